@@ -1,0 +1,43 @@
+//! The instruments, sans-IO: packets and times go in, packets and records come out.
+//!
+//! No instrument reads a clock or opens a socket (`clippy.toml` of this crate bans
+//! both), so a replay gives the same numbers at any speed, and every test runs in
+//! virtual time.
+#![forbid(unsafe_code)]
+
+pub mod stamp;
+
+use sonde_wire::{Stamp, Time, TxDone, Verdict};
+
+/// A packet that an instrument wants sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Length of the frame it wrote.
+    pub len: usize,
+    /// Its mark in [`TxDone`]; 0: no transmit stamp wanted.
+    pub cookie: u64,
+}
+
+/// The verbs of every instrument. One thread owns it; nothing here allocates.
+pub trait Instrument {
+    /// What it measures.
+    type Record;
+
+    /// A received frame, beginning with its Ethernet header. `now` is the burst's time.
+    fn input(&mut self, frame: &mut [u8], stamp: Stamp, now: Time) -> Verdict;
+
+    /// A frame sent with a cookie has left.
+    fn transmitted(&mut self, done: TxDone);
+
+    /// Writes the next frame that is due at `now`.
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
+
+    /// When it next wants `poll_transmit` or `handle_timeout`, if ever.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// Lets time pass.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// Fills `record` with the next finished one.
+    fn poll_record(&mut self, record: &mut Self::Record) -> bool;
+}

@@ -1,0 +1,105 @@
+//! Bursts: descriptors over an engine's one memory region. The walk is inlined
+//! into the caller; only fetching a burst is a virtual call.
+
+use sonde_wire::{Stamp, TxDone, Verdict};
+
+/// A received frame: where it lies in the engine's memory, and what is to become of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameDesc {
+    /// First byte (of the Ethernet header), from the start of the region.
+    pub offset: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// When it arrived.
+    pub stamp: Stamp,
+    /// Set by the instrument; acted upon at the engine's next call.
+    pub verdict: Verdict,
+}
+
+/// What one [`crate::Port::rx`] brought.
+pub struct RxBurst<'a> {
+    memory: &'a mut [u8],
+    frames: &'a mut [FrameDesc],
+    done: &'a [TxDone],
+}
+
+impl<'a> RxBurst<'a> {
+    /// Over `memory`, in which every descriptor of `frames` lies.
+    pub fn new(memory: &'a mut [u8], frames: &'a mut [FrameDesc], done: &'a [TxDone]) -> Self {
+        RxBurst { memory, frames, done }
+    }
+
+    /// Transmit completions. To be handled before the frames.
+    #[inline]
+    pub fn done(&self) -> &[TxDone] {
+        self.done
+    }
+
+    /// How many frames.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is neither frame nor completion.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.done.is_empty()
+    }
+
+    /// Frame `i` and its stamp. Panics past `len()`.
+    #[inline]
+    pub fn frame(&mut self, i: usize) -> (&mut [u8], Stamp) {
+        let d = &self.frames[i];
+        (&mut self.memory[d.offset..d.offset + d.len], d.stamp)
+    }
+
+    /// Says what is to become of frame `i`.
+    #[inline]
+    pub fn set_verdict(&mut self, i: usize, verdict: Verdict) {
+        self.frames[i].verdict = verdict;
+    }
+}
+
+/// A transmit buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TxDesc {
+    /// First byte, from the start of the region.
+    pub offset: usize,
+    /// Capacity in bytes.
+    pub capacity: usize,
+    /// Bytes committed.
+    pub len: usize,
+    /// 0: no transmit stamp wanted.
+    pub cookie: u64,
+}
+
+/// Free transmit buffers of an engine.
+pub struct TxBurst<'a> {
+    memory: &'a mut [u8],
+    free: &'a mut [TxDesc],
+    used: &'a mut usize,
+}
+
+impl<'a> TxBurst<'a> {
+    /// Over `memory`; `free[*used..]` may be filled, `*used` counts the filled ones.
+    pub fn new(memory: &'a mut [u8], free: &'a mut [TxDesc], used: &'a mut usize) -> Self {
+        TxBurst { memory, free, used }
+    }
+
+    /// The next free buffer, or `None` when the engine has no more for now.
+    #[inline]
+    pub fn slot(&mut self) -> Option<&mut [u8]> {
+        let d = self.free.get(*self.used)?;
+        Some(&mut self.memory[d.offset..d.offset + d.capacity])
+    }
+
+    /// Commits the buffer last returned by [`TxBurst::slot`] with `len` bytes.
+    #[inline]
+    pub fn commit(&mut self, len: usize, cookie: u64) {
+        let d = &mut self.free[*self.used];
+        d.len = len.min(d.capacity);
+        d.cookie = cookie;
+        *self.used += 1;
+    }
+}

@@ -1,0 +1,107 @@
+//! Packet I/O: one trait, several engines, and the clocks and routes they need.
+//!
+//! A packet enters Sonde at [`Port::rx`]. `unsafe` lives in this crate and in
+//! `sonde-bpf`, nowhere else.
+
+pub mod burst;
+
+pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
+
+use sonde_wire::{StampSource, Time};
+
+/// What an engine can do, as found by trying it on the open port.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// The engine's name, as `--engine` takes it.
+    pub engine: &'static str,
+    /// How it runs, for people: "copy mode, 1 queue, need-wakeup".
+    pub mode: String,
+    /// Where receive stamps are taken.
+    pub rx_stamp: StampSource,
+    /// Where transmit stamps are taken. `User`: no [`sonde_wire::TxDone`] comes,
+    /// the time at which the frame was handed over is all there is.
+    pub tx_stamp: StampSource,
+    /// Largest frame that can be sent, in bytes from the Ethernet header on.
+    pub max_frame: usize,
+    /// The link-layer header that frames are to be built with matters (`false` for
+    /// sockets: the kernel makes its own, and what the frame holds is ignored).
+    pub link_layer: bool,
+}
+
+/// What a port has done and lost, since it was opened. Every loss has a field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames handed to the instrument.
+    pub rx_frames: u64,
+    /// Frames given to the kernel or the card.
+    pub tx_frames: u64,
+    /// Lost on reception because our ring, block or socket buffer was full.
+    pub rx_dropped: u64,
+    /// Received but unusable by this engine (truncated, in several buffers).
+    pub rx_invalid: u64,
+    /// Frames that could not be sent (kernel refused: no route, no buffer, link down).
+    pub tx_dropped: u64,
+    /// No free transmit buffer when one was asked for; the sender was held back.
+    pub tx_full: u64,
+    /// Transmit stamps that were asked for and never came.
+    pub tx_stamp_missing: u64,
+    /// Transmit stamps delivered.
+    pub tx_stamps: u64,
+}
+
+/// A packet engine on one interface. One thread owns it.
+///
+/// Every frame begins with an Ethernet header, whatever the engine; the socket
+/// engine makes one up for reception and skips it on transmission.
+pub trait Port: Send {
+    /// Takes what has arrived: first transmit completions, then frames, valid until
+    /// the next call. A reply is never in a burst before its request's completion.
+    fn rx(&mut self) -> Result<RxBurst<'_>, PortError>;
+
+    /// Free transmit buffers to fill. What is committed leaves at [`Port::flush`].
+    fn tx(&mut self) -> TxBurst<'_>;
+
+    /// Sends what was committed, and the received frames whose verdict was to transmit.
+    fn flush(&mut self) -> Result<(), PortError>;
+
+    /// Sleeps until something may be received or `until` has come (by this port's clock).
+    fn wait(&mut self, until: Time) -> Result<(), PortError>;
+
+    /// The time now, on the scale of this port's stamps.
+    fn now(&self) -> Time;
+
+    /// What this engine can do.
+    fn caps(&self) -> &Caps;
+
+    /// Counts since the port was opened.
+    fn stats(&mut self) -> PortStats;
+}
+
+/// Why a port cannot be opened or go on. Each message names the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The process may not do this.
+    #[error("{what}: not permitted; run as root or give the binary {capability}")]
+    Privilege {
+        /// What was tried.
+        what: String,
+        /// The capability that allows it.
+        capability: &'static str,
+    },
+    /// No such interface.
+    #[error("no interface named '{0}'; 'ip link' lists those of this network namespace")]
+    NoInterface(String),
+    /// Anything else the kernel refused.
+    #[error("{what}: {source}{hint}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+        /// What to do about it; empty or beginning with "; ".
+        hint: String,
+    },
+    /// The settings cannot work with this engine.
+    #[error("{0}")]
+    Config(String),
+}

@@ -1,0 +1,191 @@
+//! What casts doubt on a number, and what to do about it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A reason for doubt. Closed: each has one line of advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Caveat {
+    /// T1 or T4 was taken in user space.
+    SoftwareStamps,
+    /// Some transmit stamps did not arrive; those packets use the user-space stamp.
+    TransmitStampsMissing,
+    /// This host's clock is not synchronised: one-way delays are offset.
+    LocalClockUnsynchronised,
+    /// The peer says that its clock is not synchronised: one-way delays are offset.
+    PeerClockUnsynchronised,
+    /// A one-way delay is negative: the clocks disagree by more than the path takes.
+    NegativeOneWayDelay,
+    /// Packets left later than planned.
+    SenderLate,
+    /// Sends were left out because they would have been more than one interval late.
+    SendsSkipped,
+    /// Packets could not be sent.
+    SendsFailed,
+    /// Packets were lost in our own rings or socket buffers.
+    OwnDrops,
+    /// Time stood still for this process: the machine paused it.
+    CpuStolen,
+    /// The reflector copies the sender's sequence number: loss has no direction.
+    LossSideUnknown,
+    /// The reflector restarted or its sequence jumped; loss by side begins anew.
+    ReflectorSequenceJump,
+    /// Replies that do not match what was sent were discarded.
+    InvalidReplies,
+    /// The peer's reflection time is longer than the round trip, or negative.
+    ReflectorTimesWrong,
+    /// Histogram memory ran out: quantiles lack some values (counts and means do not).
+    HistogramFull,
+    /// Interval records were lost on their way to the disk.
+    RecordsLost,
+    /// The next hop could not be resolved for part of the time.
+    NextHopUnresolved,
+    /// A stream whose every probe was lost, or that was never answered.
+    NoReply,
+}
+
+impl Caveat {
+    /// Every caveat, in order.
+    pub const ALL: [Caveat; 18] = {
+        use Caveat::*;
+        [
+            SoftwareStamps,
+            TransmitStampsMissing,
+            LocalClockUnsynchronised,
+            PeerClockUnsynchronised,
+            NegativeOneWayDelay,
+            SenderLate,
+            SendsSkipped,
+            SendsFailed,
+            OwnDrops,
+            CpuStolen,
+            LossSideUnknown,
+            ReflectorSequenceJump,
+            InvalidReplies,
+            ReflectorTimesWrong,
+            HistogramFull,
+            RecordsLost,
+            NextHopUnresolved,
+            NoReply,
+        ]
+    };
+
+    /// What happened, in a few words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Caveat::SoftwareStamps => "time stamps were taken in user space",
+            Caveat::TransmitStampsMissing => "some transmit stamps are missing",
+            Caveat::LocalClockUnsynchronised => "this host's clock is not synchronised",
+            Caveat::PeerClockUnsynchronised => "the peer's clock is not synchronised",
+            Caveat::NegativeOneWayDelay => "a one-way delay is negative",
+            Caveat::SenderLate => "packets were sent late",
+            Caveat::SendsSkipped => "sends were skipped",
+            Caveat::SendsFailed => "packets could not be sent",
+            Caveat::OwnDrops => "this host dropped packets of its own",
+            Caveat::CpuStolen => "the machine paused this process",
+            Caveat::LossSideUnknown => "loss cannot be told by direction",
+            Caveat::ReflectorSequenceJump => "the reflector's sequence jumped",
+            Caveat::InvalidReplies => "replies that fit no request were discarded",
+            Caveat::ReflectorTimesWrong => "the reflector's time stamps contradict the round trip",
+            Caveat::HistogramFull => "histogram memory ran out",
+            Caveat::RecordsLost => "interval records were lost",
+            Caveat::NextHopUnresolved => "the next hop was not resolved",
+            Caveat::NoReply => "no reply",
+        }
+    }
+
+    /// What to do about it, in one line.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Caveat::SoftwareStamps => "delays include this host's scheduling; use --engine af_xdp, or socket on a kernel that stamps",
+            Caveat::TransmitStampsMissing => "lower the rate or enlarge the rings; 'sonde doctor' shows which stamps this port gives",
+            Caveat::LocalClockUnsynchronised => "run chrony or ptp4l here; round-trip delay and delay variation are not affected",
+            Caveat::PeerClockUnsynchronised => "run chrony or ptp4l on the peer; round-trip delay and delay variation are not affected",
+            Caveat::NegativeOneWayDelay => "read the one-way delays as variation only until both clocks are synchronised",
+            Caveat::SenderLate => "give the sender a core of its own (--cpu); delays are measured from the true send time all the same",
+            Caveat::SendsSkipped => "lower the rate, or use --engine af_xdp; skipped probes are not counted as lost",
+            Caveat::SendsFailed => "check the link, the route and the neighbour ('ip route get', 'ip neigh')",
+            Caveat::OwnDrops => "lower the rate or enlarge the rings; these drops may be counted as loss of the path",
+            Caveat::CpuStolen => "use an idle host or isolated cores; compare the pause with the maxima",
+            Caveat::LossSideUnknown => "use a stateful reflector ('sonde reflect' is one)",
+            Caveat::ReflectorSequenceJump => "the reflector was restarted, or two senders share a session; totals are right, sides begin anew",
+            Caveat::InvalidReplies => "look for another instrument on the same ports, or a faulty or forged reflector",
+            Caveat::ReflectorTimesWrong => "distrust the peer's T2 and T3; use the round trip with dwell",
+            Caveat::HistogramFull => "shorten the record interval or measure fewer streams in one process",
+            Caveat::RecordsLost => "free space on the disk that holds the results",
+            Caveat::NextHopUnresolved => "check the neighbour and the link; nothing was sent meanwhile",
+            Caveat::NoReply => "check that a reflector listens there ('sonde reflect') and that no filter drops UDP",
+        }
+    }
+}
+
+/// A set of caveats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaveatSet(u32);
+
+impl CaveatSet {
+    /// Adds one.
+    pub fn insert(&mut self, caveat: Caveat) {
+        self.0 |= 1 << caveat as u8;
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: CaveatSet) {
+        self.0 |= other.0;
+    }
+
+    /// Whether it holds `caveat`.
+    pub fn contains(self, caveat: Caveat) -> bool {
+        self.0 & 1 << caveat as u8 != 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those it holds, in order.
+    pub fn iter(self) -> impl Iterator<Item = Caveat> {
+        Caveat::ALL.into_iter().filter(move |&c| self.contains(c))
+    }
+}
+
+impl Serialize for CaveatSet {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for CaveatSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let list = Vec::<Caveat>::deserialize(deserializer)?;
+        let mut set = CaveatSet::default();
+        list.into_iter().for_each(|c| set.insert(c));
+        Ok(set)
+    }
+}
+
+impl JsonSchema for CaveatSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CaveatSet".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Vec::<Caveat>::json_schema(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_complete_and_in_order() {
+        for (i, c) in Caveat::ALL.into_iter().enumerate() {
+            assert_eq!(c as usize, i);
+            assert!(!c.text().is_empty() && !c.advice().is_empty());
+        }
+        assert_eq!(Caveat::NoReply as usize + 1, Caveat::ALL.len());
+    }
+}

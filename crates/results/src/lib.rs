@@ -1,0 +1,15 @@
+//! The numbers: histograms, interval records, runs and caveats.
+//!
+//! Everything Sonde prints, saves or serves is rendered from these types. Times
+//! are nanoseconds; instants are nanoseconds since 1970-01-01 TAI.
+#![forbid(unsafe_code)]
+
+pub mod caveat;
+pub mod hist;
+pub mod record;
+pub mod run;
+
+pub use caveat::Caveat;
+pub use hist::Hist;
+pub use record::{Counters, Interval, LossSide, StreamInfo};
+pub use run::{Host, Run, RunConfig};

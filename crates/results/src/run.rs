@@ -1,0 +1,95 @@
+//! A whole run: what was asked, by whom it was measured, what came out.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::caveat::CaveatSet;
+use crate::hist::Hist;
+use crate::record::{Interval, StreamInfo};
+
+/// The layout of run files; raised when a reader of the old one would go wrong.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The measuring host, as found when the run began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    /// Host name.
+    pub name: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Processors available.
+    pub cpus: u32,
+    /// The kernel's clock source.
+    pub clock_source: String,
+    /// TAI - UTC by the kernel, seconds (0: the kernel was not told).
+    pub tai_offset_s: i32,
+    /// Whether the kernel believes its clock synchronised (adjtimex).
+    pub clock_synchronised: bool,
+    /// The kernel's estimate of its clock's greatest error, ns (adjtimex maxerror).
+    pub clock_max_error_ns: i64,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunConfig {
+    /// The command line.
+    pub command: Vec<String>,
+    /// The engine, and how it runs.
+    pub engine: String,
+    /// A probe is lost after this, ns (Tmax of RFC 7680).
+    pub timeout_ns: i64,
+    /// Length of an interval record, ns.
+    pub interval_ns: i64,
+    /// Sends later than this count as late, ns.
+    pub late_limit_ns: i64,
+    /// Seed of everything random in the run.
+    pub seed: u64,
+}
+
+/// The instrument's own behaviour during the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Health {
+    /// How late packets were sent, ns.
+    pub send_lateness: Hist,
+    /// Pauses of the sending thread longer than the watchdog's threshold, ns.
+    pub pauses: Hist,
+    /// Counters of the packet engine and the instrument, by name. Drops included.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A run file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Version of Sonde.
+    pub version: String,
+    /// The instrument: "probe".
+    pub instrument: String,
+    /// Start, ns since 1970 TAI.
+    pub start_ns: i64,
+    /// End, ns since 1970 TAI.
+    pub end_ns: i64,
+    /// The measuring host.
+    pub host: Host,
+    /// What was asked for.
+    pub config: RunConfig,
+    /// The streams.
+    pub streams: Vec<StreamInfo>,
+    /// Each stream over the whole run, in the order of `streams`.
+    pub totals: Vec<Interval>,
+    /// All streams together.
+    pub overall: Interval,
+    /// The instrument's own behaviour.
+    pub health: Health,
+    /// What casts doubt on the run.
+    pub caveats: CaveatSet,
+}
+
+/// The JSON schema of run files.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Run).to_value()
+}
