@@ -4,8 +4,10 @@
 //! `sonde-bpf`, nowhere else.
 
 pub mod burst;
+pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
+pub use spec::{Engine, Filter, OpenSpec, XdpMode};
 
 use sonde_wire::{StampSource, Time};
 

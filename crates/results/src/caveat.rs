@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A reason for doubt. Closed: each has one line of advice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Caveat {
@@ -99,24 +101,56 @@ impl Caveat {
     /// What to do about it, in one line.
     pub fn advice(self) -> &'static str {
         match self {
-            Caveat::SoftwareStamps => "delays include this host's scheduling; use --engine af_xdp, or socket on a kernel that stamps",
-            Caveat::TransmitStampsMissing => "lower the rate or enlarge the rings; 'sonde doctor' shows which stamps this port gives",
-            Caveat::LocalClockUnsynchronised => "run chrony or ptp4l here; round-trip delay and delay variation are not affected",
-            Caveat::PeerClockUnsynchronised => "run chrony or ptp4l on the peer; round-trip delay and delay variation are not affected",
-            Caveat::NegativeOneWayDelay => "read the one-way delays as variation only until both clocks are synchronised",
-            Caveat::SenderLate => "give the sender a core of its own (--cpu); delays are measured from the true send time all the same",
-            Caveat::SendsSkipped => "lower the rate, or use --engine af_xdp; skipped probes are not counted as lost",
-            Caveat::SendsFailed => "check the link, the route and the neighbour ('ip route get', 'ip neigh')",
-            Caveat::OwnDrops => "lower the rate or enlarge the rings; these drops may be counted as loss of the path",
-            Caveat::CpuStolen => "use an idle host or isolated cores; compare the pause with the maxima",
+            Caveat::SoftwareStamps => {
+                "delays include this host's scheduling; use --engine af_xdp, or socket on a kernel that stamps"
+            }
+            Caveat::TransmitStampsMissing => {
+                "lower the rate or enlarge the rings; 'sonde doctor' shows which stamps this port gives"
+            }
+            Caveat::LocalClockUnsynchronised => {
+                "run chrony or ptp4l here; round-trip delay and delay variation are not affected"
+            }
+            Caveat::PeerClockUnsynchronised => {
+                "run chrony or ptp4l on the peer; round-trip delay and delay variation are not affected"
+            }
+            Caveat::NegativeOneWayDelay => {
+                "read the one-way delays as variation only until both clocks are synchronised"
+            }
+            Caveat::SenderLate => {
+                "give the sender a core of its own (--cpu); delays are measured from the true send time all the same"
+            }
+            Caveat::SendsSkipped => {
+                "lower the rate, or use --engine af_xdp; skipped probes are not counted as lost"
+            }
+            Caveat::SendsFailed => {
+                "check the link, the route and the neighbour ('ip route get', 'ip neigh')"
+            }
+            Caveat::OwnDrops => {
+                "lower the rate or enlarge the rings; these drops may be counted as loss of the path"
+            }
+            Caveat::CpuStolen => {
+                "use an idle host or isolated cores; compare the pause with the maxima"
+            }
             Caveat::LossSideUnknown => "use a stateful reflector ('sonde reflect' is one)",
-            Caveat::ReflectorSequenceJump => "the reflector was restarted, or two senders share a session; totals are right, sides begin anew",
-            Caveat::InvalidReplies => "look for another instrument on the same ports, or a faulty or forged reflector",
-            Caveat::ReflectorTimesWrong => "distrust the peer's T2 and T3; use the round trip with dwell",
-            Caveat::HistogramFull => "shorten the record interval or measure fewer streams in one process",
+            Caveat::ReflectorSequenceJump => {
+                "the reflector was restarted, or two senders share a session; totals are right, sides begin anew"
+            }
+            Caveat::InvalidReplies => {
+                "look for another instrument on the same ports, or a faulty or forged reflector"
+            }
+            Caveat::ReflectorTimesWrong => {
+                "distrust the peer's T2 and T3; use the round trip with dwell"
+            }
+            Caveat::HistogramFull => {
+                "shorten the record interval or measure fewer streams in one process"
+            }
             Caveat::RecordsLost => "free space on the disk that holds the results",
-            Caveat::NextHopUnresolved => "check the neighbour and the link; nothing was sent meanwhile",
-            Caveat::NoReply => "check that a reflector listens there ('sonde reflect') and that no filter drops UDP",
+            Caveat::NextHopUnresolved => {
+                "check the neighbour and the link; nothing was sent meanwhile"
+            }
+            Caveat::NoReply => {
+                "check that a reflector listens there ('sonde reflect') and that no filter drops UDP"
+            }
         }
     }
 }

@@ -77,7 +77,8 @@ impl Hist {
         loop {
             match (a.peek(), b.peek()) {
                 (Some(&&(i, n)), Some(&&(j, m))) => {
-                    merged.push((i.min(j), if i <= j { n } else { 0 } + if j <= i { m } else { 0 }));
+                    merged
+                        .push((i.min(j), if i <= j { n } else { 0 } + if j <= i { m } else { 0 }));
                     if i <= j {
                         a.next();
                     }
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn edges_are_where_they_should_be() {
-        for (value, bucket) in [(0, 0), (31, 31), (32, 32), (33, 33), (63, 63), (64, 64), (65, 64)] {
+        for (value, bucket) in [(0, 0), (31, 31), (32, 32), (33, 33), (63, 63), (64, 64), (65, 64)]
+        {
             assert_eq!(bucket_of(value), bucket, "{value}");
             assert_eq!(bucket_of(!value), !bucket, "{}", !value);
         }

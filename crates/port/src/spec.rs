@@ -1,0 +1,106 @@
+//! What a port is opened with: the same for every engine.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::PortError;
+
+/// The engines that work on an interface of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// UDP sockets with kernel stamps. Needs no privilege for ports above 1023.
+    Socket,
+    /// TPACKET_V3 to receive, batched packet sockets to transmit.
+    AfPacket,
+    /// AF_XDP beside normal traffic.
+    AfXdp,
+}
+
+impl Engine {
+    /// As `--engine` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Socket => "socket",
+            Engine::AfPacket => "af_packet",
+            Engine::AfXdp => "af_xdp",
+        }
+    }
+}
+
+impl FromStr for Engine {
+    type Err = PortError;
+    fn from_str(name: &str) -> Result<Self, PortError> {
+        [Engine::Socket, Engine::AfPacket, Engine::AfXdp]
+            .into_iter()
+            .find(|e| e.name() == name)
+            .ok_or_else(|| {
+                PortError::Config(format!(
+                    "no engine named '{name}'; choose socket, af_packet or af_xdp"
+                ))
+            })
+    }
+}
+
+/// Which packets the port takes. All others go on to the kernel untouched.
+///
+/// A packet is taken when it is UDP over IPv4 or IPv6 (VLAN tags allowed), not a
+/// fragment, and its destination port is in `local_ports`, its destination address
+/// in `local` and its source port in `peer_ports` (each empty list: any).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Our addresses; empty: any address local to this host (for engines below the
+    /// IP stack: any local address or prefix in the kernel's local table).
+    pub local: Vec<IpAddr>,
+    /// Our UDP ports; never empty.
+    pub local_ports: Vec<u16>,
+    /// The peers' UDP ports; empty: any.
+    pub peer_ports: Vec<u16>,
+}
+
+/// How the XDP program is attached and AF_XDP bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The best that works: native zero copy, native copy, generic.
+    #[default]
+    Auto,
+    /// In the driver, zero copy, or fail.
+    ZeroCopy,
+    /// In the driver, copying, or fail.
+    Copy,
+    /// In the generic hook, or fail.
+    Generic,
+}
+
+/// Everything an engine is opened with.
+#[derive(Clone, Debug)]
+pub struct OpenSpec {
+    /// The device below any VLAN device; the socket engine needs none.
+    pub interface: Option<String>,
+    /// Which packets to take.
+    pub filter: Filter,
+    /// Ask for transmit stamps where a cookie is given.
+    pub tx_stamps: bool,
+    /// Receive and transmit ring, frames per queue; a power of two.
+    pub ring: usize,
+    /// AF_XDP: the queues to bind; empty: all that the interface has.
+    pub queues: Vec<u32>,
+    /// AF_XDP: how to attach and bind.
+    pub xdp_mode: XdpMode,
+    /// AF_XDP: SO_PREFER_BUSY_POLL with this budget; `None`: off (right for veth).
+    pub busy_poll: Option<u32>,
+}
+
+impl OpenSpec {
+    /// With the defaults: 4,096 frames, all queues, transmit stamps.
+    pub fn new(interface: Option<String>, filter: Filter) -> Self {
+        OpenSpec {
+            interface,
+            filter,
+            tx_stamps: true,
+            ring: 4096,
+            queues: Vec::new(),
+            xdp_mode: XdpMode::Auto,
+            busy_poll: None,
+        }
+    }
+}
