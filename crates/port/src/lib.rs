@@ -4,6 +4,7 @@
 //! `sonde-bpf`, nowhere else.
 
 pub mod burst;
+pub mod clock;
 pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
