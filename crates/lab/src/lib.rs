@@ -1,1 +1,67 @@
-//! Sonde.
+//! Network namespaces, veth pairs and ready-made topologies.
+//!
+//! Everything is done by the `ip` command, so that a reader can repeat each step
+//! by hand, and a program runs inside a namespace as a child process
+//! ([`Host::command`]). Nothing here changes the machine's own network: all
+//! interfaces are created inside the namespaces, and a [`Lab`] removes them.
+//!
+//! A child gets a fresh `/sys` from `ip netns exec`: file systems mounted below the
+//! machine's own, such as `/sys/fs/bpf`, are not seen from inside.
+#![forbid(unsafe_code)]
+
+mod host;
+mod lab;
+mod path;
+
+pub use host::Host;
+pub use lab::{Lab, LinkOptions, Mac};
+pub use path::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE};
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+/// Why a namespace, link or setting could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A name that cannot become part of a namespace's.
+    #[error("'{0}' is no name for a lab or host: use 1 to 32 of a-z, 0-9 and '-'")]
+    Name(String),
+    /// Namespaces are root's.
+    #[error("network namespaces need root; run this with sudo")]
+    Privilege,
+    /// A command cannot be started.
+    #[error("cannot run '{command}': {source}; 'make setup' installs what is needed")]
+    Start {
+        /// The command line.
+        command: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A command failed.
+    #[error("'{command}' failed ({status}): {message}")]
+    Failed {
+        /// The command line, which can be repeated by hand.
+        command: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it wrote to standard error.
+        message: String,
+    },
+}
+
+/// For tests that need namespaces: whether to skip them, which they do only when
+/// not run by root. The reason goes to standard error past the test harness's
+/// capture, so that no skip stays unseen.
+pub fn skip(test: &str) -> bool {
+    if is_root() {
+        return false;
+    }
+    // A line that cannot be written is no reason to fail the test.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {}", LabError::Privilege);
+    true
+}
+
+/// The owner of /proc/self is the effective user.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}

@@ -1,0 +1,196 @@
+//! A set of namespaces that go together, and their removal.
+
+use std::process::id;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::host::{Host, run};
+use crate::{LabError, is_root};
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// How a veth pair is made; the same for both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// Receive and transmit queues.
+    pub queues: u32,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Receive by NAPI (generic receive offload). An end must have it, or an XDP
+    /// program of its own, to take the frames that its peer's XDP program transmits
+    /// or redirects.
+    pub gro: bool,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        LinkOptions { queues: 1, mtu: 1500, gro: true }
+    }
+}
+
+/// Namespaces under construction or in use. Dropping it, in a panic too, ends the
+/// processes inside them and removes them with all their interfaces. What a killed
+/// process could not remove, [`Lab::sweep`] does.
+#[derive(Debug)]
+pub struct Lab {
+    stem: String,
+    hosts: Vec<Host>,
+    links: u16,
+}
+
+impl Lab {
+    /// An empty one. `prefix` tells people whose it is; the names are made unique by
+    /// the process id and a counter.
+    pub fn new(prefix: &str) -> Result<Lab, LabError> {
+        check_name(prefix)?;
+        // A process long dead may have had this process id.
+        let taken = namespaces();
+        let stem = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let stem = format!("{MARK}.{prefix}.{}.{number}", id());
+            if !taken.iter().any(|name| name.starts_with(&format!("{stem}."))) {
+                break stem;
+            }
+        };
+        Ok(Lab { stem, hosts: Vec::new(), links: 0 })
+    }
+
+    /// Adds a host with its loopback up, no reverse-path filter, no duplicate
+    /// address detection and no router solicitation.
+    pub fn host(&mut self, name: &str) -> Result<Host, LabError> {
+        check_name(name)?;
+        let host = Host::new(format!("{}.{name}", self.stem));
+        if !is_root() {
+            return Err(LabError::Privilege);
+        }
+        run(&["ip", "netns", "add", host.name()])?;
+        self.hosts.push(host.clone());
+        host.sysctl(&[
+            "net.ipv4.conf.all.rp_filter=0",
+            "net.ipv4.conf.default.rp_filter=0",
+            "net.ipv6.conf.all.disable_ipv6=0",
+            "net.ipv6.conf.default.disable_ipv6=0",
+            "net.ipv6.conf.default.accept_dad=0",
+            "net.ipv6.conf.default.router_solicitations=0",
+        ])?;
+        host.set_up("lo", true)?;
+        Ok(host)
+    }
+
+    /// Joins two hosts by a veth pair, up at both ends, and returns the MAC addresses
+    /// of `a`'s end and of `b`'s. They depend only on the number of links made before.
+    pub fn link(
+        &mut self,
+        a: &Host,
+        a_interface: &str,
+        b: &Host,
+        b_interface: &str,
+        options: &LinkOptions,
+    ) -> Result<(Mac, Mac), LabError> {
+        self.links += 1;
+        let [high, low] = self.links.to_be_bytes();
+        // 02: locally administered, unicast (IEEE 802, clause 8.4).
+        let macs: [Mac; 2] = [[2, 0, 0, high, low, 1], [2, 0, 0, high, low, 2]];
+        let (mac_a, mac_b) = (mac_text(macs[0]), mac_text(macs[1]));
+        let (mtu, queues) = (options.mtu.to_string(), options.queues.to_string());
+        let end = |name, host, mac| {
+            let place = ["name", name, "netns", host, "address", mac, "mtu", &mtu];
+            [&place[..], &["numtxqueues", &queues, "numrxqueues", &queues]].concat()
+        };
+        let (end_a, end_b) =
+            (end(a_interface, a.name(), &mac_a), end(b_interface, b.name(), &mac_b));
+        run(&[&["ip", "link", "add"], &end_a[..], &["type", "veth", "peer"], &end_b].concat())?;
+        for (host, interface) in [(a, a_interface), (b, b_interface)] {
+            host.set_feature(interface, "gro", options.gro)?;
+            host.set_up(interface, true)?;
+        }
+        Ok((macs[0], macs[1]))
+    }
+
+    /// Removes the namespaces of labs whose process is gone, with the processes
+    /// inside them, and returns their names.
+    pub fn sweep() -> Vec<String> {
+        let mut left = namespaces();
+        left.retain(|name| {
+            owner(name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+        });
+        left.iter().for_each(|name| remove(name));
+        left
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.hosts.iter().for_each(|host| remove(host.name()));
+    }
+}
+
+/// Ends the processes in a namespace and removes it. Whatever fails here has been
+/// removed by another, or will be found by the next sweep.
+fn remove(name: &str) {
+    let mine = id().to_string();
+    if let Ok(pids) = run(&["ip", "netns", "pids", name]) {
+        for pid in pids.split_whitespace().filter(|pid| *pid != mine) {
+            let _ = run(&["sh", "-c", "kill -9 \"$1\"", "sh", pid]);
+        }
+    }
+    let _ = run(&["ip", "netns", "del", name]);
+}
+
+/// The names of all namespaces of the machine.
+fn namespaces() -> Vec<String> {
+    let Ok(directory) = std::fs::read_dir(NETNS_DIRECTORY) else {
+        return Vec::new(); // none was ever made
+    };
+    directory.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The process id in a namespace's name, if a lab made it.
+fn owner(name: &str) -> Option<u32> {
+    let parts: Vec<&str> = name.split('.').collect();
+    let [MARK, _prefix, pid, number, _host] = parts[..] else { return None };
+    number.parse::<u32>().ok()?;
+    pid.parse().ok()
+}
+
+fn check_name(name: &str) -> Result<(), LabError> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if (1..=32).contains(&name.len()) && name.bytes().all(allowed) {
+        Ok(())
+    } else {
+        Err(LabError::Name(name.to_owned()))
+    }
+}
+
+fn mac_text(mac: Mac) -> String {
+    let [a, b, c, d, e, f] = mac;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}
+
+/// Begins the name of each namespace that a lab makes.
+const MARK: &str = "sonde";
+/// Where `ip netns` keeps its names.
+const NETNS_DIRECTORY: &str = "/var/run/netns";
+/// Number of the next lab of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_labs_names_have_an_owner() {
+        assert_eq!(owner("sonde.demo.4711.0.probe"), Some(4711));
+        for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1.0", "a.b.1.2.c"] {
+            assert_eq!(owner(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_leave_the_directory_are_refused() {
+        for bad in ["", "a/b", "..", "a.b", "Probe", &"x".repeat(33)] {
+            assert!(matches!(Lab::new(bad), Err(LabError::Name(_))), "{bad}");
+        }
+        assert!(Lab::new("demo-1").is_ok());
+    }
+}

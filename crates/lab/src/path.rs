@@ -1,0 +1,130 @@
+//! Ready-made topologies: a probe and a reflector, side by side or with a router
+//! between, and thousands of destinations behind the reflector.
+//!
+//! | | probe | router | reflector |
+//! |---|---|---|---|
+//! | pair | 10.1.0.1, fd00:1::1 | | 10.1.0.2, fd00:1::2 |
+//! | three hosts | 10.1.0.1, fd00:1::1 | 10.1.0.254, fd00:1::254; 10.3.0.254, fd00:3::254 | 10.3.0.1, fd00:3::1 |
+//!
+//! In both the reflector owns 10.2.0.0/16 and fd00:2::/64 as a whole.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{Host, Lab, LabError, LinkOptions};
+
+/// The address family of the destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A probe and a reflector that reach each other, IPv4 and IPv6. Each has one
+/// interface, [`Path::INTERFACE`]. Dropping it removes everything.
+#[derive(Debug)]
+pub struct Path {
+    /// Where a sender runs.
+    pub probe: Host,
+    /// The Linux router between, if there is one.
+    pub router: Option<Host>,
+    /// Where a reflector runs.
+    pub reflector: Host,
+    /// For more hosts and links beside these.
+    pub lab: Lab,
+}
+
+/// The router's interface towards the probe.
+pub const ROUTER_PROBE_SIDE: &str = "eth0";
+/// The router's interface towards the reflector.
+pub const ROUTER_REFLECTOR_SIDE: &str = "eth1";
+
+impl Path {
+    /// The interface of the probe and of the reflector.
+    pub const INTERFACE: &'static str = "eth0";
+
+    /// Probe and reflector on one link.
+    pub fn pair(prefix: &str, options: &LinkOptions) -> Result<Path, LabError> {
+        let mut lab = Lab::new(prefix)?;
+        let (probe, reflector) = (lab.host("probe")?, lab.host("reflector")?);
+        lab.link(&probe, Self::INTERFACE, &reflector, Self::INTERFACE, options)?;
+        for (host, v4, v6) in
+            [(&probe, "10.1.0.1/24", "fd00:1::1/64"), (&reflector, "10.1.0.2/24", "fd00:1::2/64")]
+        {
+            host.add_address(Self::INTERFACE, v4)?;
+            host.add_address(Self::INTERFACE, v6)?;
+        }
+        give_targets(&reflector)?;
+        probe.add_route(TARGETS_V4, &["via", "10.1.0.2"])?;
+        probe.add_route(TARGETS_V6, &["via", "fd00:1::2"])?;
+        Ok(Path { probe, router: None, reflector, lab })
+    }
+
+    /// Probe, Linux router and reflector, on two links.
+    pub fn three_hosts(prefix: &str, options: &LinkOptions) -> Result<Path, LabError> {
+        let mut lab = Lab::new(prefix)?;
+        let probe = lab.host("probe")?;
+        let router = lab.host("router")?;
+        let reflector = lab.host("reflector")?;
+        lab.link(&probe, Self::INTERFACE, &router, ROUTER_PROBE_SIDE, options)?;
+        lab.link(&router, ROUTER_REFLECTOR_SIDE, &reflector, Self::INTERFACE, options)?;
+        for (host, interface, v4, v6) in [
+            (&probe, Self::INTERFACE, "10.1.0.1/24", "fd00:1::1/64"),
+            (&router, ROUTER_PROBE_SIDE, "10.1.0.254/24", "fd00:1::254/64"),
+            (&router, ROUTER_REFLECTOR_SIDE, "10.3.0.254/24", "fd00:3::254/64"),
+            (&reflector, Self::INTERFACE, "10.3.0.1/24", "fd00:3::1/64"),
+        ] {
+            host.add_address(interface, v4)?;
+            host.add_address(interface, v6)?;
+        }
+        give_targets(&reflector)?;
+        router.sysctl(&["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"])?;
+        router.add_route(TARGETS_V4, &["via", "10.3.0.1"])?;
+        router.add_route(TARGETS_V6, &["via", "fd00:3::1"])?;
+        for (host, v4, v6) in
+            [(&probe, "10.1.0.254", "fd00:1::254"), (&reflector, "10.3.0.254", "fd00:3::254")]
+        {
+            host.add_route("0.0.0.0/0", &["via", v4])?;
+            host.add_route("::/0", &["via", v6])?;
+        }
+        Ok(Path { probe, router: Some(router), reflector, lab })
+    }
+
+    /// The first `count` destinations that the reflector owns; at most 65,534.
+    pub fn targets(&self, family: Family, count: u16) -> Vec<IpAddr> {
+        (1..=count.min(65_534)).map(|n| target(family, n)).collect()
+    }
+}
+
+fn give_targets(reflector: &Host) -> Result<(), LabError> {
+    reflector.own_prefix(TARGETS_V4)?;
+    reflector.own_prefix(TARGETS_V6)
+}
+
+fn target(family: Family, n: u16) -> IpAddr {
+    match family {
+        Family::V4 => {
+            let [high, low] = n.to_be_bytes();
+            Ipv4Addr::new(10, 2, high, low).into()
+        }
+        Family::V6 => Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, n).into(),
+    }
+}
+
+/// What the reflector owns.
+const TARGETS_V4: &str = "10.2.0.0/16";
+const TARGETS_V6: &str = "fd00:2::/64";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_distinct_and_inside_the_prefix() {
+        assert_eq!(target(Family::V4, 1).to_string(), "10.2.0.1");
+        assert_eq!(target(Family::V4, 4000).to_string(), "10.2.15.160");
+        assert_eq!(target(Family::V4, 65_534).to_string(), "10.2.255.254");
+        assert_eq!(target(Family::V6, 4000).to_string(), "fd00:2::fa0");
+    }
+}
