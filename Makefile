@@ -1,0 +1,39 @@
+# The only entry points. `make` alone lists them.
+
+# Rust as rustup installs it, also where the shell was not told; ip and ethtool
+# for users whose PATH lacks them.
+export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+# Namespaces and packet sockets are root's; building is not.
+AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test bench lint
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Install the Debian packages that are missing; says which and why
+	@scripts/setup.sh
+
+run: setup ## Build, and show the main job on a three-host network in namespaces
+	cargo build --release --locked --bin sonde
+	$(AS_ROOT) $(RELEASE)/sonde demo
+
+test: setup ## All tests; those on real packets are skipped unless root runs them
+	@[ "$$(id -u)" -eq 0 ] || echo "test: not root: the tests in network namespaces will be skipped"
+	cargo test --workspace --locked
+	@if [ -x scripts/interop.sh ]; then scripts/interop.sh; fi
+
+bench: setup ## Measure Sonde's own speed and accuracy; prints a table
+	cargo build --release --locked -p sonde-bench
+	$(AS_ROOT) $(RELEASE)/sonde-bench
+
+lint: setup ## Format, clippy with warnings as errors, licences of the dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v cargo-deny >/dev/null; then \
+		cargo deny --locked check bans licenses sources; \
+	else \
+		echo "lint: cargo-deny is not installed: licences and sources were not checked"; \
+	fi
