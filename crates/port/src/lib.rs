@@ -5,6 +5,7 @@
 
 pub mod burst;
 pub mod clock;
+pub mod mem;
 pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
@@ -50,6 +51,23 @@ pub struct PortStats {
     pub tx_stamp_missing: u64,
     /// Transmit stamps delivered.
     pub tx_stamps: u64,
+}
+
+impl PortStats {
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("rx_frames", self.rx_frames),
+            ("tx_frames", self.tx_frames),
+            ("rx_dropped", self.rx_dropped),
+            ("rx_invalid", self.rx_invalid),
+            ("tx_dropped", self.tx_dropped),
+            ("tx_full", self.tx_full),
+            ("tx_stamp_missing", self.tx_stamp_missing),
+            ("tx_stamps", self.tx_stamps),
+        ]
+        .into_iter()
+    }
 }
 
 /// A packet engine on one interface. One thread owns it.
