@@ -11,11 +11,11 @@
 
 mod host;
 mod lab;
-mod path;
+mod topology;
 
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
-pub use path::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE};
+pub use topology::{Family, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,6 @@
 //! Labs on the real kernel: built, used and removed. Needs root.
 
-use sonde_lab::{Family, Host, Lab, LinkOptions, Path, ROUTER_REFLECTOR_SIDE, skip};
+use sonde_lab::{Family, Host, Lab, LinkOptions, ROUTER_REFLECTOR_SIDE, Topology, skip};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ fn every_target_answers_across_the_router() {
     if skip("every_target_answers_across_the_router") {
         return;
     }
-    let path = Path::three_hosts("t-router", &LinkOptions::default()).unwrap();
+    let net = Topology::three_hosts("t-router", &LinkOptions::default()).unwrap();
     for family in [Family::V4, Family::V6] {
-        for target in [path.targets(family, 1)[0], path.targets(family, 4000)[3999]] {
-            assert_answers(&path.probe, &target.to_string());
+        for target in [net.targets(family, 1)[0], net.targets(family, 4000)[3999]] {
+            assert_answers(&net.probe, &target.to_string());
         }
     }
     // Proof that the router is what they crossed: without it nothing passes.
-    path.router.as_ref().unwrap().set_up(ROUTER_REFLECTOR_SIDE, false).unwrap();
-    assert!(!answers(&path.probe, "10.2.0.1"));
+    net.router.as_ref().unwrap().set_up(ROUTER_REFLECTOR_SIDE, false).unwrap();
+    assert!(!answers(&net.probe, "10.2.0.1"));
 }
 
 #[test]
@@ -27,19 +27,19 @@ fn a_pair_has_the_queues_mtu_and_macs_asked_for() {
         return;
     }
     let options = LinkOptions { queues: 2, mtu: 3000, gro: true };
-    let mut path = Path::pair("t-pair", &options).unwrap();
-    assert_answers(&path.probe, &path.targets(Family::V4, 1)[0].to_string());
-    assert_answers(&path.probe, &path.targets(Family::V6, 1)[0].to_string());
+    let mut net = Topology::pair("t-pair", &options).unwrap();
+    assert_answers(&net.probe, &net.targets(Family::V4, 1)[0].to_string());
+    assert_answers(&net.probe, &net.targets(Family::V6, 1)[0].to_string());
 
-    let link = path.probe.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
+    let link = net.probe.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
     for part in ["mtu 3000", "numrxqueues 2", "numtxqueues 2", "02:00:00:00:01:01"] {
         assert!(link.contains(part), "no '{part}' in {link}");
     }
-    let features = path.reflector.run(&["ethtool", "-k", "eth0"]).unwrap();
+    let features = net.reflector.run(&["ethtool", "-k", "eth0"]).unwrap();
     assert!(features.contains("generic-receive-offload: on"), "{features}");
 
-    let (probe, extra) = (path.probe.clone(), path.lab.host("extra").unwrap());
-    let (_, far) = path.lab.link(&probe, "eth1", &extra, "eth0", &LinkOptions::default()).unwrap();
+    let (probe, extra) = (net.probe.clone(), net.lab.host("extra").unwrap());
+    let (_, far) = net.lab.link(&probe, "eth1", &extra, "eth0", &LinkOptions::default()).unwrap();
     assert_eq!(far, [2, 0, 0, 0, 2, 2]);
     let link = extra.run(&["ip", "link", "show", "eth0"]).unwrap();
     assert!(link.contains("02:00:00:00:02:02"), "{link}");
@@ -50,8 +50,9 @@ fn settings_reach_the_kernel() {
     if skip("settings_reach_the_kernel") {
         return;
     }
-    let path = Path::pair("t-set", &LinkOptions { queues: 2, ..LinkOptions::default() }).unwrap();
-    let probe = &path.probe;
+    let net =
+        Topology::pair("t-set", &LinkOptions { queues: 2, ..LinkOptions::default() }).unwrap();
+    let probe = &net.probe;
     probe.steer("eth0", 1).unwrap();
     for queue in ["rx-0", "rx-1"] {
         let file = format!("/sys/class/net/eth0/queues/{queue}/rps_cpus");
@@ -73,11 +74,11 @@ fn a_panic_removes_the_namespaces_and_ends_their_processes() {
     }
     let mut seen = None;
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let path = Path::pair("t-panic", &LinkOptions::default()).unwrap();
-        let sleeper = path.probe.command("sleep").arg("600").spawn().unwrap();
-        wait_until("the sleeper is inside", || pids_in(&path.probe).contains(&sleeper.id()));
-        assert!(exists(path.probe.name()));
-        seen = Some((path.probe.name().to_owned(), sleeper));
+        let net = Topology::pair("t-panic", &LinkOptions::default()).unwrap();
+        let sleeper = net.probe.command("sleep").arg("600").spawn().unwrap();
+        wait_until("the sleeper is inside", || pids_in(&net.probe).contains(&sleeper.id()));
+        assert!(exists(net.probe.name()));
+        seen = Some((net.probe.name().to_owned(), sleeper));
         panic!("as a failing test does");
     }));
     assert!(result.is_err());

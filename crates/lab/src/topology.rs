@@ -22,9 +22,9 @@ pub enum Family {
 }
 
 /// A probe and a reflector that reach each other, IPv4 and IPv6. Each has one
-/// interface, [`Path::INTERFACE`]. Dropping it removes everything.
+/// interface, [`Topology::INTERFACE`]. Dropping it removes everything.
 #[derive(Debug)]
-pub struct Path {
+pub struct Topology {
     /// Where a sender runs.
     pub probe: Host,
     /// The Linux router between, if there is one.
@@ -40,12 +40,12 @@ pub const ROUTER_PROBE_SIDE: &str = "eth0";
 /// The router's interface towards the reflector.
 pub const ROUTER_REFLECTOR_SIDE: &str = "eth1";
 
-impl Path {
+impl Topology {
     /// The interface of the probe and of the reflector.
     pub const INTERFACE: &'static str = "eth0";
 
     /// Probe and reflector on one link.
-    pub fn pair(prefix: &str, options: &LinkOptions) -> Result<Path, LabError> {
+    pub fn pair(prefix: &str, options: &LinkOptions) -> Result<Topology, LabError> {
         let mut lab = Lab::new(prefix)?;
         let (probe, reflector) = (lab.host("probe")?, lab.host("reflector")?);
         lab.link(&probe, Self::INTERFACE, &reflector, Self::INTERFACE, options)?;
@@ -58,11 +58,11 @@ impl Path {
         give_targets(&reflector)?;
         probe.add_route(TARGETS_V4, &["via", "10.1.0.2"])?;
         probe.add_route(TARGETS_V6, &["via", "fd00:1::2"])?;
-        Ok(Path { probe, router: None, reflector, lab })
+        Ok(Topology { probe, router: None, reflector, lab })
     }
 
     /// Probe, Linux router and reflector, on two links.
-    pub fn three_hosts(prefix: &str, options: &LinkOptions) -> Result<Path, LabError> {
+    pub fn three_hosts(prefix: &str, options: &LinkOptions) -> Result<Topology, LabError> {
         let mut lab = Lab::new(prefix)?;
         let probe = lab.host("probe")?;
         let router = lab.host("router")?;
@@ -88,7 +88,7 @@ impl Path {
             host.add_route("0.0.0.0/0", &["via", v4])?;
             host.add_route("::/0", &["via", v6])?;
         }
-        Ok(Path { probe, router: Some(router), reflector, lab })
+        Ok(Topology { probe, router: Some(router), reflector, lab })
     }
 
     /// The first `count` destinations that the reflector owns; at most 65,534.
