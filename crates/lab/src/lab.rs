@@ -89,7 +89,7 @@ impl Lab {
     ) -> Result<(Mac, Mac), LabError> {
         self.links += 1;
         let [high, low] = self.links.to_be_bytes();
-        // 02: locally administered, unicast (IEEE 802, clause 8.4).
+        // 02: locally administered, unicast (IEEE 802).
         let macs: [Mac; 2] = [[2, 0, 0, high, low, 1], [2, 0, 0, high, low, 2]];
         let (mac_a, mac_b) = (mac_text(macs[0]), mac_text(macs[1]));
         let (mtu, queues) = (options.mtu.to_string(), options.queues.to_string());
