@@ -1,1 +1,21 @@
-//! Sonde.
+//! Sonde's eBPF programs and their loaders.
+//!
+//! The programs are C (`c/`), compiled by `build.rs`; each loader is one file here.
+//! A program is attached by a bpf link that this process owns: when the process
+//! ends, however it ends, the kernel detaches the program.
+
+pub mod error;
+mod load;
+pub mod xsk;
+
+pub use error::BpfError;
+pub use load::AttachMode;
+pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
+
+/// What `build.rs` generates from the C sources.
+mod skel {
+    #[allow(missing_docs, clippy::all)]
+    pub mod xsk {
+        include!(concat!(env!("OUT_DIR"), "/xsk.skel.rs"));
+    }
+}
