@@ -5,8 +5,21 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod build;
+pub mod checksum;
+mod error;
+pub mod ethernet;
+mod field;
+pub mod ipv4;
+pub mod ipv6;
 pub mod packet;
+pub mod parse;
+pub mod stamp;
 pub mod time;
+pub mod tlv;
+pub mod udp;
 
+pub use error::Error;
 pub use packet::{Stamp, StampSource, TxDone, Verdict};
-pub use time::Time;
+pub use parse::{UdpFrame, parse_udp};
+pub use time::{ErrorEstimate, NtpTime, PtpTime, Time, TimestampFormat};
