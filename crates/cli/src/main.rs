@@ -1,1 +1,10 @@
+//! `sonde`: the command line.
+
+mod args;
+mod config;
+mod exit;
+mod settings;
+mod targets;
+mod units;
+
 fn main() {}

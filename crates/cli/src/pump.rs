@@ -1,0 +1,78 @@
+//! The loop between a port and an instrument: a packet enters at [`Port::rx`], a
+//! number leaves at [`Instrument::poll_record`].
+
+use anyhow::Result;
+use sonde_meter::Instrument;
+use sonde_port::Port;
+use sonde_wire::{Time, Verdict};
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// The time that everything in it was told.
+    pub now: Time,
+    /// Frames received.
+    pub received: usize,
+    /// Frames sent, reflected ones included.
+    pub sent: usize,
+}
+
+impl Turn {
+    /// Nothing came and nothing was due.
+    pub fn is_idle(self) -> bool {
+        self.received == 0 && self.sent == 0
+    }
+}
+
+/// One turn: completions, received frames, sends that are due, time-outs. One clock
+/// read, one receive, at most one flush; nothing is allocated.
+pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Turn> {
+    let now = port.now();
+    let mut burst = port.rx()?;
+    for &done in burst.done() {
+        instrument.transmitted(done);
+    }
+    let (received, mut sent) = (burst.len(), 0);
+    for i in 0..received {
+        let (frame, stamp) = burst.frame(i);
+        let verdict = instrument.input(frame, stamp, now);
+        if verdict != Verdict::Release {
+            burst.set_verdict(i, verdict);
+            sent += 1;
+        }
+    }
+    let mut free = port.tx();
+    for _ in 0..SEND_BURST {
+        let Some(buffer) = free.slot() else { break };
+        let Some(packet) = instrument.poll_transmit(now, buffer) else { break };
+        free.commit(packet.len, packet.cookie);
+        sent += 1;
+    }
+    if sent > 0 {
+        port.flush()?;
+    }
+    instrument.handle_timeout(now);
+    Ok(Turn { now, received, sent })
+}
+
+/// After an idle turn: sleeps while nothing is due for long enough, else returns at
+/// once, so that the caller spins the last stretch and sends on time. If it slept,
+/// until when it meant to.
+pub fn rest<I: Instrument>(
+    port: &mut dyn Port,
+    instrument: &I,
+    now: Time,
+    until: Time,
+) -> Result<Option<Time>> {
+    let due = instrument.poll_timeout().map_or(until, |t| t.min(until));
+    if due - now <= SPIN {
+        return Ok(None);
+    }
+    port.wait(due - SPIN / 2)?;
+    Ok(Some(due))
+}
+
+/// Sends in one turn: few, so that replies are fetched between them.
+const SEND_BURST: usize = 16;
+/// The last stretch before a send is spun, not slept, ns: a wake-up takes that long.
+const SPIN: i64 = 150_000;

@@ -1,0 +1,293 @@
+//! Units as people type and read them: durations, rates, DSCP names, counts, shares.
+//!
+//! Parsing is exact (no floating point), so "0.1ms" is 100,000 ns on every machine.
+
+use std::fmt::Write as _;
+
+/// Parses a duration into nanoseconds: "250us", "10ms", "1.5s", "2m", "1h"; a bare
+/// number is seconds, as `ping -i` takes it.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    let (number, unit) = split_unit(text);
+    let scale = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "" | "s" => SECOND,
+        "m" | "min" => 60 * SECOND,
+        "h" => 3_600 * SECOND,
+        "d" => 86_400 * SECOND,
+        _ => return Err(format!("'{text}' has no known unit; write 250us, 10ms, 1.5s, 2m or 1h")),
+    };
+    scaled(number, scale).ok_or_else(|| {
+        format!(
+            "'{text}' is not a duration of whole nanoseconds; write 250us, 10ms, 1.5s, 2m or 1h"
+        )
+    })
+}
+
+/// A duration that must be longer than nothing.
+pub fn parse_positive_duration(text: &str) -> Result<i64, String> {
+    match parse_duration(text)? {
+        0 => Err(format!("'{text}' must be longer than zero")),
+        ns => Ok(ns),
+    }
+}
+
+/// Parses a rate in packets a second: "200k", "1.5M", "200000", "200kpps".
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    let scale = match unit.strip_suffix("pps").unwrap_or(unit) {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        _ => {
+            return Err(format!("'{text}' is not a rate; write 500, 200k or 1.5M packets a second"));
+        }
+    };
+    match scaled(number, scale) {
+        Some(rate) if rate > 0 => Ok(rate as u64),
+        _ => Err(format!("'{text}' is not a rate; write 500, 200k or 1.5M packets a second")),
+    }
+}
+
+/// Parses a DSCP: 0..=63, or its name (RFC 2474, RFC 2597, RFC 3246, RFC 5865, RFC 8622).
+pub fn parse_dscp(text: &str) -> Result<u8, String> {
+    if let Ok(value) = text.parse::<u8>()
+        && value <= 63
+    {
+        return Ok(value);
+    }
+    let upper = text.to_ascii_uppercase();
+    (0..64)
+        .find(|&d| named_dscp(d).is_some_and(|n| n == upper))
+        .or(match upper.as_str() {
+            "DF" | "CS0" | "DEFAULT" => Some(0),
+            "VOICE-ADMIT" => Some(44),
+            _ => None,
+        })
+        .ok_or_else(|| {
+            format!("'{text}' is not a DSCP; write 0..63, BE, EF, VA, LE, CS1..CS7 or AF11..AF43")
+        })
+}
+
+/// The name of a DSCP, or its number where it has none.
+pub fn format_dscp(dscp: u8) -> String {
+    named_dscp(dscp).unwrap_or_else(|| dscp.to_string())
+}
+
+/// A time in the fitting unit with three significant digits: "31.4 us".
+pub fn format_ns(ns: f64) -> String {
+    let sign = if ns < 0.0 { "-" } else { "" };
+    let magnitude = ns.abs();
+    if magnitude < 999.5 {
+        return match magnitude.round() {
+            0.0 => "0 ns".to_string(),
+            whole => format!("{sign}{whole} ns"),
+        };
+    }
+    for (scale, unit) in [(1e3, "us"), (1e6, "ms")] {
+        if magnitude / scale < 999.5 {
+            return format!("{sign}{} {unit}", three_digits(magnitude / scale));
+        }
+    }
+    format!("{sign}{} s", three_digits(magnitude / 1e9))
+}
+
+/// [`format_ns`], or "-" where there is no value.
+pub fn format_ns_or_dash(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "-".to_string(), format_ns)
+}
+
+/// A whole number with thousands apart: "200,000".
+pub fn format_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share as per cent with three significant digits: "0%", "0.0021%", "12.5%". What is
+/// not nothing never reads as 0%, what is not all never as 100%.
+pub fn format_share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_string();
+    }
+    if part == 0 || part == whole {
+        return if part == 0 { "0%" } else { "100%" }.to_string();
+    }
+    let percent = part as f64 / whole as f64 * 100.0;
+    if percent >= 99.95 {
+        return ">99.9%".to_string();
+    }
+    if percent >= 9.995 {
+        return format!("{percent:.1}%");
+    }
+    let decimals = (2 - percent.log10().floor() as i32).clamp(2, 6) as usize;
+    let text = format!("{percent:.decimals$}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "0" { "<0.000001%".to_string() } else { format!("{text}%") }
+}
+
+/// Elapsed time as people read clocks: "12 s", "3 m 05 s", "2 h 00 m".
+pub fn format_elapsed(ns: i64) -> String {
+    let seconds = ns.max(0) / SECOND;
+    let mut text = String::new();
+    let _ = match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => write!(text, "{s} s"),
+        (0, m, s) => write!(text, "{m} m {s:02} s"),
+        (h, m, _) => write!(text, "{h} h {m:02} m"),
+    };
+    text
+}
+
+/// Nanoseconds in a second.
+pub const SECOND: i64 = 1_000_000_000;
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
+/// `number` (digits with at most one point) times `scale`, if that is whole and fits.
+fn scaled(number: &str, scale: i64) -> Option<i64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let part = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i64>().ok() };
+    let fraction = fraction.trim_end_matches('0');
+    let divisor = 10_i64.checked_pow(fraction.len() as u32)?;
+    let product = part(fraction)?.checked_mul(scale)?;
+    if product % divisor != 0 {
+        return None;
+    }
+    part(whole)?.checked_mul(scale)?.checked_add(product / divisor)
+}
+
+fn three_digits(value: f64) -> String {
+    if value < 9.995 {
+        format!("{value:.2}")
+    } else if value < 99.95 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+fn named_dscp(dscp: u8) -> Option<String> {
+    match dscp {
+        0 => Some("BE".to_string()),
+        1 => Some("LE".to_string()),
+        44 => Some("VA".to_string()),
+        46 => Some("EF".to_string()),
+        d if d < 64 && d % 8 == 0 => Some(format!("CS{}", d / 8)),
+        d if (10..=38).contains(&d) && d % 2 == 0 => Some(format!("AF{}{}", d / 8, d % 8 / 2)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_exact_and_bad_ones_refused() {
+        for (text, ns) in [
+            ("250us", 250_000),
+            ("10ms", 10_000_000),
+            ("1", SECOND),
+            ("1.5", 1_500_000_000),
+            (".5s", 500_000_000),
+            ("0.1 ms", 100_000),
+            ("2m", 120 * SECOND),
+            ("1h", 3600 * SECOND),
+            ("7ns", 7),
+        ] {
+            assert_eq!(parse_duration(text), Ok(ns), "{text}");
+        }
+        for text in ["", ".", "ms", "-1s", "1.5ns", "1..5s", "10 parsecs", "99999999999h", "1e3"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        assert!(parse_positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!(parse_rate("200k"), Ok(200_000));
+        assert_eq!(parse_rate("1.5Mpps"), Ok(1_500_000));
+        assert_eq!(parse_rate("500"), Ok(500));
+        assert!(parse_rate("0").is_err() && parse_rate("200x").is_err());
+    }
+
+    #[test]
+    fn dscp_names_and_numbers_agree() {
+        for (text, value) in
+            [("EF", 46), ("ef", 46), ("AF41", 34), ("AF11", 10), ("CS5", 40), ("BE", 0), ("63", 63)]
+        {
+            assert_eq!(parse_dscp(text), Ok(value));
+        }
+        for dscp in 0..64 {
+            assert_eq!(parse_dscp(&format_dscp(dscp)), Ok(dscp));
+        }
+        assert!(
+            parse_dscp("64").is_err() && parse_dscp("AF44").is_err() && parse_dscp("").is_err()
+        );
+    }
+
+    #[test]
+    fn times_change_unit_where_they_round_over() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (999.4, "999 ns"),
+            (999.6, "1.00 us"),
+            (31_400.0, "31.4 us"),
+            (99_960.0, "100 us"),
+            (999_600.0, "1.00 ms"),
+            (-2_500_000.0, "-2.50 ms"),
+            (1.5e9, "1.50 s"),
+            (3.7e12, "3700 s"),
+        ] {
+            assert_eq!(format_ns(ns), text);
+        }
+    }
+
+    #[test]
+    fn counts_shares_and_elapsed() {
+        assert_eq!(format_count(0), "0");
+        assert_eq!(format_count(1_234_567), "1,234,567");
+        assert_eq!(format_share(0, 10), "0%");
+        assert_eq!(format_share(10, 10), "100%");
+        assert_eq!(format_share(1, 3), "33.3%");
+        assert_eq!(format_share(1, 100_000), "0.001%");
+        assert_eq!(format_share(999_999, 1_000_000), ">99.9%");
+        assert_eq!(format_share(1, u64::MAX), "<0.000001%");
+        assert_eq!(format_share(0, 0), "-");
+        assert_eq!(format_elapsed(185 * SECOND), "3 m 05 s");
+    }
+
+    proptest! {
+        #[test]
+        fn whole_units_parse_to_themselves(n in 0u32..1_000_000) {
+            prop_assert_eq!(parse_duration(&format!("{n}us")), Ok(i64::from(n) * 1_000));
+            prop_assert_eq!(parse_duration(&format!("{n}.250s")), Ok(i64::from(n) * SECOND + 250_000_000));
+        }
+
+        #[test]
+        fn a_printed_time_reads_back_within_its_digits(ns in 1i64..1_000_000_000_000) {
+            let printed = parse_duration(&format_ns(ns as f64)).unwrap();
+            prop_assert!((printed - ns).abs() * 200 <= ns, "{} -> {}", ns, printed);
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,12}") {
+            let _ = (parse_duration(&text), parse_rate(&text), parse_dscp(&text));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The threads that carry packets: each owns a port and an instrument, shares nothing,
+//! and talks to the rest of the program over wait-free queues.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::Result;
+use rtrb::{Consumer, Producer, RingBuffer};
+use sonde_meter::Instrument;
+use sonde_meter::stamp::{LinkHeader, Sample, Sender};
+use sonde_port::Port;
+use sonde_port::clock::{self, PauseWatch};
+use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::run::Health;
+use sonde_results::{Hist, Interval};
+use sonde_wire::Time;
+
+use crate::pump;
+
+/// What the main thread tells a probe worker.
+pub enum Command {
+    /// A next hop has a new link header, or none.
+    NextHop(u16, Option<LinkHeader>),
+    /// TAI - UTC (ns), whether our clock is synchronised, its greatest error (ns).
+    Clock(i64, bool, i64),
+}
+
+/// What a worker says about itself, about twice a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    /// Probes handed to the port so far.
+    pub sent: u64,
+    /// Valid replies so far.
+    pub received: u64,
+    /// Greatest send lateness since the last status, ns.
+    pub lateness_max: i64,
+}
+
+/// The main thread's end of a worker.
+pub struct ProbeWorker {
+    /// Finished interval records; give each back through `recycled`.
+    pub records: Consumer<Box<Interval>>,
+    /// Where fetched records go back, so that none is allocated again.
+    pub recycled: Producer<Box<Interval>>,
+    /// Packet fates, where they were asked for.
+    pub samples: Consumer<Sample>,
+    /// Self-reports.
+    pub status: Consumer<Status>,
+    /// Orders.
+    pub commands: Producer<Command>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Ended>>,
+}
+
+/// What a worker leaves behind.
+pub struct Ended {
+    /// Its behaviour during the run.
+    pub health: Health,
+    /// What that casts doubt on.
+    pub caveats: CaveatSet,
+}
+
+impl ProbeWorker {
+    /// Starts a worker on `cpu` (if given) that probes until stopped or done.
+    pub fn start(mut port: Box<dyn Port>, sender: Sender, timeout: i64, cpu: Option<usize>) -> Result<Self> {
+        let (record_tx, records) = RingBuffer::new(RECORDS);
+        let (mut recycled, empty_rx) = RingBuffer::new(RECORDS);
+        for _ in 0..RECORDS {
+            let _ = recycled.push(Box::new(Interval::empty(0)));
+        }
+        let (sample_tx, samples) = RingBuffer::new(SAMPLES);
+        let (status_tx, status) = RingBuffer::new(16);
+        let (commands, command_rx) = RingBuffer::new(4096);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut inner = Inner {
+            sender,
+            records: record_tx,
+            empty: empty_rx,
+            spare: None,
+            samples: sample_tx,
+            status: status_tx,
+            commands: command_rx,
+            stop: stop.clone(),
+            timeout,
+            lateness: Hist::default(),
+            recent: Hist::default(),
+            pauses: Hist::default(),
+        };
+        let thread = std::thread::Builder::new().name("sonde-probe".into()).spawn(move || {
+            if let Some(cpu) = cpu {
+                clock::pin_to_cpu(cpu)?;
+            }
+            inner.run(port.as_mut())
+        })?;
+        Ok(ProbeWorker { records, recycled, samples, status, commands, stop, thread })
+    }
+
+    /// Asks for the end: no more sends; replies in flight are awaited for one timeout.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread has ended; its records may still be in the queue.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What it left behind; an error is the port's.
+    pub fn join(self) -> Result<Ended> {
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The worker's end.
+struct Inner {
+    sender: Sender,
+    records: Producer<Box<Interval>>,
+    empty: Consumer<Box<Interval>>,
+    spare: Option<Box<Interval>>,
+    samples: Producer<Sample>,
+    status: Producer<Status>,
+    commands: Consumer<Command>,
+    stop: Arc<AtomicBool>,
+    timeout: i64,
+    lateness: Hist,
+    recent: Hist,
+    pauses: Hist,
+}
+
+impl Inner {
+    fn run(&mut self, port: &mut dyn Port) -> Result<Ended> {
+        let mut watch = PauseWatch::new(PAUSE);
+        let mut housekeeping = port.now() + HOUSEKEEPING;
+        let mut deadline = Time::MAX;
+        loop {
+            let turn = pump::turn(port, &mut self.sender)?;
+            if let Some(gap) = watch.observe(turn.now) {
+                self.pauses.add(gap);
+            }
+            self.pass_record();
+            self.pass_samples();
+            if turn.now >= housekeeping {
+                housekeeping = turn.now + HOUSEKEEPING;
+                self.obey();
+                self.report();
+                if deadline == Time::MAX && self.stop.load(Ordering::Relaxed) {
+                    self.sender.stop();
+                    deadline = turn.now + self.timeout;
+                }
+                if turn.now >= deadline || self.sender.is_done() {
+                    break;
+                }
+            }
+            if turn.is_idle() {
+                if let Some(until) = pump::rest(port, &self.sender, turn.now, housekeeping)? {
+                    watch.idle_until(until);
+                }
+            }
+        }
+        self.end(port)
+    }
+
+    /// Hands at most one record over, so that closing thousands of intervals is spread
+    /// between the sends.
+    #[inline]
+    fn pass_record(&mut self) -> bool {
+        let Some(mut record) = self.spare.take().or_else(|| self.empty.pop().ok()) else {
+            return false;
+        };
+        if !self.sender.poll_record(&mut record) {
+            self.spare = Some(record);
+            return false;
+        }
+        // There are as many places as boxes.
+        let _ = self.records.push(record);
+        true
+    }
+
+    #[inline]
+    fn pass_samples(&mut self) {
+        while !self.samples.is_full() {
+            let Some(sample) = self.sender.poll_sample() else { break };
+            let _ = self.samples.push(sample);
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Ok(command) = self.commands.pop() {
+            match command {
+                Command::NextHop(index, header) => self.sender.set_next_hop(index, header),
+                Command::Clock(tai_offset, synchronised, error) => {
+                    self.sender.set_clock(tai_offset, synchronised, error);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        self.sender.take_lateness(&mut self.recent);
+        self.lateness.merge(&self.recent);
+        let c = self.sender.counters();
+        let _ = self.status.push(Status {
+            sent: c.sent,
+            received: c.replies,
+            lateness_max: self.recent.max,
+        });
+    }
+
+    fn end(&mut self, port: &mut dyn Port) -> Result<Ended> {
+        self.sender.finish(port.now());
+        loop {
+            self.pass_samples();
+            if self.pass_record() {
+                continue;
+            }
+            if self.spare.is_some() {
+                break; // no record is left
+            }
+            // The reader is behind: wait for a box to come back.
+            std::thread::yield_now();
+            if self.records.is_abandoned() {
+                break;
+            }
+        }
+        self.report();
+        let (stats, counters) = (port.stats(), self.sender.counters());
+        let mut all = BTreeMap::new();
+        for (name, n) in counters.iter() {
+            all.insert(format!("sender_{name}"), n);
+        }
+        for (name, n) in stats.iter() {
+            all.insert(format!("port_{name}"), n);
+        }
+        let mut caveats = CaveatSet::default();
+        for (found, caveat) in [
+            (stats.rx_dropped + stats.rx_invalid > 0, Caveat::OwnDrops),
+            (stats.tx_dropped > 0, Caveat::SendsFailed),
+            (counters.forged + counters.short + counters.malformed > 0, Caveat::InvalidReplies),
+            (counters.histogram_refused > 0, Caveat::HistogramFull),
+            (self.pauses.count > 0, Caveat::CpuStolen),
+        ] {
+            if found {
+                caveats.insert(caveat);
+            }
+        }
+        let health = Health {
+            send_lateness: std::mem::take(&mut self.lateness),
+            pauses: std::mem::take(&mut self.pauses),
+            counters: all,
+        };
+        Ok(Ended { health, caveats })
+    }
+}
+
+/// Interval records under way between worker and main thread.
+const RECORDS: usize = 4096;
+/// Samples under way.
+const SAMPLES: usize = 1 << 16;
+/// Between looks at orders and self-reports, ns.
+const HOUSEKEEPING: i64 = 50_000_000;
+/// A turn that takes longer than this is a pause of the machine, ns.
+const PAUSE: i64 = 1_000_000;
