@@ -110,6 +110,9 @@ impl Hist {
             return None;
         }
         let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).clamp(1, self.count);
+        if rank == self.count {
+            return Some(self.max);
+        }
         let mut seen = 0;
         for &(bucket, n) in &self.buckets {
             seen += n;

@@ -1,0 +1,111 @@
+//! Which stream a reply belongs to: a table that is filled once and never grows,
+//! keyed by the peer's address and port and our port.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Peer address and port and local port, packed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    address: u128,
+    ports: u32,
+}
+
+/// From reply addresses to stream numbers.
+pub(crate) struct Demux {
+    keys: Vec<Key>,
+    slots: Vec<u32>,
+    secret: u64,
+}
+
+impl Demux {
+    /// For streams with the given (peer, local port) pairs. `Err(i)`: stream `i`
+    /// has the same ones as an earlier stream, their replies could not be told apart.
+    pub(crate) fn new(
+        streams: impl Iterator<Item = (SocketAddr, u16)>,
+        secret: u64,
+    ) -> Result<Self, usize> {
+        let keys: Vec<Key> =
+            streams.map(|(peer, local)| key(peer.ip(), peer.port(), local)).collect();
+        let mut demux = Demux {
+            slots: vec![EMPTY; (keys.len() * 2).next_power_of_two().max(2)],
+            keys: Vec::new(),
+            secret,
+        };
+        for (i, &k) in keys.iter().enumerate() {
+            let (slot, found) = demux.find(&keys, k);
+            if found.is_some() {
+                return Err(i);
+            }
+            demux.slots[slot] = i as u32;
+        }
+        demux.keys = keys;
+        Ok(demux)
+    }
+
+    /// The stream that the reply from `peer` to our port `local` belongs to.
+    #[inline]
+    pub(crate) fn lookup(&self, peer: IpAddr, peer_port: u16, local: u16) -> Option<u32> {
+        self.find(&self.keys, key(peer, peer_port, local)).1
+    }
+
+    #[inline]
+    fn find(&self, keys: &[Key], k: Key) -> (usize, Option<u32>) {
+        let mask = self.slots.len() - 1;
+        let mut slot = self.hash(k) as usize & mask;
+        loop {
+            match self.slots[slot] {
+                EMPTY => return (slot, None),
+                i if keys[i as usize] == k => return (slot, Some(i)),
+                _ => slot = (slot + 1) & mask,
+            }
+        }
+    }
+
+    /// A folded multiply with a secret: two rounds, so that every input bit reaches
+    /// the low bits.
+    #[inline]
+    fn hash(&self, k: Key) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let wide = u128::from(a) * u128::from(b);
+            (wide >> 64) as u64 ^ wide as u64
+        };
+        let low = fold(k.address as u64 ^ self.secret, 0x9e37_79b9_7f4a_7c15 ^ u64::from(k.ports));
+        fold(low ^ (k.address >> 64) as u64, self.secret | 1) ^ low
+    }
+}
+
+#[inline]
+fn key(address: IpAddr, peer_port: u16, local_port: u16) -> Key {
+    let address = match address {
+        IpAddr::V4(a) => u128::from(a.to_ipv6_mapped().to_bits()),
+        IpAddr::V6(a) => a.to_bits(),
+    };
+    Key { address, ports: u32::from(peer_port) << 16 | u32::from(local_port) }
+}
+
+const EMPTY: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn every_stream_is_found_and_nothing_else() {
+        let peer = |i: u32| SocketAddr::new(Ipv4Addr::from(0x0a02_0000 + i / 5).into(), 862);
+        let demux =
+            Demux::new((0..20_000).map(|i| (peer(i), 50_000 + (i % 5) as u16)), 0x1234).unwrap();
+        for i in 0..20_000 {
+            assert_eq!(demux.lookup(peer(i).ip(), 862, 50_000 + (i % 5) as u16), Some(i));
+        }
+        assert_eq!(demux.lookup(peer(0).ip(), 862, 50_005), None);
+        assert_eq!(demux.lookup(peer(0).ip(), 863, 50_000), None);
+        assert_eq!(demux.lookup("::1".parse().unwrap(), 862, 50_000), None);
+    }
+
+    #[test]
+    fn two_streams_alike_are_refused() {
+        let s: SocketAddr = "192.0.2.1:862".parse().unwrap();
+        assert_eq!(Demux::new([(s, 1), (s, 2), (s, 1)].into_iter(), 1).err(), Some(2));
+    }
+}

@@ -1,0 +1,664 @@
+//! The STAMP session-sender (RFC 8762, section 4.2) for many streams on one schedule.
+//!
+//! Delays are computed from the best stamp of each packet's true departure, not from
+//! the time stamp it carries: that one is written before the packet leaves.
+
+use std::collections::VecDeque;
+
+use sonde_results::Hist;
+use sonde_results::Interval;
+use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
+
+use super::demux::Demux;
+use super::pages::{PagedHist, Pages};
+use super::probe::{Clock, ProbeTemplate, Reply};
+use super::schedule::{Queue, Random, gap, mean_gap};
+use super::spec::{LinkHeader, ReflectorKind, SenderConfig, StreamSpec};
+use super::stream::{self, Settling, Slot, Stream};
+use crate::{Instrument, Transmit};
+
+/// One packet's fate, for a ping-like display or a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Index of the stream.
+    pub stream: u32,
+    /// Sequence number.
+    pub seq: u32,
+    /// When it left, and by which stamp.
+    pub t1: Stamp,
+    /// How it ended.
+    pub fate: Fate,
+}
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fate {
+    /// Answered.
+    Reply {
+        /// T2 at the reflector, by its clock.
+        t2: Time,
+        /// T3 at the reflector, by its clock.
+        t3: Time,
+        /// When the reply arrived.
+        t4: Stamp,
+        /// TTL or hop limit of the reply.
+        ttl: u8,
+        /// TTL or hop limit that the reflector saw; 0 from one that does not say.
+        sender_ttl: u8,
+        /// Length of the reply's STAMP payload, bytes.
+        length: u16,
+        /// It repeats an earlier reply.
+        duplicate: bool,
+    },
+    /// Not answered within the timeout.
+    Lost,
+}
+
+/// What happened beside the measurement. Every packet that is thrown away has a field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounters {
+    /// Probes handed to the port.
+    pub sent: u64,
+    /// Valid first replies.
+    pub replies: u64,
+    /// Received frames that are not UDP, or damaged.
+    pub malformed: u64,
+    /// UDP from nobody we probe.
+    pub strangers: u64,
+    /// Too short for a reply.
+    pub short: u64,
+    /// Replies whose sequence number or echoed time stamp we never sent.
+    pub forged: u64,
+    /// Replies with another session's identifier.
+    pub wrong_session: u64,
+    /// Replies after the timeout.
+    pub late: u64,
+    /// Repeated replies.
+    pub duplicates: u64,
+    /// Replies that precede their request: a clock was stepped.
+    pub clock_stepped: u64,
+    /// Transmit stamps that never came.
+    pub unstamped: u64,
+    /// Transmit stamps for probes already settled.
+    pub stamps_late: u64,
+    /// Values left out of histogram buckets for lack of memory.
+    pub histogram_refused: u64,
+    /// Probes whose fate was open at the end: neither sent nor lost in any record.
+    pub unresolved: u64,
+    /// Samples that nobody fetched in time.
+    pub samples_dropped: u64,
+    /// Sends held back because too many probes of the stream were in flight.
+    pub window_full: u64,
+}
+
+impl SenderCounters {
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("sent", self.sent),
+            ("replies", self.replies),
+            ("malformed", self.malformed),
+            ("strangers", self.strangers),
+            ("short", self.short),
+            ("forged", self.forged),
+            ("wrong_session", self.wrong_session),
+            ("late", self.late),
+            ("duplicates", self.duplicates),
+            ("clock_stepped", self.clock_stepped),
+            ("unstamped", self.unstamped),
+            ("stamps_late", self.stamps_late),
+            ("histogram_refused", self.histogram_refused),
+            ("unresolved", self.unresolved),
+            ("samples_dropped", self.samples_dropped),
+            ("window_full", self.window_full),
+        ]
+        .into_iter()
+    }
+}
+
+/// Why a sender cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// No stream.
+    #[error("there is nothing to send to: name a host or a targets file")]
+    NoStreams,
+    /// A value is out of its range.
+    #[error("stream {stream}: {what}")]
+    Stream {
+        /// Index of the stream.
+        stream: usize,
+        /// Which value, and its range.
+        what: String,
+    },
+    /// A duration of the configuration is not positive.
+    #[error("{0} must be longer than zero")]
+    Duration(&'static str),
+}
+
+/// The sender.
+pub struct Sender {
+    config: SenderConfig,
+    clock: Clock,
+    streams: Vec<Stream>,
+    probes: Vec<ProbeTemplate>,
+    next_hops: Vec<Option<LinkHeader>>,
+    demux: Demux,
+    queue: Queue,
+    random: Random,
+    slots: Vec<Slot>,
+    pages: Pages,
+    lateness: PagedHist,
+    closed: VecDeque<u32>,
+    samples: VecDeque<Sample>,
+    counters: SenderCounters,
+    /// Half the mean gap between sends: after a stall the backlog leaves at no more
+    /// than twice the planned rate, never in a burst.
+    catch_up_gap: i64,
+    /// While a backlog is being spread: nothing leaves before this, ns TAI.
+    held_until: i64,
+    sweep_at: Time,
+    sweep_next: usize,
+    finished: bool,
+}
+
+impl Sender {
+    /// Checks the streams and sets up all memory. `next_hops[i]` belongs to the
+    /// streams whose `next_hop` is `i`; `None`: not resolved yet.
+    pub fn new(
+        config: SenderConfig,
+        specs: &[StreamSpec],
+        next_hops: Vec<Option<LinkHeader>>,
+    ) -> Result<Self, SpecError> {
+        check(&config, specs, next_hops.len())?;
+        let demux = Demux::new(
+            specs.iter().map(|s| (s.destination, s.source.port())),
+            Random::new(config.seed ^ 0x5eed).next(),
+        )
+        .map_err(|stream| SpecError::Stream {
+            stream,
+            what:
+                "has the same peer and source port as an earlier one; give each its own source port"
+                    .into(),
+        })?;
+        let probe = |(stream, spec)| {
+            ProbeTemplate::new(spec).map_err(|_| SpecError::Stream {
+                stream,
+                what: "no packet can be made of its addresses and length".into(),
+            })
+        };
+        let probes = specs.iter().enumerate().map(probe).collect::<Result<Vec<_>, _>>()?;
+        let start = config.start.as_nanos();
+        let mut streams = Vec::with_capacity(specs.len());
+        let mut base = 0u32;
+        for (stream, spec) in specs.iter().enumerate() {
+            let size = window(&config, spec);
+            let stateful = spec.reflector == ReflectorKind::Stateful;
+            streams.push(Stream::new(base, size, start, config.interval, stateful));
+            base = base.checked_add(size).ok_or_else(|| SpecError::Stream {
+                stream,
+                what: "too many probes in flight; shorten the timeout or lower the rate".into(),
+            })?;
+        }
+        Ok(Sender {
+            clock: Clock::new(&config),
+            slots: vec![Slot::default(); base as usize],
+            pages: Pages::new(config.histogram_pages),
+            lateness: PagedHist::EMPTY,
+            closed: VecDeque::with_capacity(streams.len()),
+            samples: VecDeque::with_capacity(if config.samples { SAMPLES } else { 0 }),
+            queue: Queue::new(specs.iter().map(|s| start.saturating_add(s.phase))),
+            random: Random::new(config.seed),
+            probes,
+            catch_up_gap: mean_gap(specs) / 2,
+            held_until: i64::MIN,
+            sweep_at: config.start,
+            sweep_next: 0,
+            finished: false,
+            counters: SenderCounters::default(),
+            streams,
+            next_hops,
+            demux,
+            config,
+        })
+    }
+
+    /// A next hop was resolved, changed its address, or went away.
+    pub fn set_next_hop(&mut self, index: u16, header: Option<LinkHeader>) {
+        if let Some(hop) = self.next_hops.get_mut(usize::from(index)) {
+            *hop = header;
+        }
+    }
+
+    /// The state of our clock changed (see [`SenderConfig`]).
+    pub fn set_clock(&mut self, tai_offset: i64, synchronised: bool, error: i64) {
+        self.config.tai_offset = tai_offset;
+        self.config.clock_synchronised = synchronised;
+        self.config.clock_error = error;
+        self.clock = Clock::new(&self.config);
+    }
+
+    /// Stream `stream` numbers its first probe `seq` instead of 0: for continuing a session,
+    /// before anything was sent.
+    pub fn begin_at(&mut self, stream: usize, seq: u32) {
+        if let Some(s) = self.streams.get_mut(stream).filter(|s| s.sent == 0) {
+            s.begin_at(seq);
+        }
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> SenderCounters {
+        SenderCounters { histogram_refused: self.pages.refused, ..self.counters }
+    }
+
+    /// How late packets were handed to the port, ns, since the last call.
+    pub fn take_lateness(&mut self, hist: &mut Hist) {
+        self.lateness.drain(&mut self.pages, hist);
+    }
+
+    /// The next packet's fate, if samples are kept.
+    pub fn poll_sample(&mut self) -> Option<Sample> {
+        self.samples.pop_front()
+    }
+
+    /// Sends nothing more; what is in flight may still be answered.
+    pub fn stop(&mut self) {
+        self.queue.clear();
+    }
+
+    /// Whether every probe is sent and answered or settled: waiting longer changes nothing.
+    pub fn is_done(&self) -> bool {
+        self.queue.peek().is_none()
+            && self.streams.iter().all(|s| {
+                (0..s.open()).all(|i| {
+                    let slot = &self.slots[s.index(s.settled.wrapping_add(i))];
+                    slot.flags & stream::ANSWERED != 0
+                })
+            })
+    }
+
+    /// Ends the measurement at `now`: answered probes are settled, those whose timeout has
+    /// not passed are left out and counted as unresolved. The remaining records follow
+    /// from [`Instrument::poll_record`].
+    pub fn finish(&mut self, now: Time) {
+        self.stop();
+        for i in 0..self.streams.len() {
+            let s = &mut self.streams[i];
+            // An open probe within its timeout has no fate: it and the answered ones
+            // around it keep their order, so close the gap towards the front.
+            let deadline = now.as_nanos() - self.config.timeout;
+            let mut kept = s.settled;
+            for k in 0..s.open() {
+                let from = s.index(s.settled.wrapping_add(k));
+                let slot = self.slots[from];
+                if slot.flags & stream::ANSWERED == 0 && slot.t1 > deadline {
+                    self.counters.unresolved += 1;
+                    continue;
+                }
+                let to = s.index(kept);
+                self.slots[to] = slot;
+                kept = kept.wrapping_add(1);
+            }
+            s.next_seq = kept;
+        }
+        // From here on every timeout has passed.
+        self.config.timeout = i64::MIN / 2;
+        self.finished = true;
+        for i in 0..self.streams.len() as u32 {
+            self.settle(i, now);
+            self.close_if_due(i, i64::MAX);
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, index: u32, now: Time) {
+        let until = now.as_nanos().saturating_sub(self.config.timeout);
+        let s = &mut self.streams[index as usize];
+        if self.config.samples {
+            // The ping-like display wants to hear of losses too.
+            let mut seq = s.settled;
+            while seq != s.next_seq && !s.closed {
+                let slot = &self.slots[s.index(seq)];
+                if slot.t1 > until || slot.t1 >= s.end {
+                    break;
+                }
+                if slot.flags & stream::ANSWERED == 0 {
+                    let t1 = stream::t1_of(slot);
+                    let sample = Sample { stream: index, seq: slot.seq, t1, fate: Fate::Lost };
+                    push_sample(&mut self.samples, &mut self.counters, sample);
+                }
+                seq = seq.wrapping_add(1);
+            }
+        }
+        let mut cx = Settling {
+            slots: &mut self.slots,
+            pages: &mut self.pages,
+            tx_stamps: self.config.tx_stamps,
+            unstamped: &mut self.counters.unstamped,
+        };
+        if s.settle(until, self.config.interval, &mut cx) {
+            self.closed.push_back(index);
+        }
+    }
+
+    /// Closes the interval of a stream that sends rarely or no more, once nothing of it
+    /// can change.
+    fn close_if_due(&mut self, index: u32, until: i64) {
+        let s = &mut self.streams[index as usize];
+        if !s.closed && s.open() == 0 && until >= s.end && !s.is_empty() {
+            s.closed = true;
+            self.closed.push_back(index);
+        }
+    }
+
+    fn receive(&mut self, frame: &[u8], stamp: Stamp) -> Result<(), Refusal> {
+        let reply = Reply::parse(frame, &self.clock, stamp.at)?;
+        let index = self
+            .demux
+            .lookup(reply.peer, reply.peer_port, reply.local_port)
+            .ok_or(Refusal::Stranger)?;
+        let probe = &self.probes[index as usize];
+        if reply.ssid != 0 && reply.ssid != probe.ssid() {
+            return Err(Refusal::WrongSession);
+        }
+        let s = &mut self.streams[index as usize];
+        if reply.seq.wrapping_sub(s.settled) >= s.open() {
+            // Before the window, or not yet sent. Half the number space lies either way.
+            if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.sent > 0 {
+                s.counters.late += 1;
+                return Err(Refusal::Late);
+            }
+            return Err(Refusal::Forged);
+        }
+        let at = s.index(reply.seq);
+        let slot = &mut self.slots[at];
+        if slot.flags & stream::ANSWERED != 0 {
+            s.duplicate(slot.reflector_seq == reply.reflector_seq);
+            self.counters.duplicates += 1;
+            let sample = reply.sample(index, slot, stamp, true);
+            self.keep(sample);
+            return Ok(());
+        }
+        // The echo of what we wrote into the probe: a reply made up by somebody who
+        // has not seen it does not match (RFC 8762, section 4.3.1).
+        if reply.echo != self.clock.wire(Time::from_nanos(slot.forward)) {
+            return Err(Refusal::Forged);
+        }
+        slot.rtt = stamp.at.as_nanos() - slot.t1;
+        slot.forward = reply.t2.as_nanos() - slot.t1;
+        slot.reflector_seq = reply.reflector_seq;
+        slot.flags |= stream::ANSWERED | stream::source_bits(stamp.source) << stream::T4_SHIFT;
+        let dwell = reply.t3 - reply.t2;
+        match u32::try_from(dwell) {
+            Ok(ns) if dwell <= slot.rtt.max(0) + DWELL_TOLERANCE => slot.dwell = ns,
+            _ => slot.flags |= stream::PEER_TIMES_WRONG,
+        }
+        if slot.rtt < 0 {
+            slot.flags |= stream::CLOCK_STEPPED;
+            self.counters.clock_stepped += 1;
+        }
+        // RFC 4737, section 3.3: overtaken when a later one has been seen.
+        if reply.seq.wrapping_sub(s.expected) as i32 >= 0 {
+            s.expected = reply.seq.wrapping_add(1);
+        } else {
+            slot.flags |= stream::REORDERED;
+        }
+        s.peer_estimate = reply.error_estimate;
+        self.counters.replies += 1;
+        let sample = reply.sample(index, slot, stamp, false);
+        self.keep(sample);
+        Ok(())
+    }
+
+    #[inline]
+    fn keep(&mut self, sample: Sample) {
+        if self.config.samples {
+            push_sample(&mut self.samples, &mut self.counters, sample);
+        }
+    }
+
+    /// The slot of the stream's next probe, or why it must not be sent now.
+    fn next_slot(&mut self, index: u32, now: Time) -> Option<u32> {
+        self.settle(index, now);
+        let s = &mut self.streams[index as usize];
+        if s.open() < s.size {
+            return Some(s.next_seq);
+        }
+        if s.closed {
+            // Nobody has fetched the record: rather a longer interval than a gap.
+            s.closed = false;
+            s.end = s.end.saturating_add(self.config.interval);
+            self.settle(index, now);
+        }
+        let s = &self.streams[index as usize];
+        (s.open() < s.size).then_some(s.next_seq)
+    }
+}
+
+impl Instrument for Sender {
+    type Record = Interval;
+
+    fn input(&mut self, frame: &mut [u8], stamp: Stamp, _now: Time) -> Verdict {
+        if let Err(refusal) = self.receive(frame, stamp) {
+            let c = &mut self.counters;
+            *match refusal {
+                Refusal::Malformed => &mut c.malformed,
+                Refusal::Short => &mut c.short,
+                Refusal::Stranger => &mut c.strangers,
+                Refusal::WrongSession => &mut c.wrong_session,
+                Refusal::Late => &mut c.late,
+                Refusal::Forged => &mut c.forged,
+            } += 1;
+        }
+        Verdict::Release
+    }
+
+    fn transmitted(&mut self, done: TxDone) {
+        let (index, seq) = ((done.cookie >> 32) as u32, done.cookie as u32);
+        let Some(s) = index.checked_sub(1).and_then(|i| self.streams.get(i as usize)) else {
+            return;
+        };
+        let slot = &mut self.slots[s.index(seq)];
+        if seq.wrapping_sub(s.settled) >= s.open() || slot.flags & stream::STAMPED != 0 {
+            self.counters.stamps_late += 1;
+            return;
+        }
+        let better = done.stamp.at.as_nanos();
+        if slot.flags & stream::ANSWERED != 0 {
+            // Ports give completions first; one that does not still gets it right.
+            slot.rtt += slot.t1 - better;
+            slot.forward += slot.t1 - better;
+        }
+        slot.t1 = better;
+        slot.flags &= !(15 << stream::T1_SHIFT);
+        slot.flags |= stream::STAMPED | stream::source_bits(done.stamp.source) << stream::T1_SHIFT;
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        loop {
+            let (due, index) = self.queue.peek()?;
+            let now_ns = now.as_nanos();
+            if due > now_ns {
+                return None;
+            }
+            let mut lateness = now_ns - due;
+            if now_ns < self.held_until {
+                return None;
+            }
+            let (period, schedule) = self.probes[index as usize].timing();
+            let mut due = due;
+            if lateness >= period {
+                // A whole period late: these probes are left out, not sent in a burst.
+                let missed = lateness / period;
+                due += missed * period;
+                lateness -= missed * period;
+                self.streams[index as usize].counters.skipped += missed as u64;
+            }
+            let next = due + gap(period, schedule, &mut self.random);
+            let hop = self.next_hops[self.probes[index as usize].next_hop()];
+            let seq = self.next_slot(index, now);
+            let (Some(hop), Some(seq)) = (hop, seq) else {
+                let s = &mut self.streams[index as usize];
+                s.counters.skipped += 1;
+                if hop.is_none() {
+                    s.caveats.insert(Caveat::NextHopUnresolved);
+                } else {
+                    self.counters.window_full += 1;
+                }
+                self.queue.reschedule(Some(next));
+                continue;
+            };
+            let probe = &self.probes[index as usize];
+            let len = probe.emit(buffer, &hop, seq, &self.clock, now)?;
+            let s = &mut self.streams[index as usize];
+            let late = lateness > self.config.late_limit;
+            self.slots[s.index(seq)] = Slot {
+                t1: now_ns,
+                forward: now_ns,
+                seq,
+                flags: stream::source_bits(StampSource::User) << stream::T1_SHIFT
+                    | if late { stream::SENT_LATE } else { 0 },
+                ..Slot::default()
+            };
+            s.next_seq = seq.wrapping_add(1);
+            s.sent += 1;
+            let more = !probe.is_complete(s.sent);
+            self.queue.reschedule(more.then_some(next));
+            self.counters.sent += 1;
+            self.held_until = if lateness > CATCH_UP { now_ns + self.catch_up_gap } else { now_ns };
+            self.lateness.add(&mut self.pages, lateness);
+            let cookie = u64::from(index + 1) << 32 | u64::from(seq);
+            return Some(Transmit { len, cookie: if self.config.tx_stamps { cookie } else { 0 } });
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let send = self.queue.peek().map(|(due, _)| Time::from_nanos(due.max(self.held_until)));
+        Some(send.map_or(self.sweep_at, |t| t.min(self.sweep_at)))
+    }
+
+    /// Settles streams that send rarely, a few at a time.
+    fn handle_timeout(&mut self, now: Time) {
+        if now < self.sweep_at {
+            return;
+        }
+        for _ in 0..SWEEP_STREAMS.min(self.streams.len()) {
+            let index = self.sweep_next as u32;
+            self.settle(index, now);
+            self.close_if_due(index, now.as_nanos().saturating_sub(self.config.timeout));
+            self.sweep_next += 1;
+            if self.sweep_next == self.streams.len() {
+                self.sweep_next = 0;
+                self.sweep_at = now + SWEEP_ROUND;
+                return;
+            }
+        }
+        self.sweep_at = now + SWEEP_STEP;
+    }
+
+    fn poll_record(&mut self, record: &mut Interval) -> bool {
+        while let Some(index) = self.closed.pop_front() {
+            let s = &mut self.streams[index as usize];
+            if !s.closed {
+                continue; // lengthened meanwhile
+            }
+            s.take(index, self.config.interval, &mut self.pages, record);
+            let peer = s.peer_estimate;
+            record.peer_error_ns = peer.is_valid().then(|| peer.error_ns() as f64);
+            let mut clocks = CaveatSet::default();
+            if !self.config.clock_synchronised {
+                clocks.insert(Caveat::LocalClockUnsynchronised);
+            }
+            if record.counters.received > 0 && !peer.synchronised() {
+                clocks.insert(Caveat::PeerClockUnsynchronised);
+            }
+            record.caveats.merge(clocks);
+            if self.pages.refused > 0 {
+                record.caveats.insert(Caveat::HistogramFull);
+            }
+            if self.finished {
+                // What remains may fill a further interval, and nobody else looks.
+                self.settle(index, self.config.start);
+                self.close_if_due(index, i64::MAX);
+            }
+            return true;
+        }
+        false
+    }
+}
+
+/// Why a received frame is not a reply to a probe of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Malformed,
+    Short,
+    Stranger,
+    WrongSession,
+    Late,
+    Forged,
+}
+
+fn check(config: &SenderConfig, specs: &[StreamSpec], next_hops: usize) -> Result<(), SpecError> {
+    for (value, name) in [(config.timeout, "the timeout"), (config.interval, "the record interval")]
+    {
+        if value <= 0 {
+            return Err(SpecError::Duration(name));
+        }
+    }
+    if specs.is_empty() {
+        return Err(SpecError::NoStreams);
+    }
+    for (stream, s) in specs.iter().enumerate() {
+        let same_family = s.source.is_ipv4() == s.destination.is_ipv4();
+        let least = if s.destination.is_ipv4() { 72 } else { 92 };
+        let what = if !same_family {
+            "source and destination are of different IP versions".into()
+        } else if s.dscp > 63 {
+            format!("DSCP {} is not in 0..=63", s.dscp)
+        } else if s.ttl == 0 {
+            "TTL 0 would not leave this host; use 1..=255".into()
+        } else if s.ip_length < least {
+            format!("{} bytes are too short for a STAMP packet; use at least {least}", s.ip_length)
+        } else if s.period <= 0 {
+            "the time between probes must be longer than zero".into()
+        } else if usize::from(s.next_hop) >= next_hops {
+            format!("next hop {} does not exist", s.next_hop)
+        } else {
+            continue;
+        };
+        return Err(SpecError::Stream { stream, what });
+    }
+    Ok(())
+}
+
+/// Room for the probes in flight: those of one timeout, a few more so that a closed
+/// interval may wait to be fetched, and for Poisson gaps the crowding that chance brings.
+fn window(config: &SenderConfig, spec: &StreamSpec) -> u32 {
+    let flight = config.timeout / spec.period + 1;
+    let room = match spec.schedule {
+        super::spec::Schedule::Periodic => flight + 2 + flight / 8,
+        super::spec::Schedule::Poisson => 2 * flight + 16,
+    };
+    u32::try_from(room).unwrap_or(u32::MAX / 4).min(1 << 24).next_power_of_two()
+}
+
+fn push_sample(samples: &mut VecDeque<Sample>, counters: &mut SenderCounters, sample: Sample) {
+    if samples.len() == SAMPLES {
+        samples.pop_front();
+        counters.samples_dropped += 1;
+    }
+    samples.push_back(sample);
+}
+
+/// Values kept for [`Sender::poll_sample`]; the pump fetches them every turn.
+const SAMPLES: usize = 1 << 16;
+/// From this lateness on (ns) a backlog is spread instead of sent at once.
+const CATCH_UP: i64 = 200_000;
+/// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
+const DWELL_TOLERANCE: i64 = 2_000;
+/// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).
+const SWEEP_STREAMS: usize = 16;
+const SWEEP_STEP: i64 = 1_000_000;
+const SWEEP_ROUND: i64 = 50_000_000;
+/// Bytes a stream takes besides [`Stream`] and its slots: template, demultiplexer, queue.
+pub(crate) const STREAM_OVERHEAD: usize = size_of::<ProbeTemplate>() + 32 + 4 * 4 + 16 + 4;

@@ -1,0 +1,518 @@
+//! The sender in virtual time, against a reflector and a path made here: every number
+//! that it reports is known beforehand.
+
+use sonde_meter::stamp::{
+    Fate, LinkHeader, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec,
+};
+use sonde_meter::{Instrument, Transmit};
+use sonde_results::caveat::Caveat;
+use sonde_results::record::{LossSide, pdv};
+use sonde_results::{Counters, Interval};
+use sonde_wire::stamp::ReflectorPacket;
+use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time, TxDone, parse_udp};
+
+const US: i64 = 1_000;
+const MS: i64 = 1_000_000;
+const SECOND: i64 = 1_000_000_000;
+/// 2026-11-21, TAI.
+const START: i64 = 1_795_262_437 * SECOND;
+const TAI: i64 = 37 * SECOND;
+
+fn config() -> SenderConfig {
+    SenderConfig {
+        start: Time::from_nanos(START),
+        timeout: SECOND,
+        interval: 10 * SECOND,
+        late_limit: MS,
+        tai_offset: TAI,
+        clock_synchronised: true,
+        clock_error: 1000,
+        tx_stamps: false,
+        histogram_pages: 10_000,
+        samples: true,
+        seed: 1,
+    }
+}
+
+fn spec(i: u16) -> StreamSpec {
+    StreamSpec {
+        source: format!("10.0.0.1:{}", 62_000 + i).parse().unwrap(),
+        destination: "10.0.0.2:862".parse().unwrap(),
+        dscp: 46,
+        ttl: 255,
+        next_hop: 0,
+        ssid: 7 + i,
+        ip_length: 150,
+        period: 100 * MS,
+        phase: 0,
+        schedule: Schedule::Periodic,
+        count: Some(100),
+        reflector: ReflectorKind::Auto,
+    }
+}
+
+fn hops() -> Vec<Option<LinkHeader>> {
+    vec![Some(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))]
+}
+
+/// What the path does to a probe.
+#[derive(Clone, Copy)]
+struct Trip {
+    forward: i64,
+    dwell: i64,
+    backward: i64,
+    lost_forward: bool,
+    lost_backward: bool,
+    copies: u32,
+}
+
+const PLAIN: Trip = Trip {
+    forward: 300 * US,
+    dwell: 20 * US,
+    backward: 500 * US,
+    lost_forward: false,
+    lost_backward: false,
+    copies: 1,
+};
+
+/// Turns a probe into a stateful reflector's reply; `None` seq: stateless.
+fn reflect(probe: &[u8], t2: i64, t3: i64, seq: Option<u32>) -> Vec<u8> {
+    let mut frame = probe.to_vec();
+    let udp = parse_udp(&frame).unwrap();
+    let (ip, l4) = (udp.l3_offset, udp.l4_offset);
+    let payload = udp.payload.clone();
+    let mut reply = ReflectorPacket::reflect(&mut frame[payload], udp.ttl).unwrap();
+    if let Some(seq) = seq {
+        reply.set_sequence(seq);
+    }
+    reply.set_receive_timestamp(Time::from_nanos(t2).to_ntp(TAI).0);
+    reply.set_timestamp(Time::from_nanos(t3).to_ntp(TAI).0);
+    reply.set_error_estimate(ErrorEstimate(0x8001));
+    for k in 0..4 {
+        frame.swap(ip + 12 + k, ip + 16 + k);
+    }
+    for k in 0..2 {
+        frame.swap(l4 + k, l4 + 2 + k);
+    }
+    frame
+}
+
+struct World {
+    sender: Sender,
+    now: i64,
+    /// (arrival, frame), unordered.
+    air: Vec<(i64, Vec<u8>)>,
+    records: Vec<Interval>,
+    sent_at: Vec<i64>,
+    reflector_seq: u32,
+}
+
+impl World {
+    fn new(sender: Sender) -> Self {
+        World {
+            sender,
+            now: START,
+            air: Vec::new(),
+            records: Vec::new(),
+            sent_at: Vec::new(),
+            reflector_seq: 0,
+        }
+    }
+
+    /// Sends what is due now, each probe by `trip(n)`, `n` counting all probes.
+    fn send(&mut self, trip: &mut dyn FnMut(usize) -> Trip) {
+        let mut buffer = [0u8; 2048];
+        let now = Time::from_nanos(self.now);
+        while let Some(Transmit { len, .. }) = self.sender.poll_transmit(now, &mut buffer) {
+            let t = trip(self.sent_at.len());
+            self.sent_at.push(self.now);
+            if t.lost_forward {
+                continue;
+            }
+            let (t2, t3) = (self.now + t.forward, self.now + t.forward + t.dwell);
+            for _ in 0..t.copies {
+                let reply = reflect(&buffer[..len], t2, t3, Some(self.reflector_seq));
+                self.reflector_seq = self.reflector_seq.wrapping_add(1);
+                if !t.lost_backward {
+                    self.air.push((t3 + t.backward, reply));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        self.air.sort_by_key(|(at, _)| *at);
+        while self.air.first().is_some_and(|(at, _)| *at <= self.now) {
+            let (at, mut frame) = self.air.remove(0);
+            let stamp = Stamp { at: Time::from_nanos(at), source: StampSource::Driver };
+            self.sender.input(&mut frame, stamp, Time::from_nanos(self.now));
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut record = Interval::empty(0);
+        while self.sender.poll_record(&mut record) {
+            self.records.push(record.clone());
+        }
+    }
+
+    fn run(&mut self, until: i64, trip: &mut dyn FnMut(usize) -> Trip) {
+        while self.now < until {
+            self.receive();
+            self.send(trip);
+            self.sender.handle_timeout(Time::from_nanos(self.now));
+            self.collect();
+            self.now += 50 * US;
+        }
+    }
+
+    fn finish(mut self) -> (Vec<Interval>, Sender, Vec<i64>) {
+        self.sender.finish(Time::from_nanos(self.now));
+        self.collect();
+        (self.records, self.sender, self.sent_at)
+    }
+}
+
+fn one(trip: &mut dyn FnMut(usize) -> Trip) -> (Interval, Sender) {
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    world.run(START + 12 * SECOND, trip);
+    let (records, sender, _) = world.finish();
+    let mut all = Interval::empty(0);
+    records.iter().for_each(|r| all.merge(r));
+    (all, sender)
+}
+
+#[test]
+fn a_plain_path_gives_its_own_delays() {
+    let (r, sender) = one(&mut |_| PLAIN);
+    assert_eq!(r.counters, Counters { sent: 100, received: 100, ..Counters::default() });
+    for (hist, value) in [
+        (&r.rtt, 820 * US),
+        (&r.rtt_net, 800 * US),
+        (&r.forward, 300 * US),
+        (&r.backward, 500 * US),
+    ] {
+        // The wire format resolves 0.23 ns, so each stamp may be off by one.
+        assert_eq!(hist.count, 100);
+        assert!((hist.min - value).abs() <= 2 && (hist.max - value).abs() <= 2, "{hist:?}");
+    }
+    assert_eq!((r.ipdv_forward.count, r.ipdv_backward.count), (99, 99));
+    assert!(r.ipdv_forward.max.abs() <= 2 && r.jitter_forward_ns < 2.0);
+    assert!(pdv(&r.forward, 0.999).unwrap() <= 2);
+    assert_eq!(r.t4_source, Some(StampSource::Driver));
+    assert_eq!(r.t1_source, Some(StampSource::User));
+    assert!(r.caveats.contains(Caveat::SoftwareStamps));
+    assert!(!r.caveats.contains(Caveat::PeerClockUnsynchronised));
+    assert_eq!(sender.counters().replies, 100);
+    assert!(sender.is_done());
+}
+
+#[test]
+fn losses_have_a_side_and_the_counts_add_up() {
+    let (r, _) =
+        one(&mut |n| Trip { lost_forward: n % 10 == 3, lost_backward: n % 10 == 7, ..PLAIN });
+    assert_eq!((r.counters.sent, r.counters.received, r.counters.lost), (100, 80, 20));
+    assert_eq!((r.counters.lost_forward, r.counters.lost_backward), (10, 10));
+    assert_eq!(r.loss_side, LossSide::Known);
+}
+
+#[test]
+fn a_reply_after_the_timeout_is_lost_and_late() {
+    let (r, sender) =
+        one(&mut |n| Trip { backward: if n == 50 { 1100 * MS } else { PLAIN.backward }, ..PLAIN });
+    assert_eq!((r.counters.received, r.counters.lost, r.counters.late), (99, 1, 1));
+    assert_eq!(sender.counters().late, 1);
+    assert_eq!(r.rtt.max / MS, 0, "its delay is undefined (RFC 7680)");
+}
+
+#[test]
+fn duplicates_and_reordering_are_counted_once_each() {
+    let (r, _) = one(&mut |n| Trip {
+        copies: if n == 20 { 3 } else { 1 },
+        backward: if n == 40 { 250 * MS } else { PLAIN.backward },
+        ..PLAIN
+    });
+    assert_eq!((r.counters.received, r.counters.lost), (100, 0));
+    assert_eq!(r.counters.duplicated, 2);
+    assert_eq!(r.counters.reordered, 1, "probe 40 came after 41 and 42 (RFC 4737)");
+    assert_eq!((r.counters.lost_forward, r.counters.lost_backward), (0, 0));
+}
+
+#[test]
+fn delay_variation_is_between_neighbours_in_sending_order() {
+    let (r, _) =
+        one(&mut |n| Trip { forward: if n % 2 == 0 { 300 * US } else { 400 * US }, ..PLAIN });
+    assert_eq!(r.ipdv_forward.count, 99);
+    assert!((r.ipdv_forward.max - 100 * US).abs() <= 2);
+    assert!((r.ipdv_forward.min + 100 * US).abs() <= 2);
+    assert!((r.jitter_forward_ns / 1000.0 - 100.0).abs() < 1.0, "{}", r.jitter_forward_ns);
+    assert!(r.ipdv_backward.max.abs() <= 2);
+    assert!((pdv(&r.forward, 1.0).unwrap() - 100 * US).abs() < 2 * US);
+}
+
+#[test]
+fn interval_records_cut_by_the_time_of_sending() {
+    let mut config = config();
+    config.interval = 2 * SECOND;
+    let mut world = World::new(Sender::new(config, &[spec(0)], hops()).unwrap());
+    world.run(START + 12 * SECOND, &mut |n| Trip { lost_forward: n == 19 || n == 20, ..PLAIN });
+    let (records, ..) = world.finish();
+    assert_eq!(records.len(), 5);
+    for (i, r) in records.iter().enumerate() {
+        assert_eq!(r.start_ns, START + i as i64 * 2 * SECOND);
+        assert_eq!(r.end_ns - r.start_ns, 2 * SECOND);
+        assert_eq!(r.counters.sent, 20);
+        // 19 is the last probe of the first interval, 20 the first of the second.
+        assert_eq!(r.counters.lost, u64::from(i < 2));
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_open_probes_out() {
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    world.run(START + 2 * SECOND, &mut |n| Trip { lost_forward: n == 3 || n >= 15, ..PLAIN });
+    let (records, sender, sent_at) = world.finish();
+    assert_eq!(sent_at.len(), 20);
+    let c = records[0].counters;
+    // Of 3 and 15..20 unanswered, only what was sent a timeout ago is lost.
+    let old = sent_at.iter().filter(|&&t| t <= START + SECOND).count();
+    assert_eq!(old, 11);
+    assert_eq!((c.sent, c.received, c.lost), (15, 14, 1));
+    assert_eq!(sender.counters().unresolved, 5);
+}
+
+#[test]
+fn the_true_departure_counts_not_the_time_in_the_packet() {
+    for reply_first in [false, true] {
+        let mut c = config();
+        c.tx_stamps = true;
+        let mut sender = Sender::new(c, &[spec(0)], hops()).unwrap();
+        let mut buffer = [0u8; 2048];
+        let now = Time::from_nanos(START);
+        let sent = sender.poll_transmit(now, &mut buffer).unwrap();
+        assert_ne!(sent.cookie, 0);
+        let left = START + 70 * US;
+        let done = TxDone {
+            cookie: sent.cookie,
+            stamp: Stamp { at: Time::from_nanos(left), source: StampSource::Driver },
+        };
+        let mut reply = reflect(&buffer[..sent.len], left + 5 * US, left + 6 * US, Some(0));
+        let t4 = Stamp { at: Time::from_nanos(left + 10 * US), source: StampSource::Driver };
+        if reply_first {
+            sender.input(&mut reply, t4, now);
+            sender.transmitted(done);
+        } else {
+            sender.transmitted(done);
+            sender.input(&mut reply, t4, now);
+        }
+        sender.finish(Time::from_nanos(START + SECOND));
+        let mut r = Interval::empty(0);
+        assert!(sender.poll_record(&mut r));
+        assert_eq!(r.rtt.max, 10 * US);
+        assert!((r.forward.max - 5 * US).abs() <= 1);
+        assert_eq!(r.t1_source, Some(StampSource::Driver));
+        assert_eq!(sender.counters().unstamped, 0);
+    }
+}
+
+#[test]
+fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
+    let mut sender = Sender::new(config(), &[spec(0)], hops()).unwrap();
+    let mut buffer = [0u8; 2048];
+    let now = Time::from_nanos(START);
+    let len = sender.poll_transmit(now, &mut buffer).unwrap().len;
+    let good = reflect(&buffer[..len], START + US, START + 2 * US, Some(0));
+    let stamp = Stamp { at: Time::from_nanos(START + 3 * US), source: StampSource::Driver };
+    let payload = 42;
+    let mut case = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = good.clone();
+        change(&mut frame);
+        sender.input(&mut frame, stamp, now);
+        sender.counters()
+    };
+    assert_eq!(case(&|f| f.truncate(30)).malformed, 1);
+    assert_eq!(case(&|f| f[29] = 9).strangers, 1, "another address");
+    assert_eq!(case(&|f| f[35] ^= 1).strangers, 2, "another port");
+    assert_eq!(case(&|f| f[payload + 15] = 99).wrong_session, 1);
+    assert_eq!(case(&|f| f[payload + 27] = 5).forged, 1, "never sent");
+    assert_eq!(case(&|f| f[payload + 30] ^= 1).forged, 2, "echo is wrong");
+    let c = case(&|f| {
+        // A datagram of 20 octets.
+        f[39] = 28;
+        f[38] = 0;
+    });
+    assert_eq!((c.short, c.replies), (1, 0));
+    assert_eq!(case(&|_| ()).replies, 1, "the good one still counts");
+    assert_eq!(case(&|_| ()).duplicates, 1);
+}
+
+#[test]
+fn impossible_reflector_times_spoil_only_what_depends_on_them() {
+    let mut sender = Sender::new(config(), &[spec(0)], hops()).unwrap();
+    let mut buffer = [0u8; 2048];
+    let now = Time::from_nanos(START);
+    let len = sender.poll_transmit(now, &mut buffer).unwrap().len;
+    let mut reply = reflect(&buffer[..len], START + US, START + SECOND, Some(0));
+    let stamp = Stamp { at: Time::from_nanos(START + 900 * US), source: StampSource::Driver };
+    sender.input(&mut reply, stamp, now);
+    sender.finish(Time::from_nanos(START + 2 * SECOND));
+    let mut r = Interval::empty(0);
+    assert!(sender.poll_record(&mut r));
+    assert_eq!((r.rtt.count, r.rtt_net.count, r.forward.count), (1, 0, 0));
+    assert!(r.caveats.contains(Caveat::ReflectorTimesWrong));
+}
+
+#[test]
+fn a_stalled_sender_neither_bursts_nor_forgets() {
+    let streams: Vec<_> =
+        (0..100).map(|i| StreamSpec { phase: i64::from(i) * MS, count: None, ..spec(i) }).collect();
+    let mut sender = Sender::new(config(), &streams, hops()).unwrap();
+    let mut buffer = [0u8; 2048];
+    let mut sends = Vec::new();
+    let mut now = START;
+    // 1,000 sends a second; the machine stands still for 50 ms, then for 250 ms.
+    while now < START + 2 * SECOND {
+        while sender.poll_transmit(Time::from_nanos(now), &mut buffer).is_some() {
+            sends.push(now);
+        }
+        now += 100 * US;
+        if now == START + 500 * MS {
+            now += 50 * MS;
+        }
+        if now == START + SECOND {
+            now += 250 * MS;
+        }
+    }
+    let shortest = sends.windows(2).map(|w| w[1] - w[0]).min().unwrap();
+    assert!(shortest >= 500 * US, "the backlog left {shortest} ns apart");
+    sender.finish(Time::from_nanos(now + SECOND));
+    let mut all = Interval::empty(0);
+    let mut r = Interval::empty(0);
+    while sender.poll_record(&mut r) {
+        all.merge(&r);
+    }
+    let c = all.counters;
+    assert_eq!(c.sent + sender.counters().unresolved, sends.len() as u64);
+    // Every planned probe was sent or is accounted for: 20 a stream.
+    let planned = 100 * 20;
+    let missing = planned - sends.len() as u64 - c.skipped;
+    assert!(missing <= 130, "{missing} are still waiting at the end, no more");
+    assert!(c.skipped >= 100 && c.sent_late > 0, "{c:?}");
+    assert!(all.caveats.contains(Caveat::SenderLate) && all.caveats.contains(Caveat::SendsSkipped));
+}
+
+#[test]
+fn without_a_next_hop_nothing_leaves_and_it_is_said() {
+    let mut world = World::new(Sender::new(config(), &[spec(0)], vec![None]).unwrap());
+    world.run(START + SECOND, &mut |_| PLAIN);
+    assert!(world.sent_at.is_empty());
+    world.sender.set_next_hop(0, hops()[0]);
+    world.run(START + 12 * SECOND, &mut |_| PLAIN);
+    let (records, ..) = world.finish();
+    let mut all = Interval::empty(0);
+    records.iter().for_each(|r| all.merge(r));
+    assert_eq!((all.counters.skipped, all.counters.received), (10, 100));
+    assert!(all.caveats.contains(Caveat::NextHopUnresolved));
+}
+
+#[test]
+fn the_sequence_number_wraps() {
+    // Four billion probes are too many to send here: begin near the end of the numbers.
+    let mut sender = Sender::new(config(), &[spec(0)], hops()).unwrap();
+    sender.begin_at(0, u32::MAX - 40);
+    let mut world = World::new(sender);
+    world.reflector_seq = u32::MAX - 40;
+    let mut trip = |n| Trip { lost_forward: n == 60, copies: 1, ..PLAIN };
+    while world.now < START + 12 * SECOND {
+        world.receive();
+        world.send(&mut trip);
+        world.collect();
+        world.now += 50 * US;
+    }
+    let (records, sender, _) = world.finish();
+    let mut all = Interval::empty(0);
+    records.iter().for_each(|r| all.merge(r));
+    assert_eq!((all.counters.sent, all.counters.received, all.counters.lost), (100, 99, 1));
+    assert_eq!((all.counters.late, all.counters.reordered), (0, 0));
+    assert_eq!((all.counters.lost_forward, all.ipdv_forward.count), (1, 97));
+    assert_eq!(sender.counters().forged, 0);
+}
+
+#[test]
+fn every_sent_probe_is_received_or_lost_whatever_happens() {
+    for seed in 0..20u64 {
+        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = move || {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x >> 11
+        };
+        let mut c = config();
+        c.interval = SECOND;
+        let streams: Vec<_> = (0..3)
+            .map(|i| StreamSpec {
+                schedule: if i == 1 { Schedule::Poisson } else { Schedule::Periodic },
+                count: Some(40),
+                ..spec(i)
+            })
+            .collect();
+        let mut world = World::new(Sender::new(c, &streams, hops()).unwrap());
+        let mut lost = 0;
+        world.run(START + 16 * SECOND, &mut |_| {
+            let t = Trip {
+                forward: (random() % 900) as i64 * MS,
+                lost_forward: random() % 10 == 0,
+                lost_backward: random() % 10 == 0,
+                copies: 1 + u32::from(random() % 10 == 0),
+                ..PLAIN
+            };
+            lost += u64::from(t.lost_forward || t.lost_backward);
+            t
+        });
+        let (records, sender, sent_at) = world.finish();
+        let mut all = Interval::empty(0);
+        records.iter().for_each(|r| all.merge(r));
+        let n = all.counters;
+        assert_eq!(n.sent, sent_at.len() as u64, "seed {seed}");
+        assert_eq!(n.sent, n.received + n.lost, "seed {seed}");
+        assert_eq!(n.lost, lost, "seed {seed}: no delay exceeds the timeout");
+        assert_eq!(all.rtt.count, n.received, "seed {seed}");
+        assert_eq!(sender.counters().replies, n.received, "seed {seed}");
+    }
+}
+
+#[test]
+fn samples_tell_each_fate() {
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    world.run(START + 12 * SECOND, &mut |n| Trip { lost_forward: n == 5, ..PLAIN });
+    let mut lost = Vec::new();
+    let mut replies = 0;
+    while let Some(sample) = world.sender.poll_sample() {
+        match sample.fate {
+            Fate::Lost => lost.push(sample.seq),
+            Fate::Reply { sender_ttl, .. } => {
+                replies += 1;
+                assert_eq!(sender_ttl, 255);
+            }
+        }
+    }
+    assert_eq!((replies, lost), (99, vec![5]));
+}
+
+#[test]
+fn bad_plans_are_refused_with_a_reason() {
+    let refused = |change: &dyn Fn(&mut StreamSpec)| {
+        let mut s = spec(0);
+        change(&mut s);
+        Sender::new(config(), &[s], hops()).err().unwrap().to_string()
+    };
+    assert!(refused(&|s| s.dscp = 64).contains("0..=63"));
+    assert!(refused(&|s| s.ip_length = 71).contains("72"));
+    assert!(refused(&|s| s.ttl = 0).contains("TTL"));
+    assert!(refused(&|s| s.period = 0).contains("zero"));
+    assert!(refused(&|s| s.next_hop = 1).contains("next hop"));
+    assert!(refused(&|s| s.destination = "[::1]:862".parse().unwrap()).contains("IP version"));
+    let twice = Sender::new(config(), &[spec(0), spec(0)], hops()).err().unwrap().to_string();
+    assert!(twice.contains("stream 1") && twice.contains("source port"));
+}
