@@ -6,6 +6,7 @@
 pub mod burst;
 pub mod clock;
 pub mod mem;
+pub mod netlink;
 pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};

@@ -1,0 +1,130 @@
+//! Network interfaces.
+
+use std::io;
+
+use super::Mac;
+use super::message::{Message, Request, attributes, mac, text, u16_at, u32_at};
+use super::socket::Socket;
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Its MAC address; zeros where the link layer has none of six bytes.
+    pub mac: Mac,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Set up, and with carrier.
+    pub running: bool,
+    /// Neighbours are resolved on it: neither loopback nor point-to-point nor NOARP.
+    pub resolves: bool,
+    /// "veth", "vlan", "bond" and so on; empty for hardware and loopback.
+    pub kind: String,
+    /// The interface below (VLAN), or the peer (veth), if in this namespace.
+    pub link: Option<u32>,
+    /// VLAN tag: TPID, and VLAN identifier.
+    pub vlan: Option<(u16, u16)>,
+    /// Receive queues allocated by the driver (those in use may be fewer).
+    pub rx_queues: u32,
+    /// Transmit queues, likewise.
+    pub tx_queues: u32,
+    /// Identifier of the XDP program attached.
+    pub xdp_program: Option<u32>,
+}
+
+/// Asks for interfaces.
+pub struct Links(Socket);
+
+impl Links {
+    /// In the network namespace of this thread.
+    pub fn open() -> io::Result<Self> {
+        Ok(Links(Socket::open(0)?))
+    }
+
+    /// All of them.
+    pub fn all(&mut self) -> io::Result<Vec<Link>> {
+        self.0.dump(|| request(0, libc::NLM_F_DUMP), link)
+    }
+
+    /// One of them; `None`: there is none of that number.
+    pub fn get(&mut self, ifindex: u32) -> io::Result<Option<Link>> {
+        let mut found = None;
+        match self.0.ask(request(ifindex, libc::NLM_F_ACK), |m| found = link(m)) {
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            result => result.map(|()| found),
+        }
+    }
+}
+
+fn request(ifindex: u32, flags: i32) -> Request {
+    let mut fixed = [0; IFINFOMSG];
+    fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    Request::new(libc::RTM_GETLINK, flags, &fixed)
+        .attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes())
+}
+
+/// The interface that a message describes.
+pub(super) fn link(message: Message<'_>) -> Option<Link> {
+    // Bridges announce their ports in messages of the same kind.
+    if message.kind != libc::RTM_NEWLINK || *message.body.first()? != libc::AF_UNSPEC as u8 {
+        return None;
+    }
+    let flags = u32_at(message.body, 8)? as i32;
+    let unresolved = libc::IFF_LOOPBACK | libc::IFF_POINTOPOINT | libc::IFF_NOARP;
+    let mut link = Link {
+        ifindex: u32_at(message.body, 4)?,
+        running: flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0,
+        resolves: flags & unresolved == 0,
+        ..Link::default()
+    };
+    let mut elsewhere = false;
+    for (kind, value) in attributes(message.body, IFINFOMSG) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_ADDRESS => link.mac = mac(value).unwrap_or_default(),
+            libc::IFLA_MTU => link.mtu = u32_at(value, 0)?,
+            libc::IFLA_LINK => link.link = u32_at(value, 0).filter(|&i| i != 0),
+            libc::IFLA_LINK_NETNSID => elsewhere = true,
+            libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_at(value, 0)?,
+            libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0)?,
+            libc::IFLA_LINKINFO => link_info(value, &mut link),
+            libc::IFLA_XDP => {
+                let id = attributes(value, 0).find(|&(kind, _)| kind == IFLA_XDP_PROG_ID);
+                link.xdp_program = id.and_then(|(_, id)| u32_at(id, 0)).filter(|&id| id != 0);
+            }
+            _ => {}
+        }
+    }
+    if elsewhere {
+        link.link = None;
+    }
+    Some(link)
+}
+
+fn link_info(info: &[u8], link: &mut Link) {
+    let find = |wanted| attributes(info, 0).find(|&(kind, _)| kind == wanted).map(|a| a.1);
+    link.kind = find(libc::IFLA_INFO_KIND).map(text).unwrap_or_default();
+    if link.kind != "vlan" {
+        return;
+    }
+    let (mut tpid, mut id) = (TPID_8021Q, None);
+    for (kind, value) in attributes(find(libc::IFLA_INFO_DATA).unwrap_or_default(), 0) {
+        match kind {
+            IFLA_VLAN_ID => id = u16_at(value, 0),
+            IFLA_VLAN_PROTOCOL => tpid = u16_at(value, 0).map_or(TPID_8021Q, u16::from_be),
+            _ => {}
+        }
+    }
+    link.vlan = id.map(|id| (tpid, id));
+}
+
+/// Length of the fixed part, `struct ifinfomsg`.
+pub(super) const IFINFOMSG: usize = 16;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+const TPID_8021Q: u16 = 0x8100;

@@ -1,0 +1,25 @@
+//! Routes, links and neighbours as the kernel sees them, over rtnetlink.
+//!
+//! A sender below the IP stack has to know what the stack would have filled in:
+//! source address, VLAN tags and MAC addresses. All of it is asked of the kernel,
+//! and [`NextHops`] follows the changes. Sockets belong to the network namespace of
+//! the thread that opens them. Blocking calls; not for the packet path.
+
+mod link;
+mod message;
+mod neighbour;
+mod next_hops;
+mod route;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use link::{Link, Links};
+pub use neighbour::{Neighbour, Neighbours};
+pub use next_hops::{Changes, Macs, NextHop, NextHops};
+pub use route::{Route, RouteError, Routes};
+pub use watch::{Event, Watch};
+
+/// A MAC address.
+pub type Mac = [u8; 6];

@@ -1,0 +1,210 @@
+//! The next hops of a set of routes: resolved, kept fresh, and followed.
+//!
+//! A change is never believed from its notification: the notification says only
+//! which next hop to ask the kernel about. So none can be missed or applied twice.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use super::Mac;
+use super::link::Links;
+use super::neighbour::{Neighbour, Neighbours};
+use super::route::Route;
+use super::watch::{Event, Watch};
+
+/// A next hop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// The interface, of VLAN devices the topmost.
+    pub ifindex: u32,
+    /// The device below any VLAN devices.
+    pub lower_ifindex: u32,
+    /// VLAN tags, (TPID, TCI), outermost first.
+    pub tags: Vec<(u16, u16)>,
+    /// The gateway, or a host on the link; `None` where nobody needs to be resolved.
+    pub address: Option<IpAddr>,
+    /// The MAC addresses to send with; `None`: it cannot be reached now.
+    pub macs: Option<Macs>,
+}
+
+/// The two MAC addresses of a frame. Zeros on links that have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Macs {
+    /// The next hop's.
+    pub destination: Mac,
+    /// The interface's own.
+    pub source: Mac,
+}
+
+/// What [`NextHops::poll`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The next hops whose MAC addresses changed, by index. `None`: it cannot be
+    /// reached any more.
+    pub macs: Vec<(usize, Option<Macs>)>,
+    /// Routes or addresses changed: look the destinations up again.
+    pub routes: bool,
+}
+
+/// The next hops of a set of routes.
+pub struct NextHops {
+    hops: Vec<NextHop>,
+    watch: Watch,
+    neighbours: Neighbours,
+    links: Links,
+}
+
+impl NextHops {
+    /// Finds the next hops of `routes`, and waits at most `patience` until each is
+    /// resolved. Those that are not by then may still be, see [`NextHops::poll`].
+    ///
+    /// Also returns the index of each route's next hop.
+    ///
+    /// The kernel keeps at most `net.ipv4.neigh.default.gc_thresh3` neighbours (1,024
+    /// unless told otherwise); with more on one link it answers `ENOBUFS`.
+    pub fn resolve(routes: &[Route], patience: Duration) -> io::Result<(Self, Vec<usize>)> {
+        let mut next_hops = NextHops {
+            hops: Vec::new(),
+            // Before the first question, so that no later change is missed.
+            watch: Watch::open()?,
+            neighbours: Neighbours::open()?,
+            links: Links::open()?,
+        };
+        let mut seen = std::collections::HashMap::new();
+        let mut indices = Vec::with_capacity(routes.len());
+        for route in routes {
+            let address = (!route.local).then_some(route.next_hop);
+            let index = *seen.entry((route.ifindex, address)).or_insert(next_hops.hops.len());
+            if index == next_hops.hops.len() {
+                next_hops.hops.push(NextHop {
+                    ifindex: route.ifindex,
+                    lower_ifindex: route.lower_ifindex,
+                    tags: route.tags.clone(),
+                    address,
+                    macs: None,
+                });
+            }
+            indices.push(index);
+        }
+        for index in 0..next_hops.hops.len() {
+            next_hops.hops[index].macs = next_hops.ask(index)?;
+        }
+        let deadline = Instant::now() + patience;
+        while next_hops.hops.iter().any(|h| h.macs.is_none()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            readable(next_hops.fd(), left)?;
+            next_hops.poll()?;
+        }
+        Ok((next_hops, indices))
+    }
+
+    /// The next hops, by index.
+    pub fn all(&self) -> &[NextHop] {
+        &self.hops
+    }
+
+    /// What has changed since the last call. Does not wait for anything to happen;
+    /// costs a system call when nothing has. One that cannot be reached is asked for
+    /// again whenever the kernel has given it up.
+    pub fn poll(&mut self) -> io::Result<Changes> {
+        let mut changes = Changes::default();
+        let mut touched = std::collections::BTreeSet::new();
+        let mut touch = |hops: &[NextHop], of: &dyn Fn(&NextHop) -> bool| {
+            touched.extend(hops.iter().enumerate().filter(|(_, h)| of(h)).map(|(i, _)| i));
+        };
+        for event in self.watch.poll()? {
+            match event {
+                Event::Neighbour { ifindex, address, .. } => {
+                    touch(&self.hops, &|h| h.ifindex == ifindex && h.address == Some(address));
+                }
+                Event::Link { ifindex, .. } => touch(&self.hops, &|h| h.ifindex == ifindex),
+                Event::Route | Event::Address => changes.routes = true,
+                Event::Overrun => {
+                    changes.routes = true;
+                    touch(&self.hops, &|_| true);
+                }
+            }
+        }
+        for index in touched {
+            let macs = self.ask(index)?;
+            if macs != self.hops[index].macs {
+                self.hops[index].macs = macs;
+                changes.macs.push((index, macs));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Tells the kernel that the next hops are in use, so that it goes on checking
+    /// them though no packet of ours passes through its stack. To be called every few
+    /// seconds; what it finds comes from [`NextHops::poll`].
+    pub fn refresh(&mut self) -> io::Result<()> {
+        for index in 0..self.hops.len() {
+            let (ifindex, address) = (self.hops[index].ifindex, self.hops[index].address);
+            let link = self.links.get(ifindex)?;
+            if let Some(address) = address
+                && link.is_some_and(|l| l.running && l.resolves)
+            {
+                self.solicit(ifindex, address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Becomes readable when there may be something to poll.
+    pub fn fd(&self) -> RawFd {
+        self.watch.fd()
+    }
+
+    /// What to send with to a next hop, as things stand.
+    fn ask(&mut self, index: usize) -> io::Result<Option<Macs>> {
+        let NextHop { ifindex, address, macs, .. } = self.hops[index];
+        let Some(link) = self.links.get(ifindex)?.filter(|l| l.running) else { return Ok(None) };
+        let with = |destination| Some(Macs { destination, source: link.mac });
+        let Some(address) = address.filter(|_| link.resolves) else { return Ok(with([0; 6])) };
+        let before = macs.and_then(|m| with(m.destination));
+        Ok(match self.neighbours.get(ifindex, address)? {
+            Neighbour::Known { mac, .. } => with(mac),
+            // Forgotten, to save space, is not gone: the address last known is good
+            // until the kernel has asked in vain.
+            Neighbour::Resolving => before,
+            Neighbour::Absent => {
+                self.solicit(ifindex, address)?;
+                before
+            }
+            Neighbour::Failed => {
+                self.solicit(ifindex, address)?;
+                None
+            }
+        })
+    }
+
+    fn solicit(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        match self.neighbours.solicit(ifindex, address) {
+            // The interface vanished or was set down since it was looked at; the
+            // notification of it is on its way.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENETDOWN)) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// Waits until `fd` can be read, at most `patience`.
+fn readable(fd: RawFd, patience: Duration) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // Rounded up: rounding down would spin through the last millisecond.
+    let ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX).saturating_add(1);
+    // SAFETY: one valid pollfd.
+    if unsafe { libc::poll(&mut poll, 1, ms) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! Which way a packet would take.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::Mac;
+use super::link::{Link, Links};
+use super::message::{Message, Request, address, attributes, family, u32_at};
+use super::socket::Socket;
+
+/// What the kernel would do with a packet to one destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The interface it leaves by.
+    pub interface: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// The device below any VLAN devices; else the interface itself.
+    pub lower: String,
+    /// Its number.
+    pub lower_ifindex: u32,
+    /// VLAN tags that the frame carries on the lower device, (TPID, TCI), outermost first.
+    pub tags: Vec<(u16, u16)>,
+    /// The source address that the kernel would choose, or the one asked with.
+    pub source: IpAddr,
+    /// The gateway, or the destination itself when it is on the link.
+    pub next_hop: IpAddr,
+    /// The interface's MAC address; zeros where it has none.
+    pub source_mac: Mac,
+    /// Largest IP packet, bytes: of the route if it says so, else of the interface.
+    pub mtu: u32,
+    /// The destination is this host.
+    pub local: bool,
+}
+
+/// Why there is no way to a destination.
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    /// No route matches.
+    #[error("no route to {0}; see 'ip route get {0}', and add one with 'ip route add'")]
+    NoRoute(IpAddr),
+    /// A route says: unreachable.
+    #[error("{0} is unreachable by a route that says so; see 'ip route get {0}'")]
+    Unreachable(IpAddr),
+    /// A route says: blackhole.
+    #[error("packets to {0} end in a blackhole route; see 'ip route get {0}'")]
+    Blackhole(IpAddr),
+    /// A route says: prohibited.
+    #[error("a route prohibits packets to {0}; see 'ip route get {0}'")]
+    Prohibited(IpAddr),
+    /// The source address asked with is not one of this host.
+    #[error("{0} is not an address of this host; 'ip address' lists those that are")]
+    Source(IpAddr),
+    /// Broadcast, multicast or anycast.
+    #[error("{0} is not a unicast address; measure to a single host")]
+    NotUnicast(IpAddr),
+    /// A VLAN device whose lower device lies in another network namespace.
+    #[error(
+        "{interface}, the way to {destination}, is a VLAN device over a device of another \
+         network namespace; run in that one, or use --engine socket"
+    )]
+    Lower {
+        /// Where to.
+        destination: IpAddr,
+        /// The VLAN device.
+        interface: String,
+    },
+    /// The kernel could not be asked.
+    #[error(
+        "asking the kernel for the route to {destination}: {source}; try 'ip route get {destination}'"
+    )]
+    Io {
+        /// Where to.
+        destination: IpAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Asks for routes.
+pub struct Routes {
+    socket: Socket,
+    links: Links,
+}
+
+impl Routes {
+    /// In the network namespace of this thread.
+    pub fn open() -> io::Result<Self> {
+        Ok(Routes { socket: Socket::open(0)?, links: Links::open()? })
+    }
+
+    /// The way to `destination`, for packets from `source` if that is given.
+    pub fn lookup(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Route, RouteError> {
+        let failed = |source| RouteError::Io { destination, source };
+        let found = match self.query(destination, source) {
+            Ok(found) => found.ok_or(RouteError::NoRoute(destination))?,
+            Err(error) => return Err(self.explain(destination, source, error)),
+        };
+        let local = match found.kind {
+            libc::RTN_UNICAST => false,
+            libc::RTN_LOCAL => true,
+            libc::RTN_BLACKHOLE => return Err(RouteError::Blackhole(destination)),
+            libc::RTN_UNREACHABLE => return Err(RouteError::Unreachable(destination)),
+            libc::RTN_PROHIBIT => return Err(RouteError::Prohibited(destination)),
+            _ => return Err(RouteError::NotUnicast(destination)),
+        };
+        let link = self.links.get(found.ifindex).map_err(failed)?;
+        let link = link.ok_or(RouteError::NoRoute(destination))?;
+        let (lower, tags) = self.below(&link, destination)?;
+        Ok(Route {
+            ifindex: link.ifindex,
+            lower: lower.name,
+            lower_ifindex: lower.ifindex,
+            tags,
+            source: source.or(found.source).unwrap_or(destination),
+            next_hop: found.gateway.unwrap_or(destination),
+            source_mac: link.mac,
+            mtu: found.mtu.unwrap_or(link.mtu),
+            local,
+            interface: link.name,
+        })
+    }
+
+    /// Addresses and prefixes for which this host answers: the routes of type local
+    /// in the kernel's local table, IPv4 before IPv6, sorted.
+    pub fn local_prefixes(&mut self) -> io::Result<Vec<(IpAddr, u8)>> {
+        let mut all = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut fixed = [0; RTMSG];
+            fixed[0] = family as u8;
+            fixed[4] = libc::RT_TABLE_LOCAL;
+            let request = || Request::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &fixed);
+            match self.socket.dump(request, local_prefix) {
+                Ok(some) => all.extend(some),
+                // A namespace in which nothing ever had an address has no such table,
+                // a kernel without IPv6 no such family.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    fn query(&mut self, destination: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Found>> {
+        let length = if destination.is_ipv4() { 32 } else { 128 };
+        let mut fixed = [0; RTMSG];
+        fixed[0] = family(destination);
+        fixed[1] = length;
+        fixed[2] = if source.is_some() { length } else { 0 };
+        let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_ACK, &fixed)
+            .address(libc::RTA_DST, destination);
+        if let Some(source) = source {
+            request = request.address(libc::RTA_SRC, source);
+        }
+        let mut answer = None;
+        self.socket.ask(request, |m| answer = found(m))?;
+        Ok(answer)
+    }
+
+    /// The kernel answers for some types of routes with the error that a sender
+    /// would get.
+    fn explain(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        error: io::Error,
+    ) -> RouteError {
+        match error.raw_os_error() {
+            Some(libc::ENETUNREACH | libc::ESRCH) => RouteError::NoRoute(destination),
+            Some(libc::EHOSTUNREACH) => RouteError::Unreachable(destination),
+            Some(libc::EACCES) => RouteError::Prohibited(destination),
+            // Also its answer to a source address that is not ours.
+            Some(libc::EINVAL) => match source {
+                Some(source) if self.query(destination, None).is_ok() => RouteError::Source(source),
+                _ => RouteError::Blackhole(destination),
+            },
+            _ => RouteError::Io { destination, source: error },
+        }
+    }
+
+    /// The device below any VLAN devices, and their tags.
+    fn below(
+        &mut self,
+        link: &Link,
+        destination: IpAddr,
+    ) -> Result<(Link, Vec<(u16, u16)>), RouteError> {
+        let mut tags = Vec::new();
+        let mut lower = link.clone();
+        while let Some(tag) = lower.vlan {
+            // Going down, each device adds its tag outside of those before it.
+            tags.insert(0, tag);
+            let below = match lower.link {
+                Some(ifindex) if tags.len() <= MAX_TAGS => self.links.get(ifindex),
+                _ => Ok(None),
+            };
+            lower = below
+                .map_err(|source| RouteError::Io { destination, source })?
+                .ok_or_else(|| RouteError::Lower { destination, interface: link.name.clone() })?;
+        }
+        Ok((lower, tags))
+    }
+}
+
+/// What a message says of a route.
+#[derive(Debug)]
+struct Found {
+    kind: u8,
+    ifindex: u32,
+    gateway: Option<IpAddr>,
+    source: Option<IpAddr>,
+    mtu: Option<u32>,
+}
+
+fn found(message: Message<'_>) -> Option<Found> {
+    if message.kind != libc::RTM_NEWROUTE {
+        return None;
+    }
+    let kind = *message.body.get(7)?;
+    let mut found = Found { kind, ifindex: 0, gateway: None, source: None, mtu: None };
+    for (kind, value) in attributes(message.body, RTMSG) {
+        match kind {
+            libc::RTA_OIF => found.ifindex = u32_at(value, 0)?,
+            libc::RTA_GATEWAY => found.gateway = address(value),
+            // The gateway of an IPv4 route may be an IPv6 address: family, then address.
+            libc::RTA_VIA => found.gateway = value.get(2..).and_then(address),
+            libc::RTA_PREFSRC => found.source = address(value),
+            libc::RTA_METRICS => {
+                let mtu = attributes(value, 0).find(|&(kind, _)| kind == RTAX_MTU);
+                found.mtu = mtu.and_then(|(_, mtu)| u32_at(mtu, 0)).filter(|&mtu| mtu != 0);
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+fn local_prefix(message: Message<'_>) -> Option<(IpAddr, u8)> {
+    let &[family, length, _, _, table, _, _, kind, ..] = message.body else { return None };
+    if message.kind != libc::RTM_NEWROUTE
+        || table != libc::RT_TABLE_LOCAL
+        || kind != libc::RTN_LOCAL
+    {
+        return None;
+    }
+    let (_, value) = attributes(message.body, RTMSG).find(|&(kind, _)| kind == libc::RTA_DST)?;
+    let prefix = address(value)?;
+    let bits = if prefix.is_ipv4() { 32 } else { 128 };
+    (family == super::message::family(prefix) && length <= bits).then_some((prefix, length))
+}
+
+/// Length of the fixed part, `struct rtmsg`.
+const RTMSG: usize = 12;
+const RTAX_MTU: u16 = 2;
+/// More tags than any sane frame: a chain of devices cannot be a ring, but let no
+/// kernel make us spin.
+const MAX_TAGS: usize = 8;
+
+#[cfg(test)]
+pub(super) fn parse_anything(message: Message<'_>) {
+    let _ = (found(message), local_prefix(message));
+}

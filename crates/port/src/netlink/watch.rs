@@ -1,0 +1,95 @@
+//! Changes of links, neighbours, addresses and routes, as they happen.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use super::Mac;
+use super::link::link;
+use super::message::{Message, u32_at};
+use super::neighbour::{Neighbour, neighbour};
+use super::socket::Socket;
+
+/// Something changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A neighbour was resolved, changed, failed, or was forgotten.
+    Neighbour {
+        /// On this interface.
+        ifindex: u32,
+        /// Its address.
+        address: IpAddr,
+        /// Its MAC address, if it is known now.
+        mac: Option<Mac>,
+    },
+    /// An interface changed, appeared or (not `up`) vanished.
+    Link {
+        /// Its number.
+        ifindex: u32,
+        /// Set up, and with carrier.
+        up: bool,
+        /// Its MAC address.
+        mac: Mac,
+    },
+    /// Some route was added, changed or removed.
+    Route,
+    /// Some address was added or removed.
+    Address,
+    /// Events were lost: whoever follows them has to look at everything anew.
+    Overrun,
+}
+
+/// Reports changes.
+pub struct Watch(Socket);
+
+impl Watch {
+    /// In the network namespace of this thread. Reports what happens from now on.
+    pub fn open() -> io::Result<Self> {
+        Ok(Watch(Socket::open(GROUPS)?))
+    }
+
+    /// What has happened since the last call. Does not block.
+    pub fn poll(&mut self) -> io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        if self.0.notifications(|m| events.extend(event(m)))? {
+            events.push(Event::Overrun);
+        }
+        Ok(events)
+    }
+
+    /// Becomes readable when there is something to poll.
+    pub fn fd(&self) -> RawFd {
+        self.0.fd()
+    }
+}
+
+pub(super) fn event(message: Message<'_>) -> Option<Event> {
+    match message.kind {
+        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
+            let (ifindex, address, what) = neighbour(message)?;
+            let mac = match what {
+                Neighbour::Known { mac, .. } => Some(mac),
+                _ => None,
+            };
+            Some(Event::Neighbour { ifindex, address, mac })
+        }
+        libc::RTM_NEWLINK => {
+            let link = link(message)?;
+            Some(Event::Link { ifindex: link.ifindex, up: link.running, mac: link.mac })
+        }
+        // A bridge that loses a port says so in the same words, with its own family.
+        libc::RTM_DELLINK if *message.body.first()? == libc::AF_UNSPEC as u8 => {
+            Some(Event::Link { ifindex: u32_at(message.body, 4)?, up: false, mac: [0; 6] })
+        }
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => Some(Event::Route),
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => Some(Event::Address),
+        _ => None,
+    }
+}
+
+const GROUPS: i32 = libc::RTMGRP_LINK
+    | libc::RTMGRP_NEIGH
+    | libc::RTMGRP_IPV4_IFADDR
+    | libc::RTMGRP_IPV6_IFADDR
+    | libc::RTMGRP_IPV4_ROUTE
+    | libc::RTMGRP_IPV6_ROUTE;
