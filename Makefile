@@ -18,7 +18,8 @@ setup: ## Install the Debian packages that are missing; says which and why
 
 run: setup ## Build, and show the main job on a three-host network in namespaces
 	cargo build --release --locked --bin sonde
-	$(AS_ROOT) $(RELEASE)/sonde demo
+	@mkdir -p results
+	$(AS_ROOT) $(RELEASE)/sonde demo --out results/demo.json
 
 test: setup ## All tests; those on real packets are skipped unless root runs them
 	@[ "$$(id -u)" -eq 0 ] || echo "test: not root: the tests in network namespaces will be skipped"
