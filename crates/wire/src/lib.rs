@@ -6,17 +6,23 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod capture;
 pub mod checksum;
 mod error;
 pub mod ethernet;
 mod field;
+pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod mpls;
 pub mod packet;
 pub mod parse;
+pub mod pcap;
+pub mod pcapng;
 pub mod stamp;
 pub mod time;
 pub mod tlv;
+pub mod twamp;
 pub mod udp;
 
 pub use error::Error;

@@ -172,8 +172,8 @@ mod tests {
                 assert_eq!((found.destination, found.destination_port), (dst.ip(), 862));
                 assert_eq!((found.ttl, found.dscp, found.ecn), (99, 46, 2));
                 assert_eq!(usize::from(found.vlan_count), count);
-                for i in 0..2 {
-                    assert_eq!(found.vlan_tci[i], if i < count { qinq[i].tci } else { 0 });
+                for (i, tag) in qinq.iter().enumerate() {
+                    assert_eq!(found.vlan_tci[i], if i < count { tag.tci } else { 0 });
                 }
                 assert_eq!(found.is_ipv6, src.is_ipv6());
                 for len in 0..found.payload.end {

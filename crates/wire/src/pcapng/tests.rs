@@ -1,0 +1,213 @@
+//! Files built by hand in both byte orders, and broken ones.
+
+use super::*;
+use crate::capture::{self, LINKTYPE_ETHERNET, LINKTYPE_RAW};
+use proptest::prelude::*;
+
+extern crate std;
+use std::vec::Vec;
+
+/// Builds a file block by block.
+struct Builder {
+    order: Order,
+    file: Vec<u8>,
+}
+
+impl Builder {
+    fn new(order: Order) -> Self {
+        Builder { order, file: Vec::new() }.section(1, 0)
+    }
+
+    fn u16(&self, v: u16) -> [u8; 2] {
+        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+    }
+
+    fn u32(&self, v: u32) -> [u8; 4] {
+        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+    }
+
+    fn u64(&self, v: u64) -> [u8; 8] {
+        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+    }
+
+    fn block(mut self, kind: u32, mut body: Vec<u8>) -> Self {
+        body.resize(body.len().next_multiple_of(4), 0);
+        let len = self.u32(body.len() as u32 + 12);
+        self.file.extend(self.u32(kind));
+        self.file.extend(len);
+        self.file.extend(body);
+        self.file.extend(len);
+        self
+    }
+
+    fn section(self, major: u16, minor: u16) -> Self {
+        let mut body = self.u32(BYTE_ORDER_MAGIC).to_vec();
+        body.extend(self.u16(major));
+        body.extend(self.u16(minor));
+        body.extend(self.u64(u64::MAX));
+        self.block(SECTION_HEADER, body)
+    }
+
+    fn interface(self, link_type: u16, snap_len: u32, options: &[(u16, &[u8])]) -> Self {
+        let mut body = self.u16(link_type).to_vec();
+        body.extend([0; 2]);
+        body.extend(self.u32(snap_len));
+        for (code, value) in options {
+            body.extend(self.u16(*code));
+            body.extend(self.u16(value.len() as u16));
+            body.extend(*value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        body.extend([0; 4]);
+        self.block(INTERFACE_DESCRIPTION, body)
+    }
+
+    fn packet(self, interface: u32, ticks: u64, data: &[u8], original_len: u32) -> Self {
+        let mut body = Vec::new();
+        let halves = [(ticks >> 32) as u32, ticks as u32];
+        for v in [interface, halves[0], halves[1], data.len() as u32, original_len] {
+            body.extend(self.u32(v));
+        }
+        body.extend(data);
+        self.block(ENHANCED_PACKET, body)
+    }
+
+    fn simple(self, data: &[u8], original_len: u32) -> Self {
+        let mut body = self.u32(original_len).to_vec();
+        body.extend(data);
+        self.block(SIMPLE_PACKET, body)
+    }
+}
+
+fn kind(file: &[u8]) -> CaptureErrorKind {
+    match Reader::new(file) {
+        Err(error) => error.kind,
+        Ok(reader) => reader.last().expect("an error").expect_err("an error").kind,
+    }
+}
+
+#[test]
+fn sections_interfaces_and_resolutions() {
+    for order in [Order::Big, Order::Little] {
+        let mut b = Builder::new(order)
+            .interface(LINKTYPE_ETHERNET, 0, &[(2, b"eth0")])
+            .interface(LINKTYPE_RAW, 4, &[(9, &[9])])
+            .block(5, std::vec![0; 12]) // interface statistics: stepped over
+            .packet(0, 1_000_007, b"abc", 5)
+            .packet(1, 1_000_000_007, b"", 0)
+            .simple(b"simple", 6);
+        // A section of the other byte order, whose interface 0 is another one.
+        b.order = if order == Order::Big { Order::Little } else { Order::Big };
+        let offset = b.u64((-2i64) as u64);
+        let b = b
+            .section(1, 0)
+            .interface(LINKTYPE_RAW, 4, &[(9, &[0x80 | 1]), (14, &offset)])
+            .packet(0, 7, b"x", 1)
+            .simple(b"cut!", 9);
+        let records: Vec<_> = capture::Reader::new(&b.file).unwrap().map(|r| r.unwrap()).collect();
+        let want = |unix_nanos, data, original_len, link_type, interface| Record {
+            unix_nanos,
+            data,
+            original_len,
+            link_type,
+            interface,
+        };
+        assert_eq!(
+            records,
+            [
+                want(1_000_007_000, b"abc", 5, LINKTYPE_ETHERNET, 0),
+                want(1_000_000_007, b"", 0, LINKTYPE_RAW, 1),
+                want(0, b"simple", 6, LINKTYPE_ETHERNET, 0),
+                want(1_500_000_000, b"x", 1, LINKTYPE_RAW, 0),
+                want(0, b"cut!", 9, LINKTYPE_RAW, 0),
+            ]
+        );
+    }
+}
+
+#[test]
+fn resolutions_at_their_ends() {
+    let nanos = |resolution, offset, ticks| {
+        Interface { resolution, offset, ..Interface::default() }.nanos(ticks)
+    };
+    assert_eq!(nanos(Resolution::Decimal(0), 0, 3), 3_000_000_000);
+    assert_eq!(nanos(Resolution::Decimal(12), 0, 1999), 1);
+    assert_eq!(nanos(Resolution::Decimal(127), 0, u64::MAX), 0);
+    assert_eq!(nanos(Resolution::Binary(32), 0, 1 << 31), 500_000_000);
+    assert_eq!(nanos(Resolution::Binary(127), 0, u64::MAX), 0);
+    assert_eq!(nanos(Resolution::Decimal(0), i64::MAX, u64::MAX), i64::MAX);
+    assert_eq!(nanos(Resolution::Decimal(9), i64::MIN, 0), i64::MIN);
+}
+
+#[test]
+fn a_broken_file_is_named() {
+    let good = || Builder::new(Order::Little).interface(LINKTYPE_ETHERNET, 0, &[]);
+    let with = |at: usize, value: u8| {
+        let mut file = good().packet(0, 1, b"abcd", 4).file;
+        let at = if at >= 100 { file.len() - (at - 100) } else { at };
+        file[at] = value;
+        kind(&file)
+    };
+    assert_eq!(with(8, 0), CaptureErrorKind::Magic);
+    assert_eq!(with(4, 24), CaptureErrorKind::Length(24));
+    assert_eq!(with(4, 29), CaptureErrorKind::Length(29));
+    assert_eq!(with(12, 9), CaptureErrorKind::Version { major: 9, minor: 0 });
+    assert_eq!(with(104, 40), CaptureErrorKind::Trailer { first: 36, last: 40 });
+    // Captured length of the packet: 12 octets from the end of block are 8 of data + trailer.
+    assert_eq!(with(116, 5), CaptureErrorKind::Length(5));
+    assert_eq!(kind(&good().packet(1, 1, b"", 0).file), CaptureErrorKind::Interface(1));
+    assert_eq!(kind(&Builder::new(Order::Big).simple(b"", 0).file), CaptureErrorKind::Interface(0));
+    assert_eq!(
+        kind(&good().block(ENHANCED_PACKET, std::vec![0; 16]).file),
+        CaptureErrorKind::Length(16)
+    );
+    assert_eq!(
+        kind(&good().block(INTERFACE_DESCRIPTION, std::vec![0; 4]).file),
+        CaptureErrorKind::Length(4)
+    );
+    for (code, value) in [(9, &[1, 2][..]), (14, &[0; 4])] {
+        let file = good().interface(1, 0, &[(code, value)]).file;
+        assert_eq!(kind(&file), CaptureErrorKind::Option(code));
+    }
+    let many = (0..MAX_INTERFACES).fold(good(), |b, _| b.interface(1, 0, &[]));
+    assert_eq!(kind(&many.file), CaptureErrorKind::Interfaces);
+}
+
+#[test]
+fn a_file_cut_short_gives_the_packets_before_the_cut() {
+    let one =
+        Builder::new(Order::Little).interface(LINKTYPE_ETHERNET, 0, &[]).packet(0, 1, b"a", 1);
+    let whole = one.file.len();
+    let file = one.packet(0, 2, b"b", 1).file;
+    for len in whole + 1..file.len() {
+        let mut reader = Reader::new(&file[..len]).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().data, b"a");
+        let error = CaptureError { offset: whole, kind: CaptureErrorKind::Truncated };
+        assert_eq!(reader.next(), Some(Err(error)));
+        assert_eq!(reader.next(), None);
+    }
+}
+
+proptest! {
+    #[test]
+    fn never_panics(
+        bytes: Vec<u8>,
+        big: bool,
+        resolution: u8,
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let _ = Reader::new(&bytes).map(|r| r.for_each(drop));
+        let order = if big { Order::Big } else { Order::Little };
+        let mut file = Builder::new(order)
+            .interface(LINKTYPE_ETHERNET, 0, &[(9, &[resolution]), (14, &[0xFF; 8])])
+            .packet(0, u64::MAX, &bytes, 0)
+            .simple(&bytes, bytes.len() as u32)
+            .block(bytes.len() as u32, bytes.clone())
+            .file;
+        for (at, value) in changes {
+            let at = at.index(file.len());
+            file[at] = value;
+        }
+        let _ = Reader::new(&file).map(|r| r.for_each(drop));
+    }
+}
