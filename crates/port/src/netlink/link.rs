@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::Mac;
 use super::message::{Message, Request, attributes, mac, text, u16_at, u32_at};
 use super::socket::Socket;
+use super::{Mac, Tag};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Link {
     pub kind: String,
     /// The interface below (VLAN), or the peer (veth), if in this namespace.
     pub link: Option<u32>,
-    /// VLAN tag: TPID, and VLAN identifier.
-    pub vlan: Option<(u16, u16)>,
+    /// VLAN tag; priority 0.
+    pub vlan: Option<Tag>,
     /// Receive queues allocated by the driver (those in use may be fewer).
     pub rx_queues: u32,
     /// Transmit queues, likewise.
@@ -128,3 +128,61 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
 const TPID_8021Q: u16 = 0x8100;
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::messages;
+    use super::*;
+
+    /// What `attributes` look like nested in another: without the headers.
+    fn nested(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let start = Request::new(0, 0, &[]);
+        let mut all = attributes.iter().fold(start, |r, (kind, value)| r.attribute(*kind, value));
+        all.finish(0)[16..].to_vec()
+    }
+
+    fn parse(attributes: &[(u16, &[u8])]) -> Link {
+        let mut fixed = [0; IFINFOMSG];
+        fixed[4] = 3;
+        fixed[8..12].copy_from_slice(&(libc::IFF_UP | libc::IFF_RUNNING).to_ne_bytes());
+        let start = Request::new(libc::RTM_NEWLINK, 0, &fixed);
+        let mut all = attributes.iter().fold(start, |r, (kind, value)| r.attribute(*kind, value));
+        let bytes = all.finish(0);
+        link(messages(bytes).next().unwrap()).unwrap()
+    }
+
+    // Not every kernel has VLAN devices to try it on.
+    #[test]
+    fn a_vlan_device_with_its_tag() {
+        let data = nested(&[
+            (IFLA_VLAN_PROTOCOL, &[0x88, 0xa8]),
+            (2, &[0; 8]),
+            (IFLA_VLAN_ID, &100u16.to_ne_bytes()),
+        ]);
+        let info = nested(&[
+            (libc::IFLA_INFO_KIND, b"vlan\0"),
+            // The kernel marks nested attributes as such.
+            (libc::IFLA_INFO_DATA | 0x8000, &data),
+        ]);
+        let below = 2u32.to_ne_bytes();
+        let attributes = [
+            (libc::IFLA_IFNAME, &b"outer\0"[..]),
+            (libc::IFLA_LINK, &below[..]),
+            (libc::IFLA_LINKINFO, &info[..]),
+        ];
+        let vlan = parse(&attributes);
+        assert_eq!((vlan.name.as_str(), vlan.ifindex, vlan.running), ("outer", 3, true));
+        assert_eq!((vlan.vlan, vlan.link), (Some((0x88a8, 100)), Some(2)));
+        let mut elsewhere = attributes.to_vec();
+        elsewhere.push((libc::IFLA_LINK_NETNSID, &[0; 4]));
+        assert_eq!(parse(&elsewhere).link, None, "a number of another namespace");
+    }
+
+    #[test]
+    fn an_xdp_program_is_seen() {
+        let xdp = nested(&[(2, &[1]), (IFLA_XDP_PROG_ID, &42u32.to_ne_bytes())]);
+        assert_eq!(parse(&[(libc::IFLA_XDP, &xdp)]).xdp_program, Some(42));
+        let none = nested(&[(2, &[0])]);
+        assert_eq!(parse(&[(libc::IFLA_XDP, &none)]).xdp_program, None);
+    }
+}

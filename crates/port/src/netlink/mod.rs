@@ -23,3 +23,6 @@ pub use watch::{Event, Watch};
 
 /// A MAC address.
 pub type Mac = [u8; 6];
+
+/// A VLAN tag: TPID and TCI (IEEE 802.1Q).
+pub type Tag = (u16, u16);

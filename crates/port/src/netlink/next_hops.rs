@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use super::Mac;
 use super::link::Links;
 use super::neighbour::{Neighbour, Neighbours};
 use super::route::Route;
 use super::watch::{Event, Watch};
+use super::{Mac, Tag};
 
 /// A next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct NextHop {
     pub ifindex: u32,
     /// The device below any VLAN devices.
     pub lower_ifindex: u32,
-    /// VLAN tags, (TPID, TCI), outermost first.
-    pub tags: Vec<(u16, u16)>,
+    /// VLAN tags, outermost first.
+    pub tags: Vec<Tag>,
     /// The gateway, or a host on the link; `None` where nobody needs to be resolved.
     pub address: Option<IpAddr>,
     /// The MAC addresses to send with; `None`: it cannot be reached now.

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::Mac;
 use super::link::{Link, Links};
 use super::message::{Message, Request, address, attributes, family, u32_at};
 use super::socket::Socket;
+use super::{Mac, Tag};
 
 /// What the kernel would do with a packet to one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Route {
     pub lower: String,
     /// Its number.
     pub lower_ifindex: u32,
-    /// VLAN tags that the frame carries on the lower device, (TPID, TCI), outermost first.
-    pub tags: Vec<(u16, u16)>,
+    /// VLAN tags that the frame carries on the lower device, outermost first; priority 0.
+    pub tags: Vec<Tag>,
     /// The source address that the kernel would choose, or the one asked with.
     pub source: IpAddr,
     /// The gateway, or the destination itself when it is on the link.
@@ -110,7 +110,9 @@ impl Routes {
         };
         let link = self.links.get(found.ifindex).map_err(failed)?;
         let link = link.ok_or(RouteError::NoRoute(destination))?;
-        let (lower, tags) = self.below(&link, destination)?;
+        let below = below(&link, |ifindex| self.links.get(ifindex)).map_err(failed)?;
+        let (lower, tags) =
+            below.ok_or_else(|| RouteError::Lower { destination, interface: link.name.clone() })?;
         Ok(Route {
             ifindex: link.ifindex,
             lower: lower.name,
@@ -171,40 +173,41 @@ impl Routes {
         source: Option<IpAddr>,
         error: io::Error,
     ) -> RouteError {
+        // A source address that is not ours gives errors that blame the destination.
+        if let Some(source) = source
+            && !matches!(self.query(source, None), Ok(Some(f)) if f.kind == libc::RTN_LOCAL)
+        {
+            return RouteError::Source(source);
+        }
         match error.raw_os_error() {
             Some(libc::ENETUNREACH | libc::ESRCH) => RouteError::NoRoute(destination),
             Some(libc::EHOSTUNREACH) => RouteError::Unreachable(destination),
             Some(libc::EACCES) => RouteError::Prohibited(destination),
-            // Also its answer to a source address that is not ours.
-            Some(libc::EINVAL) => match source {
-                Some(source) if self.query(destination, None).is_ok() => RouteError::Source(source),
-                _ => RouteError::Blackhole(destination),
-            },
+            Some(libc::EINVAL) => RouteError::Blackhole(destination),
             _ => RouteError::Io { destination, source: error },
         }
     }
+}
 
-    /// The device below any VLAN devices, and their tags.
-    fn below(
-        &mut self,
-        link: &Link,
-        destination: IpAddr,
-    ) -> Result<(Link, Vec<(u16, u16)>), RouteError> {
-        let mut tags = Vec::new();
-        let mut lower = link.clone();
-        while let Some(tag) = lower.vlan {
-            // Going down, each device adds its tag outside of those before it.
-            tags.insert(0, tag);
-            let below = match lower.link {
-                Some(ifindex) if tags.len() <= MAX_TAGS => self.links.get(ifindex),
-                _ => Ok(None),
-            };
-            lower = below
-                .map_err(|source| RouteError::Io { destination, source })?
-                .ok_or_else(|| RouteError::Lower { destination, interface: link.name.clone() })?;
-        }
-        Ok((lower, tags))
+/// The device below any VLAN devices, and their tags, outermost first. `None`: one of
+/// the devices is not to be seen from here.
+fn below(
+    link: &Link,
+    mut get: impl FnMut(u32) -> io::Result<Option<Link>>,
+) -> io::Result<Option<(Link, Vec<Tag>)>> {
+    let mut tags = Vec::new();
+    let mut lower = link.clone();
+    while let Some(tag) = lower.vlan {
+        // Going down, each device adds its tag outside of those before it.
+        tags.insert(0, tag);
+        let below = match lower.link {
+            Some(ifindex) if tags.len() <= MAX_TAGS => get(ifindex)?,
+            _ => None,
+        };
+        let Some(below) = below else { return Ok(None) };
+        lower = below;
     }
+    Ok(Some((lower, tags)))
 }
 
 /// What a message says of a route.
@@ -264,4 +267,35 @@ const MAX_TAGS: usize = 8;
 #[cfg(test)]
 pub(super) fn parse_anything(message: Message<'_>) {
     let _ = (found(message), local_prefix(message));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(ifindex: u32, vlan: Option<Tag>, link: Option<u32>) -> Link {
+        Link { name: format!("d{ifindex}"), ifindex, vlan, link, ..Link::default() }
+    }
+
+    #[test]
+    fn tags_are_collected_from_the_outermost_in() {
+        let devices = [
+            device(0, None, Some(77)), // The peer of a veth is not below it.
+            device(1, Some((0x88a8, 100)), Some(0)),
+            device(2, Some((0x8100, 7)), Some(1)),
+        ];
+        let get = |i: u32| Ok(devices.get(i as usize).cloned());
+        let (lower, tags) = below(&devices[2], get).unwrap().unwrap();
+        assert_eq!((lower.ifindex, tags), (0, vec![(0x88a8, 100), (0x8100, 7)]));
+        let (lower, tags) = below(&devices[0], get).unwrap().unwrap();
+        assert_eq!((lower.ifindex, tags), (0, vec![]));
+    }
+
+    #[test]
+    fn a_lower_device_out_of_sight_or_a_ring_of_devices_is_none() {
+        let elsewhere = device(1, Some((0x8100, 1)), None);
+        assert!(below(&elsewhere, |_| unreachable!()).unwrap().is_none());
+        let ring = device(1, Some((0x8100, 1)), Some(1));
+        assert!(below(&ring, |_| Ok(Some(ring.clone()))).unwrap().is_none());
+    }
 }
