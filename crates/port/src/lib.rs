@@ -5,6 +5,7 @@
 
 pub mod burst;
 pub mod clock;
+pub mod host;
 pub mod mem;
 pub mod netlink;
 pub mod spec;
