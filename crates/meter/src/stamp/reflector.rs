@@ -1,0 +1,641 @@
+//! The Session-Reflector: STAMP (RFC 8762, RFC 8972 without authentication) and TWAMP
+//! Light (RFC 5357, appendix I), stateless or stateful, over IPv4 and IPv6.
+//!
+//! A reply is the request turned round in its own buffer: one for one, of the same
+//! length, never more. Only a request shorter than the base packet gets a longer reply
+//! (RFC 8762, section 4.6), which waits in a small queue for `poll_transmit`.
+//!
+//! Timestamps go out in NTP format, UTC (RFC 8762, section 4.2.1: the default, and section
+//! 4.6: what TWAMP Light expects), whatever the request's own format: each side says with
+//! its Z bit how it writes.
+//!
+//! The UDP checksum of a request is not looked at. The kernel has already done that
+//! where sockets receive; below the IP stack a request from the same host or over a
+//! virtual link carries only the sum that a network card would have completed, and a wrong
+//! one cannot be told from it. What a test packet measures is in its headers and its time
+//! of arrival. The reply's checksum is always computed whole.
+
+mod counters;
+mod keyed_hash;
+mod limiter;
+mod session_table;
+mod tlv;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::{ReflectorCounters, ReflectorRecord};
+pub use limiter::RateLimit;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderPacket};
+use sonde_wire::{
+    Error, ErrorEstimate, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build, ethernet,
+    ipv4, ipv6, parse_udp, udp,
+};
+
+use crate::{Instrument, Transmit};
+use counters::Refusal;
+use keyed_hash::KeyedHash;
+use limiter::Limiter;
+use session_table::{Lookup, MAX_SESSIONS, SessionKey, SessionTable};
+
+/// What a reflector is told to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReflectorConfig {
+    /// Our UDP ports; at least one.
+    pub ports: Vec<u16>,
+    /// Number replies per session (RFC 8762, section 4.3), instead of copying the sender's.
+    pub stateful: bool,
+    /// Our addresses; empty: whatever the port let through.
+    pub local: Vec<IpAddr>,
+    /// Prefixes that may ask (address and prefix length); empty: everyone. Tried one by one.
+    pub allow: Vec<(IpAddr, u8)>,
+    /// What one source address may ask; `None`: anything.
+    pub rate_limit: Option<RateLimit>,
+    /// Sessions that a stateful reflector can keep, at most 2^24 - 1. Newcomers beyond them
+    /// are served statelessly.
+    pub max_sessions: usize,
+    /// A session ends after this much silence, ns (REFWAIT of RFC 5357, section 4.2: 900 s).
+    pub session_timeout: i64,
+    /// Session identifiers that are served (RFC 8972, section 3), 0 for packets without one;
+    /// empty: all.
+    pub ssids: Vec<u16>,
+    /// Tell senders what addresses and ports their packets arrived with, when they ask by a
+    /// Location TLV (RFC 8972, section 4.2.2).
+    pub location: bool,
+    /// DSCPs that a Class of Service TLV may choose for the reply (RFC 8972, section 4.4): a
+    /// bit each, DSCP 0 lowest.
+    pub reply_dscps: u64,
+    /// TAI - UTC, ns.
+    pub tai_offset: i64,
+    /// Our clock is synchronised: the S bit.
+    pub clock_synchronised: bool,
+    /// Our clock's greatest error, ns: the error estimate.
+    pub clock_error: i64,
+    /// Length of an interval record, ns.
+    pub interval: i64,
+    /// Random, so that nobody can aim at one place of our tables.
+    pub seed: u64,
+}
+
+impl ReflectorConfig {
+    /// The defaults: stateful, for everyone, 65,536 sessions of 900 s, an unsynchronised
+    /// clock on UTC + `tai_offset`, a record a second.
+    pub fn new(ports: Vec<u16>, tai_offset: i64, seed: u64) -> Self {
+        ReflectorConfig {
+            ports,
+            stateful: true,
+            local: Vec::new(),
+            allow: Vec::new(),
+            rate_limit: None,
+            max_sessions: 65_536,
+            session_timeout: 900_000_000_000,
+            ssids: Vec::new(),
+            location: true,
+            reply_dscps: u64::MAX,
+            tai_offset,
+            clock_synchronised: false,
+            clock_error: 0,
+            interval: 1_000_000_000,
+            seed,
+        }
+    }
+}
+
+/// Settings that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReflectorError {
+    /// It could never be asked.
+    #[error("a reflector needs a UDP port; 862 is the standard one")]
+    NoPort,
+    /// An allow entry says more bits than the address has.
+    #[error("allow {0}/{1}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
+    Prefix(IpAddr, u8),
+    /// The table has no room for it.
+    #[error("{0} sessions are too many; the most is 16777215")]
+    Sessions(usize),
+    /// A time that must pass does not.
+    #[error("{0} must be longer than 0")]
+    Time(&'static str),
+    /// Nobody would be served.
+    #[error("a rate limit and its burst are at least 1; leave the limit out to have none")]
+    RateLimit,
+}
+
+/// A STAMP and TWAMP-Light reflector.
+pub struct Reflector {
+    /// Sorted.
+    ports: Vec<u16>,
+    /// Sorted; IPv4 as mapped.
+    local: Vec<u128>,
+    allow: Vec<Prefix>,
+    /// Sorted.
+    ssids: Vec<u16>,
+    location: bool,
+    reply_dscps: u64,
+    tai_offset: i64,
+    error_estimate: ErrorEstimate,
+    limiter: Option<Limiter>,
+    sessions: Option<SessionTable>,
+    next_sweep: Time,
+    /// Replies that are longer than their requests; never more than [`QUEUE`].
+    queue: VecDeque<QueuedReply>,
+    counters: ReflectorCounters,
+    interval: i64,
+    record_start: Time,
+    record_base: ReflectorCounters,
+    record_due: Time,
+    /// The record of what is past, and the counters at its end.
+    record: Option<(ReflectorRecord, ReflectorCounters)>,
+}
+
+/// Addresses that have the bits of `network` under `mask`; IPv4 as mapped.
+#[derive(Clone, Copy)]
+struct Prefix {
+    is_ipv6: bool,
+    network: u128,
+    mask: u128,
+}
+
+/// A reply that could not be made in place, but for T3 and the checksum.
+struct QueuedReply {
+    since: Time,
+    source: SocketAddr,
+    destination: SocketAddr,
+    udp_offset: usize,
+    len: usize,
+    frame: [u8; QUEUED_FRAME],
+}
+
+impl Reflector {
+    /// A reflector that begins at `now`.
+    pub fn new(config: &ReflectorConfig, now: Time) -> Result<Self, ReflectorError> {
+        if config.ports.is_empty() {
+            return Err(ReflectorError::NoPort);
+        }
+        if config.max_sessions > MAX_SESSIONS {
+            return Err(ReflectorError::Sessions(config.max_sessions));
+        }
+        if config.session_timeout <= 0 {
+            return Err(ReflectorError::Time("the session timeout"));
+        }
+        if config.interval <= 0 {
+            return Err(ReflectorError::Time("the record interval"));
+        }
+        if config.rate_limit.is_some_and(|limit| limit.per_second == 0 || limit.burst == 0) {
+            return Err(ReflectorError::RateLimit);
+        }
+        let allow = config.allow.iter().map(|&(a, n)| prefix(a, n)).collect::<Result<_, _>>()?;
+        let hash = KeyedHash::new(config.seed);
+        let mut reflector = Reflector {
+            ports: sorted(config.ports.iter().copied()),
+            local: sorted(config.local.iter().map(|&a| number(a))),
+            allow,
+            ssids: sorted(config.ssids.iter().copied()),
+            location: config.location,
+            reply_dscps: config.reply_dscps,
+            tai_offset: 0,
+            error_estimate: ErrorEstimate(0),
+            limiter: config.rate_limit.map(|limit| Limiter::new(limit, hash)),
+            sessions: config
+                .stateful
+                .then(|| SessionTable::new(config.max_sessions, config.session_timeout, hash)),
+            next_sweep: now,
+            queue: VecDeque::with_capacity(QUEUE),
+            counters: ReflectorCounters::default(),
+            interval: config.interval,
+            record_start: now,
+            record_base: ReflectorCounters::default(),
+            record_due: now + config.interval,
+            record: None,
+        };
+        reflector.set_clock(config.tai_offset, config.clock_synchronised, config.clock_error);
+        Ok(reflector)
+    }
+
+    /// Tells how our clock stands: TAI - UTC in ns, whether it is synchronised, and its
+    /// greatest error in ns.
+    pub fn set_clock(&mut self, tai_offset: i64, synchronised: bool, error: i64) {
+        self.tai_offset = tai_offset;
+        self.error_estimate =
+            ErrorEstimate::from_error_ns(error, synchronised, TimestampFormat::Ntp);
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> &ReflectorCounters {
+        &self.counters
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.sessions.as_ref().map_or(0, SessionTable::len)
+    }
+
+    fn reflect(&mut self, frame: &mut [u8], stamp: Stamp, now: Time) -> Result<Verdict, Refusal> {
+        let found = parse_udp(frame).map_err(|error| match error {
+            Error::EtherType | Error::Protocol | Error::VlanDepth => Refusal::Foreign,
+            Error::Fragment => Refusal::Fragment,
+            Error::ExtensionDepth => Refusal::Extension,
+            _ => Refusal::Malformed,
+        })?;
+        self.admit(frame, &found, now)?;
+
+        let request =
+            SenderPacket::new_checked(&frame[found.payload.clone()]).map_err(|_| Refusal::Short)?;
+        let (sequence, ssid, short) = (request.sequence(), request.ssid(), !request.has_base());
+        if !self.ssids.is_empty() && self.ssids.binary_search(&ssid).is_err() {
+            return Err(Refusal::Ssid);
+        }
+        if short && self.queue.len() == QUEUE {
+            return Err(Refusal::Queue);
+        }
+        let key = SessionKey {
+            source: number(found.source),
+            destination: number(found.destination),
+            source_port: found.source_port,
+            destination_port: found.destination_port,
+            // What must be zero in a STAMP request is padding in one of TWAMP Light, perhaps
+            // random in every packet: the identifier's place then holds no identifier.
+            ssid: if padded(&frame[found.payload.clone()]) { 0 } else { ssid },
+        };
+        let session = self.session(key, now);
+
+        if short {
+            let number = self.next_sequence(session).unwrap_or(sequence);
+            self.queue_reply(frame, &found, stamp, now, number);
+            return Ok(Verdict::Release);
+        }
+        let mut dscp = found.dscp;
+        let mut cookie = 0;
+        let area = found.payload.start + BASE_LEN..found.payload.end;
+        if tlv::begins_with_tlv(&frame[area.clone()]) {
+            let observed = observed(frame, &found, stamp);
+            let state = self.state(session);
+            let outcome = tlv::answer(&mut frame[area], &observed, &state);
+            dscp = outcome.dscp.unwrap_or(dscp);
+            if let (true, Some(sessions), Some(index)) =
+                (outcome.follow_up, &self.sessions, session)
+            {
+                cookie = sessions.cookie(index);
+            }
+            self.counters.reflected_tlv += 1;
+            self.counters.tlv_unknown += u64::from(outcome.unknown);
+            self.counters.tlv_malformed += u64::from(outcome.malformed);
+        }
+        let number = self.next_sequence(session).unwrap_or(sequence);
+        self.write_base(&mut frame[found.payload.clone()], found.ttl, stamp, now, number);
+        turn_headers(frame, &found, dscp);
+        self.counters.reflected += 1;
+        Ok(Verdict::Transmit { cookie })
+    }
+
+    /// Whether the packet is for us, and its sender may have a reply.
+    #[inline]
+    fn admit(&mut self, frame: &[u8], found: &UdpFrame, now: Time) -> Result<(), Refusal> {
+        let (source, destination) = (number(found.source), number(found.destination));
+        if self.ports.binary_search(&found.destination_port).is_err()
+            || !self.local.is_empty() && self.local.binary_search(&destination).is_err()
+        {
+            return Err(Refusal::Foreign);
+        }
+        if found.is_ipv6 {
+            if found.l4_offset != found.l3_offset + ipv6::HEADER_LEN {
+                return Err(Refusal::Extension);
+            }
+        } else if !ipv4_checksum_holds(&frame[found.l3_offset..found.l4_offset]) {
+            return Err(Refusal::Checksum);
+        }
+        // A group bit in either address: not a frame from one host to another.
+        let group = (frame[0] | frame[6]) & 1 != 0;
+        let loopback = found.source.is_loopback() != found.destination.is_loopback();
+        if group
+            || loopback
+            || !is_unicast(found.source)
+            || !is_unicast(found.destination)
+            || found.source_port == 0
+        {
+            return Err(Refusal::Address);
+        }
+        if self.ports.binary_search(&found.source_port).is_ok() {
+            return Err(Refusal::Loop);
+        }
+        if !self.allow.is_empty()
+            && !self
+                .allow
+                .iter()
+                .any(|p| p.is_ipv6 == found.is_ipv6 && source & p.mask == p.network)
+        {
+            return Err(Refusal::NotAllowed);
+        }
+        if let Some(limiter) = &mut self.limiter
+            && !limiter.admit(source, now)
+        {
+            return Err(Refusal::Rate);
+        }
+        Ok(())
+    }
+
+    /// The session of a request, which is counted in it; `None`: served statelessly.
+    #[inline]
+    fn session(&mut self, key: SessionKey, now: Time) -> Option<u32> {
+        let sessions = self.sessions.as_mut()?;
+        let index = match sessions.lookup(key, now) {
+            Lookup::Known(index) => index,
+            Lookup::New(index) => {
+                self.counters.sessions_begun += 1;
+                index
+            }
+            Lookup::Full => {
+                self.counters.reflected_stateless += 1;
+                return None;
+            }
+        };
+        let session = sessions.session(index);
+        session.received = session.received.wrapping_add(1);
+        Some(index)
+    }
+
+    /// Takes the sequence number of a session's next reply.
+    #[inline]
+    fn next_sequence(&mut self, session: Option<u32>) -> Option<u32> {
+        let session = self.sessions.as_mut()?.session(session?);
+        let sequence = session.next_sequence;
+        session.next_sequence = sequence.wrapping_add(1);
+        session.previous_sent = None;
+        Some(sequence)
+    }
+
+    /// What TLVs may say of us and of a session whose reply is not yet numbered.
+    fn state(&mut self, session: Option<u32>) -> tlv::State {
+        let mut state = tlv::State {
+            counters: None,
+            previous: None,
+            synchronised: self.error_estimate.synchronised(),
+            location: self.location,
+            dscps: self.reply_dscps,
+        };
+        if let (Some(sessions), Some(index)) = (&mut self.sessions, session) {
+            let session = sessions.session(index);
+            // This very exchange counts, as it does in the sender's own counter.
+            state.counters = Some((session.received, session.next_sequence.wrapping_add(1)));
+            state.previous = session.previous_sent.map(|sent| {
+                let at = sent.at.to_ntp(self.tai_offset).0;
+                (session.next_sequence.wrapping_sub(1), at, sent.source)
+            });
+        }
+        state
+    }
+
+    /// Turns the base packet at the start of `payload` round.
+    #[inline]
+    fn write_base(&self, payload: &mut [u8], ttl: u8, stamp: Stamp, now: Time, sequence: u32) {
+        // Only a payload shorter than the base packet is refused; there is none here.
+        let Ok(mut reply) = ReflectorPacket::reflect(payload, ttl) else { return };
+        reply.set_sequence(sequence);
+        reply.set_receive_timestamp(stamp.at.to_ntp(self.tai_offset).0);
+        // The two instants may come from different clocks; a packet never leaves before it came.
+        reply.set_timestamp(now.max(stamp.at).to_ntp(self.tai_offset).0);
+        reply.set_error_estimate(self.error_estimate);
+    }
+
+    /// Queues the reply to a request shorter than the base packet.
+    fn queue_reply(
+        &mut self,
+        frame: &[u8],
+        found: &UdpFrame,
+        stamp: Stamp,
+        now: Time,
+        sequence: u32,
+    ) {
+        let mut reply = QueuedReply {
+            since: now,
+            source: SocketAddr::new(found.destination, found.destination_port),
+            destination: SocketAddr::new(found.source, found.source_port),
+            udp_offset: 0,
+            len: 0,
+            frame: [0; QUEUED_FRAME],
+        };
+        let link = found.l3_offset;
+        reply.frame[..link].copy_from_slice(&frame[..link]);
+        swap_macs(&mut reply.frame);
+        let tos = found.dscp << 2;
+        let ip = &mut reply.frame[link..];
+        let Ok(headers) =
+            build::emit_udp_ip(ip, reply.source, reply.destination, tos, REPLY_TTL, BASE_LEN)
+        else {
+            // Both addresses are of one family and all lengths are constant: it always fits.
+            return;
+        };
+        let payload = &mut ip[headers..headers + BASE_LEN];
+        let request = &frame[found.payload.clone()];
+        payload[..request.len()].copy_from_slice(request);
+        // Half a session identifier is none.
+        payload[request.len() & !1..request.len()].fill(0);
+        self.write_base(payload, found.ttl, stamp, now, sequence);
+        reply.udp_offset = link + headers - udp::HEADER_LEN;
+        reply.len = link + headers + BASE_LEN;
+        self.queue.push_back(reply);
+    }
+
+    fn close_record(&mut self, now: Time) {
+        // Late calls do not shift the intervals.
+        let late = (now - self.record_due) / self.interval;
+        let end = self.record_due + late * self.interval;
+        let record = ReflectorRecord {
+            start: self.record_start,
+            end,
+            counters: self.counters.since(&self.record_base),
+            sessions: self.sessions() as u64,
+        };
+        // A record that nobody has taken is contained in this one.
+        self.record = Some((record, self.counters));
+        self.record_due = end + self.interval;
+    }
+}
+
+impl Instrument for Reflector {
+    type Record = ReflectorRecord;
+
+    #[inline]
+    fn input(&mut self, frame: &mut [u8], stamp: Stamp, now: Time) -> Verdict {
+        match self.reflect(frame, stamp, now) {
+            Ok(verdict) => verdict,
+            Err(refusal) => {
+                *refusal.counter(&mut self.counters) += 1;
+                Verdict::Release
+            }
+        }
+    }
+
+    fn transmitted(&mut self, done: TxDone) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.transmitted(done);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let mut reply = self.queue.pop_front()?;
+        let Some(out) = buffer.get_mut(..reply.len) else {
+            self.counters.dropped_queue += 1;
+            return None;
+        };
+        let datagram = &mut reply.frame[reply.udp_offset..reply.len];
+        let t3 = now.max(reply.since).to_ntp(self.tai_offset).0;
+        datagram[udp::HEADER_LEN + 4..udp::HEADER_LEN + 12].copy_from_slice(&t3.to_be_bytes());
+        build::udp_header_sum(reply.source, reply.destination, BASE_LEN)
+            .and_then(|sum| build::finish_udp(datagram, sum, BASE_LEN))
+            .ok()?;
+        out.copy_from_slice(&reply.frame[..reply.len]);
+        self.counters.reflected += 1;
+        self.counters.reflected_short += 1;
+        Some(Transmit { len: reply.len, cookie: 0 })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let sweep = self.sessions.as_ref().map(|_| self.next_sweep);
+        let queued = self.queue.front().map(|reply| reply.since);
+        [sweep, queued].into_iter().flatten().chain([self.record_due]).min()
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if let Some(sessions) = &mut self.sessions
+            && now >= self.next_sweep
+        {
+            self.counters.sessions_ended += sessions.sweep(now) as u64;
+            self.next_sweep = now + sessions.sweep_period();
+        }
+        if now >= self.record_due {
+            self.close_record(now);
+        }
+    }
+
+    fn poll_record(&mut self, record: &mut ReflectorRecord) -> bool {
+        let Some((finished, counters)) = self.record.take() else {
+            return false;
+        };
+        *record = finished;
+        self.record_start = finished.end;
+        self.record_base = counters;
+        true
+    }
+}
+
+/// Sends the packet back whence it came, with a hop count of 255 (RFC 5357, section 4.2.1)
+/// and checksums over what is now there.
+#[inline]
+fn turn_headers(frame: &mut [u8], found: &UdpFrame, dscp: u8) {
+    swap_macs(frame);
+    // ECN is not copied (RFC 3168 gives it to the transport, which has none to say).
+    let tos = dscp << 2;
+    let (ip, datagram) =
+        frame[found.l3_offset..found.payload.end].split_at_mut(found.l4_offset - found.l3_offset);
+    if found.is_ipv6 {
+        // Traffic class and hop limit; the flow label goes back as it came, so that it stays
+        // one flow.
+        ip[0] = ip[0] & 0xf0 | tos >> 4;
+        ip[1] = ip[1] & 0x0f | tos << 4;
+        ip[7] = REPLY_TTL;
+        let (source, destination) = ip[8..40].split_at_mut(16);
+        source.swap_with_slice(destination);
+    } else {
+        ip[1] = tos;
+        ip[8] = REPLY_TTL;
+        let (source, destination) = ip[12..20].split_at_mut(4);
+        source.swap_with_slice(destination);
+        // The request's options concern its own way here; a source route must not be turned.
+        ip[ipv4::HEADER_LEN..].fill(ipv4::OPTION_NOP);
+        ip[10..12].fill(0);
+        let checksum = sonde_wire::checksum::finish(sonde_wire::checksum::sum(ip));
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let (source, destination) = datagram[..4].split_at_mut(2);
+    source.swap_with_slice(destination);
+    if let Ok(mut datagram) = udp::Packet::new_checked(datagram) {
+        // It cannot fail either: the addresses are of one family.
+        let _ = datagram.fill_checksum(found.destination, found.source);
+    }
+}
+
+fn swap_macs(frame: &mut [u8]) {
+    let (destination, source) = frame[..12].split_at_mut(6);
+    destination.swap_with_slice(source);
+}
+
+/// Whether the header's checksum is right. The socket engine, whose kernel has checked the
+/// true header, may leave it 0.
+#[inline]
+fn ipv4_checksum_holds(header: &[u8]) -> bool {
+    header[10..12] == [0, 0] || sonde_wire::checksum::sum(header) == 0xffff
+}
+
+fn observed(frame: &[u8], found: &UdpFrame, stamp: Stamp) -> tlv::Observed {
+    let mut source_mac = ethernet::Mac::default();
+    source_mac.copy_from_slice(&frame[6..12]);
+    tlv::Observed {
+        source: found.source,
+        destination: found.destination,
+        source_port: found.source_port,
+        destination_port: found.destination_port,
+        source_mac,
+        dscp: found.dscp,
+        ecn: found.ecn,
+        stamp_source: stamp.source,
+    }
+}
+
+/// Whether a request has anything but zeros between session identifier and end of the base
+/// packet, where a STAMP sender has nothing else (RFC 8762, section 4.2.1; RFC 8972, section 3).
+#[inline]
+fn padded(request: &[u8]) -> bool {
+    let end = request.len().min(BASE_LEN);
+    request.get(16..end).is_some_and(|rest| rest.iter().any(|&octet| octet != 0))
+}
+
+/// An address that one host can have and be answered at.
+#[inline]
+fn is_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => {
+            // 0/8 is "this network", 240/4 is reserved and holds the broadcast address.
+            !(a.octets()[0] == 0 || a.is_multicast() || a.octets()[0] >= 240)
+        }
+        // A mapped address never travels; here it would pass for an IPv4 one.
+        IpAddr::V6(a) => !(a.is_unspecified() || a.is_multicast() || a.to_ipv4_mapped().is_some()),
+    }
+}
+
+/// IPv4 addresses and IPv6 ones on one scale.
+#[inline]
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => 0xffff_0000_0000 | u128::from(a.to_bits()),
+        IpAddr::V6(a) => a.to_bits(),
+    }
+}
+
+fn prefix(address: IpAddr, length: u8) -> Result<Prefix, ReflectorError> {
+    let (most, before) = if address.is_ipv4() { (32, 96) } else { (128, 0) };
+    if length > most {
+        return Err(ReflectorError::Prefix(address, length));
+    }
+    let mask = u128::MAX.checked_shl(128 - before - u32::from(length)).unwrap_or(0);
+    Ok(Prefix { is_ipv6: address.is_ipv6(), network: number(address) & mask, mask })
+}
+
+fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_unstable();
+    items.dedup();
+    items
+}
+
+/// RFC 5357, section 4.2.1, so that the sender can tell the way back from the reply's TTL.
+const REPLY_TTL: u8 = 255;
+/// Replies to short requests that can wait: more than a receive burst brings.
+const QUEUE: usize = 512;
+/// Two VLAN tags, IPv6, UDP and the base packet.
+const QUEUED_FRAME: usize =
+    ethernet::HEADER_LEN + 4 * ethernet::MAX_TAGS + ipv6::HEADER_LEN + udp::HEADER_LEN + BASE_LEN;

@@ -1,0 +1,160 @@
+//! What a reflector counts, and the record of an interval.
+
+use sonde_wire::Time;
+
+/// Defines the counters once: fields, names and arithmetic.
+macro_rules! counters {
+    ($(#[$type_doc:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$type_doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Names and values, in order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+
+            /// What has been added since `earlier`.
+            pub fn since(&self, earlier: &Self) -> Self {
+                $name { $($field: self.$field.wrapping_sub(earlier.$field),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Since the reflector was made. Every frame put in is counted in `reflected` or in
+    /// exactly one of the fields from `dropped_foreign` on.
+    ReflectorCounters {
+        /// Replies: handed back in place, or queued because they are longer than the request.
+        reflected,
+        /// Of them, replies to requests shorter than a STAMP packet (RFC 8762, section 4.6).
+        reflected_short,
+        /// Of them, replies to requests with TLVs.
+        reflected_tlv,
+        /// Of them, replies in which a TLV was flagged as not understood (RFC 8972, section 4).
+        tlv_unknown,
+        /// Of them, replies in which a TLV was flagged as malformed (RFC 8972, section 4).
+        tlv_malformed,
+        /// Of them, replies that carry the sender's sequence number although this reflector is
+        /// stateful: its session table was full.
+        reflected_stateless,
+        /// Sessions begun.
+        sessions_begun,
+        /// Sessions ended by their timeout.
+        sessions_ended,
+        /// Not UDP over IP, or not to one of our addresses and ports.
+        dropped_foreign,
+        /// Fragments of larger packets.
+        dropped_fragment,
+        /// With IPv6 extension headers, which may route and must not be sent back.
+        dropped_extension,
+        /// Headers or lengths that contradict each other.
+        dropped_malformed,
+        /// Wrong IPv4 header checksum.
+        dropped_checksum,
+        /// From or to an address that nothing may be sent to or come from.
+        dropped_address,
+        /// From one of our own ports: a reply, most likely.
+        dropped_loop,
+        /// From a source that is not in the allow list.
+        dropped_not_allowed,
+        /// Above the rate that a source may ask.
+        dropped_rate,
+        /// Shorter than any test packet: 14 octets.
+        dropped_short,
+        /// A session identifier that was not provisioned (RFC 8972, section 3).
+        dropped_ssid,
+        /// No room to queue the reply to a short request.
+        dropped_queue,
+    }
+}
+
+impl ReflectorCounters {
+    /// All frames that got no reply.
+    pub fn dropped(&self) -> u64 {
+        self.iter().filter(|(name, _)| name.starts_with("dropped")).map(|(_, n)| n).sum()
+    }
+}
+
+/// Why a frame gets no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Foreign,
+    Fragment,
+    Extension,
+    Malformed,
+    Checksum,
+    Address,
+    Loop,
+    NotAllowed,
+    Rate,
+    Short,
+    Ssid,
+    Queue,
+}
+
+impl Refusal {
+    /// Where it is counted.
+    pub(super) fn counter(self, counters: &mut ReflectorCounters) -> &mut u64 {
+        match self {
+            Refusal::Foreign => &mut counters.dropped_foreign,
+            Refusal::Fragment => &mut counters.dropped_fragment,
+            Refusal::Extension => &mut counters.dropped_extension,
+            Refusal::Malformed => &mut counters.dropped_malformed,
+            Refusal::Checksum => &mut counters.dropped_checksum,
+            Refusal::Address => &mut counters.dropped_address,
+            Refusal::Loop => &mut counters.dropped_loop,
+            Refusal::NotAllowed => &mut counters.dropped_not_allowed,
+            Refusal::Rate => &mut counters.dropped_rate,
+            Refusal::Short => &mut counters.dropped_short,
+            Refusal::Ssid => &mut counters.dropped_ssid,
+            Refusal::Queue => &mut counters.dropped_queue,
+        }
+    }
+}
+
+/// What a reflector did in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReflectorRecord {
+    /// First instant.
+    pub start: Time,
+    /// End, exclusive.
+    pub end: Time,
+    /// What was counted in it.
+    pub counters: ReflectorCounters,
+    /// Sessions at its end.
+    pub sessions: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drop_has_a_counter_of_its_own() {
+        let mut counters = ReflectorCounters::default();
+        let all = [
+            Refusal::Foreign,
+            Refusal::Fragment,
+            Refusal::Extension,
+            Refusal::Malformed,
+            Refusal::Checksum,
+            Refusal::Address,
+            Refusal::Loop,
+            Refusal::NotAllowed,
+            Refusal::Rate,
+            Refusal::Short,
+            Refusal::Ssid,
+            Refusal::Queue,
+        ];
+        for drop in all {
+            *drop.counter(&mut counters) += 1;
+        }
+        assert_eq!(counters.dropped(), all.len() as u64);
+        assert!(counters.iter().all(|(name, n)| n == u64::from(name.starts_with("dropped"))));
+    }
+}

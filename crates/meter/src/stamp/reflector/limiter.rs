@@ -1,0 +1,123 @@
+//! A token bucket per source address, in a table of fixed size.
+//!
+//! A bucket is one instant: when it will be full again (the generic cell rate
+//! algorithm, ITU-T I.371). An entry whose instant has passed says no more than no
+//! entry at all, which makes it free to be taken.
+
+use sonde_wire::Time;
+
+use super::keyed_hash::KeyedHash;
+
+/// How much one source address may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Requests per second in the long run; at least 1.
+    pub per_second: u32,
+    /// Requests that may come at once after a silence; at least 1.
+    pub burst: u32,
+}
+
+/// The buckets.
+pub(super) struct Limiter {
+    sets: Vec<[Bucket; WAYS]>,
+    hash: KeyedHash,
+    /// What one request costs, and what a bucket holds besides one request, ns.
+    cost: i64,
+    slack: i64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    source: u128,
+    full_at: i64,
+}
+
+impl Limiter {
+    pub(super) fn new(limit: RateLimit, hash: KeyedHash) -> Self {
+        let cost = NANOS_PER_SECOND / i64::from(limit.per_second.max(1));
+        Limiter {
+            sets: vec![[Bucket::default(); WAYS]; SETS],
+            hash,
+            cost,
+            slack: cost * i64::from(limit.burst.max(1) - 1),
+        }
+    }
+
+    /// Takes a token of `source` (IPv4 as mapped), if there is one.
+    #[inline]
+    pub(super) fn admit(&mut self, source: u128, now: Time) -> bool {
+        let now = now.as_nanos();
+        let set = &mut self.sets[self.hash.hash(source, 0, 0) as usize % SETS];
+        let bucket = match set.iter().position(|b| b.source == source) {
+            Some(way) => &mut set[way],
+            None => {
+                // The bucket nearest to full knows least. Should that be a live one,
+                // because more sources than ways meet here, its owner gains a burst.
+                let way = (0..WAYS).min_by_key(|&w| set[w].full_at).unwrap_or(0);
+                set[way] = Bucket { source, full_at: now };
+                &mut set[way]
+            }
+        };
+        // Never further ahead than a bucket can be empty: the clock may have been set back.
+        let full_at = bucket.full_at.clamp(now, now + self.slack + self.cost);
+        let admitted = full_at - now <= self.slack;
+        bucket.full_at = if admitted { full_at + self.cost } else { full_at };
+        admitted
+    }
+}
+
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+/// 32,768 buckets of 32 bytes: 1 MiB, whatever the number of sources.
+const WAYS: usize = 8;
+const SETS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_800_000_000_000_000_000;
+
+    fn limiter(per_second: u32, burst: u32) -> Limiter {
+        Limiter::new(RateLimit { per_second, burst }, KeyedHash::new(7))
+    }
+
+    /// Requests admitted among `n`, `gap` ns apart.
+    fn admitted(l: &mut Limiter, source: u128, from: i64, n: i64, gap: i64) -> i64 {
+        (0..n).filter(|i| l.admit(source, Time::from_nanos(from + i * gap))).count() as i64
+    }
+
+    #[test]
+    fn the_burst_then_the_rate() {
+        let mut l = limiter(1000, 10);
+        assert_eq!(admitted(&mut l, 1, START, 50, 0), 10);
+        // Half a second at ten times the rate: the rate passes.
+        assert_eq!(admitted(&mut l, 1, START, 5000, 100_000), 499);
+        // After a silence the burst is back, and no more than it.
+        assert_eq!(admitted(&mut l, 1, START + 60_000_000_000, 50, 0), 10);
+    }
+
+    #[test]
+    fn a_source_below_the_rate_loses_nothing_and_others_do_not_matter() {
+        let mut l = limiter(1000, 1);
+        assert_eq!(admitted(&mut l, 2, START, 100, 0), 1);
+        assert_eq!(admitted(&mut l, 1, START, 10_000, 1_000_000), 10_000);
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_lock_a_source_out() {
+        let mut l = limiter(1000, 1);
+        assert!(l.admit(1, Time::from_nanos(START)));
+        let back = START - 3_600_000_000_000;
+        assert!(!l.admit(1, Time::from_nanos(back)));
+        assert!(l.admit(1, Time::from_nanos(back + 1_000_000)));
+    }
+
+    #[test]
+    fn a_flood_of_sources_cannot_lock_anyone_out() {
+        let mut l = limiter(10, 2);
+        for i in 0..200_000u128 {
+            assert!(l.admit(1000 + i, Time::from_nanos(START)), "source {i}");
+        }
+        assert!(l.admit(1, Time::from_nanos(START)));
+    }
+}

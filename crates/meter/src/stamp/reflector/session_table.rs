@@ -1,0 +1,356 @@
+//! The sessions of a stateful reflector (RFC 8762, section 4.3; RFC 8972, section 3).
+//!
+//! A table of fixed size. A session in use is never taken from its sender to make
+//! room: when the table is full, newcomers are served statelessly, so that a flood of
+//! invented sources cannot restart anyone's sequence.
+
+use sonde_wire::{Stamp, Time, TxDone};
+
+use super::keyed_hash::KeyedHash;
+
+/// What identifies a session: 4-tuple and session identifier (RFC 8972, section 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SessionKey {
+    /// The sender's address; IPv4 as mapped.
+    pub source: u128,
+    /// Our address; IPv4 as mapped.
+    pub destination: u128,
+    /// The sender's port.
+    pub source_port: u16,
+    /// Our port.
+    pub destination_port: u16,
+    /// Session identifier; 0: none.
+    pub ssid: u16,
+}
+
+/// What is known of one session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Session {
+    key: SessionKey,
+    /// Sequence number of the next reply; also the number of replies sent, modulo 2^32.
+    pub next_sequence: u32,
+    /// Requests received, modulo 2^32.
+    pub received: u32,
+    /// When the previous reply truly left, once its stamp has come.
+    pub previous_sent: Option<Stamp>,
+    last_used: Time,
+    /// Distinguishes this session from earlier ones in the same place.
+    generation: u8,
+    in_use: bool,
+}
+
+/// What became of a look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// The session exists.
+    Known(u32),
+    /// It has just been made, possibly in place of its own expired self.
+    New(u32),
+    /// There is no room for it.
+    Full,
+}
+
+/// All sessions.
+pub(super) struct SessionTable {
+    /// Linear probing over indices into `sessions`, at most half full.
+    slots: Vec<Slot>,
+    sessions: Vec<Session>,
+    free: Vec<u32>,
+    hash: KeyedHash,
+    timeout: i64,
+    /// The next slot that [`SessionTable::sweep`] looks at.
+    cursor: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The upper half of the key's hash, to pass by other sessions without reading them.
+    tag: u32,
+    session: u32,
+}
+
+impl SessionTable {
+    /// For `capacity` sessions (at most [`MAX_SESSIONS`]) that end after `timeout` ns of silence.
+    pub(super) fn new(capacity: usize, timeout: i64, hash: KeyedHash) -> Self {
+        let capacity = capacity.min(MAX_SESSIONS);
+        SessionTable {
+            slots: vec![EMPTY; (capacity * 2).next_power_of_two().max(2)],
+            sessions: vec![Session::default(); capacity],
+            free: (0..capacity as u32).rev().collect(),
+            hash,
+            timeout,
+            cursor: 0,
+        }
+    }
+
+    /// How many sessions there are.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len() - self.free.len()
+    }
+
+    /// Finds or makes the session of `key`, which is in use at `now`.
+    #[inline]
+    pub(super) fn lookup(&mut self, key: SessionKey, now: Time) -> Lookup {
+        let hash = self.hash_of(&key);
+        let mask = self.slots.len() - 1;
+        let tag = (hash >> 32) as u32;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot.session == EMPTY.session {
+                break;
+            }
+            if slot.tag == tag {
+                let session = &mut self.sessions[slot.session as usize];
+                if session.key == key {
+                    if now - session.last_used > self.timeout {
+                        session.restart(key, now);
+                        return Lookup::New(slot.session);
+                    }
+                    session.last_used = now;
+                    return Lookup::Known(slot.session);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        let Some(index) = self.free.pop() else {
+            return Lookup::Full;
+        };
+        self.slots[at] = Slot { tag, session: index };
+        self.sessions[index as usize].restart(key, now);
+        Lookup::New(index)
+    }
+
+    /// The session that [`SessionTable::lookup`] named.
+    #[inline]
+    pub(super) fn session(&mut self, index: u32) -> &mut Session {
+        &mut self.sessions[index as usize]
+    }
+
+    /// Marks the next reply of a session, so that its transmit stamp finds back. Never 0.
+    #[inline]
+    pub(super) fn cookie(&self, index: u32) -> u64 {
+        let session = &self.sessions[index as usize];
+        u64::from(session.generation) << 56
+            | u64::from(index + 1) << 32
+            | u64::from(session.next_sequence)
+    }
+
+    /// Files a transmit stamp, unless its session has ended or has replied again since.
+    pub(super) fn transmitted(&mut self, done: TxDone) {
+        let place = (done.cookie >> 32) as usize & 0xff_ffff;
+        let Some(session) = place.checked_sub(1).and_then(|i| self.sessions.get_mut(i)) else {
+            return;
+        };
+        let latest = session.next_sequence.wrapping_sub(1);
+        if session.in_use
+            && session.generation == (done.cookie >> 56) as u8
+            && latest == done.cookie as u32
+        {
+            session.previous_sent = Some(done.stamp);
+        }
+    }
+
+    /// How long to wait between calls of [`SessionTable::sweep`], ns: every slot is seen four
+    /// times within a timeout.
+    pub(super) fn sweep_period(&self) -> i64 {
+        let parts = self.slots.len().div_ceil(SWEEP).max(1) as i64;
+        (self.timeout / 4 / parts).max(MIN_SWEEP_PERIOD)
+    }
+
+    /// Ends sessions that have been silent for too long, in the next part of the table;
+    /// a part is small enough not to delay packets. Returns how many ended.
+    pub(super) fn sweep(&mut self, now: Time) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut ended = 0;
+        for _ in 0..SWEEP.min(self.slots.len()) {
+            let slot = self.slots[self.cursor];
+            if slot.session != EMPTY.session
+                && now - self.sessions[slot.session as usize].last_used > self.timeout
+            {
+                self.sessions[slot.session as usize].in_use = false;
+                self.free.push(slot.session);
+                self.remove_slot(self.cursor);
+                ended += 1;
+                // Another may have moved up into this slot: look again.
+                continue;
+            }
+            self.cursor = (self.cursor + 1) & mask;
+        }
+        ended
+    }
+
+    /// Empties a slot and closes the gap, so that no search ends too early.
+    fn remove_slot(&mut self, mut gap: usize) {
+        let mask = self.slots.len() - 1;
+        let mut at = gap;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot.session == EMPTY.session {
+                break;
+            }
+            let home = self.hash_of(&self.sessions[slot.session as usize].key) as usize & mask;
+            // It may move up unless its home lies after the gap.
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+                self.slots[gap] = slot;
+                gap = at;
+            }
+        }
+        self.slots[gap] = EMPTY;
+    }
+
+    #[inline]
+    fn hash_of(&self, key: &SessionKey) -> u64 {
+        let rest = u64::from(key.source_port) << 32
+            | u64::from(key.destination_port) << 16
+            | u64::from(key.ssid);
+        self.hash.hash(key.source, key.destination, rest)
+    }
+}
+
+impl Session {
+    fn restart(&mut self, key: SessionKey, now: Time) {
+        *self = Session {
+            key,
+            last_used: now,
+            generation: self.generation.wrapping_add(1),
+            in_use: true,
+            ..Session::default()
+        };
+    }
+}
+
+/// What a cookie has room for.
+pub(super) const MAX_SESSIONS: usize = (1 << 24) - 1;
+
+const EMPTY: Slot = Slot { tag: 0, session: u32::MAX };
+/// Slots seen by one sweep: a few microseconds.
+const SWEEP: usize = 256;
+const MIN_SWEEP_PERIOD: i64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sonde_wire::StampSource;
+    use std::collections::HashMap;
+
+    const TIMEOUT: i64 = 1_000_000_000;
+
+    fn key(n: u128) -> SessionKey {
+        SessionKey { source: n, destination: 1, source_port: 2, destination_port: 862, ssid: 3 }
+    }
+
+    fn table(capacity: usize) -> SessionTable {
+        SessionTable::new(capacity, TIMEOUT, KeyedHash::new(3))
+    }
+
+    fn at(nanos: i64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    #[test]
+    fn every_part_of_the_key_makes_another_session() {
+        let mut t = table(16);
+        let first = key(7);
+        let others = [
+            SessionKey { source: 8, ..first },
+            SessionKey { destination: 8, ..first },
+            SessionKey { source_port: 8, ..first },
+            SessionKey { destination_port: 8, ..first },
+            SessionKey { ssid: 8, ..first },
+        ];
+        assert!(matches!(t.lookup(first, at(0)), Lookup::New(_)));
+        for other in others {
+            assert!(matches!(t.lookup(other, at(0)), Lookup::New(_)), "{other:?}");
+        }
+        assert!(matches!(t.lookup(first, at(0)), Lookup::Known(_)));
+        assert_eq!(t.len(), 6);
+    }
+
+    #[test]
+    fn a_full_table_refuses_newcomers_and_keeps_the_others() {
+        let mut t = table(4);
+        for n in 0..4 {
+            assert!(matches!(t.lookup(key(n), at(0)), Lookup::New(_)));
+        }
+        assert_eq!(t.lookup(key(9), at(TIMEOUT)), Lookup::Full);
+        for n in 0..4 {
+            assert!(matches!(t.lookup(key(n), at(TIMEOUT)), Lookup::Known(_)));
+        }
+        // Long silent ones make room.
+        assert_eq!(t.sweep(at(3 * TIMEOUT)), 4);
+        assert!(matches!(t.lookup(key(9), at(3 * TIMEOUT)), Lookup::New(_)));
+    }
+
+    #[test]
+    fn a_session_begins_anew_after_its_timeout_even_before_the_sweep() {
+        let mut t = table(4);
+        let Lookup::New(i) = t.lookup(key(1), at(0)) else { panic!("not new") };
+        t.session(i).next_sequence = 5;
+        assert_eq!(t.lookup(key(1), at(TIMEOUT)), Lookup::Known(i));
+        assert_eq!(t.session(i).next_sequence, 5);
+        assert_eq!(t.lookup(key(1), at(2 * TIMEOUT + 1)), Lookup::New(i));
+        assert_eq!(t.session(i).next_sequence, 0);
+        assert_eq!(t.len(), 1);
+    }
+
+    #[test]
+    fn only_the_latest_reply_of_the_same_session_takes_a_transmit_stamp() {
+        let mut t = table(4);
+        let stamp = Stamp { at: at(9), source: StampSource::Kernel };
+        let Lookup::New(i) = t.lookup(key(1), at(0)) else { panic!("not new") };
+        let first = t.cookie(i);
+        t.session(i).next_sequence += 1;
+        t.transmitted(TxDone { cookie: first, stamp });
+        assert_eq!(t.session(i).previous_sent, Some(stamp));
+
+        t.session(i).previous_sent = None;
+        let second = t.cookie(i);
+        assert_ne!(first, second);
+        t.session(i).next_sequence += 1;
+        t.transmitted(TxDone { cookie: first, stamp });
+        assert_eq!(t.session(i).previous_sent, None, "a reply has left since");
+        t.session(i).next_sequence = 1;
+        assert_eq!(t.lookup(key(1), at(9 * TIMEOUT)), Lookup::New(i));
+        t.session(i).next_sequence = 1;
+        t.transmitted(TxDone { cookie: first, stamp });
+        assert_eq!(t.session(i).previous_sent, None, "the session is another one");
+        for cookie in [0, u64::MAX, 0x00ff_ffff << 32] {
+            t.transmitted(TxDone { cookie, stamp });
+        }
+    }
+
+    proptest! {
+        /// Against a plain map: sessions live and end alike, whatever the order.
+        #[test]
+        fn the_table_agrees_with_a_map(
+            steps in prop::collection::vec((0u128..40, 0i64..TIMEOUT / 3, any::<bool>()), 1..400),
+        ) {
+            let mut t = table(24);
+            let mut map: HashMap<u128, i64> = HashMap::new();
+            let mut now = 0;
+            for (n, pause, sweep) in steps {
+                now += pause;
+                if sweep {
+                    // Once round, whatever moved up into seen slots included.
+                    while t.sweep(at(now)) > 0 {}
+                    map.retain(|_, last| now - *last <= TIMEOUT);
+                    prop_assert_eq!(t.len(), map.len());
+                }
+                let live = map.get(&n).is_some_and(|last| now - last <= TIMEOUT);
+                match t.lookup(key(n), at(now)) {
+                    Lookup::Known(_) => prop_assert!(live),
+                    Lookup::New(_) => prop_assert!(!live),
+                    Lookup::Full => {
+                        prop_assert!(!map.contains_key(&n));
+                        prop_assert_eq!(map.len(), 24);
+                        continue;
+                    }
+                }
+                map.insert(n, now);
+            }
+        }
+    }
+}
