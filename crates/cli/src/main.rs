@@ -3,6 +3,7 @@
 mod args;
 mod config;
 mod exit;
+mod output;
 mod settings;
 mod targets;
 mod units;

@@ -41,7 +41,9 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         "k" | "K" => 1_000,
         "M" => 1_000_000,
         _ => {
-            return Err(format!("'{text}' is not a rate; write 500, 200k or 1.5M packets a second"));
+            return Err(format!(
+                "'{text}' is not a rate; write 500, 200k or 1.5M packets a second"
+            ));
         }
     };
     match scaled(number, scale) {

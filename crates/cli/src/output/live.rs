@@ -1,0 +1,260 @@
+//! The live table: redrawn in place on a terminal, a line for each interval elsewhere.
+
+use sonde_results::caveat::CaveatSet;
+use sonde_results::{Counters, Hist, Interval, StreamInfo};
+use std::io::{self, Write};
+
+use super::groups::{self, Group};
+use super::style::{Style, Tone, clip};
+use super::table;
+use crate::units::{
+    SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
+};
+
+/// What is known at one moment of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Since the first send, ns.
+    pub elapsed_ns: i64,
+    /// The engine and how it runs.
+    pub engine: &'a str,
+    /// All streams.
+    pub streams: &'a [StreamInfo],
+    /// The latest record of each stream that has one.
+    pub latest: &'a [Interval],
+    /// Counts since the start.
+    pub total: Counters,
+    /// How late packets were sent, ns.
+    pub lateness: &'a Hist,
+    /// Pauses of the sending thread, ns.
+    pub pauses: &'a Hist,
+    /// What casts doubt on the run so far.
+    pub caveats: CaveatSet,
+}
+
+/// The table for a terminal of `width` by `height`: never wider, never higher.
+pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+    let by_dscp = groups::by_dscp(snapshot.streams, snapshot.latest);
+    let all = groups::all(&by_dscp);
+    let mut lines = header(snapshot, &all, width, style);
+    let doubts: Vec<String> = snapshot
+        .caveats
+        .iter()
+        .flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width))
+        .map(|line| style.paint(Tone::Warn, &line))
+        .collect();
+    let room = height.saturating_sub(lines.len() + doubts.len() + 4);
+    let mut rows: Vec<Group<'_>> = Vec::new();
+    if by_dscp.len() > 1 {
+        rows.push(Group {
+            label: "all".into(),
+            dscp: None,
+            members: snapshot.streams.len(),
+            interval: std::borrow::Cow::Borrowed(&all),
+        });
+    }
+    if by_dscp.iter().any(|g| g.members > 1) {
+        rows.extend(by_dscp.iter().cloned());
+    }
+    rows.truncate(room);
+    let worst = groups::worst(snapshot.streams, snapshot.latest, (room - rows.len()).min(WORST));
+    rows.extend(worst);
+    if !rows.is_empty() {
+        lines.push(String::new());
+        lines.extend(table::render(&rows, width, style));
+    }
+    if !doubts.is_empty() {
+        lines.push(String::new());
+        lines.extend(doubts);
+    }
+    lines.truncate(height.saturating_sub(1));
+    lines
+}
+
+/// One line for the latest interval, for a file or a pipe.
+pub fn line(snapshot: &Snapshot<'_>) -> String {
+    let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
+    let c = &all.counters;
+    format!(
+        "{}: sent {}, lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}, sends late p99/max {} / {}",
+        format_elapsed(snapshot.elapsed_ns),
+        format_count(c.sent),
+        format_count(c.lost),
+        format_share(c.lost, c.sent),
+        ns(all.rtt.min()),
+        format_ns_or_dash(all.rtt.mean()),
+        ns(all.rtt.quantile(0.99)),
+        ns(all.rtt.max()),
+        ns(snapshot.lateness.quantile(0.99)),
+        ns(snapshot.lateness.max()),
+    )
+}
+
+/// Redraws lines in place: no full screen, so what was above stays and what is drawn last
+/// remains when the run ends.
+#[derive(Debug, Default)]
+pub struct InPlace {
+    drawn: usize,
+}
+
+impl InPlace {
+    /// Draws `lines` over the last ones. One write, so that nothing flickers.
+    pub fn draw(&mut self, out: &mut impl Write, lines: &[String]) -> io::Result<()> {
+        let mut text = String::new();
+        if self.drawn > 0 {
+            text.push_str(&format!("\x1b[{}A\r", self.drawn));
+        }
+        for line in lines {
+            text.push_str("\x1b[2K");
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str("\x1b[J");
+        self.drawn = lines.len();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// Targets at most in the table.
+const WORST: usize = 15;
+const SPARK_CELLS: usize = 24;
+
+fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -> Vec<String> {
+    let span = (all.end_ns - all.start_ns).max(1);
+    let rate = |n: u64| format_count((n as f64 * SECOND as f64 / span as f64).round() as u64);
+    let (c, t) = (&all.counters, &snapshot.total);
+    let first = format!(
+        "sonde probe  {}  {}  {} streams",
+        format_elapsed(snapshot.elapsed_ns),
+        snapshot.engine,
+        format_count(snapshot.streams.len() as u64),
+    );
+    let mut second = format!(
+        "sent {}/s  received {}/s  lost {} of {} ({})",
+        rate(c.sent),
+        rate(c.received),
+        format_count(t.lost),
+        format_count(t.sent),
+        format_share(t.lost, t.sent),
+    );
+    for (count, what) in [
+        (t.duplicated, "duplicated"),
+        (t.reordered, "reordered"),
+        (t.late, "after the timeout"),
+        (t.skipped, "skipped"),
+    ] {
+        if count > 0 {
+            second.push_str(&format!("  {} {what}", format_count(count)));
+        }
+    }
+    let mut third = format!(
+        "sends late p50 {}  p99 {}  max {}",
+        ns(snapshot.lateness.quantile(0.5)),
+        ns(snapshot.lateness.quantile(0.99)),
+        ns(snapshot.lateness.max()),
+    );
+    if let Some(longest) = snapshot.pauses.max() {
+        third.push_str(&format!(
+            "  pauses {}, longest {}",
+            format_count(snapshot.pauses.count),
+            format_ns(longest as f64)
+        ));
+    }
+    let tone = if t.lost > 0 { Tone::Bad } else { Tone::Good };
+    let mut lines = vec![
+        style.paint(Tone::Head, &clip(&first, width)),
+        style.paint(tone, &clip(&second, width)),
+        clip(&third, width),
+    ];
+    if all.rtt.count > 0 {
+        let shape = table::sparkline(&all.rtt, SPARK_CELLS.min(width.saturating_sub(30)));
+        lines
+            .push(clip(&format!("rtt {} {shape} {}", ns(all.rtt.min()), ns(all.rtt.max())), width));
+    }
+    lines
+}
+
+/// `text` broken between words into lines of at most `width`, the further ones indented.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines.iter().map(|line| clip(line, width)).collect()
+}
+
+fn ns(value: Option<i64>) -> String {
+    format_ns_or_dash(value.map(|v| v as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::sample;
+    use proptest::prelude::*;
+    use sonde_results::Run;
+
+    fn snapshot(run: &Run) -> Snapshot<'_> {
+        Snapshot {
+            elapsed_ns: 100 * SECOND,
+            engine: &run.config.engine,
+            streams: &run.streams,
+            latest: &run.totals,
+            total: run.overall.counters,
+            lateness: &run.health.send_lateness,
+            pauses: &run.health.pauses,
+            caveats: run.caveats,
+        }
+    }
+
+    #[test]
+    fn the_table() {
+        let run = sample::run(40, 2);
+        let lines = table(&snapshot(&run), 80, 18, Style::default());
+        sample::golden("live.txt", &(lines.join("\n") + "\n"));
+    }
+
+    #[test]
+    fn the_line() {
+        let run = sample::run(40, 2);
+        sample::golden("line.txt", &(line(&snapshot(&run)) + "\n"));
+    }
+
+    #[test]
+    fn one_stream_has_one_row() {
+        let run = sample::run(1, 1);
+        let lines = table(&snapshot(&run), 80, 24, Style::default());
+        assert_eq!(lines.iter().filter(|l| l.contains("10.2.0.1")).count(), 1);
+        assert!(!lines.iter().any(|l| l.starts_with("1 stream")));
+    }
+
+    #[test]
+    fn drawing_again_goes_up_over_what_was_drawn() {
+        let (mut out, mut place) = (Vec::new(), InPlace::default());
+        place.draw(&mut out, &["a".into(), "b".into()]).unwrap();
+        assert_eq!(out, b"\x1b[2Ka\n\x1b[2Kb\n\x1b[J");
+        out.clear();
+        place.draw(&mut out, &["c".into()]).unwrap();
+        assert_eq!(out, b"\x1b[2A\r\x1b[2Kc\n\x1b[J");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn it_fits_any_terminal(width in 40usize..160, height in 1usize..60) {
+            let run = sample::run(10, 3);
+            let lines = table(&snapshot(&run), width, height, Style::default());
+            prop_assert!(lines.len() < height.max(1) || height <= 1);
+            prop_assert!(lines.iter().all(|l| l.chars().count() <= width));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Records on their way to a file that may fail: a full disk does not stop a measurement.
+//!
+//! What cannot be written waits in bounded memory and is tried again with each further
+//! record. A record cut short by the failure is completed first, so that lines stay whole.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A writer of whole records.
+#[derive(Debug)]
+pub struct Sink<W> {
+    out: W,
+    /// Bytes not yet written; `waiting[..written]` are.
+    waiting: Vec<u8>,
+    written: usize,
+    limit: usize,
+    lost: u64,
+    failures: u64,
+    failing: bool,
+    report: Option<String>,
+    name: String,
+}
+
+/// What is left undone at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsaved {
+    /// The file.
+    pub name: String,
+    /// Records given up because the memory for waiting ones was full.
+    pub lost: u64,
+    /// Bytes still waiting.
+    pub waiting: usize,
+}
+
+impl std::fmt::Display for Unsaved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: not all records could be saved ({} lost, {} bytes unwritten); free space and run again",
+            self.name, self.lost, self.waiting
+        )
+    }
+}
+
+impl Sink<Box<dyn Write + Send>> {
+    /// To the file at `path`, which is made or emptied; `-` is standard output.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Sink::new(Box::new(io::stdout()), "standard output"));
+        }
+        Ok(Sink::new(Box::new(File::create(path)?), &path.display().to_string()))
+    }
+}
+
+impl<W: Write> Sink<W> {
+    /// Over `out`, called `name` in messages. `out` should not buffer: this does.
+    pub fn new(out: W, name: &str) -> Self {
+        Sink {
+            out,
+            waiting: Vec::new(),
+            written: 0,
+            limit: WAITING_LIMIT,
+            lost: 0,
+            failures: 0,
+            failing: false,
+            report: None,
+            name: name.to_string(),
+        }
+    }
+
+    /// Adds a record: whole lines. While the file fails and the memory is full, it is
+    /// counted as lost.
+    pub fn push(&mut self, record: &[u8]) {
+        if self.waiting.len() - self.written + record.len() > self.limit {
+            self.flush();
+        }
+        if self.waiting.len() - self.written + record.len() > self.limit {
+            self.lost += 1;
+            return;
+        }
+        self.waiting.extend_from_slice(record);
+        if !self.failing && self.waiting.len() - self.written >= CHUNK {
+            self.flush();
+        }
+    }
+
+    /// Writes what waits; to be called at the end of each interval.
+    pub fn flush(&mut self) {
+        let result = self.write_waiting();
+        self.failing = result.is_err();
+        if let Err(error) = result {
+            if self.failures == 0 {
+                self.report = Some(format!(
+                    "{}: {error}; measuring goes on, up to {} MiB of records wait in memory",
+                    self.name,
+                    self.limit >> 20
+                ));
+            }
+            self.failures += 1;
+        }
+    }
+
+    /// The first failure, once, for the user.
+    pub fn take_report(&mut self) -> Option<String> {
+        self.report.take()
+    }
+
+    /// Records lost so far; more than none is worth a caveat.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Attempts that failed so far.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Writes the rest, or says what is missing.
+    pub fn finish(mut self) -> Result<W, Unsaved> {
+        self.flush();
+        let waiting = self.waiting.len() - self.written;
+        if self.lost > 0 || waiting > 0 || self.failing {
+            return Err(Unsaved { name: self.name, lost: self.lost, waiting });
+        }
+        Ok(self.out)
+    }
+
+    fn write_waiting(&mut self) -> io::Result<()> {
+        while self.written < self.waiting.len() {
+            match self.out.write(&self.waiting[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.waiting.drain(..self.written);
+                    self.written = 0;
+                    return Err(e);
+                }
+            }
+        }
+        self.waiting.clear();
+        self.written = 0;
+        self.out.flush()
+    }
+}
+
+/// Three intervals of 20,000 streams, and a good deal more of few.
+const WAITING_LIMIT: usize = 64 << 20;
+const CHUNK: usize = 256 << 10;
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Takes at most `room` bytes, then is full.
+    #[derive(Debug, Default)]
+    pub struct Disk {
+        pub data: Vec<u8>,
+        pub room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = bytes.len().min(self.room);
+            if n == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.data.extend_from_slice(&bytes[..n]);
+            self.room -= n;
+            Ok(n)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_once_and_made_up_for() {
+        let mut sink = Sink::new(Disk { room: 4, ..Disk::default() }, "r.jsonl");
+        sink.push(b"one\ntwo\n");
+        sink.flush();
+        let report = sink.take_report().unwrap();
+        assert!(
+            report.starts_with("r.jsonl: ") && report.contains("measuring goes on"),
+            "{report}"
+        );
+        sink.push(b"three\n");
+        sink.flush();
+        assert_eq!((sink.take_report(), sink.failures(), sink.lost()), (None, 2, 0));
+        sink.out.room = 100;
+        assert_eq!(sink.finish().unwrap().data, b"one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_lost_is_counted() {
+        let mut sink = Sink::new(Disk::default(), "r");
+        sink.limit = 10;
+        for record in [&b"aaaa\n"[..], b"bbbb\n", b"cccc\n"] {
+            sink.push(record);
+        }
+        assert_eq!(sink.lost(), 1);
+        sink.out.room = 100;
+        sink.push(b"dddd\n");
+        let unsaved = sink.finish().unwrap_err();
+        assert_eq!((unsaved.lost, unsaved.waiting), (1, 0));
+    }
+
+    #[test]
+    fn dev_full_is_an_unsaved_file() {
+        let mut sink = Sink::create(Path::new("/dev/full")).unwrap();
+        sink.push(b"x\n");
+        let unsaved = sink.finish().err().unwrap();
+        assert_eq!((unsaved.name.as_str(), unsaved.waiting), ("/dev/full", 2));
+    }
+
+    proptest! {
+        #[test]
+        fn whole_records_in_order_whatever_fails(rooms in prop::collection::vec(0usize..9, 1..40)) {
+            let mut sink = Sink::new(Disk::default(), "r");
+            let mut expected = Vec::new();
+            for (i, room) in rooms.into_iter().enumerate() {
+                sink.out.room += room;
+                let record = format!("{i}\n").into_bytes();
+                sink.push(&record);
+                expected.extend(record);
+                sink.flush();
+                prop_assert!(expected.starts_with(&sink.out.data));
+            }
+            sink.out.room = 1_000;
+            prop_assert_eq!(sink.finish().unwrap().data, expected);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The summary at the end of a run: each stream when they are few, else all together,
+//! by DSCP, and the worst. It says how the numbers were made and what casts doubt on them.
+
+use sonde_results::caveat::CaveatSet;
+use sonde_results::run::Health;
+use sonde_results::{Hist, Interval, LossSide, Run};
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use super::groups::{self, Group, clocks_compare};
+use super::style::{Style, Tone};
+use super::table;
+use crate::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
+
+/// Writes the summary of `run`, its tables at most `width` wide.
+pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Result<()> {
+    let doubts = all_caveats(run);
+    if run.streams.len() <= FEW {
+        for (info, total) in run.streams.iter().zip(&run.totals) {
+            let title = if info.destination.ip().to_string() == info.target {
+                format!("--- {} {} ---", info.destination, format_dscp(info.dscp))
+            } else {
+                format!("--- {} ({}) {} ---", info.target, info.destination, format_dscp(info.dscp))
+            };
+            writeln!(out, "{}", style.paint(Tone::Head, &title))?;
+            numbers(out, total, true, doubts, style)?;
+        }
+    } else {
+        let title = format!("--- {} streams ---", format_count(run.streams.len() as u64));
+        writeln!(out, "{}", style.paint(Tone::Head, &title))?;
+        numbers(out, &run.overall, false, doubts, style)?;
+        let mut classes = groups::by_dscp(&run.streams, &run.totals);
+        if classes.len() > 1 {
+            classes.insert(
+                0,
+                Group {
+                    label: "all".into(),
+                    dscp: None,
+                    members: run.streams.len(),
+                    interval: Cow::Borrowed(&run.overall),
+                },
+            );
+            section(out, "by DSCP", &classes, width, style)?;
+        }
+        let worst = groups::worst(&run.streams, &run.totals, WORST);
+        section(out, "worst, by loss, then by p99 of the round trip", &worst, width, style)?;
+    }
+    how(out, run, style)?;
+    for caveat in doubts.iter() {
+        let line = format!("! {}: {}", caveat.text(), caveat.advice());
+        writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
+    }
+    Ok(())
+}
+
+/// Every caveat of the run and of its streams.
+pub fn all_caveats(run: &Run) -> CaveatSet {
+    let mut caveats = run.caveats;
+    caveats.merge(run.overall.caveats);
+    run.totals.iter().for_each(|t| caveats.merge(t.caveats));
+    caveats
+}
+
+/// Up to so many streams have a block each.
+const FEW: usize = 8;
+const WORST: usize = 10;
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+fn section(
+    out: &mut impl Write,
+    title: &str,
+    groups: &[Group<'_>],
+    width: usize,
+    style: Style,
+) -> io::Result<()> {
+    writeln!(out, "\n{}", style.paint(Tone::Head, title))?;
+    for line in table::render(groups, width, style) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// `single`: of one stream. PDV and RFC 3550 jitter refer to one stream's own minimum and
+/// history and are left out for several.
+fn numbers(
+    out: &mut impl Write,
+    interval: &Interval,
+    single: bool,
+    run_caveats: CaveatSet,
+    style: Style,
+) -> io::Result<()> {
+    let tone = if interval.counters.lost > 0 { Tone::Bad } else { Tone::Good };
+    writeln!(out, "{}", style.paint(tone, &counts(interval)))?;
+    if interval.rtt.count == 0 {
+        return Ok(());
+    }
+    let head = format!(
+        "{:<22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
+        "", "min", "mean", "p50", "p90", "p99", "p99.9", "max"
+    );
+    writeln!(out, "{}", style.paint(Tone::Dim, &head))?;
+    row(out, "round trip", &interval.rtt, 0)?;
+    row(out, "  less the dwell", &interval.rtt_net, 0)?;
+    let mut caveats = interval.caveats;
+    caveats.merge(run_caveats);
+    let comparable = clocks_compare(caveats);
+    for (name, delay) in [("forward", &interval.forward), ("backward", &interval.backward)] {
+        if comparable {
+            row(out, name, delay, 0)?;
+        } else if delay.count > 0 {
+            writeln!(out, "{name:<22}not comparable: the clocks are not synchronised")?;
+        }
+    }
+    // Both variations are differences, so that a constant offset of the clocks cancels.
+    if single {
+        row(out, "forward PDV", &interval.forward, interval.forward.min)?;
+        row(out, "backward PDV", &interval.backward, interval.backward.min)?;
+    }
+    row(out, "forward IPDV", &interval.ipdv_forward, 0)?;
+    row(out, "backward IPDV", &interval.ipdv_backward, 0)?;
+    if single && interval.forward.count > 1 {
+        writeln!(
+            out,
+            "{:<22}{} forward, {} backward (RFC 3550, at the end)",
+            "jitter",
+            format_ns(interval.jitter_forward_ns),
+            format_ns(interval.jitter_backward_ns)
+        )?;
+    }
+    let shape = table::sparkline(&interval.rtt, 40);
+    let (min, max) = (interval.rtt.min as f64, interval.rtt.max as f64);
+    writeln!(out, "{:<22}{} {shape} {}", "shape of round trip", format_ns(min), format_ns(max))
+}
+
+/// One row of statistics, each less `base`. Nothing without values.
+fn row(out: &mut impl Write, name: &str, hist: &Hist, base: i64) -> io::Result<()> {
+    let (Some(min), Some(mean), Some(max)) = (hist.min(), hist.mean(), hist.max()) else {
+        return Ok(());
+    };
+    let mut line = format!("{name:<22}");
+    let mut cell = |value: f64| line.push_str(&format!("{:>9}", format_ns(value - base as f64)));
+    cell(min as f64);
+    cell(mean);
+    QUANTILES.iter().filter_map(|&q| hist.quantile(q)).for_each(|v| cell(v as f64));
+    cell(max as f64);
+    writeln!(out, "{line}")
+}
+
+fn counts(interval: &Interval) -> String {
+    let c = &interval.counters;
+    let mut text = format!(
+        "{} sent, {} received, {} lost ({}",
+        format_count(c.sent),
+        format_count(c.received),
+        format_count(c.lost),
+        format_share(c.lost, c.sent)
+    );
+    if c.lost > 0 && interval.loss_side == LossSide::Known {
+        text.push_str(&format!(
+            ": {} forward, {} backward",
+            format_count(c.lost_forward),
+            format_count(c.lost_backward)
+        ));
+    }
+    text.push(')');
+    for (count, what) in [
+        (c.duplicated, "duplicated"),
+        (c.reordered, "reordered"),
+        (c.late, "after the timeout"),
+        (c.sent_late, "sent late"),
+        (c.skipped, "not sent"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {} {what}", format_count(count)));
+        }
+    }
+    text
+}
+
+/// How the numbers were made.
+fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
+    let stamp = |source: Option<sonde_wire::StampSource>| {
+        source.map_or("none".to_string(), |s| format!("{s:?}").to_lowercase())
+    };
+    let host = &run.host;
+    let clock = if host.clock_synchronised {
+        format!("synchronised to {}", format_ns(host.clock_max_error_ns as f64))
+    } else {
+        "not synchronised".to_string()
+    };
+    let lines = [
+        format!(
+            "measured with {}; T1 by {}, T4 by {}; lost after {}",
+            run.config.engine,
+            stamp(run.overall.t1_source),
+            stamp(run.overall.t4_source),
+            format_ns(run.config.timeout_ns as f64)
+        ),
+        format!("clock {}, {clock}; kernel {}", host.clock_source, host.kernel),
+        sending(&run.health, run.config.late_limit_ns),
+    ];
+    writeln!(out)?;
+    for line in lines {
+        writeln!(out, "{}", style.paint(Tone::Dim, &line))?;
+    }
+    let counters: Vec<String> = run
+        .health
+        .counters
+        .iter()
+        .filter(|&(_, &n)| n > 0)
+        .map(|(name, &n)| format!("{name} {}", format_count(n)))
+        .collect();
+    if !counters.is_empty() {
+        writeln!(out, "{}", style.paint(Tone::Dim, &format!("counted: {}", counters.join(", "))))?;
+    }
+    Ok(())
+}
+
+fn sending(health: &Health, limit: i64) -> String {
+    let late = |q| format_ns_or_dash(health.send_lateness.quantile(q).map(|v| v as f64));
+    let worst = format_ns_or_dash(health.send_lateness.max().map(|v| v as f64));
+    let pauses = match health.pauses.max() {
+        Some(longest) => format!(
+            "pauses of this machine: {}, longest {}",
+            format_count(health.pauses.count),
+            format_ns(longest as f64)
+        ),
+        None => "no pause of this machine seen".to_string(),
+    };
+    format!(
+        "sends late p50 {}, p99 {}, max {worst} (limit {}); {pauses}",
+        late(0.5),
+        late(0.99),
+        format_ns(limit as f64)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::sample;
+    use sonde_results::Caveat;
+
+    fn text(run: &Run) -> String {
+        let mut out = Vec::new();
+        write(&mut out, run, 100, Style::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn one_stream() {
+        sample::golden("summary_one.txt", &text(&sample::run(1, 1)));
+    }
+
+    #[test]
+    fn many_streams() {
+        sample::golden("summary_many.txt", &text(&sample::run(40, 3)));
+    }
+
+    #[test]
+    fn one_way_delays_are_held_back_without_clocks_and_variation_is_not() {
+        let mut run = sample::run(1, 1);
+        run.totals[0].caveats.insert(Caveat::PeerClockUnsynchronised);
+        run.host.clock_synchronised = false;
+        run.streams[0].target = "edge.example".into();
+        sample::golden("summary_doubt.txt", &text(&run));
+    }
+
+    #[test]
+    fn nothing_received_is_said_in_one_line() {
+        let mut run = sample::run(1, 1);
+        run.totals[0] = Interval::empty(0);
+        run.totals[0].counters.sent = 5;
+        run.totals[0].counters.lost = 5;
+        let text = text(&run);
+        assert!(text.contains("5 sent, 0 received, 5 lost (100%)\n\nmeasured with"), "{text}");
+    }
+}
