@@ -3,11 +3,13 @@
 //! A packet enters Sonde at [`Port::rx`]. `unsafe` lives in this crate and in
 //! `sonde-bpf`, nowhere else.
 
+pub mod af_xdp;
 pub mod burst;
 pub mod clock;
 pub mod host;
 pub mod mem;
 pub mod netlink;
+pub mod pcap;
 pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};

@@ -61,7 +61,14 @@ impl Neighbours {
             return Ok(());
         }
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE;
-        self.0.ask(request(libc::RTM_NEWNEIGH, flags, ifindex, libc::NTF_USE, address), |_| ())
+        let request = request(libc::RTM_NEWNEIGH, flags, ifindex, libc::NTF_USE, address);
+        self.0.ask(request, |_| ()).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOBUFS) => io::Error::other(
+                "the kernel's neighbour table is full; raise \
+                 net.ipv4.neigh.default.gc_thresh3 (IPv6: net.ipv6...) with sysctl",
+            ),
+            _ => e,
+        })
     }
 }
 

@@ -63,7 +63,7 @@ impl NextHops {
     /// Also returns the index of each route's next hop.
     ///
     /// The kernel keeps at most `net.ipv4.neigh.default.gc_thresh3` neighbours (1,024
-    /// unless told otherwise); with more on one link it answers `ENOBUFS`.
+    /// unless told otherwise); for more next hops than that, this fails and says so.
     pub fn resolve(routes: &[Route], patience: Duration) -> io::Result<(Self, Vec<usize>)> {
         let mut next_hops = NextHops {
             hops: Vec::new(),
