@@ -15,7 +15,10 @@
 //! one cannot be told from it. What a test packet measures is in its headers and its time
 //! of arrival. The reply's checksum is always computed whole.
 
+mod address;
+mod config;
 mod counters;
+mod headers;
 mod keyed_hash;
 mod limiter;
 mod session_table;
@@ -24,106 +27,26 @@ mod tlv;
 #[cfg(test)]
 mod tests;
 
+pub use config::{ReflectorConfig, ReflectorError};
 pub use counters::{ReflectorCounters, ReflectorRecord};
 pub use limiter::RateLimit;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderPacket};
 use sonde_wire::{
     Error, ErrorEstimate, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build, ethernet,
-    ipv4, ipv6, parse_udp, udp,
+    ipv6, parse_udp, udp,
 };
 
 use crate::{Instrument, Transmit};
+use address::{Prefix, is_unicast, number};
 use counters::Refusal;
+use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use keyed_hash::KeyedHash;
 use limiter::Limiter;
-use session_table::{Lookup, MAX_SESSIONS, SessionKey, SessionTable};
-
-/// What a reflector is told to do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReflectorConfig {
-    /// Our UDP ports; at least one.
-    pub ports: Vec<u16>,
-    /// Number replies per session (RFC 8762, section 4.3), instead of copying the sender's.
-    pub stateful: bool,
-    /// Our addresses; empty: whatever the port let through.
-    pub local: Vec<IpAddr>,
-    /// Prefixes that may ask (address and prefix length); empty: everyone. Tried one by one.
-    pub allow: Vec<(IpAddr, u8)>,
-    /// What one source address may ask; `None`: anything.
-    pub rate_limit: Option<RateLimit>,
-    /// Sessions that a stateful reflector can keep, at most 2^24 - 1. Newcomers beyond them
-    /// are served statelessly.
-    pub max_sessions: usize,
-    /// A session ends after this much silence, ns (REFWAIT of RFC 5357, section 4.2: 900 s).
-    pub session_timeout: i64,
-    /// Session identifiers that are served (RFC 8972, section 3), 0 for packets without one;
-    /// empty: all.
-    pub ssids: Vec<u16>,
-    /// Tell senders what addresses and ports their packets arrived with, when they ask by a
-    /// Location TLV (RFC 8972, section 4.2.2).
-    pub location: bool,
-    /// DSCPs that a Class of Service TLV may choose for the reply (RFC 8972, section 4.4): a
-    /// bit each, DSCP 0 lowest.
-    pub reply_dscps: u64,
-    /// TAI - UTC, ns.
-    pub tai_offset: i64,
-    /// Our clock is synchronised: the S bit.
-    pub clock_synchronised: bool,
-    /// Our clock's greatest error, ns: the error estimate.
-    pub clock_error: i64,
-    /// Length of an interval record, ns.
-    pub interval: i64,
-    /// Random, so that nobody can aim at one place of our tables.
-    pub seed: u64,
-}
-
-impl ReflectorConfig {
-    /// The defaults: stateful, for everyone, 65,536 sessions of 900 s, an unsynchronised
-    /// clock on UTC + `tai_offset`, a record a second.
-    pub fn new(ports: Vec<u16>, tai_offset: i64, seed: u64) -> Self {
-        ReflectorConfig {
-            ports,
-            stateful: true,
-            local: Vec::new(),
-            allow: Vec::new(),
-            rate_limit: None,
-            max_sessions: 65_536,
-            session_timeout: 900_000_000_000,
-            ssids: Vec::new(),
-            location: true,
-            reply_dscps: u64::MAX,
-            tai_offset,
-            clock_synchronised: false,
-            clock_error: 0,
-            interval: 1_000_000_000,
-            seed,
-        }
-    }
-}
-
-/// Settings that cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReflectorError {
-    /// It could never be asked.
-    #[error("a reflector needs a UDP port; 862 is the standard one")]
-    NoPort,
-    /// An allow entry says more bits than the address has.
-    #[error("allow {0}/{1}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
-    Prefix(IpAddr, u8),
-    /// The table has no room for it.
-    #[error("{0} sessions are too many; the most is 16777215")]
-    Sessions(usize),
-    /// A time that must pass does not.
-    #[error("{0} must be longer than 0")]
-    Time(&'static str),
-    /// Nobody would be served.
-    #[error("a rate limit and its burst are at least 1; leave the limit out to have none")]
-    RateLimit,
-}
+use session_table::{Lookup, SessionKey, SessionTable};
 
 /// A STAMP and TWAMP-Light reflector.
 pub struct Reflector {
@@ -152,14 +75,6 @@ pub struct Reflector {
     record: Option<(ReflectorRecord, ReflectorCounters)>,
 }
 
-/// Addresses that have the bits of `network` under `mask`; IPv4 as mapped.
-#[derive(Clone, Copy)]
-struct Prefix {
-    is_ipv6: bool,
-    network: u128,
-    mask: u128,
-}
-
 /// A reply that could not be made in place, but for T3 and the checksum.
 struct QueuedReply {
     since: Time,
@@ -173,22 +88,9 @@ struct QueuedReply {
 impl Reflector {
     /// A reflector that begins at `now`.
     pub fn new(config: &ReflectorConfig, now: Time) -> Result<Self, ReflectorError> {
-        if config.ports.is_empty() {
-            return Err(ReflectorError::NoPort);
-        }
-        if config.max_sessions > MAX_SESSIONS {
-            return Err(ReflectorError::Sessions(config.max_sessions));
-        }
-        if config.session_timeout <= 0 {
-            return Err(ReflectorError::Time("the session timeout"));
-        }
-        if config.interval <= 0 {
-            return Err(ReflectorError::Time("the record interval"));
-        }
-        if config.rate_limit.is_some_and(|limit| limit.per_second == 0 || limit.burst == 0) {
-            return Err(ReflectorError::RateLimit);
-        }
-        let allow = config.allow.iter().map(|&(a, n)| prefix(a, n)).collect::<Result<_, _>>()?;
+        config.check()?;
+        let allow =
+            config.allow.iter().map(|&(a, n)| Prefix::new(a, n)).collect::<Result<_, _>>()?;
         let hash = KeyedHash::new(config.seed);
         let mut reflector = Reflector {
             ports: sorted(config.ports.iter().copied()),
@@ -323,10 +225,7 @@ impl Reflector {
             return Err(Refusal::Loop);
         }
         if !self.allow.is_empty()
-            && !self
-                .allow
-                .iter()
-                .any(|p| p.is_ipv6 == found.is_ipv6 && source & p.mask == p.network)
+            && !self.allow.iter().any(|prefix| prefix.contains(found.is_ipv6, source))
         {
             return Err(Refusal::NotAllowed);
         }
@@ -523,54 +422,6 @@ impl Instrument for Reflector {
     }
 }
 
-/// Sends the packet back whence it came, with a hop count of 255 (RFC 5357, section 4.2.1)
-/// and checksums over what is now there.
-#[inline]
-fn turn_headers(frame: &mut [u8], found: &UdpFrame, dscp: u8) {
-    swap_macs(frame);
-    // ECN is not copied (RFC 3168 gives it to the transport, which has none to say).
-    let tos = dscp << 2;
-    let (ip, datagram) =
-        frame[found.l3_offset..found.payload.end].split_at_mut(found.l4_offset - found.l3_offset);
-    if found.is_ipv6 {
-        // Traffic class and hop limit; the flow label goes back as it came, so that it stays
-        // one flow.
-        ip[0] = ip[0] & 0xf0 | tos >> 4;
-        ip[1] = ip[1] & 0x0f | tos << 4;
-        ip[7] = REPLY_TTL;
-        let (source, destination) = ip[8..40].split_at_mut(16);
-        source.swap_with_slice(destination);
-    } else {
-        ip[1] = tos;
-        ip[8] = REPLY_TTL;
-        let (source, destination) = ip[12..20].split_at_mut(4);
-        source.swap_with_slice(destination);
-        // The request's options concern its own way here; a source route must not be turned.
-        ip[ipv4::HEADER_LEN..].fill(ipv4::OPTION_NOP);
-        ip[10..12].fill(0);
-        let checksum = sonde_wire::checksum::finish(sonde_wire::checksum::sum(ip));
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    }
-    let (source, destination) = datagram[..4].split_at_mut(2);
-    source.swap_with_slice(destination);
-    if let Ok(mut datagram) = udp::Packet::new_checked(datagram) {
-        // It cannot fail either: the addresses are of one family.
-        let _ = datagram.fill_checksum(found.destination, found.source);
-    }
-}
-
-fn swap_macs(frame: &mut [u8]) {
-    let (destination, source) = frame[..12].split_at_mut(6);
-    destination.swap_with_slice(source);
-}
-
-/// Whether the header's checksum is right. The socket engine, whose kernel has checked the
-/// true header, may leave it 0.
-#[inline]
-fn ipv4_checksum_holds(header: &[u8]) -> bool {
-    header[10..12] == [0, 0] || sonde_wire::checksum::sum(header) == 0xffff
-}
-
 fn observed(frame: &[u8], found: &UdpFrame, stamp: Stamp) -> tlv::Observed {
     let mut source_mac = ethernet::Mac::default();
     source_mac.copy_from_slice(&frame[6..12]);
@@ -594,37 +445,6 @@ fn padded(request: &[u8]) -> bool {
     request.get(16..end).is_some_and(|rest| rest.iter().any(|&octet| octet != 0))
 }
 
-/// An address that one host can have and be answered at.
-#[inline]
-fn is_unicast(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => {
-            // 0/8 is "this network", 240/4 is reserved and holds the broadcast address.
-            !(a.octets()[0] == 0 || a.is_multicast() || a.octets()[0] >= 240)
-        }
-        // A mapped address never travels; here it would pass for an IPv4 one.
-        IpAddr::V6(a) => !(a.is_unspecified() || a.is_multicast() || a.to_ipv4_mapped().is_some()),
-    }
-}
-
-/// IPv4 addresses and IPv6 ones on one scale.
-#[inline]
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => 0xffff_0000_0000 | u128::from(a.to_bits()),
-        IpAddr::V6(a) => a.to_bits(),
-    }
-}
-
-fn prefix(address: IpAddr, length: u8) -> Result<Prefix, ReflectorError> {
-    let (most, before) = if address.is_ipv4() { (32, 96) } else { (128, 0) };
-    if length > most {
-        return Err(ReflectorError::Prefix(address, length));
-    }
-    let mask = u128::MAX.checked_shl(128 - before - u32::from(length)).unwrap_or(0);
-    Ok(Prefix { is_ipv6: address.is_ipv6(), network: number(address) & mask, mask })
-}
-
 fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut items: Vec<T> = items.collect();
     items.sort_unstable();
@@ -632,8 +452,6 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     items
 }
 
-/// RFC 5357, section 4.2.1, so that the sender can tell the way back from the reply's TTL.
-const REPLY_TTL: u8 = 255;
 /// Replies to short requests that can wait: more than a receive burst brings.
 const QUEUE: usize = 512;
 /// Two VLAN tags, IPv6, UDP and the base packet.

@@ -59,9 +59,9 @@ impl Limiter {
             }
         };
         // Never further ahead than a bucket can be empty: the clock may have been set back.
-        let full_at = bucket.full_at.clamp(now, now + self.slack + self.cost);
+        let full_at = bucket.full_at.clamp(now, now.saturating_add(self.slack + self.cost));
         let admitted = full_at - now <= self.slack;
-        bucket.full_at = if admitted { full_at + self.cost } else { full_at };
+        bucket.full_at = if admitted { full_at.saturating_add(self.cost) } else { full_at };
         admitted
     }
 }

@@ -4,9 +4,9 @@ mod properties;
 mod tlvs;
 
 use super::*;
-use sonde_wire::StampSource;
 use sonde_wire::ethernet::{Tag, Tags};
 use sonde_wire::stamp::ReflectorRepr;
+use sonde_wire::{StampSource, ipv4};
 
 const SECOND: i64 = 1_000_000_000;
 /// 2026-01-01T00:00:00 UTC on the TAI scale.
@@ -157,15 +157,15 @@ fn rfc8762_4_3_1_golden_ipv4() {
         // DSCP 46, ECN 0, TTL 255
         0x45, 0xb8, 0x00, 0x48, 0x00, 0x00, 0x40, 0x00, 0xff, 0x11, 0x8e, 0xb0,
         198, 51, 100, 7, 192, 0, 2, 1,
-        0x03, 0x5e, 0xc3, 0x50, 0x00, 0x34, 0xe9, 0xa7,
+        0x03, 0x5e, 0xc3, 0x50, 0x00, 0x34, 0xe5, 0xa7,
         // the sender's sequence; T3 = 2026-01-01T00:00:00.5; S=1, 1 ms; SSID
-        0, 0, 0, 9, 0xed, 0x00, 0x35, 0x80, 0x80, 0, 0, 0, 0x8f, 0x84, 0x12, 0x34,
+        0, 0, 0, 9, 0xed, 0x00, 0x37, 0x80, 0x80, 0, 0, 0, 0x8f, 0x84, 0x12, 0x34,
         // T2 = 2026-01-01T00:00:00.25
-        0xed, 0x00, 0x35, 0x80, 0x40, 0, 0, 0,
+        0xed, 0x00, 0x37, 0x80, 0x40, 0, 0, 0,
         // sender's sequence, T1, error estimate, zeros, TTL, zeros
         0, 0, 0, 9, 0xe1, 2, 3, 4, 5, 6, 7, 8, 0x8f, 0x10, 0, 0, 61, 0, 0, 0,
     ];
-    assert_eq!(NTP_NOW, 0xed00_3580);
+    assert_eq!(NTP_NOW, 0xed00_3780);
     assert_eq!(bytes, want);
 }
 
