@@ -6,14 +6,21 @@
 
 pub mod error;
 mod load;
+pub mod reflect;
+mod settings;
 pub mod xsk;
 
 pub use error::BpfError;
-pub use load::AttachMode;
+pub use load::{AttachMode, TestRun};
+pub use reflect::{KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
 
 /// What `build.rs` generates from the C sources.
 mod skel {
+    #[allow(missing_docs, clippy::all)]
+    pub mod reflect {
+        include!(concat!(env!("OUT_DIR"), "/reflect.skel.rs"));
+    }
     #[allow(missing_docs, clippy::all)]
     pub mod xsk {
         include!(concat!(env!("OUT_DIR"), "/xsk.skel.rs"));

@@ -39,6 +39,17 @@ impl AttachMode {
     }
 }
 
+/// What a program did with one frame, without an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// The program's verdict (`XDP_TX` and so on, as the kernel numbers them).
+    pub verdict: u32,
+    /// The frame as the program left it.
+    pub packet: Vec<u8>,
+    /// Time per run, ns, as the kernel measured it over all repetitions.
+    pub ns_per_run: u32,
+}
+
 /// Runs a loading step; what libbpf says meanwhile becomes the error's text.
 ///
 /// libbpf's log callback is one per process: loads are serialised.
@@ -122,6 +133,30 @@ pub(crate) fn sum_counters<const N: usize>(map: &MapHandle) -> Result<[u64; N], 
         }
     }
     Ok(sum)
+}
+
+/// `BPF_PROG_TEST_RUN`. The kernel repeats on the buffer as the last run left it.
+pub(crate) fn test_run(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    repeat: u32,
+) -> Result<TestRun, BpfError> {
+    let mut out = vec![0u8; packet.len() + 256];
+    // SAFETY: the structure is plain data for which all zeroes is valid ("not given").
+    let mut opts: sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
+    opts.sz = size_of_val(&opts) as _;
+    opts.data_in = packet.as_ptr().cast();
+    opts.data_size_in = packet.len() as u32;
+    opts.data_out = out.as_mut_ptr().cast();
+    opts.data_size_out = out.len() as u32;
+    opts.repeat = repeat as i32;
+    // SAFETY: both buffers outlive the call and have the lengths given.
+    let rc = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
+    if rc != 0 {
+        return Err(BpfError::io("test-run a program", io::Error::from_raw_os_error(-rc)));
+    }
+    out.truncate(opts.data_size_out as usize);
+    Ok(TestRun { verdict: opts.retval, packet: out, ns_per_run: opts.duration })
 }
 
 /// A failed map operation.
@@ -214,6 +249,9 @@ fn last_lines() -> String {
 
 /// Entries of an address trie (`LPM_MAX` in `c/parse.h`).
 const LPM_MAX: usize = 4096;
+
+/// The program may see packets in several buffers.
+pub(crate) const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 thread_local! {
     static LOG: RefCell<String> = const { RefCell::new(String::new()) };

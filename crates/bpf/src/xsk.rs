@@ -162,7 +162,7 @@ impl XskProgram {
             false => (&mut open.progs.sonde_xsk, &mut open.progs.sonde_xsk_hw),
         };
         other.set_autoload(false);
-        let mut flags = if frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
+        let mut flags = if frags { load::BPF_F_XDP_HAS_FRAGS } else { 0 };
         if hw_stamps {
             chosen.set_ifindex(ifindex);
             flags |= BPF_F_XDP_DEV_BOUND_ONLY;
@@ -200,7 +200,5 @@ const META_MAGIC: u32 = 0x534f_4e44;
 const SOURCE_HARDWARE: u32 = 2;
 /// Entries of the socket map: more queues than any card has today.
 const MAX_QUEUES: u32 = 1024;
-/// The program may see packets in several buffers.
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// The program is bound to one device (for its metadata functions), not offloaded to it.
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;

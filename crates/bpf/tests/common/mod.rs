@@ -1,6 +1,8 @@
 //! A network namespace of the test's own, and frames to send into it.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod packet;
+
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;

@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* A STAMP session-reflector (RFC 8762, open mode) in XDP.
+ *
+ * It answers the plain case itself and hands everything else up to the user-space
+ * reflector, unchanged and counted by reason. It never sends more than one packet
+ * for one received, and never one longer than what came.
+ */
+#include "parse.h"
+
+#define STAMP_OCTETS 44   /* open mode, both directions (RFC 8762, 4.2.1 and 4.3.1) */
+#define TLV_OCTETS 4
+#define TLV_U 0x80        /* RFC 8972, 4: not recognised by the reflector */
+#define TLV_PADDING 1     /* RFC 8972, 4.1: Extra Padding */
+#define MAX_PAYLOAD 9216
+#define MAX_PAYLOAD_MASK 0x3fff
+#define CHUNK 64
+#define REPLY_TTL 255     /* RFC 8762, 4.3 */
+#define NSEC 1000000000ULL
+#define NTP_UNIX 2208988800ULL /* 1900 to 1970, s */
+#define CAS_TRIES 4
+
+/* The order is that of COUNTERS in src/reflect.rs. */
+enum counter {
+	REFLECTED,
+	NEW_SESSIONS,
+	DROP_DENIED,
+	DROP_RATE,
+	DROP_TABLE,
+	PASS_OTHER,
+	PASS_FRAGMENT,
+	PASS_EXTENSION,
+	PASS_OPTIONS,
+	PASS_TRUNCATED,
+	PASS_BAD_LENGTH,
+	PASS_BAD_CHECKSUM,
+	PASS_SHORT,
+	PASS_TLV,
+	PASS_ADDRESS,
+	PASS_PORT,
+	PASS_NOT_LOCAL,
+	COUNTERS,
+};
+
+struct counters {
+	__u64 n[COUNTERS];
+};
+
+/* A session is what RFC 8972, section 3 says: SSID and the 4-tuple. Our own port is
+ * the same for all and left out.
+ */
+struct key4 {
+	__be32 source;
+	__be32 destination;
+	__be16 port;
+	__be16 ssid;
+};
+
+struct key6 {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 port;
+	__be16 ssid;
+};
+
+struct session {
+	__u32 sent;       /* replies, the sequence number of the next */
+	__u32 generation; /* of the local addresses when it was admitted */
+};
+
+/* What user space changes while we run. Each field is written in one piece. */
+struct settings {
+	__u64 utc_behind_ns; /* TAI - UTC */
+	__u32 generation;
+	__u16 error_estimate; /* network byte order */
+	__u16 unused;
+};
+
+struct request {
+	__be32 seq;
+	__be32 t1[2];
+	__be16 error;
+	__be16 ssid;
+};
+
+struct stamp_packet {
+	__be32 seq;
+	__be32 t3[2];
+	__be16 error;
+	__be16 ssid;
+	__be32 t2[2];
+	__be32 sender_seq;
+	__be32 t1[2];
+	__be16 sender_error;
+	__be16 zero;
+	__be16 ttl_zero;
+	__be16 zero2;
+};
+
+const volatile __u16 own_port; /* network byte order */
+const volatile bool stateful;
+const volatile bool allow_all;
+const volatile __u64 rate_gap_ns; /* between packets at the full rate; 0: no limit */
+const volatile __u64 rate_burst_ns;
+const volatile __u32 bench_sessions;
+
+volatile struct settings settings SEC(".data.settings");
+__u32 bench_next;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, struct key4);
+	__type(value, struct session);
+} sessions4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, struct key6);
+	__type(value, struct session);
+} sessions6 SEC(".maps");
+
+/* Per source: the time at which its bucket would be empty of debt (GCRA). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, struct lpm_key);
+	__type(value, __u64);
+} buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, LPM_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct lpm_key);
+	__type(value, __u8);
+} local_addresses SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, LPM_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct lpm_key);
+	__type(value, __u8);
+} allowed_sources SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+static __always_inline void count(enum counter which)
+{
+	__u32 zero = 0;
+	struct counters *c = bpf_map_lookup_elem(&counters, &zero);
+
+	if (c)
+		c->n[which]++;
+}
+
+static __always_inline int pass(enum counter why)
+{
+	count(why);
+	return XDP_PASS;
+}
+
+static __always_inline int drop(enum counter why)
+{
+	count(why);
+	return XDP_DROP;
+}
+
+/* Seconds and the rest, without a 64-bit division (tens of cycles, twice a packet).
+ * 2305843009 is 2^61 / 10^9 rounded down; what is lost, in the shift and in the
+ * rounding, is less than one second until 2106, so one correction suffices.
+ */
+static __always_inline __u64 split(__u64 ns, __u64 *rest)
+{
+	__u64 s = (ns >> 29) * 2305843009ULL >> 32;
+	__u64 r = ns - s * NSEC;
+
+	if (r >= NSEC) {
+		r -= NSEC;
+		s++;
+	}
+	*rest = r;
+	return s;
+}
+
+/* rest / 10^9 as a 32-bit binary fraction: 18446744073 is 2^64 / 10^9. */
+static __always_inline __be32 fraction(__u64 rest)
+{
+	return bpf_htonl((__u32)(rest * 18446744073ULL >> 32));
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* Where the part of `len` octets above the bit `step` ends. The mask bounds it for
+ * the verifier; the barrier keeps the compiler from carrying the pointer on, which
+ * would make every path through the tail a state of its own.
+ */
+static __always_inline void *after(void *from, __u32 len, __u32 step)
+{
+	__u32 offset = len & (MAX_PAYLOAD_MASK & ~(2 * step - 1));
+
+	asm volatile("" : "+r"(offset));
+	return from + offset;
+}
+
+static __always_inline __u64 sum_words(const __u32 *w, int words)
+{
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < words; i++)
+		sum += w[i];
+	return sum;
+}
+
+/* The one's complement sum of the `len` octets from `offset` to the packet's end, not
+ * folded: 64 bits hold the carries of any packet. Plain loads: for 64 octets they take
+ * a fraction of the time of bpf_csum_diff.
+ *
+ * A global function, which the verifier proves once, by itself: inlined, its paths
+ * times those of the rest are more than it will look at. The caller has checked the
+ * bounds, so that the early returns never happen.
+ */
+__noinline __u64 sum_padding(struct xdp_md *ctx, __u32 offset, __u32 len)
+{
+	void *from = (void *)(long)ctx->data + (offset & 0xff), *end = (void *)(long)ctx->data_end;
+	__u64 sum = 0;
+	void *p;
+
+	for (__u32 i = 0; i < MAX_PAYLOAD / CHUNK && (i + 1) * CHUNK <= len; i++) {
+		__u32 at = i * CHUNK;
+
+		asm volatile("" : "+r"(at));
+		p = from + at;
+		if (p + CHUNK > end)
+			return sum;
+		sum += sum_words(p, CHUNK / 4);
+	}
+#pragma unroll
+	for (__u32 step = CHUNK / 2; step >= 4; step /= 2) {
+		if (len & step) {
+			p = after(from, len, step);
+			if (p + step > end)
+				return sum;
+			sum += sum_words(p, step / 4);
+		}
+	}
+	if (len & 2) {
+		p = after(from, len, 2);
+		if (p + 2 > end)
+			return sum;
+		sum += *(__u16 *)p;
+	}
+	if (len & 1) {
+		p = after(from, len, 1);
+		if (p + 1 > end)
+			return sum;
+		sum += bpf_htons((__u16)*(__u8 *)p << 8);
+	}
+	return sum;
+}
+
+/* A source or destination that no reply may come from or go to. */
+static __always_inline bool unusual4(const struct iphdr *ip)
+{
+	__u32 s = bpf_ntohl(ip->saddr) >> 24, d = bpf_ntohl(ip->daddr) >> 24;
+
+	return s == 0 || s == 127 || s >= 224 || d == 0 || d == 127 || d >= 224 ||
+	       ip->saddr == ip->daddr;
+}
+
+static __always_inline bool loopback_or_none(const struct in6_addr *a)
+{
+	return (a->in6_u.u6_addr32[0] | a->in6_u.u6_addr32[1] | a->in6_u.u6_addr32[2]) == 0 &&
+	       (a->in6_u.u6_addr32[3] & ~bpf_htonl(1)) == 0;
+}
+
+static __always_inline bool unusual6(const struct ipv6hdr *ip)
+{
+	const __be32 *s = ip->saddr.in6_u.u6_addr32, *d = ip->daddr.in6_u.u6_addr32;
+
+	return ip->saddr.in6_u.u6_addr8[0] == 0xff || ip->daddr.in6_u.u6_addr8[0] == 0xff ||
+	       loopback_or_none(&ip->saddr) || loopback_or_none(&ip->daddr) ||
+	       is_mapped(&ip->saddr) || is_mapped(&ip->daddr) ||
+	       ((s[0] ^ d[0]) | (s[1] ^ d[1]) | (s[2] ^ d[2]) | (s[3] ^ d[3])) == 0;
+}
+
+/* Takes a token of the source's bucket. The state is one word, changed by one
+ * compare-and-swap, so CPUs cannot spend a token twice.
+ */
+static __always_inline bool take_token(const struct lpm_key *source, __u64 now)
+{
+	__u64 *due = bpf_map_lookup_elem(&buckets, source);
+
+	if (!due) {
+		__u64 first = now + rate_gap_ns;
+
+		if (bpf_map_update_elem(&buckets, source, &first, BPF_NOEXIST) == 0)
+			return true;
+		due = bpf_map_lookup_elem(&buckets, source);
+		if (!due)
+			return false;
+	}
+	for (int i = 0; i < CAS_TRIES; i++) {
+		__u64 old = *(volatile __u64 *)due, from = old;
+
+		/* Further ahead than any bucket goes: the clock was set back. */
+		if (from < now || from > now + rate_burst_ns + rate_gap_ns)
+			from = now;
+		if (from > now + rate_burst_ns)
+			return false;
+		if (__sync_val_compare_and_swap(due, old, from + rate_gap_ns) == old)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline int reflect(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct packet p;
+	struct request req;
+	struct stamp_packet *s;
+	struct session *session = NULL;
+	union {
+		struct key4 v4;
+		struct key6 v6;
+	} key;
+	struct lpm_key address;
+	__u32 length, rest, seq, generation, s2, s3;
+	__u64 t2, t3, r2, r3, offset, sum;
+	__be16 udp_len, error, ports[2];
+	__u8 ttl;
+
+	switch (parse(data, end, &p)) {
+	case PARSED_UDP:
+		break;
+	case PARSED_FRAGMENT:
+		return pass(PASS_FRAGMENT);
+	case PARSED_EXTENSION:
+		return pass(PASS_EXTENSION);
+	case PARSED_SHORT:
+		return pass(PASS_TRUNCATED);
+	default:
+		return pass(PASS_OTHER);
+	}
+	if (p.udp->dest != own_port)
+		return pass(PASS_OTHER);
+	/* After the port, so that other traffic does not pay for a clock reading. */
+	t2 = bpf_ktime_get_tai_ns();
+
+	/* What RFC 1122 and RFC 8200 want of a header before anyone looks further. */
+	if (p.v4) {
+		__u32 *w = (__u32 *)p.ip4;
+
+		if (p.ip4->ihl != 5)
+			return pass(PASS_OPTIONS);
+		if (fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]))
+			return pass(PASS_BAD_CHECKSUM);
+		if (unusual4(p.ip4))
+			return pass(PASS_ADDRESS);
+		length = bpf_ntohs(p.ip4->tot_len) - sizeof(*p.ip4);
+		ttl = p.ip4->ttl;
+	} else {
+		if (p.udp->check == 0)
+			return pass(PASS_BAD_CHECKSUM);
+		if (unusual6(p.ip6))
+			return pass(PASS_ADDRESS);
+		length = bpf_ntohs(p.ip6->payload_len);
+		ttl = p.ip6->hop_limit;
+	}
+	if ((p.eth->h_dest[0] | p.eth->h_source[0]) & 1)
+		return pass(PASS_ADDRESS);
+	/* Two reflectors that answer each other would never stop; port 0 cannot answer. */
+	if (p.udp->source == own_port || p.udp->source == 0)
+		return pass(PASS_PORT);
+	udp_len = p.udp->len;
+	if (length != bpf_ntohs(udp_len) || length > MAX_PAYLOAD + sizeof(struct udphdr))
+		return pass(PASS_BAD_LENGTH);
+	if (length < sizeof(struct udphdr) + STAMP_OCTETS)
+		return pass(PASS_SHORT);
+	if ((void *)p.udp + length > end)
+		return pass(PASS_TRUNCATED);
+	s = (void *)(p.udp + 1);
+	if ((void *)(s + 1) > end)
+		return pass(PASS_TRUNCATED);
+
+	/* After the base packet: nothing, padding without a header whose beginning is
+	 * zero (TWAMP Light), or one Extra Padding TLV that fills the rest.
+	 */
+	rest = length - sizeof(struct udphdr) - STAMP_OCTETS;
+	if (rest) {
+		__u8 *tlv = (void *)(s + 1);
+
+		if (rest < TLV_OCTETS)
+			return pass(PASS_TLV);
+		if ((void *)(tlv + TLV_OCTETS) > end)
+			return pass(PASS_TRUNCATED);
+		if (*(__u32 *)tlv != 0 &&
+		    ((tlv[0] & ~TLV_U) || tlv[1] != TLV_PADDING ||
+		     bpf_ntohs(*(__be16 *)(tlv + 2)) != rest - TLV_OCTETS))
+			return pass(PASS_TLV);
+	}
+
+	req.seq = s->seq;
+	req.t1[0] = s->t3[0];
+	req.t1[1] = s->t3[1];
+	req.error = s->error;
+	req.ssid = s->ssid;
+	ports[0] = p.udp->source;
+	ports[1] = p.udp->dest;
+	generation = settings.generation;
+
+	if (stateful) {
+		if (p.v4) {
+			key.v4.source = p.ip4->saddr;
+			key.v4.destination = p.ip4->daddr;
+			key.v4.port = ports[0];
+			key.v4.ssid = req.ssid;
+			session = bpf_map_lookup_elem(&sessions4, &key.v4);
+		} else {
+			__builtin_memcpy(key.v6.source, &p.ip6->saddr, 16);
+			__builtin_memcpy(key.v6.destination, &p.ip6->daddr, 16);
+			key.v6.port = ports[0];
+			key.v6.ssid = req.ssid;
+			session = bpf_map_lookup_elem(&sessions6, &key.v6);
+		}
+	}
+	/* A known session was admitted before; only a change of our addresses asks again. */
+	if (!session || session->generation != generation) {
+		if (p.v4)
+			lpm_key4(&address, p.ip4->daddr);
+		else
+			lpm_key6(&address, &p.ip6->daddr);
+		if (!bpf_map_lookup_elem(&local_addresses, &address))
+			return pass(PASS_NOT_LOCAL);
+		if (!allow_all) {
+			if (p.v4)
+				lpm_key4(&address, p.ip4->saddr);
+			else
+				lpm_key6(&address, &p.ip6->saddr);
+			if (!bpf_map_lookup_elem(&allowed_sources, &address))
+				return drop(DROP_DENIED);
+		}
+	}
+	if (rate_gap_ns) {
+		if (p.v4)
+			lpm_key4(&address, p.ip4->saddr);
+		else
+			lpm_key6(&address, &p.ip6->saddr);
+		if (!take_token(&address, t2))
+			return drop(DROP_RATE);
+	}
+
+	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. */
+	seq = req.seq;
+	if (stateful) {
+		if (!session) {
+			struct session fresh = { .sent = 0, .generation = generation };
+
+			/* Another CPU may have been first: what counts is the entry that is there. */
+			if (p.v4) {
+				if (bpf_map_update_elem(&sessions4, &key.v4, &fresh, BPF_NOEXIST) == 0)
+					count(NEW_SESSIONS);
+				session = bpf_map_lookup_elem(&sessions4, &key.v4);
+			} else {
+				if (bpf_map_update_elem(&sessions6, &key.v6, &fresh, BPF_NOEXIST) == 0)
+					count(NEW_SESSIONS);
+				session = bpf_map_lookup_elem(&sessions6, &key.v6);
+			}
+			if (!session)
+				return drop(DROP_TABLE);
+		} else if (session->generation != generation) {
+			session->generation = generation;
+		}
+		seq = bpf_htonl(__sync_fetch_and_add(&session->sent, 1));
+	}
+
+	/* The checksum is made anew from all octets: a frame that a local socket sent
+	 * over veth carries only the part that a card would have completed.
+	 */
+	sum = 0;
+	if (rest) {
+		__u8 *tlv = (void *)(s + 1);
+
+		if ((void *)(tlv + TLV_OCTETS) > end)
+			return XDP_ABORTED; /* was checked above; for the verifier */
+		tlv[0] &= ~TLV_U;
+		sum = sum_padding(ctx, (void *)tlv - data, rest);
+	}
+
+	if (p.v4) {
+		struct iphdr *ip = p.ip4;
+		__u32 *w = (__u32 *)ip;
+		__be32 source = ip->saddr;
+
+		sum += (__u64)ip->saddr + ip->daddr;
+		ip->saddr = ip->daddr;
+		ip->daddr = source;
+		/* The DSCP stays, ECN goes. The identification stays with DF as it was: the
+		 * pair of addresses is as unique in it as the sender's own.
+		 */
+		ip->tos &= 0xfc;
+		ip->frag_off &= bpf_htons(IP_DF);
+		ip->ttl = REPLY_TTL;
+		ip->check = 0;
+		ip->check = fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]);
+	} else {
+		struct ipv6hdr *ip = p.ip6;
+		struct in6_addr source = ip->saddr;
+		__u32 *a = (__u32 *)&ip->saddr;
+
+		sum += (__u64)a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
+		ip->saddr = ip->daddr;
+		ip->daddr = source;
+		*(__be32 *)ip &= ~bpf_htonl(0x00300000);
+		ip->hop_limit = REPLY_TTL;
+	}
+	p.udp->source = ports[1];
+	p.udp->dest = ports[0];
+	{
+		__u32 *m = data;
+		__u16 *h = data;
+		__u32 d0 = m[0];
+		__u16 d1 = h[2];
+
+		/* Octets 0-5 and 6-11 change places. */
+		m[0] = *(__u32 *)(h + 3);
+		h[2] = h[5];
+		*(__u32 *)(h + 3) = d0;
+		h[5] = d1;
+	}
+
+	error = settings.error_estimate;
+	offset = settings.utc_behind_ns;
+	s2 = split(t2 - offset, &r2) + NTP_UNIX;
+	s->ssid = req.ssid;
+	s->error = error;
+	s->seq = seq;
+	s->t2[0] = bpf_htonl(s2);
+	s->t2[1] = fraction(r2);
+	s->sender_seq = req.seq;
+	s->t1[0] = req.t1[0];
+	s->t1[1] = req.t1[1];
+	s->sender_error = req.error;
+	s->zero = 0;
+	s->ttl_zero = bpf_htons((__u16)ttl << 8);
+	s->zero2 = 0;
+	sum += (__u64)seq + error + req.ssid + s->t2[0] + s->t2[1] + req.seq + req.t1[0] +
+	       req.t1[1] + req.error + s->ttl_zero;
+	sum += (__u64)ports[0] + ports[1] + udp_len + udp_len + bpf_htons(IPPROTO_UDP);
+	count(REFLECTED);
+
+	/* T3 is the last thing: only its own octets and the fold come after. */
+	t3 = bpf_ktime_get_tai_ns();
+	r3 = r2 + (t3 - t2);
+	s3 = s2;
+	if (r3 >= NSEC)
+		s3 = split(t3 - offset, &r3) + NTP_UNIX;
+	s->t3[0] = bpf_htonl(s3);
+	s->t3[1] = fraction(r3);
+	sum += (__u64)s->t3[0] + s->t3[1];
+	p.udp->check = fold(sum) ?: 0xffff;
+	return XDP_TX;
+}
+
+SEC("xdp")
+int sonde_reflect(struct xdp_md *ctx)
+{
+	return reflect(ctx);
+}
+
+/* For benchmarks: BPF_PROG_TEST_RUN repeats on the buffer as the last run left it, so
+ * each IPv4 reply is made into the next session's request. The time includes this.
+ */
+SEC("xdp")
+int sonde_reflect_bench(struct xdp_md *ctx)
+{
+	int verdict = reflect(ctx);
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	__be32 *checked = (__be32 *)ip;
+
+	if (verdict != XDP_TX || (void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
+		return verdict;
+	if (++bench_next >= bench_sessions)
+		bench_next = 0;
+	ip->daddr = ip->saddr;
+	ip->saddr = bpf_htonl(0x0a000001 + bench_next);
+	udp->source = udp->dest;
+	udp->dest = own_port;
+	ip->check = 0;
+	ip->check = fold((__u64)checked[0] + checked[1] + checked[2] + checked[3] + checked[4]);
+	return verdict;
+}
+
+char LICENSE[] SEC("license") = "GPL";

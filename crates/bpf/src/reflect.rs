@@ -1,0 +1,246 @@
+//! The kernel reflector: STAMP (RFC 8762) in open mode, answered in XDP.
+//!
+//! It answers IPv4 without options and IPv6 without extension headers, under at most two
+//! VLAN tags, when the request is the base packet alone, the base packet with zero
+//! padding (TWAMP Light), or with one Extra Padding TLV (RFC 8972, section 4.1). All
+//! else goes up to the user-space reflector, counted by reason.
+//!
+//! Limits to know about. The request's UDP checksum is not verified: frames that a local
+//! socket sends over veth carry a partial one. A VLAN tag that the card (or a veth whose
+//! peer has `txvlan` on) keeps beside the packet is invisible to XDP. Over veth, what
+//! `XDP_TX` sends is delivered at once only to a peer with an XDP program of its own (any
+//! that passes will do); GRO alone (`ethtool -K PEER gro on`) gives it a queue that
+//! nothing wakes, and without either the replies are lost.
+
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::MapHandle;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::BpfError;
+use crate::load::{self, AttachMode, TestRun};
+use crate::settings::Settings;
+use crate::skel::reflect::ReflectSkelBuilder;
+
+/// What the reflector answers, and whom.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelReflectorConfig<'a> {
+    /// UDP port to answer on; 862 by RFC 8762, section 4.1.
+    pub port: u16,
+    /// Number the replies of each session from 0, rather than copy the sender's number
+    /// (RFC 8762, section 4.3).
+    pub stateful: bool,
+    /// Our addresses; packets to others are left to the kernel. No broadcast addresses.
+    pub local: &'a [(IpAddr, u8)],
+    /// Sources that are answered; empty: all.
+    pub allow: &'a [(IpAddr, u8)],
+    /// Most replies per second to one source address, and the burst at once; `None`: no limit.
+    pub rate_limit: Option<(u32, u32)>,
+    /// Sessions that are numbered at the same time, per address family; past this the
+    /// least recently used one is forgotten.
+    pub max_sessions: u32,
+}
+
+/// What became of the packets, over all CPUs, since the program was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReflectorCounters([u64; COUNTERS.len()]);
+
+/// The reflector. Dropping it detaches, and so does the end of the process.
+#[derive(Debug)]
+pub struct KernelReflector {
+    program: OwnedFd,
+    bench: Option<OwnedFd>,
+    settings: Settings,
+    local: MapHandle,
+    counters: MapHandle,
+    _link: Option<OwnedFd>,
+}
+
+impl ReflectorCounters {
+    /// Name and value of each counter. Names are stable: metrics use them.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        COUNTERS.into_iter().zip(self.0)
+    }
+
+    /// The counter of this name; 0 for a name that [`Self::iter`] does not give.
+    pub fn get(&self, name: &str) -> u64 {
+        self.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| value)
+    }
+}
+
+impl KernelReflector {
+    /// Loads the program and attaches it to the interface in this network namespace.
+    ///
+    /// # Errors
+    /// As [`KernelReflector::load`]; [`BpfError::Busy`] when another XDP program is
+    /// attached; [`BpfError::Mode`] when the driver cannot run it so.
+    pub fn attach(
+        ifindex: u32,
+        config: &KernelReflectorConfig<'_>,
+        mode: AttachMode,
+    ) -> Result<KernelReflector, BpfError> {
+        load::check_interface(ifindex)?;
+        let with = |frags| {
+            let mut reflector = Self::load_as(config, frags, false)?;
+            reflector._link = Some(load::attach(reflector.program.as_fd(), ifindex, mode)?);
+            Ok(reflector)
+        };
+        // With fragments it also runs at a jumbo MTU, where the driver allows it.
+        match with(true) {
+            Err(BpfError::Mode { .. } | BpfError::Verifier { .. }) => with(false),
+            done => done,
+        }
+    }
+
+    /// Loads the program for [`KernelReflector::test_run`], attached to nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Config`] for a port, rate, burst or table size of 0 and for bad
+    /// prefixes; [`BpfError::Verifier`] when the kernel lacks something.
+    pub fn load(config: &KernelReflectorConfig<'_>) -> Result<KernelReflector, BpfError> {
+        Self::load_as(config, false, true)
+    }
+
+    /// Tells the reflector about the clock, while it runs.
+    ///
+    /// `tai_offset_s` is TAI - UTC as this kernel has it (0 where nothing has set it);
+    /// `error_estimate` is the field as sent (RFC 4656, section 4.1.2): S, scale and
+    /// multiplier; Z is cleared, since the time stamps are NTP's. Until this is called
+    /// the offset is 0 and the estimate "unsynchronised, 2^31 s".
+    pub fn set_clock(&self, tai_offset_s: i32, error_estimate: u16) {
+        self.settings.set_utc_behind_ns(i64::from(tai_offset_s) * 1_000_000_000);
+        self.settings.set_error_estimate(error_estimate & !ERROR_Z);
+    }
+
+    /// Replaces our addresses. Sessions to an address that is gone end at once.
+    pub fn update_local(&self, local: &[(IpAddr, u8)]) -> Result<(), BpfError> {
+        let done = load::set_prefixes(&self.local, local);
+        self.settings.next_generation();
+        done
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> Result<ReflectorCounters, BpfError> {
+        load::sum_counters(&self.counters).map(ReflectorCounters)
+    }
+
+    /// Runs the program on one frame, without an interface (`BPF_PROG_TEST_RUN`).
+    ///
+    /// With `repeat` above 1 it is a benchmark: each IPv4 reply is turned into the request
+    /// of the next of `max_sessions` sessions (sources 10.0.0.1 and up), and the time
+    /// includes that. Then a reflector made by [`KernelReflector::load`] is needed.
+    pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<TestRun, BpfError> {
+        let program = match (&self.bench, repeat) {
+            (_, 0 | 1) => &self.program,
+            (Some(bench), _) => bench,
+            (None, _) => {
+                return Err(BpfError::Config(
+                    "an attached reflector has no benchmark; load one unattached".into(),
+                ));
+            }
+        };
+        load::test_run(program.as_fd(), packet, repeat)
+    }
+
+    fn load_as(
+        config: &KernelReflectorConfig<'_>,
+        frags: bool,
+        bench: bool,
+    ) -> Result<KernelReflector, BpfError> {
+        check(config)?;
+        let mut place = MaybeUninit::uninit();
+        let mut open = load::loading("open the reflector program", || {
+            ReflectSkelBuilder::default().open(&mut place)
+        })?;
+        let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
+        fixed.own_port = config.port.to_be();
+        fixed.stateful = config.stateful;
+        fixed.allow_all = config.allow.is_empty();
+        fixed.bench_sessions = config.max_sessions;
+        if let Some((per_second, burst)) = config.rate_limit {
+            // Rounded up: the limit is never exceeded.
+            let gap = 1_000_000_000u64.div_ceil(per_second.into());
+            fixed.rate_gap_ns = gap;
+            fixed.rate_burst_ns = gap * u64::from(burst - 1);
+        }
+        open.progs.sonde_reflect.set_flags(if frags { load::BPF_F_XDP_HAS_FRAGS } else { 0 });
+        open.progs.sonde_reflect_bench.set_autoload(bench);
+        let sessions = table_size(if config.stateful { config.max_sessions } else { 1 });
+        let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { 1 };
+        load::loading("size the reflector's tables", || {
+            open.maps.sessions4.set_max_entries(sessions)?;
+            open.maps.sessions6.set_max_entries(sessions)?;
+            open.maps.buckets.set_max_entries(table_size(sources))
+        })?;
+
+        let skel = load::loading("load the reflector program", || open.load())?;
+        let settings = Settings::map(skel.maps.data_settings.as_fd())?;
+        settings.set_error_estimate(ERROR_UNKNOWN);
+        let local = load::handle(&skel.maps.local_addresses)?;
+        load::set_prefixes(&local, config.local)?;
+        load::set_prefixes(&load::handle(&skel.maps.allowed_sources)?, config.allow)?;
+        let keep = |program: &libbpf_rs::ProgramMut<'_>| {
+            program.as_fd().try_clone_to_owned().map_err(|e| BpfError::io("keep a program", e))
+        };
+        Ok(KernelReflector {
+            program: keep(&skel.progs.sonde_reflect)?,
+            bench: if bench { Some(keep(&skel.progs.sonde_reflect_bench)?) } else { None },
+            settings,
+            local,
+            counters: load::handle(&skel.maps.counters)?,
+            _link: None,
+        })
+    }
+}
+
+fn check(config: &KernelReflectorConfig<'_>) -> Result<(), BpfError> {
+    let refuse = |what: &str| Err(BpfError::Config(format!("kernel reflector: {what}")));
+    if config.port == 0 {
+        return refuse("the port must not be 0; RFC 8762 gives 862");
+    }
+    if config.max_sessions == 0 || config.max_sessions > MAX_SESSIONS {
+        return refuse(&format!("max_sessions must be 1 to {MAX_SESSIONS}"));
+    }
+    if matches!(config.rate_limit, Some((0, _) | (_, 0))) {
+        return refuse("rate and burst of the limit must not be 0; leave it out for no limit");
+    }
+    Ok(())
+}
+
+/// Entries for `wanted` live ones. The kernel's LRU list keeps up to 128 free entries per
+/// CPU and forgets early when it is nearly full, so it gets room for both.
+fn table_size(wanted: u32) -> u32 {
+    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u32;
+    wanted + wanted / 4 + 2 * 128 * cpus
+}
+
+/// In the order of `enum counter` in `c/reflect.bpf.c`.
+const COUNTERS: [&str; 17] = [
+    "reflected",
+    "new_sessions",
+    "dropped_denied",
+    "dropped_rate_limited",
+    "dropped_table_full",
+    "passed_other",
+    "passed_fragment",
+    "passed_extension_header",
+    "passed_ip_options",
+    "passed_truncated",
+    "passed_bad_length",
+    "passed_bad_checksum",
+    "passed_short",
+    "passed_tlv",
+    "passed_address",
+    "passed_source_port",
+    "passed_not_local",
+];
+/// Z of the error estimate: time stamps are PTP's.
+const ERROR_Z: u16 = 0x4000;
+/// S = 0, scale 63, multiplier 1: nothing is known.
+const ERROR_UNKNOWN: u16 = 0x3f01;
+/// 4 Mi sessions are some 600 MiB.
+const MAX_SESSIONS: u32 = 1 << 22;
+/// Sources whose rate is remembered; past this the least recently seen starts afresh.
+const RATE_SOURCES: u32 = 65_536;

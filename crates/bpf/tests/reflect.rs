@@ -1,0 +1,486 @@
+//! The kernel reflector as a function: a frame in, a verdict and a frame out, each reply
+//! held against one built from the RFCs.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
+use common::{RawSocket, in_namespace, ip, privileged, veth_pair};
+use sonde_bpf::{
+    AttachMode, BpfError, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram,
+};
+
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
+const ERROR: u16 = 0x8a05;
+
+const LOCAL: [(IpAddr, u8); 2] = [
+    (IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2)), 32),
+    (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 0)), 64),
+];
+
+fn load<'a>(change: impl FnOnce(&mut KernelReflectorConfig<'a>)) -> KernelReflector {
+    let mut config = KernelReflectorConfig {
+        port: OUR_PORT,
+        stateful: true,
+        local: &LOCAL,
+        allow: &[],
+        rate_limit: None,
+        max_sessions: 1000,
+    };
+    change(&mut config);
+    let reflector = KernelReflector::load(&config).unwrap();
+    reflector.set_clock(0, ERROR);
+    reflector
+}
+
+/// NTP time now, as seconds and fraction in one number, by CLOCK_TAI.
+fn ntp_now() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid place for the answer.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_TAI, &mut t) }, 0);
+    let fraction = ((t.tv_nsec as u128) << 32) / 1_000_000_000;
+    (t.tv_sec as u64 + 2_208_988_800) << 32 | fraction as u64
+}
+
+fn field<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
+    frame[at..at + N].try_into().unwrap()
+}
+
+/// Runs `request` and checks the reply octet by octet, the two time stamps by the clock.
+fn assert_reflected(reflector: &KernelReflector, request: &Request, seq: u32, what: &str) {
+    let before = ntp_now();
+    let run = reflector.test_run(&request.frame(), 1).unwrap();
+    let after = ntp_now();
+    assert_eq!(run.verdict, XDP_TX, "{what}: {:?}", reflector.counters());
+    let at = request.payload_offset();
+    let (t3, t2) = (field(&run.packet, at + 4), field(&run.packet, at + 16));
+    assert_eq!(run.packet, request.reply(seq, ERROR, t2, t3), "{what}");
+    let (t2, t3) = (u64::from_be_bytes(t2), u64::from_be_bytes(t3));
+    // One unit is 0.23 ns: the conversion may round by a few.
+    assert!(before <= t2 + 8 && t2 <= t3 && t3 <= after + 8, "{what}: {before} {t2} {t3} {after}");
+}
+
+fn assert_verdict(r: &KernelReflector, frame: &[u8], verdict: u32, counter: &str, what: &str) {
+    let before = r.counters().unwrap();
+    let run = r.test_run(frame, 1).unwrap();
+    let after = r.counters().unwrap();
+    let changed: Vec<_> =
+        after.iter().zip(before.iter()).filter(|(a, b)| a != b).map(|(a, _)| a.0).collect();
+    assert_eq!((run.verdict, &changed[..]), (verdict, &[counter][..]), "{what}");
+    if verdict == XDP_PASS {
+        assert_eq!(run.packet, frame, "{what}: passed up, but not as it came");
+    }
+}
+
+#[test]
+fn replies_are_exact() {
+    if !privileged("replies_are_exact") {
+        return;
+    }
+    let reflector = load(|c| c.stateful = false);
+    let zeroes = |n: usize| [base(9, 5), vec![0; n]].concat();
+    let mut noisy_padding = zeroes(78);
+    noisy_padding[60] = 0x5a;
+    let mut payloads = vec![("base", base(9, 5)), ("padding with content", noisy_padding)];
+    for n in [4, 5, 27, 64, 65, 127, 1000, 1427] {
+        payloads.push(("zero padding", zeroes(n)));
+        payloads.push(("padding TLV", [base(9, 5), padding_tlv(n)].concat()));
+    }
+    let tags: [&[(u16, u16)]; 3] =
+        [&[], &[(0x8100, 0x6064)], &[(0x88a8, 0x2065), (0x8100, 0xa066)]];
+    for family in [Request::v4(), Request::v6()] {
+        for tags in tags {
+            for (name, payload) in &payloads {
+                for traffic_class in [0, 0xff, 46 << 2 | 2] {
+                    let request = Request {
+                        tags: tags.to_vec(),
+                        payload: payload.clone(),
+                        traffic_class,
+                        ..family.clone()
+                    };
+                    let what = format!("{} {tags:x?} {name} {}", request.source, payload.len());
+                    assert_reflected(&reflector, &request, 9, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_or_partial_request_checksum_does_not_matter() {
+    if !privileged("a_wrong_or_partial_request_checksum_does_not_matter") {
+        return;
+    }
+    let reflector = load(|c| c.stateful = false);
+    for family in [Request::v4(), Request::v6()] {
+        let request = Request { partial_checksum: true, ..family };
+        assert_reflected(&reflector, &request, 7, "partial checksum");
+    }
+    // IPv4 allows none; IPv6 does not (RFC 8200, section 8.1).
+    let request = Request::v4();
+    let at = request.payload_offset();
+    let mut frame = request.frame();
+    frame[at - 2..at].fill(0);
+    let reply = reflector.test_run(&frame, 1).unwrap();
+    assert_eq!(reply.verdict, XDP_TX);
+    let mut udp = reply.packet[at - 8..].to_vec();
+    let sent = std::mem::replace(&mut udp[6], 0);
+    let sent = u16::from_be_bytes([sent, std::mem::replace(&mut udp[7], 0)]);
+    assert_eq!(sent, udp_checksum(request.destination, request.source, &udp));
+}
+
+#[test]
+fn sessions_are_numbered_from_zero_each() {
+    if !privileged("sessions_are_numbered_from_zero_each") {
+        return;
+    }
+    let reflector = load(|_| ());
+    for family in [Request::v4(), Request::v6()] {
+        let other_source = match family.source {
+            IpAddr::V4(_) => "192.0.2.9".parse().unwrap(),
+            IpAddr::V6(_) => "2001:db8:1::9".parse().unwrap(),
+        };
+        let mut sessions = vec![
+            family.clone(),
+            Request { source: other_source, ..family.clone() },
+            Request { source_port: 40_001, ..family.clone() },
+            Request { payload: base(7, 0x1235), ..family.clone() },
+        ];
+        if family.source.is_ipv6() {
+            sessions
+                .push(Request { destination: "2001:db8:2::3".parse().unwrap(), ..family.clone() });
+        }
+        for seq in 0..3 {
+            for (i, request) in sessions.iter().enumerate() {
+                assert_reflected(&reflector, request, seq, &format!("session {i}"));
+            }
+        }
+    }
+    assert_eq!(reflector.counters().unwrap().get("new_sessions"), 9);
+    assert_eq!(reflector.counters().unwrap().get("reflected"), 27);
+}
+
+#[test]
+fn a_full_table_of_sessions_is_kept() {
+    if !privileged("a_full_table_of_sessions_is_kept") {
+        return;
+    }
+    let reflector = load(|c| c.max_sessions = 2000);
+    let mut request = Request::v4();
+    for seq in 0..2 {
+        for port in 0..2000 {
+            request.source_port = 10_000 + port;
+            assert_reflected(&reflector, &request, seq, "full table");
+        }
+    }
+}
+
+#[test]
+fn whatever_is_unusual_goes_up_and_is_counted() {
+    if !privileged("whatever_is_unusual_goes_up_and_is_counted") {
+        return;
+    }
+    let r = load(|_| ());
+    let expect = |frame: &[u8], counter: &str, what: &str| {
+        assert_verdict(&r, frame, XDP_PASS, counter, what);
+    };
+    for family in [Request::v4(), Request::v6()] {
+        let with = |change: &dyn Fn(&mut Request)| {
+            let mut request = family.clone();
+            change(&mut request);
+            request.frame()
+        };
+        let tlv = |tlv: &[u8]| with(&|q| q.payload.extend(tlv));
+        expect(&with(&|q| q.port = 863), "passed_other", "another port");
+        expect(&with(&|q| q.source_port = OUR_PORT), "passed_source_port", "reflector's port");
+        expect(&with(&|q| q.source_port = 0), "passed_source_port", "port 0");
+        expect(&with(&|q| q.payload.truncate(43)), "passed_short", "43 octets");
+        expect(&with(&|q| q.payload.clear()), "passed_short", "no payload");
+        expect(&with(&|q| q.tags = vec![(0x8100, 1); 3]), "passed_other", "three tags");
+        for n in 1..4 {
+            expect(&tlv(&[0; 4][..n]), "passed_tlv", "less than a TLV header");
+        }
+        expect(&tlv(&[0x80, 3, 0, 4, 0, 0, 0, 0]), "passed_tlv", "timestamp information");
+        expect(&tlv(&[0x80, 1, 0, 4, 0, 0, 0]), "passed_tlv", "TLV longer than the rest");
+        expect(&tlv(&[0x80, 1, 0, 0, 0, 0, 0, 0]), "passed_tlv", "a second TLV");
+        expect(&tlv(&[0xc0, 1, 0, 0]), "passed_tlv", "M flag from a sender");
+        let mut multicast = family.frame();
+        multicast[0] |= 1;
+        expect(&multicast, "passed_address", "to a multicast MAC");
+        let mut multicast = family.frame();
+        multicast[6] |= 1;
+        expect(&multicast, "passed_address", "from a multicast MAC");
+        let udp = family.payload_offset() - 8;
+        for wrong in [-1i16, 1, 100, -44] {
+            let mut frame = family.frame();
+            let len = u16::from_be_bytes([frame[udp + 4], frame[udp + 5]]);
+            frame[udp + 4..udp + 6].copy_from_slice(&len.wrapping_add_signed(wrong).to_be_bytes());
+            expect(&frame, "passed_bad_length", "UDP length");
+        }
+        let mut arp = family.frame();
+        arp[12..14].copy_from_slice(&[8, 6]);
+        expect(&arp, "passed_other", "ARP");
+    }
+
+    let v4 = |source: &str, destination: &str| {
+        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+        Request { source, destination, ..Request::v4() }.frame()
+    };
+    let ours = "198.51.100.2";
+    for source in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", ours] {
+        expect(&v4(source, ours), "passed_address", source);
+    }
+    for destination in ["0.0.0.0", "127.0.0.1", "239.1.2.3", "255.255.255.255"] {
+        expect(&v4("192.0.2.1", destination), "passed_address", destination);
+    }
+    expect(&v4("192.0.2.1", "198.51.100.3"), "passed_not_local", "a forwarded packet");
+    let v6 = |source: &str, destination: &str| {
+        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+        Request { source, destination, ..Request::v6() }.frame()
+    };
+    let ours = "2001:db8:2::2";
+    for source in ["::", "::1", "ff02::1", "::ffff:192.0.2.1", ours] {
+        expect(&v6(source, ours), "passed_address", source);
+    }
+    for destination in ["::", "::1", "ff02::1", "::ffff:198.51.100.2"] {
+        expect(&v6("2001:db8:1::1", destination), "passed_address", destination);
+    }
+    expect(&v6("2001:db8:1::1", "2001:db8:3::1"), "passed_not_local", "a forwarded packet");
+
+    let ip4 = |change: &dyn Fn(&mut [u8])| {
+        let mut frame = Request::v4().frame();
+        change(&mut frame[14..34]);
+        frame[24..26].fill(0);
+        let check = common::packet::internet_checksum(&[&frame[14..34]]);
+        frame[24..26].copy_from_slice(&check.to_be_bytes());
+        frame
+    };
+    expect(&ip4(&|h| h[6] = 0x20), "passed_fragment", "first fragment");
+    expect(&ip4(&|h| h[7] = 5), "passed_fragment", "later fragment");
+    expect(&ip4(&|h| h[9] = 6), "passed_other", "TCP");
+    expect(&ip4(&|h| h[3] += 1), "passed_bad_length", "IPv4 length");
+    expect(&ip4(&|h| h[2..4].fill(0)), "passed_bad_length", "IPv4 length 0");
+    expect(&ip4(&|h| h[0] = 0x44), "passed_other", "header length 4");
+    let mut bad = Request::v4().frame();
+    bad[22] ^= 1;
+    expect(&bad, "passed_bad_checksum", "IPv4 header checksum");
+    let mut options = Request::v4().frame();
+    options[14] = 0x46;
+    options.splice(34..34, [1, 1, 1, 1]);
+    expect(&options, "passed_ip_options", "IPv4 options");
+    let mut none = Request::v6().frame();
+    none[60..62].fill(0);
+    expect(&none, "passed_bad_checksum", "IPv6 without UDP checksum");
+    for next in [0, 43, 44, 60] {
+        let mut extension = Request::v6().frame();
+        extension[20] = next;
+        expect(&extension, "passed_extension_header", "extension header");
+    }
+}
+
+#[test]
+fn truncated_frames_are_never_reflected() {
+    if !privileged("truncated_frames_are_never_reflected") {
+        return;
+    }
+    let r = load(|_| ());
+    for family in [Request::v4(), Request::v6()] {
+        for tags in [vec![], vec![(0x8100, 5)], vec![(0x88a8, 5), (0x8100, 6)]] {
+            let mut request = Request { tags, ..family.clone() };
+            request.payload.resize(104, 0);
+            let frame = request.frame();
+            assert!(frame.len() >= 146);
+            // The kernel runs no program on less than an Ethernet header.
+            for len in 14..frame.len() {
+                let run = r.test_run(&frame[..len], 1).unwrap();
+                assert_eq!(run.verdict, XDP_PASS, "{len} octets");
+                assert_eq!(run.packet, frame[..len], "{len} octets");
+            }
+            let run = r.test_run(&frame, 1).unwrap();
+            assert_eq!(run.verdict, XDP_TX);
+            // What Ethernet adds after a short packet is none of ours.
+            let run = r.test_run(&[&frame[..], &[0x77; 9]].concat(), 1).unwrap();
+            assert_eq!((run.verdict, run.packet.len()), (XDP_TX, frame.len() + 9));
+        }
+    }
+    assert_eq!(r.counters().unwrap().get("reflected"), 12);
+}
+
+#[test]
+fn any_length_is_reflected_whole_or_not_at_all() {
+    if !privileged("any_length_is_reflected_whole_or_not_at_all") {
+        return;
+    }
+    let r = load(|c| c.stateful = false);
+    for len in 0..=160 {
+        let mut request = Request::v4();
+        request.payload.resize(len, 0);
+        if len == 44 || len >= 48 {
+            assert_reflected(&r, &request, 7, &format!("{len} octets"));
+        } else {
+            let counter = if len < 44 { "passed_short" } else { "passed_tlv" };
+            assert_verdict(&r, &request.frame(), XDP_PASS, counter, &format!("{len} octets"));
+        }
+    }
+}
+
+#[test]
+fn only_allowed_sources_are_answered() {
+    if !privileged("only_allowed_sources_are_answered") {
+        return;
+    }
+    let allow = [("192.0.2.0".parse().unwrap(), 31), ("2001:db8:1::".parse().unwrap(), 48)];
+    for stateful in [true, false] {
+        let r = load(|c| (c.allow, c.stateful) = (&allow, stateful));
+        let from = |source: &str| {
+            let source: IpAddr = source.parse().unwrap();
+            let family = if source.is_ipv4() { Request::v4() } else { Request::v6() };
+            Request { source, ..family }.frame()
+        };
+        for source in ["192.0.2.1", "2001:db8:1::1"] {
+            assert_eq!(r.test_run(&from(source), 1).unwrap().verdict, XDP_TX, "{source}");
+        }
+        for source in ["192.0.2.2", "2001:db8:2::7"] {
+            assert_verdict(&r, &from(source), XDP_DROP, "dropped_denied", source);
+        }
+    }
+}
+
+#[test]
+fn a_bucket_gives_its_burst_and_no_more() {
+    if !privileged("a_bucket_gives_its_burst_and_no_more") {
+        return;
+    }
+    // One token in 1,000 s: the test cannot be slow enough to earn another.
+    for stateful in [true, false] {
+        let r = load(|c| (c.rate_limit, c.stateful) = (Some((1, 5)), stateful));
+        for family in [Request::v4(), Request::v6()] {
+            let mut reflected = 0;
+            let start = SystemTime::now();
+            for port in 0..40 {
+                // By source address: other ports share the bucket.
+                let frame = Request { source_port: 2000 + port, ..family.clone() }.frame();
+                reflected += u32::from(r.test_run(&frame, 1).unwrap().verdict == XDP_TX);
+            }
+            let earned = start.elapsed().unwrap().as_secs() as u32 + 1;
+            assert!((5..=5 + earned).contains(&reflected), "{reflected}");
+        }
+        let c = r.counters().unwrap();
+        assert_eq!(c.get("reflected") + c.get("dropped_rate_limited"), 80);
+    }
+    // A fast bucket fills again.
+    let r = load(|c| c.rate_limit = Some((10_000, 1)));
+    let frame = Request::v4().frame();
+    assert!(common::eventually(Duration::from_secs(5), || {
+        r.test_run(&frame, 1).unwrap();
+        r.counters().unwrap().get("reflected") >= 10
+    }));
+}
+
+#[test]
+fn an_address_that_is_gone_is_not_answered() {
+    if !privileged("an_address_that_is_gone_is_not_answered") {
+        return;
+    }
+    let r = load(|_| ());
+    assert_reflected(&r, &Request::v4(), 0, "before");
+    r.update_local(&[("2001:db8:2::".parse().unwrap(), 64)]).unwrap();
+    assert_verdict(&r, &Request::v4().frame(), XDP_PASS, "passed_not_local", "gone");
+    r.update_local(&LOCAL).unwrap();
+    assert_reflected(&r, &Request::v4(), 1, "the session goes on");
+    assert_reflected(&r, &Request::v4(), 2, "the session goes on");
+}
+
+#[test]
+fn the_clock_setting_is_obeyed_at_once() {
+    if !privileged("the_clock_setting_is_obeyed_at_once") {
+        return;
+    }
+    let r = load(|_| ());
+    let request = Request::v4();
+    let at = request.payload_offset();
+    for (offset, estimate, sent) in [(37, 0xffff, 0xbfff), (0, 0x0001, 0x0001), (-5, 0, 0)] {
+        r.set_clock(offset, estimate);
+        let before = ntp_now();
+        let reply = r.test_run(&request.frame(), 1).unwrap().packet;
+        assert_eq!(u16::from_be_bytes(field(&reply, at + 12)), sent);
+        let t2 = u64::from_be_bytes(field(&reply, at + 16)) >> 32;
+        let behind = (before >> 32) as i64 - t2 as i64;
+        assert!((offset.into()..=i64::from(offset) + 1).contains(&(behind + 1)), "{behind}");
+    }
+    assert!(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() < 4_600_000_000);
+}
+
+#[test]
+fn bad_settings_are_refused() {
+    if !privileged("bad_settings_are_refused") {
+        return;
+    }
+    let good = KernelReflectorConfig {
+        port: OUR_PORT,
+        stateful: true,
+        local: &LOCAL,
+        allow: &[],
+        rate_limit: None,
+        max_sessions: 10,
+    };
+    for bad in [
+        KernelReflectorConfig { port: 0, ..good },
+        KernelReflectorConfig { max_sessions: 0, ..good },
+        KernelReflectorConfig { rate_limit: Some((0, 1)), ..good },
+        KernelReflectorConfig { rate_limit: Some((1, 0)), ..good },
+        KernelReflectorConfig { local: &[("1.2.3.4".parse().unwrap(), 40)], ..good },
+    ] {
+        assert!(matches!(KernelReflector::load(&bad), Err(BpfError::Config(_))), "{bad:?}");
+    }
+    let none = KernelReflector::attach(4_000_000, &good, AttachMode::Native);
+    assert!(matches!(none, Err(BpfError::NoInterface(_))));
+}
+
+#[test]
+fn reflects_on_a_real_device() {
+    if !privileged("reflects_on_a_real_device") {
+        return;
+    }
+    for (mode, mtu) in
+        [(AttachMode::Native, 1500), (AttachMode::Native, 9000), (AttachMode::Generic, 1500)]
+    {
+        in_namespace(move || {
+            let (a, b) = veth_pair(mtu);
+            // What XDP_TX sends over veth is delivered at once only to a peer that runs
+            // XDP itself: this tap matches nothing here.
+            let tap = XskFilter { local_ports: &[1], peer_ports: &[], local: &[] };
+            let _tap = XskProgram::attach(a, &tap, AttachMode::Native, false).unwrap();
+            let config = KernelReflectorConfig {
+                port: OUR_PORT,
+                stateful: true,
+                local: &LOCAL,
+                allow: &[],
+                rate_limit: None,
+                max_sessions: 100,
+            };
+            let reflector = KernelReflector::attach(b, &config, mode).unwrap();
+            reflector.set_clock(0, ERROR);
+            let socket = RawSocket::open(a);
+            for family in [Request::v4(), Request::v6()] {
+                let mut request = family;
+                request.payload.resize(mtu as usize / 4, 0);
+                let at = request.payload_offset();
+                for seq in 0..3 {
+                    socket.send(&request.frame());
+                    let reply = socket
+                        .receive(Duration::from_secs(5), |f| f.len() == request.frame().len())
+                        .unwrap_or_else(|| panic!("{mode:?} {mtu}: {:?}", reflector.counters()));
+                    let (t3, t2) = (field(&reply, at + 4), field(&reply, at + 16));
+                    assert_eq!(reply, request.reply(seq, ERROR, t2, t3));
+                }
+            }
+            drop(reflector);
+            assert!(!ip(&["-j", "link", "show", "dev", "vb"]).contains("\"xdp\""));
+        });
+    }
+}
