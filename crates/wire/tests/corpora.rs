@@ -1,0 +1,133 @@
+//! The fuzzers' corpora (fuzz/corpus) through the fuzzers' own functions, and each input
+//! again cut short at every length and with every single octet changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sonde_wire::{Error, capture, icmp, ipv4, ipv6, parse_udp};
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod fuzz;
+
+/// Runs `target` over its corpus; there must be one.
+fn replay(name: &str, target: fn(&[u8])) {
+    let corpus = corpus(name);
+    let mut inputs = 0;
+    for entry in fs::read_dir(&corpus).unwrap_or_else(|e| panic!("{}: {e}", corpus.display())) {
+        let mut input = fs::read(entry.unwrap().path()).unwrap();
+        inputs += 1;
+        target(&input);
+        for len in 0..input.len() {
+            target(&input[..len]);
+        }
+        for at in 0..input.len().min(MOST_CHANGED) {
+            let kept = input[at];
+            for value in [0, 1, kept ^ 0x80, kept.wrapping_add(1), 0x7F, 0xFF] {
+                input[at] = value;
+                target(&input);
+            }
+            input[at] = kept;
+        }
+    }
+    assert!(inputs > 0, "{} is empty", corpus.display());
+}
+
+#[test]
+fn frames() {
+    replay("frame", fuzz::frame);
+}
+
+#[test]
+fn stamp_packets() {
+    replay("stamp", fuzz::stamp);
+}
+
+#[test]
+fn pcap_files() {
+    replay("pcap", fuzz::pcap);
+}
+
+#[test]
+fn pcapng_files() {
+    replay("pcapng", fuzz::pcapng);
+}
+
+/// The frames were written by scapy, checksums included: another's word for what they are.
+#[test]
+fn frames_are_what_scapy_says() {
+    let read = |name: &str| fs::read(corpus("frame").join(name)).unwrap();
+    for (name, tags, is_ipv6) in [
+        ("ipv4", 0, false),
+        ("ipv4_padded", 0, false),
+        ("ipv4_options", 1, false),
+        ("ipv6", 0, true),
+        ("ipv6_qinq_extensions", 2, true),
+    ] {
+        let frame = read(name);
+        let found = parse_udp(&frame).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!((found.source_port, found.destination_port), (4000, 862), "{name}");
+        assert_eq!((found.vlan_count, found.is_ipv6), (tags, is_ipv6), "{name}");
+        // With a routing header the checksum is over the final destination (RFC 8200
+        // section 8.1), which is not the one in the IPv6 header.
+        if name != "ipv6_qinq_extensions" {
+            assert!(sonde_wire::parse::verify_udp(&frame, &found), "{name}");
+        }
+        let len = if name == "ipv4_padded" { 1 } else { 100 };
+        assert_eq!(found.payload.len(), len, "{name}");
+    }
+    for (name, error) in [
+        ("ipv4_fragment", Error::Fragment),
+        ("ipv6_fragment", Error::Fragment),
+        ("icmp_echo", Error::Protocol),
+        ("icmpv6_too_big", Error::Protocol),
+        ("mpls", Error::EtherType),
+    ] {
+        assert_eq!(parse_udp(&read(name)), Err(error), "{name}");
+    }
+    let frame = read("icmp_unreachable");
+    let packet = ipv4::Packet::new_checked(&frame[14..]).unwrap();
+    let message = icmp::Packet::new_checked(packet.payload()).unwrap();
+    let repr = icmp::Repr::parse(&message, icmp::Version::V4).unwrap();
+    let icmp::Repr::Error { kind: 3, code: 3, quoted, .. } = repr else { panic!("{repr:?}") };
+    let quoted = icmp::QuotedUdp::parse(quoted, icmp::Version::V4).unwrap();
+    assert_eq!((quoted.source_port, quoted.destination_port), (4000, 862));
+    let frame = read("icmpv6_too_big");
+    let packet = ipv6::Packet::new_checked(&frame[14..]).unwrap();
+    let version = icmp::Version::V6 { source: packet.source(), destination: packet.destination() };
+    let message = icmp::Packet::new_checked(packet.payload()).unwrap();
+    let repr = icmp::Repr::parse(&message, version).unwrap();
+    let icmp::Repr::Error { kind: 2, rest: 1280, quoted, .. } = repr else { panic!("{repr:?}") };
+    assert_eq!(icmp::QuotedUdp::parse(quoted, version).unwrap().source_port, 4000);
+}
+
+/// The same two packets stand in every file of the two formats, one second apart.
+#[test]
+fn capture_files_hold_their_packets() {
+    let packets =
+        ["ipv4_padded", "icmp_echo"].map(|name| fs::read(corpus("frame").join(name)).unwrap());
+    for (format, name, nanos) in [
+        ("pcap", "micros_little", 7000),
+        ("pcap", "micros_big", 7000),
+        ("pcap", "nanos_little", 7),
+        ("pcap", "nanos_big", 7),
+        ("pcapng", "little_nanos", -3_600_000_000_000),
+        ("pcapng", "big_micros", -3_600_000_000_000),
+    ] {
+        let file = fs::read(corpus(format).join(name)).unwrap();
+        let records: Vec<_> =
+            capture::Reader::new(&file).unwrap().map(|r| r.unwrap()).take(2).collect();
+        for (i, (record, packet)) in records.iter().zip(&packets).enumerate() {
+            assert_eq!(record.data, packet, "{name}");
+            let at = (1_767_225_600 + i as i64) * 1_000_000_000 + nanos;
+            assert_eq!(record.unix_nanos, at, "{name}");
+        }
+        assert_eq!(records.len(), 2, "{name}");
+    }
+}
+
+fn corpus(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name)
+}
+
+/// Octets of an input that are changed one by one: the headers of all formats.
+const MOST_CHANGED: usize = 512;

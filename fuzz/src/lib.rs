@@ -1,0 +1,213 @@
+//! What each fuzzer does with its bytes. crates/wire/tests/corpora.rs does the same with
+//! the checked-in corpora on every test run.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+
+use sonde_wire::capture::{self, CaptureError, Record};
+use sonde_wire::stamp::{ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
+use sonde_wire::tlv::{self, Tlvs, TlvsMut, value};
+use sonde_wire::{Error, ethernet, icmp, ipv4, ipv6, mpls, parse, twamp, udp};
+
+/// A frame through the fast pass and through the views: both must find the same, and
+/// what a view reads must be written again as it was.
+pub fn frame(data: &[u8]) {
+    let fast = parse::parse_udp(data);
+    let slow = udp_by_views(data);
+    assert_eq!(fast.as_ref().map(|f| f.payload.clone()).ok(), slow.clone().ok());
+    if let Ok(found) = &fast {
+        let addresses = found.source.is_ipv6() == found.is_ipv6;
+        assert!(addresses && found.destination.is_ipv6() == found.is_ipv6);
+        parse::verify_udp(data, found);
+        stamp(&data[found.payload.clone()]);
+    }
+    let Ok(frame) = ethernet::Frame::new_checked(data) else { return };
+    let repr = ethernet::Repr::parse(&frame);
+    let mut again = [0; 22];
+    let len = repr.emit(&mut again).expect("22 octets are enough");
+    assert_eq!(again[..len], data[..len]);
+    if let Ok(stack) = mpls::Stack::new_checked(frame.payload()) {
+        assert_eq!(stack.entries().count(), stack.depth());
+        let mut bytes = [0; 4];
+        for (entry, octets) in stack.entries().zip(frame.payload().chunks_exact(4)) {
+            entry.emit(&mut bytes).expect("4 octets are enough");
+            assert_eq!(bytes, octets);
+        }
+    }
+    if let Ok(packet) = ipv4::Packet::new_checked(frame.payload()) {
+        packet.options().for_each(drop);
+        if let Ok(repr) = ipv4::Repr::parse(&packet) {
+            let mut bytes = [0; 60];
+            let len = repr.emit(&mut bytes).expect("60 octets are enough");
+            // The reserved flag is not kept, so the octets may differ; the values may not.
+            let mut whole = bytes[..len].to_vec();
+            whole.extend_from_slice(packet.payload());
+            let again = ipv4::Packet::new_checked(&whole).expect("what was written is right");
+            assert_eq!(ipv4::Repr::parse(&again), Ok(repr));
+        }
+        message(packet.payload(), icmp::Version::V4);
+    }
+    if let Ok(packet) = ipv6::Packet::new_checked(frame.payload()) {
+        let mut bytes = [0; 40];
+        ipv6::Repr::parse(&packet).emit(&mut bytes).expect("40 octets are enough");
+        assert_eq!(bytes, frame.payload()[..40]);
+        ipv6::ExtensionIter::new(packet.next_header(), packet.payload()).for_each(drop);
+        if let Ok(upper) = packet.upper_layer() {
+            let version =
+                icmp::Version::V6 { source: packet.source(), destination: packet.destination() };
+            message(&packet.payload()[upper.offset..], version);
+        }
+    }
+}
+
+/// A UDP payload as a STAMP packet of either kind, its TLVs, and its reflection.
+pub fn stamp(data: &[u8]) {
+    if let Ok(packet) = SenderPacket::new_checked(data) {
+        let repr = SenderRepr::parse(&packet);
+        let mut bytes = [0; 44];
+        twamp::SenderRepr::parse(&packet).emit(&mut bytes).expect("44 octets are enough");
+        assert_eq!(bytes[..14], data[..14]);
+        repr.emit(&mut bytes).expect("44 octets are enough");
+        assert_eq!(SenderRepr::parse(&SenderPacket::new_checked(&bytes).expect("whole")), repr);
+        tlvs(packet.tlvs());
+    }
+    if let Ok(packet) = ReflectorPacket::new_checked(data) {
+        let mut bytes = [0; 44];
+        let repr = ReflectorRepr::parse(&packet);
+        repr.emit(&mut bytes).expect("44 octets are enough");
+        let again = ReflectorPacket::new_checked(&bytes).expect("whole");
+        assert_eq!(ReflectorRepr::parse(&again), repr);
+    }
+    if let Ok(mut reply) = ReflectorPacket::reflect(data.to_vec(), 64) {
+        assert_eq!(reply.sequence(), reply.sender_sequence());
+        answer(reply.tlvs_mut());
+    }
+}
+
+/// A classic pcap file.
+pub fn pcap(data: &[u8]) {
+    if let Ok(reader) = sonde_wire::pcap::Reader::new(data) {
+        records(data, reader);
+    }
+}
+
+/// A pcapng file.
+pub fn pcapng(data: &[u8]) {
+    if let Ok(reader) = sonde_wire::pcapng::Reader::new(data) {
+        records(data, reader);
+    }
+    if let Ok(reader) = capture::Reader::new(data) {
+        records(data, reader);
+    }
+}
+
+/// Where the UDP payload lies, found view by view.
+fn udp_by_views(data: &[u8]) -> Result<Range<usize>, Error> {
+    let frame = ethernet::Frame::new_checked(data)?;
+    let payload = match frame.ethertype() {
+        ethernet::ETHERTYPE_IPV4 => {
+            let packet = ipv4::Packet::new_checked(frame.payload())?;
+            if packet.is_fragment() {
+                return Err(Error::Fragment);
+            }
+            if packet.protocol() != ipv4::PROTOCOL_UDP {
+                return Err(Error::Protocol);
+            }
+            let start = frame.header_len() + packet.header_len() + udp::HEADER_LEN;
+            start..start + udp::Packet::new_checked(packet.payload())?.payload().len()
+        }
+        ethernet::ETHERTYPE_IPV6 => {
+            let packet = ipv6::Packet::new_checked(frame.payload())?;
+            let upper = packet.upper_layer()?;
+            if upper.fragment.is_some_and(|f| !f.is_atomic()) {
+                return Err(Error::Fragment);
+            }
+            if upper.protocol != ipv4::PROTOCOL_UDP {
+                return Err(Error::Protocol);
+            }
+            let datagram = udp::Packet::new_checked(&packet.payload()[upper.offset..])?;
+            let start = frame.header_len() + ipv6::HEADER_LEN + upper.offset + udp::HEADER_LEN;
+            start..start + datagram.payload().len()
+        }
+        _ => return Err(Error::EtherType),
+    };
+    Ok(payload)
+}
+
+/// An ICMP message, and what it quotes.
+fn message(data: &[u8], version: icmp::Version) {
+    let Ok(packet) = icmp::Packet::new_checked(data) else { return };
+    let _ = icmp::QuotedUdp::parse(packet.data(), version);
+    if let Ok(repr) = icmp::Repr::parse(&packet, version) {
+        let mut bytes = vec![0; repr.buffer_len()];
+        repr.emit(&mut bytes, version).expect("the buffer has the length asked for");
+        let again = icmp::Packet::new_checked(bytes.as_slice()).expect("whole");
+        assert_eq!(icmp::Repr::parse(&again, version), Ok(repr));
+    }
+}
+
+/// A walk over TLVs and what is in them.
+fn tlvs(data: &[u8]) {
+    let mut seen = 0;
+    for tlv in Tlvs::new(data) {
+        let Ok(tlv) = tlv else { break };
+        seen += tlv::HEADER_LEN + tlv.value.len();
+        if let Ok(location) = value::Location::parse(tlv.value) {
+            let _ = (location.source(), location.destination());
+        }
+        let _ = value::TimestampInformation::parse(tlv.value);
+        let _ = value::ClassOfService::parse(tlv.value);
+        if let Ok(direct) = value::DirectMeasurement::parse(tlv.value) {
+            assert_eq!(direct.emit(), tlv.value);
+        }
+        let _ = value::FollowUpTelemetry::parse(tlv.value);
+    }
+    assert!(seen <= data.len());
+}
+
+/// A reflector's changes: none may alter how the TLVs lie.
+fn answer(data: &mut [u8]) {
+    let before: Vec<_> = lengths(data);
+    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let seen = value::Seen {
+        source: nowhere,
+        source_port: 1,
+        destination: nowhere,
+        destination_port: 2,
+        source_mac: Some([3; 6]),
+    };
+    let mut bad = None;
+    for tlv in TlvsMut::new(data) {
+        match tlv {
+            Ok(mut tlv) if tlv.kind() == tlv::LOCATION => {
+                let _ = seen.fill(tlv.value_mut());
+            }
+            Ok(mut tlv) => tlv.set_flags(tlv::Flags::REQUEST),
+            Err(malformed) => bad = Some(malformed),
+        }
+    }
+    if let Some(malformed) = bad {
+        tlv::mark_malformed(data, malformed);
+    }
+    assert_eq!(lengths(data), before);
+}
+
+/// Type and length of each TLV that can be walked to.
+fn lengths(data: &[u8]) -> Vec<(u8, usize)> {
+    Tlvs::new(data).map_while(Result::ok).map(|tlv| (tlv.kind, tlv.value.len())).collect()
+}
+
+/// No more packets than a file of this length can hold, and nothing after an error.
+fn records<'a>(file: &[u8], mut reader: impl Iterator<Item = Result<Record<'a>, CaptureError>>) {
+    let mut octets = 0;
+    while let Some(record) = reader.next() {
+        match record {
+            Ok(record) => octets += record.data.len() + 16,
+            Err(error) => {
+                assert!(error.offset < file.len().max(1));
+                assert!(reader.next().is_none());
+            }
+        }
+    }
+    assert!(octets <= file.len());
+}
