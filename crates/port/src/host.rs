@@ -280,6 +280,7 @@ const HWTSTAMP_FILTER_ALL: u32 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::tests::{in_namespace, ip};
     use std::process::Command;
 
     #[test]
@@ -324,6 +325,18 @@ mod tests {
         }
         assert!(lo.stamps.rx_software && !lo.stamps.rx_hardware && !lo.stamps.tx_hardware);
         assert_eq!(lo.stamps.phc, None);
+    }
+
+    #[test]
+    fn a_driver_and_its_queues() {
+        in_namespace(|| {
+            ip("link add a0 numrxqueues 2 numtxqueues 3 type veth peer name b0");
+            let veth = InterfaceFacts::read("a0").unwrap();
+            assert_eq!(veth.driver.as_deref(), Some("veth"));
+            assert_eq!((veth.rx_queues, veth.tx_queues), (Some(2), Some(3)));
+            assert!(veth.stamps.tx_software && veth.stamps.rx_software);
+            assert_eq!(veth.rx_coalesce_us, None, "veth has no interrupts");
+        });
     }
 
     #[test]

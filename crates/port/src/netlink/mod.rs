@@ -12,7 +12,7 @@ mod next_hops;
 mod route;
 mod socket;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch;
 
 pub use link::{Link, Links};

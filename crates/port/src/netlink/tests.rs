@@ -29,7 +29,7 @@ fn enter_namespace() -> bool {
 }
 
 /// Runs `test` in a namespace of its own. Those that it makes vanish with it.
-fn in_namespace(test: fn()) {
+pub(crate) fn in_namespace(test: fn()) {
     let run = move || {
         if enter_namespace() {
             test();
@@ -41,7 +41,7 @@ fn in_namespace(test: fn()) {
 }
 
 /// Runs `ip` in this thread's namespace.
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip");
     assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
