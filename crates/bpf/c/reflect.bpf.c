@@ -5,18 +5,16 @@
  * reflector, unchanged and counted by reason. It never sends more than one packet
  * for one received, and never one longer than what came.
  */
+#include "checksum.h"
+#include "ntp.h"
 #include "parse.h"
 
 #define STAMP_OCTETS 44   /* open mode, both directions (RFC 8762, 4.2.1 and 4.3.1) */
 #define TLV_OCTETS 4
 #define TLV_U 0x80        /* RFC 8972, 4: not recognised by the reflector */
 #define TLV_PADDING 1     /* RFC 8972, 4.1: Extra Padding */
-#define MAX_PAYLOAD 9216
-#define MAX_PAYLOAD_MASK 0x3fff
-#define CHUNK 64
+#define MAX_PAYLOAD 9216 /* more would not fit a jumbo frame; sum_padding takes 9,216 */
 #define REPLY_TTL 255     /* RFC 8762, 4.3 */
-#define NSEC 1000000000ULL
-#define NTP_UNIX 2208988800ULL /* 1900 to 1970, s */
 #define CAS_TRIES 4
 
 /* The order is that of COUNTERS in src/reflect.rs. */
@@ -170,107 +168,6 @@ static __always_inline int drop(enum counter why)
 {
 	count(why);
 	return XDP_DROP;
-}
-
-/* Seconds and the rest, without a 64-bit division (tens of cycles, twice a packet).
- * 2305843009 is 2^61 / 10^9 rounded down; what is lost, in the shift and in the
- * rounding, is less than one second until 2106, so one correction suffices.
- */
-static __always_inline __u64 split(__u64 ns, __u64 *rest)
-{
-	__u64 s = (ns >> 29) * 2305843009ULL >> 32;
-	__u64 r = ns - s * NSEC;
-
-	if (r >= NSEC) {
-		r -= NSEC;
-		s++;
-	}
-	*rest = r;
-	return s;
-}
-
-/* rest / 10^9 as a 32-bit binary fraction: 18446744073 is 2^64 / 10^9. */
-static __always_inline __be32 fraction(__u64 rest)
-{
-	return bpf_htonl((__u32)(rest * 18446744073ULL >> 32));
-}
-
-static __always_inline __u16 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~sum;
-}
-
-/* Where the part of `len` octets above the bit `step` ends. The mask bounds it for
- * the verifier; the barrier keeps the compiler from carrying the pointer on, which
- * would make every path through the tail a state of its own.
- */
-static __always_inline void *after(void *from, __u32 len, __u32 step)
-{
-	__u32 offset = len & (MAX_PAYLOAD_MASK & ~(2 * step - 1));
-
-	asm volatile("" : "+r"(offset));
-	return from + offset;
-}
-
-static __always_inline __u64 sum_words(const __u32 *w, int words)
-{
-	__u64 sum = 0;
-
-#pragma unroll
-	for (int i = 0; i < words; i++)
-		sum += w[i];
-	return sum;
-}
-
-/* The one's complement sum of the `len` octets from `offset` to the packet's end, not
- * folded: 64 bits hold the carries of any packet. Plain loads: for 64 octets they take
- * a fraction of the time of bpf_csum_diff.
- *
- * A global function, which the verifier proves once, by itself: inlined, its paths
- * times those of the rest are more than it will look at. The caller has checked the
- * bounds, so that the early returns never happen.
- */
-__noinline __u64 sum_padding(struct xdp_md *ctx, __u32 offset, __u32 len)
-{
-	void *from = (void *)(long)ctx->data + (offset & 0xff), *end = (void *)(long)ctx->data_end;
-	__u64 sum = 0;
-	void *p;
-
-	for (__u32 i = 0; i < MAX_PAYLOAD / CHUNK && (i + 1) * CHUNK <= len; i++) {
-		__u32 at = i * CHUNK;
-
-		asm volatile("" : "+r"(at));
-		p = from + at;
-		if (p + CHUNK > end)
-			return sum;
-		sum += sum_words(p, CHUNK / 4);
-	}
-#pragma unroll
-	for (__u32 step = CHUNK / 2; step >= 4; step /= 2) {
-		if (len & step) {
-			p = after(from, len, step);
-			if (p + step > end)
-				return sum;
-			sum += sum_words(p, step / 4);
-		}
-	}
-	if (len & 2) {
-		p = after(from, len, 2);
-		if (p + 2 > end)
-			return sum;
-		sum += *(__u16 *)p;
-	}
-	if (len & 1) {
-		p = after(from, len, 1);
-		if (p + 1 > end)
-			return sum;
-		sum += bpf_htons((__u16)*(__u8 *)p << 8);
-	}
-	return sum;
 }
 
 /* A source or destination that no reply may come from or go to. */

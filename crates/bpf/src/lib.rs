@@ -4,12 +4,14 @@
 //! A program is attached by a bpf link that this process owns: when the process
 //! ends, however it ends, the kernel detaches the program.
 
+pub mod doctor;
 pub mod error;
 mod load;
 pub mod reflect;
 mod settings;
 pub mod xsk;
 
+pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
 pub use load::{AttachMode, TestRun};
 pub use reflect::{KernelReflector, KernelReflectorConfig, ReflectorCounters};

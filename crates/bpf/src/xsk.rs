@@ -59,7 +59,7 @@ pub struct XskProgram {
     counters: MapHandle,
     filters_local: bool,
     frags: bool,
-    _link: OwnedFd,
+    _link: Option<OwnedFd>,
 }
 
 impl RxMeta {
@@ -140,6 +140,12 @@ impl XskProgram {
         self.frags
     }
 
+    /// Whether this kernel's verifier takes the program (without hardware stamps).
+    pub(crate) fn check() -> Result<(), BpfError> {
+        let any = XskFilter { local_ports: &[1], peer_ports: &[], local: &[] };
+        Self::load(0, &any, false, true).map(drop)
+    }
+
     fn attach_as(
         ifindex: u32,
         filter: &XskFilter<'_>,
@@ -147,6 +153,17 @@ impl XskProgram {
         hw_stamps: bool,
         frags: bool,
     ) -> Result<XskProgram, BpfError> {
+        let (program, mut this) = Self::load(ifindex, filter, hw_stamps, frags)?;
+        this._link = Some(load::attach(program.as_fd(), ifindex, mode)?);
+        Ok(this)
+    }
+
+    fn load(
+        ifindex: u32,
+        filter: &XskFilter<'_>,
+        hw_stamps: bool,
+        frags: bool,
+    ) -> Result<(OwnedFd, XskProgram), BpfError> {
         let mut place = MaybeUninit::uninit();
         let mut open = load::loading("open the AF_XDP program", || {
             XskSkelBuilder::default().open(&mut place)
@@ -174,15 +191,17 @@ impl XskProgram {
         let local = load::handle(&skel.maps.local_addresses)?;
         load::set_prefixes(&local, filter.local)?;
         let program = if hw_stamps { &skel.progs.sonde_xsk_hw } else { &skel.progs.sonde_xsk };
-        let link = load::attach(program.as_fd(), ifindex, mode)?;
-        Ok(XskProgram {
+        let program =
+            program.as_fd().try_clone_to_owned().map_err(|e| BpfError::io("keep a program", e))?;
+        let this = XskProgram {
             xsks: load::handle(&skel.maps.xsks)?,
             local,
             counters: load::handle(&skel.maps.counters)?,
             filters_local: !filter.local.is_empty(),
             frags,
-            _link: link,
-        })
+            _link: None,
+        };
+        Ok((program, this))
     }
 }
 
