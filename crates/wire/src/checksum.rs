@@ -15,19 +15,22 @@ pub fn sum(data: &[u8]) -> u32 {
     // swapped once at the end. Two 32-bit halves of every 64-bit word go into one
     // 64-bit accumulator, which cannot overflow below 2^33 octets.
     let mut total = 0u64;
-    let words = data.chunks_exact(8);
-    let rest = words.remainder();
-    for word in words {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(word);
-        let word = u64::from_ne_bytes(bytes);
+    let (words, mut rest) = data.as_chunks::<8>();
+    for &word in words {
+        let word = u64::from_ne_bytes(word);
         total += (word & 0xFFFF_FFFF) + (word >> 32);
     }
-    if !rest.is_empty() {
-        let mut bytes = [0; 8];
-        bytes[..rest.len()].copy_from_slice(rest);
-        let word = u64::from_ne_bytes(bytes);
-        total += (word & 0xFFFF_FFFF) + (word >> 32);
+    // Step by step: a copy of variable length would cost more than all the rest.
+    if let Some((&word, after)) = rest.split_first_chunk::<4>() {
+        total += u64::from(u32::from_ne_bytes(word));
+        rest = after;
+    }
+    if let Some((&word, after)) = rest.split_first_chunk::<2>() {
+        total += u64::from(u16::from_ne_bytes(word));
+        rest = after;
+    }
+    if let [last] = *rest {
+        total += u64::from(u16::from_ne_bytes([last, 0]));
     }
     total = (total & 0xFFFF_FFFF) + (total >> 32);
     total = (total & 0xFFFF_FFFF) + (total >> 32);
