@@ -1,0 +1,291 @@
+//! One AF_XDP socket: system calls and mappings, no policy
+//! (Linux `Documentation/networking/af_xdp.rst`).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, c_void, sockaddr_xdp, xdp_desc};
+
+use super::ring::{Consumer, Producer, RingMemory};
+
+/// How a socket is made.
+#[derive(Clone, Copy, Debug)]
+pub struct XskConfig {
+    /// The interface's index.
+    pub ifindex: u32,
+    /// The queue to bind.
+    pub queue: u32,
+    /// Address and length in bytes of the packet memory.
+    pub umem: (u64, u64),
+    /// Bytes per frame.
+    pub frame_size: u32,
+    /// Bytes before each transmitted frame that hold its metadata; 0: none.
+    pub tx_metadata: u32,
+    /// Entries of the receive ring. All ring sizes are powers of two.
+    pub rx: u32,
+    /// Entries of the transmit and of the completion ring.
+    pub tx: u32,
+    /// Entries of the fill ring.
+    pub fill: u32,
+    /// Bind for zero copy, or fail.
+    pub zero_copy: bool,
+    /// Take packets in several buffers.
+    pub multi_buffer: bool,
+    /// Busy polling with this budget.
+    pub busy_poll: Option<u32>,
+}
+
+/// An AF_XDP socket with its four rings, not bound yet when made.
+#[derive(Debug)]
+pub struct Xsk {
+    pub rx: Consumer<xdp_desc>,
+    pub tx: Producer<xdp_desc>,
+    pub fill: Producer<u64>,
+    pub completion: Consumer<u64>,
+    config: XskConfig,
+    // After the rings: fields are dropped in order, and the rings point into the maps.
+    _maps: [Mapping; 4],
+    fd: OwnedFd,
+}
+
+/// Where in making a socket the kernel refused.
+#[derive(Debug)]
+pub struct XskError {
+    pub what: &'static str,
+    pub source: io::Error,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    start: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: the mapping is not tied to a thread; its one user is the `Xsk` that holds it.
+unsafe impl Send for Mapping {}
+
+impl Xsk {
+    /// Makes the socket, gives it the memory and maps its rings.
+    pub fn new(config: XskConfig) -> Result<Xsk, XskError> {
+        // SAFETY: a system call without pointers.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(XskError::last("open an AF_XDP socket"));
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let raw = fd.as_raw_fd();
+
+        let umem = libc::xdp_umem_reg {
+            addr: config.umem.0,
+            len: config.umem.1,
+            chunk_size: config.frame_size,
+            headroom: 0,
+            flags: if config.tx_metadata > 0 { libc::XDP_UMEM_TX_METADATA_LEN } else { 0 },
+            tx_metadata_len: config.tx_metadata,
+        };
+        set(raw, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
+            .map_err(|e| XskError::new("register the packet memory", e))?;
+        for (option, entries) in [
+            (libc::XDP_RX_RING, config.rx),
+            (libc::XDP_TX_RING, config.tx),
+            (libc::XDP_UMEM_FILL_RING, config.fill),
+            (libc::XDP_UMEM_COMPLETION_RING, config.tx),
+        ] {
+            set(raw, libc::SOL_XDP, option, &entries)
+                .map_err(|e| XskError::new("size the rings", e))?;
+        }
+        // Copy mode counts packets under way against the send buffer: it must never be
+        // what limits us. Without CAP_NET_ADMIN the default stays, at worst a slower ring.
+        let room =
+            c_int::try_from(config.tx.saturating_mul(config.frame_size)).unwrap_or(c_int::MAX);
+        let _ = set(raw, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room);
+        if let Some(budget) = config.busy_poll {
+            let budget = c_int::try_from(budget).unwrap_or(c_int::MAX);
+            for (option, value) in [
+                (libc::SO_PREFER_BUSY_POLL, 1),
+                (libc::SO_BUSY_POLL, BUSY_POLL_US),
+                (libc::SO_BUSY_POLL_BUDGET, budget),
+            ] {
+                set(raw, libc::SOL_SOCKET, option, &value)
+                    .map_err(|e| XskError::new("switch busy polling on", e))?;
+            }
+        }
+
+        // SAFETY: plain data, for which all zeros is a valid value.
+        let mut at: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+        get(raw, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut at)
+            .map_err(|e| XskError::new("ask for the layout of the rings", e))?;
+        let map = |offset: libc::off_t, ring: &libc::xdp_ring_offset, len: usize| {
+            Mapping::new(raw, offset, ring.desc as usize + len)
+                .map_err(|e| XskError::new("map the rings", e))
+        };
+        const DESC: usize = size_of::<xdp_desc>();
+        let maps = [
+            map(libc::XDP_PGOFF_RX_RING, &at.rx, config.rx as usize * DESC)?,
+            map(libc::XDP_PGOFF_TX_RING, &at.tx, config.tx as usize * DESC)?,
+            map(libc::XDP_UMEM_PGOFF_FILL_RING as _, &at.fr, config.fill as usize * 8)?,
+            map(libc::XDP_UMEM_PGOFF_COMPLETION_RING as _, &at.cr, config.tx as usize * 8)?,
+        ];
+        // SAFETY: the kernel laid the rings out so, with the sizes just set; the maps
+        // live as long as the rings, and this process is the other end of each.
+        let (rx, tx, fill, completion) = unsafe {
+            (
+                Consumer::new(maps[0].ring(&at.rx, config.rx)),
+                Producer::new(maps[1].ring(&at.tx, config.tx)),
+                Producer::new(maps[2].ring(&at.fr, config.fill)),
+                Consumer::new(maps[3].ring(&at.cr, config.tx)),
+            )
+        };
+        Ok(Xsk { rx, tx, fill, completion, config, _maps: maps, fd })
+    }
+
+    /// Binds it to its queue. A queue that is taken is asked for again for a while: the
+    /// kernel lets go of one some time after its last user has ended.
+    pub fn bind(&self) -> Result<(), XskError> {
+        let copy = if self.config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        let sg = if self.config.multi_buffer { libc::XDP_USE_SG } else { 0 };
+        let address = sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: copy | sg | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: self.config.ifindex,
+            sxdp_queue_id: self.config.queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let deadline = Instant::now() + BIND_PATIENCE;
+        loop {
+            // SAFETY: `address` is a valid address of the length given.
+            let result = unsafe {
+                libc::bind(
+                    self.fd.as_raw_fd(),
+                    (&raw const address).cast(),
+                    size_of::<sockaddr_xdp>() as libc::socklen_t,
+                )
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > deadline {
+                return Err(XskError::new("bind to the queue", error));
+            }
+            std::thread::sleep(BIND_PAUSE);
+        }
+    }
+
+    /// Has the kernel look at the transmit ring.
+    #[inline]
+    pub fn kick_tx(&self) -> io::Result<()> {
+        // SAFETY: no data is passed, so null pointers of length 0 are right.
+        let result = unsafe {
+            let none = std::ptr::null();
+            libc::sendto(self.fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, none.cast(), 0)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Has the kernel look at the fill ring, or poll the card where busy polling is on.
+    /// A failure shows in the transmit path or in [`Xsk::error`] as well.
+    #[inline]
+    pub fn kick_rx(&self) {
+        let none = std::ptr::null_mut();
+        // SAFETY: as in `kick_tx`.
+        unsafe {
+            let (address, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+            libc::recvfrom(self.fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, address, len);
+        }
+    }
+
+    /// The socket's pending error, if any: the kernel leaves ENETDOWN there when the
+    /// interface is removed.
+    pub fn error(&self) -> Option<io::Error> {
+        let mut code: c_int = 0;
+        match get(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, &mut code) {
+            Ok(()) if code == 0 => None,
+            Ok(()) => Some(io::Error::from_raw_os_error(code)),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// The kernel's counters; zeros when it gives none.
+    pub fn statistics(&self) -> libc::xdp_statistics {
+        // SAFETY: plain data, for which all zeros is a valid value.
+        let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
+        let _ = get(self.fd.as_raw_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, &mut statistics);
+        statistics
+    }
+
+    /// For the program's socket map and for polling.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl XskError {
+    fn new(what: &'static str, source: io::Error) -> Self {
+        XskError { what, source }
+    }
+
+    fn last(what: &'static str) -> Self {
+        Self::new(what, io::Error::last_os_error())
+    }
+}
+
+impl Mapping {
+    fn new(fd: RawFd, offset: libc::off_t, len: usize) -> io::Result<Mapping> {
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory
+        // of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { start, len })
+    }
+
+    fn ring<T>(&self, at: &libc::xdp_ring_offset, entries: u32) -> RingMemory<T> {
+        let index = |offset: u64| self.start.wrapping_byte_add(offset as usize) as *const AtomicU32;
+        RingMemory {
+            producer: index(at.producer),
+            consumer: index(at.consumer),
+            flags: index(at.flags),
+            entries_at: self.start.wrapping_byte_add(at.desc as usize).cast(),
+            entries,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; the rings that point into it end with the
+        // `Xsk` that holds it.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: `value` is valid for its own size.
+    let result = unsafe {
+        let len = size_of::<T>() as libc::socklen_t;
+        libc::setsockopt(fd, level, option, (&raw const *value).cast(), len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// For plain C structures and integers only.
+fn get<T>(fd: RawFd, level: c_int, option: c_int, value: &mut T) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`.
+    let result = unsafe { libc::getsockopt(fd, level, option, (&raw mut *value).cast(), &mut len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How long a system call polls the card when nothing is there, microseconds.
+const BUSY_POLL_US: c_int = 20;
+/// How long a taken queue is asked for.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two such attempts.
+const BIND_PAUSE: Duration = Duration::from_millis(10);
