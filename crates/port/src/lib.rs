@@ -6,11 +6,13 @@
 pub mod af_xdp;
 pub mod burst;
 pub mod clock;
+pub mod guard;
 pub mod host;
 pub mod mem;
 pub mod netlink;
 pub mod pcap;
 pub mod spec;
+mod sys;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
 pub use spec::{Engine, Filter, OpenSpec, XdpMode};
@@ -100,6 +102,14 @@ pub trait Port: Send {
 
     /// Counts since the port was opened.
     fn stats(&mut self) -> PortStats;
+}
+
+/// Opens `engine`.
+pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
+    Ok(match engine {
+        Engine::AfXdp => Box::new(af_xdp::AfXdp::open(spec)?),
+        other => return Err(PortError::Config(format!("{} pending", other.name()))),
+    })
 }
 
 /// Why a port cannot be opened or go on. Each message names the next step.
