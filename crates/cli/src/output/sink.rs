@@ -150,15 +150,15 @@ const WAITING_LIMIT: usize = 64 << 20;
 const CHUNK: usize = 256 << 10;
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// Takes at most `room` bytes, then is full.
     #[derive(Debug, Default)]
-    pub struct Disk {
-        pub data: Vec<u8>,
-        pub room: usize,
+    pub(crate) struct Disk {
+        pub(crate) data: Vec<u8>,
+        pub(crate) room: usize,
     }
 
     impl Write for Disk {

@@ -1,0 +1,316 @@
+//! From what was found to a verdict and one line of advice. Pure functions.
+
+use sonde_port::clock::{ClockState, PauseReport, Resolution};
+use sonde_port::host::{HugePages, InterfaceFacts};
+use sonde_port::{Engine, PortError};
+use sonde_results::{Caveat, Hist};
+use sonde_wire::StampSource;
+use std::time::Duration;
+
+use super::{Finding, Verdict};
+use crate::units::{format_count, format_ns, format_ns_or_dash};
+
+/// What an engine turned out to be once open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// How it runs.
+    pub mode: String,
+    /// Where it stamps what it receives.
+    pub rx: StampSource,
+    /// Where it stamps what it sends.
+    pub tx: StampSource,
+}
+
+pub fn clock_source(name: &str) -> Finding {
+    let good = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
+    finding(
+        "clock source",
+        good.contains(&name),
+        if name.is_empty() { "unknown".into() } else { name.into() },
+        "each reading is a system call or slower; see 'dmesg | grep -i tsc' for why tsc is not used",
+    )
+}
+
+pub fn resolution(r: &Resolution) -> Finding {
+    finding(
+        "clock resolution",
+        r.read_ns <= DEAR_READ && r.claimed_ns <= 1,
+        format!(
+            "steps of {}, a reading costs {}",
+            format_ns(r.step_ns as f64),
+            format_ns(r.read_ns as f64)
+        ),
+        "user-space stamps suffer; prefer engines whose stamps the kernel or the card takes",
+    )
+}
+
+pub fn synchronisation(state: &ClockState) -> Finding {
+    let bound = format_ns(state.max_error_ns as f64);
+    finding(
+        "clock synchronised",
+        state.synchronised,
+        match state.synchronised {
+            true => format!("yes, to within {bound}"),
+            false => format!("no; the kernel bounds its error by {bound}"),
+        },
+        Caveat::LocalClockUnsynchronised.advice(),
+    )
+}
+
+pub fn tai_offset(state: &ClockState) -> Finding {
+    let found = match state.tai_offset_s {
+        0 => "not set: the kernel's TAI is UTC (of no weight but at a leap second)".to_string(),
+        seconds => format!("TAI - UTC = {seconds} s"),
+    };
+    finding("TAI offset", true, found, "")
+}
+
+pub fn pauses(report: &PauseReport) -> Finding {
+    let watched = report.watched_ns.max(1) as f64;
+    let lost = report.stats.total_ns as f64 / watched;
+    finding(
+        "pauses",
+        report.stats.max_ns <= LONG_PAUSE && lost <= 0.01,
+        format!(
+            "{} over 10 us in {}, longest {}, {:.2}% of the time",
+            format_count(report.stats.count),
+            format_ns(watched),
+            format_ns(report.stats.max_ns as f64),
+            lost * 100.0
+        ),
+        "maxima will show them; use an idle host or isolated cores (isolcpus, --cpu)",
+    )
+}
+
+pub fn stolen(time: Duration) -> Finding {
+    finding(
+        "stolen time",
+        time.is_zero(),
+        format!("{} while watching", format_ns(time.as_nanos() as f64)),
+        "the hypervisor gives this machine's processors to others; ask for dedicated ones",
+    )
+}
+
+pub fn loopback(hist: &Hist) -> Finding {
+    let at = |q| format_ns_or_dash(hist.quantile(q).map(|v| v as f64));
+    finding(
+        "loopback floor",
+        hist.quantile(0.5).is_some_and(|p50| p50 <= SLOW_LOOPBACK),
+        format!(
+            "round trip by plain sockets: min {}, p50 {}, p99 {}, max {}",
+            format_ns_or_dash(hist.min().map(|v| v as f64)),
+            at(0.5),
+            at(0.99),
+            format_ns_or_dash(hist.max().map(|v| v as f64))
+        ),
+        "system calls are slow here; firewall rules, mitigations or a busy host may be why",
+    )
+}
+
+pub fn program(loaded: Result<(), String>) -> Finding {
+    match loaded {
+        Ok(()) => finding("BPF programs", true, "load".into(), ""),
+        Err(e) => finding(
+            "BPF programs",
+            false,
+            format!("do not load: {}", e.lines().next().unwrap_or_default()),
+            "needed by af_xdp and 'reflect --kernel' only; run as root (CAP_BPF, CAP_NET_ADMIN)",
+        ),
+    }
+}
+
+pub fn governors(governors: &[String]) -> Finding {
+    let found = if governors.is_empty() {
+        "the frequency is not the kernel's to set".into()
+    } else {
+        governors.join(", ")
+    };
+    finding(
+        "frequency governor",
+        governors.iter().all(|g| g == "performance"),
+        found,
+        "processors that slow down add delay: 'cpupower frequency-set -g performance'",
+    )
+}
+
+pub fn isolated(list: &str, cpus: u32) -> Finding {
+    let found = match list {
+        "" => format!("none of {cpus}"),
+        list => list.to_string(),
+    };
+    finding(
+        "isolated processors",
+        !list.is_empty(),
+        found,
+        "for the least lateness boot with isolcpus=N and run with --cpu N",
+    )
+}
+
+pub fn huge_pages(pages: &HugePages) -> Finding {
+    let found = format!(
+        "{} of {} free, {} KiB each (not needed: transparent ones are used)",
+        pages.free, pages.total, pages.size_kib
+    );
+    finding("huge pages", true, found, "")
+}
+
+/// What the driver of an interface says about itself.
+pub fn interface(name: &str, facts: &InterfaceFacts) -> Vec<Finding> {
+    let queues = |n: Option<u32>| n.map_or("?".to_string(), |n| n.to_string());
+    let yes = |on: bool| if on { "yes" } else { "no" };
+    let wait = facts.rx_coalesce_us.unwrap_or(0);
+    vec![
+        finding(
+            "interface",
+            true,
+            format!(
+                "{name}: driver {}, {} receive and {} transmit queues",
+                facts.driver.as_deref().unwrap_or("unknown"),
+                queues(facts.rx_queues),
+                queues(facts.tx_queues)
+            ),
+            "",
+        ),
+        finding(
+            "stamps by the card",
+            true,
+            format!(
+                "received {}, transmitted {}{}",
+                yes(facts.stamps.rx_hardware),
+                yes(facts.stamps.tx_hardware),
+                facts.stamps.phc.map_or(String::new(), |n| format!(", clock /dev/ptp{n}"))
+            ),
+            "",
+        ),
+        finding(
+            "interrupt delay",
+            wait == 0,
+            format!("{wait} us"),
+            "receive stamps by software come late by up to this: 'ethtool -C IF adaptive-rx off rx-usecs 0'",
+        ),
+        finding(
+            "large receive offload",
+            facts.offloads.lro != Some(true),
+            yes(facts.offloads.lro == Some(true)).to_string(),
+            "XDP cannot attach: 'ethtool -K IF lro off'",
+        ),
+    ]
+}
+
+/// What became of opening an engine.
+pub fn engine(engine: Engine, interface: &str, opened: Result<Opened, PortError>) -> Finding {
+    let check = match engine {
+        Engine::Socket => "engine socket",
+        Engine::AfPacket => "engine af_packet",
+        Engine::AfXdp => "engine af_xdp",
+    };
+    match opened {
+        Ok(o) => finding(
+            check,
+            o.rx != StampSource::User && o.tx != StampSource::User,
+            format!(
+                "on {interface}: {}; received stamped by {}, transmitted by {}",
+                o.mode,
+                format!("{:?}", o.rx).to_lowercase(),
+                format!("{:?}", o.tx).to_lowercase()
+            ),
+            "stamps by user space include this host's scheduling; another engine may do better",
+        ),
+        Err(e) => finding(
+            check,
+            false,
+            format!("on {interface}: {e}"),
+            "choose another engine, or mend this",
+        ),
+    }
+}
+
+/// User-space stamps err by at least this much anyway, ns.
+const DEAR_READ: i64 = 200;
+/// The maximum that a time stamp may be off by, ns: the goal of the project.
+const LONG_PAUSE: i64 = 50_000;
+const SLOW_LOOPBACK: i64 = 50_000;
+
+fn finding(check: &'static str, good: bool, found: String, advice: &'static str) -> Finding {
+    Finding {
+        check,
+        verdict: if good { Verdict::Ok } else { Verdict::Warn },
+        found,
+        advice: (!good).then_some(advice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_port::clock::PauseStats;
+    use sonde_port::host::Offloads;
+
+    fn warns(finding: &Finding) -> bool {
+        assert_eq!(finding.advice.is_some(), finding.verdict == Verdict::Warn);
+        assert!(finding.advice.is_none_or(|a| !a.is_empty()));
+        finding.verdict == Verdict::Warn
+    }
+
+    #[test]
+    fn clocks() {
+        assert!(!warns(&clock_source("tsc")) && warns(&clock_source("hpet")));
+        assert!(!warns(&resolution(&Resolution { claimed_ns: 1, step_ns: 20, read_ns: 22 })));
+        assert!(warns(&resolution(&Resolution { claimed_ns: 1, step_ns: 800, read_ns: 800 })));
+        let mut state = ClockState {
+            tai_offset_s: 37,
+            synchronised: true,
+            max_error_ns: 1_500_000,
+            est_error_ns: 0,
+        };
+        assert_eq!(synchronisation(&state).found, "yes, to within 1.50 ms");
+        assert_eq!(tai_offset(&state).found, "TAI - UTC = 37 s");
+        state.synchronised = false;
+        assert!(warns(&synchronisation(&state)));
+    }
+
+    #[test]
+    fn pauses_are_judged_by_the_longest_and_by_their_share() {
+        let report = |count, total_ns, max_ns| PauseReport {
+            watched_ns: 1_000_000_000,
+            stats: PauseStats { count, total_ns, max_ns },
+            pauses: Vec::new(),
+        };
+        assert!(!warns(&pauses(&report(0, 0, 0))));
+        assert!(warns(&pauses(&report(1, 761_000, 761_000))));
+        assert!(warns(&pauses(&report(1_000, 20_000_000, 20_000))));
+        assert_eq!(
+            pauses(&report(1, 761_000, 761_000)).found,
+            "1 over 10 us in 1.00 s, longest 761 us, 0.08% of the time"
+        );
+        assert!(warns(&stolen(Duration::from_millis(10))) && !warns(&stolen(Duration::ZERO)));
+    }
+
+    #[test]
+    fn tuning() {
+        assert!(!warns(&governors(&[])) && warns(&governors(&["powersave".into()])));
+        assert!(warns(&isolated("", 2)) && !warns(&isolated("1", 2)));
+        assert!(warns(&program(Err("no\nmore".into()))));
+        let facts = InterfaceFacts {
+            rx_coalesce_us: Some(30),
+            offloads: Offloads { lro: Some(true), ..Offloads::default() },
+            ..InterfaceFacts::default()
+        };
+        assert_eq!(interface("eth0", &facts).iter().filter(|f| warns(f)).count(), 2);
+    }
+
+    #[test]
+    fn engines() {
+        let mut opened =
+            Opened { mode: "copy mode".into(), rx: StampSource::Driver, tx: StampSource::Kernel };
+        let good = engine(Engine::AfXdp, "eth0", Ok(opened.clone()));
+        assert!(!warns(&good));
+        assert_eq!(
+            good.found,
+            "on eth0: copy mode; received stamped by driver, transmitted by kernel"
+        );
+        opened.tx = StampSource::User;
+        assert!(warns(&engine(Engine::AfXdp, "eth0", Ok(opened))));
+        assert!(warns(&engine(Engine::AfPacket, "x", Err(PortError::NoInterface("x".into())))));
+    }
+}
