@@ -1,0 +1,283 @@
+//! Opening the engine: the mode that works, memory, sockets, and what to say when none does.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use sonde_bpf::{AttachMode, BpfError, XskFilter, XskProgram};
+use sonde_wire::StampSource;
+
+use super::device::Device;
+use super::queue::{Queue, TX_METADATA_LEN};
+use super::socket::{XskConfig, XskError};
+use super::umem::Region;
+use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES};
+use crate::netlink::Routes;
+use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
+
+/// One way to attach and bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mode {
+    attach: AttachMode,
+    zero_copy: bool,
+}
+
+impl AfXdp {
+    /// Opens `spec.interface` for the packets of `spec.filter`, in the calling thread's
+    /// network namespace.
+    ///
+    /// # Errors
+    /// [`PortError::NoInterface`], [`PortError::Privilege`]; [`PortError::Config`] for
+    /// settings that cannot work, and when another XDP program holds the interface;
+    /// [`PortError::Io`] when no mode that `spec.xdp_mode` allows works: it names the
+    /// last one tried.
+    pub fn open(spec: &OpenSpec) -> Result<AfXdp, PortError> {
+        let name = spec.interface.as_deref().ok_or_else(|| {
+            PortError::Config("the af_xdp engine needs an interface; add --iface NAME".into())
+        })?;
+        let device = Device::find(name)?;
+        let queues = chosen_queues(spec, &device)?;
+        if !spec.ring.is_power_of_two() || !(64..=MAX_RING).contains(&spec.ring) {
+            return Err(PortError::Config(format!(
+                "a ring of {} frames cannot be made; use a power of two from 64 to {MAX_RING}",
+                spec.ring
+            )));
+        }
+        let local = local_prefixes(spec)?;
+        let mut last = None;
+        for mode in modes(spec.xdp_mode) {
+            match Self::open_as(spec, &device, &queues, &local, *mode) {
+                Ok(port) => return Ok(port),
+                Err(OpenError::Fatal(error)) => return Err(error),
+                Err(OpenError::Mode(error)) => last = Some(error),
+            }
+        }
+        Err(last.expect("there is at least one mode"))
+    }
+
+    fn open_as(
+        spec: &OpenSpec,
+        device: &Device,
+        queue_ids: &[u32],
+        local: &[(IpAddr, u8)],
+        mode: Mode,
+    ) -> Result<AfXdp, OpenError> {
+        let filter = XskFilter {
+            local_ports: &spec.filter.local_ports,
+            peer_ports: &spec.filter.peer_ports,
+            local,
+        };
+        let program = XskProgram::attach(device.ifindex, &filter, mode.attach, false)
+            .map_err(|e| OpenError::bpf(device, e))?;
+
+        let frame_size = frame_size(device.mtu);
+        let ring = spec.ring as u32;
+        // The sender's frames belong to the first queue alone.
+        let frames = |position: usize| if position == 0 { 2 * spec.ring } else { spec.ring };
+        let total: usize = (0..queue_ids.len()).map(frames).sum();
+        let region = Region::new(total * frame_size).map_err(|source| {
+            OpenError::Fatal(PortError::Io {
+                what: format!("map {} MiB of packet memory", (total * frame_size) >> 20),
+                source,
+                hint: "; open fewer queues or a smaller ring".into(),
+            })
+        })?;
+        // Zero copy stamps by the card's own clock, which nothing ties to TAI here.
+        let mut tx_metadata = spec.tx_stamps && !mode.zero_copy;
+        let mut queues = Vec::with_capacity(queue_ids.len());
+        let mut base = 0;
+        for (position, &id) in queue_ids.iter().enumerate() {
+            let tx_frames = if position == 0 { ring } else { 0 };
+            let mut config = XskConfig {
+                ifindex: device.ifindex,
+                queue: id,
+                umem: (region.address() + base as u64, (frames(position) * frame_size) as u64),
+                frame_size: frame_size as u32,
+                tx_metadata: if tx_metadata { TX_METADATA_LEN as u32 } else { 0 },
+                rx: ring,
+                tx: frames(position) as u32,
+                // Above the number of frames: the kernel says late what it has taken.
+                fill: 2 * ring,
+                zero_copy: mode.zero_copy,
+                multi_buffer: device.mtu > SINGLE_BUFFER_MTU && program.multi_buffer(),
+                busy_poll: spec.busy_poll,
+            };
+            let mut made = Queue::new(config, base, ring, tx_frames);
+            if tx_metadata && position == 0 && matches!(&made, Err(e) if e.is_invalid()) {
+                // A kernel before 6.8 knows no transmit metadata.
+                tx_metadata = false;
+                config.tx_metadata = 0;
+                made = Queue::new(config, base, ring, tx_frames);
+            }
+            let queue = made.map_err(|e| OpenError::xsk(device, id, mode, e))?;
+            queue.xsk.bind().map_err(|e| OpenError::xsk(device, id, mode, e))?;
+            program.register_socket(id, queue.xsk.fd()).map_err(|e| OpenError::bpf(device, e))?;
+            queues.push(queue);
+            base += frames(position) * frame_size;
+        }
+        let no_socket_before = program.counters().map_or(0, |c| c.no_socket);
+        let tx_stamp = if tx_metadata { StampSource::Driver } else { StampSource::User };
+        let caps = Caps {
+            engine: "af_xdp",
+            mode: format!(
+                "{mode}, {} queue{}, need-wakeup{}",
+                queues.len(),
+                if queues.len() == 1 { "" } else { "s" },
+                if spec.busy_poll.is_some() { ", busy polling" } else { "" },
+            ),
+            rx_stamp: StampSource::Driver,
+            tx_stamp,
+            max_frame: (device.mtu + LINK_HEADERS).min(frame_size - HEADROOM),
+            link_layer: true,
+        };
+        // Twice: once for what `tx` takes back, once for what `rx` does.
+        let completions = 2 * queues.iter().map(Queue::frames).sum::<usize>();
+        Ok(AfXdp {
+            program,
+            queues,
+            region,
+            device: device.clone(),
+            caps,
+            busy_poll: spec.busy_poll.is_some(),
+            zero_copy: mode.zero_copy,
+            burst: Vec::<FrameDesc>::with_capacity(BURST),
+            burst_queues: Vec::with_capacity(BURST),
+            turn: 0,
+            done: Vec::with_capacity(completions),
+            shown: 0,
+            offered: Box::new([TxDesc::default(); BURST]),
+            committed: 0,
+            tx_full: 0,
+            no_socket_before,
+        })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copy = if self.zero_copy { "zero copy" } else { "copy mode" };
+        write!(f, "{} {copy}", self.attach.name())
+    }
+}
+
+/// Why one mode does not work, and whether another may.
+enum OpenError {
+    Mode(PortError),
+    Fatal(PortError),
+}
+
+impl OpenError {
+    fn bpf(device: &Device, error: BpfError) -> Self {
+        match error {
+            BpfError::Privilege { what } => OpenError::Fatal(PortError::Privilege {
+                what: what.to_owned(),
+                capability: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
+            }),
+            BpfError::NoInterface(_) => {
+                OpenError::Fatal(PortError::NoInterface(device.name.clone()))
+            }
+            BpfError::Mode { .. } | BpfError::Verifier { .. } => {
+                OpenError::Mode(PortError::Config(error.to_string()))
+            }
+            BpfError::Io { what, source } => OpenError::Fatal(PortError::Io {
+                what: what.to_owned(),
+                source,
+                hint: String::new(),
+            }),
+            other => OpenError::Fatal(PortError::Config(other.to_string())),
+        }
+    }
+
+    fn xsk(device: &Device, queue: u32, mode: Mode, XskError { what, source }: XskError) -> Self {
+        let what = format!("AF_XDP on {} queue {queue}, {mode}: {what}", device.name);
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                OpenError::Fatal(PortError::Privilege { what, capability: "CAP_NET_RAW" })
+            }
+            Some(libc::EBUSY) => OpenError::Fatal(PortError::Io {
+                what,
+                source,
+                hint: "; another AF_XDP socket has this queue: stop its owner".into(),
+            }),
+            Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::Fatal(PortError::Io {
+                what,
+                source,
+                hint: "; raise 'ulimit -l', open fewer queues or a smaller ring".into(),
+            }),
+            Some(libc::EAFNOSUPPORT) => OpenError::Fatal(PortError::Io {
+                what,
+                source,
+                hint: "; this kernel lacks CONFIG_XDP_SOCKETS: use --engine af_packet".into(),
+            }),
+            _ => OpenError::Mode(PortError::Io {
+                what,
+                source,
+                hint: "; try --xdp-mode auto, or --engine af_packet".into(),
+            }),
+        }
+    }
+}
+
+impl XskError {
+    fn is_invalid(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::EINVAL)
+    }
+}
+
+fn chosen_queues(spec: &OpenSpec, device: &Device) -> Result<Vec<u32>, PortError> {
+    let mut queues = spec.queues.clone();
+    if queues.is_empty() {
+        queues = (0..device.queues).collect();
+    }
+    queues.sort_unstable();
+    queues.dedup();
+    match queues.last() {
+        Some(&last) if last >= device.queues => Err(PortError::Config(format!(
+            "{} has no receive queue {last}; it has {}, counted from 0 ('ethtool -l {}')",
+            device.name, device.queues, device.name
+        ))),
+        _ if queues.len() > MAX_QUEUES => Err(PortError::Config(format!(
+            "{} has {} queues; choose at most {MAX_QUEUES} with --queues",
+            device.name,
+            queues.len()
+        ))),
+        _ => Ok(queues),
+    }
+}
+
+/// The filter's addresses; without any, all those that the kernel answers for.
+fn local_prefixes(spec: &OpenSpec) -> Result<Vec<(IpAddr, u8)>, PortError> {
+    if !spec.filter.local.is_empty() {
+        let whole = |a: &IpAddr| (*a, if a.is_ipv4() { 32 } else { 128 });
+        return Ok(spec.filter.local.iter().map(whole).collect());
+    }
+    let prefixes = Routes::open().and_then(|mut routes| routes.local_prefixes());
+    prefixes.map_err(|source| PortError::Io {
+        what: "read this host's own addresses".into(),
+        source,
+        hint: "; name them in the configuration instead".into(),
+    })
+}
+
+fn modes(mode: XdpMode) -> &'static [Mode] {
+    const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
+    const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
+    const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
+    match mode {
+        XdpMode::Auto => &[ZERO_COPY, COPY, GENERIC],
+        XdpMode::ZeroCopy => &[ZERO_COPY],
+        XdpMode::Copy => &[COPY],
+        XdpMode::Generic => &[GENERIC],
+    }
+}
+
+/// The kernel takes one page at most; above an MTU of some 3,800 bytes a packet that
+/// fills the link does not fit, and is counted when it comes.
+fn frame_size(mtu: usize) -> usize {
+    if mtu + LINK_HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
+}
+
+/// Ethernet with one VLAN tag: what drivers take on top of the MTU.
+const LINK_HEADERS: usize = 18;
+/// Above, a packet may come in several buffers.
+const SINGLE_BUFFER_MTU: usize = 3400;
+const MAX_RING: usize = 1 << 16;
