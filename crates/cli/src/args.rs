@@ -22,9 +22,15 @@ pub struct Cli {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Send STAMP probes and measure delay, loss and jitter
+    Probe(Box<ProbeArgs>),
+    /// Answer STAMP and TWAMP-Light probes
+    Reflect(ReflectArgs),
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Run the main job on real packets, in three network namespaces
+    Demo(DemoArgs),
     /// Print the JSON schema of run files
     #[command(after_help = SCHEMA_HELP)]
     Schema,
@@ -179,7 +185,7 @@ pub struct DemoArgs {
     #[arg(long, default_value = "af_xdp", value_parser = parse_engine)]
     pub engine: Engine,
     /// Write the run to this file
-    #[arg(short, long, value_name = "FILE", default_value = "demo-run.json")]
+    #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
     pub out: PathBuf,
 }
 

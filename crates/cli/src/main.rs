@@ -1,11 +1,38 @@
 //! `sonde`: the command line.
 
-mod args;
-mod config;
-mod exit;
-mod output;
-mod settings;
-mod targets;
-mod units;
+use std::io::Write as _;
+use std::process::ExitCode;
 
-fn main() {}
+use clap::Parser as _;
+use sonde_cli::args::{Cli, Command};
+use sonde_cli::exit::{Exit, Failure};
+use sonde_cli::{demo, doctor, probe, reflect};
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse().command) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("sonde: {}", failure.message());
+            failure.code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Probe(args) => probe::run(&args),
+        Command::Reflect(args) => reflect::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
+        Command::Demo(args) => demo::run(&args),
+        Command::Schema => schema(),
+    }
+}
+
+/// `sonde schema`: the JSON schema of run files.
+fn schema() -> Result<Exit, Failure> {
+    let text = format!("{:#}\n", sonde_results::run::schema());
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
+        _ => Ok(Exit::Ok),
+    }
+}

@@ -2,7 +2,7 @@
 //! and talks to the rest of the program over wait-free queues.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
@@ -23,6 +23,8 @@ use crate::pump;
 pub enum Command {
     /// A next hop has a new link header, or none.
     NextHop(u16, Option<LinkHeader>),
+    /// The routes have changed: all link headers, and the next hop of each stream.
+    Routes(Vec<Option<LinkHeader>>, Vec<u16>),
     /// TAI - UTC (ns), whether our clock is synchronised, its greatest error (ns).
     Clock(i64, bool, i64),
 }
@@ -34,12 +36,12 @@ pub struct Status {
     pub sent: u64,
     /// Valid replies so far.
     pub received: u64,
-    /// Greatest send lateness since the last status, ns.
-    pub lateness_max: i64,
 }
 
 /// The main thread's end of a worker.
 pub struct ProbeWorker {
+    /// Lateness and pauses so far. The worker never waits for the lock.
+    pub health: Arc<Mutex<Health>>,
     /// Finished interval records; give each back through `recycled`.
     pub records: Consumer<Box<Interval>>,
     /// Where fetched records go back, so that none is allocated again.
@@ -74,6 +76,7 @@ impl ProbeWorker {
         let (status_tx, status) = RingBuffer::new(16);
         let (commands, command_rx) = RingBuffer::new(4096);
         let stop = Arc::new(AtomicBool::new(false));
+        let health = Arc::new(Mutex::new(Health::default()));
         let mut inner = Inner {
             sender,
             records: record_tx,
@@ -84,7 +87,7 @@ impl ProbeWorker {
             commands: command_rx,
             stop: stop.clone(),
             timeout,
-            lateness: Hist::default(),
+            health: health.clone(),
             recent: Hist::default(),
             pauses: Hist::default(),
         };
@@ -94,7 +97,7 @@ impl ProbeWorker {
             }
             inner.run(port.as_mut())
         })?;
-        Ok(ProbeWorker { records, recycled, samples, status, commands, stop, thread })
+        Ok(ProbeWorker { health, records, recycled, samples, status, commands, stop, thread })
     }
 
     /// Asks for the end: no more sends; replies in flight are awaited for one timeout.
@@ -124,7 +127,7 @@ struct Inner {
     commands: Consumer<Command>,
     stop: Arc<AtomicBool>,
     timeout: i64,
-    lateness: Hist,
+    health: Arc<Mutex<Health>>,
     recent: Hist,
     pauses: Hist,
 }
@@ -190,6 +193,7 @@ impl Inner {
         while let Ok(command) = self.commands.pop() {
             match command {
                 Command::NextHop(index, header) => self.sender.set_next_hop(index, header),
+                Command::Routes(headers, of_stream) => self.sender.set_routes(headers, &of_stream),
                 Command::Clock(tai_offset, synchronised, error) => {
                     self.sender.set_clock(tai_offset, synchronised, error);
                 }
@@ -198,14 +202,14 @@ impl Inner {
     }
 
     fn report(&mut self) {
-        self.sender.take_lateness(&mut self.recent);
-        self.lateness.merge(&self.recent);
         let c = self.sender.counters();
-        let _ = self.status.push(Status {
-            sent: c.sent,
-            received: c.replies,
-            lateness_max: self.recent.max,
-        });
+        let _ = self.status.push(Status { sent: c.sent, received: c.replies });
+        if let Ok(mut health) = self.health.try_lock() {
+            self.sender.take_lateness(&mut self.recent);
+            health.send_lateness.merge(&self.recent);
+            health.pauses.merge(&self.pauses);
+            self.pauses.clear();
+        }
     }
 
     fn end(&mut self, port: &mut dyn Port) -> Result<Ended> {
@@ -224,7 +228,10 @@ impl Inner {
                 break;
             }
         }
-        self.report();
+        let mut health = std::mem::take(&mut *self.health.lock().unwrap_or_else(|e| e.into_inner()));
+        self.sender.take_lateness(&mut self.recent);
+        health.send_lateness.merge(&self.recent);
+        health.pauses.merge(&self.pauses);
         let (stats, counters) = (port.stats(), self.sender.counters());
         let mut all = BTreeMap::new();
         for (name, n) in counters.iter() {
@@ -239,17 +246,13 @@ impl Inner {
             (stats.tx_dropped > 0, Caveat::SendsFailed),
             (counters.forged + counters.short + counters.malformed > 0, Caveat::InvalidReplies),
             (counters.histogram_refused > 0, Caveat::HistogramFull),
-            (self.pauses.count > 0, Caveat::CpuStolen),
+            (health.pauses.max > STOLEN, Caveat::CpuStolen),
         ] {
             if found {
                 caveats.insert(caveat);
             }
         }
-        let health = Health {
-            send_lateness: std::mem::take(&mut self.lateness),
-            pauses: std::mem::take(&mut self.pauses),
-            counters: all,
-        };
+        health.counters = all;
         Ok(Ended { health, caveats })
     }
 }
@@ -260,5 +263,7 @@ const RECORDS: usize = 4096;
 const SAMPLES: usize = 1 << 16;
 /// Between looks at orders and self-reports, ns.
 const HOUSEKEEPING: i64 = 50_000_000;
-/// A turn that takes longer than this is a pause of the machine, ns.
-const PAUSE: i64 = 1_000_000;
+/// A turn that takes longer than this is kept as a pause, ns.
+const PAUSE: i64 = 50_000;
+/// A pause longer than this casts doubt on the maxima, ns.
+const STOLEN: i64 = 1_000_000;

@@ -77,7 +77,7 @@ impl Demux {
 #[inline]
 fn key(address: IpAddr, peer_port: u16, local_port: u16) -> Key {
     let address = match address {
-        IpAddr::V4(a) => u128::from(a.to_ipv6_mapped().to_bits()),
+        IpAddr::V4(a) => a.to_ipv6_mapped().to_bits(),
         IpAddr::V6(a) => a.to_bits(),
     };
     Key { address, ports: u32::from(peer_port) << 16 | u32::from(local_port) }

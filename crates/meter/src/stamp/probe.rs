@@ -82,6 +82,10 @@ impl ProbeTemplate {
         usize::from(self.next_hop)
     }
 
+    pub(crate) fn set_next_hop(&mut self, hop: u16) {
+        self.next_hop = hop;
+    }
+
     pub(crate) fn timing(&self) -> (i64, Schedule) {
         (self.period, self.schedule)
     }
@@ -189,6 +193,7 @@ impl Reply {
             ttl: self.ttl,
             sender_ttl: self.sender_ttl,
             length: self.length,
+            peer_synchronised: self.error_estimate.synchronised(),
             duplicate,
         };
         Sample { stream, seq: self.seq, t1: stream::t1_of(slot), fate }

@@ -48,6 +48,8 @@ pub enum Fate {
         sender_ttl: u8,
         /// Length of the reply's STAMP payload, bytes.
         length: u16,
+        /// The reflector says that its clock is synchronised.
+        peer_synchronised: bool,
         /// It repeats an earlier reply.
         duplicate: bool,
     },
@@ -228,6 +230,16 @@ impl Sender {
         if let Some(hop) = self.next_hops.get_mut(usize::from(index)) {
             *hop = header;
         }
+    }
+
+    /// The routes have changed: the next hops anew, and that of each stream.
+    pub fn set_routes(&mut self, next_hops: Vec<Option<LinkHeader>>, of_stream: &[u16]) {
+        for (probe, &hop) in self.probes.iter_mut().zip(of_stream) {
+            if usize::from(hop) < next_hops.len() {
+                probe.set_next_hop(hop);
+            }
+        }
+        self.next_hops = next_hops;
     }
 
     /// The state of our clock changed (see [`SenderConfig`]).
@@ -495,7 +507,7 @@ impl Instrument for Sender {
                 self.streams[index as usize].counters.skipped += missed as u64;
             }
             let next = due + gap(period, schedule, &mut self.random);
-            let hop = self.next_hops[self.probes[index as usize].next_hop()];
+            let hop = self.next_hops.get(self.probes[index as usize].next_hop()).copied().flatten();
             let seq = self.next_slot(index, now);
             let (Some(hop), Some(seq)) = (hop, seq) else {
                 let s = &mut self.streams[index as usize];
@@ -660,5 +672,3 @@ const DWELL_TOLERANCE: i64 = 2_000;
 const SWEEP_STREAMS: usize = 16;
 const SWEEP_STEP: i64 = 1_000_000;
 const SWEEP_ROUND: i64 = 50_000_000;
-/// Bytes a stream takes besides [`Stream`] and its slots: template, demultiplexer, queue.
-pub(crate) const STREAM_OVERHEAD: usize = size_of::<ProbeTemplate>() + 32 + 4 * 4 + 16 + 4;

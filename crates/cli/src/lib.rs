@@ -1,0 +1,19 @@
+//! The parts of `sonde`: from the command line to workers, and from records to output.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod config;
+pub mod demo;
+pub mod doctor;
+pub mod exit;
+pub mod output;
+pub mod probe;
+pub mod pump;
+pub mod records;
+pub mod reflect;
+pub mod session;
+pub mod settings;
+pub mod signals;
+pub mod targets;
+pub mod units;
+pub mod worker;

@@ -1,0 +1,78 @@
+//! The files that interval records go to as they come.
+
+use std::io::Write;
+
+use anyhow::{Context as _, Result, bail};
+use sonde_results::{Interval, Run, StreamInfo};
+
+use crate::args::OutputArgs;
+use crate::output::csv::CsvRows;
+use crate::output::jsonl::JsonLines;
+use crate::output::sink::Sink;
+
+/// JSON Lines and CSV, as asked for.
+pub struct Writers {
+    jsonl: Option<JsonLines<Box<dyn Write + Send>>>,
+    csv: Option<CsvRows<Box<dyn Write + Send>>>,
+    batch: Vec<Interval>,
+}
+
+impl Writers {
+    /// Opens the files and writes what comes before the first record.
+    pub fn open(args: &OutputArgs, run: &Run, streams: &[StreamInfo]) -> Result<Self> {
+        let to_stdout = [&args.jsonl, &args.csv, &args.out]
+            .into_iter()
+            .flatten()
+            .filter(|path| path.as_os_str() == "-")
+            .count();
+        if to_stdout + usize::from(args.json) > 1 {
+            bail!("only one of --json, --jsonl, --csv and --out can go to standard output");
+        }
+        let sink = |path: &std::path::PathBuf| {
+            Sink::create(path).with_context(|| {
+                format!("cannot write {}; choose another place", path.display())
+            })
+        };
+        let jsonl = args.jsonl.as_ref().map(sink).transpose()?.map(|sink| {
+            JsonLines::begin(sink, run.start_ns, &run.host, &run.config, streams)
+        });
+        let csv = args.csv.as_ref().map(sink).transpose()?;
+        let csv = csv.map(|sink| CsvRows::begin(sink, streams));
+        Ok(Writers { jsonl, csv, batch: Vec::new() })
+    }
+
+    /// Takes a record; it is written at the next [`Writers::flush`].
+    pub fn push(&mut self, record: &Interval) {
+        if self.jsonl.is_some() || self.csv.is_some() {
+            self.batch.push(record.clone());
+        }
+    }
+
+    /// Writes what was taken.
+    pub fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        if let Some(jsonl) = &mut self.jsonl {
+            jsonl.intervals(&self.batch);
+        }
+        if let Some(csv) = &mut self.csv {
+            csv.intervals(&self.batch);
+        }
+        self.batch.clear();
+    }
+
+    /// Failures to write, each said once.
+    pub fn take_reports(&mut self) -> Vec<String> {
+        let jsonl = self.jsonl.as_mut().and_then(|j| j.sink().take_report());
+        let csv = self.csv.as_mut().and_then(|c| c.sink().take_report());
+        jsonl.into_iter().chain(csv).collect()
+    }
+
+    /// Writes the rest; what could not be saved.
+    pub fn finish(self) -> Vec<String> {
+        let jsonl = self.jsonl.and_then(|j| j.finish().err());
+        let csv = self.csv.and_then(|c| c.finish().err());
+        jsonl.into_iter().chain(csv).map(|unsaved| unsaved.to_string()).collect()
+    }
+}
