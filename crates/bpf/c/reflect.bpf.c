@@ -14,7 +14,7 @@
 #define TLV_U 0x80        /* RFC 8972, 4: not recognised by the reflector */
 #define TLV_PADDING 1     /* RFC 8972, 4.1: Extra Padding */
 #define MAX_PAYLOAD 9216 /* more would not fit a jumbo frame; sum_padding takes 9,216 */
-#define REPLY_TTL 255     /* RFC 8762, 4.3 */
+#define REPLY_TTL 255U    /* RFC 8762, 4.3 */
 #define CAS_TRIES 4
 
 /* The order is that of COUNTERS in src/reflect.rs. */
@@ -49,15 +49,13 @@ struct counters {
 struct key4 {
 	__be32 source;
 	__be32 destination;
-	__be16 port;
-	__be16 ssid;
+	__u32 port_ssid;
 };
 
 struct key6 {
 	__be32 source[4];
 	__be32 destination[4];
-	__be16 port;
-	__be16 ssid;
+	__u32 port_ssid;
 };
 
 struct session {
@@ -325,14 +323,12 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		if (p.v4) {
 			key.v4.source = p.ip4->saddr;
 			key.v4.destination = p.ip4->daddr;
-			key.v4.port = ports[0];
-			key.v4.ssid = req.ssid;
+			key.v4.port_ssid = (__u32)ports[0] << 16 | req.ssid;
 			session = bpf_map_lookup_elem(&sessions4, &key.v4);
 		} else {
 			__builtin_memcpy(key.v6.source, &p.ip6->saddr, 16);
 			__builtin_memcpy(key.v6.destination, &p.ip6->daddr, 16);
-			key.v6.port = ports[0];
-			key.v6.ssid = req.ssid;
+			key.v6.port_ssid = (__u32)ports[0] << 16 | req.ssid;
 			session = bpf_map_lookup_elem(&sessions6, &key.v6);
 		}
 	}
@@ -408,12 +404,12 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		ip->saddr = ip->daddr;
 		ip->daddr = source;
 		/* The DSCP stays, ECN goes. The identification stays with DF as it was: the
-		 * pair of addresses is as unique in it as the sender's own.
+		 * pair of addresses is as unique in it as the sender's own. Whole words: a word
+		 * read back after a store to one of its octets stalls the CPU.
 		 */
-		ip->tos &= 0xfc;
-		ip->frag_off &= bpf_htons(IP_DF);
-		ip->ttl = REPLY_TTL;
-		ip->check = 0;
+		w[0] &= ~bpf_htonl(0x00030000);
+		w[1] &= bpf_htonl(0xffff0000 | IP_DF);
+		w[2] = bpf_htonl(REPLY_TTL << 24 | IPPROTO_UDP << 16);
 		ip->check = fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]);
 	} else {
 		struct ipv6hdr *ip = p.ip6;
@@ -491,7 +487,7 @@ int sonde_reflect_bench(struct xdp_md *ctx)
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	struct iphdr *ip = (void *)(eth + 1);
 	struct udphdr *udp = (void *)(ip + 1);
-	__be32 *checked = (__be32 *)ip;
+	__be32 *w = (__be32 *)ip;
 
 	if (verdict != XDP_TX || (void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return verdict;
@@ -501,8 +497,8 @@ int sonde_reflect_bench(struct xdp_md *ctx)
 	ip->saddr = bpf_htonl(0x0a000001 + bench_next);
 	udp->source = udp->dest;
 	udp->dest = own_port;
-	ip->check = 0;
-	ip->check = fold((__u64)checked[0] + checked[1] + checked[2] + checked[3] + checked[4]);
+	w[2] = bpf_htonl(REPLY_TTL << 24 | IPPROTO_UDP << 16);
+	ip->check = fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]);
 	return verdict;
 }
 

@@ -6,8 +6,9 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::xsk_socket::XskSocket;
 use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
-use sonde_bpf::{AttachMode, BpfError, XskFilter, XskProgram};
+use sonde_bpf::{AttachMode, BpfError, RxMeta, XskFilter, XskProgram};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -98,6 +99,57 @@ fn sorts_packets_and_leaves_them_intact() {
             assert!(eventually(LIMIT, || program.counters().unwrap().no_socket == 3));
             tx.send(&udp4(ours, 5000, 862));
             assert!(eventually(LIMIT, || program.counters().unwrap().passed == 4));
+        });
+    }
+}
+
+fn tai_now() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid place for the answer.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_TAI, &mut t) }, 0);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[test]
+fn a_socket_gets_its_packets_with_a_stamp_in_front() {
+    if !privileged("a_socket_gets_its_packets_with_a_stamp_in_front") {
+        return;
+    }
+    for (mode, hw) in
+        [(AttachMode::Native, false), (AttachMode::Native, true), (AttachMode::Generic, false)]
+    {
+        in_namespace(move || {
+            let (a, b) = veth_pair(1500);
+            let program = XskProgram::attach(b, &filter(), mode, hw).unwrap();
+            let mut socket = XskSocket::open(b);
+            program.register_socket(0, socket.fd).unwrap();
+            let (tx, kernel) = (RawSocket::open(a), RawSocket::open(b));
+            let mut last = 0;
+            for source_port in 1..=4 {
+                let ours = udp4([192, 0, 2, 9], source_port, 862);
+                let other = udp4([192, 0, 2, 9], source_port, 861);
+                let before = tai_now();
+                tx.send(&other);
+                tx.send(&ours);
+                let (meta, frame) = socket.receive(LIMIT).expect("redirected");
+                let after = tai_now();
+                assert_eq!(frame, ours);
+                // veth has no hardware stamp: the clock stands in, and says so.
+                let meta = RxMeta::read(&meta).expect("a stamp in front of the frame");
+                assert!(!meta.hardware);
+                assert!(before <= meta.ns && last < meta.ns && meta.ns <= after, "{mode:?} {hw}");
+                last = meta.ns;
+                // The first that the kernel sees of these two is the one that is not ours.
+                let seen = kernel.receive(LIMIT, |f| f == ours || f == other);
+                // (In generic mode packet sockets look before XDP does.)
+                assert!(seen == Some(other) || mode == AttachMode::Generic);
+            }
+            let c = program.counters().unwrap();
+            assert_eq!(
+                (c.matched, c.passed, c.no_meta, c.no_socket),
+                (4, 4, 0, 0),
+                "{mode:?} {hw}"
+            );
         });
     }
 }
