@@ -28,6 +28,7 @@ use self::device::Device;
 use self::queue::Queue;
 use self::umem::Region;
 use crate::clock::tai_now;
+use crate::guard::Guard;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// An interface opened by AF_XDP. Dropping it, or the end of the process however it
@@ -38,6 +39,8 @@ pub struct AfXdp {
     program: XskProgram,
     queues: Vec<Queue>,
     region: Region,
+    /// No other process takes the ports, and the kernel answers for none of them.
+    _guard: Guard,
     device: Device,
     caps: Caps,
     busy_poll: bool,

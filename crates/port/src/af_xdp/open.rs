@@ -11,6 +11,7 @@ use super::queue::{Queue, TX_METADATA_LEN};
 use super::socket::{XskConfig, XskError};
 use super::umem::Region;
 use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES};
+use crate::guard::Guard;
 use crate::netlink::Routes;
 use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
 
@@ -114,6 +115,8 @@ impl AfXdp {
             queues.push(queue);
             base += frames(position) * frame_size;
         }
+        // After the program: whoever has the interface is the better thing to name.
+        let guard = Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?;
         let no_socket_before = program.counters().map_or(0, |c| c.no_socket);
         let tx_stamp = if tx_metadata { StampSource::Driver } else { StampSource::User };
         let caps = Caps {
@@ -135,6 +138,7 @@ impl AfXdp {
             program,
             queues,
             region,
+            _guard: guard,
             device: device.clone(),
             caps,
             busy_poll: spec.busy_poll.is_some(),

@@ -2,7 +2,7 @@
 
 mod net;
 
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use sonde_lab::LinkOptions;
@@ -199,6 +199,16 @@ fn other_traffic_passes_and_dropping_detaches() {
         // And the queue is free again.
         drop(AfXdp::open(&spec()).unwrap());
         until("detached again", || !attached());
+    });
+}
+
+#[test]
+fn the_port_is_kept_from_others_while_open() {
+    with_net("port kept", LinkOptions::default(), |_| {
+        let port = AfXdp::open(&spec()).unwrap();
+        assert_eq!(UdpSocket::bind((A, PORT)).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(port);
+        until("the port is free", || UdpSocket::bind((A, PORT)).is_ok());
     });
 }
 
