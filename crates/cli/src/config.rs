@@ -263,6 +263,10 @@ impl Reader<'_> {
     fn string(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<String, ConfigError> {
         self.word(key, value, |text| match text.trim() {
             "" => Err("must not be empty".to_string()),
+            // It would reach the terminal.
+            text if text.contains(char::is_control) => {
+                Err(format!("{text:?} holds a control character; leave it out"))
+            }
             text => Ok(text.to_string()),
         })
     }

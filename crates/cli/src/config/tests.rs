@@ -69,6 +69,11 @@ fn what_is_wrong_is_named_with_its_line() {
         ("size = 60", "t.toml line 1: size: '60' is not an IP packet length in bytes, 72..65535"),
         ("size = -1", "t.toml line 1: size: '-1' is not an IP packet length in bytes, 72..65535"),
         ("[[target]]\nname = \"a\"", "t.toml line 1: this [[target]] has no 'host'"),
+        ("[[target]]\nhost = \"\"", "t.toml line 2: host: must not be empty"),
+        (
+            "[[target]]\nhost = \"a\"\nname = \"\\u001b[2J\"",
+            "t.toml line 3: name: \"\\u{1b}[2J\" holds a control character; leave it out",
+        ),
         ("[target]\nhost = \"a\"", "t.toml line 1: target must be written as [[target]]"),
         (
             "[[target]]\nhost = \"a\"\n[[target]]\nhost = \"a\"",
