@@ -345,3 +345,36 @@ fn read_stamp(metadata: &mut [u8], now: &mut Option<Time>) -> Stamp {
 /// 8 more that only requests use.
 pub const TX_METADATA_LEN: usize = 24;
 const TX_METADATA_STAMP: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(source: u32, ns: u64) -> [u8; META_LEN] {
+        let mut bytes = [0; META_LEN];
+        bytes[..4].copy_from_slice(&0x534f_4e44u32.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&source.to_ne_bytes());
+        bytes[8..].copy_from_slice(&ns.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_stamp_is_used_once() {
+        let mut bytes = metadata(1, 42);
+        let stamp = read_stamp(&mut bytes, &mut None);
+        assert_eq!(stamp, Stamp { at: Time::from_nanos(42), source: StampSource::Driver });
+        let mut now = Some(Time::from_nanos(77));
+        let stamp = read_stamp(&mut bytes, &mut now);
+        assert_eq!(stamp, Stamp { at: Time::from_nanos(77), source: StampSource::User });
+    }
+
+    #[test]
+    fn a_cards_own_clock_is_not_believed_and_ours_is_read_once_a_burst() {
+        let mut now = None;
+        let first = read_stamp(&mut metadata(2, 42), &mut now);
+        let second = read_stamp(&mut [0xff; META_LEN], &mut now);
+        assert_eq!(first.source, StampSource::User);
+        assert!(now.is_some());
+        assert_eq!(first, second);
+    }
+}

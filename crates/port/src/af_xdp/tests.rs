@@ -203,6 +203,33 @@ fn other_traffic_passes_and_dropping_detaches() {
 }
 
 #[test]
+fn the_largest_packet_passes_and_an_empty_frame_is_counted() {
+    with_net("largest packet", LinkOptions::default(), |net| {
+        let peer = udp(&net.b, B, PORT);
+        let mut port = AfXdp::open(&spec()).unwrap();
+        let largest = vec![0xa5; 1500 - 28];
+        let mut burst = port.tx();
+        burst.slot().unwrap();
+        burst.commit(0, 1);
+        let len = net.frame(burst.slot().unwrap(), &largest);
+        burst.commit(len, 2);
+        port.flush().unwrap();
+        let mut datagram = vec![0; 2000];
+        let (len, _) = peer.recv_from(&mut datagram).unwrap();
+        assert_eq!(datagram[..len], largest);
+        let mut cookies = Vec::new();
+        until("one stamp", || {
+            cookies.extend(port.rx().unwrap().done().iter().map(|d| d.cookie));
+            !cookies.is_empty()
+        });
+        assert_eq!(cookies, [2]);
+        let stats = port.stats();
+        assert_eq!((stats.tx_frames, stats.tx_dropped, stats.tx_stamps), (1, 1, 1));
+        assert_eq!(port.queues[0].free(), 1024);
+    });
+}
+
+#[test]
 fn the_port_is_kept_from_others_while_open() {
     with_net("port kept", LinkOptions::default(), |_| {
         let port = AfXdp::open(&spec()).unwrap();
