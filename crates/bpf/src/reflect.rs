@@ -8,9 +8,8 @@
 //! Limits to know about. The request's UDP checksum is not verified: frames that a local
 //! socket sends over veth carry a partial one. A VLAN tag that the card (or a veth whose
 //! peer has `txvlan` on) keeps beside the packet is invisible to XDP. Over veth, what
-//! `XDP_TX` sends is delivered at once only to a peer with an XDP program of its own (any
-//! that passes will do); GRO alone (`ethtool -K PEER gro on`) gives it a queue that
-//! nothing wakes, and without either the replies are lost.
+//! `XDP_TX` sends reaches only a peer with an XDP program of its own (any that passes
+//! will do); on Linux 6.18 GRO alone (`ethtool -K PEER gro on`) was not enough.
 
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
