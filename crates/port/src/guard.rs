@@ -97,7 +97,11 @@ fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
 
 /// The option that lets a socket use an address that no interface has.
 pub(crate) fn free_bind(v6: bool) -> (i32, i32) {
-    if v6 { (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND) } else { (libc::IPPROTO_IP, libc::IP_FREEBIND) }
+    if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_FREEBIND)
+    }
 }
 
 /// The host does not have this address family.

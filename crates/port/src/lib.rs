@@ -6,11 +6,13 @@
 pub mod af_xdp;
 pub mod burst;
 pub mod clock;
+mod errqueue;
 pub mod guard;
 pub mod host;
 pub mod mem;
 pub mod netlink;
 pub mod pcap;
+pub mod socket;
 pub mod spec;
 mod sys;
 

@@ -51,8 +51,7 @@ impl SockAddr {
 
     /// Bytes that the kernel is to read for this family.
     pub fn len(v6: bool) -> u32 {
-        let len =
-            if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() };
+        let len = if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() };
         len as u32
     }
 }
@@ -123,8 +122,7 @@ pub(crate) const fn op(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 
 /// A receive or send buffer beyond the system's limit where that is allowed, else up to it.
 pub(crate) fn set_buffer(fd: &impl AsRawFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, force, bytes)
-        .or_else(|_| set(fd, libc::SOL_SOCKET, plain, bytes))
+    set(fd, libc::SOL_SOCKET, force, bytes).or_else(|_| set(fd, libc::SOL_SOCKET, plain, bytes))
 }
 
 /// Lets this process have `wanted` more descriptors, as far as the hard limit goes.
@@ -171,7 +169,11 @@ pub(crate) fn poll_one(fd: RawFd, events: i16, ns: i64) -> io::Result<i16> {
 }
 
 /// An error of the kernel in the port's words; `capability` is what EPERM and EACCES ask for.
-pub(crate) fn error(what: impl Into<String>, source: io::Error, capability: &'static str) -> PortError {
+pub(crate) fn error(
+    what: impl Into<String>,
+    source: io::Error,
+    capability: &'static str,
+) -> PortError {
     let what = what.into();
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => PortError::Privilege { what, capability },

@@ -1,0 +1,245 @@
+//! One bound UDP socket: how it is set up, and what its control messages say.
+
+use std::mem::size_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use sonde_wire::Stamp;
+
+use crate::errqueue::{Awaited, Batch, ToTai, enable};
+use crate::guard::{absent, free_bind, refused};
+use crate::sys;
+use crate::{Filter, PortError};
+
+pub(super) struct Endpoint {
+    pub fd: OwnedFd,
+    pub v6: bool,
+    pub port: u16,
+    /// In the list of sockets whose error queue is to be read.
+    pub listed: bool,
+    pub awaited: Awaited,
+    /// The one address it is bound to, if not the wildcard.
+    address: Option<IpAddr>,
+    scope: u32,
+    drops: u32,
+}
+
+/// What came with a datagram.
+pub(super) struct Received {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub len: usize,
+    pub stamp: Option<Stamp>,
+    ttl: u8,
+    tos: u8,
+}
+
+impl Endpoint {
+    pub fn open_all(
+        filter: &Filter,
+        scope: u32,
+        tx_stamps: bool,
+        chosen_ids: bool,
+    ) -> Result<Vec<Endpoint>, PortError> {
+        let mut all = Vec::new();
+        for v6 in [false, true] {
+            let own: Vec<IpAddr> =
+                filter.local.iter().copied().filter(|a| a.is_ipv6() == v6).collect();
+            if own.is_empty() && !filter.local.is_empty() {
+                continue;
+            }
+            let address = if let [one] = own[..] { Some(one) } else { None };
+            for &port in &filter.local_ports {
+                let slots = AWAITED / filter.local_ports.len().next_power_of_two();
+                let awaited = Awaited::new(chosen_ids, slots.max(AWAITED_LEAST));
+                match Self::open(v6, address, port, scope, tx_stamps) {
+                    Ok(fd) => all.push(Endpoint {
+                        fd,
+                        v6,
+                        port,
+                        listed: false,
+                        awaited,
+                        address,
+                        scope,
+                        drops: 0,
+                    }),
+                    // A host without IPv6.
+                    Err(e) if v6 && own.is_empty() && absent(&e) => {}
+                    Err(e) => return Err(refused(bind_address(v6, address, port), e)),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(
+        v6: bool,
+        address: Option<IpAddr>,
+        port: u16,
+        scope: u32,
+        tx_stamps: bool,
+    ) -> std::io::Result<OwnedFd> {
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let fd = sys::socket(family, libc::SOCK_DGRAM, 0)?;
+        let level = if v6 { libc::IPPROTO_IPV6 } else { libc::IPPROTO_IP };
+        let wanted: &[i32] = if v6 {
+            &[
+                libc::IPV6_V6ONLY,
+                libc::IPV6_RECVPKTINFO,
+                libc::IPV6_RECVHOPLIMIT,
+                libc::IPV6_RECVTCLASS,
+            ]
+        } else {
+            &[libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS]
+        };
+        for &name in wanted {
+            sys::set(&fd, level, name, 1)?;
+        }
+        if address.is_none() {
+            // Replies may come from addresses that are only routed to this host.
+            let (level, name) = free_bind(v6);
+            sys::set(&fd, level, name, 1)?;
+        }
+        sys::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
+        sys::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
+        enable(&fd, true, tx_stamps)?;
+        sys::bind(&fd, bind_address(v6, address, port), scope)?;
+        Ok(fd)
+    }
+
+    /// Ethernet, IP and UDP headers of this family.
+    pub fn header_len(&self) -> usize {
+        if self.v6 { 14 + 40 + 8 } else { 14 + 20 + 8 }
+    }
+
+    /// What is known about received packet `i`; `None` if it was cut.
+    pub fn received(&self, batch: &Batch, i: usize, tai: ToTai) -> Option<Received> {
+        let len = batch.received_len(i)?;
+        let name = batch.name(i);
+        // SAFETY: the kernel wrote an address of the socket's family; both members are
+        // plain integers in any case.
+        let source = unsafe {
+            if self.v6 {
+                let ip = Ipv6Addr::from(name.v6.sin6_addr.s6_addr);
+                SocketAddr::from((ip, u16::from_be(name.v6.sin6_port)))
+            } else {
+                let ip = Ipv4Addr::from(name.v4.sin_addr.s_addr.to_ne_bytes());
+                SocketAddr::from((ip, u16::from_be(name.v4.sin_port)))
+            }
+        };
+        let any = bind_address(self.v6, self.address, self.port);
+        let mut found = Received { source, destination: any, len, stamp: None, ttl: 0, tos: 0 };
+        let byte = |value: &[u8]| sys::read::<i32>(value, 0).map_or(0, |v| v as u8);
+        for (level, kind, value) in batch.controls(i) {
+            match (level, kind) {
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
+                    found.stamp = tai.from_control(value);
+                }
+                (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
+                    found.ttl = byte(value);
+                }
+                // One octet, unlike all others.
+                (libc::SOL_IP, libc::IP_TOS) => found.tos = value.first().copied().unwrap_or(0),
+                (libc::SOL_IPV6, libc::IPV6_TCLASS) => found.tos = byte(value),
+                (libc::SOL_IP, libc::IP_PKTINFO) => {
+                    if let Some(info) = sys::read::<libc::in_pktinfo>(value, 0) {
+                        let ip = Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                        found.destination.set_ip(ip.into());
+                    }
+                }
+                (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
+                    if let Some(info) = sys::read::<libc::in6_pktinfo>(value, 0) {
+                        found.destination.set_ip(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+
+    /// Adds to outgoing packet `i` the header fields that the kernel is to write.
+    #[inline]
+    pub fn describe(&self, batch: &mut Batch, i: usize, source: IpAddr, tos: u8, ttl: u8) {
+        let (tos, ttl) = (i32::from(tos), i32::from(ttl.max(1)));
+        let level = if self.v6 { libc::SOL_IPV6 } else { libc::SOL_IP };
+        let (tos_kind, ttl_kind) = if self.v6 {
+            (libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
+        } else {
+            (libc::IP_TOS, libc::IP_TTL)
+        };
+        batch.add(i, level, tos_kind, tos);
+        batch.add(i, level, ttl_kind, ttl);
+        if self.address.is_some() || source.is_unspecified() {
+            return;
+        }
+        match source {
+            IpAddr::V4(a) => {
+                let s_addr = u32::from_ne_bytes(a.octets());
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                batch.add(i, level, libc::IP_PKTINFO, info);
+            }
+            IpAddr::V6(a) => {
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr { s6_addr: a.octets() },
+                    ipi6_ifindex: if a.is_unicast_link_local() { self.scope } else { 0 },
+                };
+                batch.add(i, level, libc::IPV6_PKTINFO, info);
+            }
+        }
+    }
+
+    /// Datagrams that the kernel has dropped for want of room since the last call.
+    pub fn new_drops(&mut self) -> u64 {
+        let info = sys::get(&self.fd, libc::SOL_SOCKET, SO_MEMINFO, [0u32; MEMINFO_WORDS]);
+        let now = info.map_or(self.drops, |words| words[MEMINFO_DROPS]);
+        let new = now.wrapping_sub(self.drops);
+        self.drops = now;
+        u64::from(new)
+    }
+}
+
+impl Received {
+    /// Writes the headers into `frame`, which ends with the payload; the frame's length.
+    #[inline]
+    pub fn write_headers(&self, frame: &mut [u8]) -> Option<usize> {
+        frame[..12].fill(0);
+        let ethertype: u16 = if self.source.is_ipv6() { 0x86DD } else { 0x0800 };
+        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        sonde_wire::build::emit_udp_ip(
+            &mut frame[14..],
+            self.source,
+            self.destination,
+            self.tos,
+            self.ttl,
+            self.len,
+        )
+        .ok()?;
+        Some(frame.len())
+    }
+}
+
+fn bind_address(v6: bool, address: Option<IpAddr>, port: u16) -> SocketAddr {
+    let wildcard: IpAddr =
+        if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(address.unwrap_or(wildcard), port)
+}
+
+/// Bytes of a socket's receive and of its send buffer: 40 ms of 150-byte packets at
+/// 200,000 a second, each of which the kernel counts as about 800.
+const BUFFER: i32 = 8 << 20;
+/// Packets awaiting their stamps, all sockets together.
+const AWAITED: usize = 1 << 16;
+/// And of one socket at least.
+const AWAITED_LEAST: usize = 512;
+/// `SK_MEMINFO_VARS` of linux/sock_diag.h.
+const MEMINFO_WORDS: usize = 9;
+/// `SK_MEMINFO_DROPS`.
+const MEMINFO_DROPS: usize = 8;
+const SO_MEMINFO: i32 = 55;
+
+const _: () = assert!(size_of::<libc::in6_pktinfo>() == 20);
