@@ -33,7 +33,8 @@ pub fn run(targets: u32, classes: u32) -> Run {
     }
     health.pauses.add(761_000);
     health.counters.insert("rx_dropped".into(), 0);
-    health.counters.insert("forged".into(), 3);
+    health.counters.insert("sender_forged".into(), 3);
+    health.counters.insert("sender_sent".into(), 1_000);
     let mut caveats = overall.caveats;
     caveats.insert(Caveat::CpuStolen);
     Run {

@@ -64,6 +64,8 @@ pub fn all_caveats(run: &Run) -> CaveatSet {
 /// Up to so many streams have a block each.
 const FEW: usize = 8;
 const WORST: usize = 10;
+/// Ends of the names of counters that count what went well.
+const ORDINARY: [&str; 4] = ["_frames", "_stamps", "replies", "_sent"];
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 fn section(
@@ -161,6 +163,10 @@ fn counts(interval: &Interval) -> String {
             format_count(c.lost_forward),
             format_count(c.lost_backward)
         ));
+        let untold = c.lost.saturating_sub(c.lost_forward + c.lost_backward);
+        if untold > 0 {
+            text.push_str(&format!(", {} on an unknown side", format_count(untold)));
+        }
     }
     text.push(')');
     for (count, what) in [
@@ -207,7 +213,7 @@ fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
         .health
         .counters
         .iter()
-        .filter(|&(_, &n)| n > 0)
+        .filter(|&(name, &n)| n > 0 && !ORDINARY.iter().any(|end| name.ends_with(end)))
         .map(|(name, &n)| format!("{name} {}", format_count(n)))
         .collect();
     if !counters.is_empty() {

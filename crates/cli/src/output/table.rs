@@ -63,7 +63,7 @@ pub fn sparkline(hist: &Hist, cells: usize) -> String {
         let middle = (a + (b - a) / 2).clamp(min, max);
         let place = if span > 0.0 { (scale(middle) - low) / span * cells as f64 } else { 0.0 };
         let last = bins.len() - 1;
-        bins[(place as usize).min(last)] += n;
+        bins[(place as usize).min(last)] += u64::from(n);
     }
     let top = bins.iter().copied().max().unwrap_or(1).max(1);
     bins.iter()
@@ -131,13 +131,16 @@ const GAP: usize = 2;
 const SPACE: &str = "  ";
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Forward and backward losses, and those of streams that cannot tell.
 fn loss_sides(group: &Group<'_>) -> String {
+    let c = &group.interval.counters;
+    let untold = c.lost.saturating_sub(c.lost_forward + c.lost_backward);
+    let sides = format!("{}/{}", format_count(c.lost_forward), format_count(c.lost_backward));
     match group.interval.loss_side {
-        LossSide::Known => {
-            let c = &group.interval.counters;
-            format!("{}/{}", format_count(c.lost_forward), format_count(c.lost_backward))
-        }
+        _ if c.lost == 0 => "-".to_string(),
         LossSide::Unknown => "?".to_string(),
+        LossSide::Known if untold > 0 => format!("{sides}+{}?", format_count(untold)),
+        LossSide::Known => sides,
     }
 }
 
@@ -170,6 +173,20 @@ mod tests {
         sample::golden("table.txt", &(render(&groups, 200, Style::default()).join("\n") + "\n"));
         let narrow = render(&groups, 44, Style::default());
         assert_eq!(narrow[0], "TARGET     DSCP  LOSS  RTT P50      P99");
+    }
+
+    #[test]
+    fn losses_without_a_side_are_not_given_one() {
+        let mut run = sample::run(1, 1);
+        let sides =
+            |run: &sonde_results::Run| loss_sides(&groups::worst(&run.streams, &run.totals, 1)[0]);
+        assert_eq!(sides(&run), "1/1");
+        run.totals[0].counters.lost = 5;
+        assert_eq!(sides(&run), "1/1+3?");
+        run.totals[0].loss_side = LossSide::Unknown;
+        assert_eq!(sides(&run), "?");
+        run.totals[0].counters.lost = 0;
+        assert_eq!(sides(&run), "-");
     }
 
     #[test]
