@@ -3,6 +3,7 @@
 //! A packet enters Sonde at [`Port::rx`]. `unsafe` lives in this crate and in
 //! `sonde-bpf`, nowhere else.
 
+pub mod af_packet;
 pub mod af_xdp;
 pub mod burst;
 pub mod clock;
@@ -109,8 +110,9 @@ pub trait Port: Send {
 /// Opens `engine`.
 pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
     Ok(match engine {
+        Engine::Socket => Box::new(socket::SocketPort::open(spec)?),
+        Engine::AfPacket => Box::new(af_packet::AfPacket::open(spec)?),
         Engine::AfXdp => Box::new(af_xdp::AfXdp::open(spec)?),
-        other => return Err(PortError::Config(format!("{} pending", other.name()))),
     })
 }
 

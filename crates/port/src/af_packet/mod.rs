@@ -1,0 +1,276 @@
+//! The engine "af_packet": a TPACKET_V3 ring to receive, batches on a packet socket to
+//! transmit. For interfaces and kernels on which AF_XDP does not work.
+//!
+//! The ring gets copies: the kernel's own stack sees every packet too, and a [`Guard`]
+//! keeps it from answering. The ring hands over a block when it is full or one
+//! millisecond old, so a packet may wait that long; its stamp is not touched by that.
+
+mod filter;
+mod ring;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use sonde_wire::{StampSource, Time, TxDone, Verdict};
+
+use crate::clock::tai_now;
+use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
+use crate::guard::Guard;
+use crate::netlink::Routes;
+use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, sys};
+use filter::Wanted;
+use ring::Ring;
+
+/// A packet socket to receive and one to transmit, on one interface.
+pub struct AfPacket {
+    // Before the socket: the mapping goes first.
+    ring: Ring,
+    rx: OwnedFd,
+    tx: OwnedFd,
+    _guard: Guard,
+    wanted: Wanted,
+    batch: Batch,
+    awaited: Awaited,
+    memory: Box<[u8]>,
+    free: Box<[TxDesc]>,
+    used: usize,
+    frames: Vec<FrameDesc>,
+    done: Vec<TxDone>,
+    tx_stamps: bool,
+    tai: ToTai,
+    caps: Caps,
+    stats: PortStats,
+}
+
+impl AfPacket {
+    /// Opens both sockets on `spec.interface` and takes the filter's ports.
+    ///
+    /// # Errors
+    /// No interface given or none of that name, no CAP_NET_RAW, a port in use.
+    pub fn open(spec: &OpenSpec) -> Result<AfPacket, PortError> {
+        let io = |what: &'static str| move |e| sys::error(what, e, "CAP_NET_RAW");
+        let name = spec.interface.as_deref().ok_or_else(|| {
+            PortError::Config(
+                "engine af_packet needs an interface; name one or use engine socket".into(),
+            )
+        })?;
+        let index = sys::interface_index(name)?;
+        let guard = Guard::reserve(&spec.filter)?;
+        let host = Routes::open().and_then(|mut r| r.local_prefixes());
+        let host = host.map_err(io("read this host's addresses"))?;
+
+        // Protocol 0: nothing arrives before the filter and the ring are in place.
+        let rx =
+            sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(io("open a packet socket"))?;
+        let level = libc::SOL_PACKET;
+        let ring = || {
+            sys::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
+            sys::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
+            sys::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
+            sys::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
+            sys::attach_filter(&rx, &filter::program(&spec.filter))?;
+            // Has the kernel stamp packets as they come in, not as they enter the ring.
+            enable(&rx, true, false)?;
+            let ring = Ring::new(&rx, spec.ring)?;
+            bind(&rx, index, libc::ETH_P_ALL as u16)?;
+            Ok(ring)
+        };
+        let ring = ring().map_err(io("set up the receive ring"))?;
+
+        let tx =
+            sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(io("open a packet socket"))?;
+        let setup = || {
+            sys::set_buffer(&tx, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
+            sys::set_buffer(&tx, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
+            sys::set(&tx, level, PACKET_QDISC_BYPASS, 1)?;
+            enable(&tx, false, spec.tx_stamps)?;
+            bind(&tx, index, 0)
+        };
+        setup().map_err(io("set up the transmit socket"))?;
+
+        let free = (0..TX_SLOTS)
+            .map(|i| TxDesc { offset: i * STRIDE, capacity: MAX_FRAME, ..TxDesc::default() })
+            .collect();
+        let tx_stamp = if spec.tx_stamps { StampSource::Kernel } else { StampSource::User };
+        Ok(AfPacket {
+            ring,
+            rx,
+            tx,
+            _guard: guard,
+            wanted: Wanted::new(&spec.filter, host),
+            batch: Batch::new(),
+            awaited: Awaited::new(false, AWAITED),
+            memory: vec![0; TX_SLOTS * STRIDE].into(),
+            free,
+            used: 0,
+            frames: Vec::with_capacity(BURST),
+            done: Vec::with_capacity(AWAITED),
+            tx_stamps: spec.tx_stamps,
+            tai: ToTai::new(tai_now()),
+            caps: Caps {
+                engine: "af_packet",
+                mode: format!("TPACKET_V3 ring, blocks of at most 1 ms, batches of {BATCH}"),
+                rx_stamp: StampSource::Kernel,
+                tx_stamp,
+                max_frame: MAX_FRAME,
+                link_layer: true,
+            },
+            stats: PortStats::default(),
+        })
+    }
+
+    /// Sends descriptors out of `memory`, a batch at a time.
+    fn send(
+        &mut self,
+        from_ring: bool,
+        count: usize,
+        describe: impl Fn(&Self, usize) -> (usize, usize, u64),
+    ) -> Result<(), PortError> {
+        let (mut first, mut end) = (0, 0);
+        while first < count {
+            if first == end {
+                end = count.min(first + BATCH);
+            }
+            let mut asked = 0;
+            for i in first..end {
+                let (offset, len, cookie) = describe(self, i);
+                let memory = if from_ring { self.ring.memory() } else { &mut self.memory };
+                self.batch.outgoing(i - first, &memory[offset..offset + len], None);
+                if cookie != 0 && self.tx_stamps {
+                    self.awaited.ask(&mut self.batch, i - first, asked);
+                    asked += 1;
+                }
+            }
+            // SAFETY: the frames lie in `self.memory` or in the held block of the ring,
+            // neither of which changes meanwhile.
+            let result = unsafe { self.batch.send(self.tx.as_raw_fd(), 0, end - first) };
+            let sent = *result.as_ref().unwrap_or(&0);
+            self.stats.tx_frames += sent as u64;
+            for i in first..first + sent {
+                let cookie = describe(self, i).2;
+                if cookie != 0 && self.tx_stamps {
+                    self.stats.tx_stamp_missing += u64::from(self.awaited.sent(cookie));
+                }
+            }
+            first += sent;
+            match result {
+                Err(e) if is_drop(&e) => {
+                    if describe(self, first).2 != 0 && self.tx_stamps {
+                        self.awaited.refused(&e);
+                    }
+                    self.stats.tx_dropped += 1;
+                    first += 1;
+                }
+                Err(e) => return Err(sys::error("send", e, "CAP_NET_RAW")),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Port for AfPacket {
+    fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
+        if self.frames.iter().any(|f| f.verdict != Verdict::Release) {
+            self.flush()?;
+        }
+        let AfPacket { ring, frames, wanted, tai, .. } = self;
+        self.stats.rx_invalid += ring.take(frames, *tai, |frame| wanted.takes(frame));
+        self.stats.rx_frames += self.frames.len() as u64;
+        self.done.clear();
+        if self.awaited.outstanding > 0 {
+            self.awaited
+                .drain(self.tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done)
+                .map_err(|e| sys::error("read transmit stamps", e, "CAP_NET_RAW"))?;
+            self.stats.tx_stamps += self.done.len() as u64;
+        }
+        Ok(RxBurst::new(self.ring.memory(), &mut self.frames, &self.done))
+    }
+
+    fn tx(&mut self) -> TxBurst<'_> {
+        self.stats.tx_full += u64::from(self.used == self.free.len());
+        TxBurst::new(&mut self.memory, &mut self.free, &mut self.used)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        // The frames to be turned round come together at the front; the burst is over, and
+        // their order is kept.
+        self.frames.retain(|f| f.verdict != Verdict::Release);
+        self.send(true, self.frames.len(), |port, i| {
+            let f = &port.frames[i];
+            let Verdict::Transmit { cookie } = f.verdict else { return (f.offset, f.len, 0) };
+            (f.offset, f.len, cookie)
+        })?;
+        self.frames.clear();
+        let used = std::mem::take(&mut self.used);
+        self.send(false, used, |port, i| {
+            let d = &port.free[i];
+            (d.offset, d.len, d.cookie)
+        })
+    }
+
+    fn wait(&mut self, until: Time) -> Result<(), PortError> {
+        let now = tai_now();
+        self.tai.refresh(now);
+        if until <= now {
+            return Ok(());
+        }
+        let io = |e| sys::error("wait for packets", e, "CAP_NET_RAW");
+        let ready = sys::poll_one(self.rx.as_raw_fd(), libc::POLLIN, until - now).map_err(io)?;
+        if ready & libc::POLLERR != 0 {
+            // The link went down. Reading the error clears it, and waiting works again.
+            sys::get(&self.rx, libc::SOL_SOCKET, libc::SO_ERROR, 0i32).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        tai_now()
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn stats(&mut self) -> PortStats {
+        self.tai.refresh(tai_now());
+        // Packets, drops, freezes; reading sets them to 0.
+        if let Ok(counts) = sys::get(&self.rx, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]) {
+            self.stats.rx_dropped += u64::from(counts[1]);
+        }
+        self.stats
+    }
+}
+
+fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
+    // SAFETY: integers only.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: an address of `len` bytes that lives through the call.
+    sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}
+
+/// Frames of one burst.
+const BURST: usize = 64;
+const TX_SLOTS: usize = 256;
+/// A jumbo frame with two VLAN tags.
+const MAX_FRAME: usize = 9022;
+/// Between transmit buffers: an odd number of cache lines.
+const STRIDE: usize = 143 * 64;
+/// Packets awaiting their stamps.
+const AWAITED: usize = 8192;
+const BUFFER: i32 = 8 << 20;
+
+// linux/if_packet.h
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_VERSION: i32 = 10;
+const PACKET_RESERVE: i32 = 12;
+const PACKET_TIMESTAMP: i32 = 17;
+const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const TPACKET_V3: i32 = 2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The TPACKET_V3 receive ring: blocks of packets that the kernel fills and hands over
+//! (Linux `Documentation/networking/packet_mmap.rst`).
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sonde_wire::{Stamp, Verdict};
+
+use crate::FrameDesc;
+use crate::errqueue::ToTai;
+use crate::sys;
+
+/// The mapped ring and our place in it.
+pub(super) struct Ring {
+    map: *mut u8,
+    len: usize,
+    block: usize,
+    /// Packets of the current block not yet taken, and where the next one lies.
+    left: u32,
+    next: usize,
+    /// The current block is ours.
+    held: bool,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not bound to a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Gives the socket a ring for about `frames` small packets.
+    pub fn new(fd: &OwnedFd, frames: usize) -> io::Result<Ring> {
+        let blocks = (frames * FRAME / BLOCK).clamp(8, 256);
+        let request = Request {
+            block_size: BLOCK as u32,
+            block_count: blocks as u32,
+            frame_size: FRAME as u32,
+            frame_count: (blocks * BLOCK / FRAME) as u32,
+            retire_ms: 1,
+            private: 0,
+            features: 0,
+        };
+        sys::set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
+        let len = blocks * BLOCK;
+        // SAFETY: a new mapping of the ring just made, of exactly its length.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Ring { map: map.cast(), len, block: 0, left: 0, next: 0, held: false })
+    }
+
+    /// The whole ring. What lies in blocks that are not ours changes under our hands, so
+    /// nothing outside the held block is to be looked at.
+    pub fn memory(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is `len` bytes, lives as long as `self` and is borrowed
+        // exclusively; descriptors lead only into the held block, which the kernel leaves
+        // alone until it is given back.
+        unsafe { std::slice::from_raw_parts_mut(self.map, self.len) }
+    }
+
+    /// Takes packets of one block, at most `frames` has room for; `wanted` judges a frame.
+    /// Packets taken by the call before are given up: their block may go back.
+    /// Returns how many were unusable.
+    pub fn take(
+        &mut self,
+        frames: &mut Vec<FrameDesc>,
+        tai: ToTai,
+        mut wanted: impl FnMut(&[u8]) -> bool,
+    ) -> u64 {
+        frames.clear();
+        let mut invalid = 0;
+        // A block may hold nothing that is wanted; the next may.
+        while frames.is_empty() {
+            if self.left == 0 && !self.advance() {
+                break;
+            }
+            while self.left > 0 && frames.len() < frames.capacity() {
+                let at = self.next;
+                let end = (self.block + 1) * BLOCK;
+                let Some(header) = sys::read::<Header>(&self.memory()[..end], at) else {
+                    self.left = 0;
+                    break;
+                };
+                self.left -= 1;
+                self.next = at + header.next_offset as usize;
+                match self.frame(at, end, &header, tai) {
+                    Some(f) if wanted(&self.memory()[f.offset..f.offset + f.len]) => frames.push(f),
+                    Some(_) => {}
+                    None => invalid += 1,
+                }
+            }
+        }
+        invalid
+    }
+
+    /// Gives the finished block back and takes the next, if it is full or timed out.
+    fn advance(&mut self) -> bool {
+        if self.held {
+            self.status().store(TP_STATUS_KERNEL, Ordering::Release);
+            self.block = (self.block + 1) % (self.len / BLOCK);
+            self.held = false;
+        }
+        if self.status().load(Ordering::Acquire) & TP_STATUS_USER == 0 {
+            return false;
+        }
+        self.held = true;
+        let at = self.block * BLOCK;
+        let memory = self.memory();
+        self.left = sys::read(memory, at + 12).unwrap_or(0);
+        self.next = at + sys::read::<u32>(&self.memory()[..], at + 16).unwrap_or(0) as usize;
+        true
+    }
+
+    /// The frame behind a packet header, its VLAN tag back in place.
+    fn frame(&mut self, at: usize, end: usize, h: &Header, tai: ToTai) -> Option<FrameDesc> {
+        let mut offset = at + usize::from(h.mac);
+        let mut len = h.snaplen as usize;
+        if h.snaplen < h.len || len < 14 || offset + len > end {
+            return None;
+        }
+        if h.status & TP_STATUS_VLAN_VALID != 0 {
+            // The kernel took the tag out; PACKET_RESERVE has left room to put it back.
+            let tpid = if h.status & TP_STATUS_VLAN_TPID_VALID != 0 { h.vlan_tpid } else { 0x8100 };
+            offset -= TAG;
+            len += TAG;
+            let frame = &mut self.memory()[offset..offset + len];
+            frame.copy_within(TAG..TAG + 12, 0);
+            frame[12..14].copy_from_slice(&tpid.to_be_bytes());
+            frame[14..16].copy_from_slice(&(h.vlan_tci as u16).to_be_bytes());
+        }
+        let stamp: Stamp = tai.stamp(i64::from(h.sec), i64::from(h.nsec));
+        Some(FrameDesc { offset, len, stamp, verdict: Verdict::Release })
+    }
+
+    /// The word by which the current block changes hands.
+    fn status(&self) -> &AtomicU32 {
+        // SAFETY: `block` is below the number of blocks, blocks are page-aligned, and the
+        // word is only ever accessed atomically, on both sides.
+        unsafe { AtomicU32::from_ptr(self.map.add(self.block * BLOCK + 8).cast()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `new` mapped; no borrow of it is left.
+        unsafe { libc::munmap(self.map.cast(), self.len) };
+    }
+}
+
+/// `struct tpacket_req3`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Request {
+    block_size: u32,
+    block_count: u32,
+    frame_size: u32,
+    frame_count: u32,
+    retire_ms: u32,
+    private: u32,
+    features: u32,
+}
+
+/// `struct tpacket3_hdr` without its padding.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Header {
+    next_offset: u32,
+    sec: u32,
+    nsec: u32,
+    snaplen: u32,
+    len: u32,
+    status: u32,
+    mac: u16,
+    net: u16,
+    rxhash: u32,
+    vlan_tci: u32,
+    vlan_tpid: u16,
+    padding: u16,
+}
+
+/// Bytes reserved before each frame: a VLAN tag, aligned.
+pub(super) const RESERVE: u32 = 16;
+const TAG: usize = 4;
+/// Bytes of a block: several hundred small packets, and room for the largest.
+const BLOCK: usize = 1 << 18;
+/// What a packet is reckoned to take; the kernel packs them as they come.
+const FRAME: usize = 2048;
+const TP_STATUS_KERNEL: u32 = 0;
+const TP_STATUS_USER: u32 = 1;
+const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;

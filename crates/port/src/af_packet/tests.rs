@@ -1,0 +1,215 @@
+//! The engine on one end of a veth pair, UDP sockets on the other.
+
+use std::fs::File;
+use std::net::{SocketAddr, UdpSocket};
+
+use sonde_lab::{Host, Lab, LinkOptions, Mac};
+use sonde_wire::build::emit_udp_ip;
+use sonde_wire::parse_udp;
+
+use super::*;
+use crate::Filter;
+
+const A: &str = "10.9.0.1:8620";
+const B: &str = "10.9.0.2:9000";
+
+struct Net {
+    _lab: Lab,
+    a: Host,
+    b: Host,
+    macs: (Mac, Mac),
+}
+
+/// Two hosts, or `None` with the reason on standard error.
+fn net(name: &str) -> Option<Net> {
+    if sonde_lab::skip(name) {
+        return None;
+    }
+    let mut lab = Lab::new("afp").unwrap();
+    let (a, b) = (lab.host("a").unwrap(), lab.host("b").unwrap());
+    let macs = lab.link(&a, "eth0", &b, "eth0", &LinkOptions::default()).unwrap();
+    a.add_address("eth0", "10.9.0.1/24").unwrap();
+    b.add_address("eth0", "10.9.0.2/24").unwrap();
+    Some(Net { _lab: lab, a, b, macs })
+}
+
+/// Runs `f` in a namespace; the thread ends there, its sockets live on.
+fn inside<T: Send>(host: &Host, f: impl FnOnce() -> T + Send) -> T {
+    let path = format!("/run/netns/{}", host.name());
+    std::thread::scope(|s| {
+        let run = || {
+            let file = File::open(path).unwrap();
+            // SAFETY: moves this short-lived thread only.
+            sys::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }).unwrap();
+            f()
+        };
+        s.spawn(run).join().unwrap()
+    })
+}
+
+fn open(net: &Net, local: Option<&str>) -> AfPacket {
+    let local = local.iter().map(|a| a.parse().unwrap()).collect();
+    let filter = Filter { local, local_ports: vec![8620, 8700], peer_ports: vec![] };
+    let mut spec = OpenSpec::new(Some("eth0".into()), filter);
+    spec.ring = 1;
+    inside(&net.a, || AfPacket::open(&spec).unwrap())
+}
+
+fn peer(net: &Net) -> UdpSocket {
+    inside(&net.b, || {
+        let socket = UdpSocket::bind(B).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
+        socket
+    })
+}
+
+fn write(net: &Net, frame: &mut [u8], payload: &[u8]) -> usize {
+    let (from, to): (SocketAddr, SocketAddr) = (A.parse().unwrap(), B.parse().unwrap());
+    frame[..6].copy_from_slice(&net.macs.1);
+    frame[6..12].copy_from_slice(&net.macs.0);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    let at = 14 + emit_udp_ip(&mut frame[14..], from, to, 0xB8, 64, payload.len()).unwrap();
+    frame[at..at + payload.len()].copy_from_slice(payload);
+    at + payload.len()
+}
+
+/// Frames until `count` have come or three seconds have passed.
+fn receive(port: &mut AfPacket, count: usize) -> Vec<(Vec<u8>, sonde_wire::Stamp)> {
+    let deadline = port.now() + 3_000_000_000;
+    let mut all = Vec::new();
+    while all.len() < count && port.now() < deadline {
+        port.wait(deadline).unwrap();
+        let mut burst = port.rx().unwrap();
+        for i in 0..burst.len() {
+            let (frame, stamp) = burst.frame(i);
+            all.push((frame.to_vec(), stamp));
+        }
+    }
+    all
+}
+
+#[test]
+fn there_and_back_with_stamps_and_nothing_else_touched() {
+    let Some(net) = net("af_packet there and back") else { return };
+    let (mut port, peer) = (open(&net, None), peer(&net));
+    let other = inside(&net.a, || UdpSocket::bind("10.9.0.1:8650").unwrap());
+    other.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
+    peer.send_to(b"other", "10.9.0.1:8650").unwrap();
+    assert_eq!(other.recv(&mut [0; 9]).unwrap(), 5, "other ports are the kernel's");
+
+    // Connected, the peer would be told of a port unreachable.
+    peer.connect(A).unwrap();
+    let before = port.now();
+    for n in 0..100u8 {
+        peer.send(&[n; 50]).unwrap();
+    }
+    let frames = receive(&mut port, 100);
+    assert_eq!(frames.len(), 100);
+    let mut last = before;
+    for (n, (frame, stamp)) in frames.iter().enumerate() {
+        let f = parse_udp(frame).unwrap();
+        assert_eq!(frame[f.payload], [n as u8; 50]);
+        assert_eq!((stamp.source, f.destination_port), (StampSource::Kernel, 8620));
+        assert!(last <= stamp.at && stamp.at <= port.now());
+        last = stamp.at;
+    }
+    for cookie in 1..=100 {
+        let mut burst = port.tx();
+        let len = write(&net, burst.slot().unwrap(), &[cookie as u8; 30]);
+        burst.commit(len, cookie);
+    }
+    port.flush().unwrap();
+    for n in 1..=100u8 {
+        let mut got = [0; 64];
+        assert_eq!(peer.recv(&mut got).unwrap(), 30, "and no error");
+        assert_eq!(got[..30], [n; 30]);
+    }
+    let done = port.rx().unwrap().done().to_vec();
+    assert!(done.iter().map(|d| d.cookie).eq(1..=100));
+    assert!(done.iter().all(|d| d.stamp.source == StampSource::Kernel && d.stamp.at >= last));
+    assert_eq!((port.stats().rx_frames, port.stats().tx_stamps), (100, 100));
+}
+
+#[test]
+fn a_received_frame_is_turned_round_in_the_ring() {
+    let Some(net) = net("af_packet turn round") else { return };
+    let (mut port, peer) = (open(&net, None), peer(&net));
+    peer.send_to(b"ping", A).unwrap();
+    let until = port.now() + 3_000_000_000;
+    port.wait(until).unwrap();
+    let mut burst = port.rx().unwrap();
+    assert_eq!(burst.len(), 1);
+    write(&net, burst.frame(0).0, b"pong");
+    burst.set_verdict(0, Verdict::Transmit { cookie: 5 });
+    port.flush().unwrap();
+    let mut got = [0; 9];
+    assert_eq!(peer.recv(&mut got).unwrap(), 4);
+    assert_eq!(&got[..4], b"pong");
+    assert_eq!(port.rx().unwrap().done()[0].cookie, 5);
+}
+
+#[test]
+fn a_vlan_tag_is_put_back() {
+    let Some(net) = net("af_packet VLAN tag") else { return };
+    let mut port = open(&net, Some("10.8.0.1"));
+    net.b
+        .run(&["ip", "link", "add", "link", "eth0", "name", "v5", "type", "vlan", "id", "5"])
+        .unwrap();
+    net.b.add_address("v5", "10.8.0.2/24").unwrap();
+    net.b.set_up("v5", true).unwrap();
+    net.b.set_neighbour("v5", "10.8.0.1", "02:00:00:00:01:01").unwrap();
+    let tagged = inside(&net.b, || UdpSocket::bind("10.8.0.2:9000").unwrap());
+    // Not to the address that the filter names: not taken.
+    peer(&net).send_to(b"untagged", A).unwrap();
+    tagged.send_to(b"tagged", "10.8.0.1:8620").unwrap();
+    let frames = receive(&mut port, 1);
+    assert_eq!(frames.len(), 1);
+    let f = parse_udp(&frames[0].0).unwrap();
+    assert_eq!((f.vlan_count, f.vlan_tci[0] & 0xFFF), (1, 5));
+    assert_eq!(frames[0].0[..6], net.macs.0);
+    assert_eq!(&frames[0].0[f.payload], b"tagged");
+}
+
+#[test]
+fn overrun_is_counted() {
+    let Some(net) = net("af_packet overrun") else { return };
+    let (mut port, peer) = (open(&net, None), peer(&net));
+    for _ in 0..3000 {
+        peer.send_to(&[0; 1400], A).unwrap();
+    }
+    let got = receive(&mut port, 3000).len() as u64;
+    let stats = port.stats();
+    assert!(stats.rx_dropped > 0);
+    assert_eq!(got + stats.rx_dropped, 3000);
+}
+
+#[test]
+fn a_link_that_goes_down_is_counted_and_comes_back() {
+    let Some(net) = net("af_packet link down") else { return };
+    let (mut port, peer) = (open(&net, None), peer(&net));
+    net.a.set_up("eth0", false).unwrap();
+    let mut burst = port.tx();
+    let len = write(&net, burst.slot().unwrap(), b"lost");
+    burst.commit(len, 1);
+    port.flush().unwrap();
+    let until = port.now() + 1_000_000;
+    port.wait(until).unwrap();
+    assert_eq!((port.stats().tx_frames, port.stats().tx_dropped), (0, 1));
+    net.a.set_up("eth0", true).unwrap();
+    let mut burst = port.tx();
+    let len = write(&net, burst.slot().unwrap(), b"back");
+    burst.commit(len, 2);
+    port.flush().unwrap();
+    assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 4);
+    assert_eq!(port.rx().unwrap().done()[0].cookie, 2);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let filter = Filter { local_ports: vec![8620], ..Filter::default() };
+    let open = |name: Option<&str>| {
+        AfPacket::open(&OpenSpec::new(name.map(Into::into), filter.clone())).err().unwrap()
+    };
+    assert!(open(None).to_string().contains("needs an interface"));
+    assert!(matches!(open(Some("no-such-if")), PortError::NoInterface(_)));
+}
