@@ -151,23 +151,32 @@ fn a_received_frame_is_turned_round_in_the_ring() {
 #[test]
 fn a_vlan_tag_is_put_back() {
     let Some(net) = net("af_packet VLAN tag") else { return };
-    let mut port = open(&net, Some("10.8.0.1"));
-    net.b
-        .run(&["ip", "link", "add", "link", "eth0", "name", "v5", "type", "vlan", "id", "5"])
-        .unwrap();
-    net.b.add_address("v5", "10.8.0.2/24").unwrap();
-    net.b.set_up("v5", true).unwrap();
-    net.b.set_neighbour("v5", "10.8.0.1", "02:00:00:00:01:01").unwrap();
-    let tagged = inside(&net.b, || UdpSocket::bind("10.8.0.2:9000").unwrap());
-    // Not to the address that the filter names: not taken.
-    peer(&net).send_to(b"untagged", A).unwrap();
-    tagged.send_to(b"tagged", "10.8.0.1:8620").unwrap();
-    let frames = receive(&mut port, 1);
-    assert_eq!(frames.len(), 1);
-    let f = parse_udp(&frames[0].0).unwrap();
-    assert_eq!((f.vlan_count, f.vlan_tci[0] & 0xFFF), (1, 5));
-    assert_eq!(frames[0].0[..6], net.macs.0);
-    assert_eq!(&frames[0].0[f.payload], b"tagged");
+    let mut port = open(&net, Some("10.9.0.2"));
+    let filter = Filter { local_ports: vec![8620], ..Filter::default() };
+    let spec = OpenSpec::new(Some("eth0".into()), filter);
+    let mut sender = inside(&net.b, || AfPacket::open(&spec).unwrap());
+    for tagged in [false, true] {
+        let mut burst = sender.tx();
+        let slot = burst.slot().unwrap();
+        let mut len = write(&net, slot, b"a tagged payload");
+        // To A's port, at an address that only the filter knows.
+        slot[..6].copy_from_slice(&net.macs.0);
+        slot[36..38].copy_from_slice(&8620u16.to_be_bytes());
+        if tagged {
+            slot.copy_within(12..len, 16);
+            slot[12..16].copy_from_slice(&[0x81, 0x00, 0x60, 0x05]);
+            len += 4;
+        }
+        burst.commit(len, 0);
+    }
+    sender.flush().unwrap();
+    let frames = receive(&mut port, 2);
+    let found: Vec<_> = frames.iter().map(|(frame, _)| parse_udp(frame).unwrap()).collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].vlan_count, found[1].vlan_count), (0, 1));
+    assert_eq!(found[1].vlan_tci[0], 0x6005);
+    assert_eq!(frames[1].0[..6], net.macs.0);
+    assert_eq!(&frames[1].0[found[1].payload.clone()], b"a tagged payload");
 }
 
 #[test]
