@@ -34,7 +34,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let program = program.to_str().ok_or_else(|| anyhow!("this program's path is not text"))?;
     let mut reflect = topology.reflector.command(program);
     reflect.args(["reflect", "--kernel", "--iface", Topology::INTERFACE]);
-    let _reflector = Running::start(reflect, "reflecting").context("the reflector did not start")?;
+    let _reflector =
+        Running::start(reflect, "reflecting").context("the reflector did not start")?;
 
     let streams = u64::from(args.destinations) * args.dscp.len() as u64;
     let interval = streams * 1_000_000_000 / args.rate.max(1);
@@ -47,7 +48,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         format_count(args.rate),
     );
     if let Some(folder) = args.out.parent().filter(|f| !f.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let mut probe = topology.probe.command(program);
     probe

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use sonde_meter::stamp::{Fate, Sample};
 use sonde_port::clock::{ClockState, tai_now};
 use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
 use sonde_results::{Host, Interval, Run, StreamInfo};
 
@@ -141,7 +142,8 @@ impl Collected {
         let caps = &session.caps[0];
         let engine = format!("{} ({})", caps.engine, caps.mode);
         let empty = empty_run(run, session.start.as_nanos(), session.clock(), &engine);
-        let writers = Writers::open(&args.output, &empty, &session.infos).map_err(Failure::Usage)?;
+        let writers =
+            Writers::open(&args.output, &empty, &session.infos).map_err(Failure::Usage)?;
         Ok(Collected {
             engine,
             timeout: run.timeout,
@@ -224,6 +226,11 @@ impl Collected {
         for total in &self.totals {
             overall.merge(total);
         }
+        let sideless = |t: &Interval| t.counters.lost > 0 && t.loss_side == LossSide::Unknown;
+        if self.totals.iter().any(sideless) {
+            overall.loss_side = LossSide::Unknown;
+            overall.caveats.insert(Caveat::LossSideUnknown);
+        }
         let mut unsaved = self.writers.finish();
         if !unsaved.is_empty() {
             caveats.insert(Caveat::RecordsLost);
@@ -266,8 +273,7 @@ fn report(args: &ProbeArgs, finished: &Finished) -> Result<Exit> {
     for what in &finished.unsaved {
         eprintln!("not saved: {what}");
     }
-    let unanswered =
-        run.totals.iter().any(|t| t.counters.sent > 0 && t.counters.received == 0);
+    let unanswered = run.totals.iter().any(|t| t.counters.sent > 0 && t.counters.received == 0);
     Ok(match (finished.unsaved.is_empty(), unanswered) {
         (false, _) => Exit::NotSaved,
         (true, true) => Exit::NoReply,
@@ -358,12 +364,7 @@ impl Screen {
     }
 }
 
-fn empty_run(
-    run: &RunSettings,
-    start_ns: i64,
-    clock: ClockState,
-    engine: &str,
-) -> Run {
+fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) -> Run {
     let facts = sonde_port::host::HostFacts::read();
     Run {
         schema: SCHEMA_VERSION,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use serde_json::json;
-use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_bpf::AttachMode;
+use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
 use sonde_port::clock::{self, ClockState};
@@ -53,8 +53,14 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     let mut worker = Worker::start(port, reflector, args.engine.cpu)?;
     if !args.json {
         let ports: Vec<_> = args.port.iter().map(u16::to_string).collect();
-        let how = kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode));
-        println!("reflecting on UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
+        let how =
+            kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode));
+        println!(
+            "reflecting on UDP port {}: {} ({}){how}",
+            ports.join(", "),
+            caps.engine,
+            caps.mode
+        );
     }
     let mut last = Instant::now();
     let mut report = Report::new(args.json);
@@ -145,8 +151,13 @@ impl Kernel {
         for &mode in modes {
             match KernelReflector::attach(ifindex, &config, mode) {
                 Ok(reflector) => {
-                    let kernel =
-                        Kernel { reflector, mode: mode.name(), watch, routes, checked: Instant::now() };
+                    let kernel = Kernel {
+                        reflector,
+                        mode: mode.name(),
+                        watch,
+                        routes,
+                        checked: Instant::now(),
+                    };
                     kernel.set_clock(clock);
                     return Ok(kernel);
                 }
@@ -204,7 +215,11 @@ struct Snapshot {
 }
 
 impl Worker {
-    fn start(mut port: Box<dyn Port>, mut reflector: Reflector, cpu: Option<usize>) -> Result<Self> {
+    fn start(
+        mut port: Box<dyn Port>,
+        mut reflector: Reflector,
+        cpu: Option<usize>,
+    ) -> Result<Self> {
         let (mut snapshot_tx, snapshots) = RingBuffer::new(64);
         let (clocks, mut clock_rx) = RingBuffer::<ClockState>::new(16);
         let stop = Arc::new(AtomicBool::new(false));
@@ -290,7 +305,9 @@ impl Report {
         (self.reflected, self.at) = (reflected, Instant::now());
         if self.json {
             let named = |it: &mut dyn Iterator<Item = (&'static str, u64)>| -> serde_json::Value {
-                it.map(|(name, n)| (name.to_owned(), json!(n))).collect::<serde_json::Map<_, _>>().into()
+                it.map(|(name, n)| (name.to_owned(), json!(n)))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into()
             };
             let line = json!({
                 "at_ns": clock::tai_now().as_nanos(),

@@ -74,7 +74,12 @@ pub struct Progress {
 
 impl Session {
     /// Finds the way to every target, opens the ports, and starts sending.
-    pub fn open(targets: &[Target], run: &RunSettings, engine: &EngineArgs, samples: bool) -> Result<Self> {
+    pub fn open(
+        targets: &[Target],
+        run: &RunSettings,
+        engine: &EngineArgs,
+        samples: bool,
+    ) -> Result<Self> {
         let mut routes = Routes::open().context("cannot ask the kernel for routes")?;
         let found = find_routes(&mut routes, targets, engine)?;
         let below_ip = engine.engine != Engine::Socket;
@@ -97,11 +102,8 @@ impl Session {
             vec![Some(LinkHeader::new([0; 6], [0; 6], &[]))]
         };
         let clock = clock::clock_state();
-        let target_of: Vec<u32> = plan
-            .streams
-            .iter()
-            .map(|s| by_address[&s.destination.ip()] as u32)
-            .collect();
+        let target_of: Vec<u32> =
+            plan.streams.iter().map(|s| by_address[&s.destination.ip()] as u32).collect();
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (i, &target) in target_of.iter().enumerate() {
             let lane = if below_ip { found[target as usize].lower_ifindex } else { 0 };
@@ -345,7 +347,12 @@ fn open_port(
     let of = |i: &u32| &plan.streams[*i as usize];
     let unique = |ports: BTreeSet<u16>| ports.into_iter().collect();
     let filter = Filter {
-        local: streams.iter().map(|i| of(i).source.ip()).collect::<BTreeSet<_>>().into_iter().collect(),
+        local: streams
+            .iter()
+            .map(|i| of(i).source.ip())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         local_ports: unique(streams.iter().map(|i| of(i).source.port()).collect()),
         peer_ports: unique(streams.iter().map(|i| of(i).destination.port()).collect()),
     };

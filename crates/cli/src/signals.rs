@@ -15,8 +15,7 @@ pub struct Signals {
 impl Signals {
     /// From now on they no longer kill the process, so that it can finish in order.
     pub fn catch() -> Result<Self> {
-        let mut signals =
-            Caught::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+        let mut signals = Caught::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
         let (tell, caught) = channel();
         std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
             for _ in signals.forever() {

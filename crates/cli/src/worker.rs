@@ -2,8 +2,8 @@
 //! and talks to the rest of the program over wait-free queues.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use anyhow::Result;
@@ -66,7 +66,12 @@ pub struct Ended {
 
 impl ProbeWorker {
     /// Starts a worker on `cpu` (if given) that probes until stopped or done.
-    pub fn start(mut port: Box<dyn Port>, sender: Sender, timeout: i64, cpu: Option<usize>) -> Result<Self> {
+    pub fn start(
+        mut port: Box<dyn Port>,
+        sender: Sender,
+        timeout: i64,
+        cpu: Option<usize>,
+    ) -> Result<Self> {
         let (record_tx, records) = RingBuffer::new(RECORDS);
         let (mut recycled, empty_rx) = RingBuffer::new(RECORDS);
         for _ in 0..RECORDS {
@@ -228,7 +233,8 @@ impl Inner {
                 break;
             }
         }
-        let mut health = std::mem::take(&mut *self.health.lock().unwrap_or_else(|e| e.into_inner()));
+        let mut health =
+            std::mem::take(&mut *self.health.lock().unwrap_or_else(|e| e.into_inner()));
         self.sender.take_lateness(&mut self.recent);
         health.send_lateness.merge(&self.recent);
         health.pauses.merge(&self.pauses);

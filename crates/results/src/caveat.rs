@@ -165,6 +165,11 @@ impl CaveatSet {
         self.0 |= 1 << caveat as u8;
     }
 
+    /// Takes one out.
+    pub fn remove(&mut self, caveat: Caveat) {
+        self.0 &= !(1 << caveat as u8);
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: CaveatSet) {
         self.0 |= other.0;

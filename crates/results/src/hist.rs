@@ -51,8 +51,10 @@ pub struct Hist {
     pub min: i64,
     /// Greatest value, ns (0 when empty).
     pub max: i64,
-    /// Bucket number and count, ascending by bucket, no zero counts.
-    pub buckets: Vec<(i16, u64)>,
+    /// Bucket number and count, ascending by bucket, no zero counts. A bucket of more than
+    /// 2^32-1 values stands here more than once: thousands of streams keep their buckets
+    /// in memory, so these are small.
+    pub buckets: Vec<(i16, u32)>,
 }
 
 impl Hist {
@@ -61,7 +63,7 @@ impl Hist {
         self.widen(value, value);
         self.count += 1;
         self.sum += i128::from(value);
-        self.add_to_bucket(bucket_of(value), 1);
+        self.add_to_bucket(bucket_of(value));
     }
 
     /// Adds all values of `other`; the result is that of having added each here.
@@ -72,24 +74,26 @@ impl Hist {
         self.widen(other.min, other.max);
         self.count += other.count;
         self.sum += other.sum;
-        let mut merged = Vec::with_capacity(self.buckets.len() + other.buckets.len());
+        let mut merged = Vec::with_capacity(self.buckets.len().max(other.buckets.len()) + 4);
         let (mut a, mut b) = (self.buckets.iter().peekable(), other.buckets.iter().peekable());
         loop {
             match (a.peek(), b.peek()) {
-                (Some(&&(i, n)), Some(&&(j, m))) => {
-                    merged
-                        .push((i.min(j), if i <= j { n } else { 0 } + if j <= i { m } else { 0 }));
-                    if i <= j {
-                        a.next();
+                (Some(&&(i, n)), Some(&&(j, m))) if i == j => {
+                    match n.checked_add(m) {
+                        Some(sum) => merged.push((i, sum)),
+                        None => merged.extend([(i, n), (i, m)]),
                     }
-                    if j <= i {
-                        b.next();
-                    }
+                    a.next();
+                    b.next();
                 }
-                (Some(_), None) => merged.extend(a.by_ref().copied()),
-                (None, Some(_)) => merged.extend(b.by_ref().copied()),
+                (Some(&&(i, _)), Some(&&(j, _))) if i > j => merged.extend(b.next().copied()),
+                (Some(_), _) => merged.extend(a.next().copied()),
+                (None, Some(_)) => merged.extend(b.next().copied()),
                 (None, None) => break,
             }
+        }
+        if merged.capacity() > merged.len() + merged.len() / 4 + 4 {
+            merged.shrink_to_fit();
         }
         self.buckets = merged;
     }
@@ -115,7 +119,7 @@ impl Hist {
         }
         let mut seen = 0;
         for &(bucket, n) in &self.buckets {
-            seen += n;
+            seen += u64::from(n);
             if seen >= rank {
                 let (low, high) = bounds_of(bucket);
                 return Some((low + (high - low) / 2).clamp(self.min, self.max));
@@ -145,10 +149,10 @@ impl Hist {
         self.max = if empty { max } else { self.max.max(max) };
     }
 
-    fn add_to_bucket(&mut self, bucket: i16, n: u64) {
+    fn add_to_bucket(&mut self, bucket: i16) {
         match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
-            Ok(i) => self.buckets[i].1 += n,
-            Err(i) => self.buckets.insert(i, (bucket, n)),
+            Ok(i) if self.buckets[i].1 < u32::MAX => self.buckets[i].1 += 1,
+            Ok(i) | Err(i) => self.buckets.insert(i, (bucket, 1)),
         }
     }
 }
@@ -167,6 +171,25 @@ mod tests {
         }
         assert!(bounds_of(bucket_of(i64::MAX)).1 == i64::MAX);
         assert!(bounds_of(bucket_of(i64::MIN)).0 == i64::MIN);
+    }
+
+    #[test]
+    fn a_full_bucket_goes_on_in_another() {
+        let full = Hist {
+            count: 1 << 32,
+            sum: 7 << 32,
+            min: 7,
+            max: 7,
+            buckets: vec![(7, u32::MAX), (7, 1)],
+        };
+        let mut h = full.clone();
+        h.merge(&full);
+        h.add(7);
+        h.add(9);
+        let total: u64 = h.buckets.iter().map(|&(_, n)| u64::from(n)).sum();
+        assert_eq!((h.count, total), ((1 << 33) + 2, (1 << 33) + 2));
+        assert_eq!((h.quantile(0.99), h.quantile(1.0)), (Some(7), Some(9)));
+        assert!(h.buckets.is_sorted_by_key(|&(b, _)| b));
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sonde_wire::StampSource;
 use std::net::SocketAddr;
 
-use crate::caveat::CaveatSet;
+use crate::caveat::{Caveat, CaveatSet};
 use crate::hist::Hist;
 
 /// What does not change about a stream. `stream` in an [`Interval`] indexes these.
@@ -174,6 +174,11 @@ impl Interval {
         self.t1_source = self.t1_source.max(other.t1_source);
         self.t4_source = self.t4_source.max(other.t4_source);
         self.caveats.merge(other.caveats);
+        if self.loss_side == LossSide::Known {
+            // Until it showed that it counts, a stateful reflector that lost nothing on the
+            // way there looked like one that does not; the sides were kept all the same.
+            self.caveats.remove(Caveat::LossSideUnknown);
+        }
     }
 }
 

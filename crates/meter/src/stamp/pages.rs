@@ -120,7 +120,7 @@ impl PagedHist {
         for &mut (block, page) in order {
             let counts = &mut pages.counts[page as usize];
             for (sub, n) in counts.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
-                hist.buckets.push((block * SUB_BUCKETS as i16 + sub as i16, u64::from(*n)));
+                hist.buckets.push((block * SUB_BUCKETS as i16 + sub as i16, *n));
                 *n = 0;
             }
             pages.headers[page as usize].next = pages.free;

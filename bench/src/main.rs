@@ -1,0 +1,159 @@
+//! `make bench`: what Sonde reaches, loses and misstates on this machine, each engine
+//! in the same run, against plain sockets with user-space stamps, with the machine's
+//! own noise beside it. Prints Markdown.
+
+mod engine;
+mod load;
+mod plain;
+mod reflectors;
+mod table;
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use sonde_lab::{Lab, LinkOptions, Topology};
+use sonde_port::{Engine, clock};
+
+use load::{Load, Outcome};
+
+/// Measures Sonde itself, on veth links between namespaces. Needs root.
+#[derive(Parser)]
+#[command(after_help = "Example:\n  sonde-bench --seconds 5\n  sonde-bench --only accuracy")]
+struct Args {
+    /// Seconds of each accuracy run
+    #[arg(long, default_value = "5")]
+    seconds: u64,
+    /// Repetitions of each accuracy run; the run with the median p99.9 is shown
+    #[arg(long, default_value = "3")]
+    repeat: usize,
+    /// Seconds of the endurance run
+    #[arg(long, default_value = "60")]
+    endurance: u64,
+    /// Only this part: accuracy, reflectors or endurance
+    #[arg(long)]
+    only: Option<String>,
+    #[command(subcommand)]
+    child: Option<Child>,
+}
+
+/// What runs inside a namespace.
+#[derive(Subcommand)]
+enum Child {
+    /// One engine under one load; JSON on standard output
+    #[command(hide = true)]
+    Measure { name: String, rate: u64, seconds: u64, samples: bool },
+    /// Nanoseconds a packet of the kernel reflector; JSON on standard output
+    #[command(hide = true)]
+    TestRun,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    match args.child {
+        Some(Child::Measure { name, rate, seconds, samples }) => {
+            let load = Load { rate, seconds };
+            let outcome = match name.as_str() {
+                "plain" => plain::measure(load, 0)?,
+                _ => engine::measure(name.parse()?, load, 0, samples)?,
+            };
+            println!("{}", serde_json::to_string(&outcome)?);
+            Ok(())
+        }
+        Some(Child::TestRun) => reflectors::test_run(),
+        None => bench(&args),
+    }
+}
+
+fn bench(args: &Args) -> Result<()> {
+    Lab::sweep();
+    let wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
+    println!("# Sonde measured by itself\n");
+    print_machine()?;
+    if wanted("reflectors") {
+        reflectors::bench()?;
+    }
+    if wanted("accuracy") {
+        accuracy(args)?;
+    }
+    if wanted("endurance") {
+        endurance(args)?;
+    }
+    Ok(())
+}
+
+/// Both rates, every engine, in turn; repeated as a whole, so that drift of the machine
+/// meets all alike.
+fn accuracy(args: &Args) -> Result<()> {
+    for rate in [10_000, 200_000] {
+        let names = ["plain", "socket", "af_packet", "af_xdp"];
+        let mut runs: Vec<Vec<Outcome>> = vec![Vec::new(); names.len()];
+        for round in 0..args.repeat {
+            for (i, name) in names.iter().enumerate() {
+                eprintln!("{rate} packets/s, round {}, {name} ...", round + 1);
+                let load = Load { rate, seconds: args.seconds };
+                runs[i].push(in_pair(name, load, true)?);
+            }
+        }
+        println!("\n## Time stamps at {rate} packets a second\n");
+        table::accuracy(&runs);
+    }
+    Ok(())
+}
+
+/// The headline load for a minute, as `sonde probe` runs it, without a look at each packet.
+fn endurance(args: &Args) -> Result<()> {
+    println!("\n## {} s without a pause\n", args.endurance);
+    let mut runs = Vec::new();
+    for (engine, rate) in [(Engine::AfXdp, 200_000), (Engine::Socket, 100_000)] {
+        eprintln!("{} at {rate} packets/s for {} s ...", engine.name(), args.endurance);
+        let load = Load { rate, seconds: args.endurance };
+        runs.push((rate, in_pair(engine.name(), load, false)?));
+    }
+    table::endurance(&runs);
+    Ok(())
+}
+
+/// A fresh pair of hosts, the kernel reflector at the far end, the measurement at this end.
+fn in_pair(name: &str, load: Load, samples: bool) -> Result<Outcome> {
+    let topology = Topology::pair("bench", &LinkOptions::default())?;
+    let _far = reflectors::start_kernel(&topology)?;
+    let me = std::env::current_exe()?;
+    let output = topology
+        .probe
+        .command(me.to_str().context("the path of this program is not text")?)
+        .args(["measure", name, &load.rate.to_string(), &load.seconds.to_string()])
+        .arg(samples.to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "measuring {name} ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).context("the measurement's output")
+}
+
+fn print_machine() -> Result<()> {
+    let pauses = clock::measure_pauses(
+        std::time::Duration::from_secs(2),
+        std::time::Duration::from_micros(20),
+    );
+    let uname = Command::new("uname").arg("-r").output()?;
+    if !uname.status.success() {
+        bail!("uname failed");
+    }
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|l| l.strip_prefix("model name\t: ")).unwrap_or("unknown");
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "Linux {}, {} x {model}, load average {}.",
+        String::from_utf8_lossy(&uname.stdout).trim(),
+        std::thread::available_parallelism()?,
+        load.split_whitespace().next().unwrap_or("?"),
+    );
+    println!(
+        "In {:.1} s of spinning this machine paused {} times above 20 us, {:.0} us at the longest.",
+        pauses.watched_ns as f64 / 1e9,
+        pauses.stats.count,
+        pauses.stats.max_ns as f64 / 1e3,
+    );
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Markdown tables.
+
+use sonde_results::Hist;
+
+use crate::load::Outcome;
+
+/// A row an engine: of its runs the one whose T1+T4 p99.9 is the median; maxima over all.
+pub fn accuracy(runs: &[Vec<Outcome>]) {
+    println!(
+        "| engine | reached/s | lost | own drops | skipped | late p50/p99/max us | \
+         T1 off p50/p99/p99.9/max us | T4 off p50/p99/p99.9/max us | RTT beyond wire, p50 us | \
+         pauses >50 us: n, max us |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    let middle: Vec<&Outcome> = runs.iter().map(|r| median(r)).collect();
+    for outcome in &middle {
+        println!(
+            "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {} | {}, {} |",
+            outcome.name,
+            outcome.rate(),
+            outcome.lost(),
+            outcome.own_drops,
+            outcome.skipped,
+            quantiles(&outcome.lateness, &[0.5, 0.99, 1.0]),
+            quantiles(&outcome.t1, &[0.5, 0.99, 0.999, 1.0]),
+            quantiles(&outcome.t4, &[0.5, 0.99, 0.999, 1.0]),
+            quantiles(&outcome.rtt_net, &[0.5]),
+            outcome.pauses.count,
+            quantiles(&outcome.pauses, &[1.0]),
+        );
+    }
+    println!("\nHow many times better than plain sockets (T1 and T4 together):\n");
+    println!("| engine | p50 | p99 | p99.9 | max | worst of all runs, us |");
+    println!("|---|---|---|---|---|---|");
+    let plain = both(middle[0]);
+    for (outcome, all) in middle.iter().zip(runs) {
+        let own = both(outcome);
+        let ratio = |q: f64| match (plain.quantile(q), own.quantile(q)) {
+            (Some(a), Some(b)) if b > 0 => format!("{:.1}", a as f64 / b as f64),
+            _ => "-".into(),
+        };
+        let worst: Vec<String> = all.iter().map(|o| quantiles(&both(o), &[1.0])).collect();
+        println!(
+            "| {} | {} | {} | {} | {} | {} |",
+            outcome.name,
+            ratio(0.5),
+            ratio(0.99),
+            ratio(0.999),
+            ratio(1.0),
+            worst.join(", "),
+        );
+    }
+}
+
+/// A row a run.
+pub fn endurance(runs: &[(u64, Outcome)]) {
+    println!(
+        "| engine | asked/s | reached/s | sent | lost | own drops | skipped | late p50/p99/p99.9/max us | \
+         pauses >50 us: n, max us | peak memory MiB | how |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for (rate, o) in runs {
+        println!(
+            "| {} | {rate} | {:.0} | {} | {} | {} | {} | {} | {}, {} | {:.0} | {} |",
+            o.name,
+            o.rate(),
+            o.sent,
+            o.lost(),
+            o.own_drops,
+            o.skipped,
+            quantiles(&o.lateness, &[0.5, 0.99, 0.999, 1.0]),
+            o.pauses.count,
+            quantiles(&o.pauses, &[1.0]),
+            o.peak_memory as f64 / (1 << 20) as f64,
+            o.mode,
+        );
+    }
+}
+
+fn both(outcome: &Outcome) -> Hist {
+    let mut all = outcome.t1.clone();
+    all.merge(&outcome.t4);
+    all
+}
+
+fn median(runs: &[Outcome]) -> &Outcome {
+    let mut order: Vec<&Outcome> = runs.iter().collect();
+    order.sort_by_key(|o| both(o).quantile(0.999));
+    order[order.len() / 2]
+}
+
+/// In us.
+fn quantiles(hist: &Hist, at: &[f64]) -> String {
+    let one = |&q: &f64| match hist.quantile(q) {
+        Some(ns) => {
+            let us = ns as f64 / 1e3;
+            if us.abs() < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
+        }
+        None => "-".into(),
+    };
+    at.iter().map(one).collect::<Vec<_>>().join(" / ")
+}
