@@ -113,7 +113,7 @@ impl Batch {
     #[inline]
     pub fn add<T: Copy>(&mut self, i: usize, level: i32, kind: i32, value: T) {
         let header = &mut self.headers[i].msg_hdr;
-        let at = header.msg_controllen as usize;
+        let at = header.msg_controllen;
         // SAFETY: pure arithmetic.
         let (space, len) = unsafe {
             let size = size_of::<T>() as u32;
@@ -160,14 +160,14 @@ impl Batch {
 
     /// The control messages of received packet `i`: level, type, value.
     pub fn controls(&self, i: usize) -> impl Iterator<Item = (i32, i32, &[u8])> {
-        let len = (self.headers[i].msg_hdr.msg_controllen as usize).min(CONTROL);
+        let len = self.headers[i].msg_hdr.msg_controllen.min(CONTROL);
         let bytes = &self.control[i].0[..len];
         let mut at = 0;
         std::iter::from_fn(move || {
             let header = sys::read::<libc::cmsghdr>(bytes, at)?;
             // SAFETY: pure arithmetic.
             let start = at + unsafe { libc::CMSG_LEN(0) } as usize;
-            let end = at.checked_add(header.cmsg_len as usize)?;
+            let end = at.checked_add(header.cmsg_len)?;
             let value = bytes.get(start..end)?;
             at = end.next_multiple_of(size_of::<usize>());
             Some((header.cmsg_level, header.cmsg_type, value))
@@ -220,7 +220,7 @@ impl ToTai {
 
     /// The software stamp of an `SCM_TIMESTAMPING` message, the first of its three.
     #[inline]
-    pub fn from_control(self, value: &[u8]) -> Option<Stamp> {
+    pub fn read_control(self, value: &[u8]) -> Option<Stamp> {
         let ts = sys::read::<libc::timespec>(value, 0)?;
         (ts.tv_sec != 0).then(|| self.stamp(ts.tv_sec, ts.tv_nsec))
     }
@@ -330,7 +330,7 @@ pub(crate) fn sent_stamp(batch: &Batch, i: usize, tai: ToTai) -> Option<(u32, St
     let (mut id, mut stamp) = (None, None);
     for (level, kind, value) in batch.controls(i) {
         match (level, kind) {
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => stamp = tai.from_control(value),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => stamp = tai.read_control(value),
             (libc::SOL_IP, libc::IP_RECVERR)
             | (libc::SOL_IPV6, libc::IPV6_RECVERR)
             | (libc::SOL_PACKET, PACKET_TX_TIMESTAMP) => {

@@ -133,7 +133,7 @@ impl Endpoint {
         for (level, kind, value) in batch.controls(i) {
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
-                    found.stamp = tai.from_control(value);
+                    found.stamp = tai.read_control(value);
                 }
                 (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
                     found.ttl = byte(value);

@@ -74,7 +74,7 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
         let n = batch.receive(fd.as_raw_fd(), &mut memory, (0, 0, 64), 1)?;
         for (level, kind, value) in (0..n).flat_map(|i| batch.controls(i)) {
             if (level, kind) == (libc::SOL_SOCKET, libc::SO_TIMESTAMPING)
-                && tai.from_control(value).is_some()
+                && tai.read_control(value).is_some()
             {
                 found.rx = StampSource::Kernel;
             }
