@@ -1,8 +1,10 @@
 //! Histograms for many streams in bounded memory: the counts of one power of two
-//! are a page of 32 counters from a pool, taken when the first value falls there.
+//! are a page of 32 small counters, one cache line, from a pool.
 //!
 //! A stream's delays lie within a few powers of two, so a page list is short, and
-//! thousands of streams share a pool that was allocated once.
+//! thousands of streams share a pool that was allocated once. The page used last is
+//! first in the list and known by the histogram itself, so that adding a value touches
+//! the histogram and one line more. A counter that is full goes on in a further page.
 
 use sonde_results::Hist;
 use sonde_results::hist::{SUB_BUCKETS, bucket_of};
@@ -10,7 +12,7 @@ use sonde_results::hist::{SUB_BUCKETS, bucket_of};
 /// The pool.
 pub(crate) struct Pages {
     headers: Vec<Header>,
-    counts: Vec<[u32; SUB_BUCKETS]>,
+    counts: Vec<Page>,
     fresh: u32,
     free: u32,
     /// Values that found no page: they are in count, sum, minimum and maximum only.
@@ -23,6 +25,10 @@ struct Header {
     block: i16,
 }
 
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Page([u16; SUB_BUCKETS]);
+
 /// One histogram; its pages lie in a [`Pages`], always the same one.
 #[derive(Clone, Copy)]
 pub(crate) struct PagedHist {
@@ -31,6 +37,8 @@ pub(crate) struct PagedHist {
     min: i64,
     max: i64,
     head: u32,
+    /// Block of the head page.
+    head_block: i16,
 }
 
 impl Pages {
@@ -39,7 +47,7 @@ impl Pages {
         let limit = limit.min(NONE as usize - 1);
         Pages {
             headers: vec![Header::default(); limit],
-            counts: vec![[0; SUB_BUCKETS]; limit],
+            counts: vec![Page([0; SUB_BUCKETS]); limit],
             fresh: 0,
             free: NONE,
             refused: 0,
@@ -63,7 +71,8 @@ impl Pages {
 }
 
 impl PagedHist {
-    pub(crate) const EMPTY: PagedHist = PagedHist { count: 0, sum: 0, min: 0, max: 0, head: NONE };
+    pub(crate) const EMPTY: PagedHist =
+        PagedHist { count: 0, sum: 0, min: 0, max: 0, head: NONE, head_block: 0 };
 
     #[inline]
     pub(crate) fn add(&mut self, pages: &mut Pages, value: i64) {
@@ -77,27 +86,43 @@ impl PagedHist {
         self.sum = self.sum.saturating_add(value);
         let bucket = bucket_of(value);
         let block = bucket >> SUB_BUCKETS.trailing_zeros();
-        let mut page = self.head;
+        let sub = bucket as usize & (SUB_BUCKETS - 1);
+        if (self.head == NONE || self.head_block != block) && !self.bring_to_front(pages, block) {
+            pages.refused += 1;
+            return;
+        }
+        let mut counter = &mut pages.counts[self.head as usize].0[sub];
+        if *counter == u16::MAX {
+            let Some(page) = pages.take(block, self.head) else {
+                pages.refused += 1;
+                return;
+            };
+            self.head = page;
+            counter = &mut pages.counts[page as usize].0[sub];
+        }
+        *counter += 1;
+    }
+
+    /// Makes a page of `block` the head of the list, a new one if there is none.
+    fn bring_to_front(&mut self, pages: &mut Pages, block: i16) -> bool {
+        let (mut before, mut page) = (NONE, self.head);
         while page != NONE {
             let header = pages.headers[page as usize];
             if header.block == block {
-                break;
+                pages.headers[before as usize].next = header.next;
+                pages.headers[page as usize].next = self.head;
+                (self.head, self.head_block) = (page, block);
+                return true;
             }
-            page = header.next;
+            (before, page) = (page, header.next);
         }
-        if page == NONE {
-            match pages.take(block, self.head) {
-                Some(taken) => {
-                    self.head = taken;
-                    page = taken;
-                }
-                None => {
-                    pages.refused += 1;
-                    return;
-                }
+        match pages.take(block, self.head) {
+            Some(page) => {
+                (self.head, self.head_block) = (page, block);
+                true
             }
+            None => false,
         }
-        pages.counts[page as usize][bucket as usize & (SUB_BUCKETS - 1)] += 1;
     }
 
     /// Moves the values into `hist` (emptied first) and gives the pages back.
@@ -106,33 +131,52 @@ impl PagedHist {
         hist.count = self.count;
         hist.sum = i128::from(self.sum);
         (hist.min, hist.max) = (self.min, self.max);
-        let mut order = [(0i16, 0u32); MAX_BLOCKS];
-        let mut used = 0;
+        // One block after the other in ascending order: the list is short, and walking
+        // it again costs less than sorting it somewhere.
+        let mut done = i32::from(i16::MIN) - 1;
+        loop {
+            let (mut lowest, mut page) = (None, self.head);
+            while page != NONE {
+                let header = pages.headers[page as usize];
+                if i32::from(header.block) > done && lowest.is_none_or(|l| header.block < l) {
+                    lowest = Some(header.block);
+                }
+                page = header.next;
+            }
+            let Some(block) = lowest else { break };
+            done = i32::from(block);
+            self.drain_block(pages, block, hist);
+        }
+        let mut page = self.head;
+        while page != NONE {
+            let next = pages.headers[page as usize].next;
+            pages.headers[page as usize].next = pages.free;
+            pages.free = page;
+            page = next;
+        }
+        *self = PagedHist::EMPTY;
+    }
+
+    fn drain_block(&self, pages: &mut Pages, block: i16, hist: &mut Hist) {
+        let mut total = [0u32; SUB_BUCKETS];
         let mut page = self.head;
         while page != NONE {
             let header = pages.headers[page as usize];
-            order[used] = (header.block, page);
-            used += 1;
+            if header.block == block {
+                let counts = &mut pages.counts[page as usize].0;
+                for (total, n) in total.iter_mut().zip(counts) {
+                    *total += u32::from(std::mem::take(n));
+                }
+            }
             page = header.next;
         }
-        let order = &mut order[..used];
-        order.sort_unstable();
-        for &mut (block, page) in order {
-            let counts = &mut pages.counts[page as usize];
-            for (sub, n) in counts.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
-                hist.buckets.push((block * SUB_BUCKETS as i16 + sub as i16, *n));
-                *n = 0;
-            }
-            pages.headers[page as usize].next = pages.free;
-            pages.free = page;
-        }
-        *self = PagedHist::EMPTY;
+        let first = block * SUB_BUCKETS as i16;
+        let used = (first..).zip(total).filter(|&(_, n)| n > 0);
+        hist.buckets.extend(used);
     }
 }
 
 const NONE: u32 = u32::MAX;
-/// 59 powers of two from 32 on and the linear block, for either sign.
-const MAX_BLOCKS: usize = 120;
 
 #[cfg(test)]
 mod tests {
@@ -176,12 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn every_block_fits_in_the_order_array() {
-        let mut blocks = std::collections::BTreeSet::new();
-        for shift in 0..64 {
-            blocks.insert(bucket_of((u64::MAX >> 1 >> shift) as i64) >> 5);
-            blocks.insert(bucket_of(!((u64::MAX >> 1 >> shift) as i64)) >> 5);
+    fn full_counters_go_on_in_further_pages() {
+        let mut pages = Pages::new(8);
+        let mut h = PagedHist::EMPTY;
+        for _ in 0..200_000 {
+            h.add(&mut pages, 700);
         }
-        assert!(blocks.len() <= MAX_BLOCKS, "{}", blocks.len());
+        h.add(&mut pages, 90_000);
+        h.add(&mut pages, 700);
+        let mut out = Hist::default();
+        h.drain(&mut pages, &mut out);
+        let counts: Vec<u32> = out.buckets.iter().map(|&(_, n)| n).collect();
+        assert_eq!((out.count, counts, pages.refused), (200_002, vec![200_001, 1], 0));
     }
 }

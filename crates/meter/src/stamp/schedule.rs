@@ -1,43 +1,99 @@
 //! When each stream sends next (RFC 3432; RFC 2330, section 11.1.1).
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::spec::{Schedule, StreamSpec};
 
 /// All streams in the order of their next send.
+///
+/// Streams of one period come round in the same order for ever, so they wait in a plain
+/// queue; whatever does not fit there (Poisson schedules, a stream that skipped sends
+/// its neighbours did not skip) waits in a heap.
 pub(crate) struct Queue {
+    /// Period, and (due, stream) ascending.
+    lanes: Vec<(i64, VecDeque<(i64, u32)>)>,
     heap: BinaryHeap<Reverse<(i64, u32)>>,
+    /// Where the next send is.
+    top: Option<Place>,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Lane(usize),
+    Heap,
 }
 
 impl Queue {
-    pub(crate) fn new(due: impl Iterator<Item = i64>) -> Self {
-        Queue { heap: due.enumerate().map(|(i, at)| Reverse((at, i as u32))).collect() }
+    /// Of streams that start with `due`, in their order.
+    pub(crate) fn new(specs: &[StreamSpec], due: impl Fn(&StreamSpec) -> i64) -> Self {
+        let mut order: Vec<(i64, u32)> =
+            specs.iter().enumerate().map(|(i, s)| (due(s), i as u32)).collect();
+        order.sort_unstable();
+        let mut queue = Queue { lanes: Vec::new(), heap: BinaryHeap::new(), top: None };
+        for (due, stream) in order {
+            let spec = &specs[stream as usize];
+            let lane = queue.lanes.iter().position(|(period, _)| *period == spec.period);
+            match (spec.schedule, lane) {
+                (Schedule::Periodic, Some(lane)) => queue.lanes[lane].1.push_back((due, stream)),
+                (Schedule::Periodic, None) if queue.lanes.len() < LANES => {
+                    queue.lanes.push((spec.period, VecDeque::from([(due, stream)])));
+                }
+                _ => queue.heap.push(Reverse((due, stream))),
+            }
+        }
+        queue.find_top();
+        queue
     }
 
     /// The next send: when (ns TAI), and by which stream.
     #[inline]
     pub(crate) fn peek(&self) -> Option<(i64, u32)> {
-        self.heap.peek().map(|r| r.0)
+        match self.top? {
+            Place::Lane(lane) => self.lanes[lane].1.front().copied(),
+            Place::Heap => self.heap.peek().map(|r| r.0),
+        }
     }
 
-    /// The stream at the top sends next at `due`, or never again.
+    /// The stream at the top, which sends every `period`, sends next at `due`, or never again.
     #[inline]
-    pub(crate) fn reschedule(&mut self, due: Option<i64>) {
-        if let Some(mut top) = self.heap.peek_mut() {
-            match due {
-                Some(due) => top.0.0 = due,
-                None => {
-                    PeekMut::pop(top);
-                }
+    pub(crate) fn reschedule(&mut self, due: Option<i64>, period: i64) {
+        let stream = match self.top {
+            Some(Place::Lane(lane)) => self.lanes[lane].1.pop_front(),
+            Some(Place::Heap) => self.heap.pop().map(|r| r.0),
+            None => None,
+        };
+        if let (Some(due), Some((_, stream))) = (due, stream) {
+            let lane = self
+                .lanes
+                .iter_mut()
+                .find(|(p, lane)| *p == period && lane.back().is_none_or(|&(last, _)| last <= due));
+            match lane {
+                Some((_, lane)) => lane.push_back((due, stream)),
+                None => self.heap.push(Reverse((due, stream))),
             }
         }
+        self.find_top();
     }
 
     /// No stream sends again.
     pub(crate) fn clear(&mut self) {
+        self.lanes.clear();
         self.heap.clear();
+        self.top = None;
+    }
+
+    #[inline]
+    fn find_top(&mut self) {
+        let mut best = self.heap.peek().map(|r| (r.0, Place::Heap));
+        for (i, (_, lane)) in self.lanes.iter().enumerate() {
+            if let Some(&front) = lane.front()
+                && best.is_none_or(|(least, _)| front < least)
+            {
+                best = Some((front, Place::Lane(i)));
+            }
+        }
+        self.top = best.map(|(_, place)| place);
     }
 }
 
@@ -53,6 +109,9 @@ pub(crate) fn gap(spec_period: i64, schedule: Schedule, random: &mut Random) -> 
         }
     }
 }
+
+/// Most distinct periods that have a queue of their own.
+const LANES: usize = 8;
 
 /// Mean time between sends of all streams together, ns.
 pub(crate) fn mean_gap(streams: &[StreamSpec]) -> i64 {
@@ -100,13 +159,47 @@ mod tests {
         assert!(gaps.iter().all(|&g| (1..=10_000_000).contains(&g)));
     }
 
+    fn spec(period: i64, phase: i64, schedule: Schedule) -> StreamSpec {
+        StreamSpec {
+            source: "10.0.0.1:1".parse().unwrap(),
+            destination: "10.0.0.2:862".parse().unwrap(),
+            dscp: 0,
+            ttl: 1,
+            next_hop: 0,
+            ssid: 1,
+            ip_length: 72,
+            period,
+            phase,
+            schedule,
+            count: None,
+            reflector: crate::stamp::ReflectorKind::Auto,
+        }
+    }
+
     #[test]
-    fn the_queue_is_in_order_of_time() {
-        let mut queue = Queue::new([30, 10, 20].into_iter());
-        assert_eq!(queue.peek(), Some((10, 1)));
-        queue.reschedule(Some(25));
-        assert_eq!(queue.peek(), Some((20, 2)));
-        queue.reschedule(None);
-        assert_eq!(queue.peek(), Some((25, 1)));
+    fn sends_come_in_order_of_time_whatever_the_streams_do() {
+        let mut random = Random::new(3);
+        let specs: Vec<_> = (0..200)
+            .map(|i| {
+                let schedule = if i % 7 == 0 { Schedule::Poisson } else { Schedule::Periodic };
+                spec([100, 250, 1000][i % 3], (random.next() % 100) as i64, schedule)
+            })
+            .collect();
+        let mut queue = Queue::new(&specs, |s| s.phase);
+        let mut model: Vec<Option<i64>> = specs.iter().map(|s| Some(s.phase)).collect();
+        for turn in 0..20_000 {
+            let (due, stream) = queue.peek().unwrap();
+            assert_eq!(Some(due), model.iter().flatten().min().copied(), "turn {turn}");
+            assert_eq!(model[stream as usize], Some(due));
+            let s = &specs[stream as usize];
+            // Now and then a stream skips some of its sends, or ends.
+            let skip = if random.next() % 50 == 0 { 3 } else { 1 };
+            let next = due + skip * gap(s.period, s.schedule, &mut random);
+            let next = (random.next() % 1000 != 0 || turn > 10_000).then_some(next);
+            queue.reschedule(next, s.period);
+            model[stream as usize] = next;
+        }
+        queue.clear();
+        assert_eq!(queue.peek(), None);
     }
 }

@@ -209,7 +209,7 @@ impl Sender {
             lateness: PagedHist::EMPTY,
             closed: VecDeque::with_capacity(streams.len()),
             samples: VecDeque::with_capacity(if config.samples { SAMPLES } else { 0 }),
-            queue: Queue::new(specs.iter().map(|s| start.saturating_add(s.phase))),
+            queue: Queue::new(specs, |s| start.saturating_add(s.phase)),
             random: Random::new(config.seed),
             probes,
             catch_up_gap: mean_gap(specs) / 2,
@@ -517,7 +517,7 @@ impl Instrument for Sender {
                 } else {
                     self.counters.window_full += 1;
                 }
-                self.queue.reschedule(Some(next));
+                self.queue.reschedule(Some(next), period);
                 continue;
             };
             let probe = &self.probes[index as usize];
@@ -535,9 +535,17 @@ impl Instrument for Sender {
             s.next_seq = seq.wrapping_add(1);
             s.sent += 1;
             let more = !probe.is_complete(s.sent);
-            self.queue.reschedule(more.then_some(next));
+            self.queue.reschedule(more.then_some(next), period);
             self.counters.sent += 1;
-            self.held_until = if lateness > CATCH_UP { now_ns + self.catch_up_gap } else { now_ns };
+            self.held_until = if lateness <= CATCH_UP {
+                i64::MIN
+            } else {
+                // A turn of the pump may take longer than the gap: a few sends may then
+                // leave in one turn.
+                let least = now_ns - CATCH_UP_SENDS * self.catch_up_gap;
+                let since = if self.held_until == i64::MIN { now_ns } else { self.held_until };
+                since.max(least) + self.catch_up_gap
+            };
             self.lateness.add(&mut self.pages, lateness);
             let cookie = u64::from(index + 1) << 32 | u64::from(seq);
             return Some(Transmit { len, cookie: if self.config.tx_stamps { cookie } else { 0 } });
@@ -666,6 +674,8 @@ fn push_sample(samples: &mut VecDeque<Sample>, counters: &mut SenderCounters, sa
 const SAMPLES: usize = 1 << 16;
 /// From this lateness on (ns) a backlog is spread instead of sent at once.
 const CATCH_UP: i64 = 200_000;
+/// While a backlog is spread, at most this many sends leave together.
+const CATCH_UP_SENDS: i64 = 4;
 /// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
 const DWELL_TOLERANCE: i64 = 2_000;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).

@@ -101,7 +101,7 @@ pub struct SenderConfig {
     pub clock_error: i64,
     /// Transmit stamps will come (see the port's capabilities).
     pub tx_stamps: bool,
-    /// Most values-pages for histograms (136 bytes each), for all streams together.
+    /// Most pages for histograms (72 bytes each), for all streams together.
     pub histogram_pages: usize,
     /// Keep one [`crate::stamp::Sample`] per packet for the caller (a ping-like display, a benchmark).
     pub samples: bool,
