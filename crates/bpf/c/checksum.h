@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The Internet checksum (RFC 1071), always over all octets. */
 #ifndef SONDE_CHECKSUM_H
 #define SONDE_CHECKSUM_H

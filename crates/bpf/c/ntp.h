@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* NTP time stamps (RFC 5905, section 6) from nanoseconds, fast enough to be made twice
  * in every packet.
  */

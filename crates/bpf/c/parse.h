@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* One parser for every XDP program here: Ethernet, up to two VLAN tags, IPv4 or
  * IPv6, UDP. It looks at each header once, writes nothing, and says in one word
  * why a packet is not for us.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The AF_XDP tap: takes the packets of one instrument, stamps them, and leaves
  * all other traffic to the kernel, untouched.
  *

@@ -14,7 +14,7 @@ pub mod xsk;
 pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
 pub use load::{AttachMode, TestRun};
-pub use reflect::{KernelReflector, KernelReflectorConfig, ReflectorCounters};
+pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
 
 /// What `build.rs` generates from the C sources.

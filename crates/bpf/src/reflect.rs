@@ -50,11 +50,34 @@ pub struct ReflectorCounters([u64; COUNTERS.len()]);
 #[derive(Debug)]
 pub struct KernelReflector {
     program: OwnedFd,
-    bench: Option<OwnedFd>,
+    bench: Option<Bench>,
     settings: Settings,
     local: MapHandle,
     counters: MapHandle,
     _link: Option<OwnedFd>,
+}
+
+/// What a packet costs, by [`KernelReflector::measure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Time per packet with all that the measurement adds, ns.
+    pub total_ns: u32,
+    /// What the measurement adds, ns: the kernel's loop, and making the next request.
+    pub wrapper_ns: u32,
+}
+
+/// The reflector and nothing, each in the same wrapper.
+#[derive(Debug)]
+struct Bench {
+    reflect: OwnedFd,
+    empty: OwnedFd,
+}
+
+impl Cost {
+    /// The reflector alone, ns per packet.
+    pub fn program_ns(&self) -> u32 {
+        self.total_ns.saturating_sub(self.wrapper_ns)
+    }
 }
 
 impl ReflectorCounters {
@@ -131,16 +154,28 @@ impl KernelReflector {
     /// of the next of `max_sessions` sessions (sources 10.0.0.1 and up), and the time
     /// includes that. Then a reflector made by [`KernelReflector::load`] is needed.
     pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<TestRun, BpfError> {
-        let program = match (&self.bench, repeat) {
-            (_, 0 | 1) => &self.program,
-            (Some(bench), _) => bench,
-            (None, _) => {
-                return Err(BpfError::Config(
-                    "an attached reflector has no benchmark; load one unattached".into(),
-                ));
-            }
-        };
+        let program = if repeat > 1 { &self.bench()?.reflect } else { &self.program };
         load::test_run(program.as_fd(), packet, repeat)
+    }
+
+    /// Measures what one packet costs: as [`KernelReflector::test_run`] with `repeat`, and
+    /// the same with a program that does nothing in the reflector's place.
+    ///
+    /// # Errors
+    /// [`BpfError::Config`] for an attached reflector, which has no benchmark.
+    pub fn measure(&self, packet: &[u8], repeat: u32) -> Result<Cost, BpfError> {
+        let bench = self.bench()?;
+        let run = |program: &OwnedFd| load::test_run(program.as_fd(), packet, repeat);
+        Ok(Cost {
+            total_ns: run(&bench.reflect)?.ns_per_run,
+            wrapper_ns: run(&bench.empty)?.ns_per_run,
+        })
+    }
+
+    fn bench(&self) -> Result<&Bench, BpfError> {
+        self.bench.as_ref().ok_or_else(|| {
+            BpfError::Config("an attached reflector has no benchmark; load one unattached".into())
+        })
     }
 
     fn load_as(
@@ -166,6 +201,7 @@ impl KernelReflector {
         }
         open.progs.sonde_reflect.set_flags(if frags { load::BPF_F_XDP_HAS_FRAGS } else { 0 });
         open.progs.sonde_reflect_bench.set_autoload(bench);
+        open.progs.sonde_empty_bench.set_autoload(bench);
         let sessions = table_size(if config.stateful { config.max_sessions } else { 1 });
         let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { 1 };
         load::loading("size the reflector's tables", || {
@@ -185,7 +221,14 @@ impl KernelReflector {
         };
         Ok(KernelReflector {
             program: keep(&skel.progs.sonde_reflect)?,
-            bench: if bench { Some(keep(&skel.progs.sonde_reflect_bench)?) } else { None },
+            bench: if bench {
+                Some(Bench {
+                    reflect: keep(&skel.progs.sonde_reflect_bench)?,
+                    empty: keep(&skel.progs.sonde_empty_bench)?,
+                })
+            } else {
+                None
+            },
             settings,
             local,
             counters: load::handle(&skel.maps.counters)?,

@@ -4,25 +4,32 @@ mod common;
 
 use common::packet::{Request, base};
 use common::privileged;
-use sonde_bpf::{KernelReflector, KernelReflectorConfig};
+use sonde_bpf::{Cost, KernelReflector, KernelReflectorConfig};
+
+const ROUNDS: usize = 15;
+const REPEAT: u32 = 100_000;
 
 /// Prints the figures; asserts only that every run reflected. Run it alone, in release:
 /// `cargo test --release -p sonde-bpf --test reflect_speed -- --ignored --nocapture`.
+///
+/// The cases take turns, so that a change in the machine's pace meets all of them.
 #[test]
 #[ignore = "a benchmark"]
 fn nanoseconds_per_packet() {
     if !privileged("nanoseconds_per_packet") {
         return;
     }
-    let mut request = Request::v4();
-    request.payload = base(1, 0);
-    request.payload.resize(150 - 28, 0);
-    let frame = request.frame();
-    for (name, stateful, sessions) in [
-        ("stateful, 20,000 sessions", true, 20_000),
-        ("stateful, 1 session", true, 1),
-        ("stateless", false, 20_000),
-    ] {
+    let cases = [
+        ("stateful, 20,000 sessions, 150 octets", true, 20_000, 150),
+        ("stateful, 1 session, 150 octets", true, 1, 150),
+        ("stateless, 150 octets", false, 20_000, 150),
+        ("stateful, 20,000 sessions, 72 octets", true, 20_000, 72),
+        ("stateful, 20,000 sessions, 1500 octets", true, 20_000, 1500),
+    ];
+    let loaded = cases.map(|(_, stateful, sessions, octets)| {
+        let mut request = Request::v4();
+        request.payload = base(1, 0);
+        request.payload.resize(octets - 28, 0);
         let reflector = KernelReflector::load(&KernelReflectorConfig {
             port: request.port,
             stateful,
@@ -30,22 +37,35 @@ fn nanoseconds_per_packet() {
             allow: &[],
             rate_limit: None,
             max_sessions: sessions,
-        })
-        .unwrap();
-        let mut ns: Vec<u32> =
-            (0..9).map(|_| reflector.test_run(&frame, 200_000).unwrap().ns_per_run).collect();
-        ns.sort_unstable();
-        let counters = reflector.counters().unwrap();
-        assert_eq!(counters.get("reflected"), 9 * 200_000);
-        if stateful {
-            // One more than rotate: the frame that begins. None was forgotten.
-            assert_eq!(counters.get("new_sessions"), u64::from(sessions) + 1);
+        });
+        (reflector.unwrap(), request.frame())
+    });
+    let mut costs: [Vec<Cost>; 5] = Default::default();
+    for _ in 0..ROUNDS {
+        for ((reflector, frame), costs) in loaded.iter().zip(&mut costs) {
+            costs.push(reflector.measure(frame, REPEAT).unwrap());
         }
-        println!("{name}: min {} ns, median {} ns, max {} ns", ns[0], ns[4], ns[8]);
-        // What the measurement itself costs, the parser and one counter: no clock reading.
-        request.port = 863;
-        let other = reflector.test_run(&request.frame(), 200_000).unwrap().ns_per_run;
-        request.port = 862;
-        println!("    of which test loop and parser: {other} ns");
+    }
+    println!("ns per packet, least and median of {ROUNDS} runs of {REPEAT}:");
+    for (((name, stateful, sessions, _), (reflector, _)), costs) in
+        cases.iter().zip(&loaded).zip(&costs)
+    {
+        let counters = reflector.counters().unwrap();
+        assert_eq!(counters.get("reflected"), ROUNDS as u64 * u64::from(REPEAT), "{name}");
+        if *stateful {
+            // One more than rotate: the frame that begins. None was forgotten.
+            assert_eq!(counters.get("new_sessions"), u64::from(*sessions) + 1, "{name}");
+        }
+        let of = |part: fn(&Cost) -> u32| {
+            let mut ns: Vec<u32> = costs.iter().map(part).collect();
+            ns.sort_unstable();
+            format!("{} / {}", ns[0], ns[ROUNDS / 2])
+        };
+        println!(
+            "{name}: program {}  (total {}, wrapper {})",
+            of(Cost::program_ns),
+            of(|c| c.total_ns),
+            of(|c| c.wrapper_ns)
+        );
     }
 }
