@@ -48,6 +48,10 @@ enum Child {
     TestRun,
 }
 
+/// The state of thousands of streams lies in a few large allocations.
+#[global_allocator]
+static ALLOCATOR: sonde_port::memory::HugePages = sonde_port::memory::HugePages;
+
 fn main() -> Result<()> {
     let args = Args::parse();
     match args.child {

@@ -8,6 +8,10 @@ use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{demo, doctor, probe, reflect};
 
+/// The state of thousands of streams lies in a few large allocations.
+#[global_allocator]
+static ALLOCATOR: sonde_port::memory::HugePages = sonde_port::memory::HugePages;
+
 fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
         Ok(exit) => exit.into(),

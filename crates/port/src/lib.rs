@@ -11,6 +11,7 @@ mod errqueue;
 pub mod guard;
 pub mod host;
 pub mod mem;
+pub mod memory;
 pub mod netlink;
 pub mod pcap;
 pub mod socket;

@@ -19,7 +19,7 @@ pub(crate) struct Pages {
     pub(crate) refused: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Header {
     next: u32,
     block: i16,
@@ -42,12 +42,15 @@ pub(crate) struct PagedHist {
 }
 
 impl Pages {
-    /// A pool of `limit` pages. Memory is touched only as pages are used.
+    /// A pool of `limit` pages, all memory touched: a first touch takes the kernel up to
+    /// a tenth of a millisecond, which no send should wait for.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.min(NONE as usize - 1);
+        let mut counts = vec![Page([1; SUB_BUCKETS]); limit];
+        counts.iter_mut().for_each(|page| page.0.fill(0));
         Pages {
-            headers: vec![Header::default(); limit],
-            counts: vec![Page([0; SUB_BUCKETS]); limit],
+            headers: vec![Header { next: NONE, block: 0 }; limit],
+            counts,
             fresh: 0,
             free: NONE,
             refused: 0,

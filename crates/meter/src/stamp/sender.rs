@@ -204,7 +204,8 @@ impl Sender {
         }
         Ok(Sender {
             clock: Clock::new(&config),
-            slots: vec![Slot::default(); base as usize],
+            // Not zeros, so that the memory is touched now and not by the first sends.
+            slots: vec![Slot { seq: u32::MAX, ..Slot::default() }; base as usize],
             pages: Pages::new(config.histogram_pages),
             lateness: PagedHist::EMPTY,
             closed: VecDeque::with_capacity(streams.len()),

@@ -1,0 +1,132 @@
+//! Large allocations on huge pages: the state of thousands of streams is touched in no
+//! order, and with 4 KiB pages most of the cost is finding out where a page lies.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
+
+/// A global allocator: the system's, but allocations of 2 MiB and more are mapped by
+/// themselves, aligned and advised to be backed by huge pages, where the kernel has any.
+///
+/// A binary opts in with `#[global_allocator] static A: HugePages = HugePages;`.
+pub struct HugePages;
+
+// SAFETY: below `HUGE` every call goes to `System`. From `HUGE` on, memory is a private
+// anonymous mapping of its own, as long as the rounded size, aligned to `HUGE`; the size
+// and alignment in `layout` decide the same way in `alloc` and `dealloc`, so what was
+// mapped is unmapped and nothing else.
+unsafe impl GlobalAlloc for HugePages {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return map(layout.size());
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return map(layout.size()); // fresh mappings are zero
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // SAFETY: mapped by `map` with the same rounded size.
+            unsafe { libc::munmap(memory.cast(), round_up(layout.size())) };
+            return;
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: `size` is not 0 and fits, by the caller's promise; the alignment is valid.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if !is_large(layout) && !is_large(new) {
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { System.realloc(memory, layout, size) };
+        }
+        // SAFETY: both layouts are valid, and the copy stays within the smaller one.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                ptr::copy_nonoverlapping(memory, moved, layout.size().min(size));
+                self.dealloc(memory, layout);
+            }
+            moved
+        }
+    }
+}
+
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= HUGE && layout.align() <= HUGE
+}
+
+fn round_up(size: usize) -> usize {
+    size.div_ceil(HUGE) * HUGE
+}
+
+/// Maps `size` bytes, rounded up, at a multiple of [`HUGE`]; null if there is no memory.
+fn map(size: usize) -> *mut u8 {
+    let Some(length) = size.checked_add(2 * HUGE).map(|_| round_up(size)) else {
+        return ptr::null_mut();
+    };
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new anonymous mapping touches no existing memory. It is longer than
+    // needed by one unit, so that an aligned part of full length lies in it.
+    let start = unsafe { libc::mmap(ptr::null_mut(), length + HUGE, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    let address = start as usize;
+    let lead = address.next_multiple_of(HUGE) - address;
+    // SAFETY: only parts of the mapping just made are given back: the lead before the
+    // aligned part, and what follows it. A refused advice costs speed only.
+    unsafe {
+        let aligned = start.byte_add(lead);
+        if lead > 0 {
+            libc::munmap(start, lead);
+        }
+        if HUGE > lead {
+            libc::munmap(aligned.byte_add(length), HUGE - lead);
+        }
+        libc::madvise(aligned, length, libc::MADV_HUGEPAGE);
+        aligned.cast()
+    }
+}
+
+const HUGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_and_small_memory_is_distinct_aligned_zeroed_and_survives_growing() {
+        // SAFETY: every block is used within its size and freed once with its layout.
+        unsafe {
+            for size in [8, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 4096] {
+                let layout = Layout::from_size_align(size, 64).unwrap();
+                let a = HugePages.alloc_zeroed(layout);
+                let b = HugePages.alloc(layout);
+                assert!(!a.is_null() && !b.is_null() && a as usize % 64 == 0);
+                assert!((0..size).step_by(997).all(|i| *a.add(i) == 0));
+                a.write_bytes(7, size);
+                b.write_bytes(9, size);
+                assert!((0..size).step_by(997).all(|i| *a.add(i) == 7));
+                for grown in [size * 3, size / 2 + 1] {
+                    let c = HugePages.alloc(layout);
+                    c.write_bytes(5, size);
+                    let c = HugePages.realloc(c, layout, grown);
+                    assert!((0..size.min(grown)).step_by(997).all(|i| *c.add(i) == 5));
+                    HugePages.dealloc(c, Layout::from_size_align(grown, 64).unwrap());
+                }
+                HugePages.dealloc(a, layout);
+                HugePages.dealloc(b, layout);
+            }
+        }
+    }
+}
