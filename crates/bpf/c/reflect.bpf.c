@@ -8,6 +8,7 @@
 #include "checksum.h"
 #include "ntp.h"
 #include "parse.h"
+#include "sessions.h"
 
 #define STAMP_OCTETS 44   /* open mode, both directions (RFC 8762, 4.2.1 and 4.3.1) */
 #define TLV_OCTETS 4
@@ -41,26 +42,6 @@ enum counter {
 
 struct counters {
 	__u64 n[COUNTERS];
-};
-
-/* A session is what RFC 8972, section 3 says: SSID and the 4-tuple. Our own port is
- * the same for all and left out.
- */
-struct key4 {
-	__be32 source;
-	__be32 destination;
-	__u32 port_ssid;
-};
-
-struct key6 {
-	__be32 source[4];
-	__be32 destination[4];
-	__u32 port_ssid;
-};
-
-struct session {
-	__u32 sent;       /* replies, the sequence number of the next */
-	__u32 generation; /* of the local addresses when it was admitted */
 };
 
 /* What user space changes while we run. Each field is written in one piece. */
@@ -101,20 +82,6 @@ const volatile __u32 bench_sessions;
 
 volatile struct settings settings SEC(".data.settings");
 __u32 bench_next;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, struct key4);
-	__type(value, struct session);
-} sessions4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, struct key6);
-	__type(value, struct session);
-} sessions6 SEC(".maps");
 
 /* Per source: the time at which its bucket would be empty of debt (GCRA). */
 struct {
@@ -230,13 +197,11 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	struct request req;
 	struct stamp_packet *s;
 	struct session *session = NULL;
-	union {
-		struct key4 v4;
-		struct key6 v6;
-	} key;
 	struct lpm_key address;
-	__u32 length, rest, seq, generation, s2, s3;
+	__u32 length, rest, seq, s2, s3;
 	__u64 t2, t3, r2, r3, offset, sum;
+	__u64 id = 0;
+	__u16 generation;
 	__be16 udp_len, error, ports[2];
 	__u8 ttl;
 
@@ -320,17 +285,11 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	generation = settings.generation;
 
 	if (stateful) {
-		if (p.v4) {
-			key.v4.source = p.ip4->saddr;
-			key.v4.destination = p.ip4->daddr;
-			key.v4.port_ssid = (__u32)ports[0] << 16 | req.ssid;
-			session = bpf_map_lookup_elem(&sessions4, &key.v4);
-		} else {
-			__builtin_memcpy(key.v6.source, &p.ip6->saddr, 16);
-			__builtin_memcpy(key.v6.destination, &p.ip6->daddr, 16);
-			key.v6.port_ssid = (__u32)ports[0] << 16 | req.ssid;
-			session = bpf_map_lookup_elem(&sessions6, &key.v6);
-		}
+		__u32 port_ssid = (__u32)ports[0] << 16 | req.ssid;
+
+		id = p.v4 ? session_id4(p.ip4->saddr, p.ip4->daddr, port_ssid)
+			  : session_id6(p.ip6, port_ssid);
+		session = find_session(id);
 	}
 	/* A known session was admitted before; only a change of our addresses asks again. */
 	if (!session || session->generation != generation) {
@@ -358,28 +317,21 @@ static __always_inline int reflect(struct xdp_md *ctx)
 			return drop(DROP_RATE);
 	}
 
-	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. */
-	seq = req.seq;
 	if (stateful) {
-		if (!session) {
-			struct session fresh = { .sent = 0, .generation = generation };
+		__u16 now = t2 >> USED_SHIFT;
 
-			/* Another CPU may have been first: what counts is the entry that is there. */
-			if (p.v4) {
-				if (bpf_map_update_elem(&sessions4, &key.v4, &fresh, BPF_NOEXIST) == 0)
-					count(NEW_SESSIONS);
-				session = bpf_map_lookup_elem(&sessions4, &key.v4);
-			} else {
-				if (bpf_map_update_elem(&sessions6, &key.v6, &fresh, BPF_NOEXIST) == 0)
-					count(NEW_SESSIONS);
-				session = bpf_map_lookup_elem(&sessions6, &key.v6);
-			}
+		if (!session) {
+			__u64 slot = add_session(id, now, generation);
+
+			session = slot == NO_SLOT ? NULL : session_at(slot);
 			if (!session)
 				return drop(DROP_TABLE);
+			if (slot & NEW_SLOT)
+				count(NEW_SESSIONS);
 		} else if (session->generation != generation) {
 			session->generation = generation;
 		}
-		seq = bpf_htonl(__sync_fetch_and_add(&session->sent, 1));
+		session->used = now;
 	}
 
 	/* The checksum is made anew from all octets: a frame that a local socket sent
@@ -442,7 +394,6 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	s2 = split(t2 - offset, &r2) + NTP_UNIX;
 	s->ssid = req.ssid;
 	s->error = error;
-	s->seq = seq;
 	s->t2[0] = bpf_htonl(s2);
 	s->t2[1] = fraction(r2);
 	s->sender_seq = req.seq;
@@ -452,10 +403,18 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	s->zero = 0;
 	s->ttl_zero = bpf_htons((__u16)ttl << 8);
 	s->zero2 = 0;
-	sum += (__u64)seq + error + req.ssid + s->t2[0] + s->t2[1] + req.seq + req.t1[0] +
+	sum += (__u64)error + req.ssid + s->t2[0] + s->t2[1] + req.seq + req.t1[0] +
 	       req.t1[1] + req.error + s->ttl_zero;
 	sum += (__u64)ports[0] + ports[1] + udp_len + udp_len + bpf_htons(IPPROTO_UDP);
 	count(REFLECTED);
+
+	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. This late,
+	 * because the CPU has then fetched the session while it did the rest: an atomic
+	 * addition waits for its cache line, and everything after waits for it.
+	 */
+	seq = session ? bpf_htonl(__sync_fetch_and_add(&session->sent, 1)) : req.seq;
+	s->seq = seq;
+	sum += seq;
 
 	/* T3 is the last thing: only its own octets and the fold come after. */
 	t3 = bpf_ktime_get_tai_ns();

@@ -11,6 +11,7 @@
 //! `XDP_TX` sends reaches only a peer with an XDP program of its own (any that passes
 //! will do); on Linux 6.18 GRO alone (`ethtool -K PEER gro on`) was not enough.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,8 +38,8 @@ pub struct KernelReflectorConfig<'a> {
     pub allow: &'a [(IpAddr, u8)],
     /// Most replies per second to one source address, and the burst at once; `None`: no limit.
     pub rate_limit: Option<(u32, u32)>,
-    /// Sessions that are numbered at the same time, per address family; past this the
-    /// least recently used one is forgotten.
+    /// Sessions that are numbered at the same time, at least; past this those that were
+    /// used longest ago are forgotten.
     pub max_sessions: u32,
 }
 
@@ -202,12 +203,14 @@ impl KernelReflector {
         open.progs.sonde_reflect.set_flags(if frags { load::BPF_F_XDP_HAS_FRAGS } else { 0 });
         open.progs.sonde_reflect_bench.set_autoload(bench);
         open.progs.sonde_empty_bench.set_autoload(bench);
-        let sessions = table_size(if config.stateful { config.max_sessions } else { 1 });
+        let sessions = session_slots(if config.stateful { config.max_sessions } else { 1 });
+        let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
+        fixed.session_mask = sessions - 1;
+        fixed.session_seed = [(); 2].map(|()| RandomState::new().build_hasher().finish());
         let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { 1 };
         load::loading("size the reflector's tables", || {
-            open.maps.sessions4.set_max_entries(sessions)?;
-            open.maps.sessions6.set_max_entries(sessions)?;
-            open.maps.buckets.set_max_entries(table_size(sources))
+            open.maps.sessions.set_max_entries(sessions)?;
+            open.maps.buckets.set_max_entries(lru_size(sources))
         })?;
 
         let skel = load::loading("load the reflector program", || open.load())?;
@@ -251,9 +254,16 @@ fn check(config: &KernelReflectorConfig<'_>) -> Result<(), BpfError> {
     Ok(())
 }
 
+/// Slots for `wanted` live sessions. At most two in three are taken, so that a window
+/// (`WINDOW` in `c/sessions.h`) full of live ones is hardly ever seen, and the second or
+/// third slot is the right one on average.
+fn session_slots(wanted: u32) -> u32 {
+    (wanted * 3 / 2).next_power_of_two().max(256)
+}
+
 /// Entries for `wanted` live ones. The kernel's LRU list keeps up to 128 free entries per
 /// CPU and forgets early when it is nearly full, so it gets room for both.
-fn table_size(wanted: u32) -> u32 {
+fn lru_size(wanted: u32) -> u32 {
     let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u32;
     wanted + wanted / 4 + 2 * 128 * cpus
 }
@@ -282,7 +292,7 @@ const COUNTERS: [&str; 17] = [
 const ERROR_Z: u16 = 0x4000;
 /// S = 0, scale 63, multiplier 1: nothing is known.
 const ERROR_UNKNOWN: u16 = 0x3f01;
-/// 4 Mi sessions are some 600 MiB.
+/// 4 Mi sessions take 128 MiB.
 const MAX_SESSIONS: u32 = 1 << 22;
 /// Sources whose rate is remembered; past this the least recently seen starts afresh.
 const RATE_SOURCES: u32 = 65_536;
