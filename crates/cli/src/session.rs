@@ -115,7 +115,7 @@ impl Session {
             let port = open_port(engine, &plan, &streams, below_ip.then_some(route))?;
             opened.push((port, streams));
         }
-        let start = opened[0].0.now() + LEAD;
+        let start = opened[0].0.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
         let mut session = Session {
             caps: opened.iter().map(|(p, _)| p.caps().clone()).collect(),
             infos: plan.infos,
@@ -382,6 +382,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 const CLOCK_CHECK: Duration = Duration::from_secs(1);
 /// From opening to the first send, ns: threads start meanwhile.
 const LEAD: i64 = 20_000_000;
+/// And for each stream, ns: its memory is laid out meanwhile.
+const LEAD_A_STREAM: i64 = 15_000;
 /// Pages that six histograms need whatever their values.
 const PAGES_FOR_ANY: usize = 6 * 120;
 /// Pages a stream commonly needs: six histograms over five powers of two each.

@@ -142,12 +142,18 @@ impl Inner {
         let mut watch = PauseWatch::new(PAUSE);
         let mut housekeeping = port.now() + HOUSEKEEPING;
         let mut deadline = Time::MAX;
+        let mut crowded = 0u32;
         loop {
             let turn = pump::turn(port, &mut self.sender)?;
             if let Some(gap) = watch.observe(turn.now) {
                 self.pauses.add(gap);
             }
-            self.pass_record();
+            // Closing an interval costs as much as a send: it waits for a turn without
+            // one, if such turns come at all.
+            crowded = if turn.is_idle() { 0 } else { crowded + 1 };
+            if crowded % PATIENT_TURNS == 0 {
+                self.pass_record();
+            }
             self.pass_samples();
             if turn.now >= housekeeping {
                 housekeeping = turn.now + HOUSEKEEPING;
@@ -263,6 +269,8 @@ impl Inner {
     }
 }
 
+/// Turns in a row that all had packets, before a record is passed on nevertheless.
+const PATIENT_TURNS: u32 = 32;
 /// Interval records under way between worker and main thread.
 const RECORDS: usize = 4096;
 /// Samples under way.

@@ -60,7 +60,8 @@ pub struct Filter {
 /// How the XDP program is attached and AF_XDP bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// The best that works: native zero copy, native copy, generic.
+    /// The best stamps that work: native copy, then generic. Never zero copy, which has
+    /// no transmit stamps on the system's time scale.
     #[default]
     Auto,
     /// In the driver, zero copy, or fail.

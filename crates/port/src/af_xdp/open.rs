@@ -267,7 +267,9 @@ fn modes(mode: XdpMode) -> &'static [Mode] {
     const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
     const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
     match mode {
-        XdpMode::Auto => &[ZERO_COPY, COPY, GENERIC],
+        // Not zero copy: there the transmit stamp is the card's own clock, which nothing
+        // ties to TAI, and good stamps are worth more here than the last million packets.
+        XdpMode::Auto => &[COPY, GENERIC],
         XdpMode::ZeroCopy => &[ZERO_COPY],
         XdpMode::Copy => &[COPY],
         XdpMode::Generic => &[GENERIC],
