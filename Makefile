@@ -27,7 +27,7 @@ test: setup ## All tests; those on real packets are skipped unless root runs the
 	@if [ -x scripts/interop.sh ]; then scripts/interop.sh; fi
 
 bench: setup ## Measure Sonde's own speed and accuracy; prints a table
-	cargo build --release --locked -p sonde-bench
+	cargo build --release --locked -p sonde-cli -p sonde-bench
 	$(AS_ROOT) $(RELEASE)/sonde-bench
 
 lint: setup ## Format, clippy with warnings as errors, licences of the dependencies

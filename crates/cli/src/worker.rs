@@ -151,7 +151,7 @@ impl Inner {
             // Closing an interval costs as much as a send: it waits for a turn without
             // one, if such turns come at all.
             crowded = if turn.is_idle() { 0 } else { crowded + 1 };
-            if crowded % PATIENT_TURNS == 0 {
+            if crowded.is_multiple_of(PATIENT_TURNS) {
                 self.pass_record();
             }
             self.pass_samples();
@@ -167,10 +167,10 @@ impl Inner {
                     break;
                 }
             }
-            if turn.is_idle() {
-                if let Some(until) = pump::rest(port, &self.sender, turn.now, housekeeping)? {
-                    watch.idle_until(until);
-                }
+            if turn.is_idle()
+                && let Some(until) = pump::rest(port, &self.sender, turn.now, housekeeping)?
+            {
+                watch.idle_until(until);
             }
         }
         self.end(port)
