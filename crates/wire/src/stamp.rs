@@ -42,12 +42,10 @@ impl<T: AsRef<[u8]>> SenderPacket<T> {
         ErrorEstimate(u16_at(self.buffer.as_ref(), 12))
     }
 
-    /// Session identifier; 0: none, or not in a packet this short.
+    /// Session identifier; 0: none. A packet shorter than the base packet is of TWAMP Light
+    /// and has padding in its place.
     pub fn ssid(&self) -> u16 {
-        match self.buffer.as_ref().get(14..16) {
-            Some(&[a, b]) => u16::from_be_bytes([a, b]),
-            _ => 0,
-        }
+        if self.has_base() { u16_at(self.buffer.as_ref(), 14) } else { 0 }
     }
 
     /// At least the 44 octets of the base packet.
@@ -360,7 +358,7 @@ mod tests {
     fn a_short_request_is_read() {
         let bytes = [1u8; 44];
         assert_eq!(SenderPacket::new_checked(&bytes[..13]).err(), Some(Error::Truncated));
-        let short = SenderPacket::new_checked(&bytes[..15]).unwrap();
+        let short = SenderPacket::new_checked(&bytes[..43]).unwrap();
         assert_eq!((short.ssid(), short.has_base(), short.tlvs()), (0, false, &[][..]));
         let whole = SenderPacket::new_checked(&bytes).unwrap();
         assert_eq!((whole.ssid(), whole.has_base()), (0x0101, true));

@@ -34,7 +34,7 @@ pub use limiter::RateLimit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderPacket};
+use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
     Error, ErrorEstimate, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build, ethernet,
     ipv6, parse_udp, udp,
@@ -147,7 +147,10 @@ impl Reflector {
 
         let request =
             SenderPacket::new_checked(&frame[found.payload.clone()]).map_err(|_| Refusal::Short)?;
-        let (sequence, ssid, short) = (request.sequence(), request.ssid(), !request.has_base());
+        let (sequence, short) = (request.sequence(), !request.has_base());
+        // What must be zero in a STAMP request is padding in one of TWAMP Light, perhaps
+        // random in every packet: the identifier's place then holds no identifier.
+        let ssid = if padded(&frame[found.payload.clone()]) { 0 } else { request.ssid() };
         if !self.ssids.is_empty() && self.ssids.binary_search(&ssid).is_err() {
             return Err(Refusal::Ssid);
         }
@@ -159,9 +162,7 @@ impl Reflector {
             destination: number(found.destination),
             source_port: found.source_port,
             destination_port: found.destination_port,
-            // What must be zero in a STAMP request is padding in one of TWAMP Light, perhaps
-            // random in every packet: the identifier's place then holds no identifier.
-            ssid: if padded(&frame[found.payload.clone()]) { 0 } else { ssid },
+            ssid,
         };
         let session = self.session(key, now);
 
@@ -330,9 +331,8 @@ impl Reflector {
         };
         let payload = &mut ip[headers..headers + BASE_LEN];
         let request = &frame[found.payload.clone()];
-        payload[..request.len()].copy_from_slice(request);
-        // Half a session identifier is none.
-        payload[request.len() & !1..request.len()].fill(0);
+        // No more than TWAMP's header: what follows it is padding, and no session identifier.
+        payload[..SENDER_MIN_LEN].copy_from_slice(&request[..SENDER_MIN_LEN]);
         self.write_base(payload, found.ttl, stamp, now, sequence);
         reply.udp_offset = link + headers - udp::HEADER_LEN;
         reply.len = link + headers + BASE_LEN;

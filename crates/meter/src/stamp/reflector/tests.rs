@@ -324,6 +324,23 @@ fn rfc8762_4_6_short_requests_get_the_base_packet() {
     }
 }
 
+/// RFC 8762, section 4.6: padding where STAMP has its session identifier is none.
+#[test]
+fn rfc8762_4_6_random_padding_of_short_requests_begins_no_sessions() {
+    let mut reflector = stateful();
+    for (n, len) in (SENDER_MIN..BASE_LEN).enumerate() {
+        let mut short = request(3, 0, &[]);
+        short[SENDER_MIN..].fill(0xA0 + n as u8);
+        put(&mut reflector, &mut frame(SENDER, US, &[], &short[..len]));
+        let mut out = [0; 200];
+        let sent = reflector.poll_transmit(time(9_000), &mut out).unwrap();
+        let base = ReflectorPacket::new_checked(&out[42..sent.len]).unwrap();
+        let repr = ReflectorRepr::parse(&base);
+        assert_eq!((repr.sequence, repr.ssid), (n as u32, 0), "{len} octets");
+    }
+    assert_eq!(reflector.sessions(), 1);
+}
+
 #[test]
 fn the_queue_of_short_replies_is_bounded_and_its_overflow_takes_no_sequence_number() {
     let mut reflector = stateful();
