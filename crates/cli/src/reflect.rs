@@ -70,14 +70,14 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
         if let Some(kernel) = &mut kernel {
             kernel.follow()?;
         }
-        let ended = interrupted || worker.is_finished();
-        if ended || last.elapsed().as_nanos() as i64 >= args.report_interval {
-            last = Instant::now();
-            report.print(&mut worker, kernel.as_ref())?;
+        if interrupted || worker.is_finished() {
+            let (counted, outcome) = worker.end();
+            report.print(&counted, kernel.as_ref())?;
+            return outcome.map(|()| Exit::Ok).map_err(Failure::CannotRun);
         }
-        if ended {
-            worker.stop();
-            return worker.join().map(|()| Exit::Ok).map_err(Failure::CannotRun);
+        if last.elapsed().as_nanos() as i64 >= args.report_interval {
+            last = Instant::now();
+            report.print(&worker.latest(), kernel.as_ref())?;
         }
     }
 }
@@ -203,7 +203,8 @@ struct Worker {
     latest: Snapshot,
     checked: Instant,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<()>>,
+    /// Ends with what was counted to the last packet.
+    thread: JoinHandle<(Snapshot, Result<()>)>,
 }
 
 /// What it says about itself.
@@ -212,6 +213,16 @@ struct Snapshot {
     counters: stamp::ReflectorCounters,
     port: PortStats,
     sessions: usize,
+}
+
+impl Snapshot {
+    fn of(reflector: &Reflector, port: &mut dyn Port) -> Self {
+        Snapshot {
+            counters: *reflector.counters(),
+            port: port.stats(),
+            sessions: reflector.sessions(),
+        }
+    }
 }
 
 impl Worker {
@@ -225,31 +236,31 @@ impl Worker {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sonde-reflect".into()).spawn(move || {
-            if let Some(cpu) = cpu {
-                clock::pin_to_cpu(cpu)?;
-            }
             let port = port.as_mut();
             let mut record = stamp::ReflectorRecord::default();
             let mut housekeeping = port.now();
-            while !stopped.load(Ordering::Relaxed) {
-                let turn = pump::turn(port, &mut reflector)?;
-                if turn.now >= housekeeping {
-                    housekeeping = turn.now + HOUSEKEEPING;
-                    while let Ok(c) = clock_rx.pop() {
-                        reflector.set_clock(tai_offset(c), c.synchronised, c.max_error_ns);
+            let mut serve = || -> Result<()> {
+                if let Some(cpu) = cpu {
+                    clock::pin_to_cpu(cpu)?;
+                }
+                while !stopped.load(Ordering::Relaxed) {
+                    let turn = pump::turn(port, &mut reflector)?;
+                    if turn.now >= housekeeping {
+                        housekeeping = turn.now + HOUSEKEEPING;
+                        while let Ok(c) = clock_rx.pop() {
+                            reflector.set_clock(tai_offset(c), c.synchronised, c.max_error_ns);
+                        }
+                        while reflector.poll_record(&mut record) {}
+                        let _ = snapshot_tx.push(Snapshot::of(&reflector, port));
                     }
-                    while reflector.poll_record(&mut record) {}
-                    let _ = snapshot_tx.push(Snapshot {
-                        counters: *reflector.counters(),
-                        port: port.stats(),
-                        sessions: reflector.sessions(),
-                    });
+                    if turn.is_idle() {
+                        pump::rest(port, &reflector, turn.now, housekeeping)?;
+                    }
                 }
-                if turn.is_idle() {
-                    pump::rest(port, &reflector, turn.now, housekeeping)?;
-                }
-            }
-            Ok(())
+                Ok(())
+            };
+            let outcome = serve();
+            (Snapshot::of(&reflector, port), outcome)
         })?;
         let (latest, checked) = (Snapshot::default(), Instant::now());
         Ok(Worker { snapshots, clocks, latest, checked, stop, thread })
@@ -274,11 +285,8 @@ impl Worker {
         self.thread.is_finished()
     }
 
-    fn stop(&self) {
+    fn end(self) -> (Snapshot, Result<()>) {
         self.stop.store(true, Ordering::Relaxed);
-    }
-
-    fn join(self) -> Result<()> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -295,8 +303,7 @@ impl Report {
         Report { json, reflected: 0, at: Instant::now() }
     }
 
-    fn print(&mut self, worker: &mut Worker, kernel: Option<&Kernel>) -> Result<()> {
-        let s = worker.latest();
+    fn print(&mut self, s: &Snapshot, kernel: Option<&Kernel>) -> Result<()> {
         let in_kernel = kernel.map(|k| k.reflector.counters()).transpose()?;
         let kernel_reflected = in_kernel.as_ref().map_or(0, |c| c.get("reflected"));
         let reflected = s.counters.reflected + kernel_reflected;
