@@ -5,6 +5,7 @@
 //! virtual time.
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod stamp;
 
 use sonde_wire::{Stamp, Time, TxDone, Verdict};

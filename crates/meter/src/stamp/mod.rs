@@ -1,16 +1,22 @@
 //! STAMP (RFC 8762, RFC 8972) and TWAMP Light (RFC 5357, appendix I).
 
+mod check;
 mod demux;
 mod pages;
 mod probe;
 pub mod reflector;
+pub mod sample;
 mod schedule;
 pub mod sender;
+pub mod sender_counters;
 pub mod spec;
 mod stream;
 
+pub use check::SpecError;
 pub use reflector::{
     RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError, ReflectorRecord,
 };
-pub use sender::{Fate, Sample, Sender, SenderCounters, SpecError};
+pub use sample::{Fate, Sample};
+pub use sender::Sender;
+pub use sender_counters::SenderCounters;
 pub use spec::{LinkHeader, ReflectorKind, Schedule, SenderConfig, StreamSpec};

@@ -6,7 +6,8 @@ use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderRepr};
 use sonde_wire::time::{ErrorEstimate, TimestampFormat};
 use sonde_wire::{Error, Stamp, Time, build, checksum, ethernet, parse_udp, tlv};
 
-use super::sender::{Fate, Refusal, Sample};
+use super::sample::{Fate, Sample};
+use super::sender::Refusal;
 use super::spec::{LinkHeader, Schedule, SenderConfig, StreamSpec};
 use super::stream::{self, Slot};
 

@@ -193,9 +193,9 @@ mod tests {
             assert_eq!(model[stream as usize], Some(due));
             let s = &specs[stream as usize];
             // Now and then a stream skips some of its sends, or ends.
-            let skip = if random.next() % 50 == 0 { 3 } else { 1 };
+            let skip = if random.next().is_multiple_of(50) { 3 } else { 1 };
             let next = due + skip * gap(s.period, s.schedule, &mut random);
-            let next = (random.next() % 1000 != 0 || turn > 10_000).then_some(next);
+            let next = (!random.next().is_multiple_of(1000) || turn > 10_000).then_some(next);
             queue.reschedule(next, s.period);
             model[stream as usize] = next;
         }

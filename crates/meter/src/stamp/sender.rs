@@ -10,133 +10,16 @@ use sonde_results::Interval;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
 
+use super::check::{SpecError, check, window};
 use super::demux::Demux;
 use super::pages::{PagedHist, Pages};
 use super::probe::{Clock, ProbeTemplate, Reply};
+use super::sample::{Fate, Sample};
 use super::schedule::{Queue, Random, gap, mean_gap};
+use super::sender_counters::SenderCounters;
 use super::spec::{LinkHeader, ReflectorKind, SenderConfig, StreamSpec};
 use super::stream::{self, Settling, Slot, Stream};
 use crate::{Instrument, Transmit};
-
-/// One packet's fate, for a ping-like display or a benchmark.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// Index of the stream.
-    pub stream: u32,
-    /// Sequence number.
-    pub seq: u32,
-    /// When it left, and by which stamp.
-    pub t1: Stamp,
-    /// How it ended.
-    pub fate: Fate,
-}
-
-/// How a probe ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fate {
-    /// Answered.
-    Reply {
-        /// T2 at the reflector, by its clock.
-        t2: Time,
-        /// T3 at the reflector, by its clock.
-        t3: Time,
-        /// When the reply arrived.
-        t4: Stamp,
-        /// TTL or hop limit of the reply.
-        ttl: u8,
-        /// TTL or hop limit that the reflector saw; 0 from one that does not say.
-        sender_ttl: u8,
-        /// Length of the reply's STAMP payload, bytes.
-        length: u16,
-        /// The reflector says that its clock is synchronised.
-        peer_synchronised: bool,
-        /// It repeats an earlier reply.
-        duplicate: bool,
-    },
-    /// Not answered within the timeout.
-    Lost,
-}
-
-/// What happened beside the measurement. Every packet that is thrown away has a field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderCounters {
-    /// Probes handed to the port.
-    pub sent: u64,
-    /// Valid first replies.
-    pub replies: u64,
-    /// Received frames that are not UDP, or damaged.
-    pub malformed: u64,
-    /// UDP from nobody we probe.
-    pub strangers: u64,
-    /// Too short for a reply.
-    pub short: u64,
-    /// Replies whose sequence number or echoed time stamp we never sent.
-    pub forged: u64,
-    /// Replies with another session's identifier.
-    pub wrong_session: u64,
-    /// Replies after the timeout.
-    pub late: u64,
-    /// Repeated replies.
-    pub duplicates: u64,
-    /// Replies that precede their request: a clock was stepped.
-    pub clock_stepped: u64,
-    /// Transmit stamps that never came.
-    pub unstamped: u64,
-    /// Transmit stamps for probes already settled.
-    pub stamps_late: u64,
-    /// Values left out of histogram buckets for lack of memory.
-    pub histogram_refused: u64,
-    /// Probes whose fate was open at the end: neither sent nor lost in any record.
-    pub unresolved: u64,
-    /// Samples that nobody fetched in time.
-    pub samples_dropped: u64,
-    /// Sends held back because too many probes of the stream were in flight.
-    pub window_full: u64,
-}
-
-impl SenderCounters {
-    /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("sent", self.sent),
-            ("replies", self.replies),
-            ("malformed", self.malformed),
-            ("strangers", self.strangers),
-            ("short", self.short),
-            ("forged", self.forged),
-            ("wrong_session", self.wrong_session),
-            ("late", self.late),
-            ("duplicates", self.duplicates),
-            ("clock_stepped", self.clock_stepped),
-            ("unstamped", self.unstamped),
-            ("stamps_late", self.stamps_late),
-            ("histogram_refused", self.histogram_refused),
-            ("unresolved", self.unresolved),
-            ("samples_dropped", self.samples_dropped),
-            ("window_full", self.window_full),
-        ]
-        .into_iter()
-    }
-}
-
-/// Why a sender cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// No stream.
-    #[error("there is nothing to send to: name a host or a targets file")]
-    NoStreams,
-    /// A value is out of its range.
-    #[error("stream {stream}: {what}")]
-    Stream {
-        /// Index of the stream.
-        stream: usize,
-        /// Which value, and its range.
-        what: String,
-    },
-    /// A duration of the configuration is not positive.
-    #[error("{0} must be longer than zero")]
-    Duration(&'static str),
-}
 
 /// The sender.
 pub struct Sender {
@@ -617,50 +500,6 @@ pub(crate) enum Refusal {
     WrongSession,
     Late,
     Forged,
-}
-
-fn check(config: &SenderConfig, specs: &[StreamSpec], next_hops: usize) -> Result<(), SpecError> {
-    for (value, name) in [(config.timeout, "the timeout"), (config.interval, "the record interval")]
-    {
-        if value <= 0 {
-            return Err(SpecError::Duration(name));
-        }
-    }
-    if specs.is_empty() {
-        return Err(SpecError::NoStreams);
-    }
-    for (stream, s) in specs.iter().enumerate() {
-        let same_family = s.source.is_ipv4() == s.destination.is_ipv4();
-        let least = if s.destination.is_ipv4() { 72 } else { 92 };
-        let what = if !same_family {
-            "source and destination are of different IP versions".into()
-        } else if s.dscp > 63 {
-            format!("DSCP {} is not in 0..=63", s.dscp)
-        } else if s.ttl == 0 {
-            "TTL 0 would not leave this host; use 1..=255".into()
-        } else if s.ip_length < least {
-            format!("{} bytes are too short for a STAMP packet; use at least {least}", s.ip_length)
-        } else if s.period <= 0 {
-            "the time between probes must be longer than zero".into()
-        } else if usize::from(s.next_hop) >= next_hops {
-            format!("next hop {} does not exist", s.next_hop)
-        } else {
-            continue;
-        };
-        return Err(SpecError::Stream { stream, what });
-    }
-    Ok(())
-}
-
-/// Room for the probes in flight: those of one timeout, a few more so that a closed
-/// interval may wait to be fetched, and for Poisson gaps the crowding that chance brings.
-fn window(config: &SenderConfig, spec: &StreamSpec) -> u32 {
-    let flight = config.timeout / spec.period + 1;
-    let room = match spec.schedule {
-        super::spec::Schedule::Periodic => flight + 2 + flight / 8,
-        super::spec::Schedule::Poisson => 2 * flight + 16,
-    };
-    u32::try_from(room).unwrap_or(u32::MAX / 4).min(1 << 24).next_power_of_two()
 }
 
 fn push_sample(samples: &mut VecDeque<Sample>, counters: &mut SenderCounters, sample: Sample) {
