@@ -256,7 +256,10 @@ impl Inner {
         for (found, caveat) in [
             (stats.rx_dropped + stats.rx_invalid > 0, Caveat::OwnDrops),
             (stats.tx_dropped > 0, Caveat::SendsFailed),
-            (counters.forged + counters.short + counters.malformed > 0, Caveat::InvalidReplies),
+            (
+                counters.forged + counters.short + counters.malformed + counters.checksum > 0,
+                Caveat::InvalidReplies,
+            ),
             (counters.histogram_refused > 0, Caveat::HistogramFull),
             (health.pauses.max > STOLEN, Caveat::CpuStolen),
         ] {

@@ -1,6 +1,8 @@
 //! The sender in virtual time, against a reflector and a path made here: every number
 //! that it reports is known beforehand.
 
+use std::net::SocketAddr;
+
 use sonde_meter::stamp::{
     Fate, LinkHeader, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec,
 };
@@ -8,6 +10,7 @@ use sonde_meter::{Instrument, Transmit};
 use sonde_results::caveat::Caveat;
 use sonde_results::record::{LossSide, pdv};
 use sonde_results::{Counters, Interval};
+use sonde_wire::build::{finish_udp, udp_header_sum};
 use sonde_wire::stamp::ReflectorPacket;
 use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time, TxDone, parse_udp};
 
@@ -94,7 +97,19 @@ fn reflect(probe: &[u8], t2: i64, t3: i64, seq: Option<u32>) -> Vec<u8> {
     for k in 0..2 {
         frame.swap(l4 + k, l4 + 2 + k);
     }
+    finish(&mut frame);
     frame
+}
+
+/// Gives the frame the UDP checksum that belongs to it.
+fn finish(frame: &mut [u8]) {
+    let Ok(udp) = parse_udp(frame) else { return };
+    let (from, to) = (
+        SocketAddr::new(udp.source, udp.source_port),
+        SocketAddr::new(udp.destination, udp.destination_port),
+    );
+    let sum = udp_header_sum(from, to, udp.payload.len()).unwrap();
+    finish_udp(&mut frame[udp.l4_offset..udp.payload.end], sum, usize::MAX).unwrap();
 }
 
 struct World {
@@ -327,6 +342,7 @@ fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
     let mut case = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = good.clone();
         change(&mut frame);
+        finish(&mut frame);
         sender.input(&mut frame, stamp, now);
         sender.counters()
     };
@@ -342,6 +358,16 @@ fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
         f[38] = 0;
     });
     assert_eq!((c.short, c.replies), (1, 0));
+    let mut damaged = good.clone();
+    damaged[payload + 20] ^= 0x40;
+    sender.input(&mut damaged, stamp, now);
+    assert_eq!(sender.counters().checksum, 1, "T2 is not what the reflector wrote");
+    let mut case = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = good.clone();
+        change(&mut frame);
+        sender.input(&mut frame, stamp, now);
+        sender.counters()
+    };
     assert_eq!(case(&|_| ()).replies, 1, "the good one still counts");
     assert_eq!(case(&|_| ()).duplicates, 1);
 }

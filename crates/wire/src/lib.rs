@@ -27,5 +27,5 @@ pub mod udp;
 
 pub use error::Error;
 pub use packet::{Stamp, StampSource, TxDone, Verdict};
-pub use parse::{UdpFrame, parse_udp};
+pub use parse::{UdpFrame, parse_udp, udp_intact};
 pub use time::{ErrorEstimate, NtpTime, PtpTime, Time, TimestampFormat};

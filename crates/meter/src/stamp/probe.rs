@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderRepr};
 use sonde_wire::time::{ErrorEstimate, TimestampFormat};
-use sonde_wire::{Error, Stamp, Time, build, checksum, ethernet, parse_udp, tlv};
+use sonde_wire::{Error, Stamp, Time, build, checksum, ethernet, parse_udp, tlv, udp_intact};
 
 use super::sample::{Fate, Sample};
 use super::sender::Refusal;
@@ -165,6 +165,9 @@ impl Reply {
     #[inline]
     pub(crate) fn parse(frame: &[u8], clock: &Clock, near: Time) -> Result<Self, Refusal> {
         let udp = parse_udp(frame).map_err(|_| Refusal::Malformed)?;
+        if !udp_intact(frame, &udp) {
+            return Err(Refusal::Checksum);
+        }
         let payload = &frame[udp.payload];
         let packet = ReflectorPacket::new_checked(payload).map_err(|_| Refusal::Short)?;
         let estimate = packet.error_estimate();

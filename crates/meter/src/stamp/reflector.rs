@@ -9,11 +9,9 @@
 //! 4.6: what TWAMP Light expects), whatever the request's own format: each side says with
 //! its Z bit how it writes.
 //!
-//! The UDP checksum of a request is not looked at. The kernel has already done that
-//! where sockets receive; below the IP stack a request from the same host or over a
-//! virtual link carries only the sum that a network card would have completed, and a wrong
-//! one cannot be told from it. What a test packet measures is in its headers and its time
-//! of arrival. The reply's checksum is always computed whole.
+//! A request whose UDP checksum shows it damaged is dropped; one that only lacks what a
+//! network card would have completed is not (see [`sonde_wire::udp_intact`]). The reply's
+//! checksum is always computed whole.
 
 mod address;
 mod config;
@@ -37,7 +35,7 @@ use std::net::SocketAddr;
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
     Error, ErrorEstimate, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build, ethernet,
-    ipv6, parse_udp, udp,
+    ipv6, parse_udp, udp, udp_intact,
 };
 
 use crate::{Instrument, Transmit};
@@ -209,6 +207,9 @@ impl Reflector {
                 return Err(Refusal::Extension);
             }
         } else if !ipv4_checksum_holds(&frame[found.l3_offset..found.l4_offset]) {
+            return Err(Refusal::Checksum);
+        }
+        if !udp_intact(frame, found) {
             return Err(Refusal::Checksum);
         }
         // A group bit in either address: not a frame from one host to another.

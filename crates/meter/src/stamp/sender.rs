@@ -339,6 +339,7 @@ impl Instrument for Sender {
             let c = &mut self.counters;
             *match refusal {
                 Refusal::Malformed => &mut c.malformed,
+                Refusal::Checksum => &mut c.checksum,
                 Refusal::Short => &mut c.short,
                 Refusal::Stranger => &mut c.strangers,
                 Refusal::WrongSession => &mut c.wrong_session,
@@ -495,6 +496,7 @@ impl Instrument for Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Malformed,
+    Checksum,
     Short,
     Stranger,
     WrongSession,

@@ -11,6 +11,8 @@ counters! {
         replies,
         /// Received frames that are not UDP, or damaged.
         malformed,
+        /// Received frames whose UDP checksum shows them damaged.
+        checksum,
         /// UDP from nobody we probe.
         strangers,
         /// Too short for a reply.

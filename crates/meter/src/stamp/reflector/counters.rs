@@ -33,7 +33,7 @@ counters! {
         dropped_extension,
         /// Headers or lengths that contradict each other.
         dropped_malformed,
-        /// Wrong IPv4 header checksum.
+        /// Wrong IPv4 header checksum, or a UDP checksum that shows damage.
         dropped_checksum,
         /// From or to an address that nothing may be sent to or come from.
         dropped_address,

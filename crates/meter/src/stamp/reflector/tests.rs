@@ -140,7 +140,7 @@ fn rfc8762_4_3_1_golden_ipv4() {
         0x45, 0xb9, 0x00, 0x48, 0x00, 0x00, 0x40, 0x00, 0x3d, 0x11, 0x50, 0xb0,
         192, 0, 2, 1, 198, 51, 100, 7,
         // UDP: 50000 -> 862, 52 octets, a partial checksum as an offloading sender leaves it
-        0xc3, 0x50, 0x03, 0x5e, 0x00, 0x34, 0x12, 0x34,
+        0xc3, 0x50, 0x03, 0x5e, 0x00, 0x34, 0xec, 0x81,
         // sequence, T1, error estimate, SSID
         0, 0, 0, 9, 0xe1, 2, 3, 4, 5, 6, 7, 8, 0x8f, 0x10, 0x12, 0x34,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -406,6 +406,9 @@ fn faulty_headers_are_counted_by_their_fault() {
     let mut checksum = good.clone();
     checksum[24] ^= 1;
     assert_dropped(&config(), &mut checksum, "dropped_checksum");
+    let mut damaged = good.clone();
+    damaged[40..42].copy_from_slice(&[0x12, 0x34]);
+    assert_dropped(&config(), &mut damaged, "dropped_checksum");
     let mut length = good.clone();
     length[39] = 200;
     assert_dropped(&config(), &mut length, "dropped_malformed");
