@@ -7,7 +7,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define SUM_MAX 9216 /* octets that sum_padding takes at most */
+#define SUM_MAX 9216 /* octets that sum_padding takes at most, and 4 at least */
 #define SUM_MASK 0x3fff
 #define CHUNK 64
 
@@ -21,16 +21,14 @@ static __always_inline __u16 fold(__u64 sum)
 	return ~sum;
 }
 
-/* Where the part of `len` octets above the bit `step` ends. The mask bounds it for
- * the verifier; the barrier keeps the compiler from carrying the pointer on, which
- * would make every path through the tail a state of its own.
+/* The value, as one that the verifier knows nothing more about. What it learns from a
+ * branch it would else carry on: each path through the sum a state of its own, and with
+ * all that follows more of them than it will look at.
  */
-static __always_inline void *after(void *from, __u32 len, __u32 step)
+static __always_inline __u32 opaque(__u32 value)
 {
-	__u32 offset = len & (SUM_MASK & ~(2 * step - 1));
-
-	asm volatile("" : "+r"(offset));
-	return from + offset;
+	asm volatile("" : "+r"(value));
+	return value;
 }
 
 /* Two sums at a time, so that no addition waits for the one before. */
@@ -47,51 +45,48 @@ static __always_inline __u64 sum_words(const __u32 *w, int words)
 	return even + odd;
 }
 
-/* The one's complement sum of the `len` octets from `offset` to the packet's end, not
- * folded: 64 bits hold the carries of any packet. Plain loads: for 64 octets they take
- * a fraction of the time of bpf_csum_diff.
- *
- * A global function, which the verifier proves once, by itself: inlined, its paths
- * times those of the rest are more than it will look at. The caller has checked the
- * bounds, so that the early returns never happen.
- */
-__noinline __u64 sum_padding(struct xdp_md *ctx, __u32 offset, __u32 len)
+/* The last `n` (0 to 3) octets of a word in memory, moved to its beginning. */
+static __always_inline __u32 last_octets(__u32 word, __u32 n)
 {
-	void *from = (void *)(long)ctx->data + (offset & 0xff), *end = (void *)(long)ctx->data_end;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return (__u64)word >> (32 - 8 * n);
+#else
+	return (__u64)word << (32 - 8 * n);
+#endif
+}
+
+/* The one's complement sum of the `len` octets at `from`, not folded: 64 bits hold the
+ * carries of any packet. Plain loads: for 64 octets they take a fraction of the time of
+ * bpf_csum_diff. The caller has checked the bounds, so the early returns never happen.
+ */
+static __always_inline __u64 sum_padding(const void *from, const void *end, __u32 len)
+{
+	__u32 chunks = opaque(len / CHUNK), odd = opaque(len & 3);
 	__u64 sum = 0;
-	void *p;
+	const void *p;
 
-	for (__u32 i = 0; i < SUM_MAX / CHUNK && (i + 1) * CHUNK <= len; i++) {
-		__u32 at = i * CHUNK;
-
-		asm volatile("" : "+r"(at));
-		p = from + at;
+	for (__u32 i = 0; i < SUM_MAX / CHUNK && i < chunks; i++) {
+		p = from + opaque(i * CHUNK);
 		if (p + CHUNK > end)
 			return sum;
 		sum += sum_words(p, CHUNK / 4);
 	}
 #pragma unroll
 	for (__u32 step = CHUNK / 2; step >= 4; step /= 2) {
-		if (len & step) {
-			p = after(from, len, step);
+		if (opaque(len & step)) {
+			p = from + opaque(len & (SUM_MASK & ~(2 * step - 1)));
 			if (p + step > end)
 				return sum;
 			sum += sum_words(p, step / 4);
 		}
 	}
-	if (len & 2) {
-		p = after(from, len, 2);
-		if (p + 2 > end)
-			return sum;
-		sum += *(__u16 *)p;
-	}
-	if (len & 1) {
-		p = after(from, len, 1);
-		if (p + 1 > end)
-			return sum;
-		sum += bpf_htons((__u16)*(__u8 *)p << 8);
-	}
-	return sum;
+	/* Up to three octets are left: the end of the last word, the rest of which is in
+	 * the sum already.
+	 */
+	p = from + opaque((len - 4) & SUM_MASK);
+	if (p + 4 > end)
+		return sum;
+	return sum + last_octets(*(__u32 *)p, odd);
 }
 
 #endif

@@ -339,12 +339,12 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	 */
 	sum = 0;
 	if (rest) {
-		__u8 *tlv = (void *)(s + 1);
+		__u32 *tlv = (void *)(s + 1);
 
-		if ((void *)(tlv + TLV_OCTETS) > end)
+		if ((void *)(tlv + 1) > end)
 			return XDP_ABORTED; /* was checked above; for the verifier */
-		tlv[0] &= ~TLV_U;
-		sum = sum_padding(ctx, (void *)tlv - data, rest);
+		*tlv &= ~bpf_htonl((__u32)TLV_U << 24);
+		sum = sum_padding(tlv, end, rest);
 	}
 
 	if (p.v4) {
