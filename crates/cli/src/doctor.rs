@@ -3,6 +3,7 @@
 //!
 //! Whatever can be tried is tried: an engine is opened, a program loaded, a packet sent.
 
+mod ceiling;
 mod judge;
 
 use anyhow::{Context as _, anyhow};
@@ -58,6 +59,10 @@ pub fn run(args: &DoctorArgs, open: Opener<'_>) -> Result<Exit, Failure> {
     let (facts, state) = (HostFacts::read(), clock::clock_state());
     let mut findings = examine(&facts, &state)?;
     findings.push(judge::engine(Engine::Socket, "lo", opened(Engine::Socket, Some("lo"), open)));
+    for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
+        let measured = ceiling::measure(engine, CEILING, open).map_err(|e| format!("{e:#}"));
+        findings.push(judge::ceiling(engine, measured));
+    }
     if let (Some(name), Some(facts)) = (&args.iface, &interface) {
         findings.extend(judge::interface(name, facts));
         for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
@@ -208,7 +213,7 @@ fn print(
     let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
     writeln!(out, "{} checks, {warnings} warnings", findings.len())?;
     if !interface {
-        writeln!(out, "af_packet and af_xdp were not tried: name an interface with --iface")?;
+        writeln!(out, "af_packet and af_xdp were tried on loopback only: name an interface with --iface")?;
     }
     Ok(())
 }
@@ -218,6 +223,9 @@ const WATCHED: Duration = Duration::from_secs(1);
 const PAUSE_THRESHOLD: Duration = Duration::from_micros(10);
 const ROUND_TRIPS: usize = 2_000;
 const WARM_UP: usize = 100;
+
+/// How long each engine's ceiling is tried.
+const CEILING: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests {

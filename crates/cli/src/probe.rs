@@ -10,10 +10,11 @@ use sonde_port::clock::{ClockState, tai_now};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
-use sonde_results::{Host, Interval, Run, StreamInfo};
+use sonde_results::{Interval, Run, StreamInfo};
 
 use crate::args::ProbeArgs;
 use crate::config::{TargetEntry, TargetsFile};
+use crate::doctor;
 use crate::exit::{Exit, Failure};
 use crate::output::live::{self, InPlace, Snapshot};
 use crate::output::ping_line::{self, Outcome, PacketEvent};
@@ -273,7 +274,9 @@ fn report(args: &ProbeArgs, finished: &Finished) -> Result<Exit> {
     for what in &finished.unsaved {
         eprintln!("not saved: {what}");
     }
-    let unanswered = run.totals.iter().any(|t| t.counters.sent > 0 && t.counters.received == 0);
+    // Also a stream that nothing could be sent on, for want of a next hop, had no reply.
+    let unanswered =
+        run.totals.iter().map(|t| &t.counters).any(|c| c.sent + c.skipped > 0 && c.received == 0);
     Ok(match (finished.unsaved.is_empty(), unanswered) {
         (false, _) => Exit::NotSaved,
         (true, true) => Exit::NoReply,
@@ -365,23 +368,13 @@ impl Screen {
 }
 
 fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) -> Run {
-    let facts = sonde_port::host::HostFacts::read();
     Run {
         schema: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION").into(),
         instrument: "probe".into(),
         start_ns,
         end_ns: start_ns,
-        host: Host {
-            name: facts.name,
-            kernel: facts.kernel,
-            cpu: facts.cpu,
-            cpus: facts.cpus,
-            clock_source: facts.clock_source,
-            tai_offset_s: clock.tai_offset_s,
-            clock_synchronised: clock.synchronised,
-            clock_max_error_ns: clock.max_error_ns,
-        },
+        host: doctor::describe_host(&sonde_port::host::HostFacts::read(), &clock),
         config: RunConfig {
             command: std::env::args().collect(),
             engine: engine.into(),

@@ -7,6 +7,7 @@ use sonde_results::{Caveat, Hist};
 use sonde_wire::StampSource;
 use std::time::Duration;
 
+use super::ceiling::Ceiling;
 use super::{Finding, Verdict};
 use crate::units::{format_count, format_ns, format_ns_or_dash};
 
@@ -89,6 +90,28 @@ pub fn stolen(time: Duration) -> Finding {
         format!("{} while watching", format_ns(time.as_nanos() as f64)),
         "the hypervisor gives this machine's processors to others; ask for dedicated ones",
     )
+}
+
+/// What an engine carries over loopback; the error is why it could not be tried.
+pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> Finding {
+    let check = match engine {
+        Engine::Socket => "ceiling of socket",
+        Engine::AfPacket => "ceiling of af_packet",
+        Engine::AfXdp => "ceiling of af_xdp",
+    };
+    match measured {
+        Ok(c) => finding(
+            check,
+            c.per_second >= LEAST_CEILING,
+            format!(
+                "{} packets/s sent and received on one core over loopback, {:.2}% lost at that",
+                format_count(c.per_second as u64),
+                c.lost * 100.0
+            ),
+            "plan for half of it at most; a busy host or a slow one sets this",
+        ),
+        Err(why) => finding(check, true, format!("not tried: {why}"), ""),
+    }
 }
 
 pub fn loopback(hist: &Hist) -> Finding {
@@ -239,6 +262,9 @@ fn finding(check: &'static str, good: bool, found: String, advice: &'static str)
         advice: (!good).then_some(advice),
     }
 }
+
+/// Packets a second below which the smallest of the usual loads is at risk.
+const LEAST_CEILING: f64 = 20_000.0;
 
 #[cfg(test)]
 mod tests {
