@@ -63,7 +63,7 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
     };
     let mut stopped = false;
     while !session.is_finished() {
-        session.poll(&mut sink)?;
+        session.poll(&mut sink);
         if !stopped && began.elapsed() >= Duration::from_secs(load.seconds) {
             stopped = true;
             out.seconds = began.elapsed().as_secs_f64();
@@ -71,7 +71,11 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let (health, _) = session.close(&mut sink)?;
+    let ended = session.close(&mut sink);
+    if let Some(failure) = ended.failure {
+        return Err(failure);
+    }
+    let health = ended.health;
     let count = |name: &str| health.counters.get(name).copied().unwrap_or(0);
     out.sent = total.counters.sent;
     out.received = total.counters.received;

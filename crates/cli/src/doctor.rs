@@ -213,7 +213,10 @@ fn print(
     let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
     writeln!(out, "{} checks, {warnings} warnings", findings.len())?;
     if !interface {
-        writeln!(out, "af_packet and af_xdp were tried on loopback only: name an interface with --iface")?;
+        writeln!(
+            out,
+            "af_packet and af_xdp were tried on loopback only: name an interface with --iface"
+        )?;
     }
     Ok(())
 }

@@ -56,10 +56,13 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
     let mut interrupts = 0;
     let mut stopping = false;
     while !session.is_finished() {
-        let progress = session.poll(&mut |event| collected.take(event, &screen))?;
+        let progress = session.poll(&mut |event| collected.take(event, &screen));
         collected.write_records();
         let elapsed = tai_now() - session.start;
-        screen.refresh(&session, &collected, progress, elapsed, &run)?;
+        if screen.refresh(&session, &collected, progress, elapsed, &run).is_err() {
+            // Nobody looks any more; the measurement and its files go on.
+            screen.show = Show::Nothing;
+        }
         if signals.wait(Duration::from_millis(if per_packet { 5 } else { 20 })) {
             interrupts += 1;
             session.stop();
@@ -73,15 +76,11 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
         }
     }
     let (clock, start) = (session.clock(), session.start);
-    let last = session.health();
-    let closed = session.close(&mut |event| collected.take(event, &screen));
+    let ended = session.close(&mut |event| collected.take(event, &screen));
     collected.write_records();
-    // Even when a port has failed, what was measured before is shown and saved.
-    let (health, caveats, failure) = match closed {
-        Ok((health, caveats)) => (health, caveats, None),
-        Err(error) => (last, CaveatSet::default(), Some(error)),
-    };
-    let finished = collected.finish(args, &run, start.as_nanos(), clock, health, caveats);
+    let failure = ended.failure;
+    let finished =
+        collected.finish(args, &run, start.as_nanos(), clock, ended.health, ended.caveats);
     let exit = report(args, &finished)?;
     match failure {
         Some(error) => Err(Failure::CannotRun(error)),
@@ -320,7 +319,7 @@ impl Screen {
         progress: Progress,
         elapsed_ns: i64,
         run: &RunSettings,
-    ) -> Result<()> {
+    ) -> std::io::Result<()> {
         let every = match self.show {
             Show::Table => 1_000_000_000,
             Show::Lines => run.record_interval,
@@ -351,18 +350,12 @@ impl Screen {
             caveats,
         };
         let mut out = stdout().lock();
-        let drawn = if self.show == Show::Table {
+        if self.show == Show::Table {
             let (width, height) = terminal_size();
             let lines = live::table(&snapshot, width, height, Style::for_stdout());
             self.place.draw(&mut out, &lines)
         } else {
             writeln!(out, "{}", live::line(&snapshot))
-        };
-        match drawn {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(e).context("cannot write to standard output")
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct Session {
     routing: Option<Routing>,
     clock: ClockState,
     clock_checked: Instant,
+    /// The last trouble with routes and neighbours, so that it is told once.
+    complaint: Option<String>,
 }
 
 /// One port, one worker, and the streams that leave there.
@@ -134,6 +136,7 @@ impl Session {
             }),
             clock,
             clock_checked: Instant::now(),
+            complaint: None,
         };
         for (lane, (port, streams)) in opened.into_iter().enumerate() {
             let specs: Vec<_> = streams.iter().map(|&i| plan.streams[i as usize].clone()).collect();
@@ -165,7 +168,8 @@ impl Session {
     }
 
     /// Fetches what the workers have finished, and tells them what has changed outside.
-    pub fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress> {
+    /// Nothing that fails here ends a measurement: it is a notice.
+    pub fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Progress {
         let mut progress = Progress::default();
         for lane in &mut self.lanes {
             drain(lane, sink);
@@ -175,9 +179,15 @@ impl Session {
             progress.sent += lane.latest.sent;
             progress.received += lane.latest.received;
         }
-        self.follow_next_hops(sink)?;
+        if let Err(error) = self.follow_next_hops(sink) {
+            let text = format!("{error:#}");
+            if self.complaint.as_ref() != Some(&text) {
+                sink(Event::Notice(text.clone()));
+                self.complaint = Some(text);
+            }
+        }
         self.follow_clock(sink);
-        Ok(progress)
+        progress
     }
 
     /// The instrument's own behaviour so far; counters come at the end.
@@ -201,9 +211,11 @@ impl Session {
         self.lanes.iter().all(|l| l.worker.is_finished())
     }
 
-    /// Waits for the workers, hands out their last records, and reports on their behaviour.
-    pub fn close(mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<(Health, CaveatSet)> {
-        let (mut health, mut caveats) = (Health::default(), CaveatSet::default());
+    /// Waits for the workers, hands out their last records, and reports on their
+    /// behaviour, also where one of them has failed.
+    pub fn close(mut self, sink: &mut dyn FnMut(Event<'_>)) -> Ended {
+        let mut all =
+            Ended { health: Health::default(), caveats: CaveatSet::default(), failure: None };
         self.stop();
         for mut lane in std::mem::take(&mut self.lanes) {
             while !lane.worker.is_finished() {
@@ -211,15 +223,16 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(1));
             }
             drain(&mut lane, sink);
-            let ended: Ended = lane.worker.join()?;
-            health.send_lateness.merge(&ended.health.send_lateness);
-            health.pauses.merge(&ended.health.pauses);
+            let ended = lane.worker.join();
+            all.health.send_lateness.merge(&ended.health.send_lateness);
+            all.health.pauses.merge(&ended.health.pauses);
             for (name, n) in ended.health.counters {
-                *health.counters.entry(name).or_default() += n;
+                *all.health.counters.entry(name).or_default() += n;
             }
-            caveats.merge(ended.caveats);
+            all.caveats.merge(ended.caveats);
+            all.failure = all.failure.or(ended.failure);
         }
-        Ok((health, caveats))
+        all
     }
 
     fn follow_next_hops(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<()> {

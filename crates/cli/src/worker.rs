@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{LinkHeader, Sample, Sender};
@@ -53,7 +53,7 @@ pub struct ProbeWorker {
     /// Orders.
     pub commands: Producer<Command>,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Ended>>,
+    thread: JoinHandle<Ended>,
 }
 
 /// What a worker leaves behind.
@@ -62,6 +62,8 @@ pub struct Ended {
     pub health: Health,
     /// What that casts doubt on.
     pub caveats: CaveatSet,
+    /// Why it ended before its time: the port failed.
+    pub failure: Option<anyhow::Error>,
 }
 
 impl ProbeWorker {
@@ -97,10 +99,12 @@ impl ProbeWorker {
             pauses: Hist::default(),
         };
         let thread = std::thread::Builder::new().name("sonde-probe".into()).spawn(move || {
-            if let Some(cpu) = cpu {
-                clock::pin_to_cpu(cpu)?;
-            }
-            inner.run(port.as_mut())
+            let pinned = cpu.map_or(Ok(()), clock::pin_to_cpu);
+            let run = pinned
+                .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
+                .and_then(|()| inner.run(port.as_mut()));
+            // Whatever happened, what was measured until then is passed on.
+            Ended { failure: run.err(), ..inner.end(port.as_mut()) }
         })?;
         Ok(ProbeWorker { health, records, recycled, samples, status, commands, stop, thread })
     }
@@ -115,9 +119,13 @@ impl ProbeWorker {
         self.thread.is_finished()
     }
 
-    /// What it left behind; an error is the port's.
-    pub fn join(self) -> Result<Ended> {
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    /// What it left behind.
+    pub fn join(self) -> Ended {
+        self.thread.join().unwrap_or_else(|_| Ended {
+            health: Health::default(),
+            caveats: CaveatSet::default(),
+            failure: Some(anyhow!("the sending thread failed; please report what it printed")),
+        })
     }
 }
 
@@ -138,7 +146,7 @@ struct Inner {
 }
 
 impl Inner {
-    fn run(&mut self, port: &mut dyn Port) -> Result<Ended> {
+    fn run(&mut self, port: &mut dyn Port) -> Result<()> {
         let mut watch = PauseWatch::new(PAUSE);
         let mut housekeeping = port.now() + HOUSEKEEPING;
         let mut deadline = Time::MAX;
@@ -164,7 +172,7 @@ impl Inner {
                     deadline = turn.now + self.timeout;
                 }
                 if turn.now >= deadline || self.sender.is_done() {
-                    break;
+                    return Ok(());
                 }
             }
             if turn.is_idle()
@@ -173,7 +181,6 @@ impl Inner {
                 watch.idle_until(until);
             }
         }
-        self.end(port)
     }
 
     /// Hands at most one record over, so that closing thousands of intervals is spread
@@ -223,7 +230,7 @@ impl Inner {
         }
     }
 
-    fn end(&mut self, port: &mut dyn Port) -> Result<Ended> {
+    fn end(&mut self, port: &mut dyn Port) -> Ended {
         self.sender.finish(port.now());
         loop {
             self.pass_samples();
@@ -268,7 +275,7 @@ impl Inner {
             }
         }
         health.counters = all;
-        Ok(Ended { health, caveats })
+        Ended { health, caveats, failure: None }
     }
 }
 
