@@ -7,9 +7,13 @@
 //!
 //! Limits to know about. The request's UDP checksum is not verified: frames that a local
 //! socket sends over veth carry a partial one. A VLAN tag that the card (or a veth whose
-//! peer has `txvlan` on) keeps beside the packet is invisible to XDP. Over veth, what
-//! `XDP_TX` sends reaches only a peer with an XDP program of its own (any that passes
-//! will do); on Linux 6.18 GRO alone (`ethtool -K PEER gro on`) was not enough.
+//! peer has `txvlan` on) keeps beside the packet is invisible to XDP.
+//!
+//! Over veth in native mode, replies reach only a peer with an XDP program of its own (any
+//! that passes will do). Without one and without GRO there, the driver drops them and counts
+//! `xdp_tx_errors` (`ethtool -S`). With GRO alone it counts them as sent, but they wait in
+//! the peer's ring: `veth_xdp_flush` wakes the peer only if it has an XDP program (seen on
+//! Linux 6.18). Generic mode needs nothing of the peer.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;

@@ -177,6 +177,14 @@ fn a_full_table_of_sessions_is_kept() {
             assert_reflected(&reflector, &request, seq, "full table");
         }
     }
+    // More than there are slots: the new ones push out the old ones, and all are answered.
+    let reflector = load(|c| c.max_sessions = 1);
+    for port in 0..2000 {
+        request.source_port = 10_000 + port;
+        assert_reflected(&reflector, &request, 0, "more than full");
+        assert_reflected(&reflector, &request, 1, "more than full");
+    }
+    assert_eq!(reflector.counters().unwrap().get("new_sessions"), 2000);
 }
 
 #[test]
