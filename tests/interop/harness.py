@@ -74,15 +74,22 @@ class Results:
     @contextlib.contextmanager
     def case(self, name):
         """One case. It fails by any exception; the next one runs all the same."""
+        before, began = len(self.failures), time.monotonic()
+        with self.guard(name):
+            yield
+        if len(self.failures) == before:
+            self.passed += 1
+            print(f"  ok   {name} ({time.monotonic() - began:.1f} s)", flush=True)
+
+    @contextlib.contextmanager
+    def guard(self, name):
+        """Around cases that share a program: its failure to start is one failure."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001: whatever it is, it is this case's failure
+        except Exception as error:  # noqa: BLE001: whatever it is, it is a failure
             kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
             self.failures.append(name)
             print(f"  FAIL {name}: {kind}{error}", flush=True)
-        else:
-            self.passed += 1
-            print(f"  ok   {name}", flush=True)
 
     def skip(self, name, reason):
         self.skipped += 1

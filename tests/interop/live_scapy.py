@@ -209,15 +209,15 @@ def run(host, results):
     for family in (4, 6):
         for stateful in (True, False):
             kind = "stateful" if stateful else "stateless"
-            with sonde_reflect(host, *([] if stateful else ["--stateless"])) as (port, program):
+            name = f"scapy -> sonde reflect, IPv{family}, {kind}"
+            options = [] if stateful else ["--stateless"]
+            with results.guard(name), sonde_reflect(host, *options) as (port, program):
                 asked = 0
                 for case in CASES:
-                    name = f"scapy -> sonde reflect, IPv{family}, {kind}: {case.__name__}"
-                    with results.case(name):
+                    with results.case(f"{name}: {case.__name__}"):
                         session = Session(host, family, port, stateful)
                         with session.sock:
                             case(session)
                         asked += session.sent
-                with results.case(f"scapy -> sonde reflect, IPv{family}, {kind}: all counted"):
-                    counters = sonde_counters(program)
-                    equal("the reflector's count", counters["reflected"], asked)
+                with results.case(f"{name}: all counted"):
+                    equal("the reflector's count", sonde_counters(program)["reflected"], asked)

@@ -59,28 +59,29 @@ def reflect(local, port):
             )
 
 
-def senders(host, results, name, arguments):
-    """Short requests of every length to one of Sonde's reflectors."""
+def senders(host, results, name, arguments, pad):
+    """Requests of many lengths to one of Sonde's reflectors, each length a session."""
+    lengths = (*range(SENDER.size, 45), 100, 1400)
     for family in (4, 6):
-        with sonde_reflect(host, *arguments) as (port, program):
+        title = f"TWAMP Light -> {name}, IPv{family}"
+        with results.guard(title), sonde_reflect(host, *arguments) as (port, program):
             to = host.addresses[family], port
-            lengths = (*range(SENDER.size, 45), 100, 1400)
-            with results.case(f"TWAMP Light -> {name}, IPv{family}: requests of 14 to 44 octets"):
-                with udp_socket(family, host.near[family], ttl=TTL) as sock:
-                    for count, length in enumerate(lengths):
-                        padding = os.urandom(length - SENDER.size)
-                        number, reply = ask(sock, to, 7_000 + count, padding)
-                        equal("the sequence number", number, count)
-                        equal("the reply's length", len(reply), max(length, 44))
-            with results.case(f"TWAMP Light -> {name}, IPv{family}: shorter ones get no reply"):
+            with results.case(f"{title}: requests of 14 to 44, 100 and 1400 octets"):
+                for length in lengths:
+                    with udp_socket(family, host.near[family], ttl=TTL) as sock:
+                        for count in range(3):
+                            number, reply = ask(sock, to, 7000 + count, pad(length - SENDER.size))
+                            equal(f"the sequence number to {length} octets", number, count)
+                            equal("the reply's length", len(reply), max(length, 44))
+            with results.case(f"{title}: shorter ones get no reply"):
                 with udp_socket(family, host.near[family], ttl=TTL) as sock:
                     for length in range(SENDER.size):
                         sock.sendto(bytes(length), to)
-                    # This one would come after replies to those.
+                    # This one's reply would come after replies to those.
                     number, _ = ask(sock, to, 1, b"")
                     equal("the sequence number", number, 0)
-            with results.case(f"TWAMP Light -> {name}, IPv{family}: all counted"):
-                equal("the count", sonde_counters(program)["reflected"], len(lengths) + 1)
+            with results.case(f"{title}: all counted"):
+                equal("the count", sonde_counters(program)["reflected"], 3 * len(lengths) + 1)
 
 
 def reflectors(host, results):
@@ -96,7 +97,13 @@ def reflectors(host, results):
 
 
 def run(host, results):
-    senders(host, results, "sonde reflect", ())
+    senders(host, results, "sonde reflect", (), os.urandom)
+    if host.interface:
+        kernel = ("--kernel", "--iface", host.interface)
+        # Zeros: from random padding it would read session identifiers.
+        senders(host, results, "sonde reflect --kernel", kernel, bytes)
+    else:
+        results.skip("TWAMP Light -> sonde reflect --kernel", "needs root, for a namespace")
     reflectors(host, results)
 
 

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Interoperation tests: other people's STAMP and TWAMP against the Sonde of this tree.
+# Missing peers are installed inside the build folder, from the public registries.
+# As root, the two sides are network namespaces; else both are this host's loopback.
+#   SONDE_INTEROP=skip   leaves everything out, for machines that cannot reach a registry
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+STAMP_SUITE_VERSION=1.0.0
+TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+PEERS=$TARGET/interop
+VENV=$PEERS/venv
+
+say() { printf 'interop: %s\n' "$*"; }
+die() {
+    printf 'interop: %s\n' "$*" >&2
+    exit 1
+}
+unreachable() {
+    die "$1 could not be installed (see above); where no registry can be reached:" \
+        "SONDE_INTEROP=skip"
+}
+
+if [ "${SONDE_INTEROP:-}" = skip ]; then
+    say "skipped, as SONDE_INTEROP=skip asks"
+    exit 0
+fi
+
+say "building sonde"
+cargo build --release --locked -p sonde-cli
+
+# The stamp is written last: an installation that was interrupted is made anew.
+if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
+    say "installing scapy into $VENV"
+    rm -rf "$VENV"
+    python3 -m venv "$VENV"
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
+        --requirement tests/interop/requirements.txt || unreachable scapy
+    cp tests/interop/requirements.txt "$VENV/installed.txt"
+fi
+export STAMP_SUITE=$PEERS/stamp-suite/bin/stamp-suite
+if [ "$("$STAMP_SUITE" --version 2>/dev/null)" != "stamp-suite $STAMP_SUITE_VERSION" ]; then
+    say "installing stamp-suite $STAMP_SUITE_VERSION into $PEERS/stamp-suite: some minutes, once"
+    # Little optimisation: it is asked what it sends, not how fast.
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_TARGET_DIR=$PEERS/build \
+        cargo install stamp-suite --version "=$STAMP_SUITE_VERSION" --locked --force --quiet \
+        --root "$PEERS/stamp-suite" || unreachable stamp-suite
+    rm -rf "$PEERS/build"
+fi
+
+say "packets as scapy writes them, against the fixtures of crates/wire"
+"$VENV/bin/python" tests/interop/scapy_stamp.py check
+
+export SONDE=$TARGET/release/sonde PYTHONDONTWRITEBYTECODE=1
+# A variable of this name would be taken for a key.
+unset STAMP_HMAC_KEY
+if [ "$(id -u)" -ne 0 ]; then
+    say "not root: the peers meet on the loopback, and the kernel reflector is left out"
+    exec "$VENV/bin/python" tests/interop/run.py
+fi
+
+NEAR=sonde-interop-near-$$
+export FAR_NAMESPACE=sonde-interop-far-$$ FAR_INTERFACE=far
+export NEAR_V4=10.233.0.1 FAR_V4=10.233.0.2 NEAR_V6=fd53:6f6e::1 FAR_V6=fd53:6f6e::2
+
+clean_up() {
+    local namespace process
+    for namespace in "$NEAR" "$FAR_NAMESPACE"; do
+        [ -e "/run/netns/$namespace" ] || continue
+        for process in $(ip netns pids "$namespace"); do
+            kill -KILL "$process" 2>/dev/null || true
+        done
+        ip netns del "$namespace"
+    done
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
+
+say "two network namespaces, $NEAR and $FAR_NAMESPACE"
+for namespace in "$NEAR" "$FAR_NAMESPACE"; do
+    ip netns add "$namespace"
+    ip -netns "$namespace" link set lo up
+done
+ip -netns "$NEAR" link add near type veth peer name "$FAR_INTERFACE" netns "$FAR_NAMESPACE"
+address() { # namespace, interface, addresses
+    ip -netns "$1" address add "$3/24" dev "$2"
+    ip -netns "$1" address add "$4/64" dev "$2" nodad
+    ip -netns "$1" link set "$2" up
+}
+address "$NEAR" near "$NEAR_V4" "$NEAR_V6"
+address "$FAR_NAMESPACE" "$FAR_INTERFACE" "$FAR_V4" "$FAR_V6"
+# What XDP sends on one end of a veth pair reaches the other only if that has an XDP
+# program too: one that passes everything. Network cards need none.
+echo '__attribute__((section("xdp"), used)) int pass(void *packet) { return 2; }' |
+    clang -O2 -target bpf -x c -c - -o "$PEERS/pass.o"
+ip -netns "$NEAR" link set near xdpdrv object "$PEERS/pass.o" section xdp
+
+ip netns exec "$NEAR" "$VENV/bin/python" tests/interop/run.py
