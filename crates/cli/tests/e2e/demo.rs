@@ -1,0 +1,106 @@
+//! `sonde demo`, small: it measures, saves, and takes its network down again.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use sonde_results::run::Run;
+
+use crate::net::{SONDE, Turn};
+use crate::process::{Process, until};
+
+#[test]
+fn the_demonstration_runs_and_cleans_up() {
+    if sonde_lab::skip("the_demonstration_runs_and_cleans_up") {
+        return;
+    }
+    let _turn = Turn::take();
+    for engine in ["af_xdp", "af_packet", "socket"] {
+        let file = run_file(engine);
+        let demo = start(&["--duration", "1s", "--engine", engine], &file);
+        let id = demo.id();
+        let ended = demo.end();
+        assert_eq!(ended.code, 0, "{engine}: {}{}", ended.out, ended.err);
+        assert_eq!(namespaces(id), 0, "{engine}: {}", ended.err);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let run: Run = serde_json::from_str(&text).unwrap();
+        let c = &run.overall.counters;
+        assert_eq!((run.streams.len(), run.totals.len()), (100, 100), "{engine}");
+        assert_eq!((c.lost, c.received), (0, c.sent), "{engine}: {c:?}");
+        assert!(c.sent + c.skipped >= 900, "{engine}: {c:?}");
+        assert_described(&serde_json::from_str(&text).unwrap());
+    }
+}
+
+#[test]
+fn an_interrupted_demonstration_cleans_up() {
+    if sonde_lab::skip("an_interrupted_demonstration_cleans_up") {
+        return;
+    }
+    let _turn = Turn::take();
+    // A terminal sends Ctrl-C to the whole group; 'kill' reaches the first process only.
+    for (name, to_group) in [("INT", true), ("INT", false), ("TERM", false)] {
+        let file = run_file("interrupted");
+        let mut demo = start(&["--duration", "60s"], &file);
+        let id = demo.id();
+        // Both of its children measure when the probe reports.
+        demo.until("the first line of the probe", |p| p.out().iter().any(|l| l.contains("SONDE")));
+        assert_eq!(namespaces(id), 3);
+        if to_group {
+            demo.signal_group(name);
+        } else {
+            demo.signal(name);
+        }
+        let ended = demo.end();
+        until("the namespaces to go", || namespaces(id) == 0);
+        assert!([0, 1, 130].contains(&ended.code), "{name}: {} {}", ended.code, ended.err);
+        let _ = std::fs::remove_file(&file);
+    }
+}
+
+fn run_file(name: &str) -> String {
+    let name = format!("sonde-e2e-demo-{}-{name}.json", std::process::id());
+    std::env::temp_dir().join(name).to_str().unwrap().to_owned()
+}
+
+fn start(arguments: &[&str], file: &str) -> Process {
+    let mut command = Command::new(SONDE);
+    command.args(["demo", "--destinations", "20", "--rate", "1k", "--out", file]);
+    command.args(arguments).process_group(0);
+    Process::start(command)
+}
+
+/// How many namespaces of process `id` there are.
+fn namespaces(id: u32) -> usize {
+    let mark = format!(".{id}.");
+    let all = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    String::from_utf8(all.stdout).unwrap().lines().filter(|l| l.contains(&mark)).count()
+}
+
+/// Every member of the run file is one that 'sonde schema' knows, and none is missing.
+fn assert_described(run: &serde_json::Value) {
+    let schema = Process::start({
+        let mut command = Command::new(SONDE);
+        command.arg("schema");
+        command
+    })
+    .end();
+    let schema: serde_json::Value = serde_json::from_str(&schema.out).unwrap();
+    let check = |value: &serde_json::Value, schema: &serde_json::Value| {
+        let names = schema["properties"].as_object().unwrap().keys();
+        assert!(names.eq(value.as_object().unwrap().keys()), "{value} {schema}");
+    };
+    check(run, &schema);
+    for (path, name) in [
+        ("/host", "Host"),
+        ("/config", "RunConfig"),
+        ("/health", "Health"),
+        ("/overall", "Interval"),
+        ("/overall/counters", "Counters"),
+        ("/overall/rtt", "Hist"),
+        ("/totals/0", "Interval"),
+        ("/streams/0", "StreamInfo"),
+    ] {
+        check(run.pointer(path).unwrap(), &schema["$defs"][name]);
+    }
+}

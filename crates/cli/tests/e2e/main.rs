@@ -1,0 +1,14 @@
+//! The program as people use it: the real binary, on real packets, in network namespaces
+//! that each test makes and that go with it. Without root they are skipped, and say so.
+
+mod actors;
+mod crash;
+mod demo;
+mod faults;
+mod matrix;
+mod net;
+mod process;
+mod reflector;
+mod sender;
+mod streams;
+mod usage;
