@@ -11,14 +11,17 @@
 #define SUM_MASK 0x3fff
 #define CHUNK 64
 
-/* Complemented and cut to 16 bits. */
+/* Complemented and cut to 16 bits. A word and the same with its halves exchanged, added:
+ * the carry of the lower half is what has to be added to the upper half's sum.
+ */
 static __always_inline __u16 fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~sum;
+	__u32 half;
+
+	sum += sum << 32 | sum >> 32;
+	half = sum >> 32;
+	half += half << 16 | half >> 16;
+	return ~(half >> 16);
 }
 
 /* The value, as one that the verifier knows nothing more about. What it learns from a

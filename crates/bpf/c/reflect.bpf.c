@@ -416,15 +416,21 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	s->seq = seq;
 	sum += seq;
 
-	/* T3 is the last thing: only its own octets and the fold come after. */
+	/* T3 is the last thing: only its own octets and the fold come after. Its seconds
+	 * are T2's, unless one began in between.
+	 */
+	s->t3[0] = bpf_htonl(s2);
+	sum += s->t3[0];
 	t3 = bpf_ktime_get_tai_ns();
 	r3 = r2 + (t3 - t2);
-	s3 = s2;
-	if (r3 >= NSEC)
+	if (r3 >= NSEC) {
+		sum -= bpf_htonl(s2);
 		s3 = split(t3 - offset, &r3) + NTP_UNIX;
-	s->t3[0] = bpf_htonl(s3);
+		s->t3[0] = bpf_htonl(s3);
+		sum += bpf_htonl(s3);
+	}
 	s->t3[1] = fraction(r3);
-	sum += (__u64)s->t3[0] + s->t3[1];
+	sum += s->t3[1];
 	p.udp->check = fold(sum) ?: 0xffff;
 	return XDP_TX;
 }

@@ -1,0 +1,61 @@
+//! The kernel reflector's table of sessions under two CPUs at once.
+
+mod common;
+
+use common::packet::{OUR_PORT, Request};
+use common::privileged;
+use sonde_bpf::{KernelReflector, KernelReflectorConfig};
+
+const XDP_TX: u32 = 3;
+const SESSIONS: u16 = 3000;
+const THREADS: u32 = 2;
+
+/// Runs one request of the session; the number of its reply.
+fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
+    let request = Request { source_port: 10_000 + session, ..Request::v4() };
+    let run = reflector.test_run(&request.frame(), 1).unwrap();
+    assert_eq!(run.verdict, XDP_TX, "session {session}: {:?}", reflector.counters());
+    let at = request.payload_offset();
+    u32::from_be_bytes(run.packet[at..at + 4].try_into().unwrap())
+}
+
+/// Both threads begin the same sessions at the same time: each session is made once, and
+/// no number is given twice.
+#[test]
+fn two_cpus_number_the_same_sessions() {
+    if !privileged("two_cpus_number_the_same_sessions") {
+        return;
+    }
+    let request = Request::v4();
+    let reflector = KernelReflector::load(&KernelReflectorConfig {
+        port: OUR_PORT,
+        stateful: true,
+        local: &[(request.destination, 32)],
+        allow: &[],
+        rate_limit: None,
+        max_sessions: SESSIONS.into(),
+    })
+    .unwrap();
+    let together = std::sync::Barrier::new(THREADS as usize);
+    let mut numbers: Vec<(u16, u32)> = std::thread::scope(|scope| {
+        let begin = || {
+            let mut numbers = Vec::with_capacity(SESSIONS.into());
+            for session in 0..SESSIONS {
+                if session % 100 == 0 {
+                    together.wait();
+                }
+                numbers.push((session, reply_number(&reflector, session)));
+            }
+            numbers
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(begin)).collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    numbers.sort_unstable();
+    let expected: Vec<_> =
+        (0..SESSIONS).flat_map(|session| (0..THREADS).map(move |n| (session, n))).collect();
+    assert_eq!(numbers, expected);
+    let counters = reflector.counters().unwrap();
+    assert_eq!(counters.get("new_sessions"), SESSIONS.into());
+    assert_eq!(counters.get("dropped_table_full"), 0);
+}
