@@ -198,7 +198,10 @@ def check_run(run, sent):
     counters = run["overall"]["counters"]
     for key, wanted in (("sent", sent), ("received", sent), ("lost", 0), ("duplicated", 0),
                         ("late", 0)):
-        equal(f"'{key}'", counters[key], wanted)
+        if counters[key] != wanted:
+            engine = {name: n for name, n in run["health"]["counters"].items() if n}
+            raise Failed(f"'{key}' is {counters[key]}, not {wanted}: {counters}, {engine},"
+                         f" {run['caveats']}, {(run['end_ns'] - run['start_ns']) / 1e9:.1f} s")
 
 
 def stamp_suite_send(host, family, port, *arguments):
