@@ -29,7 +29,7 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Gives the socket a ring for about `frames` small packets.
     pub fn new(fd: &OwnedFd, frames: usize) -> io::Result<Ring> {
-        let blocks = (frames * FRAME / BLOCK).clamp(8, 256);
+        let blocks = (frames / 8).clamp(8, 1024);
         let request = Request {
             block_size: BLOCK as u32,
             block_count: blocks as u32,
@@ -190,8 +190,10 @@ struct Header {
 /// Bytes reserved before each frame: a VLAN tag, aligned.
 pub(super) const RESERVE: u32 = 16;
 const TAG: usize = 4;
-/// Bytes of a block: several hundred small packets, and room for the largest.
-const BLOCK: usize = 1 << 18;
+/// Bytes of a block: a hundred small packets or more, and room for the largest. Where few
+/// packets come, each takes a block of its own (the kernel hands it over after 1 ms), so
+/// the number of blocks is the milliseconds that the reader may pause without loss.
+const BLOCK: usize = 1 << 15;
 /// What a packet is reckoned to take; the kernel packs them as they come.
 const FRAME: usize = 2048;
 const TP_STATUS_KERNEL: u32 = 0;

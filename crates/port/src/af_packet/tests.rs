@@ -222,3 +222,23 @@ fn what_is_missing_is_named() {
     assert!(open(None).to_string().contains("needs an interface"));
     assert!(matches!(open(Some("no-such-if")), PortError::NoInterface(_)));
 }
+
+#[test]
+fn a_reader_that_pauses_loses_nothing_of_a_slow_stream() {
+    let Some(net) = net("af_packet pause") else { return };
+    let peer = peer(&net);
+    let filter = Filter { local: vec![], local_ports: vec![8620], peer_ports: vec![] };
+    let spec = OpenSpec::new(Some("eth0".into()), filter);
+    let mut port = inside(&net.a, || AfPacket::open(&spec).unwrap());
+    peer.connect(A).unwrap();
+    let start = port.now();
+    for n in 0..200i64 {
+        // The rate under test: slower than blocks are handed over.
+        while port.now() - start < n * 1_200_000 {
+            std::thread::yield_now();
+        }
+        peer.send(&n.to_be_bytes()).unwrap();
+    }
+    let frames = receive(&mut port, 200);
+    assert_eq!((frames.len(), port.stats().rx_dropped), (200, 0));
+}
