@@ -222,6 +222,6 @@ fn bind(local: &str) -> UdpSocket {
 
 const PART: &str = "SONDE_ACTOR";
 /// An answer that has not come after this will not come.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// When nothing has come for this long, all answers are there.
-const QUIET: Duration = Duration::from_millis(400);
+const QUIET: Duration = Duration::from_millis(200);

@@ -206,13 +206,22 @@ pub fn assert_clean(run: &Run, streams: usize, probes: u64, what: &str) {
     assert_eq!((run.streams.len(), run.totals.len()), (streams, streams), "{what}");
     for (info, total) in run.streams.iter().zip(&run.totals) {
         let c = &total.counters;
-        let what = format!("{what}: {} {}: {c:?}", info.destination, info.dscp);
-        assert_eq!((c.sent, c.received, c.lost), (probes, probes, 0), "{what}");
-        assert_eq!((c.lost_forward, c.lost_backward), (0, 0), "{what}");
-        assert_eq!((c.duplicated, c.late), (0, 0), "{what}");
-        assert_eq!((total.rtt.count, total.rtt_net.count), (probes, probes), "{what}");
-        assert!(total.rtt.min > 0 && total.rtt_net.max <= total.rtt.max, "{what}");
-        assert!(total.rtt_net.sum <= total.rtt.sum, "{what}");
+        let what = || {
+            let (to, dscp, health) = (info.destination, info.dscp, &run.health.counters);
+            format!("{what}: {to} {dscp}: {c:?} {:?} {health:?}", total.caveats)
+        };
+        assert_eq!((c.sent, c.received, c.lost), (probes, probes, 0), "{}", what());
+        assert_eq!((c.lost_forward, c.lost_backward), (0, 0), "{}", what());
+        assert_eq!((c.duplicated, c.late), (0, 0), "{}", what());
+        assert_eq!(total.rtt.count, probes, "{}", what());
+        assert!(total.rtt.min > 0, "{}", what());
+        // Over veth the AF_XDP engine's transmit stamp is taken when the far side takes
+        // the frame: if the machine pauses just then, T1 follows T2. Said, and not counted.
+        let said = total.caveats.contains(Caveat::ReflectorTimesWrong);
+        assert!(total.rtt_net.count == probes || said, "{}", what());
+        assert!(total.rtt_net.count * 10 >= probes * 9, "{}", what());
+        assert!(total.rtt_net.max <= total.rtt.max, "{}", what());
+        assert!(total.rtt_net.sum <= total.rtt.sum, "{}", what());
     }
     let all = probes * streams as u64;
     assert_eq!((run.overall.counters.sent, run.overall.counters.received), (all, all), "{what}");
