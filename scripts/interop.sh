@@ -5,6 +5,8 @@
 #   SONDE_INTEROP=skip   leaves everything out, for machines that cannot reach a registry
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# As in the Makefile: Rust as rustup installs it, and ip for users whose PATH lacks it.
+export PATH="${HOME:-/root}/.cargo/bin:$PATH:/usr/sbin:/sbin"
 
 STAMP_SUITE_VERSION=1.0.0
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
