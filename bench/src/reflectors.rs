@@ -113,6 +113,7 @@ pub fn test_run() -> Result<()> {
         let local = [(IpAddr::from(Ipv4Addr::new(10, 2, 0, 0)), 16)];
         let reflector = KernelReflector::load(&KernelReflectorConfig {
             port: 862,
+            veth: false,
             stateful: true,
             local: &local,
             allow: &[],

@@ -78,6 +78,7 @@ const volatile bool stateful;
 const volatile bool allow_all;
 const volatile __u64 rate_gap_ns; /* between packets at the full rate; 0: no limit */
 const volatile __u64 rate_burst_ns;
+const volatile __u32 redirect_to; /* our own ifindex where XDP_TX does not do; 0: XDP_TX */
 const volatile __u32 bench_sessions;
 
 volatile struct settings settings SEC(".data.settings");
@@ -438,7 +439,15 @@ static __always_inline int reflect(struct xdp_md *ctx)
 SEC("xdp")
 int sonde_reflect(struct xdp_md *ctx)
 {
-	return reflect(ctx);
+	int verdict = reflect(ctx);
+
+	/* veth puts what is sent by XDP_TX into its peer's ring, but wakes the peer only
+	 * where that has an XDP program. A redirect to ourselves goes the same way and
+	 * wakes it always.
+	 */
+	if (redirect_to && verdict == XDP_TX)
+		return bpf_redirect(redirect_to, 0);
+	return verdict;
 }
 
 /* For benchmarks: BPF_PROG_TEST_RUN repeats on the buffer as the last run left it, so

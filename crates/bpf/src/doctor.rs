@@ -23,6 +23,7 @@ pub struct BpfSupport {
 pub fn bpf_support() -> BpfSupport {
     let config = KernelReflectorConfig {
         port: 862,
+        veth: false,
         stateful: true,
         local: &[],
         allow: &[],

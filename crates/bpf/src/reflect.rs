@@ -9,11 +9,10 @@
 //! socket sends over veth carry a partial one. A VLAN tag that the card (or a veth whose
 //! peer has `txvlan` on) keeps beside the packet is invisible to XDP.
 //!
-//! Over veth in native mode, replies reach only a peer with an XDP program of its own (any
-//! that passes will do). Without one and without GRO there, the driver drops them and counts
-//! `xdp_tx_errors` (`ethtool -S`). With GRO alone it counts them as sent, but they wait in
-//! the peer's ring: `veth_xdp_flush` wakes the peer only if it has an XDP program (seen on
-//! Linux 6.18). Generic mode needs nothing of the peer.
+//! On veth ([`KernelReflectorConfig::veth`]) replies leave by a redirect to the interface
+//! itself: `XDP_TX` would leave them in the ring of a peer without an XDP program (seen on
+//! Linux 6.18). The peer must still run NAPI: GRO on (`ethtool -K PEER gro on`), or an
+//! XDP program. Generic mode needs nothing of the peer.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
@@ -33,6 +32,8 @@ use crate::skel::reflect::ReflectSkelBuilder;
 pub struct KernelReflectorConfig<'a> {
     /// UDP port to answer on; 862 by RFC 8762, section 4.1.
     pub port: u16,
+    /// The interface is one end of a veth pair.
+    pub veth: bool,
     /// Number the replies of each session from 0, rather than copy the sender's number
     /// (RFC 8762, section 4.3).
     pub stateful: bool,
@@ -110,7 +111,9 @@ impl KernelReflector {
     ) -> Result<KernelReflector, BpfError> {
         load::check_interface(ifindex)?;
         let with = |frags| {
-            let mut reflector = Self::load_as(config, frags, false)?;
+            let redirect = config.veth && mode == AttachMode::Native;
+            let redirect_to = if redirect { ifindex } else { 0 };
+            let mut reflector = Self::load_as(config, frags, false, redirect_to)?;
             reflector._link = Some(load::attach(reflector.program.as_fd(), ifindex, mode)?);
             Ok(reflector)
         };
@@ -127,7 +130,7 @@ impl KernelReflector {
     /// [`BpfError::Config`] for a port, rate, burst or table size of 0 and for bad
     /// prefixes; [`BpfError::Verifier`] when the kernel lacks something.
     pub fn load(config: &KernelReflectorConfig<'_>) -> Result<KernelReflector, BpfError> {
-        Self::load_as(config, false, true)
+        Self::load_as(config, false, true, 0)
     }
 
     /// Tells the reflector about the clock, while it runs.
@@ -187,6 +190,7 @@ impl KernelReflector {
         config: &KernelReflectorConfig<'_>,
         frags: bool,
         bench: bool,
+        redirect_to: u32,
     ) -> Result<KernelReflector, BpfError> {
         check(config)?;
         let mut place = MaybeUninit::uninit();
@@ -196,6 +200,7 @@ impl KernelReflector {
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.own_port = config.port.to_be();
         fixed.stateful = config.stateful;
+        fixed.redirect_to = redirect_to;
         fixed.allow_all = config.allow.is_empty();
         fixed.bench_sessions = config.max_sessions;
         if let Some((per_second, burst)) = config.rate_limit {

@@ -25,6 +25,7 @@ const LOCAL: [(IpAddr, u8); 2] = [
 fn load<'a>(change: impl FnOnce(&mut KernelReflectorConfig<'a>)) -> KernelReflector {
     let mut config = KernelReflectorConfig {
         port: OUR_PORT,
+        veth: false,
         stateful: true,
         local: &LOCAL,
         allow: &[],
@@ -430,6 +431,7 @@ fn bad_settings_are_refused() {
     }
     let good = KernelReflectorConfig {
         port: OUR_PORT,
+        veth: false,
         stateful: true,
         local: &LOCAL,
         allow: &[],
@@ -465,6 +467,7 @@ fn reflects_on_a_real_device() {
             let _tap = XskProgram::attach(a, &tap, AttachMode::Native, false).unwrap();
             let config = KernelReflectorConfig {
                 port: OUR_PORT,
+                veth: false,
                 stateful: true,
                 local: &LOCAL,
                 allow: &[],

@@ -17,6 +17,7 @@ fn attach(mode: AttachMode) -> KernelReflector {
     let local = [("192.0.2.2".parse().unwrap(), 32), ("2001:db8::2".parse().unwrap(), 128)];
     let config = KernelReflectorConfig {
         port: OUR_PORT,
+        veth: true,
         stateful: true,
         local: &local,
         allow: &[],
@@ -33,13 +34,19 @@ fn an_ordinary_socket_gets_its_replies() {
     if !privileged("an_ordinary_socket_gets_its_replies") {
         return;
     }
-    // Native XDP_TX over veth needs a program at the peer, generic mode does not.
-    for mode in [AttachMode::Native, AttachMode::Generic] {
+    // In native mode the peer needs NAPI, by a program or by GRO; generic mode does not.
+    for (mode, program) in
+        [(AttachMode::Native, true), (AttachMode::Native, false), (AttachMode::Generic, false)]
+    {
         in_namespace(move || {
             let (a, _) = veth_pair(1500);
             let tap = XskFilter { local_ports: &[1], peer_ports: &[], local: &[] };
-            let _tap = (mode == AttachMode::Native)
-                .then(|| XskProgram::attach(a, &tap, AttachMode::Native, false).unwrap());
+            let _tap =
+                program.then(|| XskProgram::attach(a, &tap, AttachMode::Native, false).unwrap());
+            if mode == AttachMode::Native && !program {
+                let gro = Command::new("ethtool").args(["-K", "va", "gro", "on"]).status();
+                assert!(gro.unwrap().success());
+            }
             let _reflector = attach(mode);
             // `vb` has no addresses: all that answers is the program.
             std::fs::write("/proc/sys/net/ipv6/conf/va/disable_ipv6", "0").unwrap();

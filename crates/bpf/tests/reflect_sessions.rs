@@ -29,6 +29,7 @@ fn two_cpus_number_the_same_sessions() {
     let request = Request::v4();
     let reflector = KernelReflector::load(&KernelReflectorConfig {
         port: OUR_PORT,
+        veth: false,
         stateful: true,
         local: &[(request.destination, 32)],
         allow: &[],

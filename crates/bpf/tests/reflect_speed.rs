@@ -32,6 +32,7 @@ fn nanoseconds_per_packet() {
         request.payload.resize(octets - 28, 0);
         let reflector = KernelReflector::load(&KernelReflectorConfig {
             port: request.port,
+            veth: false,
             stateful,
             local: &[(request.destination, 32)],
             allow: &[],

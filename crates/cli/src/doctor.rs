@@ -146,6 +146,7 @@ fn load_program() -> Result<(), String> {
     let any = [(Ipv4Addr::LOCALHOST.into(), 32)];
     KernelReflector::load(&KernelReflectorConfig {
         port: 862,
+        veth: false,
         stateful: true,
         local: &any,
         allow: &[],

@@ -14,6 +14,7 @@ use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
 use sonde_port::clock::{self, ClockState};
+use sonde_port::host::InterfaceFacts;
 use sonde_port::netlink::{Event, Links, Routes, Watch};
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortError, PortStats, XdpMode};
 use sonde_wire::{ErrorEstimate, TimestampFormat};
@@ -131,6 +132,8 @@ impl Kernel {
         let allow: Vec<_> = args.allow.iter().map(|p| (p.address, p.bits)).collect();
         let config = KernelReflectorConfig {
             port,
+            veth: InterfaceFacts::read(interface)
+                .is_ok_and(|facts| facts.driver.as_deref() == Some("veth")),
             stateful: !args.stateless,
             local: &local,
             allow: &allow,
