@@ -112,7 +112,7 @@ mod tests {
                 let layout = Layout::from_size_align(size, 64).unwrap();
                 let a = HugePages.alloc_zeroed(layout);
                 let b = HugePages.alloc(layout);
-                assert!(!a.is_null() && !b.is_null() && a as usize % 64 == 0);
+                assert!(!a.is_null() && !b.is_null() && (a as usize).is_multiple_of(64));
                 assert!((0..size).step_by(997).all(|i| *a.add(i) == 0));
                 a.write_bytes(7, size);
                 b.write_bytes(9, size);
