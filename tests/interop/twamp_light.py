@@ -100,8 +100,7 @@ def run(host, results):
     senders(host, results, "sonde reflect", (), os.urandom)
     if host.interface:
         kernel = ("--kernel", "--iface", host.interface)
-        # Zeros: from random padding it would read session identifiers.
-        senders(host, results, "sonde reflect --kernel", kernel, bytes)
+        senders(host, results, "sonde reflect --kernel", kernel, os.urandom)
     else:
         results.skip("TWAMP Light -> sonde reflect --kernel", "needs root, for a namespace")
     reflectors(host, results)

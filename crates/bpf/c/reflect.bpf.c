@@ -37,6 +37,7 @@ enum counter {
 	PASS_ADDRESS,
 	PASS_PORT,
 	PASS_NOT_LOCAL,
+	PASS_PADDING,
 	COUNTERS,
 };
 
@@ -276,6 +277,16 @@ static __always_inline int reflect(struct xdp_md *ctx)
 			return pass(PASS_TLV);
 	}
 
+	/* Octets 16 to 44 are zero in a STAMP request. TWAMP Light may fill them at random,
+	 * and octets 14 and 15 with them, which are then no session identifier.
+	 */
+	{
+		__u32 *w = (void *)s;
+
+		if (w[4] | w[5] | w[6] | w[7] | w[8] | w[9] | w[10])
+			return pass(PASS_PADDING);
+	}
+
 	req.seq = s->seq;
 	req.t1[0] = s->t3[0];
 	req.t1[1] = s->t3[1];
@@ -460,10 +471,10 @@ static __always_inline int next_request(struct xdp_md *ctx, int verdict)
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	struct iphdr *ip = (void *)(eth + 1);
 	struct udphdr *udp = (void *)(ip + 1);
-	__be32 *w = (__be32 *)ip, ttl;
+	__be32 *w = (__be32 *)ip, *payload = (__be32 *)(udp + 1), ttl;
 	__be16 check;
 
-	if (verdict != XDP_TX || (void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
+	if (verdict != XDP_TX || (void *)(payload + 11) > end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return verdict;
 	if (++bench_next >= bench_sessions)
 		bench_next = 0;
@@ -471,6 +482,8 @@ static __always_inline int next_request(struct xdp_md *ctx, int verdict)
 	ip->saddr = bpf_htonl(0x0a000001 + bench_next);
 	udp->source = udp->dest;
 	udp->dest = own_port;
+	for (int i = 4; i < 11; i++)
+		payload[i] = 0; /* what a request has there */
 	ttl = bpf_htonl(REPLY_TTL << 24 | IPPROTO_UDP << 16);
 	check = fold((__u64)w[0] + w[1] + ttl + w[3] + w[4]);
 	w[2] = ttl | bpf_htonl(bpf_ntohs(check));

@@ -170,14 +170,20 @@ impl KernelReflector {
     /// the same with a program that does nothing in the reflector's place.
     ///
     /// # Errors
-    /// [`BpfError::Config`] for an attached reflector, which has no benchmark.
+    /// [`BpfError::Config`] for an attached reflector, which has no benchmark, and for a
+    /// packet that is not reflected: the figure would be that of something easier.
     pub fn measure(&self, packet: &[u8], repeat: u32) -> Result<Cost, BpfError> {
         let bench = self.bench()?;
         let run = |program: &OwnedFd| load::test_run(program.as_fd(), packet, repeat);
-        Ok(Cost {
-            total_ns: run(&bench.reflect)?.ns_per_run,
-            wrapper_ns: run(&bench.empty)?.ns_per_run,
-        })
+        let before = self.counters()?.get("reflected");
+        let total_ns = run(&bench.reflect)?.ns_per_run;
+        let reflected = self.counters()?.get("reflected") - before;
+        if reflected < repeat.into() {
+            return Err(BpfError::Config(format!(
+                "of {repeat} packets only {reflected} were reflected; give a plain request"
+            )));
+        }
+        Ok(Cost { total_ns, wrapper_ns: run(&bench.empty)?.ns_per_run })
     }
 
     fn bench(&self) -> Result<&Bench, BpfError> {
@@ -278,7 +284,7 @@ fn lru_size(wanted: u32) -> u32 {
 }
 
 /// In the order of `enum counter` in `c/reflect.bpf.c`.
-const COUNTERS: [&str; 17] = [
+const COUNTERS: [&str; 18] = [
     "reflected",
     "new_sessions",
     "dropped_denied",
@@ -296,6 +302,7 @@ const COUNTERS: [&str; 17] = [
     "passed_address",
     "passed_source_port",
     "passed_not_local",
+    "passed_padding",
 ];
 /// Z of the error estimate: time stamps are PTP's.
 const ERROR_Z: u16 = 0x4000;

@@ -217,6 +217,12 @@ fn whatever_is_unusual_goes_up_and_is_counted() {
         expect(&tlv(&[0x80, 1, 0, 4, 0, 0, 0]), "passed_tlv", "TLV longer than the rest");
         expect(&tlv(&[0x80, 1, 0, 0, 0, 0, 0, 0]), "passed_tlv", "a second TLV");
         expect(&tlv(&[0xc0, 1, 0, 0]), "passed_tlv", "M flag from a sender");
+        for at in 16..44 {
+            let mut random = tlv(&[]);
+            let payload = random.len() - 44;
+            random[payload + at] = 1;
+            expect(&random, "passed_padding", "random padding of TWAMP Light");
+        }
         let mut multicast = family.frame();
         multicast[0] |= 1;
         expect(&multicast, "passed_address", "to a multicast MAC");

@@ -131,9 +131,9 @@ impl Request {
     }
 }
 
-/// The 44 octets of a sender's packet; what must be zero is not, as from a careless peer.
+/// The 44 octets of a sender's packet.
 pub fn base(seq: u32, ssid: u16) -> Vec<u8> {
-    let mut p = vec![0xee; 44];
+    let mut p = vec![0; 44];
     p[..4].copy_from_slice(&seq.to_be_bytes());
     p[4..12].copy_from_slice(&[0xe9, 1, 2, 3, 4, 5, 6, 7]);
     p[12..14].copy_from_slice(&[0x80, 1]);
