@@ -399,5 +399,6 @@ const LEAD: i64 = 20_000_000;
 const LEAD_A_STREAM: i64 = 15_000;
 /// Pages that six histograms need whatever their values.
 const PAGES_FOR_ANY: usize = 6 * 120;
-/// Pages a stream commonly needs: six histograms over five powers of two each.
-const PAGES_A_STREAM: usize = 30;
+/// Pages a stream commonly needs: six histograms over five or six powers of two each,
+/// those of delay variation on both sides of zero.
+const PAGES_A_STREAM: usize = 40;

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(sparkline(&hist, 8), "█");
         (0..8).for_each(|_| hist.add(1_000));
         assert_eq!(sparkline(&hist, 8), "▁      █");
-        hist.add(-5);
+        hist.add(-500);
         assert_eq!(sparkline(&hist, 2), "▁█");
     }
 

@@ -34,6 +34,8 @@ pub struct Sender {
     slots: Vec<Slot>,
     pages: Pages,
     lateness: PagedHist,
+    /// Its own pages: it must not suffer when those of the streams run out.
+    lateness_pages: Pages,
     closed: VecDeque<u32>,
     samples: VecDeque<Sample>,
     counters: SenderCounters,
@@ -91,6 +93,7 @@ impl Sender {
             slots: vec![Slot { seq: u32::MAX, ..Slot::default() }; base as usize],
             pages: Pages::new(config.histogram_pages),
             lateness: PagedHist::EMPTY,
+            lateness_pages: Pages::new(256),
             closed: VecDeque::with_capacity(streams.len()),
             samples: VecDeque::with_capacity(if config.samples { SAMPLES } else { 0 }),
             queue: Queue::new(specs, |s| start.saturating_add(s.phase)),
@@ -149,7 +152,7 @@ impl Sender {
 
     /// How late packets were handed to the port, ns, since the last call.
     pub fn take_lateness(&mut self, hist: &mut Hist) {
-        self.lateness.drain(&mut self.pages, hist);
+        self.lateness.drain(&mut self.lateness_pages, hist);
     }
 
     /// The next packet's fate, if samples are kept.
@@ -431,7 +434,7 @@ impl Instrument for Sender {
                 let since = if self.held_until == i64::MIN { now_ns } else { self.held_until };
                 since.max(least) + self.catch_up_gap
             };
-            self.lateness.add(&mut self.pages, lateness);
+            self.lateness.add(&mut self.lateness_pages, lateness);
             let cookie = u64::from(index + 1) << 32 | u64::from(seq);
             return Some(Transmit { len, cookie: if self.config.tx_stamps { cookie } else { 0 } });
         }
