@@ -1,6 +1,7 @@
 //! `sonde demo`, small: it measures, saves, and takes its network down again.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 
 use sonde_results::run::Run;
@@ -15,14 +16,13 @@ fn the_demonstration_runs_and_cleans_up() {
     }
     let _turn = Turn::take();
     for engine in ["af_xdp", "af_packet", "socket"] {
-        let file = run_file(engine);
+        let file = RunFile::new(engine);
         let demo = start(&["--duration", "1s", "--engine", engine], &file);
         let id = demo.id();
         let ended = demo.end();
         assert_eq!(ended.code, 0, "{engine}: {}{}", ended.out, ended.err);
         assert_eq!(namespaces(id), 0, "{engine}: {}", ended.err);
-        let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
+        let text = std::fs::read_to_string(&file.0).unwrap();
         let run: Run = serde_json::from_str(&text).unwrap();
         let c = &run.overall.counters;
         assert_eq!((run.streams.len(), run.totals.len()), (100, 100), "{engine}");
@@ -40,7 +40,7 @@ fn an_interrupted_demonstration_cleans_up() {
     let _turn = Turn::take();
     // A terminal sends Ctrl-C to the whole group; 'kill' reaches the first process only.
     for (name, to_group) in [("INT", true), ("INT", false), ("TERM", false)] {
-        let file = run_file("interrupted");
+        let file = RunFile::new("interrupted");
         let mut demo = start(&["--duration", "60s"], &file);
         let id = demo.id();
         // Both of its children measure when the probe reports.
@@ -54,19 +54,29 @@ fn an_interrupted_demonstration_cleans_up() {
         let ended = demo.end();
         until("the namespaces to go", || namespaces(id) == 0);
         assert!([0, 1, 130].contains(&ended.code), "{name}: {} {}", ended.code, ended.err);
-        let _ = std::fs::remove_file(&file);
     }
 }
 
-fn run_file(name: &str) -> String {
-    let name = format!("sonde-e2e-demo-{}-{name}.json", std::process::id());
-    std::env::temp_dir().join(name).to_str().unwrap().to_owned()
+/// Where a run is saved; removed when dropped.
+struct RunFile(PathBuf);
+
+impl RunFile {
+    fn new(name: &str) -> RunFile {
+        let name = format!("sonde-e2e-demo-{}-{name}.json", std::process::id());
+        RunFile(std::env::temp_dir().join(name))
+    }
 }
 
-fn start(arguments: &[&str], file: &str) -> Process {
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn start(arguments: &[&str], file: &RunFile) -> Process {
     let mut command = Command::new(SONDE);
-    command.args(["demo", "--destinations", "20", "--rate", "1k", "--out", file]);
-    command.args(arguments).process_group(0);
+    command.args(["demo", "--destinations", "20", "--rate", "1k", "--out"]);
+    command.arg(&file.0).args(arguments).process_group(0);
     Process::start(command)
 }
 
