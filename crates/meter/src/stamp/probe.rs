@@ -91,9 +91,9 @@ impl ProbeTemplate {
         (self.period, self.schedule)
     }
 
-    /// Whether `sent` probes are all.
-    pub(crate) fn is_complete(&self, sent: u64) -> bool {
-        sent >= self.count
+    /// Whether `attempts` are all.
+    pub(crate) fn is_complete(&self, attempts: u64) -> bool {
+        attempts >= self.count
     }
 
     /// Writes the frame of probe `seq`; its length, or `None` if `buffer` is too small.

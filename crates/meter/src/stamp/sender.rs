@@ -140,7 +140,7 @@ impl Sender {
     /// Stream `stream` numbers its first probe `seq` instead of 0: for continuing a session,
     /// before anything was sent.
     pub fn begin_at(&mut self, stream: usize, seq: u32) {
-        if let Some(s) = self.streams.get_mut(stream).filter(|s| s.sent == 0) {
+        if let Some(s) = self.streams.get_mut(stream).filter(|s| s.attempts == 0) {
             s.begin_at(seq);
         }
     }
@@ -263,7 +263,7 @@ impl Sender {
         let s = &mut self.streams[index as usize];
         if reply.seq.wrapping_sub(s.settled) >= s.open() {
             // Before the window, or not yet sent. Half the number space lies either way.
-            if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.sent > 0 {
+            if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.attempts > 0 {
                 s.counters.late += 1;
                 return Err(Refusal::Late);
             }
@@ -392,7 +392,9 @@ impl Instrument for Sender {
                 let missed = lateness / period;
                 due += missed * period;
                 lateness -= missed * period;
-                self.streams[index as usize].counters.skipped += missed as u64;
+                let s = &mut self.streams[index as usize];
+                s.counters.skipped += missed as u64;
+                s.caveats.insert(Caveat::SendsSkipped);
             }
             let next = due + gap(period, schedule, &mut self.random);
             let hop = self.next_hops.get(self.probes[index as usize].next_hop()).copied().flatten();
@@ -401,11 +403,15 @@ impl Instrument for Sender {
                 let s = &mut self.streams[index as usize];
                 s.counters.skipped += 1;
                 if hop.is_none() {
+                    // An attempt as any other: a count comes to its end without a next hop too.
+                    s.attempts += 1;
                     s.caveats.insert(Caveat::NextHopUnresolved);
                 } else {
                     self.counters.window_full += 1;
+                    s.caveats.insert(Caveat::SendsSkipped);
                 }
-                self.queue.reschedule(Some(next), period);
+                let more = !self.probes[index as usize].is_complete(s.attempts);
+                self.queue.reschedule(more.then_some(next), period);
                 continue;
             };
             let probe = &self.probes[index as usize];
@@ -421,8 +427,8 @@ impl Instrument for Sender {
                 ..Slot::default()
             };
             s.next_seq = seq.wrapping_add(1);
-            s.sent += 1;
-            let more = !probe.is_complete(s.sent);
+            s.attempts += 1;
+            let more = !probe.is_complete(s.attempts);
             self.queue.reschedule(more.then_some(next), period);
             self.counters.sent += 1;
             self.held_until = if lateness <= CATCH_UP {
@@ -520,7 +526,7 @@ const SAMPLES: usize = 1 << 16;
 /// From this lateness on (ns) a backlog is spread instead of sent at once.
 const CATCH_UP: i64 = 200_000;
 /// While a backlog is spread, at most this many sends leave together.
-const CATCH_UP_SENDS: i64 = 4;
+const CATCH_UP_SENDS: i64 = 8;
 /// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
 const DWELL_TOLERANCE: i64 = 2_000;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).

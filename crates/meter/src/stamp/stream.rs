@@ -58,7 +58,8 @@ pub(crate) struct Stream {
     pub(crate) settled: u32,
     /// NextExp of RFC 4737, section 3.3.
     pub(crate) expected: u32,
-    pub(crate) sent: u64,
+    /// Probes sent, or left out for want of a next hop.
+    pub(crate) attempts: u64,
     /// First slot and size (a power of two) of this stream's part of the slots.
     pub(crate) base: u32,
     pub(crate) size: u32,
@@ -111,7 +112,7 @@ impl Stream {
             next_seq: 0,
             settled: 0,
             expected: 0,
-            sent: 0,
+            attempts: 0,
             base,
             size,
             closed: false,
@@ -214,9 +215,6 @@ impl Stream {
         }
         if r.counters.sent_late > 0 {
             r.caveats.insert(Caveat::SenderLate);
-        }
-        if r.counters.skipped > 0 {
-            r.caveats.insert(Caveat::SendsSkipped);
         }
         if r.forward.min().is_some_and(|d| d < 0) || r.backward.min().is_some_and(|d| d < 0) {
             r.caveats.insert(Caveat::NegativeOneWayDelay);

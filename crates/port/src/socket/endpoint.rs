@@ -100,6 +100,14 @@ impl Endpoint {
             let (level, name) = free_bind(v6);
             sys::set(&fd, level, name, 1)?;
         }
+        // "Don't fragment", as the frames of the other engines have it: a probe in pieces
+        // measures something else, and the kernel need not number the packets.
+        let (level, name, probe) = if v6 {
+            (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        } else {
+            (libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+        };
+        sys::set(&fd, level, name, probe)?;
         sys::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
         sys::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
         enable(&fd, true, tx_stamps)?;
