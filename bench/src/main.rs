@@ -42,7 +42,13 @@ struct Args {
 enum Child {
     /// One engine under one load; JSON on standard output
     #[command(hide = true)]
-    Measure { name: String, rate: u64, seconds: u64, samples: bool },
+    Measure {
+        name: String,
+        rate: u64,
+        seconds: u64,
+        #[arg(action = clap::ArgAction::Set)]
+        samples: bool,
+    },
     /// Nanoseconds a packet of the kernel reflector; JSON on standard output
     #[command(hide = true)]
     TestRun,
