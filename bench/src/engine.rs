@@ -1,7 +1,7 @@
 //! One engine under one load, by the code that `sonde probe` runs, with every packet's
 //! four time stamps looked at.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use sonde_cli::args::EngineArgs;
@@ -9,6 +9,7 @@ use sonde_cli::session::{Event, Session};
 use sonde_cli::settings::{RunSettings, StreamOptions};
 use sonde_cli::targets::Target;
 use sonde_meter::stamp::Fate;
+use sonde_port::clock::tai_now;
 use sonde_port::{Engine, XdpMode};
 use sonde_results::Interval;
 
@@ -49,29 +50,37 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
     let mut out = Outcome { name: engine.name().into(), ..Outcome::default() };
     out.mode = session.caps[0].mode.clone();
     let mut total = Interval::empty(0);
-    let began = Instant::now();
+    let start = session.start;
+    let mut last_send = start;
     let mut sink = |event: Event<'_>| match event {
         Event::Record(record) => total.counters.merge(&record.counters),
         Event::Sample(sample) => {
+            last_send = last_send.max(sample.t1.at);
             if let Fate::Reply { t2, t3, t4, duplicate: false, .. } = sample.fate {
                 out.t1.add(t2 - sample.t1.at);
                 out.t4.add(t4.at - t3);
+                out.rtt.add(t4.at - sample.t1.at);
                 out.rtt_net.add((t4.at - sample.t1.at) - (t3 - t2));
             }
         }
         Event::Notice(text) => eprintln!("{text}"),
     };
     let mut stopped = false;
+    let mut stop_seen = start;
     while !session.is_finished() {
         session.poll(&mut sink);
-        if !stopped && began.elapsed() >= Duration::from_secs(load.seconds) {
+        let elapsed = tai_now() - start;
+        if !stopped && elapsed >= load.seconds as i64 * 1_000_000_000 {
             stopped = true;
-            out.seconds = began.elapsed().as_secs_f64();
+            stop_seen = tai_now();
             session.stop();
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     let ended = session.close(&mut sink);
+    // To the last send where each is looked at, else until the order to stop, which the
+    // worker follows within a twentieth of a second.
+    out.seconds = (last_send.max(stop_seen) - start) as f64 / 1e9;
     if let Some(failure) = ended.failure {
         return Err(failure);
     }

@@ -40,6 +40,8 @@ pub struct Outcome {
     pub t1: Hist,
     /// T4 less the far end's departure stamp.
     pub t4: Hist,
+    /// T4-T1, as reported.
+    pub rtt: Hist,
     /// (T4-T1)-(T3-T2): all that is not the far end. The wire takes some of it, so the
     /// reported round trip is at most this far from the truth.
     pub rtt_net: Hist,

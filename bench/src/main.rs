@@ -7,6 +7,7 @@ mod load;
 mod plain;
 mod reflectors;
 mod table;
+mod wire;
 
 use std::process::{Command, Stdio};
 
@@ -85,6 +86,7 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("accuracy") {
         accuracy(args)?;
+        wire::bench(args.seconds)?;
     }
     if wanted("endurance") {
         endurance(args)?;
@@ -128,6 +130,11 @@ fn endurance(args: &Args) -> Result<()> {
 fn in_pair(name: &str, load: Load, samples: bool) -> Result<Outcome> {
     let topology = Topology::pair("bench", &LinkOptions::default())?;
     let _far = reflectors::start_kernel(&topology)?;
+    measure(&topology, name, load, samples)
+}
+
+/// The measurement in the probe's namespace, as a process of its own.
+fn measure(topology: &Topology, name: &str, load: Load, samples: bool) -> Result<Outcome> {
     let me = std::env::current_exe()?;
     let output = topology
         .probe

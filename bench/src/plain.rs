@@ -69,6 +69,7 @@ pub fn measure(load: Load, cpu: usize) -> Result<Outcome> {
             out.received += 1;
             out.t1.add(t2 - t1);
             out.t4.add(t4 - t3);
+            out.rtt.add(t4 - t1);
             out.rtt_net.add((t4 - t1) - (t3 - t2));
         }
         if any || n < total {

@@ -10,7 +10,8 @@ use sonde_lab::{LinkOptions, Topology};
 use sonde_wire::stamp::SenderRepr;
 use sonde_wire::{ErrorEstimate, build, ethernet};
 
-use crate::load::{Load, Outcome, SIZE};
+use crate::load::{Load, SIZE};
+use crate::measure;
 
 /// A far end that runs until dropped.
 pub struct Far(Child);
@@ -74,7 +75,7 @@ pub fn bench() -> Result<()> {
             let topology = Topology::pair("bench", &LinkOptions::default())?;
             let far = start(&topology, &["--engine", engine, "--cpu", "1"])?;
             let before = far.cpu_seconds();
-            let o = send(&topology, Load { rate, seconds: 5 })?;
+            let o = measure(&topology, "af_xdp", Load { rate, seconds: 5 }, false)?;
             let cpu = (far.cpu_seconds() - before) * 1e6 / o.received.max(1) as f64;
             println!(
                 "| {engine} | {rate} | {:.0} | {} | {} | {cpu:.2} |",
@@ -85,17 +86,6 @@ pub fn bench() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn send(topology: &Topology, load: Load) -> Result<Outcome> {
-    let me = std::env::current_exe()?;
-    let output = topology
-        .probe
-        .command(me.to_str().context("path is not text")?)
-        .args(["measure", "af_xdp", &load.rate.to_string(), &load.seconds.to_string(), "false"])
-        .stderr(Stdio::inherit())
-        .output()?;
-    serde_json::from_slice(&output.stdout).context("the measurement's output")
 }
 
 /// By `BPF_PROG_TEST_RUN`: nine runs of 200,000 packets each.
