@@ -8,7 +8,7 @@ use crate::load::Outcome;
 pub fn accuracy(runs: &[Vec<Outcome>]) {
     println!(
         "| engine | reached/s | lost | own drops | skipped | late p50/p99/max us | \
-         T1 off p50/p99/p99.9/max us | T4 off p50/p99/p99.9/max us | RTT beyond wire, p50 us | \
+         T1 off p50/p99/p99.9/max us | T4 off p50/p99/p99.9/max us | RTT beyond the far end, p50 us | \
          pauses >50 us: n, max us |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");

@@ -526,7 +526,7 @@ const SAMPLES: usize = 1 << 16;
 /// From this lateness on (ns) a backlog is spread instead of sent at once.
 const CATCH_UP: i64 = 200_000;
 /// While a backlog is spread, at most this many sends leave together.
-const CATCH_UP_SENDS: i64 = 8;
+const CATCH_UP_SENDS: i64 = 16;
 /// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
 const DWELL_TOLERANCE: i64 = 2_000;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).
