@@ -39,7 +39,7 @@ pub struct SocketPort {
     local: Vec<std::net::IpAddr>,
     scope: u32,
     tx_stamps: bool,
-    /// The call before brought no frame.
+    /// The call before brought no frame, or was one to wait.
     idle: bool,
     tai: ToTai,
     caps: Caps,
@@ -362,6 +362,8 @@ impl Port for SocketPort {
     fn wait(&mut self, until: Time) -> Result<(), PortError> {
         let now = tai_now();
         self.tai.refresh(now);
+        // Whoever waits is in no hurry: the next call takes whatever there is.
+        self.idle = true;
         if until > now { self.look(until - now) } else { Ok(()) }
     }
 

@@ -65,6 +65,7 @@ fn headers_and_stamps(local: &str) {
         assert!(ip.verify_checksum());
     }
     assert_eq!(rx.source, StampSource::Kernel);
+    wait(&mut a);
     let done = a.rx().unwrap().done().to_vec();
     assert_eq!(done.len(), 1);
     assert_eq!((done[0].cookie, done[0].stamp.source), (42, StampSource::Kernel));
@@ -165,6 +166,7 @@ fn a_refused_packet_is_counted_and_the_rest_goes_on() {
     a.flush().unwrap();
     wait(&mut b);
     assert_eq!(b.rx().unwrap().len(), 2);
+    wait(&mut a);
     let cookies: Vec<_> = a.rx().unwrap().done().iter().map(|d| d.cookie).collect();
     assert_eq!(cookies, [1, 3]);
     assert_eq!((a.stats().tx_frames, a.stats().tx_dropped), (2, 1));
