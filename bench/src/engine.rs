@@ -9,7 +9,6 @@ use sonde_cli::session::{Event, Session};
 use sonde_cli::settings::{RunSettings, StreamOptions};
 use sonde_cli::targets::Target;
 use sonde_meter::stamp::Fate;
-use sonde_port::clock::tai_now;
 use sonde_port::{Engine, XdpMode};
 use sonde_results::Interval;
 
@@ -40,7 +39,7 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
         })
         .collect();
     let run = RunSettings {
-        duration: None,
+        duration: Some(load.seconds as i64 * 1_000_000_000),
         timeout: 1_000_000_000,
         record_interval: 10_000_000_000,
         late_limit: 1_000_000,
@@ -50,12 +49,9 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
     let mut out = Outcome { name: engine.name().into(), ..Outcome::default() };
     out.mode = session.caps[0].mode.clone();
     let mut total = Interval::empty(0);
-    let start = session.start;
-    let mut last_send = start;
     let mut sink = |event: Event<'_>| match event {
         Event::Record(record) => total.counters.merge(&record.counters),
         Event::Sample(sample) => {
-            last_send = last_send.max(sample.t1.at);
             if let Fate::Reply { t2, t3, t4, duplicate: false, .. } = sample.fate {
                 out.t1.add(t2 - sample.t1.at);
                 out.t4.add(t4.at - t3);
@@ -65,22 +61,12 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
         }
         Event::Notice(text) => eprintln!("{text}"),
     };
-    let mut stopped = false;
-    let mut stop_seen = start;
     while !session.is_finished() {
         session.poll(&mut sink);
-        let elapsed = tai_now() - start;
-        if !stopped && elapsed >= load.seconds as i64 * 1_000_000_000 {
-            stopped = true;
-            stop_seen = tai_now();
-            session.stop();
-        }
         std::thread::sleep(Duration::from_millis(2));
     }
     let ended = session.close(&mut sink);
-    // To the last send where each is looked at, else until the order to stop, which the
-    // worker follows within a twentieth of a second.
-    out.seconds = (last_send.max(stop_seen) - start) as f64 / 1e9;
+    out.seconds = load.seconds as f64;
     if let Some(failure) = ended.failure {
         return Err(failure);
     }

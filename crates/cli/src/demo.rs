@@ -57,7 +57,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         .arg(target_range(args.destinations))
         .args(["--engine", args.engine.name(), "--dscp", &dscp.join(",")])
         .args(["--interval", &format!("{interval}ns"), "--size", "150", "--timeout", "1s"])
-        .args(["--duration", &format!("{}ns", args.duration), "--record-interval", "2s"])
+        .args(["--duration", &format!("{}ns", args.duration), "--record-interval", "5s"])
         .args(["--cpu", "0", "--out"])
         .arg(&args.out);
     let mut probe = probe.spawn().context("the probe did not start")?;

@@ -54,7 +54,6 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
         screen.begin(&collected, &run);
     }
     let mut interrupts = 0;
-    let mut stopping = false;
     while !session.is_finished() {
         let progress = session.poll(&mut |event| collected.take(event, &screen));
         collected.write_records();
@@ -69,10 +68,6 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
             if interrupts > 1 {
                 break;
             }
-        }
-        if !stopping && run.duration.is_some_and(|d| elapsed >= d) {
-            stopping = true;
-            session.stop();
         }
     }
     let (clock, start) = (session.clock(), session.start);

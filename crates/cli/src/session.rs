@@ -156,7 +156,8 @@ impl Session {
             };
             let sender = Sender::new(config, &specs, headers.clone())?;
             let cpu = engine.cpu.map(|cpu| cpu + lane);
-            let worker = ProbeWorker::start(port, sender, run.timeout, cpu)?;
+            let end = run.duration.map_or(Time::MAX, |duration| start + duration);
+            let worker = ProbeWorker::start(port, sender, run.timeout, end, cpu)?;
             session.lanes.push(Lane { worker, streams, latest: Status::default() });
         }
         Ok(session)
@@ -399,6 +400,6 @@ const LEAD: i64 = 20_000_000;
 const LEAD_A_STREAM: i64 = 15_000;
 /// Pages that six histograms need whatever their values.
 const PAGES_FOR_ANY: usize = 6 * 120;
-/// Pages a stream commonly needs: six histograms over five or six powers of two each,
-/// those of delay variation on both sides of zero.
-const PAGES_A_STREAM: usize = 40;
+/// Pages a stream needs on a busy path: delays over a dozen powers of two, and their
+/// variation on both sides of zero.
+const PAGES_A_STREAM: usize = 64;

@@ -67,11 +67,14 @@ pub struct Ended {
 }
 
 impl ProbeWorker {
-    /// Starts a worker on `cpu` (if given) that probes until stopped or done.
+    /// Starts a worker on `cpu` (if given) that probes until `end`, until stopped, or
+    /// until it is done. The worker itself watches `end`: a busy host may keep the main
+    /// thread waiting.
     pub fn start(
         mut port: Box<dyn Port>,
         sender: Sender,
         timeout: i64,
+        end: Time,
         cpu: Option<usize>,
     ) -> Result<Self> {
         let (record_tx, records) = RingBuffer::new(RECORDS);
@@ -94,6 +97,7 @@ impl ProbeWorker {
             commands: command_rx,
             stop: stop.clone(),
             timeout,
+            end,
             health: health.clone(),
             recent: Hist::default(),
             pauses: Hist::default(),
@@ -140,6 +144,7 @@ struct Inner {
     commands: Consumer<Command>,
     stop: Arc<AtomicBool>,
     timeout: i64,
+    end: Time,
     health: Arc<Mutex<Health>>,
     recent: Hist,
     pauses: Hist,
@@ -163,13 +168,16 @@ impl Inner {
                 self.pass_record();
             }
             self.pass_samples();
+            if turn.now >= self.end && deadline == Time::MAX {
+                self.sender.stop();
+                deadline = turn.now + self.timeout;
+            }
             if turn.now >= housekeeping {
                 housekeeping = turn.now + HOUSEKEEPING;
                 self.obey();
                 self.report();
-                if deadline == Time::MAX && self.stop.load(Ordering::Relaxed) {
-                    self.sender.stop();
-                    deadline = turn.now + self.timeout;
+                if self.stop.load(Ordering::Relaxed) {
+                    self.end = self.end.min(turn.now);
                 }
                 if turn.now >= deadline || self.sender.is_done() {
                     return Ok(());
