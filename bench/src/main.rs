@@ -115,7 +115,7 @@ fn accuracy(args: &Args) -> Result<()> {
 
 /// The headline load for a minute, as `sonde probe` runs it, without a look at each packet.
 fn endurance(args: &Args) -> Result<()> {
-    println!("\n## {} s without a pause\n", args.endurance);
+    println!("\n## {} s at full load\n", args.endurance);
     let mut runs = Vec::new();
     for (engine, rate) in [(Engine::AfXdp, 200_000), (Engine::Socket, 100_000)] {
         eprintln!("{} at {rate} packets/s for {} s ...", engine.name(), args.endurance);
