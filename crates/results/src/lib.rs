@@ -7,6 +7,7 @@
 pub mod caveat;
 pub mod hist;
 pub mod record;
+pub mod rtt;
 pub mod run;
 
 pub use caveat::Caveat;

@@ -11,6 +11,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 mod field;
+pub mod flow;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
