@@ -46,11 +46,29 @@ pub enum Caveat {
     NextHopUnresolved,
     /// A stream whose every probe was lost, or that was never answered.
     NoReply,
+    /// The flow table was full: some flows gave no samples.
+    FlowsUntracked,
+    /// Sample events were lost between kernel and user space, or on their way out.
+    EventsLost,
+    /// A flow had more in flight than slots: not every round trip was timed.
+    SamplesSpaced,
+    /// Packets could not be matched because another processor held the flow too long.
+    PacketsContended,
+    /// Packets that could not be read in full: fragments, malformed or cut short.
+    PacketsUnreadable,
+    /// Samples of further groups went to the group "other".
+    GroupsFull,
+    /// An interface was gone for part of the time.
+    InterfaceVanished,
+    /// The capture file ends in the middle of a packet.
+    CaptureCutShort,
+    /// The capture file's times step back, or do not advance.
+    CaptureTimesWrong,
 }
 
 impl Caveat {
     /// Every caveat, in order.
-    pub const ALL: [Caveat; 18] = {
+    pub const ALL: [Caveat; 27] = {
         use Caveat::*;
         [
             SoftwareStamps,
@@ -71,6 +89,15 @@ impl Caveat {
             RecordsLost,
             NextHopUnresolved,
             NoReply,
+            FlowsUntracked,
+            EventsLost,
+            SamplesSpaced,
+            PacketsContended,
+            PacketsUnreadable,
+            GroupsFull,
+            InterfaceVanished,
+            CaptureCutShort,
+            CaptureTimesWrong,
         ]
     };
 
@@ -95,6 +122,15 @@ impl Caveat {
             Caveat::RecordsLost => "interval records were lost",
             Caveat::NextHopUnresolved => "the next hop was not resolved",
             Caveat::NoReply => "no reply",
+            Caveat::FlowsUntracked => "the flow table was full and some flows were not tracked",
+            Caveat::EventsLost => "some samples were not printed",
+            Caveat::SamplesSpaced => "busy flows were sampled at intervals",
+            Caveat::PacketsContended => "some packets met a locked flow and were not matched",
+            Caveat::PacketsUnreadable => "more than 1 % of the packets could not be read",
+            Caveat::GroupsFull => "there were more groups than places for them",
+            Caveat::InterfaceVanished => "an interface was gone for part of the time",
+            Caveat::CaptureCutShort => "the capture file ends early",
+            Caveat::CaptureTimesWrong => "the times in the capture file do not ascend",
         }
     }
 
@@ -150,6 +186,31 @@ impl Caveat {
             }
             Caveat::NoReply => {
                 "check that a reflector listens there ('sonde reflect') and that no filter drops UDP"
+            }
+            Caveat::FlowsUntracked => {
+                "raise --flows, or narrow what is measured with --net, --port or --proto; established flows keep their places"
+            }
+            Caveat::EventsLost => {
+                "set --sample-limit, or read faster; the groups and the flows hold every sample"
+            }
+            Caveat::SamplesSpaced => {
+                "the samples are right, but short peaks between them are not seen"
+            }
+            Caveat::PacketsContended => {
+                "spread flows over receive queues by address and port (RSS), so that one processor serves a flow"
+            }
+            Caveat::PacketsUnreadable => {
+                "capture whole headers (snap length 128 or more), or measure where packets are not fragmented"
+            }
+            Caveat::GroupsFull => {
+                "choose coarser groups: --by prefix with a --prefixes file, as, or interface"
+            }
+            Caveat::InterfaceVanished => "nothing was seen meanwhile; see the points of the run",
+            Caveat::CaptureCutShort => {
+                "the packets before were measured; end the capture with Ctrl-C, or wait until it is written"
+            }
+            Caveat::CaptureTimesWrong => {
+                "sort the file with 'reordercap', or capture with a clock that nobody sets"
             }
         }
     }
@@ -225,6 +286,6 @@ mod tests {
             assert_eq!(c as usize, i);
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
-        assert_eq!(Caveat::NoReply as usize + 1, Caveat::ALL.len());
+        assert_eq!(Caveat::CaptureTimesWrong as usize + 1, Caveat::ALL.len());
     }
 }

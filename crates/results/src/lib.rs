@@ -8,9 +8,11 @@ pub mod caveat;
 pub mod hist;
 pub mod record;
 pub mod rtt;
+pub mod rtt_run;
 pub mod run;
 
 pub use caveat::Caveat;
 pub use hist::Hist;
 pub use record::{Counters, Interval, LossSide, StreamInfo};
+pub use rtt_run::RttRun;
 pub use run::{Host, Run, RunConfig};
