@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use crate::LabError;
+use crate::lab::NETNS_DIRECTORY;
+use crate::{LabError, sys};
 
 /// A network namespace. Cloning it clones the handle; its [`crate::Lab`] owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,22 @@ impl Host {
         let mut all = vec!["ip", "netns", "exec", &self.name];
         all.extend_from_slice(command);
         run(&all)
+    }
+
+    /// Runs `work` in a thread of its own inside this namespace, and waits for it: the
+    /// sockets that it opens and the interfaces that it names are this host's.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| self.enter().map(|()| work()));
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves the calling thread into this namespace for the rest of its life.
+    pub(crate) fn enter(&self) -> Result<(), LabError> {
+        let file = std::fs::File::open(format!("{NETNS_DIRECTORY}/{}", self.name));
+        file.and_then(|file| sys::enter_namespace(&file))
+            .map_err(|source| LabError::Enter { name: self.name.clone(), source })
     }
 
     /// Adds an address with its prefix length ("10.1.0.1/24", "fd00:1::1/64").
@@ -75,6 +92,13 @@ impl Host {
     pub fn set_feature(&self, interface: &str, name: &str, on: bool) -> Result<(), LabError> {
         let state = if on { "on" } else { "off" };
         self.run(&["ethtool", "-K", interface, name, state]).map(drop)
+    }
+
+    /// Has an interface send and hand up packets as they are on a wire: segments neither
+    /// joined nor left for a card to cut, checksums computed.
+    pub fn offloads_off(&self, interface: &str) -> Result<(), LabError> {
+        let off = ["tso", "off", "gso", "off", "gro", "off", "tx", "off"];
+        self.run(&[&["ethtool", "-K", interface], &off[..]].concat()).map(drop)
     }
 
     /// Brings an interface up or down.

@@ -162,7 +162,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
     }
 }
 
-fn mac_text(mac: Mac) -> String {
+pub(crate) fn mac_text(mac: Mac) -> String {
     let [a, b, c, d, e, f] = mac;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
@@ -170,7 +170,7 @@ fn mac_text(mac: Mac) -> String {
 /// Begins the name of each namespace that a lab makes.
 const MARK: &str = "sonde";
 /// Where `ip netns` keeps its names.
-const NETNS_DIRECTORY: &str = "/var/run/netns";
+pub(crate) const NETNS_DIRECTORY: &str = "/var/run/netns";
 /// Number of the next lab of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

@@ -1,21 +1,23 @@
 //! Network namespaces, veth pairs and ready-made topologies.
 //!
-//! Everything is done by the `ip` command, so that a reader can repeat each step
+//! All of it is set up by the `ip` command, so that a reader can repeat each step
 //! by hand, and a program runs inside a namespace as a child process
 //! ([`Host::command`]). Nothing here changes the machine's own network: all
 //! interfaces are created inside the namespaces, and a [`Lab`] removes them.
 //!
 //! A child gets a fresh `/sys` from `ip netns exec`: file systems mounted below the
 //! machine's own, such as `/sys/fs/bpf`, are not seen from inside.
-#![forbid(unsafe_code)]
 
 mod host;
 mod lab;
+mod relay;
+mod sys;
 mod topology;
 
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
-pub use topology::{Family, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
+pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
+pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -46,6 +48,22 @@ pub enum LabError {
         status: std::process::ExitStatus,
         /// What it wrote to standard error.
         message: String,
+    },
+    /// A namespace cannot be entered.
+    #[error("cannot enter the network namespace '{name}': {source}")]
+    Enter {
+        /// Its name.
+        name: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A relay cannot start or go on.
+    #[error("relay: {what}: {source}")]
+    Relay {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: std::io::Error,
     },
 }
 

@@ -10,7 +10,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{Host, Lab, LabError, LinkOptions};
+use crate::lab::mac_text;
+use crate::{Host, Impairment, Lab, LabError, LinkOptions, Relay};
 
 /// The address family of the destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,56 @@ impl Topology {
     /// The first `count` destinations that the reflector owns; at most 65,534.
     pub fn targets(&self, family: Family, count: u16) -> Vec<IpAddr> {
         (1..=count.min(65_534)).map(|n| target(family, n)).collect()
+    }
+}
+
+/// A client and a server on one subnet, 10.1.0.1 and 10.1.0.2 (fd00:1::1 and fd00:1::2),
+/// and between them a host without addresses for a [`Relay`]: nothing passes before it
+/// runs. No interface joins or cuts segments. Dropping it removes everything.
+#[derive(Debug)]
+pub struct Path {
+    /// Its interface is [`Topology::INTERFACE`].
+    pub client: Host,
+    /// Its interfaces are [`Path::SIDES`].
+    pub middle: Host,
+    /// As the client.
+    pub server: Host,
+    /// For more beside these.
+    pub lab: Lab,
+}
+
+impl Path {
+    /// The middle's interfaces towards the client and towards the server.
+    pub const SIDES: [&'static str; 2] = [ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE];
+
+    /// Builds it.
+    pub fn new(prefix: &str) -> Result<Path, LabError> {
+        let mut lab = Lab::new(prefix)?;
+        let (client, middle) = (lab.host("client")?, lab.host("middle")?);
+        let server = lab.host("server")?;
+        let (own, options) = (Topology::INTERFACE, LinkOptions::default());
+        // No addresses, no packets of its own.
+        middle.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"])?;
+        let (client_mac, _) = lab.link(&client, own, &middle, Self::SIDES[0], &options)?;
+        let (_, server_mac) = lab.link(&middle, Self::SIDES[1], &server, own, &options)?;
+        for (host, number, peer, peer_mac) in
+            [(&client, 1, 2, server_mac), (&server, 2, 1, client_mac)]
+        {
+            for (prefix, length) in [("10.1.0.", 24), ("fd00:1::", 64)] {
+                host.add_address(own, &format!("{prefix}{number}/{length}"))?;
+                host.set_neighbour(own, &format!("{prefix}{peer}"), &mac_text(peer_mac))?;
+            }
+            host.offloads_off(own)?;
+        }
+        for side in Self::SIDES {
+            middle.offloads_off(side)?;
+        }
+        Ok(Path { client, middle, server, lab })
+    }
+
+    /// Lets frames pass, `there` being from the client to the server.
+    pub fn relay(&self, there: Impairment, back: Impairment, seed: u64) -> Result<Relay, LabError> {
+        Relay::start(&self.middle, Self::SIDES, there, back, seed)
     }
 }
 

@@ -1,0 +1,117 @@
+//! The relay between two hosts, on the real kernel. Needs root.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use sonde_lab::{Impairment, Path, RelayReport, skip};
+
+const SERVER: &str = "10.1.0.2:7777";
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Sends `count` datagrams with their numbers and send times through a relay; returns
+/// the numbers in order of arrival, each with its one-way time, and the relay's report.
+fn carry(
+    path: &Path,
+    count: u32,
+    there: Impairment,
+    seed: u64,
+    expected: impl Fn(&RelayReport) -> usize,
+) -> (Vec<(u32, Duration)>, RelayReport) {
+    let relay = path.relay(there, Impairment::default(), seed).unwrap();
+    let bind = |address: &'static str| move || UdpSocket::bind(address).unwrap();
+    let server = path.server.inside(bind(SERVER)).unwrap();
+    let client = path.client.inside(bind("10.1.0.1:0")).unwrap();
+    let begin = Instant::now();
+    let sender = std::thread::spawn(move || {
+        for number in 0..count {
+            let mut datagram = [0u8; 600];
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            datagram[4..12].copy_from_slice(&(begin.elapsed().as_nanos() as u64).to_be_bytes());
+            client.send_to(&datagram, SERVER.parse::<SocketAddr>().unwrap()).unwrap();
+            // Paced, so that no socket's buffer fills.
+            while begin.elapsed() < Duration::from_micros(100) * (number + 1) {
+                std::hint::spin_loop();
+            }
+        }
+    });
+    // No more come when nothing has come for longer than anything takes.
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let (mut arrived, mut buffer) = (Vec::new(), [0; 700]);
+    while let Ok((len, _)) = server.recv_from(&mut buffer) {
+        assert_eq!(len, 600);
+        let sent = Duration::from_nanos(u64::from_be_bytes(buffer[4..12].try_into().unwrap()));
+        arrived.push((u32::from_be_bytes(buffer[..4].try_into().unwrap()), begin.elapsed() - sent));
+        assert!(begin.elapsed() < LIMIT);
+    }
+    sender.join().unwrap();
+    let report = relay.stop().unwrap();
+    println!("seed {seed}: {report:?}");
+    assert_eq!(report.directions[0].failed, 0, "{report:?}");
+    assert_eq!(arrived.len(), expected(&report), "{report:?}");
+    (arrived, report)
+}
+
+/// Without IPv6: its hosts tell the link of their multicast groups when they like.
+fn quiet_path() -> Path {
+    let path = Path::new("t-relay").unwrap();
+    for host in [&path.client, &path.server] {
+        host.sysctl(&["net.ipv6.conf.all.disable_ipv6=1"]).unwrap();
+    }
+    path
+}
+
+#[test]
+fn frames_are_delayed_in_order_and_never_short_of_the_delay() {
+    if skip("frames_are_delayed_in_order_and_never_short_of_the_delay") {
+        return;
+    }
+    let path = quiet_path();
+    let delay = Duration::from_millis(10);
+    let (arrived, report) =
+        carry(&path, 500, Impairment { delay, ..Impairment::default() }, 1, |_| 500);
+    assert!(arrived.iter().map(|a| a.0).eq(0..500), "out of order");
+    assert!(arrived.iter().all(|a| a.1 >= delay));
+    let counts = &report.directions[0];
+    assert_eq!((counts.lost, counts.reordered, counts.queue_full), (0, 0, 0));
+    // Nothing of its own comes back to it: it carried what was sent, and no more.
+    assert_eq!((counts.relayed, report.directions[1].relayed), (500, 0));
+}
+
+#[test]
+fn loss_and_reordering_are_what_the_seed_says() {
+    if skip("loss_and_reordering_are_what_the_seed_says") {
+        return;
+    }
+    let path = quiet_path();
+    let there = Impairment {
+        delay: Duration::from_millis(2),
+        loss: 0.1,
+        reorder: 0.05,
+        reorder_by: Duration::from_millis(3),
+        ..Impairment::default()
+    };
+    let run = |seed| carry(&path, 1000, there, seed, |r| 1000 - r.directions[0].lost as usize);
+    let ((first, report), (second, _), (other, _)) = (run(7), run(7), run(8));
+    let set =
+        |a: &[(u32, Duration)]| a.iter().map(|a| a.0).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(set(&first), set(&second), "the same seed, other losses");
+    assert_ne!(set(&first), set(&other), "another seed, the same losses");
+    assert!((50..=150).contains(&report.directions[0].lost), "{report:?}");
+    // At 100 us a frame, some 30 overtake each one that is held back.
+    let overtaken = first.windows(2).filter(|w| w[1].0 < w[0].0).count();
+    assert!((20..=90).contains(&overtaken), "{overtaken} of {report:?}");
+}
+
+#[test]
+fn a_limited_rate_spreads_a_burst() {
+    if skip("a_limited_rate_spreads_a_burst") {
+        return;
+    }
+    let path = quiet_path();
+    // 642 bytes at 10 Mbit/s take 514 us, five times as long as between two sendings.
+    let there = Impairment { rate: 10_000_000, ..Impairment::default() };
+    let (arrived, _) = carry(&path, 200, there, 1, |_| 200);
+    let needed = Duration::from_nanos(642 * 800 * 200);
+    let last = arrived.last().unwrap().1;
+    assert!(last + Duration::from_millis(20) >= needed, "{last:?} of {needed:?}");
+}
