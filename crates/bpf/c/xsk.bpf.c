@@ -2,23 +2,19 @@
 /* The AF_XDP tap: takes the packets of one instrument, stamps them, and leaves
  * all other traffic to the kernel, untouched.
  *
- * The stamp lies in the sixteen octets before the frame (`struct stamp`), where a
- * reader of the AF_XDP buffer finds it without another map or ring.
+ * The stamps lie in the 24 octets before the frame (`struct stamp`), where a reader
+ * of the AF_XDP buffer finds them without another map or ring.
  */
 #include "parse.h"
 
 #define PORT_WORDS 1024
-#define META_MAGIC 0x534f4e44 /* "SOND" */
-
-enum source {
-	SOURCE_XDP = 1,      /* clock read in this program */
-	SOURCE_HARDWARE = 2, /* from the card, through the driver */
-};
+#define META_MAGIC 0x534f4e45 /* "SOND" + 1: the layout */
 
 struct stamp {
 	__u32 magic;
-	__u32 source;
-	__u64 ns;
+	__u32 reserved;
+	__u64 ns;   /* TAI, read in this program */
+	__u64 card; /* by the card's own clock, through the driver; 0: none */
 };
 
 enum counter {
@@ -101,7 +97,7 @@ static __always_inline bool wanted(struct xdp_md *ctx)
 	return bpf_map_lookup_elem(&local_addresses, &key) != NULL;
 }
 
-static __always_inline int hand_over(struct xdp_md *ctx, __u64 ns, enum source source)
+static __always_inline int hand_over(struct xdp_md *ctx, __u64 ns, __u64 card)
 {
 	bool stamped = bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct stamp)) == 0;
 	int verdict;
@@ -112,8 +108,9 @@ static __always_inline int hand_over(struct xdp_md *ctx, __u64 ns, enum source s
 		if ((void *)(s + 1) > (void *)(long)ctx->data)
 			return XDP_ABORTED; /* cannot be; the verifier wants to see it */
 		s->magic = META_MAGIC;
-		s->source = source;
+		s->reserved = 0;
 		s->ns = ns;
+		s->card = card;
 	} else {
 		count(NO_META);
 	}
@@ -139,28 +136,27 @@ int sonde_xsk(struct xdp_md *ctx)
 		count(PASSED);
 		return XDP_PASS;
 	}
-	return hand_over(ctx, bpf_ktime_get_tai_ns(), SOURCE_XDP);
+	return hand_over(ctx, bpf_ktime_get_tai_ns(), 0);
 }
 
 /* For drivers that hand out the card's receive stamp. Bound to one device when
  * it is loaded. A driver without a stamp for this packet answers with an error,
- * or (veth) with success and zero.
+ * or (veth) with success and zero. The clock is read all the same: user space
+ * judges by it what it is to believe of the card's.
  */
 SEC("xdp")
 int sonde_xsk_hw(struct xdp_md *ctx)
 {
-	enum source source = SOURCE_HARDWARE;
-	__u64 ns = 0;
+	__u64 ns, card = 0;
 
 	if (!wanted(ctx)) {
 		count(PASSED);
 		return XDP_PASS;
 	}
-	if (bpf_xdp_metadata_rx_timestamp(ctx, &ns) != 0 || ns == 0) {
-		ns = bpf_ktime_get_tai_ns();
-		source = SOURCE_XDP;
-	}
-	return hand_over(ctx, ns, source);
+	ns = bpf_ktime_get_tai_ns();
+	if (bpf_xdp_metadata_rx_timestamp(ctx, &card) != 0)
+		card = 0;
+	return hand_over(ctx, ns, card);
 }
 
 char LICENSE[] SEC("license") = "GPL";

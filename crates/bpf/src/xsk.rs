@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -40,14 +41,14 @@ pub struct XskCounters {
     pub no_socket: u64,
 }
 
-/// The stamp in front of a received frame.
+/// The stamps in front of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxMeta {
-    /// Nanoseconds. By the program: CLOCK_TAI. By hardware: the card's own clock, which
-    /// is TAI only when something (ptp4l, phc2sys) keeps it so.
+    /// When the program saw the frame, ns of CLOCK_TAI.
     pub ns: u64,
-    /// Taken by the card rather than by the program.
-    pub hardware: bool,
+    /// When the card did, ns of its own clock, which nothing need keep equal to TAI.
+    /// `None`: it gave no stamp, or was not asked.
+    pub card: Option<NonZeroU64>,
 }
 
 /// The program, attached to one interface. Dropping it detaches, and so does the end of
@@ -68,17 +69,17 @@ impl RxMeta {
     #[inline]
     pub fn read(before_frame: &[u8; META_LEN]) -> Option<RxMeta> {
         let magic = u32::from_ne_bytes(before_frame[..4].try_into().unwrap());
-        let source = u32::from_ne_bytes(before_frame[4..8].try_into().unwrap());
-        let ns = u64::from_ne_bytes(before_frame[8..].try_into().unwrap());
-        (magic == META_MAGIC).then_some(RxMeta { ns, hardware: source == SOURCE_HARDWARE })
+        let ns = u64::from_ne_bytes(before_frame[8..16].try_into().unwrap());
+        let card = u64::from_ne_bytes(before_frame[16..].try_into().unwrap());
+        (magic == META_MAGIC).then_some(RxMeta { ns, card: NonZeroU64::new(card) })
     }
 }
 
 impl XskProgram {
     /// Loads the program and attaches it to the interface in this network namespace.
     ///
-    /// `hw_stamps` asks the driver for the card's stamp of each packet and falls back,
-    /// packet by packet, to the clock; the kernel allows it in native mode only.
+    /// `hw_stamps` asks the driver for the card's stamp of each packet beside the clock's;
+    /// the kernel allows it in native mode only.
     ///
     /// # Errors
     /// [`BpfError::Busy`] when another XDP program is attached; [`BpfError::Mode`] when
@@ -212,11 +213,9 @@ fn set_ports(set: &mut [u64; 1024], ports: &[u16]) {
 }
 
 /// Bytes of [`RxMeta`] before a frame.
-pub const META_LEN: usize = 16;
+pub const META_LEN: usize = 24;
 /// `META_MAGIC` in `c/xsk.bpf.c`; another layout gets another value.
-const META_MAGIC: u32 = 0x534f_4e44;
-/// `SOURCE_HARDWARE` in `c/xsk.bpf.c`.
-const SOURCE_HARDWARE: u32 = 2;
+const META_MAGIC: u32 = 0x534f_4e45;
 /// Entries of the socket map: more queues than any card has today.
 const MAX_QUEUES: u32 = 1024;
 /// The program is bound to one device (for its metadata functions), not offloaded to it.

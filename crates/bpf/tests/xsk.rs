@@ -136,7 +136,7 @@ fn a_socket_gets_its_packets_with_a_stamp_in_front() {
                 assert_eq!(frame, ours);
                 // veth has no hardware stamp: the clock stands in, and says so.
                 let meta = RxMeta::read(&meta).expect("a stamp in front of the frame");
-                assert!(!meta.hardware);
+                assert_eq!(meta.card, None);
                 assert!(before <= meta.ns && last < meta.ns && meta.ns <= after, "{mode:?} {hw}");
                 last = meta.ns;
                 // The first that the kernel sees of these two is the one that is not ours.

@@ -6,6 +6,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod burst;
+pub mod card_clock;
 pub mod clock;
 mod errqueue;
 pub mod guard;
@@ -61,6 +62,9 @@ pub struct PortStats {
     pub tx_stamp_missing: u64,
     /// Transmit stamps delivered.
     pub tx_stamps: u64,
+    /// Stamps of the card's own clock that could not be of the packet, or could not be
+    /// turned into TAI; the next best stamp took their place.
+    pub card_stamps_refused: u64,
 }
 
 impl PortStats {
@@ -75,6 +79,7 @@ impl PortStats {
             ("tx_full", self.tx_full),
             ("tx_stamp_missing", self.tx_stamp_missing),
             ("tx_stamps", self.tx_stamps),
+            ("card_stamps_refused", self.card_stamps_refused),
         ]
         .into_iter()
     }

@@ -2,6 +2,7 @@
 //! it has is leaked, the test's process is short.
 #![allow(dead_code)] // each test binary uses its part
 
+use sonde_bpf::xsk::META_LEN;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,7 +74,7 @@ impl XskSocket {
     }
 
     /// The next frame and the 16 bytes before it.
-    pub fn receive(&mut self, limit: Duration) -> Option<([u8; 16], Vec<u8>)> {
+    pub fn receive(&mut self, limit: Duration) -> Option<([u8; META_LEN], Vec<u8>)> {
         // SAFETY: the kernel owns nothing below its producer index, and each descriptor
         // there points into our memory, behind at least XDP_PACKET_HEADROOM bytes.
         unsafe {
@@ -86,7 +87,7 @@ impl XskSocket {
             let desc = desc.cast::<libc::xdp_desc>().add(slot).read();
             self.taken += 1;
             let frame = self.memory.add(desc.addr as usize);
-            let before = frame.sub(16).cast::<[u8; 16]>().read();
+            let before = frame.sub(META_LEN).cast::<[u8; META_LEN]>().read();
             Some((before, std::slice::from_raw_parts(frame, desc.len as usize).to_vec()))
         }
     }

@@ -27,6 +27,7 @@ use sonde_wire::{Time, TxDone, Verdict};
 use self::device::Device;
 use self::queue::Queue;
 use self::umem::Region;
+use crate::card_clock::CardClock;
 use crate::clock::tai_now;
 use crate::guard::Guard;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
@@ -45,6 +46,8 @@ pub struct AfXdp {
     caps: Caps,
     busy_poll: bool,
     zero_copy: bool,
+    /// Of a card that stamps frames and lets its clock be read.
+    card: Option<CardClock>,
     /// The last burst and the queue (by position) of each frame.
     burst: Vec<FrameDesc>,
     burst_queues: Vec<u16>,
@@ -110,7 +113,8 @@ impl AfXdp {
             for i in 0..count {
                 let position = (self.turn + i) % count;
                 let limit = share.min(BURST - self.burst.len());
-                self.queues[position].receive(region, limit, &mut self.burst, &mut now);
+                let card = self.card.as_ref();
+                self.queues[position].receive(region, limit, &mut self.burst, card, &mut now);
                 self.burst_queues.resize(self.burst.len(), position as u16);
             }
         }
@@ -137,6 +141,9 @@ impl Port for AfXdp {
             self.kick()?;
         }
         self.done.drain(..self.shown);
+        if let Some(card) = &mut self.card {
+            card.refresh(tai_now());
+        }
         // The receive rings first, the completions after: whatever answers a frame seen
         // now was sent before, so its completion is found too, and is shown first.
         let mut waiting = 0;
@@ -145,7 +152,7 @@ impl Port for AfXdp {
         }
         let region = self.region.bytes();
         for queue in &mut self.queues {
-            queue.harvest(region, &mut self.done);
+            queue.harvest(region, self.card.as_ref(), &mut self.done);
         }
         if waiting > 0 {
             self.receive();
@@ -166,7 +173,7 @@ impl Port for AfXdp {
         // Completions belong to the next burst; here they are looked for only when the
         // frames run out, and only as far as `rx` will still have room for its own.
         if first.free() < BURST && self.done.len() + first.frames() <= self.done.capacity() / 2 {
-            first.harvest(self.region.bytes(), &mut self.done);
+            first.harvest(self.region.bytes(), self.card.as_ref(), &mut self.done);
         }
         let capacity = self.caps.max_frame;
         let count = first.offer(&mut self.offered[..], HEADROOM, capacity);
@@ -219,6 +226,7 @@ impl Port for AfXdp {
                 ours.tx_dropped + kernels.tx_invalid_descs.saturating_sub(ours.voided);
             stats.tx_stamps += ours.tx_stamps;
             stats.tx_stamp_missing += ours.tx_stamp_missing;
+            stats.card_stamps_refused += ours.card_stamps_refused;
         }
         // Ours by the filter, but on a queue that was not opened.
         let no_socket = self.program.counters().map_or(0, |c| c.no_socket);

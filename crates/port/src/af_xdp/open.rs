@@ -11,7 +11,9 @@ use super::queue::{Queue, TX_METADATA_LEN};
 use super::socket::{XskConfig, XskError};
 use super::umem::Region;
 use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES};
+use crate::card_clock::CardClock;
 use crate::guard::Guard;
+use crate::host;
 use crate::netlink::Routes;
 use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
 
@@ -67,8 +69,19 @@ impl AfXdp {
             peer_ports: &spec.filter.peer_ports,
             local,
         };
-        let program = XskProgram::attach(device.ifindex, &filter, mode.attach, false)
-            .map_err(|e| OpenError::bpf(device, e))?;
+        let mut card = card_clock(device).filter(|_| mode.attach == AttachMode::Native);
+        let attach = |hw_stamps| {
+            XskProgram::attach(device.ifindex, &filter, mode.attach, hw_stamps)
+                .map_err(|e| OpenError::bpf(device, e))
+        };
+        let program = match attach(card.is_some()) {
+            // A card with a clock, but a driver that does not show its stamps to XDP.
+            Err(OpenError::Mode(_)) if card.is_some() => {
+                card = None;
+                attach(false)?
+            }
+            done => done?,
+        };
 
         let frame_size = frame_size(device.mtu);
         let ring = spec.ring as u32;
@@ -82,8 +95,8 @@ impl AfXdp {
                 hint: "; open fewer queues or a smaller ring".into(),
             })
         })?;
-        // Zero copy stamps by the card's own clock, which nothing ties to TAI here.
-        let mut tx_metadata = spec.tx_stamps && !mode.zero_copy;
+        // Zero copy stamps by the card's own clock: of use only where that can be read.
+        let mut tx_metadata = spec.tx_stamps && (!mode.zero_copy || card.is_some());
         let mut queues = Vec::with_capacity(queue_ids.len());
         let mut base = 0;
         for (position, &id) in queue_ids.iter().enumerate() {
@@ -118,7 +131,11 @@ impl AfXdp {
         // After the program: whoever has the interface is the better thing to name.
         let guard = Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?;
         let no_socket_before = program.counters().map_or(0, |c| c.no_socket);
-        let tx_stamp = if tx_metadata { StampSource::Driver } else { StampSource::User };
+        let tx_stamp = match (tx_metadata, mode.zero_copy) {
+            (true, true) => StampSource::Hardware,
+            (true, false) => StampSource::Driver,
+            (false, _) => StampSource::User,
+        };
         let caps = Caps {
             engine: "af_xdp",
             mode: format!(
@@ -127,7 +144,7 @@ impl AfXdp {
                 if queues.len() == 1 { "" } else { "s" },
                 if spec.busy_poll.is_some() { ", busy polling" } else { "" },
             ),
-            rx_stamp: StampSource::Driver,
+            rx_stamp: if card.is_some() { StampSource::Hardware } else { StampSource::Driver },
             tx_stamp,
             max_frame: (device.mtu + LINK_HEADERS).min(frame_size - HEADROOM),
             link_layer: true,
@@ -143,6 +160,7 @@ impl AfXdp {
             caps,
             busy_poll: spec.busy_poll.is_some(),
             zero_copy: mode.zero_copy,
+            card,
             burst: Vec::<FrameDesc>::with_capacity(BURST),
             burst_queues: Vec::with_capacity(BURST),
             turn: 0,
@@ -262,13 +280,20 @@ fn local_prefixes(spec: &OpenSpec) -> Result<Vec<(IpAddr, u8)>, PortError> {
     })
 }
 
+/// The clock of a card that can stamp what it receives. Whether it does is up to its
+/// settings (`hwstamp_ctl`), which belong to whoever keeps its clock.
+fn card_clock(device: &Device) -> Option<CardClock> {
+    let stamps = host::InterfaceFacts::read(&device.name).ok()?.stamps;
+    CardClock::open(stamps.phc?).ok()
+}
+
 fn modes(mode: XdpMode) -> &'static [Mode] {
     const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
     const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
     const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
     match mode {
-        // Not zero copy: there the transmit stamp is the card's own clock, which nothing
-        // ties to TAI, and good stamps are worth more here than the last million packets.
+        // Not zero copy: where the card's clock cannot be read it gives no transmit
+        // stamps, and those are worth more here than the last million packets.
         XdpMode::Auto => &[COPY, GENERIC],
         XdpMode::ZeroCopy => &[ZERO_COPY],
         XdpMode::Copy => &[COPY],

@@ -14,6 +14,8 @@ use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
 
 use super::ring::Producer;
 use super::socket::{Xsk, XskConfig, XskError};
+use crate::card_clock::CardClock;
+use crate::clock::tai_now;
 use crate::{FrameDesc, TxDesc};
 
 /// A queue in use.
@@ -44,6 +46,7 @@ pub struct Counts {
     pub tx_dropped: u64,
     pub tx_stamps: u64,
     pub tx_stamp_missing: u64,
+    pub card_stamps_refused: u64,
     /// Descriptors emptied while the link was down: the kernel will count each as an
     /// invalid one, and it is in `tx_dropped` already.
     pub voided: u64,
@@ -99,6 +102,7 @@ impl Queue {
         region: &mut [u8],
         limit: usize,
         burst: &mut Vec<FrameDesc>,
+        card: Option<&CardClock>,
         now: &mut Option<Time>,
     ) {
         let end = burst.len() + limit;
@@ -113,7 +117,9 @@ impl Queue {
                 self.release(desc.addr as usize);
                 continue;
             };
-            let stamp = read_stamp(&mut region[place.start - META_LEN..place.start], now);
+            let before = &mut region[place.start - META_LEN..place.start];
+            let tai = |ns, seen| card.and_then(|clock| clock.tai(ns, seen));
+            let stamp = read_stamp(before, tai, &mut self.counts.card_stamps_refused, now);
             burst.push(FrameDesc {
                 offset: place.start,
                 len: place.len(),
@@ -160,10 +166,12 @@ impl Queue {
     }
 
     /// Takes back what was sent, and its stamps. `done` has room for every frame.
-    pub fn harvest(&mut self, region: &[u8], done: &mut Vec<TxDone>) {
+    pub fn harvest(&mut self, region: &[u8], card: Option<&CardClock>, done: &mut Vec<TxDone>) {
         if self.xsk.completion.refresh() == 0 {
             return;
         }
+        // In zero copy the driver stamps by the card's clock.
+        let card = card.filter(|_| self.zero_copy).map(|clock| (clock, tai_now()));
         while let Some(address) = self.xsk.completion.pop() {
             let frame = address as usize / self.frame_size;
             let Some(slot) = self.slots.get_mut(frame) else { continue };
@@ -175,14 +183,24 @@ impl Queue {
                 let at = data - TX_METADATA_LEN + TX_METADATA_STAMP;
                 let nanos = u64::from_ne_bytes(region[at..at + 8].try_into().expect("8 bytes"));
                 // The kernel leaves the zero that was there when it has no stamp.
-                match i64::try_from(nanos) {
-                    Ok(nanos @ 1..) => {
-                        let at = Time::from_nanos(nanos);
-                        let stamp = Stamp { at, source: StampSource::Driver };
+                let stamp = match (nanos, card) {
+                    (0, _) => None,
+                    (nanos, Some((clock, now))) => {
+                        let at = clock.tai(nanos, now);
+                        self.counts.card_stamps_refused += u64::from(at.is_none());
+                        at.map(|at| Stamp { at, source: StampSource::Hardware })
+                    }
+                    (nanos, None) => i64::try_from(nanos).ok().map(|nanos| Stamp {
+                        at: Time::from_nanos(nanos),
+                        source: StampSource::Driver,
+                    }),
+                };
+                match stamp {
+                    Some(stamp) => {
                         done.push(TxDone { cookie: slot.cookie, stamp });
                         self.counts.tx_stamps += 1;
                     }
-                    _ => self.counts.tx_stamp_missing += 1,
+                    None => self.counts.tx_stamp_missing += 1,
                 }
             }
             self.give_back(frame);
@@ -240,7 +258,7 @@ impl Queue {
     fn void(&mut self, region: &[u8], done: &mut Vec<TxDone>) {
         // What the kernel took before it stopped is complete, although the ring may not
         // say so yet: those frames are no longer in flight when the ring is walked.
-        self.harvest(region, done);
+        self.harvest(region, None, done);
         let Queue { xsk: Xsk { tx, fill, .. }, slots, free, .. } = self;
         let mut taken = 0;
         tx.amend_unconsumed(|desc| {
@@ -322,20 +340,30 @@ fn give_back(
 }
 
 /// The stamp of the frame that follows `metadata`, which is used up: the frame may come
-/// back without one.
+/// back without one. `tai` turns a card's stamp into TAI, if it can be of a frame that
+/// the program saw at the given time.
 #[inline]
-fn read_stamp(metadata: &mut [u8], now: &mut Option<Time>) -> Stamp {
+fn read_stamp(
+    metadata: &mut [u8],
+    tai: impl Fn(u64, Time) -> Option<Time>,
+    refused: &mut u64,
+    now: &mut Option<Time>,
+) -> Stamp {
     let bytes: &[u8; META_LEN] = (&*metadata).try_into().expect("cut to this length");
     let read = RxMeta::read(bytes);
     metadata[..8].fill(0);
     match read {
-        // A card's own clock cannot be told from TAI here: not asked for, not believed.
-        Some(RxMeta { ns, hardware: false }) => {
-            let at = Time::from_nanos(i64::try_from(ns).unwrap_or(i64::MAX));
-            Stamp { at, source: StampSource::Driver }
+        Some(RxMeta { ns, card }) => {
+            let seen = Time::from_nanos(i64::try_from(ns).unwrap_or(i64::MAX));
+            match card.map(|card| tai(card.get(), seen)) {
+                Some(Some(at)) => return Stamp { at, source: StampSource::Hardware },
+                Some(None) => *refused += 1,
+                None => {}
+            }
+            Stamp { at: seen, source: StampSource::Driver }
         }
-        _ => {
-            let at = *now.get_or_insert_with(crate::clock::tai_now);
+        None => {
+            let at = *now.get_or_insert_with(tai_now);
             Stamp { at, source: StampSource::User }
         }
     }
@@ -350,31 +378,53 @@ const TX_METADATA_STAMP: usize = 8;
 mod tests {
     use super::*;
 
-    fn metadata(source: u32, ns: u64) -> [u8; META_LEN] {
+    fn metadata(ns: u64, card: u64) -> [u8; META_LEN] {
         let mut bytes = [0; META_LEN];
-        bytes[..4].copy_from_slice(&0x534f_4e44u32.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&source.to_ne_bytes());
-        bytes[8..].copy_from_slice(&ns.to_ne_bytes());
+        bytes[..4].copy_from_slice(&0x534f_4e45u32.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&ns.to_ne_bytes());
+        bytes[16..].copy_from_slice(&card.to_ne_bytes());
         bytes
+    }
+
+    fn stamp(at: i64, source: StampSource) -> Stamp {
+        Stamp { at: Time::from_nanos(at), source }
+    }
+
+    fn no_card(_: u64, _: Time) -> Option<Time> {
+        None
     }
 
     #[test]
     fn a_stamp_is_used_once() {
-        let mut bytes = metadata(1, 42);
-        let stamp = read_stamp(&mut bytes, &mut None);
-        assert_eq!(stamp, Stamp { at: Time::from_nanos(42), source: StampSource::Driver });
+        let mut bytes = metadata(42, 0);
+        let mut refused = 0;
+        let first = read_stamp(&mut bytes, no_card, &mut refused, &mut None);
+        assert_eq!(first, stamp(42, StampSource::Driver));
         let mut now = Some(Time::from_nanos(77));
-        let stamp = read_stamp(&mut bytes, &mut now);
-        assert_eq!(stamp, Stamp { at: Time::from_nanos(77), source: StampSource::User });
+        let second = read_stamp(&mut bytes, no_card, &mut refused, &mut now);
+        assert_eq!(second, stamp(77, StampSource::User));
+        assert_eq!(refused, 0);
     }
 
     #[test]
-    fn a_cards_own_clock_is_not_believed_and_ours_is_read_once_a_burst() {
-        let mut now = None;
-        let first = read_stamp(&mut metadata(2, 42), &mut now);
-        let second = read_stamp(&mut [0xff; META_LEN], &mut now);
-        assert_eq!(first.source, StampSource::User);
-        assert!(now.is_some());
-        assert_eq!(first, second);
+    fn a_cards_stamp_is_believed_when_its_clock_is_known() {
+        let mut refused = 0;
+        // The card is a thousand nanoseconds behind, and its stamp 2 ns before ours.
+        let tai = |card: u64, seen: Time| {
+            let at = Time::from_nanos(card as i64 + 1000);
+            (at <= seen).then_some(at)
+        };
+        let good = read_stamp(&mut metadata(2000, 998), tai, &mut refused, &mut None);
+        assert_eq!((good, refused), (stamp(1998, StampSource::Hardware), 0));
+        let bad = read_stamp(&mut metadata(2000, 1001), tai, &mut refused, &mut None);
+        assert_eq!((bad, refused), (stamp(2000, StampSource::Driver), 1));
+    }
+
+    #[test]
+    fn without_metadata_our_clock_is_read_once_a_burst() {
+        let (mut now, mut refused) = (None, 0);
+        let first = read_stamp(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
+        let second = read_stamp(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
+        assert_eq!((first.source, first), (StampSource::User, second));
     }
 }
