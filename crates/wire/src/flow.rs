@@ -5,6 +5,13 @@
 
 use core::ops::Range;
 
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, MAX_TAGS, is_tpid};
+use crate::field::{array_at, u16_at, u32_at};
+use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::ipv6::PROTOCOL_ICMPV6;
+use crate::sctp::{Heartbeat, PROTOCOL_SCTP};
+use crate::{Error, capture, dns, ethernet, icmp, ipv4, ipv6, mpls, quic, sctp, tcp, tunnel, udp};
+
 /// What one packet says, from its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowPacket {
@@ -104,3 +111,379 @@ pub enum Quic {
         spin: bool,
     },
 }
+
+/// What a frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header: tun devices, PPP interfaces.
+    RawIp,
+    /// The header of Linux cooked capture.
+    LinuxCooked,
+    /// The header of Linux cooked capture, version 2.
+    LinuxCooked2,
+}
+
+impl Link {
+    /// The link of a capture file's link type, if it is one of these.
+    pub const fn from_capture(link_type: u16) -> Option<Self> {
+        match link_type {
+            capture::LINKTYPE_ETHERNET => Some(Link::Ethernet),
+            capture::LINKTYPE_RAW | LINKTYPE_IPV4 | LINKTYPE_IPV6 => Some(Link::RawIp),
+            capture::LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
+            LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a packet down to its transport, and what in that can be timed.
+///
+/// VLAN tags (two), PPPoE and MPLS are looked through; with `tunnels` also one level of
+/// IP in IP, GRE, VXLAN or GTP-U, and then all but the VLAN is the inner packet's. A
+/// transport that is not known is [`Detail::Other`] with ports 0.
+///
+/// `frame` may be cut short by a capture: lengths come from the IP header, and only the
+/// headers need be there. [`Error::Truncated`] where they are not; [`Error::Length`]
+/// where a length contradicts its header; [`Error::EtherType`] for what is not IP;
+/// [`Error::Fragment`] for every fragment but the first. No checksum is looked at.
+#[inline]
+pub fn parse(frame: &[u8], link: Link, tunnels: bool) -> Result<FlowPacket, Error> {
+    let (ethertype, at) = match link {
+        Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
+        Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
+        Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
+        Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
+    };
+    let (ethertype, at, vlan) = look_through(frame, ethertype, at)?;
+    let ip = Ip::parse(frame, ethertype, at)?;
+    if tunnels && let Some((ethertype, at)) = ip.tunnel(frame)? {
+        let frame = &frame[..ip.end.min(frame.len())];
+        let (ethertype, at, _) = look_through(frame, ethertype, at)?;
+        return Ip::parse(frame, ethertype, at)?.transport(frame, vlan);
+    }
+    ip.transport(frame, vlan)
+}
+
+/// The IP layer of a packet. Offsets count from the start of the frame.
+struct Ip {
+    source: [u8; 16],
+    destination: [u8; 16],
+    protocol: u8,
+    tos: u8,
+    /// First fragment.
+    fragment: bool,
+    /// Where the packet begins.
+    start: usize,
+    /// Where its transport begins: not beyond `end`, nor beyond what was captured.
+    transport: usize,
+    /// Where it ends by its own length, which may be beyond what was captured.
+    end: usize,
+}
+
+impl Ip {
+    #[inline]
+    fn parse(frame: &[u8], ethertype: u16, start: usize) -> Result<Self, Error> {
+        let packet = frame.get(start..).ok_or(Error::Truncated)?;
+        match ethertype {
+            ETHERTYPE_IPV4 => Self::v4(packet, start),
+            ETHERTYPE_IPV6 => Self::v6(packet, start),
+            _ => Err(Error::EtherType),
+        }
+    }
+
+    #[inline]
+    fn v4(packet: &[u8], start: usize) -> Result<Self, Error> {
+        let header = packet.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Error::Truncated)?;
+        if header[0] >> 4 != 4 {
+            return Err(Error::Version);
+        }
+        let header_len = usize::from(header[0] & 0x0F) * 4;
+        let total_len = usize::from(u16_at(header, 2));
+        if header_len < ipv4::HEADER_LEN || total_len < header_len {
+            return Err(Error::Length);
+        }
+        if header_len > packet.len() {
+            return Err(Error::Truncated);
+        }
+        let fragment = u16_at(header, 6);
+        if fragment & 0x1FFF != 0 {
+            return Err(Error::Fragment);
+        }
+        Ok(Ip {
+            source: mapped(array_at(header, 12)),
+            destination: mapped(array_at(header, 16)),
+            protocol: header[9],
+            tos: header[1],
+            fragment: fragment & 0x2000 != 0,
+            start,
+            transport: start + header_len,
+            end: start + total_len,
+        })
+    }
+
+    #[inline]
+    fn v6(packet: &[u8], start: usize) -> Result<Self, Error> {
+        let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Error::Truncated)?;
+        if header[0] >> 4 != 6 {
+            return Err(Error::Version);
+        }
+        let total_len = ipv6::HEADER_LEN + usize::from(u16_at(header, 4));
+        let mut protocol = header[6];
+        let mut transport = ipv6::HEADER_LEN;
+        let mut fragment = false;
+        if ipv6::is_extension(protocol) {
+            let end = total_len.min(packet.len());
+            let upper = ipv6::upper_layer(protocol, &packet[ipv6::HEADER_LEN..end])?;
+            if let Some(part) = upper.fragment {
+                if part.offset != 0 {
+                    return Err(Error::Fragment);
+                }
+                fragment = part.more;
+            }
+            protocol = upper.protocol;
+            transport += upper.offset;
+        }
+        Ok(Ip {
+            source: array_at(header, 8),
+            destination: array_at(header, 24),
+            protocol,
+            tos: (u16_at(header, 0) >> 4) as u8,
+            fragment,
+            start,
+            transport: start + transport,
+            end: start + total_len,
+        })
+    }
+
+    /// EtherType and offset of the packet that this one carries in a tunnel. A fragment
+    /// is not looked into: the rest of the inner packet is elsewhere.
+    fn tunnel(&self, frame: &[u8]) -> Result<Option<(u16, usize)>, Error> {
+        if self.fragment {
+            return Ok(None);
+        }
+        let payload = &frame[self.transport..self.end.min(frame.len())];
+        let (inside, at) = match self.protocol {
+            PROTOCOL_UDP => {
+                let (header, payload) =
+                    payload.split_first_chunk::<{ udp::HEADER_LEN }>().ok_or(Error::Truncated)?;
+                let at = self.transport + udp::HEADER_LEN;
+                (tunnel::inside_udp(u16_at(header, 2), payload)?, at)
+            }
+            protocol => (tunnel::inside_ip(protocol, payload)?, self.transport),
+        };
+        Ok(inside.map(|(ethertype, offset)| (ethertype, at + offset)))
+    }
+
+    #[inline]
+    fn transport(self, frame: &[u8], vlan: u16) -> Result<FlowPacket, Error> {
+        let captured = self.end.min(frame.len());
+        let segment = &frame[self.transport..captured];
+        let length = self.end - self.transport;
+        let mut packet = FlowPacket {
+            source: self.source,
+            destination: self.destination,
+            source_port: 0,
+            destination_port: 0,
+            vlan,
+            protocol: self.protocol,
+            tos: self.tos,
+            ip_len: (self.end - self.start) as u32,
+            fragment: self.fragment,
+            payload: self.transport..captured,
+            detail: Detail::Other,
+        };
+        match self.protocol {
+            PROTOCOL_TCP => {
+                let header: &[u8; tcp::HEADER_LEN] = head(segment, length)?;
+                let header_len = usize::from(header[12] >> 4) * 4;
+                if header_len < tcp::HEADER_LEN || header_len > length {
+                    return Err(Error::Length);
+                }
+                let options = segment.get(tcp::HEADER_LEN..header_len).ok_or(Error::Truncated)?;
+                packet.ports(header);
+                packet.payload.start += header_len;
+                let scanned = tcp::scan(options);
+                let (timestamps, sack) = scanned.unwrap_or_default();
+                packet.detail = Detail::Tcp(Tcp {
+                    seq: u32_at(header, 4),
+                    ack: u32_at(header, 8),
+                    flags: header[13],
+                    window: u16_at(header, 14),
+                    payload_len: (length - header_len) as u32,
+                    timestamps,
+                    sack,
+                    dns: packet.tcp_dns(&segment[header_len..]),
+                    bad_options: scanned.is_err(),
+                });
+            }
+            PROTOCOL_UDP => {
+                let header: &[u8; udp::HEADER_LEN] = head(segment, length)?;
+                let stated = usize::from(u16_at(header, 4));
+                packet.ports(header);
+                packet.payload.start += udp::HEADER_LEN;
+                // The length of a first fragment is that of the whole datagram.
+                if !self.fragment {
+                    if stated < udp::HEADER_LEN || stated > length {
+                        return Err(Error::Length);
+                    }
+                    packet.payload.end = captured.min(self.transport + stated);
+                }
+                packet.detail = packet.udp_detail(&frame[packet.payload.clone()]);
+            }
+            PROTOCOL_ICMP | PROTOCOL_ICMPV6 => {
+                let header: &[u8; icmp::HEADER_LEN] = head(segment, length)?;
+                packet.payload.start += icmp::HEADER_LEN;
+                let reply = match (self.protocol, header[0]) {
+                    (PROTOCOL_ICMP, icmp::V4_ECHO_REQUEST)
+                    | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REQUEST) => false,
+                    (PROTOCOL_ICMP, icmp::V4_ECHO_REPLY)
+                    | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REPLY) => true,
+                    _ => return Ok(packet),
+                };
+                packet.source_port = u16_at(header, 4);
+                packet.destination_port = packet.source_port;
+                packet.detail = Detail::Echo { reply, sequence: u16_at(header, 6) };
+            }
+            PROTOCOL_SCTP => {
+                let header: &[u8; sctp::HEADER_LEN] = head(segment, length)?;
+                packet.ports(header);
+                packet.payload.start += sctp::HEADER_LEN;
+                if let Ok(heartbeat) = Heartbeat::parse(&segment[sctp::HEADER_LEN..]) {
+                    packet.detail = Detail::Heartbeat { ack: heartbeat.ack, id: heartbeat.id() };
+                }
+            }
+            _ => {}
+        }
+        Ok(packet)
+    }
+}
+
+impl FlowPacket {
+    /// Takes the ports from a header that begins with them.
+    #[inline]
+    fn ports(&mut self, header: &[u8]) {
+        self.source_port = u16_at(header, 0);
+        self.destination_port = u16_at(header, 2);
+    }
+
+    /// Something goes to the port of DNS if it is no response, or comes from it if it is.
+    #[inline]
+    fn is_dns(&self, response: bool) -> bool {
+        dns::PORT == if response { self.source_port } else { self.destination_port }
+    }
+
+    /// The start of a DNS message over TCP (RFC 1035, section 4.2.2): a length that can
+    /// be a message's, identifier, flags.
+    #[inline]
+    fn tcp_dns(&self, payload: &[u8]) -> Option<(bool, u16)> {
+        if self.source_port != dns::PORT && self.destination_port != dns::PORT {
+            return None;
+        }
+        let start = payload.first_chunk::<6>()?;
+        let response = u16_at(start, 4) & dns::RESPONSE != 0;
+        (usize::from(u16_at(start, 0)) >= dns::HEADER_LEN && self.is_dns(response))
+            .then(|| (response, u16_at(start, 2)))
+    }
+
+    /// DNS by its port; QUIC by its form, for it may have any other.
+    #[inline]
+    fn udp_detail(&self, payload: &[u8]) -> Detail {
+        let Some(first) = payload.first() else { return Detail::Other };
+        if self.source_port == dns::PORT || self.destination_port == dns::PORT {
+            return match dns::Header::parse(payload) {
+                Ok(header) if self.is_dns(header.is_response()) => {
+                    Detail::Dns { response: header.is_response(), id: dns::key(header.id, payload) }
+                }
+                _ => Detail::Other,
+            };
+        }
+        match first & (quic::LONG | quic::FIXED) {
+            quic::FIXED => Detail::Quic(Quic::Short { spin: first & quic::SPIN != 0 }),
+            0 | quic::LONG => Detail::Other,
+            _ => match quic::Long::parse(payload).map(|header| header.kind()) {
+                Ok(quic::Kind::Initial) => Detail::Quic(Quic::Initial),
+                Ok(quic::Kind::ZeroRtt) => Detail::Quic(Quic::ZeroRtt),
+                Ok(quic::Kind::Handshake) => Detail::Quic(Quic::Handshake),
+                Ok(quic::Kind::Retry | quic::Kind::VersionNegotiation) => {
+                    Detail::Quic(Quic::Restart)
+                }
+                Ok(quic::Kind::Unknown) | Err(_) => Detail::Other,
+            },
+        }
+    }
+}
+
+/// Steps over VLAN tags, a PPPoE header and an MPLS stack: EtherType and offset of what
+/// follows them, and the VLAN identifier of the outermost tag (0: none).
+#[inline]
+fn look_through(
+    frame: &[u8],
+    mut ethertype: u16,
+    mut at: usize,
+) -> Result<(u16, usize, u16), Error> {
+    let mut vlan = 0;
+    let mut tags = 0;
+    while is_tpid(ethertype) {
+        if tags == MAX_TAGS {
+            return Err(Error::VlanDepth);
+        }
+        let tag = frame.get(at..at + 4).ok_or(Error::Truncated)?;
+        if tags == 0 {
+            vlan = u16_at(tag, 0) & 0x0FFF;
+        }
+        ethertype = u16_at(tag, 2);
+        tags += 1;
+        at += 4;
+    }
+    match ethertype {
+        tunnel::ETHERTYPE_PPPOE => {
+            let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
+            at += header.buffer_len();
+            ethertype = match header.protocol {
+                tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
+                tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
+                _ => return Err(Error::EtherType),
+            };
+        }
+        ETHERTYPE_MPLS => {
+            let stack = mpls::Stack::new_checked(frame.get(at..).ok_or(Error::Truncated)?)?;
+            at += stack.depth() * mpls::ENTRY_LEN;
+            ethertype = tunnel::ip_ethertype(stack.payload())?;
+        }
+        _ => {}
+    }
+    Ok((ethertype, at, vlan))
+}
+
+/// The EtherType in a link-layer header.
+#[inline]
+fn ethertype_at(frame: &[u8], at: usize) -> Result<u16, Error> {
+    frame.get(at..at + 2).map(|bytes| u16_at(bytes, 0)).ok_or(Error::Truncated)
+}
+
+/// The first `N` octets of a transport header, of which `length` there must be by the IP
+/// header.
+#[inline]
+fn head<const N: usize>(segment: &[u8], length: usize) -> Result<&[u8; N], Error> {
+    let error = if length < N { Error::Length } else { Error::Truncated };
+    segment.first_chunk().ok_or(error)
+}
+
+/// An IPv4 address as IPv6 (RFC 4291, section 2.5.5.2).
+#[inline]
+fn mapped(address: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = address;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, a, b, c, d]
+}
+
+/// IPv4 without a link-layer header.
+const LINKTYPE_IPV4: u16 = 228;
+/// IPv6 without a link-layer header.
+const LINKTYPE_IPV6: u16 = 229;
+/// Linux cooked capture, version 2.
+const LINKTYPE_LINUX_SLL2: u16 = 276;
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 pub mod build;
 pub mod capture;
 pub mod checksum;
+pub mod dns;
 mod error;
 pub mod ethernet;
 mod field;
@@ -20,9 +21,13 @@ pub mod packet;
 pub mod parse;
 pub mod pcap;
 pub mod pcapng;
+pub mod quic;
+pub mod sctp;
 pub mod stamp;
+pub mod tcp;
 pub mod time;
 pub mod tlv;
+pub mod tunnel;
 pub mod twamp;
 pub mod udp;
 

@@ -1,0 +1,347 @@
+//! Headers between two IP headers, or between Ethernet and IP: PPPoE sessions (RFC 2516),
+//! GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), GTP-U (3GPP TS 29.281).
+//!
+//! Each value knows where what it carries begins: [`Pppoe::buffer_len`] and so on.
+
+use crate::Error;
+use crate::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use crate::field::{put_u16, put_u32, u16_at, u32_at};
+
+/// PPPoE session header with the protocol field of PPP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pppoe {
+    /// Session identifier.
+    pub session: u16,
+    /// Length of what follows the length field: the protocol's 2 octets are in it.
+    pub length: u16,
+    /// PPP protocol: [`PPP_IPV4`], [`PPP_IPV6`], or another.
+    pub protocol: u16,
+}
+
+impl Pppoe {
+    /// Reads the header at the start of `data`. [`Error::Version`] for another version or
+    /// type, [`Error::Type`] for a code other than that of a session.
+    pub fn parse(data: &[u8]) -> Result<Self, Error> {
+        let bytes = data.first_chunk::<PPPOE_LEN>().ok_or(Error::Truncated)?;
+        if bytes[0] != PPPOE_VERSION {
+            return Err(Error::Version);
+        }
+        if bytes[1] != 0 {
+            return Err(Error::Type);
+        }
+        let (session, length, protocol) = (u16_at(bytes, 2), u16_at(bytes, 4), u16_at(bytes, 6));
+        Ok(Pppoe { session, length, protocol })
+    }
+
+    /// Length that [`Pppoe::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        PPPOE_LEN
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let buffer = buffer.get_mut(..PPPOE_LEN).ok_or(Error::NoRoom)?;
+        buffer[0] = PPPOE_VERSION;
+        buffer[1] = 0;
+        put_u16(buffer, 2, self.session);
+        put_u16(buffer, 4, self.length);
+        put_u16(buffer, 6, self.protocol);
+        Ok(PPPOE_LEN)
+    }
+}
+
+/// GRE header of version 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gre {
+    /// EtherType of what it carries; [`ETHERTYPE_BRIDGED`] for an Ethernet frame.
+    pub protocol: u16,
+    /// Checksum field, if there is one; nothing here verifies it.
+    pub checksum: Option<u16>,
+    /// Key.
+    pub key: Option<u32>,
+    /// Sequence number.
+    pub sequence: Option<u32>,
+}
+
+impl Gre {
+    /// Reads the header at the start of `data`. [`Error::Version`] for another version
+    /// (1 is PPTP's), [`Error::Type`] for the routing of RFC 1701, which nobody may use.
+    pub fn parse(data: &[u8]) -> Result<Self, Error> {
+        let bytes = data.first_chunk::<4>().ok_or(Error::Truncated)?;
+        let flags = u16_at(bytes, 0);
+        if flags & 7 != 0 {
+            return Err(Error::Version);
+        }
+        if flags & GRE_ROUTING != 0 {
+            return Err(Error::Type);
+        }
+        let mut at = 4;
+        let mut field = |flag| {
+            if flags & flag == 0 {
+                return Ok(None);
+            }
+            at += 4;
+            data.get(at - 4..at).map(|bytes| Some(u32_at(bytes, 0))).ok_or(Error::Truncated)
+        };
+        Ok(Gre {
+            protocol: u16_at(bytes, 2),
+            // The other half of the word is reserved.
+            checksum: field(GRE_CHECKSUM)?.map(|word| (word >> 16) as u16),
+            key: field(GRE_KEY)?,
+            sequence: field(GRE_SEQUENCE)?,
+        })
+    }
+
+    /// Length that [`Gre::emit`] writes: 4, 8, 12 or 16.
+    pub const fn buffer_len(&self) -> usize {
+        let fields = self.checksum.is_some() as usize
+            + self.key.is_some() as usize
+            + self.sequence.is_some() as usize;
+        4 + 4 * fields
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let len = self.buffer_len();
+        let buffer = buffer.get_mut(..len).ok_or(Error::NoRoom)?;
+        let checksum = self.checksum.map(|checksum| u32::from(checksum) << 16);
+        let mut flags = 0;
+        let mut at = 4;
+        for (flag, field) in
+            [(GRE_CHECKSUM, checksum), (GRE_KEY, self.key), (GRE_SEQUENCE, self.sequence)]
+        {
+            if let Some(word) = field {
+                flags |= flag;
+                put_u32(buffer, at, word);
+                at += 4;
+            }
+        }
+        put_u16(buffer, 0, flags);
+        put_u16(buffer, 2, self.protocol);
+        Ok(len)
+    }
+}
+
+/// VXLAN header; an Ethernet frame follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vxlan {
+    /// VXLAN network identifier, 0..=0xFF_FFFF.
+    pub vni: u32,
+}
+
+impl Vxlan {
+    /// Reads the header at the start of `data`. [`Error::Type`] without the flag that a
+    /// network identifier is there.
+    pub fn parse(data: &[u8]) -> Result<Self, Error> {
+        let bytes = data.first_chunk::<VXLAN_LEN>().ok_or(Error::Truncated)?;
+        match bytes[0] & VXLAN_VNI {
+            0 => Err(Error::Type),
+            _ => Ok(Vxlan { vni: u32_at(bytes, 4) >> 8 }),
+        }
+    }
+
+    /// Length that [`Vxlan::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        VXLAN_LEN
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        if self.vni > 0xFF_FFFF {
+            return Err(Error::Range);
+        }
+        let buffer = buffer.get_mut(..VXLAN_LEN).ok_or(Error::NoRoom)?;
+        put_u32(buffer, 0, u32::from(VXLAN_VNI) << 24);
+        put_u32(buffer, 4, self.vni << 8);
+        Ok(VXLAN_LEN)
+    }
+}
+
+/// GTP-U header of version 1 (TS 29.281, section 5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gtpu<'a> {
+    /// Message type; [`GTPU_PACKET`] carries a user's packet.
+    pub message: u8,
+    /// Length of what follows the first 8 octets.
+    pub length: u16,
+    /// Tunnel endpoint identifier.
+    pub teid: u32,
+    /// Sequence number.
+    pub sequence: Option<u16>,
+    /// N-PDU number.
+    pub n_pdu: Option<u8>,
+    /// Type of the first extension header, and the octets of all of them; type 0 and none
+    /// where the extension flag is set in vain.
+    pub extensions: Option<(u8, &'a [u8])>,
+}
+
+impl<'a> Gtpu<'a> {
+    /// Reads the header at the start of `data`, with its extension headers: at most
+    /// [`GTPU_MAX_EXTENSIONS`] ([`Error::ExtensionDepth`]). [`Error::Version`] for another
+    /// version, or for GTP'.
+    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
+        let bytes = data.first_chunk::<GTPU_LEN>().ok_or(Error::Truncated)?;
+        let flags = bytes[0];
+        if flags & 0xF0 != GTPU_VERSION {
+            return Err(Error::Version);
+        }
+        let (message, length, teid) = (bytes[1], u16_at(bytes, 2), u32_at(bytes, 4));
+        let mut header =
+            Gtpu { message, length, teid, sequence: None, n_pdu: None, extensions: None };
+        if flags & GTPU_OPTIONAL == 0 {
+            return Ok(header);
+        }
+        // One flag is enough for all three fields to be there.
+        let (word, rest) = data[GTPU_LEN..].split_first_chunk::<4>().ok_or(Error::Truncated)?;
+        header.sequence = (flags & GTPU_SEQUENCE != 0).then(|| u16_at(word, 0));
+        header.n_pdu = (flags & GTPU_N_PDU != 0).then_some(word[2]);
+        if flags & GTPU_EXTENSION != 0 {
+            header.extensions = Some((word[3], extensions(word[3], rest)?));
+        }
+        Ok(header)
+    }
+
+    /// Length that [`Gtpu::emit`] writes, extension headers included.
+    pub fn buffer_len(&self) -> usize {
+        let optional = self.sequence.is_some() || self.n_pdu.is_some() || self.extensions.is_some();
+        GTPU_LEN + 4 * usize::from(optional) + self.extensions.map_or(0, |(_, bytes)| bytes.len())
+    }
+
+    /// Writes the header at the start of `buffer`; returns its length. [`Error::Range`]
+    /// where `extensions` are not a whole chain.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let (first, chain) = self.extensions.unwrap_or((0, &[]));
+        if extensions(first, chain).map(<[u8]>::len) != Ok(chain.len()) {
+            return Err(Error::Range);
+        }
+        let len = self.buffer_len();
+        let buffer = buffer.get_mut(..len).ok_or(Error::NoRoom)?;
+        buffer[0] = GTPU_VERSION;
+        for (present, flag) in [
+            (self.sequence.is_some(), GTPU_SEQUENCE),
+            (self.n_pdu.is_some(), GTPU_N_PDU),
+            (self.extensions.is_some(), GTPU_EXTENSION),
+        ] {
+            buffer[0] |= if present { flag } else { 0 };
+        }
+        buffer[1] = self.message;
+        put_u16(buffer, 2, self.length);
+        put_u32(buffer, 4, self.teid);
+        if let Some((word, rest)) = buffer[GTPU_LEN..].split_first_chunk_mut::<4>() {
+            put_u16(word, 0, self.sequence.unwrap_or(0));
+            word[2] = self.n_pdu.unwrap_or(0);
+            word[3] = first;
+            rest.copy_from_slice(chain);
+        }
+        Ok(len)
+    }
+}
+
+/// The chain of extension headers at the start of `data`, the first of type `kind`.
+fn extensions(mut kind: u8, data: &[u8]) -> Result<&[u8], Error> {
+    let mut end = 0;
+    for _ in 0..GTPU_MAX_EXTENSIONS {
+        if kind == 0 {
+            return Ok(&data[..end]);
+        }
+        // TS 29.281, section 5.2.1: length in units of 4 octets, content, next type.
+        let length = usize::from(*data.get(end).ok_or(Error::Truncated)?) * 4;
+        if length == 0 {
+            return Err(Error::Length);
+        }
+        end += length;
+        kind = *data.get(end - 1).ok_or(Error::Truncated)?;
+    }
+    if kind == 0 { Ok(&data[..end]) } else { Err(Error::ExtensionDepth) }
+}
+
+/// What an IP packet of this protocol carries in a tunnel: its EtherType, and where in
+/// `data`, the IP payload, it begins. `None` for what is no tunnel.
+pub(crate) fn inside_ip(protocol: u8, data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
+    match protocol {
+        PROTOCOL_IPIP => Ok(Some((ETHERTYPE_IPV4, 0))),
+        PROTOCOL_IPV6 => Ok(Some((ETHERTYPE_IPV6, 0))),
+        PROTOCOL_GRE => match Gre::parse(data) {
+            Ok(gre) if gre.protocol == ETHERTYPE_BRIDGED => bridged(data, gre.buffer_len()),
+            Ok(gre) => Ok(Some((gre.protocol, gre.buffer_len()))),
+            Err(Error::Truncated) => Err(Error::Truncated),
+            Err(_) => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// The same for a UDP datagram to this port; `data` is its payload.
+pub(crate) fn inside_udp(port: u16, data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
+    match port {
+        VXLAN_PORT => match Vxlan::parse(data) {
+            Ok(vxlan) => bridged(data, vxlan.buffer_len()),
+            Err(_) => Ok(None),
+        },
+        GTPU_PORT => match Gtpu::parse(data) {
+            Ok(gtpu) if gtpu.message == GTPU_PACKET => {
+                let at = gtpu.buffer_len();
+                Ok(Some((ip_ethertype(data.get(at..).unwrap_or(&[]))?, at)))
+            }
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// The EtherType of an Ethernet frame at `at`, and where its header ends.
+fn bridged(data: &[u8], at: usize) -> Result<Option<(u16, usize)>, Error> {
+    let end = at + ethernet::HEADER_LEN;
+    let header = data.get(at..end).ok_or(Error::Truncated)?;
+    Ok(Some((u16_at(header, ethernet::HEADER_LEN - 2), end)))
+}
+
+/// The EtherType of a packet that begins with its IP version, as nothing else says it.
+#[inline]
+pub(crate) fn ip_ethertype(packet: &[u8]) -> Result<u16, Error> {
+    match packet.first().ok_or(Error::Truncated)? >> 4 {
+        4 => Ok(ETHERTYPE_IPV4),
+        6 => Ok(ETHERTYPE_IPV6),
+        _ => Err(Error::EtherType),
+    }
+}
+
+/// EtherType of a PPPoE session.
+pub const ETHERTYPE_PPPOE: u16 = 0x8864;
+/// EtherType, in GRE, of an Ethernet frame.
+pub const ETHERTYPE_BRIDGED: u16 = 0x6558;
+/// PPP protocol of IPv4.
+pub const PPP_IPV4: u16 = 0x0021;
+/// PPP protocol of IPv6.
+pub const PPP_IPV6: u16 = 0x0057;
+/// Protocol number of IPv4 in IP (RFC 2003).
+pub const PROTOCOL_IPIP: u8 = 4;
+/// Protocol number of IPv6 in IP (RFC 2473).
+pub const PROTOCOL_IPV6: u8 = 41;
+/// Protocol number of GRE.
+pub const PROTOCOL_GRE: u8 = 47;
+/// UDP destination port of VXLAN.
+pub const VXLAN_PORT: u16 = 4789;
+/// UDP destination port of GTP-U.
+pub const GTPU_PORT: u16 = 2152;
+/// GTP-U message: G-PDU, a user's packet.
+pub const GTPU_PACKET: u8 = 255;
+/// Most extension headers of GTP-U that are followed.
+pub const GTPU_MAX_EXTENSIONS: usize = 4;
+
+const PPPOE_LEN: usize = 8;
+/// Version 1, type 1.
+const PPPOE_VERSION: u8 = 0x11;
+const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_ROUTING: u16 = 0x4000;
+const GRE_KEY: u16 = 0x2000;
+const GRE_SEQUENCE: u16 = 0x1000;
+const VXLAN_LEN: usize = 8;
+const VXLAN_VNI: u8 = 0x08;
+const GTPU_LEN: usize = 8;
+/// Version 1, GTP and not GTP'; the reserved bit is 0.
+const GTPU_VERSION: u8 = 0x30;
+const GTPU_EXTENSION: u8 = 4;
+const GTPU_SEQUENCE: u8 = 2;
+const GTPU_N_PDU: u8 = 1;
+const GTPU_OPTIONAL: u8 = GTPU_EXTENSION | GTPU_SEQUENCE | GTPU_N_PDU;
