@@ -92,7 +92,7 @@ pub fn plan<E: Display>(
 ) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let random_ports = shuffled_ports(seed);
-    let mut random = Random(seed ^ 0x5eed_f10e);
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed_f10e);
     let mut taken: HashMap<IpAddr, Taken> = HashMap::new();
     for target in targets {
         let settings = &target.settings;
@@ -122,9 +122,7 @@ pub fn plan<E: Display>(
                     )
                 })?;
                 let port = match settings.flow_ports {
-                    Some(range) if settings.flows > 1 => {
-                        range.low + random.below(u64::from(range.high - range.low) + 1) as u16
-                    }
+                    Some(range) if settings.flows > 1 => random.u16(range.low..=range.high),
                     _ => settings.port,
                 };
                 ensure!(
@@ -207,30 +205,9 @@ impl Taken {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a seeded sequence without a dependency.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`; the bias of n / 2^64 is of no account for ports.
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-}
-
 fn shuffled_ports(seed: u64) -> Vec<u16> {
-    let mut random = Random(seed);
     let mut ports: Vec<u16> = DYNAMIC_PORTS.collect();
-    for i in (1..ports.len()).rev() {
-        ports.swap(i, random.below(i as u64 + 1) as usize);
-    }
+    fastrand::Rng::with_seed(seed).shuffle(&mut ports);
     ports
 }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
 
-use self::path::{Path, Rng};
+use self::path::Path;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// The truth about both directions.
@@ -38,7 +38,7 @@ impl MemLink {
     /// `forward` is the direction from the first port to the second.
     #[expect(clippy::new_ret_no_self, reason = "the link lives in what is returned")]
     pub fn new(seed: u64, forward: Model, backward: Model) -> (MemPort, MemPort, MemClock) {
-        let paths = [Path::new(forward, Rng(seed)), Path::new(backward, Rng(!seed))];
+        let paths = [Path::new(forward, seed), Path::new(backward, !seed)];
         let world = World { now: Time::ZERO, paths, done: [Vec::new(), Vec::new()] };
         let world = Arc::new(Mutex::new(world));
         (

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use fastrand::Rng;
+
 use super::spec::{Schedule, StreamSpec};
 
 /// All streams in the order of their next send.
@@ -98,13 +100,13 @@ impl Queue {
 }
 
 /// Gap to the next send of a stream, ns.
-pub(crate) fn gap(spec_period: i64, schedule: Schedule, random: &mut Random) -> i64 {
+pub(crate) fn gap(spec_period: i64, schedule: Schedule, random: &mut Rng) -> i64 {
     match schedule {
         Schedule::Periodic => spec_period,
         // Truncated at ten times the mean, which one gap in 22,000 would exceed, so
         // that the longest silence is known.
         Schedule::Poisson => {
-            let exponential = -random.unit().ln();
+            let exponential = -(1.0 - random.f64()).ln();
             ((spec_period as f64 * exponential.min(10.0)) as i64).max(1)
         }
     }
@@ -119,36 +121,13 @@ pub(crate) fn mean_gap(streams: &[StreamSpec]) -> i64 {
     if rate > 0.0 { (1.0 / rate) as i64 } else { i64::MAX }
 }
 
-/// SplitMix64: small, seeded, good enough to spread probes.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in (0, 1].
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn poisson_gaps_are_exponential() {
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         let n = 200_000;
         let gaps: Vec<i64> =
             (0..n).map(|_| gap(1_000_000, Schedule::Poisson, &mut random)).collect();
@@ -178,11 +157,11 @@ mod tests {
 
     #[test]
     fn sends_come_in_order_of_time_whatever_the_streams_do() {
-        let mut random = Random::new(3);
+        let mut random = Rng::with_seed(3);
         let specs: Vec<_> = (0..200)
             .map(|i| {
                 let schedule = if i % 7 == 0 { Schedule::Poisson } else { Schedule::Periodic };
-                spec([100, 250, 1000][i % 3], (random.next() % 100) as i64, schedule)
+                spec([100, 250, 1000][i % 3], random.i64(0..100), schedule)
             })
             .collect();
         let mut queue = Queue::new(&specs, |s| s.phase);
@@ -193,9 +172,9 @@ mod tests {
             assert_eq!(model[stream as usize], Some(due));
             let s = &specs[stream as usize];
             // Now and then a stream skips some of its sends, or ends.
-            let skip = if random.next().is_multiple_of(50) { 3 } else { 1 };
+            let skip = if random.u32(0..50) == 0 { 3 } else { 1 };
             let next = due + skip * gap(s.period, s.schedule, &mut random);
-            let next = (!random.next().is_multiple_of(1000) || turn > 10_000).then_some(next);
+            let next = (random.u32(0..1000) != 0 || turn > 10_000).then_some(next);
             queue.reschedule(next, s.period);
             model[stream as usize] = next;
         }

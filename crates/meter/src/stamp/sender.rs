@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use fastrand::Rng;
+
 use sonde_results::Hist;
 use sonde_results::Interval;
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -15,7 +17,7 @@ use super::demux::Demux;
 use super::pages::{PagedHist, Pages};
 use super::probe::{Clock, ProbeTemplate, Reply};
 use super::sample::{Fate, Sample};
-use super::schedule::{Queue, Random, gap, mean_gap};
+use super::schedule::{Queue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
 use super::spec::{LinkHeader, ReflectorKind, SenderConfig, StreamSpec};
 use super::stream::{self, Settling, Slot, Stream};
@@ -30,7 +32,7 @@ pub struct Sender {
     next_hops: Vec<Option<LinkHeader>>,
     demux: Demux,
     queue: Queue,
-    random: Random,
+    random: Rng,
     slots: Vec<Slot>,
     pages: Pages,
     lateness: PagedHist,
@@ -60,7 +62,7 @@ impl Sender {
         check(&config, specs, next_hops.len())?;
         let demux = Demux::new(
             specs.iter().map(|s| (s.destination, s.source.port())),
-            Random::new(config.seed ^ 0x5eed).next(),
+            Rng::with_seed(config.seed ^ 0x5eed).u64(..),
         )
         .map_err(|stream| SpecError::Stream {
             stream,
@@ -97,7 +99,7 @@ impl Sender {
             closed: VecDeque::with_capacity(streams.len()),
             samples: VecDeque::with_capacity(if config.samples { SAMPLES } else { 0 }),
             queue: Queue::new(specs, |s| start.saturating_add(s.phase)),
-            random: Random::new(config.seed),
+            random: Rng::with_seed(config.seed),
             probes,
             catch_up_gap: mean_gap(specs) / 2,
             held_until: i64::MIN,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use fastrand::Rng;
 use sonde_wire::Time;
 
 /// How one direction of a path treats frames. The default is a perfect wire.
@@ -107,10 +108,10 @@ pub(super) struct Flight {
 
 impl Path {
     /// A path of its own luck.
-    pub(super) fn new(model: Model, rng: Rng) -> Self {
+    pub(super) fn new(model: Model, seed: u64) -> Self {
         Path {
             model,
-            rng,
+            rng: Rng::with_seed(seed),
             flights: BinaryHeap::new(),
             spare: Vec::new(),
             busy_until_ps: 0,
@@ -125,7 +126,7 @@ impl Path {
     pub(super) fn put(&mut self, now: Time, frame: &[u8]) {
         // As many draws for every frame, whatever becomes of it: then changing one
         // probability leaves the others' outcomes as they were.
-        let [lost, twice, held, corrupt, jitter, bit] = [(); 6].map(|()| self.rng.unit());
+        let [lost, twice, held, corrupt, jitter, bit] = [(); 6].map(|()| self.rng.f64());
         self.stats.sent += 1;
         let number = self.stats.sent;
         if self.model.down.iter().any(|&(from, until)| from <= now && now < until) {
@@ -214,20 +215,6 @@ impl Jitter {
             Jitter::Uniform(most) => (unit * (most.max(0) as f64 + 1.0)) as i64,
             Jitter::Exponential(mean) => (-(1.0 - unit).ln() * mean.max(0) as f64) as i64,
         }
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    /// Equally distributed over 0..1, 1 not included.
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
