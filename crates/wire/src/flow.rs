@@ -265,12 +265,13 @@ impl Ip {
         }
         let payload = &frame[self.transport..self.end.min(frame.len())];
         let (inside, at) = match self.protocol {
-            PROTOCOL_UDP => {
-                let (header, payload) =
-                    payload.split_first_chunk::<{ udp::HEADER_LEN }>().ok_or(Error::Truncated)?;
-                let at = self.transport + udp::HEADER_LEN;
-                (tunnel::inside_udp(u16_at(header, 2), payload)?, at)
-            }
+            PROTOCOL_UDP => match payload.split_first_chunk::<{ udp::HEADER_LEN }>() {
+                Some((header, payload)) => {
+                    let inside = tunnel::inside_udp(u16_at(header, 2), payload)?;
+                    (inside, self.transport + udp::HEADER_LEN)
+                }
+                None => return Ok(None),
+            },
             protocol => (tunnel::inside_ip(protocol, payload)?, self.transport),
         };
         Ok(inside.map(|(ethertype, offset)| (ethertype, at + offset)))

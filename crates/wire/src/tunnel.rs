@@ -271,7 +271,8 @@ pub(crate) fn inside_ip(protocol: u8, data: &[u8]) -> Result<Option<(u16, usize)
     }
 }
 
-/// The same for a UDP datagram to this port; `data` is its payload.
+/// The same for a UDP datagram to this port; `data` is its payload. A port is no proof:
+/// what does not begin with the header is no tunnel.
 pub(crate) fn inside_udp(port: u16, data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
     match port {
         VXLAN_PORT => match Vxlan::parse(data) {
@@ -345,3 +346,140 @@ const GTPU_EXTENSION: u8 = 4;
 const GTPU_SEQUENCE: u8 = 2;
 const GTPU_N_PDU: u8 = 1;
 const GTPU_OPTIONAL: u8 = GTPU_EXTENSION | GTPU_SEQUENCE | GTPU_N_PDU;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    extern crate std;
+    use std::vec::Vec;
+
+    /// Writes the header, compares, and refuses a buffer that is one octet short.
+    macro_rules! check {
+        ($kind:ident, $header:expr, $bytes:expr) => {
+            let (header, bytes): (_, &[u8]) = ($header, &$bytes);
+            let mut again = std::vec![0xEE; bytes.len()];
+            assert_eq!(header.emit(&mut again), Ok(bytes.len()));
+            assert_eq!(again, bytes);
+            assert_eq!(header.buffer_len(), bytes.len());
+            assert_eq!(header.emit(&mut again[1..]), Err(Error::NoRoom));
+            assert_eq!($kind::parse(bytes), Ok(header));
+            for len in 0..bytes.len() {
+                assert_eq!($kind::parse(&bytes[..len]), Err(Error::Truncated), "{len}");
+            }
+        };
+    }
+
+    #[test]
+    fn known_pppoe() {
+        let header = Pppoe { session: 0x1234, length: 22, protocol: PPP_IPV4 };
+        check!(Pppoe, header, [0x11, 0, 0x12, 0x34, 0, 22, 0, 0x21]);
+        assert_eq!(Pppoe::parse(&[0x12, 0, 0, 0, 0, 0, 0, 0]), Err(Error::Version));
+        assert_eq!(Pppoe::parse(&[0x11, 9, 0, 0, 0, 0, 0, 0]), Err(Error::Type));
+    }
+
+    #[test]
+    fn known_gre() {
+        let plain = Gre { protocol: 0x86DD, checksum: None, key: None, sequence: None };
+        check!(Gre, plain, [0, 0, 0x86, 0xDD]);
+        let key = Gre { key: Some(0x0102_0304), ..plain };
+        check!(Gre, key, [0x20, 0, 0x86, 0xDD, 1, 2, 3, 4]);
+        let all = Gre { checksum: Some(0xABCD), sequence: Some(5), ..key };
+        let bytes = [0xB0, 0, 0x86, 0xDD, 0xAB, 0xCD, 0, 0, 1, 2, 3, 4, 0, 0, 0, 5];
+        check!(Gre, all, bytes);
+        assert_eq!(Gre::parse(&[0x30, 1, 0x88, 0x0B]), Err(Error::Version));
+        assert_eq!(Gre::parse(&[0x40, 0, 8, 0]), Err(Error::Type));
+    }
+
+    #[test]
+    fn known_vxlan() {
+        check!(Vxlan, Vxlan { vni: 0x12_3456 }, [8, 0, 0, 0, 0x12, 0x34, 0x56, 0]);
+        assert_eq!(Vxlan::parse(&[0; 8]), Err(Error::Type));
+        assert_eq!(Vxlan { vni: 1 << 24 }.emit(&mut [0; 8]), Err(Error::Range));
+    }
+
+    #[test]
+    fn known_gtpu() {
+        let plain = Gtpu {
+            message: GTPU_PACKET,
+            length: 20,
+            teid: 0x0102_0304,
+            sequence: None,
+            n_pdu: None,
+            extensions: None,
+        };
+        check!(Gtpu, plain, [0x30, 255, 0, 20, 1, 2, 3, 4]);
+        let sequence = Gtpu { sequence: Some(9), ..plain };
+        check!(Gtpu, sequence, [0x32, 255, 0, 20, 1, 2, 3, 4, 0, 9, 0, 0]);
+        let n_pdu = Gtpu { n_pdu: Some(7), ..plain };
+        check!(Gtpu, n_pdu, [0x31, 255, 0, 20, 1, 2, 3, 4, 0, 0, 7, 0]);
+        // A PDU session container (0x85), then a UDP port (0x40).
+        let chain = [1, 0x10, 9, 0x40, 1, 0x12, 0x34, 0];
+        let extended = Gtpu { extensions: Some((0x85, &chain)), ..plain };
+        let mut bytes = std::vec![0x34, 255, 0, 20, 1, 2, 3, 4, 0, 0, 0, 0x85];
+        bytes.extend(chain);
+        check!(Gtpu, extended, bytes);
+        let in_vain = Gtpu { extensions: Some((0, &[])), ..plain };
+        check!(Gtpu, in_vain, [0x34, 255, 0, 20, 1, 2, 3, 4, 0, 0, 0, 0]);
+        for extensions in [(0x85, &chain[..4]), (0, &chain[..]), (0x85, &[0; 4])] {
+            let wrong = Gtpu { extensions: Some(extensions), ..plain };
+            assert_eq!(wrong.emit(&mut [0; 40]), Err(Error::Range));
+        }
+        bytes[12] = 0;
+        assert_eq!(Gtpu::parse(&bytes), Err(Error::Length));
+        // GTP', and version 2.
+        for first in [0x20, 0x48] {
+            bytes[0] = first;
+            assert_eq!(Gtpu::parse(&bytes), Err(Error::Version));
+        }
+    }
+
+    #[test]
+    fn four_extensions_are_followed() {
+        for (count, good) in [(4, true), (5, false)] {
+            let mut bytes = std::vec![0x34, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x85];
+            for i in 1..=count {
+                bytes.extend([1, 0, 0, if i == count { 0 } else { 0x85 }]);
+            }
+            let found = Gtpu::parse(&bytes).map(|header| header.buffer_len());
+            assert_eq!(found, if good { Ok(28) } else { Err(Error::ExtensionDepth) });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn emit_is_the_inverse_of_parse(mut bytes: Vec<u8>, first in 0u8..8, chain in 0u8..3) {
+            // Make what random octets seldom are: a header with its optional fields.
+            if let Some(start) = bytes.first_chunk_mut::<16>() {
+                start[0] = GTPU_VERSION | first;
+                start[11] = chain;
+                start[12..16].copy_from_slice(&[1, 0, 0, 0]);
+            }
+            if let Ok(header) = Gtpu::parse(&bytes) {
+                let mut again = std::vec![0; header.buffer_len()];
+                header.emit(&mut again).unwrap();
+                prop_assert_eq!(Gtpu::parse(&again), Ok(header));
+            }
+            if let Ok(header) = Gre::parse(&bytes) {
+                let mut again = std::vec![0; header.buffer_len()];
+                header.emit(&mut again).unwrap();
+                prop_assert_eq!(Gre::parse(&again), Ok(header));
+            }
+        }
+
+        #[test]
+        fn never_panics(bytes: Vec<u8>) {
+            let _ = Pppoe::parse(&bytes);
+            let _ = Gre::parse(&bytes);
+            let _ = Vxlan::parse(&bytes);
+            let _ = Gtpu::parse(&bytes);
+            for protocol in [PROTOCOL_IPIP, PROTOCOL_GRE] {
+                let _ = inside_ip(protocol, &bytes);
+            }
+            for port in [VXLAN_PORT, GTPU_PORT] {
+                let _ = inside_udp(port, &bytes);
+            }
+        }
+    }
+}

@@ -391,11 +391,185 @@ fn heartbeats() {
     }
 }
 
+/// The same segment as `inside` in a frame: what was found, but for where it was.
+fn same(frame: &[u8], inside: &[u8], tunnels: bool) -> bool {
+    let mut want = parse(inside, Link::RawIp, false).unwrap();
+    let found = parse(frame, Link::Ethernet, tunnels).unwrap();
+    let before = frame.len() - inside.len();
+    want.payload = want.payload.start + before..want.payload.end + before;
+    found == want
+}
+
+#[test]
+fn pppoe_and_mpls_are_always_looked_through() {
+    for is_v6 in [false, true] {
+        let packet = ip(is_v6, PROTOCOL_TCP, &segment(b"data"));
+        let protocol = [tunnel::PPP_IPV4, tunnel::PPP_IPV6][usize::from(is_v6)];
+        let header = tunnel::Pppoe { session: 1, length: packet.len() as u16 + 2, protocol };
+        let mut pppoe = [0; 8];
+        header.emit(&mut pppoe).unwrap();
+        let labels = [0, 1, 0x0A, 0x40, 0, 0, 0x21, 0xFF];
+        for (ethertype, between) in [(tunnel::ETHERTYPE_PPPOE, pppoe), (ETHERTYPE_MPLS, labels)] {
+            let frame = [&link(&[], ethertype)[..], &between, &packet].concat();
+            assert!(same(&frame, &packet, false), "{ethertype:x}");
+            for len in 0..frame.len() - 4 {
+                let cut = parse(&frame[..len], Link::Ethernet, false);
+                assert_eq!(cut, Err(Error::Truncated), "{len}");
+            }
+        }
+    }
+    let lcp = [0x11, 0, 0, 1, 0, 2, 0xC0, 0x21];
+    let discovery = [0x11, 9, 0, 0, 0, 0, 0, 0];
+    for (bytes, error) in [(lcp, Error::EtherType), (discovery, Error::Type)] {
+        let frame = [&link(&[], tunnel::ETHERTYPE_PPPOE)[..], &bytes].concat();
+        assert_eq!(parse(&frame, Link::Ethernet, false), Err(error));
+    }
+    // A pseudowire with its control word is not IP.
+    let frame = [&link(&[], ETHERTYPE_MPLS)[..], &[0, 0, 0x21, 0xFF, 0, 0, 0, 0]].concat();
+    assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
+}
+
+#[test]
+fn tunnels_are_looked_into_when_told_to() {
+    let gre = |protocol: u16| {
+        let header = tunnel::Gre { protocol, checksum: Some(1), key: Some(2), sequence: Some(3) };
+        let mut bytes = std::vec![0; header.buffer_len()];
+        header.emit(&mut bytes).unwrap();
+        bytes
+    };
+    let mut vxlan = std::vec![0; 8];
+    tunnel::Vxlan { vni: 5 }.emit(&mut vxlan).unwrap();
+    let gtpu = [0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0x10, 9, 0];
+    let tag = [Tag { tpid: 0x8100, tci: 42 }];
+    for is_v6 in [false, true] {
+        let inner = ip(is_v6, PROTOCOL_TCP, &segment(b"data"));
+        let ethertype = IP[usize::from(is_v6)];
+        let bridged = [&link(&tag, ethertype)[..], &inner].concat();
+        let inside = |header: &[u8], carried: &[u8]| [header, carried].concat();
+        for (protocol, payload) in [
+            (if is_v6 { 41 } else { 4 }, inner.clone()),
+            (47, inside(&gre(ethertype), &inner)),
+            (47, inside(&gre(tunnel::ETHERTYPE_BRIDGED), &bridged)),
+            (17, datagram(50_000, 4789, &inside(&vxlan, &bridged))),
+            (17, datagram(2152, 2152, &inside(&gtpu, &inner))),
+        ] {
+            for outer_v6 in [false, true] {
+                let outer = ip(outer_v6, protocol, &payload);
+                let frame = [&link(&[], IP[usize::from(outer_v6)])[..], &outer].concat();
+                assert!(same(&frame, &inner, true), "{protocol}");
+                assert!(same(&frame, &outer, false), "{protocol}");
+                // Padding of the frame does not get inside, whatever is claimed there.
+                let mut padded = frame.clone();
+                padded.extend([0; 9]);
+                let length = frame.len() - inner.len() + if is_v6 { 5 } else { 3 };
+                padded[length] += 9;
+                let found = parse(&padded, Link::Ethernet, true).unwrap();
+                assert_eq!(found.payload.end, frame.len());
+                // Cut short: the outer packet stands alone, or there is none.
+                for len in 0..frame.len() - 4 {
+                    if let Ok(found) = parse(&frame[..len], Link::Ethernet, true) {
+                        assert_eq!(found.protocol, 17, "{len}");
+                        assert!(len < 14 + 40 + 8 + gtpu.len(), "{len}");
+                    }
+                }
+                // The VLAN is that of the outer frame.
+                let frame = [&link(&tag, IP[usize::from(outer_v6)])[..], &outer].concat();
+                assert_eq!(parse(&frame, Link::Ethernet, true).unwrap().vlan, 42);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_tunnel_stands_for_itself() {
+    let inner = v4(PROTOCOL_TCP, &segment(b"data"));
+    let echo = datagram(2152, 2152, &[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0]);
+    let no_vni = datagram(1, 4789, &[0; 60]);
+    let reply = datagram(4789, 1, &[8; 60]);
+    let short = datagram(1, 4789, &[8; 7]);
+    for payload in [echo, no_vni, reply, short] {
+        let found = parse(&v4(17, &payload), Link::RawIp, true).unwrap();
+        assert_eq!((found.protocol, found.detail), (17, Detail::Other));
+    }
+    let pptp = [&[0x30, 1, 0x88, 0x0B, 0, 0, 0, 0][..], &inner].concat();
+    assert_eq!(parse(&v4(47, &pptp), Link::RawIp, true).unwrap().protocol, 47);
+    // One level and no more.
+    let twice = v4(4, &v4(4, &inner));
+    assert_eq!(parse(&twice, Link::RawIp, true).unwrap().protocol, 4);
+    // A first fragment is not looked into; an inner fragment is one.
+    let mut outer = v4(4, &inner);
+    outer[6] = 0x20;
+    let found = parse(&outer, Link::RawIp, true).unwrap();
+    assert!(found.fragment && found.protocol == 4);
+    outer[6] = 0;
+    outer[20 + 7] = 1;
+    assert_eq!(parse(&outer, Link::RawIp, true), Err(Error::Fragment));
+    let arp = [&[0, 0, 0x65, 0x58][..], &link(&[], ethernet::ETHERTYPE_ARP)].concat();
+    assert_eq!(parse(&v4(47, &arp), Link::RawIp, true), Err(Error::EtherType));
+}
+
+#[test]
+fn link_types_of_capture_files() {
+    for (link_type, link) in [
+        (1, Some(Link::Ethernet)),
+        (101, Some(Link::RawIp)),
+        (228, Some(Link::RawIp)),
+        (229, Some(Link::RawIp)),
+        (113, Some(Link::LinuxCooked)),
+        (276, Some(Link::LinuxCooked2)),
+        (105, None),
+    ] {
+        assert_eq!(Link::from_capture(link_type), link);
+    }
+}
+
+/// What holds of every packet that is found.
+fn sound(frame: &[u8], found: &FlowPacket) {
+    assert!(found.payload.start <= found.payload.end && found.payload.end <= frame.len());
+    assert!((20..=65_575).contains(&found.ip_len) && found.vlan < 4096);
+    if let Detail::Tcp(tcp) = found.detail {
+        assert!(found.payload.len() <= tcp.payload_len as usize);
+        assert!(tcp.payload_len + 40 <= found.ip_len);
+        assert!(!tcp.bad_options || (tcp.timestamps.is_none() && !tcp.sack));
+    }
+}
+
 proptest! {
     #[test]
     fn never_panics(bytes: Vec<u8>, tunnels: bool) {
         for link in LINKS {
-            let _ = parse(&bytes, link, tunnels);
+            if let Ok(found) = parse(&bytes, link, tunnels) {
+                sound(&bytes, &found);
+            }
+        }
+    }
+
+    #[test]
+    fn never_panics_on_a_mutated_packet(
+        is_v6: bool, tunnels: bool, which in 0usize..4, payload: Vec<u8>,
+        changes in proptest::collection::vec((0usize..90, any::<u8>()), 0..6),
+        cut: proptest::sample::Index,
+    ) {
+        let inner = ip(is_v6, PROTOCOL_TCP, &segment(&payload));
+        let packet = match which {
+            0 => inner,
+            1 => ip(is_v6, 17, &datagram(1, 4789, &[&[8; 20][..], &inner].concat())),
+            2 => ip(is_v6, 47, &[&[0x20, 0, 8, 0, 0, 0, 0, 0][..], &inner].concat()),
+            _ => ip(is_v6, 17, &datagram(53, 2152, &payload)),
+        };
+        let mut frame = link(&[Tag { tpid: 0x8100, tci: 7 }], IP[usize::from(is_v6)]);
+        frame.extend(packet);
+        for (at, value) in changes {
+            if let Some(octet) = frame.get_mut(at) {
+                *octet = value;
+            }
+        }
+        frame.truncate(cut.index(frame.len()) + 1);
+        for link in LINKS {
+            let frame = if link == Link::RawIp { &frame[frame.len().min(18)..] } else { &frame };
+            if let Ok(found) = parse(frame, link, tunnels) {
+                sound(frame, &found);
+            }
         }
     }
 }
