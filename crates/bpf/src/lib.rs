@@ -9,12 +9,14 @@ pub mod error;
 mod load;
 pub mod reflect;
 mod settings;
+pub mod stamper;
 pub mod xsk;
 
 pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
 pub use load::{AttachMode, TestRun};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
+pub use stamper::{PacketStamp, StampPoint, Stamper};
 pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
 
 /// What `build.rs` generates from the C sources.
@@ -22,6 +24,10 @@ mod skel {
     #[allow(missing_docs, clippy::all)]
     pub mod reflect {
         include!(concat!(env!("OUT_DIR"), "/reflect.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod stamper {
+        include!(concat!(env!("OUT_DIR"), "/stamper.skel.rs"));
     }
     #[allow(missing_docs, clippy::all)]
     pub mod xsk {

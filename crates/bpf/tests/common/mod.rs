@@ -87,6 +87,23 @@ impl RawSocket {
         }
     }
 
+    /// From now on frames go straight to the driver, past tc.
+    pub fn bypass_queueing(&self) {
+        const PACKET_QDISC_BYPASS: i32 = 20;
+        let on = 1i32;
+        // SAFETY: the value is valid for its own size.
+        let rc = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_QDISC_BYPASS,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        assert_eq!(rc, 0, "PACKET_QDISC_BYPASS: {}", io::Error::last_os_error());
+    }
+
     pub fn send(&self, frame: &[u8]) {
         // SAFETY: the buffer is valid for its length.
         let n = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
