@@ -5,9 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use sonde_wire::capture::{self, CaptureError, Record};
+use sonde_wire::flow::{self, Detail, FlowPacket, Link};
 use sonde_wire::stamp::{ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
 use sonde_wire::tlv::{self, Tlvs, TlvsMut, value};
-use sonde_wire::{Error, ethernet, icmp, ipv4, ipv6, mpls, parse, twamp, udp};
+use sonde_wire::{
+    Error, dns, ethernet, icmp, ipv4, ipv6, mpls, parse, quic, sctp, tcp, tunnel, twamp, udp,
+};
 
 /// A frame through the fast pass and through the views: both must find the same, and
 /// what a view reads must be written again as it was.
@@ -84,6 +87,51 @@ pub fn stamp(data: &[u8]) {
     }
 }
 
+/// A frame as a flow meter reads it, under every link; and each format that has a part in it
+/// alone.
+pub fn flow(data: &[u8]) {
+    for link in [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2] {
+        for tunnels in [false, true] {
+            if let Ok(found) = flow::parse(data, link, tunnels) {
+                one_flow(data, &found);
+                // A capture that ends with the headers has the same packet without payload.
+                let start = found.payload.start;
+                let cut = flow::parse(&data[..start], link, tunnels);
+                if let Detail::Tcp(tcp) = found.detail {
+                    let detail = Detail::Tcp(flow::Tcp { dns: None, ..tcp });
+                    assert_eq!(cut, Ok(FlowPacket { payload: start..start, detail, ..found }));
+                }
+            }
+        }
+    }
+    let meter = flow::parse(data, Link::Ethernet, false);
+    if let Ok(fast) = parse::parse_udp(data) {
+        let found = meter.as_ref().expect("a whole UDP packet is a packet");
+        assert_eq!(found.payload, fast.payload);
+        assert_eq!(
+            (found.source_port, found.destination_port, found.tos),
+            (fast.source_port, fast.destination_port, fast.dscp << 2 | fast.ecn)
+        );
+    }
+    tcp_by_views(data, meter);
+    let _ = dns::Header::parse(data).map(|header| dns::key(header.id, data));
+    let _ = sctp::Heartbeat::parse(data).map(|heartbeat| heartbeat.id());
+    let mut bytes = [0; 47];
+    if let Ok(long) = quic::Long::parse(data) {
+        let len = long.emit(&mut bytes).expect("47 octets are enough");
+        assert_eq!(bytes[..len], data[..len]);
+    }
+    if let Ok(gre) = tunnel::Gre::parse(data) {
+        let len = gre.emit(&mut bytes).expect("47 octets are enough");
+        assert_eq!(tunnel::Gre::parse(&bytes[..len]), Ok(gre));
+    }
+    if let Ok(gtpu) = tunnel::Gtpu::parse(data) {
+        let mut bytes = vec![0; gtpu.buffer_len()];
+        gtpu.emit(&mut bytes).expect("the buffer has the length asked for");
+        assert_eq!(tunnel::Gtpu::parse(&bytes), Ok(gtpu));
+    }
+}
+
 /// A classic pcap file.
 pub fn pcap(data: &[u8]) {
     if let Ok(reader) = sonde_wire::pcap::Reader::new(data) {
@@ -98,6 +146,92 @@ pub fn pcapng(data: &[u8]) {
     }
     if let Ok(reader) = capture::Reader::new(data) {
         records(data, reader);
+    }
+}
+
+/// What holds of every packet that a flow meter finds.
+fn one_flow(data: &[u8], found: &FlowPacket) {
+    assert!(found.payload.start <= found.payload.end && found.payload.end <= data.len());
+    assert!(found.vlan < 4096 && (20..=65_575).contains(&found.ip_len));
+    assert!(found.payload.len() + 20 <= found.ip_len as usize);
+    match found.detail {
+        Detail::Tcp(tcp) => {
+            assert!(found.payload.len() <= tcp.payload_len as usize);
+            assert!(!tcp.bad_options || (tcp.timestamps.is_none() && !tcp.sack));
+            assert_eq!(found.protocol, ipv4::PROTOCOL_TCP);
+        }
+        Detail::Echo { .. } => assert_eq!(found.source_port, found.destination_port),
+        Detail::Dns { response, id } => {
+            let at = found.payload.clone();
+            let header = dns::Header::parse(&data[at.clone()]).expect("it was read before");
+            assert_eq!((header.is_response(), dns::key(header.id, &data[at])), (response, id));
+        }
+        Detail::Quic(_) => assert_ne!(found.destination_port, dns::PORT),
+        Detail::Heartbeat { .. } => assert_eq!(found.protocol, sctp::PROTOCOL_SCTP),
+        Detail::Other => {}
+    }
+}
+
+/// Holds what a flow meter found of a whole TCP packet against its views.
+fn tcp_by_views(data: &[u8], found: Result<FlowPacket, Error>) {
+    let Ok(frame) = ethernet::Frame::new_checked(data) else { return };
+    let (segment, atomic) = match frame.ethertype() {
+        ethernet::ETHERTYPE_IPV4 => match ipv4::Packet::new_checked(frame.payload()) {
+            Ok(packet) if packet.protocol() == ipv4::PROTOCOL_TCP => {
+                (packet.payload().to_vec(), !packet.is_fragment())
+            }
+            _ => return,
+        },
+        ethernet::ETHERTYPE_IPV6 => match ipv6::Packet::new_checked(frame.payload()) {
+            Ok(packet) => match packet.upper_layer() {
+                Ok(upper) if upper.protocol == ipv4::PROTOCOL_TCP => (
+                    packet.payload()[upper.offset..].to_vec(),
+                    upper.fragment.is_none_or(|fragment| fragment.is_atomic()),
+                ),
+                _ => return,
+            },
+            Err(_) => return,
+        },
+        _ => return,
+    };
+    if !atomic {
+        assert!(found.is_err() || found.is_ok_and(|found| found.fragment));
+        return;
+    }
+    let Ok(packet) = tcp::Packet::new_checked(&segment[..]) else {
+        assert!(found.is_err());
+        return;
+    };
+    let found = found.expect("the views are content");
+    let Detail::Tcp(read) = found.detail else { panic!("{found:?}") };
+    assert_eq!(
+        (found.source_port, found.destination_port, read.seq, read.ack, read.flags, read.window),
+        (
+            packet.source_port(),
+            packet.destination_port(),
+            packet.seq(),
+            packet.ack(),
+            packet.flags(),
+            packet.window()
+        )
+    );
+    assert_eq!(data[found.payload], *packet.payload());
+    assert_eq!(read.payload_len as usize, packet.payload().len());
+    let options = tcp::Repr::parse(&packet);
+    if packet.options().count() <= tcp::MAX_OPTIONS {
+        assert_eq!(read.bad_options, options.is_err());
+        if let Ok(repr) = options {
+            assert_eq!(read.timestamps, repr.options.timestamps);
+            assert_eq!(read.sack, !repr.options.sack.as_slice().is_empty());
+        }
+    }
+    if let Ok(repr) = options {
+        // Written with the usual padding the options may be too long.
+        let mut bytes = [0; tcp::MAX_HEADER_LEN];
+        if let Ok(len) = repr.emit(&mut bytes) {
+            let again = tcp::Packet::new_checked(&bytes[..len]).expect("whole");
+            assert_eq!(tcp::Repr::parse(&again), Ok(repr));
+        }
     }
 }
 

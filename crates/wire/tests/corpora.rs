@@ -2,9 +2,11 @@
 //! again cut short at every length and with every single octet changed.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sonde_wire::{Error, capture, icmp, ipv4, ipv6, parse_udp};
+use sonde_wire::flow::{self, Detail, FlowPacket, Link, Quic};
+use sonde_wire::{Error, capture, icmp, ipv4, ipv6, parse_udp, tcp};
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -35,6 +37,11 @@ fn replay(name: &str, target: fn(&[u8])) {
 #[test]
 fn frames() {
     replay("frame", fuzz::frame);
+}
+
+#[test]
+fn flows() {
+    replay("flow", fuzz::flow);
 }
 
 #[test]
@@ -98,6 +105,128 @@ fn frames_are_what_scapy_says() {
     let repr = icmp::Repr::parse(&message, version).unwrap();
     let icmp::Repr::Error { kind: 2, rest: 1280, quoted, .. } = repr else { panic!("{repr:?}") };
     assert_eq!(icmp::QuotedUdp::parse(quoted, version).unwrap().source_port, 4000);
+}
+
+/// Likewise the packets of flows: an independent hand wrote every header in them.
+#[test]
+fn flows_are_what_scapy_says() {
+    let read = |name: &str, link, tunnels| {
+        let frame = fs::read(corpus("flow").join(name)).unwrap();
+        flow::parse(&frame, link, tunnels)
+            .map(|found| (frame[found.payload.clone()].to_vec(), found))
+    };
+    let found =
+        |name: &str, link| read(name, link, true).unwrap_or_else(|e| panic!("{name}: {e}")).1;
+    // One segment of 20 octets, however wrapped.
+    let (payload, plain) = read("tcp4_timestamps", Link::Ethernet, false).unwrap();
+    assert_eq!(payload, [b'x'; 20]);
+    let Detail::Tcp(tcp) = plain.detail else { panic!("{plain:?}") };
+    let want = flow::Tcp {
+        seq: u32::MAX - 5,
+        ack: 9,
+        flags: tcp::ACK | tcp::PSH,
+        window: 501,
+        payload_len: 20,
+        timestamps: Some((u32::MAX, 7)),
+        ..flow::Tcp::default()
+    };
+    assert_eq!((tcp, plain.ip_len, plain.tos, plain.vlan), (want, 72, 0xBA, 0));
+    for (name, link, vlan) in [
+        ("tcp4_qinq", Link::Ethernet, 100),
+        ("pppoe", Link::Ethernet, 0),
+        ("mpls", Link::Ethernet, 0),
+        ("gre_key", Link::Ethernet, 0),
+        ("gre_bridged", Link::Ethernet, 0),
+        ("ipip", Link::Ethernet, 0),
+        ("vxlan", Link::Ethernet, 0),
+        ("gtpu", Link::Ethernet, 0),
+        ("cooked", Link::LinuxCooked, 0),
+        ("cooked2", Link::LinuxCooked2, 0),
+        ("raw", Link::RawIp, 0),
+    ] {
+        let (payload, found) = read(name, link, true).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let range = found.payload.clone();
+        assert_eq!(payload, [b'x'; 20], "{name}");
+        assert_eq!(found, FlowPacket { payload: range, vlan, ..plain.clone() }, "{name}");
+    }
+    for (name, protocol) in
+        [("gre_key", 47), ("gre_bridged", 47), ("ipip", 4), ("vxlan", 17), ("gtpu", 17)]
+    {
+        let (_, outer) = read(name, Link::Ethernet, false).unwrap();
+        assert_eq!((outer.protocol, outer.detail), (protocol, Detail::Other), "{name}");
+    }
+    let (payload, _) = read("tcp4_cut", Link::Ethernet, false).unwrap();
+    assert_eq!(payload, b"xxxx");
+    assert_eq!(found("tcp4_cut", Link::Ethernet).detail, Detail::Tcp(want));
+    for (name, timestamps, sack, payload_len) in [
+        ("tcp4_padded", None, false, 0),
+        ("tcp4_syn", Some((5, 0)), false, 0),
+        ("tcp6_sack", Some((u32::MAX, 7)), true, 0),
+        ("tcp4_odd_options", Some((1, 2)), false, 20),
+        ("tcp6_extensions", Some((u32::MAX, 7)), false, 20),
+        ("tcp6_atomic_fragment", Some((u32::MAX, 7)), false, 20),
+        ("tcp6_first_fragment", Some((u32::MAX, 7)), false, 24),
+    ] {
+        let found = found(name, Link::Ethernet);
+        let Detail::Tcp(tcp) = found.detail else { panic!("{name}: {found:?}") };
+        assert_eq!(
+            (tcp.timestamps, tcp.sack, tcp.payload_len, tcp.bad_options),
+            (timestamps, sack, payload_len, false),
+            "{name}"
+        );
+        assert_eq!(found.fragment, name == "tcp6_first_fragment", "{name}");
+    }
+    let next = read("tcp4_next_fragment", Link::Ethernet, false);
+    assert_eq!(next.err(), Some(Error::Fragment));
+    for (name, quic) in [
+        ("quic_initial", Quic::Initial),
+        ("quic_initial_v2", Quic::Initial),
+        ("quic_handshake", Quic::Handshake),
+        ("quic_retry", Quic::Restart),
+        ("quic_negotiation", Quic::Restart),
+        ("quic_short_spin", Quic::Short { spin: true }),
+    ] {
+        assert_eq!(found(name, Link::Ethernet).detail, Detail::Quic(quic), "{name}");
+    }
+    for (name, reply) in [("icmp_echo", false), ("icmpv6_echo_reply", true)] {
+        let found = found(name, Link::Ethernet);
+        assert_eq!(found.detail, Detail::Echo { reply, sequence: 9 }, "{name}");
+        assert_eq!((found.source_port, found.destination_port), (0x1234, 0x1234));
+    }
+    let answers = [
+        ["dns_query", "dns_response"].map(|name| match found(name, Link::Ethernet).detail {
+            Detail::Dns { response, id } => (response, id),
+            other => panic!("{name}: {other:?}"),
+        }),
+        ["sctp_heartbeat", "sctp_heartbeat_ack"].map(|name| {
+            match found(name, Link::Ethernet).detail {
+                Detail::Heartbeat { ack, id } => (ack, id),
+                other => panic!("{name}: {other:?}"),
+            }
+        }),
+    ];
+    for [(asked, question), (answered, answer)] in answers {
+        assert_eq!((asked, answered, question), (false, true, answer));
+    }
+    let Detail::Tcp(tcp) = found("dns_tcp", Link::Ethernet).detail else { panic!("TCP") };
+    assert_eq!(tcp.dns, Some((false, 0xABCD)));
+}
+
+/// The checksums of the segments are scapy's.
+#[test]
+fn tcp_checksums_are_what_scapy_says() {
+    for name in ["tcp4_timestamps", "tcp4_syn", "tcp4_odd_options", "dns_tcp", "tcp6_sack"] {
+        let frame = fs::read(corpus("flow").join(name)).unwrap();
+        let (source, destination, segment): (IpAddr, IpAddr, _) =
+            if let Ok(packet) = ipv4::Packet::new_checked(&frame[14..]) {
+                (packet.source().into(), packet.destination().into(), packet.payload().to_vec())
+            } else {
+                let packet = ipv6::Packet::new_checked(&frame[14..]).unwrap();
+                (packet.source().into(), packet.destination().into(), packet.payload().to_vec())
+            };
+        let segment = tcp::Packet::new_checked(segment).unwrap();
+        assert!(segment.verify_checksum(source, destination), "{name}");
+    }
 }
 
 /// The same two packets stand in every file of the two formats, one second apart.
