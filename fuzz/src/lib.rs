@@ -1,7 +1,6 @@
 //! What each fuzzer does with its bytes. crates/wire/tests/corpora.rs does the same with
 //! the checked-in corpora on every test run.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use sonde_wire::capture::{self, CaptureError, Record};
@@ -302,20 +301,9 @@ fn tlvs(data: &[u8]) {
 /// A reflector's changes: none may alter how the TLVs lie.
 fn answer(data: &mut [u8]) {
     let before: Vec<_> = lengths(data);
-    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let seen = value::Seen {
-        source: nowhere,
-        source_port: 1,
-        destination: nowhere,
-        destination_port: 2,
-        source_mac: Some([3; 6]),
-    };
     let mut bad = None;
     for tlv in TlvsMut::new(data) {
         match tlv {
-            Ok(mut tlv) if tlv.kind() == tlv::LOCATION => {
-                let _ = seen.fill(tlv.value_mut());
-            }
             Ok(mut tlv) => tlv.set_flags(tlv::Flags::REQUEST),
             Err(malformed) => bad = Some(malformed),
         }

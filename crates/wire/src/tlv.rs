@@ -114,19 +114,9 @@ impl TlvMut<'_> {
         self.bytes[1]
     }
 
-    /// Sets the type (a sub-TLV is answered with a more specific type).
-    pub fn set_kind(&mut self, kind: u8) {
-        self.bytes[1] = kind;
-    }
-
     /// Value.
     pub fn value(&self) -> &[u8] {
         &self.bytes[HEADER_LEN..]
-    }
-
-    /// Value, to change.
-    pub fn value_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[HEADER_LEN..]
     }
 }
 
@@ -288,14 +278,12 @@ mod tests {
                 Ok(mut tlv) => {
                     assert_eq!((tlv.kind(), tlv.value()), (1, &[7][..]));
                     tlv.set_flags(Flags(0));
-                    tlv.set_kind(2);
-                    tlv.value_mut()[0] = 8;
                 }
                 Err(malformed) => bad = Some(malformed),
             }
         }
         mark_malformed(&mut data, bad.unwrap());
-        assert_eq!(data, [0, 2, 0, 1, 8, 0x40, 1, 0, 9, 1, 2, 3]);
+        assert_eq!(data, [0, 1, 0, 1, 7, 0x40, 1, 0, 9, 1, 2, 3]);
         // One to three octets are no TLV either.
         for len in 1..HEADER_LEN {
             assert_eq!(Tlvs::new(&data[..len]).next(), Some(Err(Malformed { offset: 0 })));

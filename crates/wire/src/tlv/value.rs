@@ -6,10 +6,9 @@
 
 use core::net::IpAddr;
 
-use super::{Flags, Malformed, Tlvs, TlvsMut, mark_malformed};
+use super::Tlvs;
 use crate::Error;
-use crate::ethernet::Mac;
-use crate::field::{array_at, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::field::{array_at, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// Location (section 4.2): the addresses and ports that the reflector saw.
 #[derive(Clone, Debug)]
@@ -49,69 +48,6 @@ impl<'a> Location<'a> {
             ADDRESS_LEN if tlv.kind == v6 => Some(array_at::<16>(tlv.value, 0).into()),
             _ => None,
         })
-    }
-}
-
-/// What a reflector answers a location request with: how the request arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// IP source address.
-    pub source: IpAddr,
-    /// UDP source port.
-    pub source_port: u16,
-    /// IP destination address.
-    pub destination: IpAddr,
-    /// UDP destination port.
-    pub destination_port: u16,
-    /// MAC source address, where the frame was seen.
-    pub source_mac: Option<Mac>,
-}
-
-impl Seen {
-    /// Answers the location request in `value` in place: ports, and each sub-TLV that
-    /// asks for an address. A sub-TLV that cannot be answered keeps the U flag, one of
-    /// a wrong length gets the M flag.
-    pub fn fill(&self, value: &mut [u8]) -> Result<(), Error> {
-        let (ports, sub_tlvs) = value.split_at_mut_checked(4).ok_or(Error::Length)?;
-        put_u16(ports, 0, self.destination_port);
-        put_u16(ports, 2, self.source_port);
-        let mut bad: Option<Malformed> = None;
-        for tlv in TlvsMut::new(sub_tlvs) {
-            let mut tlv = match tlv {
-                Ok(tlv) => tlv,
-                Err(malformed) => {
-                    bad = Some(malformed);
-                    break;
-                }
-            };
-            let flags = match (tlv.kind(), tlv.value().len()) {
-                (SOURCE_MAC, MAC_LEN) => match self.source_mac {
-                    Some(mac) => {
-                        tlv.set_kind(SOURCE_EUI48);
-                        put_padded(tlv.value_mut(), &mac);
-                        0
-                    }
-                    None => Flags::UNRECOGNIZED,
-                },
-                (SOURCE_IP, ADDRESS_LEN) => {
-                    let v6 = put_address(tlv.value_mut(), self.source);
-                    tlv.set_kind(if v6 { SOURCE_IPV6 } else { SOURCE_IPV4 });
-                    0
-                }
-                (DESTINATION_IP, ADDRESS_LEN) => {
-                    let v6 = put_address(tlv.value_mut(), self.destination);
-                    tlv.set_kind(if v6 { DESTINATION_IPV6 } else { DESTINATION_IPV4 });
-                    0
-                }
-                (SOURCE_MAC | SOURCE_IP | DESTINATION_IP, _) => Flags::MALFORMED,
-                _ => Flags::UNRECOGNIZED,
-            };
-            tlv.set_flags(Flags(flags));
-        }
-        if let Some(malformed) = bad {
-            mark_malformed(sub_tlvs, malformed);
-        }
-        Ok(())
     }
 }
 
@@ -264,21 +200,6 @@ impl FollowUpTelemetry {
     }
 }
 
-/// Writes `octets` and fills up with zeros.
-fn put_padded(value: &mut [u8], octets: &[u8]) {
-    value.fill(0);
-    value[..octets.len()].copy_from_slice(octets);
-}
-
-/// Writes an address into 16 octets; true: it is IPv6.
-fn put_address(value: &mut [u8], address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => put_padded(value, &v4.octets()),
-        IpAddr::V6(v6) => put_padded(value, &v6.octets()),
-    }
-    address.is_ipv6()
-}
-
 /// Sub-TLV of a location: asks for the source MAC address.
 pub const SOURCE_MAC: u8 = 1;
 /// Answers [`SOURCE_MAC`] with six octets and two of zeros.
@@ -323,7 +244,7 @@ pub const METHOD_CONTROL_PLANE: u8 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tlv::{Tlv, Writer};
+    use crate::tlv::Writer;
     use proptest::prelude::*;
 
     extern crate std;
@@ -352,59 +273,32 @@ mod tests {
     }
 
     #[test]
-    fn a_location_request_is_answered_in_place() {
+    fn the_answers_in_a_location_are_found() {
         for (source, destination, kinds) in [
             ("192.0.2.1", "192.0.2.2", [SOURCE_IPV4, DESTINATION_IPV4]),
             ("2001:db8::1", "2001:db8::2", [SOURCE_IPV6, DESTINATION_IPV6]),
         ] {
-            let mut value = [0xEE; 72];
-            value[..4].fill(0);
+            let (source, destination): (IpAddr, IpAddr) =
+                (source.parse().unwrap(), destination.parse().unwrap());
+            let mut value = [0; 4 + 2 * (4 + ADDRESS_LEN)];
+            value[..4].copy_from_slice(&[3, 94, 15, 160]);
             let mut writer = Writer::new(&mut value[4..]);
-            writer.push_zeros(SOURCE_MAC, MAC_LEN).unwrap();
-            writer.push_zeros(SOURCE_IP, ADDRESS_LEN).unwrap();
-            writer.push_zeros(DESTINATION_IP, ADDRESS_LEN).unwrap();
-            writer.push_zeros(SOURCE_IP, 4).unwrap();
-            writer.push_zeros(200, 0).unwrap();
-            let seen = Seen {
-                source: source.parse().unwrap(),
-                source_port: 4000,
-                destination: destination.parse().unwrap(),
-                destination_port: 862,
-                source_mac: Some([1, 2, 3, 4, 5, 6]),
-            };
-            let len = 4 + writer.len();
-            assert!(Location::parse(&value[..len]).unwrap().source().is_none());
-            seen.fill(&mut value[..len]).unwrap();
-            let location = Location::parse(&value[..len]).unwrap();
+            for (kind, address) in kinds.into_iter().zip([source, destination]) {
+                let mut octets = [0; ADDRESS_LEN];
+                match address {
+                    IpAddr::V4(v4) => octets[..4].copy_from_slice(&v4.octets()),
+                    IpAddr::V6(v6) => octets.copy_from_slice(&v6.octets()),
+                }
+                writer.push(kind, &octets).unwrap();
+            }
+            let location = Location::parse(&value).unwrap();
             assert_eq!((location.destination_port, location.source_port), (862, 4000));
-            assert_eq!(location.source(), Some(seen.source));
-            assert_eq!(location.destination(), Some(seen.destination));
-            let tlvs: Vec<Tlv> = location.sub_tlvs.map(|t| t.unwrap()).collect();
-            assert_eq!(
-                tlvs[0],
-                Tlv { flags: Flags(0), kind: SOURCE_EUI48, value: &[1, 2, 3, 4, 5, 6, 0, 0] }
-            );
-            assert_eq!([tlvs[1].kind, tlvs[2].kind], kinds);
-            assert_eq!(tlvs[3].flags, Flags(Flags::MALFORMED));
-            assert_eq!(tlvs[4].flags, Flags(Flags::UNRECOGNIZED));
+            assert_eq!(location.source(), Some(source));
+            assert_eq!(location.destination(), Some(destination));
+            // A question is no answer.
+            value[4 + 1] = SOURCE_IP;
+            assert_eq!(Location::parse(&value).unwrap().source(), None);
         }
-    }
-
-    #[test]
-    fn without_a_mac_address_the_request_stays_unrecognised() {
-        let mut value = [0; 16];
-        Writer::new(&mut value[4..]).push_zeros(SOURCE_MAC, MAC_LEN).unwrap();
-        let nowhere = IpAddr::from([0; 4]);
-        let seen = Seen {
-            source: nowhere,
-            source_port: 0,
-            destination: nowhere,
-            destination_port: 0,
-            source_mac: None,
-        };
-        seen.fill(&mut value).unwrap();
-        assert_eq!(value[4..6], [Flags::UNRECOGNIZED, SOURCE_MAC]);
-        assert_eq!(seen.fill(&mut value[..3]), Err(Error::Length));
     }
 
     proptest! {
@@ -442,14 +336,6 @@ mod tests {
             if let Ok(location) = Location::parse(&bytes) {
                 let _ = (location.source(), location.destination());
             }
-            let seen = Seen {
-                source: IpAddr::from([1; 4]),
-                source_port: 1,
-                destination: IpAddr::from([2; 16]),
-                destination_port: 2,
-                source_mac: Some([3; 6]),
-            };
-            let _ = seen.fill(&mut bytes);
         }
     }
 }
