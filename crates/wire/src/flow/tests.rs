@@ -183,6 +183,13 @@ fn lengths_that_contradict_their_headers() {
         packet[25] = stated;
         assert_eq!(parse(&packet, Link::RawIp, false).err(), error);
     }
+    // What a datagram leaves of its IP packet is no payload (and may be options, RFC 9868).
+    for stated in 8..=12 {
+        let mut packet = v4(PROTOCOL_UDP, &datagram(1, 2, b"data"));
+        packet[25] = stated;
+        let found = parse(&packet, Link::RawIp, false).unwrap();
+        assert_eq!(found.payload, 28..20 + usize::from(stated));
+    }
     for protocol in [PROTOCOL_UDP, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_SCTP] {
         let packet = v4(protocol, &[0; 7]);
         assert_eq!(parse(&packet, Link::RawIp, false), Err(Error::Length), "{protocol}");
@@ -237,7 +244,7 @@ fn fragments() {
     let found = parse(&packet, Link::RawIp, true).unwrap();
     assert!(found.fragment);
     assert_eq!((found.source_port, found.payload), (50_000, 28..32));
-    for field in [[0x20, 1], [0, 1], [0x1F, 0xFF]] {
+    for field in [[0x20, 1], [0, 1], [0x10, 0], [0x1F, 0xFF]] {
         packet[6..8].copy_from_slice(&field);
         assert_eq!(parse(&packet, Link::RawIp, false), Err(Error::Fragment));
     }
