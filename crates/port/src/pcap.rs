@@ -20,7 +20,7 @@ use sonde_wire::capture::{
 use sonde_wire::pcap::{MAX_CAPTURED_LEN, file_header, record_header};
 use sonde_wire::{Stamp, StampSource, Time, Verdict};
 
-use self::mapping::Mapping;
+pub use self::mapping::Mapping;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// A capture file being replayed.

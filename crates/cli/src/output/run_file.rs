@@ -1,6 +1,6 @@
 //! The run file: one JSON object, whole or not there at all.
 
-use sonde_results::Run;
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Saves `run` at `path`. It is written beside it first and renamed, so that a reader
 /// never sees half a file and a full disk leaves the old one. What is not an ordinary
 /// file (a pipe, a device) is written to directly. `-` is standard output.
-pub fn save(path: &Path, run: &Run) -> io::Result<()> {
+pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
     if path == Path::new("-") {
         return write(io::stdout().lock(), run);
     }
@@ -30,7 +30,7 @@ pub fn save(path: &Path, run: &Run) -> io::Result<()> {
 }
 
 /// Writes `run` as JSON with a final newline.
-pub fn write(out: impl Write, run: &Run) -> io::Result<()> {
+pub fn write(out: impl Write, run: &impl Serialize) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, out);
     serde_json::to_writer(&mut out, run)?;
     out.write_all(b"\n")?;
@@ -46,6 +46,7 @@ fn beside(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::output::sample;
+    use sonde_results::Run;
 
     #[test]
     fn what_is_saved_reads_back_and_replaces_the_old() {

@@ -1,4 +1,7 @@
 //! A file mapped into memory, read only.
+//!
+//! It must not be shortened while it is mapped: reading beyond its new end would end the
+//! process (SIGBUS).
 
 use std::fs::File;
 use std::io;
@@ -6,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 /// A mapped file. Empty files are not mapped, but are empty all the same.
-pub(super) struct Mapping {
+pub struct Mapping {
     bytes: &'static [u8],
 }
 
@@ -41,10 +44,15 @@ impl Mapping {
     }
 
     /// The bytes of the file.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// The bytes of the file, for who keeps the mapping beside them.
     ///
     /// # Safety
     /// They must not be used after `self` is dropped.
-    pub unsafe fn bytes(&self) -> &'static [u8] {
+    pub(super) unsafe fn bytes(&self) -> &'static [u8] {
         self.bytes
     }
 }
