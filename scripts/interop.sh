@@ -33,11 +33,11 @@ cargo build --release --locked -p sonde-cli
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy into $VENV"
+    say "installing scapy and aioquic into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
-        --requirement tests/interop/requirements.txt || unreachable scapy
+        --requirement tests/interop/requirements.txt || unreachable "scapy and aioquic"
     cp tests/interop/requirements.txt "$VENV/installed.txt"
 fi
 export STAMP_SUITE=$PEERS/stamp-suite/bin/stamp-suite
@@ -52,6 +52,12 @@ fi
 
 say "packets as scapy writes them, against the fixtures of crates/wire"
 "$VENV/bin/python" tests/interop/scapy_stamp.py check
+
+say "golden captures as scapy makes them, against tests/golden/rtt"
+PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_rtt.py check
+
+say "passive round-trip times of a QUIC client and server, which must not be skipped here"
+SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --locked -p sonde-cli --test rtt quic
 
 export SONDE=$TARGET/release/sonde PYTHONDONTWRITEBYTECODE=1
 # A variable of this name would be taken for a key.

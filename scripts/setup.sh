@@ -15,7 +15,13 @@ zlib1g-dev     libelf needs it
 iproute2       ip: network namespaces, links and routes of the demo and the tests
 ethtool        switches features of the virtual links
 procps         sysctl: forwarding in the router of the demo and the tests
-python3-venv   a private place for the scapy oracle of the tests
+python3-venv   a private place for the Python peers of the tests
+tcpdump        captures what the tests judge
+tshark         judges it: round trips of TCP and DNS, losses
+tcptrace       judges it too: round trips by sequence numbers
+iputils-ping   ping: traffic of the tests
+dnsmasq-base   a DNS server for the tests
+bind9-dnsutils dig: its client
 '
 # As in Cargo.toml, rust-version.
 RUST_NEEDED=1.88

@@ -144,7 +144,7 @@ struct Flight {
 struct Worker {
     sockets: [PacketSocket; 2],
     impairments: [Impairment; 2],
-    random: [Random; 2],
+    random: [fastrand::Rng; 2],
     /// When the last bit of the frame before has left a limited link.
     link_free: [i64; 2],
     flights: BinaryHeap<Reverse<Flight>>,
@@ -159,7 +159,7 @@ impl Worker {
         Worker {
             sockets,
             impairments,
-            random: [Random(seed), Random(!seed)],
+            random: [seed, !seed].map(fastrand::Rng::with_seed),
             link_free: [i64::MIN; 2],
             flights: BinaryHeap::new(),
             queued: [0; 2],
@@ -220,7 +220,7 @@ impl Worker {
         let impairment = self.impairments[direction];
         let random = &mut self.random[direction];
         // Both are drawn for each frame: so neither share moves the other's choices.
-        let (lost, held) = (random.share() < impairment.loss, random.share() < impairment.reorder);
+        let (lost, held) = (random.f64() < impairment.loss, random.f64() < impairment.reorder);
         if lost {
             counts.lost += 1;
             return None;
@@ -264,20 +264,6 @@ impl Worker {
     }
 }
 
-/// Splitmix64 (Steele, Lea, Flood 2014): good enough to draw losses, and short.
-struct Random(u64);
-
-impl Random {
-    /// From 0 to 1, without 1.
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// Frames that wait for their turn on a link of limited rate, and for the delay.
 pub const QUEUE: usize = 1000;
 /// Of one direction before the other is looked at.
@@ -290,19 +276,3 @@ const POLL_AHEAD: i64 = 60_000;
 const IDLE: i64 = 20_000_000;
 /// From here on a frame is counted as late.
 const LATE: i64 = 50_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_share_drawn_is_the_share_asked_for() {
-        for (seed, wanted) in [(1, 0.02), (2, 0.5), (3, 0.0), (4, 1.0)] {
-            let mut random = Random(seed);
-            let hits = (0..100_000).filter(|_| random.share() < wanted).count() as f64;
-            // Four standard deviations of a binomial distribution.
-            let allowed = 4.0 * (1e5 * wanted * (1.0 - wanted)).sqrt();
-            assert!((hits - 1e5 * wanted).abs() <= allowed, "seed {seed}: {hits}");
-        }
-    }
-}
