@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod rtt;
 pub mod stamp;
 
 use sonde_wire::{Stamp, Time, TxDone, Verdict};

@@ -8,6 +8,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::rtt::rtt_bucket_middle;
+
 /// Buckets per power of two.
 pub const SUB_BUCKETS: usize = 32;
 const SUB_BITS: u32 = SUB_BUCKETS.trailing_zeros();
@@ -60,6 +62,21 @@ pub struct Hist {
 }
 
 impl Hist {
+    /// From counts in the buckets of [`crate::rtt::rtt_bucket`]: each goes to the bucket here
+    /// that holds the middle of its own. Count is that of the buckets; minimum, maximum and
+    /// sum are taken as they are, ns.
+    pub fn from_rtt_buckets(counts: &[u32], min: i64, max: i64, sum: i128) -> Hist {
+        let counted = counts.iter().enumerate().filter(|&(_, &n)| n > 0);
+        // The middles ascend, and no two lie in one bucket: those here are narrower.
+        let buckets: Vec<(i16, u32)> =
+            counted.map(|(i, &n)| (bucket_of(rtt_bucket_middle(i)), n)).collect();
+        let count = buckets.iter().map(|&(_, n)| u64::from(n)).sum();
+        match count {
+            0 => Hist::default(),
+            _ => Hist { count, sum, min, max, buckets },
+        }
+    }
+
     /// Adds one value, ns.
     pub fn add(&mut self, value: i64) {
         self.widen(value, value);
@@ -207,6 +224,25 @@ mod tests {
         (h.count, h.max) = (1_000, 9_000_000);
         assert!((4_900..5_100).contains(&h.quantile(0.5).unwrap()));
         assert_eq!(h.quantile(1.0), Some(9_000_000));
+    }
+
+    #[test]
+    fn counts_of_round_trip_buckets_come_in_at_their_middles() {
+        use crate::rtt::{RTT_BUCKETS, rtt_bucket};
+        let all = Hist::from_rtt_buckets(&[1; RTT_BUCKETS], 7, 1 << 40, 99);
+        assert_eq!((all.count, all.min, all.max, all.sum), (210, 7, 1 << 40, 99));
+        assert_eq!(all.buckets.len(), RTT_BUCKETS);
+        assert!(all.buckets.is_sorted_by(|a, b| a.0 < b.0), "each has a bucket of its own");
+
+        let mut counts = [0; RTT_BUCKETS];
+        let values = [1_500u64, 20_000_000, 20_000_000, 21_000_000, 900_000_000];
+        values.iter().for_each(|&v| counts[rtt_bucket(v)] += 1);
+        let h = Hist::from_rtt_buckets(&counts, 1_500, 900_000_000, 0);
+        let median = h.quantile(0.5).unwrap() as f64;
+        // Half a bucket there, 6.25 %, and half a bucket here.
+        assert!((median / 20e6 - 1.0).abs() < 0.0625 + 0.016, "{median}");
+        assert_eq!(h.quantile(1.0), Some(900_000_000));
+        assert_eq!(Hist::from_rtt_buckets(&[0; RTT_BUCKETS], 5, 6, 7), Hist::default());
     }
 
     proptest! {

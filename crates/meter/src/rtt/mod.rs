@@ -1,0 +1,310 @@
+//! Passive round-trip times: what passes a monitor towards a host is timed until the first
+//! packet that proves it was answered.
+//!
+//! The rules are on one page, `docs/rtt-matching.md`; the eBPF program (`bpf/c/rtt*.h`) obeys
+//! the same page and finds the same samples. What a packet costs is one lookup: everything
+//! that its flow waits for lies in the flow's own entry.
+
+mod clock;
+mod config;
+mod counters;
+mod filter;
+mod flow;
+mod groups;
+mod key;
+mod other;
+mod prefix;
+mod quic;
+mod samples;
+mod slots;
+mod table;
+mod tcp;
+mod variation;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, ConfigError, EventLimit, GroupBy};
+pub use counters::RttCounters;
+pub use filter::{Filter, Protocols};
+pub use prefix::{PrefixError, PrefixTable};
+
+use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttKind, RttSample};
+use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};
+use sonde_wire::{Error, Time};
+
+use clock::Clock;
+use flow::{Flow, Stats};
+use key::{Key, Seeds};
+use other::Exchange;
+use samples::Shared;
+use table::{Place, Table};
+
+/// Finds round-trip times in the packets that it is shown, in the order in which they
+/// passed. Its memory is set by its [`Config`]; once it runs, only new groups allocate.
+pub struct Matcher {
+    table: Table,
+    shared: Shared,
+    filter: Filter,
+    hide: Option<Seeds>,
+    /// The last time it was told.
+    now: Time,
+    /// After [`Matcher::finish`]: the next place whose flow is to be ended.
+    finishing: Option<usize>,
+}
+
+/// What the protocols' parts need of a packet.
+struct Packet<'a> {
+    /// Its flow's place in the table.
+    place: usize,
+    /// Which side of the key sent it.
+    side: usize,
+    segments: u16,
+    clock: &'a Clock,
+}
+
+impl Matcher {
+    /// A matcher with an empty table. Call [`Config::check`] before: settings out of range
+    /// are brought into it here.
+    pub fn new(mut config: Config) -> Self {
+        config.flows = config.flows.clamp(8, 1 << 24).next_power_of_two();
+        let seeds = Seeds(config.seed);
+        Matcher {
+            table: Table::new(config.flows, seeds),
+            shared: Shared::new(&mut config),
+            filter: config.filter,
+            hide: config.hide_addresses.then_some(seeds),
+            now: Time::ZERO,
+            finishing: None,
+        }
+    }
+
+    /// A packet that passed interface `point` at `now`. `segments`: how many packets of the
+    /// wire it stands for (generic segmentation or receive offload), else 1.
+    pub fn input(&mut self, point: u8, packet: &FlowPacket, segments: u16, now: Time) {
+        self.now = now;
+        let clock = &Clock::new(now);
+        let segments = segments.max(1);
+        self.shared.counters.packets += u64::from(segments);
+        if !self.filter.matches(packet) {
+            self.shared.counters.filtered += u64::from(segments);
+            return;
+        }
+        if let Detail::Tcp(Tcp { bad_options: true, .. }) = packet.detail {
+            self.shared.counters.malformed += 1;
+        }
+        let (key, side) = Key::new(point, packet, self.hide);
+        let Some((place, fresh)) = self.flow_of(key, side, packet, segments, clock) else { return };
+        let (flow, stats) = self.table.get(place);
+        let at = &Packet { place, side, segments, clock };
+        if !fresh && !flow.is_closed() && !clock.is_recent(flow.last) {
+            flow.pause(&mut self.shared.counters);
+        }
+        flow.sides[side].packets += u64::from(segments);
+        flow.sides[side].bytes += u64::from(packet.ip_len);
+        if packet.tos & ECN == CONGESTION_EXPERIENCED {
+            stats.sides[side].ce_marks += 1;
+        }
+        if flow.is_closed() {
+            // Its time-out runs on, so that a forged RST silences a flow only for so long.
+            return;
+        }
+        flow.last = clock.coarse;
+        // The length of a first fragment is not that of what it begins.
+        if packet.fragment {
+            return;
+        }
+        let exchange = |kind, answer, id| Exchange { kind, answer, id };
+        match packet.detail {
+            Detail::Tcp(ref tcp) => tcp::input(flow, stats, tcp, at, fresh, &mut self.shared),
+            Detail::Quic(quic) => quic::input(flow, stats, quic, at, &mut self.shared),
+            Detail::Echo { reply, sequence } => {
+                let echo = exchange(RttKind::IcmpEcho, reply, sequence.into());
+                other::input(flow, stats, echo, at, &mut self.shared);
+            }
+            Detail::Dns { response, id } => {
+                let dns = exchange(RttKind::Dns, response, id);
+                other::input(flow, stats, dns, at, &mut self.shared);
+            }
+            Detail::Heartbeat { ack, id } => {
+                let heartbeat = exchange(RttKind::SctpHeartbeat, ack, id);
+                other::input(flow, stats, heartbeat, at, &mut self.shared);
+            }
+            Detail::Other => {}
+        }
+    }
+
+    /// A frame that parsing refused.
+    pub fn refused(&mut self, error: Error) {
+        let counters = &mut self.shared.counters;
+        *match error {
+            Error::Fragment => &mut counters.fragments,
+            Error::EtherType => &mut counters.not_ip,
+            Error::Protocol | Error::Type => &mut counters.other_protocol,
+            _ => &mut counters.malformed,
+        } += 1;
+    }
+
+    /// Ends flows whose time-out has passed, in a sixteenth of the table: call it every
+    /// 100 ms or so of the packets' time. Samples do not depend on when it is called.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = now;
+        let clock = &Clock::new(now);
+        for _ in 0..(self.table.len() / 16).max(1) {
+            if self.shared.flows.len() >= samples::FLOWS {
+                return;
+            }
+            let place = self.table.next();
+            if !self.table.is_used(place) {
+                continue;
+            }
+            let (flow, stats) = self.table.get(place);
+            if flow.is_idle(clock) {
+                self.shared.end(flow, stats, EndReason::Idle, clock);
+                self.table.remove(place);
+            } else {
+                for side in &mut flow.sides {
+                    side.ring.release_if_empty(&mut self.shared.pool);
+                }
+            }
+        }
+    }
+
+    /// The next sample of those that the limit lets through, oldest first. At most 16,384
+    /// wait; more are counted as `events_lost`.
+    pub fn poll_sample(&mut self) -> Option<RttSample> {
+        self.shared.samples.pop_front()
+    }
+
+    /// The next flow that has ended, oldest end first. At most 1,024 wait, then those
+    /// that packets end are counted as `flows_lost`; the sweep and [`Matcher::finish`] wait.
+    pub fn poll_flow(&mut self) -> Option<RttFlow> {
+        while self.shared.flows.is_empty() {
+            let place = self.finishing.filter(|&place| place < self.table.len())?;
+            self.finishing = Some(place + 1);
+            if self.table.is_used(place) {
+                self.end(place, EndReason::Stopped, &Clock::new(self.now));
+            }
+        }
+        self.shared.flows.pop_front()
+    }
+
+    /// The flows that have not ended, as they stand.
+    pub fn open_flows(&self) -> impl Iterator<Item = RttFlow> {
+        let (clock, hidden) = (Clock::new(self.now), self.shared.hidden);
+        self.table
+            .iter()
+            .map(move |(flow, stats)| flow.record(stats, EndReason::Open, &clock, hidden))
+    }
+
+    /// The groups with samples since the last call, which was at `start_ns`; now is `end_ns`.
+    pub fn take_groups(&mut self, start_ns: i64, end_ns: i64) -> Vec<RttGroup> {
+        self.shared.groups.take(start_ns, end_ns)
+    }
+
+    /// What was seen and what was left out so far.
+    pub fn coverage(&self) -> Coverage {
+        let counters = self.shared.counters.iter();
+        Coverage { counters: counters.map(|(name, n)| (name.to_owned(), n)).collect() }
+    }
+
+    /// The same as numbers, to take differences of.
+    pub fn counters(&self) -> RttCounters {
+        self.shared.counters
+    }
+
+    /// The measurement ends: from now on [`Matcher::poll_flow`] ends the flows that are left,
+    /// one at a time, and packets must not come any more.
+    pub fn finish(&mut self, now: Time) {
+        self.now = now;
+        self.finishing = Some(0);
+    }
+
+    /// The place of a packet's flow, and whether it begins with this packet.
+    fn flow_of(
+        &mut self,
+        key: Key,
+        side: usize,
+        packet: &FlowPacket,
+        segments: u16,
+        clock: &Clock,
+    ) -> Option<(usize, bool)> {
+        let bucket = self.table.locate(&key);
+        let found = self.table.find(&key, bucket);
+        if let Some(place) = found {
+            let (flow, _) = self.table.get(place);
+            let ended = if flow.is_idle(clock) {
+                Some(EndReason::Idle)
+            } else {
+                match packet.detail {
+                    Detail::Tcp(ref tcp)
+                        if !packet.fragment && tcp::begins_anew(flow, tcp, side) =>
+                    {
+                        Some(EndReason::Reuse)
+                    }
+                    _ => None,
+                }
+            };
+            match ended {
+                None => return Some((place, false)),
+                Some(reason) => self.end(place, reason, clock),
+            }
+        }
+        if !begins_flow(packet) {
+            self.shared.counters.untracked_kind += u64::from(segments);
+            return None;
+        }
+        let place = match found.map(Place::Free).or_else(|| self.table.place(bucket.0, clock)) {
+            Some(Place::Free(place)) => place,
+            Some(Place::Victim(place)) => {
+                let idle = self.table.get(place).0.is_idle(clock);
+                self.end(place, if idle { EndReason::Idle } else { EndReason::Evicted }, clock);
+                place
+            }
+            None => {
+                self.shared.counters.untracked_full += u64::from(segments);
+                return None;
+            }
+        };
+        let client = if from_client(packet) { side } else { 1 - side };
+        let stats = Stats { first: clock.coarse, dscp: packet.tos >> 2, ..Stats::default() };
+        self.table.insert(place, bucket.1, Flow::new(key, client, clock), stats);
+        self.shared.begin(place);
+        Some((place, true))
+    }
+
+    /// Ends the flow in a place and frees it. A closed one keeps its own reason.
+    fn end(&mut self, place: usize, reason: EndReason, clock: &Clock) {
+        let (flow, stats) = self.table.get(place);
+        self.shared.end(flow, stats, reason, clock);
+        self.table.remove(place);
+    }
+}
+
+/// Whether a packet of no flow begins one: only what can be timed.
+fn begins_flow(packet: &FlowPacket) -> bool {
+    !packet.fragment
+        && match packet.detail {
+            Detail::Tcp(tcp) => tcp.flags & RST == 0,
+            Detail::Quic(Quic::Short { .. } | Quic::Restart) | Detail::Other => false,
+            Detail::Quic(_)
+            | Detail::Echo { .. }
+            | Detail::Dns { .. }
+            | Detail::Heartbeat { .. } => true,
+        }
+}
+
+/// Whether the first packet of a flow came from its client. TCP's SYN knows better.
+fn from_client(packet: &FlowPacket) -> bool {
+    match packet.detail {
+        Detail::Tcp(_) => packet.destination_port < packet.source_port,
+        Detail::Echo { reply, .. } => !reply,
+        Detail::Dns { response, .. } => !response,
+        Detail::Heartbeat { ack, .. } => !ack,
+        Detail::Quic(_) | Detail::Other => true,
+    }
+}
+
+const RST: u8 = 4;
+const ECN: u8 = 3;
+const CONGESTION_EXPERIENCED: u8 = 3;
