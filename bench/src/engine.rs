@@ -12,11 +12,11 @@ use sonde_meter::stamp::Fate;
 use sonde_port::{Engine, XdpMode};
 use sonde_results::Interval;
 
-use crate::load::{CLASSES, DESTINATIONS, Load, Outcome, SIZE, peak_memory};
+use crate::load::{CLASSES, DESTINATIONS, Load, Look, Outcome, SIZE, peak_memory};
+use crate::near::Near;
 
-/// Runs the load from this namespace on processor `cpu`. `samples`: look at each packet
-/// (needs the other processor); else only the interval records are kept.
-pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<Outcome> {
+/// Runs the load from this namespace on processor `cpu`.
+pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Outcome> {
     let args = EngineArgs {
         engine,
         iface: None,
@@ -45,9 +45,12 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
         late_limit: 1_000_000,
         seed: 1,
     };
-    let mut session = Session::open(&targets, &run, &args, samples)?;
+    let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;
+    let mut session = Session::open(&targets, &run, &args, look != Look::Records)?;
     let mut out = Outcome { name: engine.name().into(), ..Outcome::default() };
     out.mode = session.caps[0].mode.clone();
+    let streams: Vec<_> =
+        session.infos.iter().map(|i| (i.destination.ip(), i.source.port())).collect();
     let mut total = Interval::empty(0);
     let mut sink = |event: Event<'_>| match event {
         Event::Record(record) => total.counters.merge(&record.counters),
@@ -57,6 +60,10 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
                 out.t4.add(t4.at - t3);
                 out.rtt.add(t4.at - sample.t1.at);
                 out.rtt_net.add((t4.at - sample.t1.at) - (t3 - t2));
+                if let Some(near) = &mut near {
+                    let (far, port) = streams[sample.stream as usize];
+                    near.add(far, port, sample.seq, sample.t1.at, t4.at);
+                }
             }
         }
         Event::Notice(text) => eprintln!("{text}"),
@@ -79,5 +86,8 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, samples: bool) -> Result<
     out.lateness = health.send_lateness;
     out.pauses = health.pauses;
     out.peak_memory = peak_memory();
+    if let Some(near) = near {
+        out.near = near.finish()?;
+    }
     Ok(out)
 }

@@ -19,6 +19,17 @@ impl Load {
     }
 }
 
+/// How closely to look at a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Look {
+    /// Only the interval records, as `sonde probe` does.
+    Records,
+    /// Each packet's stamps, against the far end's. Needs the other processor.
+    Packets,
+    /// And against the near end's. The programs that take those lie in the packets' way.
+    NearEnd,
+}
+
 /// One engine under one load. Histograms in ns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
@@ -51,6 +62,26 @@ pub struct Outcome {
     pub peak_memory: u64,
     /// How the engine ran.
     pub mode: String,
+    /// The same time stamps against those of the near end, if [`Look::NearEnd`] asks for them.
+    pub near: NearEnd,
+}
+
+/// What the stamper at the near end saw of the answered packets. Histograms in ns; see
+/// [`sonde_bpf::StampPoint`] for the points. Empty where an engine's packets do not pass.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NearEnd {
+    /// Stamp at tc egress less T1: negative, since T1 comes after it.
+    pub tc_egress: Hist,
+    /// Stamp when the driver let go of the probe less T1.
+    pub released: Hist,
+    /// T4 less the stamp at tc ingress: negative, where T4 comes before it.
+    pub tc_ingress: Hist,
+    /// T4 less the stamp when the reply was in the AF_XDP ring: likewise.
+    pub redirected: Hist,
+    /// From when the driver let go of the probe to the reply's stamp.
+    pub rtt: Hist,
+    /// Stamps that could not be taken or kept.
+    pub missed: u64,
 }
 
 impl Outcome {

@@ -4,19 +4,19 @@
 
 mod engine;
 mod load;
+mod near;
 mod plain;
 mod reflectors;
 mod table;
-mod wire;
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 use sonde_lab::{Lab, LinkOptions, Topology};
 use sonde_port::{Engine, clock};
 
-use load::{Load, Outcome};
+use load::{Load, Look, Outcome};
 
 /// Measures Sonde itself, on veth links between namespaces. Needs root.
 #[derive(Parser)]
@@ -43,13 +43,7 @@ struct Args {
 enum Child {
     /// One engine under one load; JSON on standard output
     #[command(hide = true)]
-    Measure {
-        name: String,
-        rate: u64,
-        seconds: u64,
-        #[arg(action = clap::ArgAction::Set)]
-        samples: bool,
-    },
+    Measure { name: String, rate: u64, seconds: u64, look: Look },
     /// Nanoseconds a packet of the kernel reflector; JSON on standard output
     #[command(hide = true)]
     TestRun,
@@ -62,11 +56,11 @@ static ALLOCATOR: sonde_port::memory::HugePages = sonde_port::memory::HugePages;
 fn main() -> Result<()> {
     let args = Args::parse();
     match args.child {
-        Some(Child::Measure { name, rate, seconds, samples }) => {
+        Some(Child::Measure { name, rate, seconds, look }) => {
             let load = Load { rate, seconds };
             let outcome = match name.as_str() {
-                "plain" => plain::measure(load, 0)?,
-                _ => engine::measure(name.parse()?, load, 0, samples)?,
+                "plain" => plain::measure(load, 0, look)?,
+                _ => engine::measure(name.parse()?, load, 0, look)?,
             };
             println!("{}", serde_json::to_string(&outcome)?);
             Ok(())
@@ -86,7 +80,6 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("accuracy") {
         accuracy(args)?;
-        wire::bench(args.seconds)?;
     }
     if wanted("endurance") {
         endurance(args)?;
@@ -104,11 +97,19 @@ fn accuracy(args: &Args) -> Result<()> {
             for (i, name) in names.iter().enumerate() {
                 eprintln!("{rate} packets/s, round {}, {name} ...", round + 1);
                 let load = Load { rate, seconds: args.seconds };
-                runs[i].push(in_pair(name, load, true)?);
+                runs[i].push(in_pair(name, load, Look::Packets)?);
             }
         }
         println!("\n## Time stamps at {rate} packets a second\n");
         table::accuracy(&runs);
+        // Runs of their own: the near end's programs would make the distances above longer.
+        let mut near = Vec::new();
+        for name in names {
+            eprintln!("{rate} packets/s, near end, {name} ...");
+            near.push(in_pair(name, Load { rate, seconds: args.seconds }, Look::NearEnd)?);
+        }
+        println!("\n### With stamps of the near end, at {rate} packets a second");
+        table::near_end(&near);
     }
     Ok(())
 }
@@ -120,27 +121,27 @@ fn endurance(args: &Args) -> Result<()> {
     for (engine, rate) in [(Engine::AfXdp, 200_000), (Engine::Socket, 100_000)] {
         eprintln!("{} at {rate} packets/s for {} s ...", engine.name(), args.endurance);
         let load = Load { rate, seconds: args.endurance };
-        runs.push((rate, in_pair(engine.name(), load, false)?));
+        runs.push((rate, in_pair(engine.name(), load, Look::Records)?));
     }
     table::endurance(&runs);
     Ok(())
 }
 
 /// A fresh pair of hosts, the kernel reflector at the far end, the measurement at this end.
-fn in_pair(name: &str, load: Load, samples: bool) -> Result<Outcome> {
+fn in_pair(name: &str, load: Load, look: Look) -> Result<Outcome> {
     let topology = Topology::pair("bench", &LinkOptions::default())?;
     let _far = reflectors::start_kernel(&topology)?;
-    measure(&topology, name, load, samples)
+    measure(&topology, name, load, look)
 }
 
 /// The measurement in the probe's namespace, as a process of its own.
-fn measure(topology: &Topology, name: &str, load: Load, samples: bool) -> Result<Outcome> {
+fn measure(topology: &Topology, name: &str, load: Load, look: Look) -> Result<Outcome> {
     let me = std::env::current_exe()?;
     let output = topology
         .probe
         .command(me.to_str().context("the path of this program is not text")?)
         .args(["measure", name, &load.rate.to_string(), &load.seconds.to_string()])
-        .arg(samples.to_string())
+        .arg(look.to_possible_value().expect("none is hidden").get_name())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;

@@ -8,19 +8,21 @@ use sonde_port::clock::{self, PauseWatch, tai_now};
 use sonde_wire::stamp::{ReflectorPacket, SenderRepr};
 use sonde_wire::{ErrorEstimate, NtpTime};
 
-use crate::load::{CLASSES, DESTINATIONS, Load, Outcome, SIZE, peak_memory};
+use crate::load::{CLASSES, DESTINATIONS, Load, Look, Outcome, SIZE, peak_memory};
+use crate::near::Near;
 
 /// Runs the load from this namespace on processor `cpu`.
-pub fn measure(load: Load, cpu: usize) -> Result<Outcome> {
+pub fn measure(load: Load, cpu: usize, look: Look) -> Result<Outcome> {
     clock::pin_to_cpu(cpu)?;
     let sockets = (0..CLASSES.len())
         .map(|class| {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 62_000 + class as u16))?;
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, FIRST_PORT + class as u16))?;
             socket.set_nonblocking(true)?;
             Ok(socket)
         })
         .collect::<std::io::Result<Vec<_>>>()
         .context("cannot bind the plain sockets")?;
+    let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;
     let tai_offset = i64::from(clock::clock_state().tai_offset_s) * 1_000_000_000;
     let mut out = Outcome { name: "plain sockets".into(), ..Outcome::default() };
     out.mode = "one call a packet, stamps in user space".into();
@@ -58,8 +60,8 @@ pub fn measure(load: Load, cpu: usize) -> Result<Outcome> {
             n += 1;
         }
         let mut any = false;
-        for socket in &sockets {
-            let Ok((len, _)) = socket.recv_from(&mut reply) else { continue };
+        for (class, socket) in sockets.iter().enumerate() {
+            let Ok((len, from)) = socket.recv_from(&mut reply) else { continue };
             let t4 = tai_now();
             any = true;
             let Ok(r) = ReflectorPacket::new_checked(&reply[..len]) else { continue };
@@ -71,6 +73,9 @@ pub fn measure(load: Load, cpu: usize) -> Result<Outcome> {
             out.t4.add(t4 - t3);
             out.rtt.add(t4 - t1);
             out.rtt_net.add((t4 - t1) - (t3 - t2));
+            if let Some(near) = &mut near {
+                near.add(from.ip(), FIRST_PORT + class as u16, r.sender_sequence(), t1, t4);
+            }
         }
         if any || n < total {
             quiet_since = now;
@@ -80,5 +85,11 @@ pub fn measure(load: Load, cpu: usize) -> Result<Outcome> {
     }
     out.seconds = (quiet_since - start) as f64 / 1e9;
     out.peak_memory = peak_memory();
+    if let Some(near) = near {
+        out.near = near.finish()?;
+    }
     Ok(out)
 }
+
+/// Our port of the first class; the others follow.
+const FIRST_PORT: u16 = 62_000;

@@ -10,7 +10,7 @@ use sonde_lab::{LinkOptions, Topology};
 use sonde_wire::stamp::SenderRepr;
 use sonde_wire::{ErrorEstimate, build, ethernet};
 
-use crate::load::{Load, SIZE};
+use crate::load::{Load, Look, SIZE};
 use crate::measure;
 
 /// A far end that runs until dropped.
@@ -75,7 +75,7 @@ pub fn bench() -> Result<()> {
             let topology = Topology::pair("bench", &LinkOptions::default())?;
             let far = start(&topology, &["--engine", engine, "--cpu", "1"])?;
             let before = far.cpu_seconds();
-            let o = measure(&topology, "af_xdp", Load { rate, seconds: 5 }, false)?;
+            let o = measure(&topology, "af_xdp", Load { rate, seconds: 5 }, Look::Records)?;
             let cpu = (far.cpu_seconds() - before) * 1e6 / o.received.max(1) as f64;
             println!(
                 "| {engine} | {rate} | {:.0} | {} | {} | {cpu:.2} |",

@@ -52,6 +52,47 @@ pub fn accuracy(runs: &[Vec<Outcome>]) {
     }
 }
 
+/// Every reported stamp against every independent one, in the order in which a packet
+/// passes them; and the round trips between.
+pub fn near_end(runs: &[Outcome]) {
+    println!("\nFrom T1 to the independent stamp, least / p50 / p99.9 / most, us:\n");
+    println!("| engine | near: tc egress | near: let go by the driver | far: XDP, arrival |");
+    println!("|---|---|---|---|");
+    for o in runs {
+        let near = [&o.near.tc_egress, &o.near.released].map(range);
+        println!("| {} | {} | {} | {} |", o.name, near[0], near[1], range(&o.t1));
+    }
+    println!("\nFrom the independent stamp to T4, least / p50 / p99.9 / most, us:\n");
+    println!("| engine | far: XDP, departure | near: tc ingress | near: in the AF_XDP ring |");
+    println!("|---|---|---|---|");
+    for o in runs {
+        let near = [&o.near.tc_ingress, &o.near.redirected].map(range);
+        println!("| {} | {} | {} | {} |", o.name, range(&o.t4), near[0], near[1]);
+    }
+    println!("\nRound trip, p50, us:\n");
+    println!(
+        "| engine | stamped at the near end | reported | difference | RTT beyond the far end | \
+         packets stamped on both ways | stamps missed |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for o in runs {
+        let difference = match (o.near.rtt.quantile(0.5), o.rtt.quantile(0.5)) {
+            (Some(near), Some(reported)) => format!("{:+.2}", (reported - near) as f64 / 1e3),
+            _ => "-".into(),
+        };
+        println!(
+            "| {} | {} | {} | {difference} | {} | {} of {} | {} |",
+            o.name,
+            quantiles(&o.near.rtt, &[0.5]),
+            quantiles(&o.rtt, &[0.5]),
+            quantiles(&o.rtt_net, &[0.5]),
+            o.near.rtt.count,
+            o.received,
+            o.near.missed,
+        );
+    }
+}
+
 /// A row a run.
 pub fn endurance(runs: &[(u64, Outcome)]) {
     println!(
@@ -89,14 +130,21 @@ fn median(runs: &[Outcome]) -> &Outcome {
     order[order.len() / 2]
 }
 
+/// Least, p50, p99.9 and most, in us.
+fn range(hist: &Hist) -> String {
+    if hist.count == 0 {
+        return "-".into();
+    }
+    format!("{} / {} / {}", us(hist.min), quantiles(hist, &[0.5, 0.999]), us(hist.max))
+}
+
 /// In us.
 fn quantiles(hist: &Hist, at: &[f64]) -> String {
-    let one = |&q: &f64| match hist.quantile(q) {
-        Some(ns) => {
-            let us = ns as f64 / 1e3;
-            if us.abs() < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
-        }
-        None => "-".into(),
-    };
+    let one = |&q: &f64| hist.quantile(q).map_or("-".into(), us);
     at.iter().map(one).collect::<Vec<_>>().join(" / ")
+}
+
+fn us(ns: i64) -> String {
+    let us = ns as f64 / 1e3;
+    if us.abs() < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
 }
