@@ -5,8 +5,8 @@
  * Four points, since no single one sees every engine:
  *   tc egress    before the stack hands a packet to the driver. What bypasses the queueing
  *                layer (af_packet here, all of AF_XDP) never comes by.
- *   released     the driver lets go of a packet that a socket of this network namespace
- *                has sent, whichever socket: the tracepoint consume_skb.
+ *   released     the driver lets go of a packet, whoever sent it: the tracepoint
+ *                consume_skb.
  *   tc ingress   after the packet sockets, before IP. What XDP takes never comes by.
  *   redirected   XDP has put a packet into an AF_XDP socket's ring: the tracepoint
  *                xdp_redirect. It is not told which packet; the ring's last entry is it.
@@ -27,6 +27,7 @@
 /* Octets of a STAMP packet up to the end of the sequence number that a reply repeats. */
 #define STAMP_HEAD 28
 #define NO_MAC_HEADER 0xffff
+#define NETDEV_ALIGN 32ULL
 
 enum point {
 	TC_EGRESS,
@@ -79,24 +80,16 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
-struct sock_common {
-	possible_net_t skc_net;
-};
-
-struct sock {
-	struct sock_common __sk_common;
-};
-
-struct sk_buff {
-	struct sock *sk;
-	unsigned int len;
-	__u16 mac_header;
-	unsigned char *head;
-};
-
 struct net_device {
 	int ifindex;
 	possible_net_t nd_net;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned int len;
+	__u16 mac_header;
+	unsigned char *head;
 };
 
 struct xdp_ring;
@@ -136,6 +129,25 @@ struct {
 	__type(key, __u32);
 	__type(value, struct event);
 } events SEC(".maps");
+
+static __always_inline bool is_near(const struct net_device *dev)
+{
+	return BPF_CORE_READ(dev, ifindex) == (int)ifindex &&
+	       BPF_CORE_READ(dev, nd_net.net, net_cookie) == netns;
+}
+
+/* Virtual Ethernet gives a packet its peer's name before it lets go of it. The pointer to
+ * the other end is the first thing in the driver's own part of a device; what stands there
+ * in a device of another kind leads nowhere, and the reads below survive that.
+ */
+static __always_inline const struct net_device *veth_peer(const struct net_device *dev)
+{
+	const struct net_device *peer = NULL;
+	__u64 own = (bpf_core_type_size(struct net_device) + NETDEV_ALIGN - 1) & -NETDEV_ALIGN;
+
+	bpf_probe_read_kernel(&peer, sizeof(peer), (const void *)dev + own);
+	return peer;
+}
 
 static __always_inline bool is_outgoing(enum point point)
 {
@@ -243,23 +255,22 @@ int sonde_tc_ingress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC; /* TCX_NEXT */
 }
 
-/* Runs for every buffer that anybody frees; most have no socket of ours. Those that carry
- * a transmit stamp to the error queue have one, but no packet inside.
+/* Runs for every buffer that anybody frees; the port tells most of them from ours. Those
+ * that bring a transmit stamp to the error queue have no packet inside.
  */
 SEC("tp_btf/consume_skb")
 int sonde_released(__u64 *args)
 {
 	struct sk_buff *skb = (void *)args[0];
-	struct sock *sk = skb->sk;
 	struct event e;
 	__u64 ns;
 
-	if (!sk || sk->__sk_common.skc_net.net->net_cookie != netns)
-		return 0;
 	if (skb->len < V4_LEN || skb->mac_header == NO_MAC_HEADER)
 		return 0;
 	ns = bpf_ktime_get_tai_ns();
-	if (read_frame(RELEASED, NULL, skb->head + skb->mac_header, &e))
+	if (!read_frame(RELEASED, NULL, skb->head + skb->mac_header, &e))
+		return 0;
+	if (is_near(skb->dev) || is_near(veth_peer(skb->dev)))
 		keep(RELEASED, ns, &e);
 	return 0;
 }
@@ -278,9 +289,7 @@ int sonde_redirected(__u64 *args)
 	__u32 last;
 	__u64 ns;
 
-	if (map_type != BPF_MAP_TYPE_XSKMAP || dev->ifindex != (int)ifindex)
-		return 0;
-	if (dev->nd_net.net->net_cookie != netns)
+	if (map_type != BPF_MAP_TYPE_XSKMAP || !is_near(dev))
 		return 0;
 	ns = bpf_ktime_get_tai_ns();
 	rx = BPF_CORE_READ(to, rx);
