@@ -68,6 +68,15 @@ impl PrefixTable {
         self.len() == 0
     }
 
+    /// The prefixes, each with the AS of its hosts: its own, else that of the longest prefix
+    /// around it that has one.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, u8, Option<u32>)> {
+        let v4 =
+            self.v4.0.iter().map(|e| (Ipv4Addr::from((e.address >> 96) as u32).into(), e.length));
+        let v6 = self.v6.0.iter().map(|e| (Ipv6Addr::from(e.address).into(), e.length));
+        v4.chain(v6).map(|(address, length)| (address, length, self.as_within(address, length)))
+    }
+
     /// The AS of the longest prefix around `address` that has one.
     pub fn as_of(&self, address: IpAddr) -> Option<u32> {
         self.as_within(address, u8::MAX)
@@ -225,6 +234,11 @@ mod tests {
             assert_eq!(table.as_of(ip(address)), asn, "{address}");
         }
         assert_eq!(table.prefix_within(ip("10.1.2.9"), 23), (ip("10.1.0.0"), 16));
+        let all: Vec<_> = table.iter().collect();
+        assert_eq!(all.len(), table.len());
+        assert_eq!(all[1], (ip("10.1.0.0"), 16, Some(64500)), "of the prefix around it");
+        assert_eq!(all[2], (ip("10.1.2.0"), 24, Some(64503)));
+        assert_eq!(all[4], (ip("2001:db8:1::"), 56, Some(64510)));
     }
 
     #[test]
