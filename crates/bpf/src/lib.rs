@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod error;
 mod load;
 pub mod reflect;
+pub mod rtt;
 mod settings;
 pub mod stamper;
 pub mod xsk;
@@ -16,6 +17,10 @@ pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
 pub use load::{AttachMode, TestRun};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
+pub use rtt::{
+    RttAttached, RttAttachment, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
+    RttProtocols, RttSide, RttTestPacket,
+};
 pub use stamper::{PacketStamp, StampPoint, Stamper};
 pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
 
@@ -24,6 +29,10 @@ mod skel {
     #[allow(missing_docs, clippy::all)]
     pub mod reflect {
         include!(concat!(env!("OUT_DIR"), "/reflect.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod rtt {
+        include!(concat!(env!("OUT_DIR"), "/rtt.skel.rs"));
     }
     #[allow(missing_docs, clippy::all)]
     pub mod stamper {

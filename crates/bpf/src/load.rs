@@ -169,7 +169,7 @@ pub(crate) fn handle(map: &libbpf_rs::MapMut<'_>) -> Result<MapHandle, BpfError>
     MapHandle::try_from(map).map_err(|e| map_error("keep a map", e))
 }
 
-fn lpm_key(address: IpAddr, length: u8) -> Result<[u8; 20], BpfError> {
+pub(crate) fn lpm_key(address: IpAddr, length: u8) -> Result<[u8; 20], BpfError> {
     let (bytes, mapped) = match address {
         IpAddr::V4(v4) => (v4.to_ipv6_mapped().octets(), 96),
         IpAddr::V6(v6) => (v6.octets(), 0),

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Passive round-trip times of every flow that passes an interface: programs for tc at
+ * ingress and egress, and for XDP. They look, count and leave each packet to whatever
+ * runs after them.
+ *
+ * Parsing is inlined into each; finding the flow and matching is one function that the
+ * verifier proves by itself.
+ */
+#include "rtt_other.h"
+
+#define PULL 256U       /* octets that hold every header we read */
+#define SWEEPS 64       /* of the table, in this many steps */
+#define SWEEP_NS 100000000ULL
+#define CLOCK_MONOTONIC 1
+
+struct ticker {
+	struct bpf_timer timer;
+	__u32 next;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ticker);
+} rtt_ticker SEC(".maps");
+
+static __always_inline struct flow *find_flow(struct bucket *b, __u32 number, __u32 tag,
+					      const struct rtt_packet *p)
+{
+#pragma unroll
+	for (__u32 i = 0; i < WAYS; i++) {
+		if (b->tag[i] == tag) {
+			struct flow *f = flow_at(number, i);
+
+			if (f && same_key(f, p))
+				return f;
+		}
+	}
+	return NULL;
+}
+
+/* Finds or makes the packet's flow, and gives it the packet. */
+__noinline int rtt_match(struct rtt_packet *p)
+{
+	__u32 number, tag;
+	struct bucket *b;
+	struct flow *f;
+	__u64 hash;
+
+	if (!p)
+		return 0;
+	hash = flow_hash(p->key.w);
+	number = hash & bucket_mask;
+	tag = hash >> 32 ?: 1;
+	b = bpf_map_lookup_elem(&rtt_buckets, &number);
+	if (!b)
+		return 0;
+	p->coarse = coarse_now();
+	p->now = 0;
+	p->d &= 1;
+	if (!lock(b)) {
+		count(CONTENDED);
+		return 0;
+	}
+	f = find_flow(b, number, tag, p);
+	if (!f) {
+		__u32 way;
+
+		if (!may_begin(p)) {
+			count(UNTRACKED_KIND);
+			goto out;
+		}
+		way = make_room(b, number, p->coarse);
+		f = way < WAYS ? flow_at(number, way) : NULL;
+		if (!f) {
+			count(UNTRACKED_FULL);
+			goto out;
+		}
+		rtt_begin_flow(f, p);
+		b->tag[way & (WAYS - 1)] = tag;
+	} else if (p->what == W_TCP && p->flags & TCP_SYN && !(p->flags & TCP_RST) &&
+		   !(p->bits & P_FRAGMENT) && begins_anew(f, p)) {
+		rtt_end_flow(f, f->flags & CLOSED ? reason_of(f) : R_REUSE);
+		rtt_begin_flow(f, p);
+	}
+	count_packet(f, p);
+	if ((p->tos & 3) == ECN_CE)
+		BUMP(f, p->d, ce_marks);
+	if (p->bits & P_FRAGMENT) {
+		/* counted, that is all */
+	} else if (p->what == W_TCP) {
+		if (p->flags & TCP_RST)
+			close_flow(f, (f->side[0].flags | f->side[1].flags) & FIN_SEEN ? R_FIN : R_RESET);
+		else
+			tcp_packet(f, p);
+	} else {
+		other_packet(f, p);
+	}
+out:
+	unlock(b);
+	return 0;
+}
+
+/* The point of an interface, and 0x100 for one without Ethernet. NOTHING: not ours. */
+static __always_inline __u32 point_of(__u32 ifindex)
+{
+	if (*(volatile __u64 *)&rtt_test_now)
+		return *(volatile __u32 *)&rtt_test_point;
+#pragma unroll
+	for (__u32 i = 0; i < POINT_PROBES; i++) {
+		__u32 at = (ifindex + i) & (POINTS - 1);
+		struct point *point = bpf_map_lookup_elem(&rtt_points, &at);
+
+		if (point && point->ifindex == ifindex && point->used)
+			return point->point | (point->l3 ? 0x100 : 0);
+	}
+	return NOTHING;
+}
+
+static __always_inline bool admitted(const struct rtt_packet *p)
+{
+	__u32 transport;
+
+	if (transports != T_ALL) {
+		switch (p->key.protocol) {
+		case IPPROTO_TCP:
+			transport = T_TCP;
+			break;
+		case IPPROTO_UDP:
+			transport = p->key.port[0] == bpf_htons(DNS_PORT) ||
+				    p->key.port[1] == bpf_htons(DNS_PORT) ? T_DNS : T_QUIC;
+			break;
+		case IPPROTO_SCTP:
+			transport = T_SCTP;
+			break;
+		default:
+			transport = T_ICMP;
+		}
+		if (!wanted(transport))
+			return false;
+	}
+	if (port_count && !in_ports(p->key.port[0], p->key.port[1]))
+		return false;
+	if (net_count && !in_nets(p->key.w[0], p->key.w[1]) && !in_nets(p->key.w[2], p->key.w[3]))
+		return false;
+	return true;
+}
+
+static __always_inline enum parsed parse(struct frame *f, struct rtt_packet *p, __u32 point,
+					 __u16 vlan, bool gso)
+{
+	enum parsed done;
+
+	p->key.point = point;
+	p->what = W_OTHER;
+	p->flags = 0;
+	p->bits = 0;
+	done = parse_link(f, p, point & 0x100, vlan);
+	return done == PARSED ? parse_ip(f, p, gso) : done;
+}
+
+static __always_inline void finish(enum parsed done, struct rtt_packet *p)
+{
+	count(PACKETS);
+	switch (done) {
+	case PARSED:
+		break;
+	case NO_IP:
+		count(NOT_IP);
+		return;
+	case FRAGMENT:
+		count(FRAGMENTS);
+		return;
+	case SHORT:
+		count(TRUNCATED);
+		return;
+	case BAD:
+		count(MALFORMED);
+		return;
+	default:
+		return;
+	}
+	if (!admitted(p)) {
+		count(FILTERED);
+		return;
+	}
+	rtt_match(p);
+}
+
+static __always_inline void skb_frame(struct __sk_buff *skb, struct frame *f)
+{
+	f->ctx = skb;
+	f->xdp = false;
+	f->data = (void *)(long)skb->data;
+	f->end = (void *)(long)skb->data_end;
+	f->len = skb->len;
+}
+
+/* The headers are not all in the linear part: rare, and not inlined. */
+__noinline int rtt_pulled(struct __sk_buff *skb, struct rtt_packet *p)
+{
+	struct frame f;
+	__u32 point;
+
+	if (!p)
+		return SHORT;
+	bpf_skb_pull_data(skb, skb->len < PULL ? skb->len : PULL);
+	skb_frame(skb, &f);
+	point = point_of(skb->ifindex);
+	return parse(&f, p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, skb->gso_segs > 1);
+}
+
+static __always_inline int tc(struct __sk_buff *skb)
+{
+	__u32 point = point_of(skb->ifindex), segs = skb->gso_segs;
+	struct rtt_packet p;
+	enum parsed done;
+	struct frame f;
+
+	if (point == NOTHING) {
+		count(UNKNOWN_INTERFACE);
+		return TC_ACT_UNSPEC;
+	}
+	p.segs = segs > 1 ? segs : 1;
+	skb_frame(skb, &f);
+	done = parse(&f, &p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, segs > 1);
+	if (done == SHORT)
+		done = rtt_pulled(skb, &p);
+	finish(done, &p);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("classifier")
+int sonde_rtt_in(struct __sk_buff *skb)
+{
+	return tc(skb);
+}
+
+SEC("classifier")
+int sonde_rtt_out(struct __sk_buff *skb)
+{
+	return tc(skb);
+}
+
+SEC("xdp")
+int sonde_rtt_xdp(struct xdp_md *ctx)
+{
+	__u32 point = point_of(ctx->ingress_ifindex);
+	struct rtt_packet p;
+	struct frame f;
+
+	if (point == NOTHING) {
+		count(UNKNOWN_INTERFACE);
+		return XDP_PASS;
+	}
+	f.data = (void *)(long)ctx->data;
+	f.end = (void *)(long)ctx->data_end;
+	f.len = ctx->data_end - ctx->data;
+	f.ctx = ctx;
+	f.xdp = true;
+	p.segs = 1;
+	finish(parse(&f, &p, point, 0, false), &p);
+	return XDP_PASS;
+}
+
+struct sweep {
+	__u32 from;
+	__u32 coarse;
+};
+
+static long sweep_one(__u64 i, struct sweep *s)
+{
+	sweep_bucket(s->from + i, s->coarse);
+	return 0;
+}
+
+static int tick(void *map, __u32 *key, struct ticker *t)
+{
+	__u32 buckets = bucket_mask + 1, step = buckets / SWEEPS ?: 1;
+	struct sweep s = { .from = t->next * step, .coarse = coarse_now() };
+
+	(void)map;
+	(void)key;
+	/* A test sweeps when it says so. */
+	if (!*(volatile __u64 *)&rtt_test_now)
+		bpf_loop(step, sweep_one, &s, 0);
+	t->next = (t->next + 1) % SWEEPS;
+	bpf_timer_start(&t->timer, SWEEP_NS, 0);
+	return 0;
+}
+
+/* Run once by the loader: sets the coarse clock, and starts the sweeping. */
+SEC("classifier")
+int sonde_rtt_start(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct ticker *t = bpf_map_lookup_elem(&rtt_ticker, &zero);
+
+	(void)skb;
+	jiffy_offset = bpf_ktime_get_tai_ns() - bpf_jiffies64() * jiffy_ns;
+	if (!t || bpf_timer_init(&t->timer, &rtt_ticker, CLOCK_MONOTONIC))
+		return 1;
+	bpf_timer_set_callback(&t->timer, tick);
+	return bpf_timer_start(&t->timer, SWEEP_NS, 0) != 0;
+}
+
+/* For tests, and when the measurement ends: the whole table at once. */
+SEC("classifier")
+int sonde_rtt_sweep(struct __sk_buff *skb)
+{
+	struct sweep s = { .from = 0, .coarse = coarse_now() };
+
+	(void)skb;
+	bpf_loop(bucket_mask + 1, sweep_one, &s, 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

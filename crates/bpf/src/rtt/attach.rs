@@ -1,0 +1,326 @@
+//! Attaching to interfaces and letting go of them.
+//!
+//! Programs at a tcx hook are independent of each other: ours stands first and leaves
+//! every packet to the next. Where the kernel has no tcx (before Linux 6.6) a filter on the
+//! clsact qdisc does the same, but outlives a process that is killed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use super::{RttHook, RttProgram};
+use crate::BpfError;
+use crate::load::{self, AttachMode};
+
+/// How a program was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RttAttachment {
+    /// By a tcx link.
+    Tcx,
+    /// By a filter of the clsact qdisc; it stays if this process is killed.
+    Clsact,
+    /// By a link, as XDP in the driver.
+    XdpNative,
+    /// By a link, as XDP in the generic hook.
+    XdpGeneric,
+}
+
+impl RttAttachment {
+    /// "tcx", "clsact", "xdp native" or "xdp generic".
+    pub fn name(self) -> &'static str {
+        match self {
+            RttAttachment::Tcx => "tcx",
+            RttAttachment::Clsact => "clsact",
+            RttAttachment::XdpNative => "xdp native",
+            RttAttachment::XdpGeneric => "xdp generic",
+        }
+    }
+}
+
+/// How the programs of an interface were attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttAttached {
+    /// What sees received packets.
+    pub ingress: RttAttachment,
+    /// What sees sent ones, if anything does.
+    pub egress: Option<RttAttachment>,
+}
+
+/// Which interfaces are measured, as the program finds them.
+#[derive(Debug)]
+pub(super) struct Points {
+    map: MapHandle,
+    by_point: BTreeMap<u8, Point>,
+}
+
+#[derive(Debug)]
+struct Point {
+    place: u32,
+    attached: Vec<Attached>,
+}
+
+/// Dropping it detaches.
+#[derive(Debug)]
+enum Attached {
+    Link(OwnedFd),
+    #[allow(dead_code)] // held for what its end does
+    Filter(Filter),
+}
+
+#[derive(Debug)]
+struct Filter {
+    hook: sys::bpf_tc_hook,
+    handle: u32,
+    priority: u32,
+    /// We made the qdisc, and take it with us.
+    qdisc: bool,
+}
+
+impl Points {
+    pub(super) fn new(map: MapHandle) -> Self {
+        Points { map, by_point: BTreeMap::new() }
+    }
+
+    /// Tells the program about an interface; the place it has there.
+    fn add(&self, ifindex: i32, point: u8, l3: bool) -> Result<u32, BpfError> {
+        for probe in 0..PROBES {
+            let place = (ifindex as u32 + probe) % PLACES;
+            if self.by_point.values().all(|p| p.place != place) {
+                let mut value = [0; 8];
+                value[..4].copy_from_slice(&ifindex.to_ne_bytes());
+                value[4..7].copy_from_slice(&[1, point, l3.into()]);
+                self.set(place, &value)?;
+                return Ok(place);
+            }
+        }
+        Err(BpfError::Config(format!(
+            "no place for interface {ifindex} beside those that are measured; measure fewer in \
+             one process"
+        )))
+    }
+
+    fn set(&self, place: u32, value: &[u8; 8]) -> Result<(), BpfError> {
+        self.map
+            .update(&place.to_ne_bytes(), value, MapFlags::ANY)
+            .map_err(|e| load::map_error("tell the program about an interface", e))
+    }
+}
+
+impl RttProgram {
+    /// Attaches to the interface in this network namespace. `point` is its number in the
+    /// records; `l3` says that its packets begin with the IP header (tun, WireGuard, PPP).
+    ///
+    /// # Errors
+    /// [`BpfError::NoInterface`]; [`BpfError::Config`] for a point in use;
+    /// [`BpfError::Busy`] and [`BpfError::Mode`] when XDP cannot be had;
+    /// [`BpfError::Privilege`].
+    pub fn attach(
+        &mut self,
+        ifindex: i32,
+        point: u8,
+        hook: RttHook,
+        l3: bool,
+    ) -> Result<RttAttached, BpfError> {
+        load::check_interface(ifindex as u32)?;
+        if self.points.by_point.contains_key(&point) {
+            return Err(BpfError::Config(format!(
+                "point {point} is attached already; detach it first"
+            )));
+        }
+        let place = self.points.add(ifindex, point, l3)?;
+        match self.attach_all(ifindex, hook) {
+            Ok((attached, how)) => {
+                self.points.by_point.insert(point, Point { place, attached });
+                Ok(how)
+            }
+            Err(e) => {
+                self.points.set(place, &[0; 8])?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Lets go of an interface; one that has vanished likewise. Its flows stay until they
+    /// end.
+    pub fn detach(&mut self, point: u8) {
+        if let Some(gone) = self.points.by_point.remove(&point) {
+            drop(gone.attached);
+            // Fails only for a map that is not there, and then there is no program either.
+            let _ = self.points.set(gone.place, &[0; 8]);
+        }
+    }
+
+    /// Pins links and maps in an empty folder of a bpf file system, so that the programs go
+    /// on without this process; removing the folder's files ends them.
+    ///
+    /// # Errors
+    /// [`BpfError::Config`] where a filter instead of a link is in use; [`BpfError::Io`]
+    /// when the folder is in no bpf file system or holds the names already.
+    pub fn pin(&self, folder: &Path) -> Result<(), BpfError> {
+        for (name, map) in &self.maps.all {
+            pin(map.as_fd(), &folder.join(name))?;
+        }
+        for (point, Point { attached, .. }) in &self.points.by_point {
+            for (i, attached) in attached.iter().enumerate() {
+                match attached {
+                    Attached::Link(link) => {
+                        pin(link.as_fd(), &folder.join(format!("link_{point}_{i}")))?;
+                    }
+                    Attached::Filter(_) => {
+                        return Err(BpfError::Config(
+                            "this kernel has no tcx links, and a clsact filter cannot be pinned; \
+                             Linux 6.6 or later can"
+                                .into(),
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_all(
+        &self,
+        ifindex: i32,
+        hook: RttHook,
+    ) -> Result<(Vec<Attached>, RttAttached), BpfError> {
+        let (first, ingress) = match hook {
+            RttHook::Xdp => self.attach_xdp(ifindex as u32)?,
+            RttHook::Tc | RttHook::TcIngress => {
+                attach_tc(self.progs.ingress.as_fd(), ifindex, Direction::Ingress)?
+            }
+        };
+        let mut attached = vec![first];
+        let mut egress = None;
+        if hook != RttHook::TcIngress {
+            let (second, how) = attach_tc(self.progs.egress.as_fd(), ifindex, Direction::Egress)?;
+            attached.push(second);
+            egress = Some(how);
+        }
+        Ok((attached, RttAttached { ingress, egress }))
+    }
+
+    fn attach_xdp(&self, ifindex: u32) -> Result<(Attached, RttAttachment), BpfError> {
+        let program = self.progs.xdp.as_fd();
+        match load::attach(program, ifindex, AttachMode::Native) {
+            Ok(link) => Ok((Attached::Link(link), RttAttachment::XdpNative)),
+            Err(BpfError::Mode { .. }) => {
+                let link = load::attach(program, ifindex, AttachMode::Generic)?;
+                Ok((Attached::Link(link), RttAttachment::XdpGeneric))
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // SAFETY: plain structures that outlive the calls and carry their sizes. An
+        // interface that is gone has taken its filters along: nothing is left to do.
+        unsafe {
+            let mut opts: sys::bpf_tc_opts = std::mem::zeroed();
+            opts.sz = size_of_val(&opts) as _;
+            opts.handle = self.handle;
+            opts.priority = self.priority;
+            sys::bpf_tc_detach(&self.hook, &opts);
+            if self.qdisc {
+                self.hook.attach_point = sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS;
+                sys::bpf_tc_hook_destroy(&mut self.hook);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Ingress,
+    Egress,
+}
+
+fn attach_tc(
+    program: BorrowedFd<'_>,
+    ifindex: i32,
+    direction: Direction,
+) -> Result<(Attached, RttAttachment), BpfError> {
+    match attach_tcx(program, ifindex, direction) {
+        Ok(link) => Ok((Attached::Link(link), RttAttachment::Tcx)),
+        // A kernel that does not know the attach type says EINVAL.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            let filter = attach_clsact(program, ifindex, direction)
+                .map_err(|e| BpfError::io("attach a filter to the clsact qdisc", e))?;
+            Ok((Attached::Filter(filter), RttAttachment::Clsact))
+        }
+        Err(e) => Err(BpfError::io("attach a program to the tcx hook", e)),
+    }
+}
+
+fn attach_tcx(program: BorrowedFd<'_>, ifindex: i32, direction: Direction) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is plain data for which all zeroes is valid ("no option").
+    let mut opts: sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
+    opts.sz = size_of_val(&opts) as _;
+    // Before all others: a program that drops or redirects would hide packets from us.
+    opts.flags = BPF_F_BEFORE;
+    let hook = match direction {
+        Direction::Ingress => sys::BPF_TCX_INGRESS,
+        Direction::Egress => sys::BPF_TCX_EGRESS,
+    };
+    // SAFETY: `opts` outlives the call and carries its own size; the descriptor is open.
+    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex, hook, &opts) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just made this descriptor for us and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn attach_clsact(
+    program: BorrowedFd<'_>,
+    ifindex: i32,
+    direction: Direction,
+) -> io::Result<Filter> {
+    let result = |rc: i32| match rc {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(-rc)),
+    };
+    // SAFETY: both structures are plain data for which all zeroes is valid; they outlive
+    // the calls and carry their own sizes, and the descriptor is open.
+    unsafe {
+        let mut hook: sys::bpf_tc_hook = std::mem::zeroed();
+        hook.sz = size_of_val(&hook) as _;
+        hook.ifindex = ifindex;
+        hook.attach_point = match direction {
+            Direction::Ingress => sys::BPF_TC_INGRESS,
+            Direction::Egress => sys::BPF_TC_EGRESS,
+        };
+        let made = sys::bpf_tc_hook_create(&mut hook);
+        if made != 0 && made != -libc::EEXIST {
+            result(made)?;
+        }
+        let mut opts: sys::bpf_tc_opts = std::mem::zeroed();
+        opts.sz = size_of_val(&opts) as _;
+        opts.prog_fd = program.as_raw_fd();
+        let mut filter = Filter { hook, handle: 0, priority: 0, qdisc: made == 0 };
+        result(sys::bpf_tc_attach(&filter.hook, &mut opts))?;
+        (filter.handle, filter.priority) = (opts.handle, opts.priority);
+        Ok(filter)
+    }
+}
+
+fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), BpfError> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| BpfError::Config("a path to pin at holds a zero octet".into()))?;
+    // SAFETY: `path` ends with a zero octet and outlives the call.
+    let rc = unsafe { sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) };
+    if rc == 0 { Ok(()) } else { Err(BpfError::io("pin", io::Error::from_raw_os_error(-rc))) }
+}
+
+/// `include/uapi/linux/bpf.h`: before the program named, or before all.
+const BPF_F_BEFORE: u32 = 1 << 3;
+/// `POINTS` and `POINT_PROBES` in `c/rtt.h`.
+const PLACES: u32 = 1024;
+const PROBES: u32 = 4;

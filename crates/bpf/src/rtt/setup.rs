@@ -1,0 +1,282 @@
+//! Sizing, settings and loading.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::attach::Points;
+use super::groups::Groups;
+use super::layout::{Flow, Group, Loss};
+use super::memory::{Mapped, Ring, keep, page_size};
+use super::{
+    BUCKET, Globals, Maps, Programs, RttConfig, RttEvents, RttGroupBy, RttProgram, WAYS, load,
+};
+use crate::BpfError;
+use crate::skel::rtt::{RttSkelBuilder, types};
+
+/// Entries of each map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) flows: u32,
+    pub(super) losses: u32,
+    pages: u32,
+    groups: u32,
+    hists: u32,
+    transit: u32,
+    samples: u32,
+    ended: u32,
+}
+
+impl Sizes {
+    fn of(config: &RttConfig) -> Self {
+        let flows = config.flows;
+        let groups = match config.group_by {
+            RttGroupBy::None => 2,
+            // Half full at most: a search looks at 16 places.
+            _ => (2 * config.groups + 1).next_power_of_two(),
+        };
+        Sizes {
+            flows,
+            losses: (flows / 4).max(64),
+            pages: (flows / 32).clamp(64, 65_535),
+            groups,
+            hists: if config.group_by == RttGroupBy::None { 1 } else { config.groups * 2 },
+            transit: if config.residence { TRANSIT } else { 1 },
+            samples: if config.events == RttEvents::None { 4096 } else { RING },
+            ended: RING,
+        }
+    }
+
+    /// What the kernel takes for the maps, as far as their entries go.
+    pub(super) fn memory_bytes(&self, prefixes: usize) -> u64 {
+        let page = page_size() as u64;
+        let array = |n: u32, size: usize| (u64::from(n) * size as u64).next_multiple_of(page);
+        let list = |n: u32| (u64::from(n) + 1) * 4;
+        array(self.flows / WAYS as u32, BUCKET)
+            + array(self.flows, size_of::<Flow>())
+            + array(self.losses, size_of::<Loss>())
+            + array(self.pages, PAGE)
+            + array(self.groups, size_of::<Group>())
+            + array(self.hists, HIST)
+            + array(self.transit, 8)
+            + array(POINTS, 8)
+            + list(self.losses)
+            + list(self.pages)
+            + list(self.hists)
+            // Two pages of positions, one of the kernel's own.
+            + u64::from(self.samples)
+            + u64::from(self.ended)
+            + 6 * page
+            + prefixes as u64 * TRIE_NODES
+    }
+}
+
+impl RttProgram {
+    /// Loads the programs and makes the table; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`BpfError::Config`] for settings that cannot be; [`BpfError::Privilege`] when this
+    /// process may not; [`BpfError::Verifier`] when the kernel lacks something.
+    pub fn load(config: &RttConfig) -> Result<Self, BpfError> {
+        check(config)?;
+        let sizes = Sizes::of(config);
+        let mut place = MaybeUninit::uninit();
+        let mut open = load::loading("open the programs of passive RTT", || {
+            RttSkelBuilder::default().open(&mut place)
+        })?;
+        set(
+            open.maps.rodata_data.as_deref_mut().expect("the program has settings"),
+            config,
+            &sizes,
+        );
+        load::loading("size the tables of passive RTT", || {
+            let maps = &mut open.maps;
+            maps.rtt_buckets.set_max_entries(sizes.flows / WAYS as u32)?;
+            maps.rtt_flows.set_max_entries(sizes.flows)?;
+            maps.rtt_losses.set_max_entries(sizes.losses)?;
+            maps.rtt_pages.set_max_entries(sizes.pages)?;
+            maps.rtt_groups.set_max_entries(sizes.groups)?;
+            maps.rtt_hists.set_max_entries(sizes.hists)?;
+            maps.rtt_transit.set_max_entries(sizes.transit)?;
+            maps.free_losses.set_max_entries(sizes.losses)?;
+            maps.free_pages.set_max_entries(sizes.pages)?;
+            maps.free_hists.set_max_entries(sizes.hists)?;
+            maps.rtt_prefixes.set_max_entries(config.prefixes.len().max(1) as u32)?;
+            maps.rtt_samples.set_max_entries(sizes.samples)?;
+            maps.rtt_ended.set_max_entries(sizes.ended)
+        })?;
+        let skel = load::loading("load the programs of passive RTT", || open.load())?;
+
+        let maps = &skel.maps;
+        let prefixes = load::handle(&maps.rtt_prefixes)?;
+        for &(address, length, number) in &config.prefixes {
+            let key = load::lpm_key(address, length)?;
+            let mut value = [0; 8];
+            value[..4].copy_from_slice(&key[..4]);
+            value[4..].copy_from_slice(&number.to_ne_bytes());
+            prefixes
+                .update(&key, &value, MapFlags::ANY)
+                .map_err(|e| load::map_error("add a prefix", e))?;
+        }
+        let map = |map, n: u32, size: usize, write| {
+            let len = (n as usize * size).next_multiple_of(page_size());
+            Mapped::new(&load::handle(map)?, 0, len, write)
+        };
+        let groups = Groups::new(
+            map(&maps.rtt_groups, sizes.groups, size_of::<Group>(), true)?,
+            map(&maps.rtt_hists, sizes.hists, HIST, true)?,
+            load::handle(&maps.free_hists)?,
+            map(&maps.bss, 1, size_of::<types::bss>(), true)?,
+            offset_of!(types::bss, groups_used),
+            sizes.groups,
+        );
+        let program = RttProgram {
+            progs: Programs {
+                ingress: keep(skel.progs.sonde_rtt_in.as_fd())?,
+                egress: keep(skel.progs.sonde_rtt_out.as_fd())?,
+                xdp: keep(skel.progs.sonde_rtt_xdp.as_fd())?,
+                sweep: keep(skel.progs.sonde_rtt_sweep.as_fd())?,
+            },
+            maps: Maps {
+                counters: load::handle(&maps.rtt_counters)?,
+                all: vec![
+                    ("buckets", load::handle(&maps.rtt_buckets)?),
+                    ("flows", load::handle(&maps.rtt_flows)?),
+                    ("losses", load::handle(&maps.rtt_losses)?),
+                    ("groups", load::handle(&maps.rtt_groups)?),
+                    ("hists", load::handle(&maps.rtt_hists)?),
+                    ("points", load::handle(&maps.rtt_points)?),
+                    ("counters", load::handle(&maps.rtt_counters)?),
+                    ("samples", load::handle(&maps.rtt_samples)?),
+                    ("ended", load::handle(&maps.rtt_ended)?),
+                    // The sweeping ends with the last reference from user space.
+                    ("ticker", load::handle(&maps.rtt_ticker)?),
+                ],
+            },
+            points: Points::new(load::handle(&maps.rtt_points)?),
+            globals: Globals {
+                page: map(&maps.bss, 1, size_of::<types::bss>(), true)?,
+                test_now: offset_of!(types::bss, rtt_test_now),
+                test_point: offset_of!(types::bss, rtt_test_point),
+            },
+            buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, false)?,
+            flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), false)?,
+            losses: map(&maps.rtt_losses, sizes.losses, size_of::<Loss>(), false)?,
+            groups,
+            samples: Ring::new(load::handle(&maps.rtt_samples)?, sizes.samples as usize)?,
+            ended: Ring::new(load::handle(&maps.rtt_ended)?, sizes.ended as usize)?,
+            config: config.clone(),
+            sizes,
+        };
+        let started = load::test_run(skel.progs.sonde_rtt_start.as_fd(), &[0; 64], 1)?;
+        if started.verdict != 0 {
+            return Err(BpfError::Io {
+                what: "start the sweeping of idle flows",
+                source: std::io::Error::other("the kernel refused the timer; see 'dmesg'"),
+            });
+        }
+        Ok(program)
+    }
+}
+
+fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
+    fixed.bucket_mask = sizes.flows / WAYS as u32 - 1;
+    fixed.page_count = sizes.pages;
+    fixed.loss_count = sizes.losses;
+    fixed.hist_count = sizes.hists;
+    fixed.group_mask = sizes.groups - 1;
+    fixed.group_limit = config.groups;
+    fixed.seed = config.seed;
+    fixed.group_by = match config.group_by {
+        RttGroupBy::None => 0,
+        RttGroupBy::Prefix => 1,
+        RttGroupBy::As => 2,
+        RttGroupBy::Interface => 3,
+        RttGroupBy::Vlan => 4,
+        RttGroupBy::Dscp => 5,
+        RttGroupBy::Flow => 6,
+    };
+    fixed.have_prefixes = !config.prefixes.is_empty();
+    (fixed.event_mode, fixed.event_limit) = match config.events {
+        RttEvents::None => (0, 0),
+        RttEvents::All => (1, 0),
+        RttEvents::Every(ns) => (2, (ns >> 10) as u32),
+        RttEvents::RttMultiple(sixteenths) => (3, sixteenths),
+    };
+    fixed.weigh_flows = config.weight_by_flow;
+    fixed.hide_addresses = config.hide_addresses;
+    fixed.transports = config.protocols.0.into();
+    fixed.net_count = config.nets.len() as u32;
+    fixed.port_count = config.ports.len() as u32;
+    for (i, &(address, length)) in config.nets.iter().enumerate() {
+        let (address, bits) = match address {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped().to_bits(), u32::from(length) + 96),
+            IpAddr::V6(v6) => (v6.to_bits(), u32::from(length)),
+        };
+        let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+        let words = |n: u128| {
+            let bytes = n.to_be_bytes();
+            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
+            [word(0), word(8)]
+        };
+        fixed.net_address[i] = words(address & mask);
+        fixed.net_mask[i] = words(mask);
+    }
+    for (to, port) in fixed.port_list.iter_mut().zip(&config.ports) {
+        *to = port.to_be();
+    }
+    fixed.tunnels = config.tunnels;
+    fixed.residence = config.residence;
+    fixed.jiffy_ns = tick_ns();
+}
+
+/// How long a tick of the kernel is, ns: the resolution that its coarse clocks admit to.
+fn tick_ns() -> u64 {
+    let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `step` is a valid place for the answer.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut step) };
+    step.tv_nsec as u64
+}
+
+fn check(config: &RttConfig) -> Result<(), BpfError> {
+    let refuse = |what: String| Err(BpfError::Config(format!("passive RTT: {what}")));
+    if !config.flows.is_power_of_two() || !(64..=MAX_FLOWS).contains(&config.flows) {
+        return refuse(format!(
+            "{} flows; give a power of two from 64 to {MAX_FLOWS}, such as 131072",
+            config.flows
+        ));
+    }
+    if !(1..=MAX_GROUPS).contains(&config.groups) {
+        return refuse(format!("{} groups; give 1 to {MAX_GROUPS}", config.groups));
+    }
+    if config.nets.len() > FILTER || config.ports.len() > FILTER {
+        return refuse(format!("a filter holds at most {FILTER} networks and {FILTER} ports"));
+    }
+    for &(address, length) in &config.nets {
+        load::lpm_key(address, length)?;
+    }
+    if matches!(config.events, RttEvents::Every(ns) if ns >= 1 << 41) {
+        return refuse("the time between events must be below 2^41 ns (36 minutes)".into());
+    }
+    Ok(())
+}
+
+/// Entries of a hist, u32 each (`struct hist`).
+pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
+/// Octets of a page of slots.
+const PAGE: usize = 1024;
+/// `TRANSIT` and `POINTS` in `c/rtt.h`.
+const TRANSIT: u32 = 4096;
+const POINTS: u32 = 1024;
+/// Octets of a ring buffer: a tenth of a second of flows that end, 50,000 of them a second.
+const RING: u32 = 4 << 20;
+/// What the kernel takes for a prefix of its trie: a node, and at most one that joins two.
+const TRIE_NODES: u64 = 2 * 64;
+/// `MAX_NETS` and `MAX_PORTS`.
+const FILTER: usize = 8;
+const MAX_FLOWS: u32 = 1 << 22;
+/// A group's number has 16 bits in the flow's entry.
+const MAX_GROUPS: u32 = 16_383;
