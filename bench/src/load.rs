@@ -72,6 +72,9 @@ pub struct Outcome {
 pub struct NearEnd {
     /// Stamp at tc egress less T1: negative, since T1 comes after it.
     pub tc_egress: Hist,
+    /// Stamp when the driver handed the probe to its peer less T1: negative, where T1 comes
+    /// after it.
+    pub handed_over: Hist,
     /// Stamp when the driver let go of the probe less T1.
     pub released: Hist,
     /// T4 less the stamp at tc ingress: negative, where T4 comes before it.

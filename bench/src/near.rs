@@ -24,6 +24,7 @@ type Packet = (IpAddr, u16, u32);
 #[derive(Clone, Copy, Default)]
 struct Seen {
     tc_egress: Option<Time>,
+    handed_over: Option<Time>,
     released: Option<Time>,
     tc_ingress: Option<Time>,
     redirected: Option<Time>,
@@ -35,8 +36,8 @@ impl Near {
         let path = format!("/sys/class/net/{}/ifindex", Topology::INTERFACE);
         let ifindex = std::fs::read_to_string(&path).context(path)?.trim().parse()?;
         let packets = load.rate * load.seconds;
-        // Three points at most: tc egress, released, and one of the reply's.
-        let capacity = u32::try_from(packets * 3 + 100_000).context("the run is too long")?;
+        // Four points at most: three of the probe's and one of the reply's.
+        let capacity = u32::try_from(packets * 4 + 100_000).context("the run is too long")?;
         let stamper = Stamper::attach(ifindex, 862, capacity)?;
         Ok(Near { stamper, reported: Vec::with_capacity(packets as usize) })
     }
@@ -53,6 +54,7 @@ impl Near {
             let seen = all.entry((stamp.far, stamp.near_port, stamp.sequence)).or_default();
             let at = match stamp.point {
                 StampPoint::TcEgress => &mut seen.tc_egress,
+                StampPoint::HandedOver => &mut seen.handed_over,
                 StampPoint::Released => &mut seen.released,
                 StampPoint::TcIngress => &mut seen.tc_ingress,
                 StampPoint::Redirected => &mut seen.redirected,
@@ -62,9 +64,11 @@ impl Near {
         let mut near = NearEnd { missed: self.stamper.missed()?, ..NearEnd::default() };
         for (packet, t1, t4) in self.reported {
             let Some(seen) = all.get(&packet) else { continue };
-            for (hist, stamp) in
-                [(&mut near.tc_egress, seen.tc_egress), (&mut near.released, seen.released)]
-            {
+            for (hist, stamp) in [
+                (&mut near.tc_egress, seen.tc_egress),
+                (&mut near.handed_over, seen.handed_over),
+                (&mut near.released, seen.released),
+            ] {
                 if let Some(stamp) = stamp {
                     hist.add(stamp - t1);
                 }

@@ -56,11 +56,14 @@ pub fn accuracy(runs: &[Vec<Outcome>]) {
 /// passes them; and the round trips between.
 pub fn near_end(runs: &[Outcome]) {
     println!("\nFrom T1 to the independent stamp, least / p50 / p99.9 / most, us:\n");
-    println!("| engine | near: tc egress | near: let go by the driver | far: XDP, arrival |");
-    println!("|---|---|---|---|");
+    println!(
+        "| engine | near: tc egress | near: handed over by the driver | \
+         near: let go by the driver | far: XDP, arrival |"
+    );
+    println!("|---|---|---|---|---|");
     for o in runs {
-        let near = [&o.near.tc_egress, &o.near.released].map(range);
-        println!("| {} | {} | {} | {} |", o.name, near[0], near[1], range(&o.t1));
+        let near = [&o.near.tc_egress, &o.near.handed_over, &o.near.released].map(range);
+        println!("| {} | {} | {} |", o.name, near.join(" | "), range(&o.t1));
     }
     println!("\nFrom the independent stamp to T4, least / p50 / p99.9 / most, us:\n");
     println!("| engine | far: XDP, departure | near: tc ingress | near: in the AF_XDP ring |");

@@ -2,9 +2,12 @@
 /* Independent stamps of STAMP packets at one interface: what the time stamps that an
  * engine reports are held against (see docs/stamps.md). It reads, and changes nothing.
  *
- * Four points, since no single one sees every engine:
+ * Five points, since no single one sees every engine:
  *   tc egress    before the stack hands a packet to the driver. What bypasses the queueing
  *                layer (af_packet here, all of AF_XDP) never comes by.
+ *   handed over  veth has put a packet into its peer's queue and asks for somebody to
+ *                empty it: the tracepoint softirq_raise. It is not told which packet; the
+ *                next one that is released on this processor is it.
  *   released     the driver lets go of a packet, whoever sent it: the tracepoint
  *                consume_skb.
  *   tc ingress   after the packet sockets, before IP. What XDP takes never comes by.
@@ -28,9 +31,11 @@
 #define STAMP_HEAD 28
 #define NO_MAC_HEADER 0xffff
 #define NETDEV_ALIGN 32ULL
+#define NET_RX_SOFTIRQ 3
 
 enum point {
 	TC_EGRESS,
+	HANDED_OVER,
 	RELEASED,
 	TC_INGRESS,
 	REDIRECTED,
@@ -130,6 +135,21 @@ struct {
 	__type(value, struct event);
 } events SEC(".maps");
 
+/* When the receiving softirq was last asked for on this processor; 0: has been used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} raised SEC(".maps");
+
+static __always_inline __u64 *last_raised(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&raised, &zero);
+}
+
 static __always_inline bool is_near(const struct net_device *dev)
 {
 	return BPF_CORE_READ(dev, ifindex) == (int)ifindex &&
@@ -151,7 +171,7 @@ static __always_inline const struct net_device *veth_peer(const struct net_devic
 
 static __always_inline bool is_outgoing(enum point point)
 {
-	return point == TC_EGRESS || point == RELEASED;
+	return point <= RELEASED;
 }
 
 static __always_inline bool load(struct __sk_buff *skb, const void *kernel, __u32 at, void *to,
@@ -255,6 +275,16 @@ int sonde_tc_ingress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC; /* TCX_NEXT */
 }
 
+SEC("tp_btf/softirq_raise")
+int sonde_raised(__u64 *args)
+{
+	__u64 *last = last_raised();
+
+	if (last && (__u32)args[0] == NET_RX_SOFTIRQ)
+		*last = bpf_ktime_get_tai_ns();
+	return 0;
+}
+
 /* Runs for every buffer that anybody frees; the port tells most of them from ours. Those
  * that bring a transmit stamp to the error queue have no packet inside.
  */
@@ -263,6 +293,7 @@ int sonde_released(__u64 *args)
 {
 	struct sk_buff *skb = (void *)args[0];
 	struct event e;
+	__u64 *last;
 	__u64 ns;
 
 	if (skb->len < V4_LEN || skb->mac_header == NO_MAC_HEADER)
@@ -270,8 +301,15 @@ int sonde_released(__u64 *args)
 	ns = bpf_ktime_get_tai_ns();
 	if (!read_frame(RELEASED, NULL, skb->head + skb->mac_header, &e))
 		return 0;
-	if (is_near(skb->dev) || is_near(veth_peer(skb->dev)))
-		keep(RELEASED, ns, &e);
+	if (!is_near(skb->dev) && !is_near(veth_peer(skb->dev)))
+		return 0;
+	/* Used once: further packets of the same round of the softirq have none. */
+	last = last_raised();
+	if (last && *last) {
+		keep(HANDED_OVER, *last, &e);
+		*last = 0;
+	}
+	keep(RELEASED, ns, &e);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 //! Independent stamps of STAMP packets at one interface, to hold an engine's own against.
 //!
-//! The programs (`c/stamper.bpf.c`) read the clock at up to four points that a packet
+//! The programs (`c/stamper.bpf.c`) read the clock at up to five points that a packet
 //! passes and write the stamps into a log of fixed size in shared memory: no wake-up, no
 //! system call, and nothing for user space to do until the measurement is over.
 
@@ -25,8 +25,13 @@ pub enum StampPoint {
     /// A probe at tc egress, shortly before the driver gets it. Senders that bypass the
     /// queueing layer (`af_packet`) or the stack (AF_XDP) do not pass here.
     TcEgress,
+    /// A probe when virtual Ethernet has put it into its peer's queue and asks for the queue
+    /// to be emptied: the tracepoint `softirq_raise`, the last time on that processor before
+    /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, and
+    /// where something else was received in between it is that one's, too late.
+    HandedOver,
     /// A probe when the driver lets go of it: the tracepoint `consume_skb`. All senders.
-    /// Where a packet socket of this namespace has been given a copy (tcpdump), that is
+    /// Where somebody has been given a copy (tcpdump, or the receiver's stack), its end is
     /// stamped too, later: the first stamp of a packet is the right one.
     Released,
     /// A reply at tc ingress, after packet sockets have seen it and before IP does. What
@@ -58,9 +63,9 @@ pub struct PacketStamp {
 pub struct Stamper {
     log: Log,
     taken: MapHandle,
-    tracers: [OwnedFd; 2],
+    tracers: [OwnedFd; 3],
     _tc: [OwnedFd; 2],
-    _traces: [Link; 2],
+    _traces: [Link; 3],
 }
 
 impl Stamper {
@@ -92,19 +97,19 @@ impl Stamper {
             program.as_fd().try_clone_to_owned().map_err(|e| BpfError::io("keep a program", e))
         };
         let progs = &skel.progs;
-        let (released, redirected) = (&progs.sonde_released, &progs.sonde_redirected);
+        let traced = [&progs.sonde_raised, &progs.sonde_released, &progs.sonde_redirected];
         let trace = |program: &libbpf_rs::ProgramMut<'_>| {
             load::loading("attach to a tracepoint", || program.attach_trace())
         };
         Ok(Stamper {
             log: Log::map(&load::handle(&skel.maps.events)?, capacity)?,
             taken: load::handle(&skel.maps.bss)?,
-            tracers: [keep(released)?, keep(redirected)?],
+            tracers: [keep(traced[0])?, keep(traced[1])?, keep(traced[2])?],
             _tc: [
                 attach_tcx(&keep(&progs.sonde_tc_egress)?, ifindex, sys::BPF_TCX_EGRESS)?,
                 attach_tcx(&keep(&progs.sonde_tc_ingress)?, ifindex, sys::BPF_TCX_INGRESS)?,
             ],
-            _traces: [trace(released)?, trace(redirected)?],
+            _traces: [trace(traced[0])?, trace(traced[1])?, trace(traced[2])?],
         })
     }
 
@@ -249,5 +254,10 @@ fn recursion_misses(program: &OwnedFd) -> Result<u64, BpfError> {
 }
 
 /// In the order of `enum point` in `c/stamper.bpf.c`.
-const POINTS: [StampPoint; 4] =
-    [StampPoint::TcEgress, StampPoint::Released, StampPoint::TcIngress, StampPoint::Redirected];
+const POINTS: [StampPoint; 5] = [
+    StampPoint::TcEgress,
+    StampPoint::HandedOver,
+    StampPoint::Released,
+    StampPoint::TcIngress,
+    StampPoint::Redirected,
+];

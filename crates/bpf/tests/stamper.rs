@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use common::packet::{OUR_PORT, Request};
 use common::xsk_socket::XskSocket;
-use common::{RawSocket, eventually, in_namespace, index, privileged, veth_pair};
+use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
 use libbpf_rs::libbpf_sys as sys;
-use sonde_bpf::StampPoint::{Redirected, Released, TcEgress, TcIngress};
+use sonde_bpf::StampPoint::{HandedOver, Redirected, Released, TcEgress, TcIngress};
 use sonde_bpf::{AttachMode, BpfError, PacketStamp, StampPoint, Stamper, XskFilter, XskProgram};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -66,9 +66,9 @@ fn a_probe_is_stamped_at_tc_and_when_the_driver_lets_go() {
             let tx = RawSocket::open(a);
             let expected = if bypass {
                 tx.bypass_queueing();
-                vec![Released]
+                vec![HandedOver, Released]
             } else {
-                vec![TcEgress, Released]
+                vec![TcEgress, HandedOver, Released]
             };
             for request in requests() {
                 let stamper = Stamper::attach(a, OUR_PORT, 10).unwrap();
@@ -166,12 +166,22 @@ fn other_packets_are_not_stamped() {
             assert!(rx.receive(LIMIT, |f| f == frame).is_some());
         }
         tx.send(&Request { tags: vec![(0x8100, 7)], ..Request::v4() }.frame());
+        // Another interface of this namespace.
+        ip(&["link", "add", "vc", "type", "veth", "peer", "name", "vd"]);
+        for end in ["vc", "vd"] {
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
+            ip(&["link", "set", end, "up"]);
+        }
+        let _other_far = tap(index("vd"), 1);
+        let (other, other_rx) = (RawSocket::open(index("vc")), RawSocket::open(index("vd")));
+        other.send(&Request::v4().frame());
+        assert!(other_rx.receive(LIMIT, |f| f == Request::v4().frame()).is_some());
         // A reply goes the other way, and so does a probe that somebody sends us.
         tx.send(&reply(&Request::v4()));
         rx.send(&Request::v4().frame());
         tx.send(&Request::v6().frame());
-        let seen = stamps(&stamper, 2);
-        assert_eq!(points(&seen), [TcEgress, Released]);
+        let seen = stamps(&stamper, 3);
+        assert_eq!(points(&seen), [TcEgress, HandedOver, Released]);
         assert!(seen.iter().all(|s| belongs(s, &Request::v6())));
     });
 }
