@@ -27,8 +27,8 @@ pub enum StampPoint {
     TcEgress,
     /// A probe when virtual Ethernet has put it into its peer's queue and asks for the queue
     /// to be emptied: the tracepoint `softirq_raise`, the last time on that processor before
-    /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, and
-    /// where something else was received in between it is that one's, too late.
+    /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, or
+    /// that of whatever else had it raised: rare, and wrong.
     HandedOver,
     /// A probe when the driver lets go of it: the tracepoint `consume_skb`. All senders.
     /// Where somebody has been given a copy (tcpdump, or the receiver's stack), its end is
