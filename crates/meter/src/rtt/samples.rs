@@ -206,7 +206,7 @@ impl Shared {
             Limit::None => return,
             Limit::All => 0,
             Limit::Every(units) => u64::from(units),
-            Limit::Multiple(sixteenths) => u64::from(flow.sides[timed].srtt) * sixteenths >> 8,
+            Limit::Multiple(sixteenths) => (u64::from(flow.sides[timed].srtt) * sixteenths) >> 8,
         };
         if gap > 0 {
             let mark = &mut self.marks[place][timed].event;

@@ -178,6 +178,12 @@ impl Ring {
         age(slot, clock, counters)
     }
 
+    /// The age, ticks, of the oldest slot, if that has not passed the greatest round trip.
+    pub(super) fn oldest(&self, clock: &Clock, pool: &Pool) -> Option<u32> {
+        let age = clock.age(self.get(0, pool).time & TICK_MASK);
+        (self.count > 0 && age <= MAX_RTT).then_some(age)
+    }
+
     /// Forgets everything: what is outstanding has become ambiguous.
     pub(super) fn void(&mut self, counters: &mut RttCounters) {
         counters.voided += u64::from(self.count);

@@ -8,7 +8,7 @@ use super::Packet;
 use super::clock::{Clock, TICK_MASK, ns_to_coarse, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats, TcpSide, after};
 use super::samples::{Found, Shared};
-use super::slots::{Arm, Mode};
+use super::slots::{Arm, Mode, Pool};
 
 /// What a segment with data, or a FIN, is to the sequence so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -261,16 +261,34 @@ fn match_echo(
     }
     let class = if flow.tcp[e].has(TcpSide::RECOVERING) {
         RttClass::Recovery
-    } else if tcp.payload_len == 0
-        && flow.tcp[e].unacked_segments <= 1
-        && flow.sides[e].rtt_min != 0
-        && rtt >= flow.sides[e].rtt_min.saturating_add(DELAYED)
-    {
+    } else if tcp.payload_len == 0 && was_held_back(flow, e, tcp.ack, rtt, at, &shared.pool) {
         RttClass::DelayedAck
     } else {
         RttClass::Clean
     };
     shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
+}
+
+/// Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
+/// timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
+fn was_held_back(flow: &Flow, e: usize, ack: u32, rtt: u32, at: &Packet, pool: &Pool) -> bool {
+    let least = flow.sides[e].rtt_min;
+    let (ring, sender) = (&flow.sides[e].ring, &flow.tcp[e]);
+    let Some(excess) = rtt.checked_sub(least).filter(|_| least != 0) else { return false };
+    // One segment, or the odd one at the end of what was sent: the timer.
+    let alone =
+        sender.unacked_segments <= 1 || (ack == sender.nxt && sender.unacked_segments % 2 == 1);
+    if alone && excess >= DELAYED {
+        return true;
+    }
+    // The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
+    // after it, and what came next could have been answered by now, that was the second.
+    let held = (least / 2).max(PAUSE);
+    excess >= held
+        && ring.mode() == Mode::Timestamp
+        && ring
+            .oldest(at.clock, pool)
+            .is_some_and(|next| next >= least && rtt.saturating_sub(next) >= held)
 }
 
 /// Follows the sender's sequence.
@@ -453,6 +471,8 @@ const MAX_WINDOW: u32 = 1 << 30;
 /// A pure acknowledgement of one segment that is so much later than the least was held
 /// back: Linux holds for 40 ms, RFC 1122 (section 4.2.3.2) allows 500.
 const DELAYED: u32 = ns_to_ticks(20_000_000);
+/// Longer than any common TSval clock ticks: the sender did pause.
+const PAUSE: u32 = ns_to_ticks(11_000_000);
 /// How late an overtaken segment may be where the handshake was not seen.
 const REORDERING: u32 = ns_to_ticks(3_000_000);
 const RECENT: u16 = ns_to_coarse(64_000_000_000) as u16 + 1;

@@ -1,6 +1,12 @@
 //! The matcher against packets made by hand, in virtual time.
 
 mod checklist;
+mod exchanges;
+mod limits;
+mod properties;
+mod sequence;
+mod simulation;
+mod spin;
 
 use sonde_results::rtt::{EndReason, RttClass, RttFlow, RttKind, RttSample};
 use sonde_wire::Time;
@@ -63,6 +69,15 @@ impl Segment {
 
     pub(super) fn window(self, window: u16) -> Self {
         Segment { window, ..self }
+    }
+
+    pub(super) fn dns(self, response: bool, id: u16) -> Self {
+        Segment { dns: Some((response, id)), port: 53, ..self }
+    }
+
+    /// A frame of several segments.
+    pub(super) fn segments(self, segments: u16) -> Self {
+        Segment { segments, ..self }
     }
 
     pub(super) fn packet(&self) -> FlowPacket {
@@ -172,6 +187,11 @@ impl Bench {
 /// Far from 0, and a multiple of a tick.
 pub(super) fn time(us: i64) -> Time {
     Time::from_nanos(1_700_000_000_000_000_000 + us * 1000)
+}
+
+/// A sample of that kind, clean.
+pub(super) fn clean(kind: RttKind, us: u64) -> (RttKind, RttClass, u64) {
+    (kind, RttClass::Clean, us)
 }
 
 /// A sample of a timestamp, clean.
