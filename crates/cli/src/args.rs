@@ -1,12 +1,13 @@
 //! The command line: what can be typed, and its help.
 
-use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use sonde_port::{Engine, XdpMode};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::exit;
+use crate::rtt::args::RttArgs;
 use crate::settings::{RunOptions, StreamOptions, parse_port};
 use crate::units::{parse_dscp, parse_positive_duration, parse_rate};
 
@@ -26,6 +27,8 @@ pub enum Command {
     Probe(Box<ProbeArgs>),
     /// Answer STAMP and TWAMP-Light probes
     Reflect(ReflectArgs),
+    /// Measure the round-trip times of other people's traffic, in the kernel or from a capture
+    Rtt(Box<RttArgs>),
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
@@ -33,7 +36,24 @@ pub enum Command {
     Demo(DemoArgs),
     /// Print the JSON schema of run files
     #[command(after_help = SCHEMA_HELP)]
-    Schema,
+    Schema(SchemaArgs),
+}
+
+/// `sonde schema`
+#[derive(Args, Debug)]
+pub struct SchemaArgs {
+    /// Whose run files
+    #[arg(value_enum, default_value = "probe", value_name = "INSTRUMENT")]
+    pub instrument: RunKind,
+}
+
+/// What wrote a run file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RunKind {
+    /// `sonde probe` and `sonde demo`
+    Probe,
+    /// `sonde rtt`
+    Rtt,
 }
 
 /// `sonde probe`
@@ -305,7 +325,8 @@ named interface does not exist.";
 
 const SCHEMA_HELP: &str = "\
 Example:
-  sonde schema > run.schema.json";
+  sonde schema > run.schema.json
+  sonde schema rtt > rtt.schema.json";
 
 const DEMO_HELP: &str = "\
 Example:

@@ -58,7 +58,7 @@ impl From<anyhow::Error> for Failure {
 pub const HELP: &str = "\
 Exit codes:
   0    measured, and every stream was answered
-  1    measured, but some stream had no reply at all
+  1    measured, but some stream had no reply at all; rtt: no round trip was found
   2    bad usage or configuration
   3    could not run: privilege, interface, engine
   4    measured, but some output could not be saved

@@ -11,6 +11,7 @@ pub mod probe;
 pub mod pump;
 pub mod records;
 pub mod reflect;
+pub mod rtt;
 pub mod session;
 pub mod settings;
 pub mod signals;

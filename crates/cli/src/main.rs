@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use sonde_cli::args::{Cli, Command};
+use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
-use sonde_cli::{demo, doctor, probe, reflect};
+use sonde_cli::{demo, doctor, probe, reflect, rtt};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -26,15 +26,20 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Probe(args) => probe::run(&args),
         Command::Reflect(args) => reflect::run(&args),
+        Command::Rtt(args) => rtt::run(&args),
         Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
         Command::Demo(args) => demo::run(&args),
-        Command::Schema => schema(),
+        Command::Schema(args) => schema(args.instrument),
     }
 }
 
 /// `sonde schema`: the JSON schema of run files.
-fn schema() -> Result<Exit, Failure> {
-    let text = format!("{:#}\n", sonde_results::run::schema());
+fn schema(kind: RunKind) -> Result<Exit, Failure> {
+    let schema = match kind {
+        RunKind::Probe => sonde_results::run::schema(),
+        RunKind::Rtt => sonde_results::rtt_run::schema(),
+    };
+    let text = format!("{schema:#}\n");
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
         _ => Ok(Exit::Ok),

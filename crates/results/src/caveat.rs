@@ -56,7 +56,7 @@ pub enum Caveat {
     PacketsContended,
     /// Packets that could not be read in full: fragments, malformed or cut short.
     PacketsUnreadable,
-    /// Samples of further groups went to the group "other".
+    /// Samples of further groups went to the group "other", or into no histogram.
     GroupsFull,
     /// An interface was gone for part of the time.
     InterfaceVanished,
@@ -125,9 +125,9 @@ impl Caveat {
             Caveat::FlowsUntracked => "the flow table was full and some flows were not tracked",
             Caveat::EventsLost => "some samples were not printed",
             Caveat::SamplesSpaced => "busy flows were sampled at intervals",
-            Caveat::PacketsContended => "some packets met a locked flow and were not matched",
+            Caveat::PacketsContended => "more than 0.1 % of the packets met a locked flow",
             Caveat::PacketsUnreadable => "more than 1 % of the packets could not be read",
-            Caveat::GroupsFull => "there were more groups than places for them",
+            Caveat::GroupsFull => "there was no room for all groups",
             Caveat::InterfaceVanished => "an interface was gone for part of the time",
             Caveat::CaptureCutShort => "the capture file ends early",
             Caveat::CaptureTimesWrong => "the times in the capture file do not ascend",

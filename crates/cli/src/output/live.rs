@@ -176,7 +176,7 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
 }
 
 /// `text` broken between words into lines of at most `width`, the further ones indented.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");

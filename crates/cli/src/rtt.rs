@@ -1,0 +1,98 @@
+//! `sonde rtt`: round-trip times of other people's traffic, from interfaces (matched in
+//! the kernel) or from a capture file (matched here, by the same rules).
+
+pub mod args;
+mod collect;
+mod coverage;
+mod epping;
+mod file;
+mod jsonl;
+mod kernel;
+mod loss;
+#[cfg(test)]
+mod sample;
+mod settings;
+mod table;
+mod totals;
+mod view;
+
+use std::io::{IsTerminal as _, stdout};
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use sonde_port::clock::{clock_state, tai_now};
+use sonde_port::host::HostFacts;
+use sonde_port::netlink::{Link, Links};
+use sonde_results::RttRun;
+use sonde_results::caveat::CaveatSet;
+use sonde_results::rtt::Coverage;
+use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint};
+
+use self::args::RttArgs;
+use self::collect::Prints;
+use crate::doctor::describe_host;
+use crate::exit::{Exit, Failure};
+
+/// Runs until the file ends, the time is over, or Ctrl-C.
+pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
+    let prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
+    match source(&args.sources)? {
+        Source::File(path) => file::run(path, args, prints),
+        Source::Interfaces(links) => kernel::run(links, args, prints),
+    }
+}
+
+/// Where packets come from.
+enum Source<'a> {
+    Interfaces(Vec<Link>),
+    File(&'a Path),
+}
+
+/// An interface's name counts before a file's; a path with a '/' is always a file.
+fn source(names: &[String]) -> Result<Source<'_>, Failure> {
+    let all = Links::open()
+        .and_then(|mut links| links.all())
+        .context("cannot ask the kernel for interfaces")?;
+    let mut links: Vec<Link> = Vec::new();
+    for name in names {
+        match all.iter().find(|l| l.name == *name) {
+            Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
+                return Err(Failure::Usage(anyhow!("interface {name} is named twice")));
+            }
+            Some(link) => links.push(link.clone()),
+            None if Path::new(name).exists() && names.len() == 1 => {
+                return Ok(Source::File(Path::new(name)));
+            }
+            None if Path::new(name).exists() => {
+                return Err(Failure::Usage(anyhow!(
+                    "{name} is a file: give one file alone, or interfaces"
+                )));
+            }
+            None => {
+                return Err(Failure::CannotRun(anyhow!(
+                    "no interface and no file named '{name}'; 'ip link' lists the interfaces of \
+                     this network namespace"
+                )));
+            }
+        }
+    }
+    Ok(Source::Interfaces(links))
+}
+
+/// A run that begins now and has measured nothing.
+fn empty_run(args: &RttArgs, points: Vec<RttPoint>) -> RttRun {
+    let start_ns = tai_now().as_nanos();
+    RttRun {
+        schema: RTT_SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").into(),
+        instrument: "rtt".into(),
+        start_ns,
+        end_ns: start_ns,
+        host: describe_host(&HostFacts::read(), &clock_state()),
+        config: settings::run_config(args),
+        points,
+        groups: Vec::new(),
+        coverage: Coverage::default(),
+        caveats: CaveatSet::default(),
+    }
+}

@@ -1,0 +1,286 @@
+//! What can be typed after `sonde rtt`.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::args::Prefix;
+use crate::settings::{parse_port, parse_record_interval};
+use crate::units::{SECOND, parse_positive_duration};
+
+/// `sonde rtt`
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct RttArgs {
+    /// Interfaces to watch, or one capture file (pcap or pcapng)
+    #[arg(value_name = "IFACE|FILE", required = true)]
+    pub sources: Vec<String>,
+    /// What groups the samples: the host that answered, by one of these
+    #[arg(long, value_enum, default_value = "prefix", value_name = "KEY")]
+    pub by: By,
+    /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if --by as
+    #[arg(long, value_name = "FILE")]
+    pub prefixes: Option<PathBuf>,
+    /// Length of an interval: how often groups are read and shown
+    #[arg(short, long, value_name = "TIME", default_value = "1s",
+          value_parser = parse_record_interval)]
+    pub interval: i64,
+    /// Stop after this time
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub duration: Option<i64>,
+    /// Flows tracked at once, at most; a power of two
+    #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_flows)]
+    pub flows: u32,
+    /// How each interface is watched [default: tc]
+    #[arg(long, value_enum, value_name = "HOOK")]
+    pub hook: Option<Hook>,
+    /// Look into GRE, VXLAN and GTP-U, and measure what is inside
+    #[arg(long)]
+    pub tunnels: bool,
+    /// Leave the programs attached at the end, pinned under /sys/fs/bpf/sonde
+    #[arg(long)]
+    pub persist: bool,
+    /// What is measured.
+    #[command(flatten, next_help_heading = "Filter and privacy")]
+    pub filter: FilterArgs,
+    /// What is printed.
+    #[command(flatten, next_help_heading = "Output")]
+    pub output: OutputArgs,
+    /// Seed of the flow table's hash, for a run to be repeated [default: random]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// What is measured.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArgs {
+    /// Only these protocols [default: all]
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub proto: Vec<Proto>,
+    /// Only traffic from or to this prefix; may be given more than once
+    #[arg(long, value_name = "PREFIX")]
+    pub net: Vec<Prefix>,
+    /// Only traffic from or to these ports
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_port)]
+    pub port: Vec<u16>,
+    /// Keep the prefix of every address (/24, /48) and never the whole
+    #[arg(long)]
+    pub prefix_only: bool,
+}
+
+/// What is printed.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OutputArgs {
+    /// table, ePPing's standard, json or ppviz, or Sonde's own records as jsonl
+    /// [default: table on a terminal, else standard]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// Samples to print of each flow and direction: none (no limit), one every TIME, or one
+    /// every N round trips of the flow (4x). jsonl prints samples only if this is given
+    #[arg(long, value_name = "none|TIME|Nx")]
+    pub sample_limit: Option<SampleLimit>,
+    /// flow: each direction of a flow counts in the groups at most once a second
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub weight: Option<Weight>,
+    /// Write the run to this file as JSON ('sonde schema rtt' describes it); '-': standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// What the samples of a group have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// One direction of one flow
+    Flow,
+    /// The address prefix of the host that answered
+    Prefix,
+    /// Its autonomous system, by --prefixes
+    As,
+    /// The interface
+    Interface,
+    /// The VLAN identifier
+    Vlan,
+    /// The DSCP of the flow's first packet
+    Dscp,
+}
+
+impl By {
+    /// As `--by` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Flow => "flow",
+            By::Prefix => "prefix",
+            By::As => "as",
+            By::Interface => "interface",
+            By::Vlan => "vlan",
+            By::Dscp => "dscp",
+        }
+    }
+}
+
+/// Where packets are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hook {
+    /// Traffic control, both directions (tcx, else clsact)
+    Tc,
+    /// XDP for what comes in, traffic control for what goes out
+    Xdp,
+    /// Incoming only: for a mirror port, where both directions come in
+    Ingress,
+}
+
+/// What can be timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Proto {
+    /// TCP: timestamps, sequence numbers, handshake
+    Tcp,
+    /// ICMP and ICMPv6 echo
+    Icmp,
+    /// QUIC: handshake and spin bit
+    Quic,
+    /// DNS over UDP
+    Dns,
+    /// SCTP heartbeats
+    Sctp,
+}
+
+/// How samples and records look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Groups in a table, the slowest first
+    Table,
+    /// One line a sample, as ePPing prints it
+    Standard,
+    /// An array of samples and flow events, as ePPing prints it
+    Json,
+    /// One line a sample, for the viewer ppviz
+    Ppviz,
+    /// Groups, flows and samples with all their fields, one JSON object a line
+    Jsonl,
+}
+
+/// What has equal weight in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Weight {
+    /// Flows, whatever they send
+    Flow,
+}
+
+/// How many samples of one direction of a flow are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleLimit {
+    /// All.
+    None,
+    /// At most one in this time, ns.
+    Every(i64),
+    /// At most one in so many of the flow's smoothed round-trip times.
+    RoundTrips(u32),
+}
+
+impl FromStr for SampleLimit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(SampleLimit::None);
+        }
+        if let Some(n) = text.strip_suffix('x') {
+            return match n.parse() {
+                Ok(n @ 1..=1_000) => Ok(SampleLimit::RoundTrips(n)),
+                _ => Err(format!("'{text}' is not a number of round trips, 1x..1000x")),
+            };
+        }
+        match parse_positive_duration(text) {
+            Ok(ns) if ns <= 60 * SECOND => Ok(SampleLimit::Every(ns)),
+            Ok(_) => Err(format!("'{text}' is longer than 60s")),
+            Err(_) => Err(format!("'{text}' is not a limit; write none, 100ms or 4x")),
+        }
+    }
+}
+
+/// A size of the flow table.
+fn parse_flows(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) && n.is_power_of_two() => Ok(n),
+        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) => Err(format!(
+            "{n} is not a power of two; write {} or {}",
+            n.next_power_of_two() / 2,
+            n.next_power_of_two()
+        )),
+        _ => Err(format!("'{text}' is not a number of flows, {FEWEST_FLOWS}..{MOST_FLOWS}")),
+    }
+}
+
+const FEWEST_FLOWS: u32 = 64;
+const MOST_FLOWS: u32 = 1 << 22;
+
+const HELP: &str = "\
+Example:
+  sudo sonde rtt eth0
+  sudo sonde rtt eth0 eth1 --by flow --net 192.0.2.0/24 --port 443
+  sonde rtt capture.pcap --format jsonl > records.jsonl
+Each round trip is that between this host and the host that answered. Samples taken in loss
+recovery or with a delayed acknowledgement are counted apart. docs/rtt.md defines every number.
+Exit codes: 0 measured, 1 measured but found no round trip, 2 usage, 3 cannot run,
+4 not saved, 130 interrupted before any packet was seen.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory as _, Parser};
+
+    #[derive(Parser, Debug)]
+    struct Rtt {
+        #[command(flatten)]
+        args: RttArgs,
+    }
+
+    fn rtt(line: &str) -> Result<RttArgs, String> {
+        Rtt::try_parse_from(format!("rtt {line}").split_whitespace())
+            .map(|r| r.args)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_full_line() {
+        let args = rtt(
+            "eth0 eth1 --by as --prefixes p.txt -i 5s -w 1m --flows 1024 --hook xdp --tunnels \
+             --persist --proto tcp,quic --net 10.0.0.0/8 --net 2001:db8::/32 --port 443,80 \
+             --prefix-only --format jsonl --sample-limit 4x --weight flow -o r.json --seed 7",
+        )
+        .unwrap();
+        assert_eq!(args.sources, ["eth0", "eth1"]);
+        assert_eq!((args.by, args.hook, args.flows), (By::As, Some(Hook::Xdp), 1024));
+        assert_eq!(args.filter.proto, [Proto::Tcp, Proto::Quic]);
+        assert_eq!((args.filter.net.len(), &args.filter.port[..]), (2, &[443, 80][..]));
+        assert_eq!(args.output.sample_limit, Some(SampleLimit::RoundTrips(4)));
+        assert_eq!((args.interval, args.duration), (5 * SECOND, Some(60 * SECOND)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, part) in [
+            ("", "<IFACE|FILE>"),
+            ("a --by colour", "possible values: flow, prefix, as"),
+            ("a --flows 1000", "write 512 or 1024"),
+            ("a --flows 3", "64..4194304"),
+            ("a --sample-limit 0x", "1x..1000x"),
+            ("a --sample-limit fast", "write none, 100ms or 4x"),
+            ("a --sample-limit 2m", "longer than 60s"),
+            ("a --net 10.0.0.1/8", "bits set"),
+            ("a --port 0", "not a UDP port"),
+            ("a -i 1ms", "between 100ms and 24h"),
+            ("a --format xml", "possible values"),
+        ] {
+            let message = rtt(line).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_names_of_groups_are_those_of_the_option() {
+        for by in By::value_variants() {
+            assert_eq!(by.to_possible_value().unwrap().get_name(), by.name());
+        }
+        Rtt::command().debug_assert();
+    }
+}

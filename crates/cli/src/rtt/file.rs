@@ -1,0 +1,220 @@
+//! Round-trip times from a capture file, by the matcher of user space. The file's clock is
+//! its packets' time.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use sonde_meter::rtt::{Config, Matcher};
+use sonde_port::pcap::Mapping;
+use sonde_results::Caveat;
+use sonde_results::rtt_run::RttPoint;
+use sonde_wire::Time;
+use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, Record};
+use sonde_wire::flow::{Link, parse};
+
+use super::args::RttArgs;
+use super::collect::{Collected, Prints};
+use super::{empty_run, settings};
+use crate::exit::{Exit, Failure};
+use crate::signals::Signals;
+
+/// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
+pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
+    if args.hook.is_some() || args.persist {
+        return Err(Failure::Usage(anyhow!("--hook and --persist are for interfaces, not files")));
+    }
+    let config = settings::config(args, &prints).map_err(Failure::Usage)?;
+    let signals = Signals::catch()?;
+    let mapping = open(path)?;
+    let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
+    let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?.peekable();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let run = empty_run(args, vec![point(&name, 0)]);
+    let offset_ns = i64::from(run.host.tai_offset_s) * 1_000_000_000;
+    let time = |record: &Record<'_>| Time::from_nanos(record.unix_nanos.saturating_add(offset_ns));
+    let start = match records.peek() {
+        Some(Ok(first)) => time(first),
+        _ => Time::ZERO,
+    };
+    let mut collected = Collected::new(
+        sonde_results::RttRun { start_ns: start.as_nanos(), ..run },
+        prints,
+        args.output.out.clone(),
+        settings::group_of(&config),
+    );
+    let mut replay = Replay::new(config, prints, start, args);
+    let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
+    for record in records {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                broken = Some(error);
+                break;
+            }
+        };
+        let at = time(&record);
+        if args.duration.is_some_and(|longest| at - start >= longest) {
+            break;
+        }
+        replay.take(&record, at, &mut collected);
+        read += 1;
+        if read.is_multiple_of(LOOK_AROUND) {
+            interrupted = signals.wait(Duration::ZERO);
+            if interrupted || collected.is_in_vain() {
+                break;
+            }
+        }
+    }
+    for interface in 1..replay.interfaces {
+        collected.run.points.push(point(&name, interface));
+    }
+    if let Some(error) = broken {
+        eprintln!("{:#}", unreadable(path, error));
+        collected.doubt(Caveat::CaptureCutShort);
+    }
+    if replay.other_link > 0 {
+        eprintln!(
+            "{}: {} packets of link types that are not known; capture with tcpdump -y EN10MB, \
+             RAW or LINUX_SLL2",
+            path.display(),
+            replay.other_link
+        );
+    }
+    replay.finish(collected, interrupted).map_err(Failure::CannotRun)
+}
+
+/// The matcher and its place in the file's time.
+struct Replay {
+    matcher: Matcher,
+    prints: Prints,
+    tunnels: bool,
+    interval: i64,
+    /// Begin of the interval.
+    begun: Time,
+    /// When idle flows were last looked for.
+    swept: Time,
+    latest: Time,
+    read: u64,
+    /// Packets that are far earlier than one before them.
+    steps_back: u64,
+    /// Interfaces seen, of a pcapng file.
+    interfaces: u8,
+    other_link: u64,
+}
+
+impl Replay {
+    fn new(config: Config, prints: Prints, start: Time, args: &RttArgs) -> Self {
+        Replay {
+            matcher: Matcher::new(config),
+            prints,
+            tunnels: args.tunnels,
+            interval: args.interval,
+            begun: start,
+            latest: start,
+            read: 0,
+            steps_back: 0,
+            interfaces: 0,
+            other_link: 0,
+            swept: start,
+        }
+    }
+
+    fn take(&mut self, record: &Record<'_>, at: Time, collected: &mut Collected) {
+        if at - self.begun >= self.interval {
+            self.end_intervals(at, collected);
+        }
+        if at - self.swept >= SWEEP {
+            self.swept = at;
+            self.matcher.handle_timeout(at);
+        }
+        self.read += 1;
+        self.steps_back += u64::from(self.latest - at > STEP_BACK);
+        self.latest = self.latest.max(at);
+        let point = record.interface.min(POINT_MAX) as u8;
+        self.interfaces = self.interfaces.max(point.saturating_add(1));
+        let Some(link) = Link::from_capture(record.link_type) else {
+            self.other_link += 1;
+            return;
+        };
+        match parse(record.data, link, self.tunnels) {
+            Ok(packet) => self.matcher.input(point, &packet, 1, at),
+            Err(error) => self.matcher.refused(error),
+        }
+        self.drain(collected);
+    }
+
+    /// Ends the interval that `at` lies beyond; the empty ones between are left out.
+    fn end_intervals(&mut self, at: Time, collected: &mut Collected) {
+        let end = self.begun + self.interval;
+        self.drain(collected);
+        let groups = self.matcher.take_groups(self.begun.as_nanos(), end.as_nanos());
+        collected.interval(&groups, end.as_nanos(), &self.matcher.coverage());
+        self.begun = end + (at - end) / self.interval * self.interval;
+    }
+
+    #[inline]
+    fn drain(&mut self, collected: &mut Collected) {
+        if self.prints.samples {
+            while let Some(sample) = self.matcher.poll_sample() {
+                collected.sample(&sample);
+            }
+        }
+        while let Some(flow) = self.matcher.poll_flow() {
+            collected.flow(&flow);
+        }
+    }
+
+    fn finish(mut self, mut collected: Collected, interrupted: bool) -> anyhow::Result<Exit> {
+        self.matcher.finish(self.latest);
+        self.drain(&mut collected);
+        let end_ns = self.latest.as_nanos().saturating_add(1);
+        let groups = self.matcher.take_groups(self.begun.as_nanos(), end_ns);
+        let coverage = self.matcher.coverage();
+        collected.interval(&groups, end_ns, &coverage);
+        let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.start_ns;
+        if self.steps_back > 0 || stands_still {
+            collected.doubt(Caveat::CaptureTimesWrong);
+        }
+        collected.finish(end_ns, coverage, interrupted)
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<Mapping> {
+    let what = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(what)?;
+    if !file.metadata().with_context(what)?.is_file() {
+        return Err(anyhow!(
+            "{} is not a regular file; save the capture first, then read it",
+            path.display()
+        ));
+    }
+    Mapping::new(&file).with_context(what)
+}
+
+fn unreadable(path: &Path, error: CaptureError) -> anyhow::Error {
+    let hint = match error.kind {
+        CaptureErrorKind::Magic => "; 'sonde rtt' reads pcap and pcapng",
+        CaptureErrorKind::Truncated => "",
+        _ => "; 'capinfos' says more",
+    };
+    anyhow!("{}: {error}{hint}", path.display())
+}
+
+fn point(name: &str, interface: u8) -> RttPoint {
+    let name = match interface {
+        0 => name.to_string(),
+        n => format!("{name} interface {n}"),
+    };
+    RttPoint { name, how: "capture file, by the packets' times".into(), vanished: 0 }
+}
+
+/// Packets between two looks at signals.
+const LOOK_AROUND: u64 = 4_096;
+/// Between two looks for idle flows, ns.
+const SWEEP: i64 = 100_000_000;
+/// Captures of several queues are out of order by less, ns.
+const STEP_BACK: i64 = 1_000_000;
+/// Interfaces beyond share the last point.
+const POINT_MAX: u32 = 63;

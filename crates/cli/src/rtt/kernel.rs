@@ -1,0 +1,396 @@
+//! Round-trip times from interfaces: matched and added up in the kernel, read here once
+//! an interval. An interface that vanishes is waited for; one that comes back under the
+//! same name is watched again.
+
+use std::cell::RefCell;
+use std::io::stdout;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use sonde_bpf::BpfError;
+use sonde_bpf::rtt::{
+    RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
+};
+use sonde_meter::rtt::{Config, EventLimit, GroupBy};
+use sonde_port::clock::tai_now;
+use sonde_port::netlink::{Event, Link, Links, Watch};
+use sonde_results::Caveat;
+use sonde_results::rtt::{Coverage, RttGroup};
+use sonde_results::rtt_run::RttPoint;
+
+use super::args::{Hook, Proto, RttArgs};
+use super::collect::{Collected, Prints};
+use super::loss::Losses;
+use super::totals::slowest_first;
+use super::view::{self, Snapshot};
+use super::{coverage, empty_run, settings};
+use crate::exit::{Exit, Failure};
+use crate::output::live::InPlace;
+use crate::output::style::{Style, terminal_size};
+use crate::signals::Signals;
+
+/// Runs until the time is over, or Ctrl-C.
+pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
+    let config = settings::config(args, &prints).map_err(Failure::Usage)?;
+    if links.len() > MOST_POINTS {
+        return Err(Failure::Usage(anyhow!(
+            "{} interfaces are too many for one run, which watches {MOST_POINTS}",
+            links.len()
+        )));
+    }
+    let signals = Signals::catch()?;
+    let pins = args.persist.then(Pins::make).transpose()?;
+    let mut screen = prints.live.then(Screen::begin);
+    let mut program = RttProgram::load(&kernel_config(&config, args, links.len()))
+        .map_err(anyhow::Error::from)?;
+    let mut places = Places::open(&links, args.hook.unwrap_or(Hook::Tc))?;
+    let points = places.attach(&mut program)?;
+    if let Some(pins) = pins {
+        pins.keep(&program).map_err(anyhow::Error::from)?;
+    }
+    let run = empty_run(args, points);
+    let out = args.output.out.clone();
+    let mut collected = Collected::new(run, prints, out, settings::group_of(&config));
+
+    let start = tai_now();
+    let (mut begun, mut seen) = (start, (0, 0));
+    let end = args.duration.map(|ns| start + ns);
+    let mut interrupted = false;
+    loop {
+        let due = begun + args.interval;
+        let until = end.map_or(due, |end| end.min(due));
+        let patience = (until - tai_now()).clamp(0, LOOK_AROUND_NS);
+        fetch(&mut program, &mut collected, Duration::from_nanos(patience as u64))?;
+        collected.flush();
+        places.follow(&mut program, &mut collected)?;
+        interrupted |= signals.wait(Duration::ZERO);
+        let now = tai_now();
+        let over = interrupted || collected.is_in_vain() || end.is_some_and(|end| now >= end);
+        if over {
+            break;
+        }
+        if now < due {
+            continue;
+        }
+        let so_far = program.coverage().map_err(anyhow::Error::from)?;
+        let mut groups = take(&mut program, begun.as_nanos(), now.as_nanos())?;
+        collected.interval(&groups, now.as_nanos(), &so_far);
+        if let Some(shown) = &mut screen {
+            slowest_first(&mut groups);
+            let total = (coverage::count(&so_far, "packets"), coverage::samples(&so_far));
+            let latest = (total.0 - seen.0, total.1 - seen.1);
+            seen = total;
+            let interval = Interval { groups: &groups, latest, length_ns: now - begun };
+            if shown.refresh(&program, &collected, &so_far, interval, now - start).is_err() {
+                // Nobody looks any more; the measurement and its file go on.
+                screen = None;
+            }
+        }
+        begun = now;
+    }
+    places.detach(&mut program, args.persist);
+    fetch(&mut program, &mut collected, Duration::ZERO)?;
+    program.open_flows(&mut |mut flow| {
+        flow.reason = sonde_results::rtt::EndReason::Stopped;
+        collected.flow(&flow);
+    });
+    let end_ns = tai_now().as_nanos();
+    let groups = take(&mut program, begun.as_nanos(), end_ns)?;
+    let coverage = program.coverage().map_err(anyhow::Error::from)?;
+    collected.interval(&groups, end_ns, &coverage);
+    if args.persist {
+        eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
+    }
+    Ok(collected.finish(end_ns, coverage, interrupted)?)
+}
+
+/// The folder that lets the programs outlive this process; gone again unless they were
+/// pinned there.
+struct Pins {
+    kept: bool,
+}
+
+impl Pins {
+    fn make() -> anyhow::Result<Pins> {
+        match std::fs::create_dir(PIN_FOLDER) {
+            Ok(()) => Ok(Pins { kept: false }),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(anyhow!(
+                "{PIN_FOLDER} is there from an earlier run; 'rm -r {PIN_FOLDER}' ends that one"
+            )),
+            Err(e) => Err(e).with_context(|| {
+                format!("cannot make {PIN_FOLDER}; 'mount -t bpf bpf /sys/fs/bpf' may help")
+            }),
+        }
+    }
+
+    fn keep(mut self, program: &RttProgram) -> Result<(), BpfError> {
+        program.pin(Path::new(PIN_FOLDER))?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        if !self.kept {
+            // The first error is the one to report.
+            let _ = std::fs::remove_dir_all(PIN_FOLDER);
+        }
+    }
+}
+
+/// Samples and ended flows, for at most `patience`.
+fn fetch(
+    program: &mut RttProgram,
+    collected: &mut Collected,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let collected = RefCell::new(collected);
+    program.poll(patience, &mut |sample| collected.borrow_mut().sample(&sample), &mut |flow| {
+        collected.borrow_mut().flow(&flow)
+    })?;
+    Ok(())
+}
+
+fn take(program: &mut RttProgram, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>> {
+    Ok(program.take_groups(start_ns, end_ns)?)
+}
+
+/// The same settings, for the kernel.
+fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfig {
+    let protocols = args.filter.proto.iter().map(|proto| match proto {
+        Proto::Tcp => RttProtocols::TCP,
+        Proto::Icmp => RttProtocols::ICMP,
+        Proto::Quic => RttProtocols::QUIC,
+        Proto::Dns => RttProtocols::DNS,
+        Proto::Sctp => RttProtocols::SCTP,
+    });
+    RttConfig {
+        flows: config.flows as u32,
+        seed: config.seed,
+        group_by: match config.group_by {
+            GroupBy::Flow => RttGroupBy::Flow,
+            GroupBy::Prefix => RttGroupBy::Prefix,
+            GroupBy::As => RttGroupBy::As,
+            GroupBy::Interface => RttGroupBy::Interface,
+            GroupBy::Vlan => RttGroupBy::Vlan,
+            GroupBy::Dscp => RttGroupBy::Dscp,
+        },
+        groups: config.groups as u32,
+        prefixes: config.prefixes.iter().map(|(ip, n, asn)| (ip, n, asn.unwrap_or(0))).collect(),
+        events: match config.events {
+            EventLimit::None => RttEvents::None,
+            EventLimit::All => RttEvents::All,
+            EventLimit::Every(time) => RttEvents::Every(time.as_nanos() as u64),
+            EventLimit::RttMultiple(sixteenths) => RttEvents::RttMultiple(sixteenths),
+        },
+        weight_by_flow: config.weight_by_flow,
+        hide_addresses: config.hide_addresses,
+        protocols: protocols.reduce(RttProtocols::with).unwrap_or(RttProtocols::ALL),
+        nets: config.filter.nets.clone(),
+        ports: config.filter.ports.clone(),
+        tunnels: args.tunnels,
+        // From one interface to another: takes two, and egress.
+        residence: interfaces > 1 && args.hook != Some(Hook::Ingress),
+    }
+}
+
+/// The interfaces, by name: numbers change when one returns.
+struct Places {
+    links: Links,
+    watch: Watch,
+    hook: RttHook,
+    list: Vec<Place>,
+    /// Something may have changed since the last look.
+    stale: bool,
+}
+
+struct Place {
+    name: String,
+    /// Its number while it is watched.
+    ifindex: Option<u32>,
+    /// Why it is not, as last reported.
+    refused: Option<String>,
+}
+
+impl Places {
+    fn open(links: &[Link], hook: Hook) -> anyhow::Result<Places> {
+        let place = |l: &Link| Place { name: l.name.clone(), ifindex: None, refused: None };
+        Ok(Places {
+            // Before anything is attached, so that no change is missed.
+            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
+            links: Links::open().context("cannot ask the kernel for interfaces")?,
+            hook: match hook {
+                Hook::Tc => RttHook::Tc,
+                Hook::Xdp => RttHook::Xdp,
+                Hook::Ingress => RttHook::TcIngress,
+            },
+            list: links.iter().map(place).collect(),
+            stale: false,
+        })
+    }
+
+    /// Attaches to all; one that cannot be watched at the start is a failure.
+    fn attach(&mut self, program: &mut RttProgram) -> anyhow::Result<Vec<RttPoint>> {
+        let all = self.links.all().context("cannot list the interfaces")?;
+        let mut points = Vec::new();
+        for (i, place) in self.list.iter_mut().enumerate() {
+            let link = all.iter().find(|l| l.name == place.name).with_context(|| {
+                format!("{} has vanished; 'ip link' lists the interfaces", place.name)
+            })?;
+            let how = attach(program, link, i, self.hook)
+                .with_context(|| format!("cannot watch {}", place.name))?;
+            place.ifindex = Some(link.ifindex);
+            points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
+        }
+        Ok(points)
+    }
+
+    /// Lets go of what has vanished and takes up what has returned.
+    fn follow(
+        &mut self,
+        program: &mut RttProgram,
+        collected: &mut Collected,
+    ) -> anyhow::Result<()> {
+        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
+        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
+        if !std::mem::take(&mut self.stale) {
+            return Ok(());
+        }
+        let all = self.links.all().context("cannot list the interfaces")?;
+        for (i, place) in self.list.iter_mut().enumerate() {
+            let now = all.iter().find(|l| l.name == place.name);
+            let number = now.map(|l| l.ifindex);
+            if place.ifindex.is_some() && place.ifindex != number {
+                program.detach(i as u8);
+                place.ifindex = None;
+                collected.run.points[i].vanished += 1;
+                collected.doubt(Caveat::InterfaceVanished);
+                eprintln!("{} has vanished; waiting for it to return", place.name);
+            }
+            let (Some(link), None) = (now, place.ifindex) else { continue };
+            match attach(program, link, i, self.hook) {
+                Ok(how) => {
+                    place.ifindex = number;
+                    place.refused = None;
+                    collected.run.points[i].how = how;
+                    eprintln!("{} has returned and is watched again", place.name);
+                }
+                // It may be gone again, or not be ready: the next change decides.
+                Err(error) => {
+                    let text = error.to_string();
+                    if place.refused.as_ref() != Some(&text) {
+                        eprintln!("{} has returned but cannot be watched: {text}", place.name);
+                    }
+                    place.refused = Some(text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// So that what is read afterwards stands still.
+    fn detach(&mut self, program: &mut RttProgram, persist: bool) {
+        if !persist {
+            for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
+                program.detach(i as u8);
+            }
+        }
+    }
+}
+
+/// Attaches one interface as point `i` and says how.
+fn attach(
+    program: &mut RttProgram,
+    link: &Link,
+    i: usize,
+    hook: RttHook,
+) -> Result<String, BpfError> {
+    // Links without a link-layer address (tun, PPP, WireGuard) have no Ethernet header
+    // either; the loopback has both, all zeros.
+    let l3 = link.mac == [0; 6] && link.name != "lo";
+    program.attach(link.ifindex as i32, i as u8, hook, l3).map(describe)
+}
+
+fn describe(attached: RttAttached) -> String {
+    let RttAttached { ingress, egress } = attached;
+    let hooks = match egress {
+        None => format!("{}, ingress only", ingress.name()),
+        Some(egress) if egress == ingress => format!("{}, ingress and egress", ingress.name()),
+        Some(egress) => format!("{} at ingress, {} at egress", ingress.name(), egress.name()),
+    };
+    format!("{hooks}, timed by the kernel's clock")
+}
+
+/// One interval for the screen.
+struct Interval<'a> {
+    groups: &'a [RttGroup],
+    /// Packets and samples.
+    latest: (u64, u64),
+    length_ns: i64,
+}
+
+/// The live table.
+struct Screen {
+    place: InPlace,
+    /// Of the flows that were open at the last look.
+    losses: Losses,
+    /// No look at the flows before this.
+    rest: Instant,
+}
+
+impl Screen {
+    /// The kernel takes seconds to check the programs: say so.
+    fn begin() -> Screen {
+        let mut place = InPlace::default();
+        // If nobody looks, the first table finds out.
+        let _ = place.draw(&mut stdout().lock(), &["sonde rtt  loading".to_string()]);
+        Screen { place, losses: Losses::default(), rest: Instant::now() }
+    }
+
+    fn refresh(
+        &mut self,
+        program: &RttProgram,
+        collected: &Collected,
+        so_far: &Coverage,
+        interval: Interval<'_>,
+        elapsed_ns: i64,
+    ) -> std::io::Result<()> {
+        self.look_at_flows(program, collected);
+        let caveats = collected.caveats(so_far);
+        let snapshot = Snapshot {
+            elapsed_ns,
+            interval_ns: interval.length_ns,
+            points: &collected.run.points,
+            group_by: &collected.run.config.group_by,
+            groups: interval.groups,
+            losses: &self.losses,
+            coverage: so_far,
+            latest: interval.latest,
+            caveats,
+        };
+        let (width, height) = terminal_size();
+        let lines = view::live(&snapshot, width, height, Style::for_stdout());
+        self.place.draw(&mut stdout().lock(), &lines)
+    }
+
+    /// Loss in the flows that are open. A full table takes long to read: so at most a
+    /// fiftieth of the time goes into this.
+    fn look_at_flows(&mut self, program: &RttProgram, collected: &Collected) {
+        let begin = Instant::now();
+        if begin < self.rest {
+            return;
+        }
+        self.losses.clear();
+        program.open_flows(&mut |flow| self.losses.add(&flow, collected.group_of()));
+        let end = Instant::now();
+        self.rest = end + (end - begin) * 50;
+    }
+}
+
+/// `point` is an octet; a run of more interfaces than this is a mistake.
+const MOST_POINTS: usize = 64;
+/// How long a signal, or a change of interfaces, may wait.
+const LOOK_AROUND_NS: i64 = 100_000_000;
+const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";

@@ -1,0 +1,274 @@
+//! Groups as rows: the slowest first, each with the shape of its distribution on an axis
+//! that all rows share.
+
+use sonde_results::Hist;
+use sonde_results::hist::bounds_of;
+use sonde_results::rtt::{GroupKey, RttGroup};
+use sonde_results::rtt_run::RttPoint;
+
+use super::epping::Protocol;
+use super::loss::Loss;
+use crate::output::style::{Style, Tone, clip};
+use crate::units::{format_count, format_dscp, format_ns, format_share};
+
+/// One row.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// The group's name.
+    pub label: String,
+    /// Its numbers.
+    pub group: &'a RttGroup,
+    /// Loss towards the hosts of this group; `None`: not known for this grouping.
+    pub loss: Option<Loss>,
+}
+
+/// What people call a group.
+pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
+    match key {
+        GroupKey::Prefix { address, length } => format!("{address}/{length}"),
+        GroupKey::As(0) => "no AS known".into(),
+        GroupKey::As(number) => format!("AS{number}"),
+        GroupKey::Interface(i) => point(points, *i).into(),
+        GroupKey::Vlan(0) => "untagged".into(),
+        GroupKey::Vlan(id) => format!("VLAN {id}"),
+        GroupKey::Dscp(dscp) => format_dscp(*dscp),
+        GroupKey::Flow(flow) => {
+            let at = match points.len() {
+                0 | 1 => String::new(),
+                _ => format!(" @{}", point(points, flow.point)),
+            };
+            format!(
+                "{} ← {} {}{at}",
+                std::net::SocketAddr::new(flow.source, flow.source_port),
+                std::net::SocketAddr::new(flow.destination, flow.destination_port),
+                Protocol(flow.protocol)
+            )
+        }
+        GroupKey::Other => "other".into(),
+    }
+}
+
+/// Renders `rows` in at most `width` columns: what matters least is left out first.
+pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
+    let axis = Axis::of(rows.iter().map(|r| &r.group.clean));
+    let mut columns: Vec<(&Column, Vec<String>, usize)> = COLUMNS
+        .iter()
+        .map(|column| {
+            let cells: Vec<String> = rows.iter().map(|r| (column.cell)(r, &axis)).collect();
+            let widest = cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
+            (column, cells, widest.max(column.head.len()))
+        })
+        .collect();
+    let total = |columns: &[(&Column, Vec<String>, usize)]| {
+        columns.iter().map(|c| c.2 + GAP.len()).sum::<usize>() - GAP.len()
+    };
+    // A long name is cut before a column goes, and only then columns.
+    let excess = total(&columns).saturating_sub(width);
+    columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(NAME_LEAST));
+    while total(&columns) > width {
+        let Some(least) = (0..columns.len()).max_by_key(|&i| columns[i].0.rank) else { break };
+        if columns[least].0.rank == 0 {
+            let excess = total(&columns) - width;
+            columns[0].2 = columns[0].2.saturating_sub(excess).max(6);
+            break;
+        }
+        columns.remove(least);
+    }
+    let head: Vec<String> = columns.iter().map(|(c, _, w)| pad(c.head, *w, c.left)).collect();
+    let mut lines = vec![style.paint(Tone::Head, clip(&head.join(GAP), width).trim_end())];
+    for (i, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (n, (column, cells, w)) in columns.iter().enumerate() {
+            if n > 0 {
+                line.push_str(GAP);
+            }
+            let tone = match column.head {
+                "RETX" if row.loss.is_some_and(|l| l.retransmitted > 0) => Tone::Bad,
+                "RECOV" if row.group.recovery.count > 0 => Tone::Warn,
+                _ => Tone::Plain,
+            };
+            line.push_str(&style.paint(tone, &pad(&clip(&cells[i], *w), *w, column.left)));
+        }
+        lines.push(line.trim_end().to_string());
+    }
+    if let Some(scale) = axis.describe().filter(|_| columns.iter().any(|c| c.0.head == "SHAPE")) {
+        lines.push(style.paint(Tone::Dim, &clip(&scale, width)));
+    }
+    lines
+}
+
+struct Column {
+    head: &'static str,
+    /// Columns of the highest rank are left out first; those of rank 0 never.
+    rank: u8,
+    left: bool,
+    cell: fn(&Row<'_>, &Axis) -> String,
+}
+
+const COLUMNS: &[Column] = &[
+    Column { head: "GROUP", rank: 0, left: true, cell: |r, _| r.label.clone() },
+    Column {
+        head: "SAMPLES",
+        rank: 2,
+        left: false,
+        cell: |r, _| format_count(r.group.clean.count),
+    },
+    Column { head: "MIN", rank: 5, left: false, cell: |r, _| ns(r.group.clean.min()) },
+    Column { head: "P50", rank: 0, left: false, cell: |r, _| quantile(r, 0.5) },
+    Column { head: "P90", rank: 8, left: false, cell: |r, _| quantile(r, 0.9) },
+    Column { head: "P99", rank: 0, left: false, cell: |r, _| quantile(r, 0.99) },
+    Column { head: "MAX", rank: 6, left: false, cell: |r, _| ns(r.group.clean.max()) },
+    Column { head: "RECOV", rank: 4, left: false, cell: |r, _| some(r.group.recovery.count) },
+    Column { head: "DELACK", rank: 7, left: false, cell: |r, _| some(r.group.delayed_ack.count) },
+    Column {
+        head: "RETX",
+        rank: 1,
+        left: false,
+        cell: |r, _| match r.loss {
+            Some(loss) if loss.packets > 0 => format_share(loss.retransmitted, loss.packets),
+            _ => "-".into(),
+        },
+    },
+    Column { head: "SHAPE", rank: 3, left: true, cell: |r, axis| axis.spark(&r.group.clean) },
+];
+
+const GAP: &str = "  ";
+const NAME_LEAST: usize = 28;
+const CELLS: usize = 14;
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A logarithmic axis from the least to the greatest value of all rows.
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    fn of<'a>(hists: impl Iterator<Item = &'a Hist>) -> Axis {
+        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+        for hist in hists {
+            if let (Some(min), Some(max)) = (hist.min(), hist.max()) {
+                low = low.min(min.max(1) as f64);
+                high = high.max(max.max(1) as f64);
+            }
+        }
+        Axis { low, high }
+    }
+
+    /// The shape of `hist` on this axis, its highest bar full.
+    fn spark(&self, hist: &Hist) -> String {
+        let (Some(min), Some(max)) = (hist.min(), hist.max()) else { return String::new() };
+        let span = self.high.ln() - self.low.ln();
+        let mut bars = [0u64; CELLS];
+        for &(bucket, n) in &hist.buckets {
+            let (a, b) = bounds_of(bucket);
+            let middle = (a + (b - a) / 2).clamp(min, max).max(1) as f64;
+            let place = if span > 0.0 { (middle.ln() - self.low.ln()) / span } else { 0.0 };
+            bars[((place * CELLS as f64) as usize).min(CELLS - 1)] += u64::from(n);
+        }
+        let top = bars.iter().copied().max().unwrap_or(1).max(1);
+        bars.iter()
+            .map(|&n| match n {
+                0 => ' ',
+                n => BLOCKS[((n as f64 / top as f64 * 8.0).ceil() as usize).clamp(1, 8) - 1],
+            })
+            .collect()
+    }
+
+    fn describe(&self) -> Option<String> {
+        (self.high >= self.low).then(|| {
+            format!("shape: {} to {}, logarithmic", format_ns(self.low), format_ns(self.high))
+        })
+    }
+}
+
+fn point(points: &[RttPoint], index: u8) -> &str {
+    points.get(usize::from(index)).map_or("?", |p| p.name.as_str())
+}
+
+fn quantile(row: &Row<'_>, q: f64) -> String {
+    ns(row.group.clean.quantile(q))
+}
+
+fn ns(value: Option<i64>) -> String {
+    value.map_or_else(|| "-".into(), |v| format_ns(v as f64))
+}
+
+/// A count of what there should be none of.
+fn some(count: u64) -> String {
+    if count == 0 { "-".into() } else { format_count(count) }
+}
+
+fn pad(text: &str, width: usize, left: bool) -> String {
+    if left { format!("{text:<width$}") } else { format!("{text:>width$}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rtt::sample;
+    use proptest::prelude::*;
+
+    fn rows(groups: &[RttGroup]) -> Vec<Row<'_>> {
+        let loss = [Some(Loss { packets: 1_000, retransmitted: 12 }), Some(Loss::default()), None];
+        groups
+            .iter()
+            .zip(loss)
+            .map(|(group, loss)| Row { label: label(&group.key, &[]), group, loss })
+            .collect()
+    }
+
+    #[test]
+    fn a_wide_table_and_a_narrow_one() {
+        let run = sample::run();
+        let wide = render(&rows(&run.groups), 140, Style::default());
+        let narrow = render(&rows(&run.groups), 60, Style::default());
+        sample::golden("table.txt", &format!("{}\n\n{}\n", wide.join("\n"), narrow.join("\n")));
+    }
+
+    #[test]
+    fn loss_and_recovery_are_coloured() {
+        let run = sample::run();
+        let lines = render(&rows(&run.groups), 140, Style::new(true));
+        assert!(lines[1].contains("\x1b[31m") && lines[1].contains("\x1b[33m"), "{}", lines[1]);
+        assert!(!lines[3].contains("\x1b[3"), "{}", lines[3]);
+    }
+
+    #[test]
+    fn groups_have_the_names_people_use() {
+        let points =
+            ["eth0", "eth1"].map(|name| RttPoint { name: name.into(), ..RttPoint::default() });
+        let flow =
+            GroupKey::Flow(sonde_results::rtt::FlowKey { point: 1, ..sample::from_server() });
+        for (key, name) in [
+            (GroupKey::As(64_500), "AS64500"),
+            (GroupKey::As(0), "no AS known"),
+            (GroupKey::Interface(1), "eth1"),
+            (GroupKey::Interface(9), "?"),
+            (GroupKey::Vlan(0), "untagged"),
+            (GroupKey::Vlan(100), "VLAN 100"),
+            (GroupKey::Dscp(46), "EF"),
+            (flow, "192.0.2.7:443 ← 10.0.0.1:50000 TCP @eth1"),
+            (GroupKey::Other, "other"),
+        ] {
+            assert_eq!(label(&key, &points), name);
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_a_head_alone() {
+        assert_eq!(render(&[], 80, Style::default()).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_than_asked(width in 40usize..200, name in "[a-z0-9.:]{1,90}") {
+            let run = sample::run();
+            let mut rows = rows(&run.groups);
+            rows[1].label = name;
+            for line in render(&rows, width, Style::default()) {
+                prop_assert!(line.chars().count() <= width, "{}", line);
+            }
+        }
+    }
+}

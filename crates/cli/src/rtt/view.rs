@@ -1,0 +1,228 @@
+//! The live table and the summary: groups, what was seen and left out, how it was
+//! measured, and what casts doubt on it.
+
+use sonde_results::caveat::CaveatSet;
+use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
+use sonde_results::rtt_run::{RttPoint, RttRun};
+use std::borrow::Cow;
+
+use super::coverage;
+use super::loss::Losses;
+use super::table::{self, Row, label};
+use super::totals::merge;
+use crate::output::live::wrapped;
+use crate::output::style::{Style, Tone, clip};
+use crate::units::{SECOND, format_count, format_elapsed, format_ns};
+
+/// What is known at one moment of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Since the start, ns.
+    pub elapsed_ns: i64,
+    /// Length of the latest interval, ns.
+    pub interval_ns: i64,
+    /// Where packets are seen.
+    pub points: &'a [RttPoint],
+    /// What groups the samples.
+    pub group_by: &'a str,
+    /// The groups of the latest interval, the slowest first.
+    pub groups: &'a [RttGroup],
+    /// Loss in the flows that are open.
+    pub losses: &'a Losses,
+    /// Counters since the start.
+    pub coverage: &'a Coverage,
+    /// Packets and samples of the latest interval.
+    pub latest: (u64, u64),
+    /// What casts doubt so far.
+    pub caveats: CaveatSet,
+}
+
+/// The table for a terminal of `width` by `height`: never wider, never higher.
+pub fn live(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+    let Snapshot { points, groups, coverage, losses, .. } = *snapshot;
+    let names: Vec<&str> = points.iter().map(|p| p.name.as_str()).collect();
+    let first = format!(
+        "sonde rtt  {}  {}  {} groups by {}",
+        format_elapsed(snapshot.elapsed_ns),
+        names.join(", "),
+        format_count(groups.len() as u64),
+        snapshot.group_by
+    );
+    let rate = |n: u64| n as f64 * SECOND as f64 / snapshot.interval_ns.max(1) as f64;
+    let second = format!(
+        "packets {}/s  samples {}/s",
+        format_count(rate(snapshot.latest.0).round() as u64),
+        format_count(rate(snapshot.latest.1).round() as u64)
+    );
+    let mut lines =
+        vec![style.paint(Tone::Head, &clip(&first, width)), clip(&second, width), String::new()];
+    let mut foot = vec![String::new()];
+    foot.extend(footer(points, coverage, snapshot.caveats, width, style));
+    // Two lines of the table are its head and the axis; the last line stays empty.
+    let room = height.saturating_sub(lines.len() + foot.len() + 3);
+    lines.extend(rows(groups, losses, points, room, width, style));
+    lines.extend(foot);
+    lines.truncate(height.saturating_sub(1));
+    lines
+}
+
+/// What is printed at the end.
+pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec<String> {
+    let names: Vec<&str> = run.points.iter().map(|p| p.name.as_str()).collect();
+    let title = format!(
+        "--- {}: {} groups by {} in {} ---",
+        names.join(", "),
+        format_count(run.groups.len() as u64),
+        run.config.group_by,
+        format_ns((run.end_ns - run.start_ns) as f64)
+    );
+    let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
+    if run.groups.is_empty() {
+        lines.push("no round trip found".into());
+    } else {
+        lines.extend(rows(&run.groups, losses, &run.points, SUMMARY_ROWS, width, style));
+        let more = run.groups.len().saturating_sub(SUMMARY_ROWS - 1);
+        if more > 1 {
+            lines.push(format!("and {} groups that are faster", format_count(more as u64)));
+        }
+    }
+    lines.push(String::new());
+    lines.extend(footer(&run.points, &run.coverage, run.caveats, width, style));
+    lines
+}
+
+/// Coverage, how it was measured, doubts.
+pub fn footer(
+    points: &[RttPoint],
+    coverage: &Coverage,
+    caveats: CaveatSet,
+    width: usize,
+    style: Style,
+) -> Vec<String> {
+    let mut lines: Vec<String> =
+        coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();
+    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    for point in points {
+        let name = match point.vanished {
+            0 => point.name.clone(),
+            n => format!("{} (gone {n} times)", point.name),
+        };
+        match places.iter_mut().find(|(how, _)| *how == point.how) {
+            Some((_, names)) => names.push(name),
+            None => places.push((&point.how, vec![name])),
+        }
+    }
+    let places: Vec<String> =
+        places.iter().map(|(how, names)| format!("{}: {how}", names.join(", "))).collect();
+    lines.extend(
+        wrapped(&format!("measured at {}", places.join("; ")), width)
+            .iter()
+            .map(|line| style.paint(Tone::Dim, line)),
+    );
+    let doubts =
+        caveats.iter().flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width));
+    lines.extend(doubts.map(|line| style.paint(Tone::Warn, &line)));
+    lines
+}
+
+/// The slowest of `groups` (sorted) in at most `room` rows, all together first.
+fn rows(
+    groups: &[RttGroup],
+    losses: &Losses,
+    points: &[RttPoint],
+    room: usize,
+    width: usize,
+    style: Style,
+) -> Vec<String> {
+    let mut shown: Vec<(String, Cow<'_, RttGroup>, _)> = Vec::new();
+    if groups.len() > 1 {
+        let mut all = RttGroup { key: GroupKey::Other, ..groups[0].clone() };
+        groups[1..].iter().for_each(|g| merge(&mut all, g));
+        let loss = Some(losses.all()).filter(|l| l.packets > 0);
+        shown.push(("all".into(), Cow::Owned(all), loss));
+    }
+    let places = room.saturating_sub(shown.len());
+    shown.extend(
+        groups
+            .iter()
+            .take(places)
+            .map(|group| (label(&group.key, points), Cow::Borrowed(group), losses.of(&group.key))),
+    );
+    let rows: Vec<Row<'_>> = shown
+        .iter()
+        .map(|(label, group, loss)| Row { label: label.clone(), group, loss: *loss })
+        .collect();
+    table::render(&rows, width, style)
+}
+
+/// Rows of the summary, that of all together included.
+const SUMMARY_ROWS: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rtt::sample;
+    use proptest::prelude::*;
+
+    fn snapshot<'a>(run: &'a RttRun, losses: &'a Losses) -> Snapshot<'a> {
+        Snapshot {
+            elapsed_ns: 10 * SECOND,
+            interval_ns: SECOND,
+            points: &run.points,
+            group_by: &run.config.group_by,
+            groups: &run.groups,
+            losses,
+            coverage: &run.coverage,
+            latest: (45_678, 1_234),
+            caveats: run.caveats,
+        }
+    }
+
+    #[test]
+    fn the_live_table() {
+        let (run, losses) = (sample::run(), Losses::default());
+        let lines = live(&snapshot(&run, &losses), 110, 24, Style::default());
+        sample::golden("live.txt", &(lines.join("\n") + "\n"));
+    }
+
+    #[test]
+    fn the_summary() {
+        let mut losses = Losses::default();
+        losses.add(&sample::flows()[0], |_| Some(sample::run().groups[0].key));
+        let lines = summary(&sample::run(), &losses, 110, Style::default());
+        sample::golden("summary.txt", &(lines.join("\n") + "\n"));
+    }
+
+    #[test]
+    fn interfaces_that_are_watched_alike_share_a_line() {
+        let mut run = sample::run();
+        run.points.push(RttPoint { name: "eth1".into(), ..run.points[0].clone() });
+        run.points.push(RttPoint { how: "xdp".into(), vanished: 2, ..run.points[0].clone() });
+        let text = footer(&run.points, &run.coverage, run.caveats, 100, Style::default());
+        let line = "measured at eth0, eth1: tcx, ingress and egress; eth0 (gone 2 times): xdp";
+        assert!(text.iter().any(|l| l == line), "{text:?}");
+    }
+
+    #[test]
+    fn a_long_summary_says_how_much_is_not_shown() {
+        let mut run = sample::run();
+        run.groups =
+            (0..50).map(|i| RttGroup { key: GroupKey::As(i), ..run.groups[0].clone() }).collect();
+        let text = summary(&run, &Losses::default(), 100, Style::default()).join("\n");
+        assert!(text.contains("and 30 groups that are faster"), "{text}");
+        run.groups.clear();
+        let text = summary(&run, &Losses::default(), 100, Style::default()).join("\n");
+        assert!(text.contains("no round trip found"), "{text}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn it_fits_any_terminal(width in 40usize..160, height in 1usize..60) {
+            let (run, losses) = (sample::run(), Losses::default());
+            let lines = live(&snapshot(&run, &losses), width, height, Style::default());
+            prop_assert!(lines.len() < height.max(2));
+            prop_assert!(lines.iter().all(|l| l.chars().count() <= width));
+        }
+    }
+}
