@@ -25,8 +25,8 @@ struct {
 	__type(value, struct ticker);
 } rtt_ticker SEC(".maps");
 
-static __always_inline struct flow *find_flow(struct bucket *b, __u32 number, __u32 tag,
-					      const struct rtt_packet *p)
+static __always_inline __u32 find_flow(struct bucket *b, __u32 number, __u32 tag,
+				       const struct rtt_packet *p)
 {
 #pragma unroll
 	for (__u32 i = 0; i < WAYS; i++) {
@@ -34,10 +34,66 @@ static __always_inline struct flow *find_flow(struct bucket *b, __u32 number, __
 			struct flow *f = flow_at(number, i);
 
 			if (f && same_key(f, p))
-				return f;
+				return i;
 		}
 	}
-	return NULL;
+	return NO_WAY;
+}
+
+/* Under the lock of its bucket. */
+static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, struct rtt_packet *p)
+{
+	__u32 way = find_flow(b, number, tag, p);
+	struct flow *f = NULL;
+	bool fresh = false;
+
+	if (way < WAYS) {
+		f = flow_at(number, way);
+		if (!f)
+			return;
+		fresh = true;
+		if (is_idle(f, p->coarse))
+			rtt_end_flow(f, R_IDLE);
+		else if (p->what == W_TCP && begins_anew(f, p))
+			rtt_end_flow(f, R_REUSE);
+		else
+			fresh = false;
+	}
+	if (!f || fresh) {
+		if (!may_begin(p)) {
+			if (f)
+				b->tag[way & (WAYS - 1)] = 0;
+			count_n(UNTRACKED_KIND, p->segs);
+			return;
+		}
+		if (!f) {
+			way = make_room(b, number, p->coarse);
+			f = way < WAYS ? flow_at(number, way) : NULL;
+			if (!f) {
+				count_n(UNTRACKED_FULL, p->segs);
+				return;
+			}
+			b->tag[way & (WAYS - 1)] = tag;
+			fresh = true;
+		}
+		rtt_begin_flow(f, p);
+	} else if (!(f->flags & CLOSED) && (__u32)(p->coarse - f->last + 1) > RECENT + 1) {
+		rtt_pause(f);
+	}
+	count_packet(f, p);
+	if ((p->tos & 3) == ECN_CE)
+		BUMP(f, p->d, ce_marks);
+	/* A closed one's time-out runs on: a forged RST silences a flow only for so long. */
+	if (f->flags & CLOSED)
+		return;
+	f->last = p->coarse;
+	/* The length of a first fragment is not that of what it begins. */
+	if (p->bits & P_FRAGMENT)
+		return;
+	if (p->what == W_TCP)
+		tcp_packet(f, p, fresh);
+	else
+		other_packet(f, p);
 }
 
 /* Finds or makes the packet's flow, and gives it the packet. */
@@ -45,7 +101,6 @@ __noinline int rtt_match(struct rtt_packet *p)
 {
 	__u32 number, tag;
 	struct bucket *b;
-	struct flow *f;
 	__u64 hash;
 
 	if (!p)
@@ -60,44 +115,10 @@ __noinline int rtt_match(struct rtt_packet *p)
 	p->now = 0;
 	p->d &= 1;
 	if (!lock(b)) {
-		count(CONTENDED);
+		count_n(CONTENDED, p->segs);
 		return 0;
 	}
-	f = find_flow(b, number, tag, p);
-	if (!f) {
-		__u32 way;
-
-		if (!may_begin(p)) {
-			count(UNTRACKED_KIND);
-			goto out;
-		}
-		way = make_room(b, number, p->coarse);
-		f = way < WAYS ? flow_at(number, way) : NULL;
-		if (!f) {
-			count(UNTRACKED_FULL);
-			goto out;
-		}
-		rtt_begin_flow(f, p);
-		b->tag[way & (WAYS - 1)] = tag;
-	} else if (p->what == W_TCP && p->flags & TCP_SYN && !(p->flags & TCP_RST) &&
-		   !(p->bits & P_FRAGMENT) && begins_anew(f, p)) {
-		rtt_end_flow(f, f->flags & CLOSED ? reason_of(f) : R_REUSE);
-		rtt_begin_flow(f, p);
-	}
-	count_packet(f, p);
-	if ((p->tos & 3) == ECN_CE)
-		BUMP(f, p->d, ce_marks);
-	if (p->bits & P_FRAGMENT) {
-		/* counted, that is all */
-	} else if (p->what == W_TCP) {
-		if (p->flags & TCP_RST)
-			close_flow(f, (f->side[0].flags | f->side[1].flags) & FIN_SEEN ? R_FIN : R_RESET);
-		else
-			tcp_packet(f, p);
-	} else {
-		other_packet(f, p);
-	}
-out:
+	take(b, number, tag, p);
 	unlock(b);
 	return 0;
 }
@@ -162,7 +183,6 @@ static __always_inline enum parsed parse(struct frame *f, struct rtt_packet *p, 
 
 static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 {
-	count(PACKETS);
 	switch (done) {
 	case PARSED:
 		break;
@@ -172,17 +192,13 @@ static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 	case FRAGMENT:
 		count(FRAGMENTS);
 		return;
-	case SHORT:
-		count(TRUNCATED);
-		return;
-	case BAD:
+	default:
 		count(MALFORMED);
 		return;
-	default:
-		return;
 	}
+	count_n(PACKETS, p->segs);
 	if (!admitted(p)) {
-		count(FILTERED);
+		count_n(FILTERED, p->segs);
 		return;
 	}
 	rtt_match(p);

@@ -44,7 +44,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define MAX_RTT TICKS(64000000000ULL)
 #define COARSE_SHIFT 26
 #define COARSE(ns) ((__u32)((ns) >> COARSE_SHIFT))
-#define COARSE_64S COARSE(64000000000ULL)
+#define RECENT (COARSE(64000000000ULL) + 1) /* so near that ticks cannot have wrapped */
 
 struct key {
 	union {
@@ -76,13 +76,13 @@ enum mode { MODE_NONE, MODE_TS, MODE_SEQ, MODE_ID };
 #define HOLE 0x0040
 #define FIN_SEEN 0x0080
 #define EVENT_SEEN 0x0100
-#define SYN_BEGAN 0x0200
+#define SYN_BEGAN 0x0200 /* by its SYN; its number is known */
 #define WEIGHED 0x0400
 #define SPIN_SEEN 0x0800
 #define SPIN_VALUE 0x1000
 #define PERIOD_SHIFT 13 /* three bits: enum period */
 
-enum period { PERIOD_NONE, PERIOD_STARTED, PERIOD_UNKNOWN, PERIOD_1US, PERIOD_1MS, PERIOD_4MS, PERIOD_10MS };
+enum period { PERIOD_FRESH, PERIOD_SEEKING, PERIOD_ODD, PERIOD_1US, PERIOD_1MS, PERIOD_4MS, PERIOD_10MS };
 
 /* One side: the state of what it sent. Two cache lines: the first is read whenever the
  * other side acknowledges, the second when a packet is counted or a sample found.
@@ -91,7 +91,7 @@ struct side {
 	struct slot slot[SLOTS];
 	__u32 nxt;                                  /* sequence number expected next */
 	union { __u32 ack; __u32 spin_shorts; };    /* highest acknowledgement of this side's data */
-	union { __u32 tsval; __u32 spin_edges; };   /* the last one sent */
+	union { __u32 tsval; __u32 spin_edges; };   /* the greatest one sent */
 	__u32 recover;                              /* recovery ends here; before: the SYN's number */
 	__u16 flags;
 	__u16 win;
@@ -119,9 +119,9 @@ struct side {
 	__u32 timed;
 	__u32 timed_max;
 	__u32 handshake;                            /* ticks, about this side; 0: not seen */
-	__u32 edge_at;                              /* tick of the last TSval edge */
-	union { __u32 first_ts; __u32 variation; }; /* before and after the clock's period is known */
-	union { __u32 first_at; __u32 variation_max; };
+	__u32 edge_at;                              /* tick of the first, then of the last TSval edge */
+	__u32 variation;                            /* the first TSval, then ns above the least delay */
+	__u32 variation_max;
 	__u32 event_at;                             /* of the last event, in 1,024 ns */
 };
 
@@ -139,7 +139,6 @@ enum handshake { HS_NONE, HS_SYN_SENT, HS_SYN_RCVD, HS_DONE };
 #define PENDING 0x0200 /* a request waits for its response */
 #define PENDING_DNS 0x0400
 #define IPV4 0x0800
-#define QUIC 0x1000
 #define SPIN_LAST 0x2000   /* the side of the last edge */
 #define SPIN_EDGE 0x4000   /* there was one */
 #define SPIN_RANDOM 0x8000
@@ -150,7 +149,7 @@ struct flow {
 	struct key key;
 	__u32 start; /* coarse */
 	__u32 last;  /* coarse */
-	__u32 hs_at;
+	__u32 hs_at;  /* tick; when done: half of the client's SYN's number, half of a request's coarse time */
 	__u32 req_at; /* QUIC: the last spin edge */
 	__u32 loss;   /* index + 1; 0: none */
 	__u16 flags;
@@ -279,7 +278,7 @@ enum counter {
 	SLOTS_FULL, SPACED, STALE, VOIDED, NO_ADVANCE, DUPLICATE_IDS, ACK_UNSEEN, UNWEIGHTED,
 	EVENTS_LIMITED, EVENTS_LOST, FLOWS_LOST, GROUPS_FULL,
 	/* The kernel's own. */
-	HISTS_FULL, LOSSES_FULL, CONTENDED, TRUNCATED, UNKNOWN_INTERFACE, RESIDENCE_OVERWRITTEN,
+	HISTS_FULL, LOSSES_FULL, CONTENDED, UNKNOWN_INTERFACE,
 	COUNTERS,
 };
 

@@ -9,7 +9,8 @@
 
 #define SPIN_RUN 16    /* alternating edges before the bit is believed */
 #define SPIN_VIOLATIONS 8
-#define QUIC_PATIENCE TICKS(50000000ULL)
+#define QUIC_FLIGHT TICKS(50000000ULL) /* its datagrams follow each other sooner */
+#define SPIN_ENOUGH 32 /* packets without an edge that make a bit constant */
 
 /* A request waits for its answer; a repeated identifier could be either's (Karn). */
 __noinline int rtt_arm_id(struct flow *f, struct rtt_packet *p)
@@ -18,80 +19,77 @@ __noinline int rtt_arm_id(struct flow *f, struct rtt_packet *p)
 		return 0;
 	struct side *D = SIDE(f, p->d);
 
-	if (holds_id(D, p->id)) {
-		count(DUPLICATE_IDS);
-		rtt_match_id(f, p, p->d);
-		return 0;
+	if (D->mode == MODE_ID) {
+		drop_old(D, D->slot, SLOTS - 1, p);
+		if (take_id(D, p->id) != NOTHING) {
+			count(DUPLICATE_IDS);
+			return 0;
+		}
 	}
 	return rtt_arm(f, p, MODE_ID, p->id);
 }
 
 static __always_inline void answer_id(struct flow *f, struct rtt_packet *p, __u32 kind)
 {
-	__u32 rtt = rtt_match_id(f, p, p->d ^ 1);
+	__u32 rtt = match_id(SIDE(f, p->d ^ 1), p);
 
 	if (rtt != NOTHING)
 		rtt_sample(f, p, kind, CLEAN, rtt);
 }
 
-static __always_inline void quic_sample(struct flow *f, struct rtt_packet *p, __u32 rtt)
+/* `limit`: beyond it something was lost and sent again. */
+static __always_inline void quic_sample(struct flow *f, struct rtt_packet *p, __u32 limit)
 {
-	if (rtt > MAX_RTT) {
-		count(STALE);
+	__u32 rtt = age_of(p, f->hs_at);
+
+	if (rtt > limit)
 		return;
-	}
 	SIDE(f, p->d)->handshake = rtt;
 	rtt_sample(f, p, KIND_QUIC, CLEAN, rtt);
+}
+
+/* The client's first packet that only the server's handshake makes possible. */
+static __noinline int quic_answer(struct flow *f, struct rtt_packet *p)
+{
+	__u32 server = SIDE(f, p->d ^ 1)->handshake;
+
+	if (hs_of(f) != HS_SYN_RCVD)
+		return 0;
+	set_hs(f, HS_DONE);
+	if (server && !(f->flags & HS_VOID_CLIENT))
+		quic_sample(f, p, 3 * server + QUIC_FLIGHT);
+	return 0;
 }
 
 __noinline int rtt_quic_long(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
-	__u32 hs = hs_of(f), rtt;
-	bool from_client;
+	bool from_client = (f->flags & CLIENT) == (p->d & 1);
+	__u32 hs = hs_of(f);
 
-	if (!(f->flags & QUIC)) {
-		f->flags = (f->flags & ~CLIENT) | QUIC | (p->d & 1);
-	}
-	from_client = (f->flags & CLIENT) == (p->d & 1);
 	if (p->what == W_QUIC_RESTART) {
-		if (!from_client) {
+		if (hs == HS_SYN_SENT) {
 			set_hs(f, HS_NONE);
 			f->flags &= ~HS_VOID_SERVER;
 		}
-		return 0;
-	}
-	if (from_client) {
-		if (p->what == W_QUIC_INITIAL && hs == HS_NONE) {
+	} else if (from_client) {
+		if (p->what == W_QUIC_HANDSHAKE) {
+			quic_answer(f, p);
+		} else if (p->what == W_QUIC_INITIAL && hs == HS_NONE) {
 			set_hs(f, HS_SYN_SENT);
 			f->hs_at = tick_now(p);
-		} else if (p->what == W_QUIC_INITIAL && hs == HS_SYN_SENT) {
+		} else if (p->what == W_QUIC_INITIAL && hs == HS_SYN_SENT &&
+			   ticks_between(f->hs_at, tick_now(p)) > QUIC_FLIGHT) {
+			/* Sent again; sooner it is the same flight's second datagram. */
 			f->flags |= HS_VOID_SERVER;
 		}
 	} else if (hs == HS_SYN_SENT) {
-		rtt = ticks_between(f->hs_at, tick_now(p));
-		f->hs_at = tick_now(p);
-		set_hs(f, HS_SYN_RCVD);
 		if (!(f->flags & HS_VOID_SERVER))
-			quic_sample(f, p, rtt);
+			quic_sample(f, p, MAX_RTT);
+		set_hs(f, HS_SYN_RCVD);
+		f->hs_at = tick_now(p);
 	}
-	return 0;
-}
-
-/* The client's first packet after it had the server's: of the handshake, or short. */
-__noinline int rtt_quic_client_done(struct flow *f, struct rtt_packet *p)
-{
-	if (!f || !p)
-		return 0;
-	__u32 server = SIDE(f, p->d ^ 1)->handshake;
-	__u32 rtt = ticks_between(f->hs_at, tick_now(p));
-
-	set_hs(f, HS_DONE);
-	/* The server sent again meanwhile, as far as one can tell. */
-	if (rtt > 3 * server + QUIC_PATIENCE)
-		return 0;
-	quic_sample(f, p, rtt);
 	return 0;
 }
 
@@ -100,11 +98,12 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d);
-	bool value = p->bits & P_SPIN;
-	__u32 run = f->req_id & 0xff, most = f->req_id >> 8, edges, violations, rtt;
-	bool first = !(f->flags & SPIN_EDGE);
+	bool value = p->bits & P_SPIN, first = !(f->flags & SPIN_EDGE), near;
+	__u32 run = f->req_id & 0xff, most = f->req_id >> 8, edges, then;
+	/* Violations and the last edge's coarse time are the flow's; they stand in side 0. */
+	__u32 *violations = &f->side[0].nxt, *edge_coarse = &f->side[0].recover;
 
-	if (D->spin_shorts != ~0U)
+	if (D->spin_shorts < SPIN_ENOUGH)
 		D->spin_shorts++;
 	if (!(D->flags & SPIN_SEEN)) {
 		D->flags |= value ? SPIN_SEEN | SPIN_VALUE : SPIN_SEEN;
@@ -114,30 +113,37 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
 		return 0;
 	D->flags ^= SPIN_VALUE;
 	D->spin_edges++;
-	rtt = ticks_between(f->req_at, tick_now(p));
+	then = f->req_at;
+	near = (__u16)(p->coarse - *edge_coarse) <= RECENT;
 	f->req_at = tick_now(p);
-	if (!first) {
-		if (!!(f->flags & SPIN_LAST) != (p->d & 1)) {
-			run = run < 255 ? run + 1 : 255;
-		} else {
-			run = 0;
-			f->side[0].nxt++; /* violations, which are the flow's */
-		}
+	*edge_coarse = p->coarse;
+	if (first) {
+		f->flags |= SPIN_EDGE;
+	} else if (!!(f->flags & SPIN_LAST) != (p->d & 1)) {
+		run = run < 255 ? run + 1 : 255;
+	} else {
+		run = 0;
+		if (*violations < 0xffff)
+			++*violations;
 	}
+	f->flags = (f->flags & ~SPIN_LAST) | (p->d & 1 ? SPIN_LAST : 0);
+	if (first)
+		return 0;
 	if (run > most)
 		most = run;
 	f->req_id = most << 8 | run;
-	f->flags = (f->flags & ~SPIN_LAST) | SPIN_EDGE | (p->d & 1 ? SPIN_LAST : 0);
 	edges = f->side[0].spin_edges + f->side[1].spin_edges;
-	violations = f->side[0].nxt;
-	if (violations >= SPIN_VIOLATIONS && !(most >= SPIN_RUN && violations * 8 <= edges))
+	if (*violations >= SPIN_VIOLATIONS && !(most >= SPIN_RUN && *violations * 8 <= edges))
 		f->flags |= SPIN_RANDOM;
-	if (!first && run >= SPIN_RUN && !(f->flags & SPIN_RANDOM)) {
-		if (rtt <= MAX_RTT)
-			rtt_sample(f, p, KIND_SPIN, CLEAN, rtt);
-		else
-			count(STALE);
+	if (f->flags & SPIN_RANDOM || run < SPIN_RUN)
+		return 0;
+	if (!near) {
+		count(STALE);
+		return 0;
 	}
+	then = age_of(p, then);
+	if (then != NOTHING)
+		rtt_sample(f, p, KIND_SPIN, CLEAN, then);
 	return 0;
 }
 
@@ -160,19 +166,14 @@ static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
 		break;
 	case W_QUIC_INITIAL:
 	case W_QUIC_0RTT:
+	case W_QUIC_HANDSHAKE:
 	case W_QUIC_RESTART:
 		rtt_quic_long(f, p);
 		break;
-	case W_QUIC_HANDSHAKE:
 	case W_QUIC_SHORT:
-		if (p->what == W_QUIC_HANDSHAKE)
-			rtt_quic_long(f, p);
-		if (!(f->flags & QUIC))
-			break;
-		if (hs_of(f) == HS_SYN_RCVD && (f->flags & CLIENT) == (p->d & 1))
-			rtt_quic_client_done(f, p);
-		if (p->what == W_QUIC_SHORT && !(f->flags & SPIN_RANDOM))
-			rtt_quic_spin(f, p);
+		if ((f->flags & CLIENT) == (p->d & 1))
+			quic_answer(f, p);
+		rtt_quic_spin(f, p);
 		break;
 	}
 }

@@ -141,9 +141,13 @@ static __always_inline __u32 copy(void *ctx, bool xdp, __u32 size, __u32 from, s
 /* Where in the frame something stands. */
 static __always_inline __u32 offset(const struct frame *f, const void *at)
 {
+	__u64 difference;
+
 	/* The verifier wants pointers in 64 bits, and clang has no reason to keep them so. */
 	asm volatile("" : "+r"(at));
-	return at - f->data;
+	difference = at - f->data;
+	asm volatile("" : "+r"(difference));
+	return difference;
 }
 
 /* FNV-1a (RFC 9923); of a name up to its end, its letters in lower case. */
@@ -590,10 +594,10 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 		return SHORT;
 	header = ip->ihl * 4;
 	length = bpf_ntohs(ip->tot_len);
-	room = f->len - (f->next - f->data);
+	room = f->len - offset(f, f->next);
 	if (length == 0 || gso)
 		length = room;
-	if (ip->version != 4 || header < sizeof(*ip) || length < header || length > room)
+	if (ip->version != 4 || header < sizeof(*ip) || length < header)
 		return BAD;
 	fragment = bpf_ntohs(ip->frag_off);
 	if (fragment & IP_OFFSET)
@@ -621,21 +625,19 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	if ((void *)(ip + 1) > f->end)
 		return SHORT;
 	length = bpf_ntohs(ip->payload_len);
-	room = f->len - (f->next - f->data);
+	room = f->len - offset(f, f->next);
 	if (ip->version != 6 || room < sizeof(*ip))
 		return BAD;
 	room -= sizeof(*ip);
 	if (length == 0 || gso)
 		length = room;
-	if (length > room)
-		return BAD;
 	p->ip_len = length + sizeof(*ip);
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 	protocol = ip->nexthdr;
 	f->next = ip + 1;
 	if (is_extension(protocol)) {
 		struct walk w = {
-			.at = f->next - f->data, .left = length, .protocol = protocol,
+			.at = offset(f, f->next), .left = length, .protocol = protocol,
 		};
 
 		done = f->xdp ? rtt_extensions_xdp(f->ctx, &w) : rtt_extensions_skb(f->ctx, &w);

@@ -76,11 +76,40 @@ static __always_inline void void_slots(struct side *s, enum counter why)
 	s->head = 0;
 }
 
+/* Ticks wrap after 137 s; the coarse clock tells whether they may have. One unit into the
+ * future is allowed: it may differ by CPU.
+ */
+static __always_inline bool recent(__u16 now, __u16 then)
+{
+	return (__u16)(now - then + 1) <= RECENT + 1;
+}
+
+static __always_inline void expire(struct side *s, const struct rtt_packet *p)
+{
+	if (s->count && !recent(p->coarse, s->armed))
+		void_slots(s, STALE);
+}
+
 /* The retransmitted or lost may be what is echoed next: no sequence number is sure. */
 static __always_inline void void_sequence(struct side *s)
 {
 	if (s->mode == MODE_SEQ)
 		void_slots(s, VOIDED);
+}
+
+static __always_inline void drop_old(struct side *s, const struct slot *slots, __u32 mask,
+				     struct rtt_packet *p)
+{
+	__u32 now = tick_now(p);
+
+	expire(s, p);
+	for (__u32 i = 0; i < PAGE_SLOTS; i++) {
+		if (s->count == 0 || ticks_between(slots[s->head & mask].time, now) <= MAX_RTT)
+			break;
+		s->head = (s->head + 1) & mask;
+		s->count--;
+		count(STALE);
+	}
 }
 
 __noinline int rtt_arm(struct flow *f, struct rtt_packet *p, __u32 mode, __u32 key)
@@ -96,8 +125,6 @@ __noinline int rtt_arm(struct flow *f, struct rtt_packet *p, __u32 mode, __u32 k
 		void_slots(s, VOIDED);
 		s->mode = mode;
 	}
-	if (s->count && (__u16)(p->coarse - s->armed) > COARSE_64S)
-		void_slots(s, STALE);
 	if (s->page) {
 		page = page_at(s->page);
 		if (!page)
@@ -105,17 +132,9 @@ __noinline int rtt_arm(struct flow *f, struct rtt_packet *p, __u32 mode, __u32 k
 		slots = page->slot;
 		mask = PAGE_SLOTS - 1;
 	}
+	drop_old(s, slots, mask, p);
 	head = s->head;
 	n = s->count;
-	for (__u32 i = 0; i < PAGE_SLOTS; i++) {
-		if (n == 0 || ticks_between(slots[head & mask].time, now) <= MAX_RTT)
-			break;
-		head++;
-		n--;
-		count(STALE);
-	}
-	s->head = head & mask;
-	s->count = n;
 
 	if (n > mask) {
 		__u32 i;
@@ -147,30 +166,33 @@ __noinline int rtt_arm(struct flow *f, struct rtt_packet *p, __u32 mode, __u32 k
 		return 0;
 	}
 	slots[(head + n) & mask].key = key;
-	slots[(head + n) & mask].time = p->segs > 1 ? now | SPAN : now;
+	slots[(head + n) & mask].time = p->segs > 1 && mode != MODE_ID ? now | SPAN : now;
 	s->count = n + 1;
 	s->armed = p->coarse;
 	return 0;
 }
 
-/* The age of a slot that was matched. NOTHING when it is too old to be believed. */
-static __always_inline __u32 age_of(const struct side *s, struct rtt_packet *p, __u32 time)
+/* The time since `then`, at least 1. NOTHING when it is too long to be believed. */
+static __always_inline __u32 age_of(struct rtt_packet *p, __u32 then)
 {
-	__u32 age = ticks_between(time, tick_now(p));
+	__u32 age = ticks_between(then, tick_now(p));
 
-	if ((__u16)(p->coarse - s->armed) > COARSE_64S || age > MAX_RTT) {
+	if (age > MAX_RTT) {
 		count(STALE);
 		return NOTHING;
 	}
-	return age;
+	return age ?: 1;
 }
 
 /* The slot of exactly this TSval; older ones will never be echoed and go. */
 static __always_inline __u32 match_ts(struct side *s, struct rtt_packet *p)
 {
-	__u32 mask = SLOTS - 1, head = s->head, n = s->count, tsecr = p->tsecr;
+	__u32 mask = SLOTS - 1, head, n, tsecr = p->tsecr;
 	struct slot *slots = s->slot;
 
+	expire(s, p);
+	head = s->head;
+	n = s->count;
 	if (s->page) {
 		struct page *page = page_at(s->page);
 
@@ -191,7 +213,7 @@ static __always_inline __u32 match_ts(struct side *s, struct rtt_packet *p)
 		return NOTHING;
 	s->head = (head + 1) & mask;
 	s->count = n - 1;
-	return age_of(s, p, slots[head & mask].time);
+	return age_of(p, slots[head & mask].time);
 }
 
 /* The newest slot that the acknowledgement covers, if it ends where the slot does or
@@ -199,9 +221,12 @@ static __always_inline __u32 match_ts(struct side *s, struct rtt_packet *p)
  */
 static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 {
-	__u32 mask = SLOTS - 1, head = s->head, n = s->count, ack = p->ack, key = 0, time = 0;
+	__u32 mask = SLOTS - 1, head, n, ack = p->ack, key = 0, time = 0;
 	struct slot *slots = s->slot;
 
+	expire(s, p);
+	head = s->head;
+	n = s->count;
 	if (s->page) {
 		struct page *page = page_at(s->page);
 
@@ -224,57 +249,55 @@ static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 	s->count = n;
 	if (key != ack && !(time & SPAN))
 		return NOTHING;
-	return age_of(s, p, time);
+	return age_of(p, time);
 }
 
-/* Takes the slot of this identifier out of the ring; the others keep their order. */
-__noinline __u32 rtt_match_id(struct flow *f, struct rtt_packet *p, __u32 side)
+/* Takes the slot of this identifier out of the ring; the others keep their order. Its time,
+ * or NOTHING.
+ */
+static __noinline __u32 take_id(struct side *s, __u32 id)
 {
-	if (!f || !p)
-		return 0;
-	struct side *s = SIDE(f, side);
-	__u32 n = s->count, found = NOTHING, time = 0;
+	__u32 n = s->count, time = NOTHING;
 
-	if (s->mode != MODE_ID || n > SLOTS)
-		return NOTHING;
 	for (__u32 i = 0; i < SLOTS; i++) {
 		struct slot *at = &s->slot[(s->head + i) & (SLOTS - 1)];
 
 		if (i >= n)
 			break;
-		if (found != NOTHING) {
+		if (time != NOTHING)
 			s->slot[(s->head + i - 1) & (SLOTS - 1)] = *at;
-		} else if (at->key == p->id) {
-			found = i;
-			time = at->time;
-		}
+		else if (at->key == id)
+			time = at->time; /* below 2^31: SPAN is only for TCP */
 	}
-	if (found == NOTHING)
-		return NOTHING;
-	s->count = n - 1;
-	return age_of(s, p, time);
+	if (time != NOTHING)
+		s->count = n - 1;
+	return time;
 }
 
-static __always_inline bool holds_id(const struct side *s, __u32 id)
+static __always_inline __u32 match_id(struct side *s, struct rtt_packet *p)
 {
+	__u32 time;
+
 	if (s->mode != MODE_ID)
-		return false;
-	for (__u32 i = 0; i < SLOTS; i++)
-		if (i < s->count && s->slot[(s->head + i) & (SLOTS - 1)].key == id)
-			return true;
-	return false;
+		return NOTHING;
+	expire(s, p);
+	time = take_id(s, p->id);
+	return time == NOTHING ? NOTHING : age_of(p, time);
 }
 
 static __always_inline bool event_due(struct side *s, struct rtt_packet *p)
 {
-	__u32 now, limit = event_limit;
+	__u64 limit = event_limit;
+	__u32 now;
 
 	if (event_mode == EVENTS_NONE)
 		return false;
 	if (event_mode == EVENTS_ALL)
 		return true;
 	if (event_mode == EVENTS_MULTIPLE)
-		limit = (__u64)s->srtt * limit >> 8;
+		limit = s->srtt * limit >> 8;
+	if (limit == 0)
+		return true;
 	now = now_ns(p) >> 10;
 	if (s->flags & EVENT_SEEN && (__s32)(now - s->event_at) >= 0 && now - s->event_at < limit) {
 		count(EVENTS_LIMITED);
@@ -295,8 +318,6 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 
 	if (class >= CLASSES)
 		return 0;
-	if (!rtt)
-		rtt = 1; /* 0 means that there is none */
 	count(SAMPLES_CLEAN + class);
 	if (class == CLEAN) {
 		/* The spin bit and DNS over TCP have the application's time in them. */
@@ -334,12 +355,14 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 				side->delayed_ack++;
 		}
 	}
-	if (counts && group_by != BY_NONE) {
+	if (group_by != BY_NONE) {
 		if (!D->group)
 			D->group = rtt_join_group(f, p->d, 0);
-		if (D->group == 1)
-			count(GROUPS_FULL);
-		add_to_group(D->group - 1, class, rtt);
+		if (counts) {
+			if (D->group == 1)
+				count(GROUPS_FULL);
+			add_to_group(D->group - 1, class, rtt);
+		}
 	}
 	if (event_due(E, p)) {
 		struct sample_event *e = bpf_ringbuf_reserve(&rtt_samples, sizeof(*e), 0);

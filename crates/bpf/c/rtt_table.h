@@ -77,6 +77,22 @@ static __always_inline __u32 time_out(const struct flow *f)
 	return f->key.protocol == IPPROTO_TCP ? IDLE_TCP : IDLE_DATAGRAM;
 }
 
+/* Coarse units since the last packet, or the close; 0 when the clock stepped back. */
+static __always_inline __u32 idle_for(const struct flow *f, __u32 coarse)
+{
+	__s32 idle = coarse - f->last;
+
+	return idle > 0 ? idle : 0;
+}
+
+static __always_inline bool is_idle(const struct flow *f, __u32 coarse)
+{
+	__u32 idle = idle_for(f, coarse);
+
+	/* No time-out is shorter: most packets need no more than this. */
+	return idle > IDLE_CLOSED && idle > time_out(f);
+}
+
 static __always_inline __u32 reason_of(const struct flow *f)
 {
 	return (f->flags & REASON_MASK) >> REASON_SHIFT;
@@ -101,7 +117,7 @@ static __always_inline void leave_group(__u32 at)
 		__sync_fetch_and_add(&g->state, -1);
 }
 
-/* The flow's record goes to user space, and what it holds to where it came from. */
+/* The flow's record goes to user space (a closed one keeps its own reason), and what it holds to where it came from. */
 __noinline int rtt_end_flow(struct flow *f, __u32 reason)
 {
 	if (!f)
@@ -124,7 +140,7 @@ __noinline int rtt_end_flow(struct flow *f, __u32 reason)
 			__builtin_memcpy(&e->loss, l, sizeof(*l));
 		else
 			__builtin_memset(&e->loss, 0, sizeof(*l));
-		e->reason = reason;
+		e->reason = f->flags & CLOSED ? reason_of(f) : reason;
 		e->unused = 0;
 		bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	} else {
@@ -142,12 +158,24 @@ __noinline int rtt_end_flow(struct flow *f, __u32 reason)
 	return 0;
 }
 
+/* Whether the first packet of a flow comes from its client; a SYN knows better. */
+static __always_inline bool from_client(const struct rtt_packet *p)
+{
+	switch (p->what) {
+	case W_TCP:
+		return bpf_ntohs(p->key.port[(p->d ^ 1) & 1]) <= bpf_ntohs(p->key.port[p->d & 1]);
+	case W_ECHO_REPLY:
+	case W_DNS_RESPONSE:
+	case W_HEARTBEAT_ACK:
+		return false;
+	}
+	return true;
+}
+
 __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
-	bool to_lower = bpf_ntohs(p->key.port[(p->d ^ 1) & 1]) < bpf_ntohs(p->key.port[p->d & 1]);
-
 	__builtin_memset(f, 0, sizeof(*f));
 #pragma unroll
 	for (int i = 0; i < 5; i++)
@@ -155,11 +183,7 @@ __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 	f->start = p->coarse;
 	f->last = p->coarse;
 	f->flags = p->bits & P_IPV4 ? IPV4 : 0;
-	/* Without a handshake the lower port is the server's; alike, the first one asks. */
-	if (p->key.port[0] == p->key.port[1] || to_lower)
-		f->flags |= p->d & 1;
-	else
-		f->flags |= (p->d ^ 1) & 1;
+	f->flags |= (p->d ^ !from_client(p)) & 1;
 	if (group_by == BY_DSCP) { /* the only one that the entry does not hold */
 		f->side[0].group = rtt_join_group(f, 0, p->tos >> 2);
 		f->side[1].group = rtt_join_group(f, 1, p->tos >> 2);
@@ -180,7 +204,7 @@ static __always_inline bool may_begin(const struct rtt_packet *p)
 /* A way for a new flow: a free one, or that of a flow that may go. */
 static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 {
-	__u32 best = NO_WAY, rank = 0, longest = 0, reason;
+	__u32 best = NO_WAY, rank = 0, longest = 0;
 	struct flow *f;
 
 	for (__u32 i = 0; i < WAYS; i++)
@@ -192,8 +216,13 @@ static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 		f = flow_at(number, i);
 		if (!f)
 			return NO_WAY;
-		idle = coarse - f->last;
-		r = f->flags & CLOSED ? 3 : idle > time_out(f) ? 2 : !two_way(f) ? 1 : 0;
+		idle = idle_for(f, coarse);
+		if (f->flags & CLOSED) {
+			best = i;
+			rank = 3;
+			break;
+		}
+		r = idle > time_out(f) ? 2 : !two_way(f) ? 1 : 0;
 		if (r > rank || (r && r == rank && idle > longest)) {
 			best = i;
 			rank = r;
@@ -205,8 +234,7 @@ static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 	f = flow_at(number, best);
 	if (!f)
 		return NO_WAY;
-	reason = rank == 3 ? reason_of(f) : rank == 2 ? R_IDLE : R_EVICTED;
-	rtt_end_flow(f, reason);
+	rtt_end_flow(f, rank == 1 ? R_EVICTED : R_IDLE);
 	b->tag[best & (WAYS - 1)] = 0;
 	return best;
 }
@@ -232,16 +260,14 @@ static __noinline int sweep_bucket(__u32 number, __u32 coarse)
 			break;
 		if (b->tag[i] == 0)
 			continue;
-		if ((__s32)(coarse - f->last) > (__s32)time_out(f)) {
-			rtt_end_flow(f, f->flags & CLOSED ? reason_of(f) : R_IDLE);
+		if (is_idle(f, coarse)) {
+			rtt_end_flow(f, R_IDLE);
 			b->tag[i] = 0;
 			continue;
 		}
 		for (__u32 d = 0; d < 2; d++) {
 			struct side *s = SIDE(f, d);
 
-			if (s->count && (__u16)(coarse - s->armed) > COARSE_64S)
-				void_slots(s, STALE);
 			if (s->page && s->count == 0)
 				give_page(s);
 		}

@@ -8,8 +8,9 @@
 #include "rtt_table.h"
 
 #define HOLE_FILL TICKS(3000000ULL) /* as long as the handshake's RTT is unknown */
-#define PERIOD_AFTER TICKS(1000000000ULL)
-#define PAUSE COARSE(60000000000ULL)
+#define SEEK_NS 1000000000LL   /* how long a TSval clock is watched before its period is taken */
+#define PAUSE_NS 60000000000LL /* after which all of that begins anew */
+#define MAX_WINDOW (1U << 30)  /* RFC 7323, section 2.3 */
 
 static __always_inline __u32 hs_of(const struct flow *f)
 {
@@ -48,154 +49,203 @@ static __always_inline void count_packet(struct flow *f, struct rtt_packet *p)
 
 	add48(&D->packets, &D->packets_high, p->segs);
 	add48(&D->bytes, &D->bytes_high, p->ip_len);
-	f->last = p->coarse;
 }
 
-/* Step 3, SYN and SYN-ACK of a flow that is not to begin anew. */
-__noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p)
+/* Whether the flow knows this as the number of its client's SYN. */
+static __always_inline bool same_isn(const struct flow *f, const struct side *D, __u32 seq)
+{
+	if (!(D->flags & SYN_BEGAN))
+		return false;
+	if (hs_of(f) == HS_DONE)
+		return f->hs_at >> 16 == (seq & 0xffff) && (__s32)(seq - D->nxt) < 0;
+	return !(D->flags & RECOVERING) && D->recover == seq;
+}
+
+/* Whether a SYN ends the flow that is there: a new connection took its ports. */
+static __always_inline bool begins_anew(const struct flow *f, const struct rtt_packet *p)
+{
+	const struct side *D = SIDE(f, p->d);
+	bool from_client = (f->flags & CLIENT) == (p->d & 1);
+	__u32 hs = hs_of(f);
+
+	if ((p->flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
+		return false;
+	if (f->flags & CLOSED)
+		return true;
+	if (!(p->flags & TCP_ACK))
+		return !(from_client && same_isn(f, D, p->seq));
+	if (hs == HS_NONE || from_client)
+		return true;
+	return hs == HS_SYN_RCVD && p->seq + 1 + p->len != D->nxt;
+}
+
+/* The handshake is over. Its time is no longer needed: what stands there instead tells a
+ * late copy of the SYN from a new one, and a request's age.
+ */
+static __always_inline void finish_handshake(struct flow *f, const struct side *client, __u32 coarse)
+{
+	set_hs(f, HS_DONE);
+	f->hs_at = client->recover << 16 | (coarse & 0xffff);
+}
+
+static __always_inline void handshake_sample(struct flow *f, struct rtt_packet *p, __u32 kind)
+{
+	__u32 rtt = age_of(p, f->hs_at);
+
+	if (rtt == NOTHING)
+		return;
+	SIDE(f, p->d)->handshake = rtt;
+	rtt_sample(f, p, kind, CLEAN, rtt);
+}
+
+/* Step 3: SYN and SYN-ACK (RFC 9293, section 3.5). */
+__noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
-	__u32 hs = hs_of(f);
-	__u32 rtt;
 
+	D->win = p->win;
+	D->flags |= HAS_WIN;
 	if (!(p->flags & TCP_ACK)) {
-		if (D->flags & SYN_BEGAN) { /* again */
+		if (!fresh) {
 			BUMP(f, p->d, retransmitted);
 			f->flags |= HS_VOID_SERVER;
 			return 0;
 		}
 		f->flags = (f->flags & ~CLIENT) | (p->d & 1);
 		set_hs(f, HS_SYN_SENT);
-		f->hs_at = tick_now(p);
-		D->nxt = p->seq + 1 + p->len;
+		D->recover = p->seq;
+		D->flags |= SYN_BEGAN;
 	} else {
-		if (D->flags & SYN_BEGAN) {
+		if (hs_of(f) == HS_SYN_SENT) {
+			/* Data in the SYN (RFC 7413) may be acknowledged, or refused. */
+			if ((__s32)(p->ack - E->recover) <= 0 || (__s32)(p->ack - E->nxt) > 0)
+				return 0;
+			if (!(f->flags & HS_VOID_SERVER))
+				handshake_sample(f, p, KIND_HANDSHAKE_SERVER);
+		} else if (fresh) {
+			f->flags = (f->flags & ~CLIENT) | ((p->d ^ 1) & 1);
+		} else {
 			BUMP(f, p->d, retransmitted);
 			f->flags |= HS_VOID_CLIENT;
 			return 0;
 		}
-		D->nxt = p->seq + 1;
-		if (hs == HS_SYN_SENT && !(f->flags & HS_VOID_SERVER) && p->ack == E->nxt) {
-			rtt = ticks_between(f->hs_at, tick_now(p));
-			if (rtt <= MAX_RTT) {
-				D->handshake = rtt;
-				rtt_sample(f, p, KIND_HANDSHAKE_SERVER, CLEAN, rtt);
-			} else {
-				count(STALE);
-			}
-		}
-		f->flags = (f->flags & ~CLIENT) | ((p->d ^ 1) & 1);
 		set_hs(f, HS_SYN_RCVD);
-		f->hs_at = tick_now(p);
 		E->ack = p->ack;
 		E->flags |= HAS_ACK;
 	}
-	D->recover = p->seq;
-	D->flags |= SYN_BEGAN | HAS_NXT;
+	f->hs_at = tick_now(p);
+	D->nxt = p->seq + 1 + p->len;
+	D->flags |= HAS_NXT;
 	if (p->bits & P_TS) {
 		D->tsval = p->tsval;
-		D->flags |= TS_SEEN;
+		D->flags |= TS_SEEN | EDGE_SEEN;
 	}
 	return 0;
 }
 
-/* Whether a SYN or SYN-ACK begins a new connection on the ports of this one. */
-static __always_inline bool begins_anew(const struct flow *f, const struct rtt_packet *p)
+/* The sample of an acknowledgement, if there is one in it. */
+static __always_inline void match_echo(struct flow *f, struct rtt_packet *p, bool advance)
 {
-	const struct side *D = SIDE(f, p->d);
-	__u32 hs = hs_of(f);
+	struct side *E = SIDE(f, p->d ^ 1);
+	__u32 rtt, kind, class = CLEAN;
 
-	if (p->flags & TCP_ACK)
-		return hs == HS_NONE || (f->flags & CLOSED);
-	return !((hs == HS_SYN_SENT || hs == HS_SYN_RCVD) && D->flags & SYN_BEGAN &&
-		 !(D->flags & RECOVERING) && D->recover == p->seq && !(f->flags & CLOSED));
+	if (E->mode == MODE_TS && p->bits & P_TS) {
+		kind = KIND_TIMESTAMP;
+		rtt = match_ts(E, p);
+	} else if (E->mode == MODE_SEQ && !(p->bits & P_TS) && advance) {
+		kind = KIND_SEQUENCE;
+		rtt = match_seq(E, p);
+	} else {
+		return;
+	}
+	if (rtt == NOTHING)
+		return;
+	if (!advance) {
+		/* It rides on data that the other side sent of its own accord. */
+		count(NO_ADVANCE);
+		return;
+	}
+	if (E->flags & RECOVERING)
+		class = RECOVERY;
+	else if (p->len == 0 && E->unacked <= 1 && E->rtt_min &&
+		 rtt >= E->rtt_min + DELAYED_ACK_EXCESS)
+		class = DELAYED_ACK;
+	rtt_sample(f, p, kind, class, rtt);
 }
 
 /* Step 7: what this packet acknowledges of the other side's data. */
-__noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p, __u32 same_window)
+__noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
-	struct side *E = SIDE(f, p->d ^ 1);
-	bool known = E->flags & HAS_ACK, has_nxt = E->flags & HAS_NXT, fin = p->flags & TCP_FIN;
-	__s32 ahead = has_nxt ? E->nxt - p->ack : 0;
-	bool advance = known ? (__s32)(p->ack - E->ack) > 0 : has_nxt && ahead >= 0;
+	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
+	bool known = E->flags & HAS_ACK, unseen, advance;
+	__s32 ahead = E->flags & HAS_NXT ? E->nxt - p->ack : 0; /* outstanding after it */
 
-	if (ahead < 0) {
+	unseen = ahead < 0;
+	if (unseen) {
+		if ((__u32)-ahead >= MAX_WINDOW)
+			return 0;
+		/* The data went another way. */
+		count(ACK_UNSEEN);
 		E->nxt = p->ack;
 		void_sequence(E);
-		count(ACK_UNSEEN);
-		E->ack = p->ack;
-		E->flags |= HAS_ACK;
-	} else {
-		__u32 rtt = NOTHING, kind = KIND_TIMESTAMP;
-
-		if (known && p->len == 0 && !fin && p->ack == E->ack && same_window && ahead > 0) {
-			BUMP(f, p->d, duplicate_acks);
-			enter_recovery(E, E->nxt);
-		} else if (p->bits & P_SACK && ahead > 0) {
-			enter_recovery(E, E->nxt);
-		}
-		if (E->count) {
-			if (p->bits & P_TS) {
-				if (E->mode == MODE_TS)
-					rtt = match_ts(E, p);
-				if (rtt != NOTHING && !advance) {
-					count(NO_ADVANCE);
-					rtt = NOTHING;
-				}
-			} else if (E->mode == MODE_SEQ) {
-				kind = KIND_SEQUENCE;
-				rtt = match_seq(E, p);
-			}
-		}
-		if (rtt != NOTHING) {
-			__u32 class = CLEAN;
-
-			if (E->flags & RECOVERING)
-				class = RECOVERY;
-			else if (p->len == 0 && E->unacked <= 1 && E->samples &&
-				 rtt >= E->rtt_min + DELAYED_ACK_EXCESS)
-				class = DELAYED_ACK;
-			rtt_sample(f, p, kind, class, rtt);
-		}
-		if (advance || !known) {
-			E->ack = p->ack;
-			E->flags |= HAS_ACK;
-		}
 	}
+	advance = known ? (__s32)(p->ack - E->ack) > 0 : E->flags & HAS_NXT;
+	if (ahead > 0) {
+		bool duplicate = p->len == 0 && !(p->flags & TCP_FIN) && known &&
+				 p->ack == E->ack && D->flags & HAS_WIN && D->win == p->win;
+
+		if (duplicate)
+			BUMP(f, p->d, duplicate_acks);
+		if (duplicate || p->bits & P_SACK)
+			enter_recovery(E, E->nxt);
+	}
+	if (!unseen && E->count)
+		match_echo(f, p, advance);
 	if (advance) {
 		E->unacked = 0;
-		if (E->flags & RECOVERING && (__s32)(p->ack - E->recover) >= 0)
+		if ((__s32)(p->ack - E->recover) >= 0)
 			E->flags &= ~RECOVERING;
+		if (E->flags & HOLE) {
+			struct loss_side *l = loss_side(f, p->d ^ 1);
+
+			if (l && (__s32)(p->ack - l->hole_hi) >= 0)
+				E->flags &= ~HOLE;
+		}
+	}
+	if (advance || !known) {
+		E->ack = p->ack;
+		E->flags |= HAS_ACK;
 	}
 	return 0;
 }
 
-/* Step 5. Whether the segment is new data that may be timed: 2; new: 1; neither: 0. */
+/* What a segment with data, or a FIN, is to the sequence so far. */
+enum data { D_NONE, D_OTHER, D_PROBE, D_NEW };
+
+/* Step 5. */
 __noinline __u32 rtt_tcp_data(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	bool fin = p->flags & TCP_FIN;
-	__u32 end = p->seq + p->len + fin, verdict = 2, room;
+	__u32 end = p->seq + p->len + fin, verdict = D_NEW, room;
 	struct loss_side *l;
 
+	if (D->flags & HAS_NXT && !fin && p->len <= 1 && p->seq == D->nxt - 1)
+		return D_NONE; /* a keepalive (RFC 9293, section 3.8.4) */
 	if (fin)
 		D->flags |= FIN_SEEN;
-	if (!(D->flags & HAS_NXT)) {
+	if (!(D->flags & HAS_NXT) || p->seq == D->nxt) {
 		D->flags |= HAS_NXT;
 		D->nxt = end;
-	} else if (p->seq == D->nxt) {
-		D->nxt = end;
-		/* A probe of a window of zero is not answered until the window opens. */
+		/* A probe of a window of zero: its answer waits for the window. */
 		if (E->flags & HAS_WIN && E->win == 0 && p->len == 1)
-			verdict = 1;
-	} else if (p->len <= 1 && !fin && p->seq == D->nxt - 1) {
-		return 0; /* keepalive */
+			verdict = D_PROBE;
 	} else {
 		void_sequence(D);
 		l = loss_side(f, p->d);
@@ -231,152 +281,203 @@ __noinline __u32 rtt_tcp_data(struct flow *f, struct rtt_packet *p)
 			D->nxt = end;
 		}
 		enter_recovery(D, D->nxt);
-		return 0;
+		return D_OTHER;
 	}
 	room = 255 - D->unacked;
 	D->unacked += p->segs < room ? p->segs : room;
 	return verdict;
 }
 
-/* Step 6: how much later than its TSval says the packet came. */
-static __always_inline void delay_variation(struct side *D, struct rtt_packet *p, __u32 steps)
+static __always_inline void set_period(struct side *D, __u32 period)
 {
-	__u32 period = D->flags >> PERIOD_SHIFT, now = tick_now(p), since;
-	__s64 off, ns;
-
-	since = ticks_between(D->edge_at, now);
-	D->edge_at = now;
-	if (period == PERIOD_NONE || since > TICKS(60000000000ULL)) {
-		D->first_ts = p->tsval;
-		D->first_at = now;
-		D->flags = (D->flags & ((1 << PERIOD_SHIFT) - 1)) | PERIOD_STARTED << PERIOD_SHIFT;
-		return;
-	}
-	if (period == PERIOD_STARTED) {
-		__u32 ts = p->tsval - D->first_ts;
-		__u64 each;
-
-		since = ticks_between(D->first_at, now);
-		if (since < PERIOD_AFTER || ts == 0)
-			return;
-		each = ((__u64)since << TICK_SHIFT) / ts;
-		if (each >= 900 && each <= 1100)
-			period = PERIOD_1US;
-		else if (each >= 900000 && each <= 1100000)
-			period = PERIOD_1MS;
-		else if (each >= 3600000 && each <= 4400000)
-			period = PERIOD_4MS;
-		else if (each >= 9000000 && each <= 11000000)
-			period = PERIOD_10MS;
-		else
-			period = PERIOD_UNKNOWN;
-		D->flags = (D->flags & ((1 << PERIOD_SHIFT) - 1)) | period << PERIOD_SHIFT;
-		D->variation = 0;
-		D->variation_max = 0;
-		return;
-	}
-	if (period == PERIOD_UNKNOWN)
-		return;
-	ns = (__s64)since << TICK_SHIFT;
-	off = steps;
-	off *= period == PERIOD_1US ? 1000 : period == PERIOD_1MS ? 1000000 :
-	       period == PERIOD_4MS ? 4000000 : 10000000;
-	off = (__s64)D->variation + ns - off - (ns >> 13);
-	if (off < 0)
-		off = 0;
-	if (off > 0xffffffffLL)
-		off = 0xffffffffLL;
-	D->variation = off;
-	if (off > D->variation_max)
-		D->variation_max = off;
+	D->flags = (D->flags & ((1 << PERIOD_SHIFT) - 1)) | period << PERIOD_SHIFT;
 }
 
-/* Step 8. */
-__noinline int rtt_tcp_response(struct flow *f, struct rtt_packet *p)
+static __always_inline bool near(__u64 elapsed, __u64 by_clock)
+{
+	__u64 off = elapsed > by_clock ? elapsed - by_clock : by_clock - elapsed;
+
+	return off * 10 <= by_clock;
+}
+
+/* How much later than its TSval says, against the earliest so far, the packet came. */
+static __always_inline void delay_variation(struct side *D, struct rtt_packet *p, __u32 steps)
+{
+	__u32 period = D->flags >> PERIOD_SHIFT, now = tick_now(p);
+	__s64 elapsed = (__s64)ticks_between(D->edge_at, now) << TICK_SHIFT, delay;
+
+	if (period == PERIOD_FRESH || elapsed > PAUSE_NS) {
+		D->variation = p->tsval;
+		D->edge_at = now;
+		set_period(D, PERIOD_SEEKING);
+		return;
+	}
+	if (period == PERIOD_SEEKING) {
+		__u64 n = p->tsval - D->variation;
+
+		if (elapsed < SEEK_NS)
+			return;
+		set_period(D, near(elapsed, n * 1000) ? PERIOD_1US :
+			      near(elapsed, n * 1000000) ? PERIOD_1MS :
+			      near(elapsed, n * 4000000) ? PERIOD_4MS :
+			      near(elapsed, n * 10000000) ? PERIOD_10MS : PERIOD_ODD);
+		D->variation = 0;
+		D->edge_at = now;
+		return;
+	}
+	D->edge_at = now;
+	if (period == PERIOD_ODD)
+		return;
+	delay = steps;
+	delay *= period == PERIOD_1US ? 1000 : period == PERIOD_1MS ? 1000000 :
+		 period == PERIOD_4MS ? 4000000 : 10000000;
+	/* The leak of 122 ppm keeps clocks of unlike speed from looking like a queue. */
+	delay = (__s64)D->variation + elapsed - delay - (elapsed >> 13);
+	if (delay < 0)
+		delay = 0;
+	if (delay > 0xffffffffLL)
+		delay = 0xffffffffLL;
+	D->variation = delay;
+	if ((__u32)delay > D->variation_max)
+		D->variation_max = delay;
+}
+
+/* Step 6: arms a TSval that advances if data carries it. A pure acknowledgement's is echoed
+ * only by what the application sends next.
+ */
+__noinline int rtt_timestamp(struct flow *f, struct rtt_packet *p, bool arms)
+{
+	if (!f || !p)
+		return 0;
+	struct side *D = SIDE(f, p->d);
+	__u32 steps = p->tsval - D->tsval;
+
+	if (!(D->flags & TS_SEEN)) {
+		D->flags |= TS_SEEN;
+		D->tsval = p->tsval;
+		return 0;
+	}
+	if ((__s32)steps <= 0)
+		return 0;
+	delay_variation(D, p, steps);
+	D->tsval = p->tsval;
+	if (arms && D->flags & EDGE_SEEN)
+		rtt_arm(f, p, MODE_TS, p->tsval);
+	D->flags |= EDGE_SEEN;
+	return 0;
+}
+
+/* Step 8: the server's time, from the first segment of a request to the first of its answer.
+ * With DNS (RFC 7766) it is a sample too, if the identifiers agree.
+ */
+__noinline int rtt_tcp_response(struct flow *f, struct rtt_packet *p, bool in_order)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1), *s = &f->side[0];
-	bool from_client = (f->flags & CLIENT) == (p->d & 1);
+	bool repairing = (D->flags | E->flags) & RECOVERING;
+	__u32 hs = hs_of(f), time;
+	bool dated = hs == HS_NONE || hs == HS_DONE; /* only then there is room for it */
 
-	if (from_client) {
-		if (f->flags & PENDING)
+	if ((f->flags & CLIENT) == (p->d & 1)) {
+		if (f->flags & PENDING || !in_order || repairing)
 			return 0;
 		f->req_at = tick_now(p);
-		f->flags = (f->flags & ~PENDING_DNS) | PENDING;
+		if (dated)
+			f->hs_at = (f->hs_at & 0xffff0000) | (p->coarse & 0xffff);
+		f->flags |= PENDING;
 		if (p->bits & P_DNS && !(p->bits & P_DNS_RESPONSE)) {
 			f->req_id = p->dns_id;
 			f->flags |= PENDING_DNS;
 		}
-	} else if (f->flags & PENDING) {
-		f->flags &= ~PENDING;
-		if (!((D->flags | E->flags) & RECOVERING)) {
-			__u32 time = ticks_between(f->req_at, tick_now(p));
-
-			s->timed++;
-			add48(&s->timed_sum, &s->timed_sum_high, time);
-			if (time > s->timed_max)
-				s->timed_max = time;
-			if (f->flags & PENDING_DNS && p->bits & P_DNS &&
-			    p->bits & P_DNS_RESPONSE && p->dns_id == f->req_id)
-				rtt_sample(f, p, KIND_DNS, CLEAN, time);
-		}
+		return 0;
 	}
+	if (!(f->flags & PENDING))
+		return 0;
+	hs = f->flags;
+	f->flags &= ~(PENDING | PENDING_DNS);
+	if (repairing)
+		return 0;
+	time = ticks_between(f->req_at, tick_now(p)) ?: 1;
+	if (time > MAX_RTT || (dated && (__u16)(p->coarse - f->hs_at) > RECENT))
+		return 0;
+	s->timed++;
+	add48(&s->timed_sum, &s->timed_sum_high, time);
+	if (time > s->timed_max)
+		s->timed_max = time;
+	if (hs & PENDING_DNS && p->bits & P_DNS_RESPONSE && p->dns_id == f->req_id)
+		rtt_sample(f, p, KIND_DNS, CLEAN, time);
 	return 0;
 }
 
-static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p)
+static __always_inline bool all_acknowledged(const struct side *s)
+{
+	return (s->flags & (FIN_SEEN | HAS_NXT | HAS_ACK)) == (FIN_SEEN | HAS_NXT | HAS_ACK) &&
+	       (__s32)(s->nxt - s->ack) <= 0;
+}
+
+static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, bool fresh)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
-	__u32 fresh = 0, same_window;
+	__u32 data = D_NONE;
 
-	if (p->flags & TCP_SYN) {
-		rtt_tcp_syn(f, p);
+	if (p->flags & TCP_RST) {
+		close_flow(f, (D->flags | E->flags) & FIN_SEEN ? R_FIN : R_RESET);
 		return;
 	}
-	if ((p->flags & TCP_ACK) && hs_of(f) == HS_SYN_RCVD &&
-	    (f->flags & CLIENT) == (p->d & 1) && p->ack == E->nxt) {
-		set_hs(f, HS_DONE);
-		if (!(f->flags & HS_VOID_CLIENT)) {
-			__u32 rtt = ticks_between(f->hs_at, tick_now(p));
-
-			if (rtt <= MAX_RTT) {
-				D->handshake = rtt;
-				rtt_sample(f, p, KIND_HANDSHAKE_CLIENT, CLEAN, rtt);
-			} else {
-				count(STALE);
-			}
+	if (p->flags & TCP_SYN) {
+		rtt_tcp_syn(f, p, fresh);
+		return;
+	}
+	if (p->flags & TCP_ACK) {
+		if (hs_of(f) == HS_SYN_RCVD && (f->flags & CLIENT) == (p->d & 1)) {
+			if (p->ack == E->nxt && !(f->flags & HS_VOID_CLIENT))
+				handshake_sample(f, p, KIND_HANDSHAKE_CLIENT);
+			finish_handshake(f, D, p->coarse);
 		}
+		rtt_tcp_ack(f, p);
 	}
 	if (p->win == 0 && !(p->flags & TCP_FIN))
 		BUMP(f, p->d, zero_windows);
-	same_window = D->flags & HAS_WIN && D->win == p->win;
 	D->win = p->win;
 	D->flags |= HAS_WIN;
 
-	if (p->flags & TCP_ACK)
-		rtt_tcp_ack(f, p, same_window);
 	if (p->len || p->flags & TCP_FIN)
-		fresh = rtt_tcp_data(f, p);
+		data = rtt_tcp_data(f, p);
+	if (p->bits & P_TS)
+		rtt_timestamp(f, p, data == D_NEW);
+	else if (data == D_NEW && !(D->flags & RECOVERING))
+		rtt_arm(f, p, MODE_SEQ, D->nxt);
+	if (p->len && data != D_NONE)
+		rtt_tcp_response(f, p, data != D_OTHER);
+	if (all_acknowledged(D) && all_acknowledged(E))
+		close_flow(f, R_FIN);
+}
 
-	if (p->bits & P_TS) {
-		__u32 steps = p->tsval - D->tsval;
+/* A long pause, or a clock that was stepped: whatever waits for its end is forgotten, since
+ * ticks may have wrapped.
+ */
+__noinline int rtt_pause(struct flow *f)
+{
+	if (!f)
+		return 0;
+	for (__u32 d = 0; d < 2; d++) {
+		struct side *s = SIDE(f, d);
 
-		if (!(D->flags & TS_SEEN)) {
-			D->flags |= TS_SEEN;
-			D->tsval = p->tsval;
-		} else if ((__s32)steps > 0) {
-			D->tsval = p->tsval;
-			if (fresh == 2 && D->flags & (EDGE_SEEN | SYN_BEGAN))
-				rtt_arm(f, p, MODE_TS, p->tsval);
-			D->flags |= EDGE_SEEN;
-			delay_variation(D, p, steps);
+		void_slots(s, STALE);
+		if (f->key.protocol == IPPROTO_TCP) {
+			s->flags &= ~HOLE;
+			set_period(s, PERIOD_FRESH);
 		}
-	} else if (fresh == 2 && !(D->flags & RECOVERING)) {
-		rtt_arm(f, p, MODE_SEQ, p->seq + p->len + !!(p->flags & TCP_FIN));
 	}
-	if (p->len)
-		rtt_tcp_response(f, p);
+	f->flags |= HS_VOID_SERVER | HS_VOID_CLIENT;
+	if (f->key.protocol == IPPROTO_TCP)
+		f->flags &= ~(PENDING | PENDING_DNS);
+	else {
+		f->flags &= ~SPIN_EDGE;
+		f->req_id &= 0xff00;
+	}
+	return 0;
 }
 
 #endif

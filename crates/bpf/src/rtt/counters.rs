@@ -3,7 +3,7 @@
 use sonde_results::rtt::Coverage;
 
 /// In the order of `enum counter` in `c/rtt.h`.
-pub(super) const COUNTERS: [&str; 31] = [
+pub(super) const COUNTERS: [&str; 29] = [
     "packets",
     "filtered",
     "untracked_kind",
@@ -32,9 +32,7 @@ pub(super) const COUNTERS: [&str; 31] = [
     "histograms_full",
     "losses_full",
     "contended",
-    "truncated",
     "unknown_interface",
-    "residence_overwritten",
 ];
 
 pub(super) fn coverage(values: [u64; COUNTERS.len()]) -> Coverage {
