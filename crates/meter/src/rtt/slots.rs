@@ -178,10 +178,15 @@ impl Ring {
         age(slot, clock, counters)
     }
 
-    /// The age, ticks, of the oldest slot, if that has not passed the greatest round trip.
+    /// The age, ticks, of the oldest slot.
     pub(super) fn oldest(&self, clock: &Clock, pool: &Pool) -> Option<u32> {
-        let age = clock.age(self.get(0, pool).time & TICK_MASK);
-        (self.count > 0 && age <= MAX_RTT).then_some(age)
+        (self.count > 0).then(|| clock.age(self.get(0, pool).time & TICK_MASK))
+    }
+
+    /// The age, ticks, of the newest slot.
+    pub(super) fn newest(&self, clock: &Clock, pool: &Pool) -> Option<u32> {
+        let last = self.count.checked_sub(1)?;
+        Some(clock.age(self.get(last, pool).time & TICK_MASK))
     }
 
     /// Forgets everything: what is outstanding has become ambiguous.

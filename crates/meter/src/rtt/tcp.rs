@@ -134,8 +134,7 @@ fn synchronise(
             }
         }
         flow.handshake = Handshake::Received;
-        flow.tcp[e].ack = tcp.ack;
-        flow.tcp[e].set(TcpSide::ACK);
+        flow.tcp[e].set_ack(tcp.ack, at.clock);
     }
     flow.hs_at = at.clock.tick;
     let side = &mut flow.tcp[d];
@@ -216,7 +215,6 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
     }
     let sender = &mut flow.tcp[e];
     if advance {
-        sender.unacked_segments = 0;
         if !after(sender.recover, ack) {
             sender.clear(TcpSide::RECOVERING);
         }
@@ -225,8 +223,7 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
         }
     }
     if advance || !known {
-        sender.ack = ack;
-        sender.set(TcpSide::ACK);
+        sender.set_ack(ack, at.clock);
     }
 }
 
@@ -261,7 +258,7 @@ fn match_echo(
     }
     let class = if flow.tcp[e].has(TcpSide::RECOVERING) {
         RttClass::Recovery
-    } else if tcp.payload_len == 0 && was_held_back(flow, e, tcp.ack, rtt, at, &shared.pool) {
+    } else if tcp.payload_len == 0 && was_held_back(flow, e, rtt, at, &shared.pool) {
         RttClass::DelayedAck
     } else {
         RttClass::Clean
@@ -271,24 +268,27 @@ fn match_echo(
 
 /// Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
 /// timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
-fn was_held_back(flow: &Flow, e: usize, ack: u32, rtt: u32, at: &Packet, pool: &Pool) -> bool {
+fn was_held_back(flow: &Flow, e: usize, rtt: u32, at: &Packet, pool: &Pool) -> bool {
     let least = flow.sides[e].rtt_min;
     let (ring, sender) = (&flow.sides[e].ring, &flow.tcp[e]);
     let Some(excess) = rtt.checked_sub(least).filter(|_| least != 0) else { return false };
-    // One segment, or the odd one at the end of what was sent: the timer.
-    let alone =
-        sender.unacked_segments <= 1 || (ack == sender.nxt && sender.unacked_segments % 2 == 1);
-    if alone && excess >= DELAYED {
+    // The timer: both sides had fallen silent. In a queue acknowledgements follow each other,
+    // and so does the data that they release; only the first of a burst may be mistaken.
+    let silent = sender.acked_at(at.clock) >= DELAYED_UNITS
+        && ring.newest(at.clock, pool).unwrap_or(rtt) >= DELAYED;
+    if silent && excess >= DELAYED {
         return true;
     }
     // The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
     // after it, and what came next could have been answered by now, that was the second.
     let held = (least / 2).max(PAUSE);
+    // It may have been a little faster than the fastest so far.
+    let possible = least - least / 8;
     excess >= held
         && ring.mode() == Mode::Timestamp
         && ring
             .oldest(at.clock, pool)
-            .is_some_and(|next| next >= least && rtt.saturating_sub(next) >= held)
+            .is_some_and(|next| next >= possible && rtt.saturating_sub(next) >= held)
 }
 
 /// Follows the sender's sequence.
@@ -320,8 +320,6 @@ fn take_data(
     if !side.has(TcpSide::NXT) || seq == nxt {
         side.nxt = end;
         side.set(TcpSide::NXT);
-        let segments = u8::try_from(at.segments).unwrap_or(u8::MAX);
-        side.unacked_segments = side.unacked_segments.saturating_add(segments);
         return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
     }
     if after(seq, nxt) {
@@ -468,9 +466,11 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 /// No window is wider (RFC 7323, section 2.3).
 const MAX_WINDOW: u32 = 1 << 30;
-/// A pure acknowledgement of one segment that is so much later than the least was held
-/// back: Linux holds for 40 ms, RFC 1122 (section 4.2.3.2) allows 500.
+/// Acknowledgements are held back for longer than this: 40 ms by Linux, up to 500 by RFC
+/// 1122 (section 4.2.3.2).
 const DELAYED: u32 = ns_to_ticks(20_000_000);
+/// The same in the units of [`TcpSide::acked_at`].
+const DELAYED_UNITS: u16 = (DELAYED >> TcpSide::ACKED_AT_BITS) as u16;
 /// Longer than any common TSval clock ticks: the sender did pause.
 const PAUSE: u32 = ns_to_ticks(11_000_000);
 /// How late an overtaken segment may be where the handshake was not seen.

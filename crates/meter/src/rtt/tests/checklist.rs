@@ -136,16 +136,56 @@ fn delayed_ack_is_flagged_and_stays_out_of_the_minimum() {
         .at(14_000, server(ACK, 20, 130, 0).ts(92, 7))
         .at(20_000, client(ACK, 130, 20, 10).ts(23, 91))
         .at(70_000, server(ACK, 20, 140, 0).ts(150, 23)) // one segment, 40 ms more
-        .at(80_000, client(ACK, 140, 20, 10).ts(83, 91))
-        .at(80_008, client(ACK, 150, 20, 10).ts(83, 91))
-        .at(130_000, server(ACK, 20, 160, 0).ts(210, 83)); // two: nothing was held back
+        .at(80_000, client(ACK, 140, 20, 10).ts(83, 91));
     let delayed = (RttKind::TcpTimestamp, RttClass::DelayedAck, 50_000);
-    assert_eq!(bench.samples(), [ts(10_000), delayed, ts(50_000)]);
+    assert_eq!(bench.samples(), [ts(10_000), delayed]);
     let flow = bench.flow();
     assert_eq!(flow.forward.samples_delayed_ack, 1);
+    assert_eq!(flow.forward.rtt_smoothed_ns, 10_000_000);
     let groups = bench.matcher.take_groups(0, 1);
     let held: u64 = groups.iter().map(|group| group.delayed_ack.count).sum();
     assert_eq!(held, 1);
+}
+
+#[test]
+fn delayed_ack_of_two_segments_is_flagged_if_the_sender_paused_between_them() {
+    let mut bench = settled();
+    bench
+        .at(4_000, client(ACK, 120, 20, 10).ts(7, 91))
+        .at(14_000, server(ACK, 20, 130, 0).ts(92, 7))
+        .at(20_000, client(ACK, 130, 20, 10).ts(23, 91))
+        .at(35_000, client(ACK, 140, 20, 10).ts(38, 91))
+        .at(45_000, server(ACK, 20, 150, 0).ts(130, 23)); // the echo names the first
+    let delayed = (RttKind::TcpTimestamp, RttClass::DelayedAck, 25_000);
+    assert_eq!(bench.samples(), [ts(10_000), delayed]);
+}
+
+#[test]
+fn a_queue_is_not_taken_for_delayed_acks() {
+    let mut bench = settled();
+    bench
+        .at(4_000, client(ACK, 120, 20, 10).ts(7, 91))
+        .at(14_000, server(ACK, 20, 130, 0).ts(92, 7));
+    bench.samples();
+    // A segment every 2 ms for 200 ms; 10 ms grow to 110 as the queue fills.
+    let sent = |i: i64| 20_000 + 2_000 * i;
+    let answered = |i: i64| 30_000 + 3_000 * i;
+    let (mut next, mut acked) = (0, 0);
+    while acked < 100 {
+        if next < 100 && sent(next) <= answered(acked) {
+            let i = next as u32;
+            bench.at(sent(next), client(ACK, 130 + 10 * i, 20, 10).ts(23 + 2 * i, 92));
+            next += 1;
+        } else {
+            let i = acked as u32;
+            bench.at(answered(acked), server(ACK, 20, 140 + 10 * i, 0).ts(100, 23 + 2 * i));
+            acked += 1;
+        }
+    }
+    let samples = bench.samples();
+    assert_eq!(samples.len(), 100);
+    assert_eq!(samples[99], ts(109_000));
+    assert!(samples.iter().all(|sample| sample.1 == RttClass::Clean), "{samples:?}");
 }
 
 #[test]

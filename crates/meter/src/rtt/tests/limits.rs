@@ -227,8 +227,8 @@ fn time_outs_are_those_of_the_flows_state_with_or_without_the_sweep() {
     let udp = |bench: &mut Bench| {
         bench.packet_at(0, &dns(false), 1).packet_at(0, &dns(true), 1);
     };
-    let states: [(&dyn Fn(&mut Bench), i64); 4] =
-        [(&closed, 5), (&one_way, 10), (&udp, 30), (&two_way, 300)];
+    type State<'a> = (&'a dyn Fn(&mut Bench), i64);
+    let states: [State; 4] = [(&closed, 5), (&one_way, 10), (&udp, 30), (&two_way, 300)];
     for (state, seconds) in states {
         for sweep in [true, false] {
             let mut bench = Bench::new();
