@@ -1,11 +1,18 @@
-//! `sonde rtt` as a process: what it prints of a capture, and how it ends.
+//! `sonde rtt` as a process: what it prints of a capture and of an interface, and how it
+//! ends.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use process::Process;
 use serde_json::Value;
+use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_results::RttRun;
 use sonde_results::rtt::GroupKey;
+
+#[path = "e2e/process.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use more of it")]
+mod process;
 
 const SONDE: &str = env!("CARGO_BIN_EXE_sonde");
 
@@ -267,4 +274,97 @@ fn a_reader_that_leaves_early_is_no_failure() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_interface_is_measured_until_interrupted() {
+    let Some(net) = pair("an_interface_is_measured_until_interrupted") else { return };
+    let run = watch(&net.probe, "eth0 --format jsonl --sample-limit none -i 200ms");
+    ping(&net.probe, 20);
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let samples = lines(&ended.out, "sample");
+    let echoes = samples.iter().filter(|s| s["kind"] == "icmp_echo").count();
+    assert_eq!(echoes, 20, "{}", ended.out);
+    assert!(samples.iter().all(|s| s["flow"]["source"] == "10.1.0.2"), "{}", ended.out);
+    let grouped: u64 =
+        lines(&ended.out, "group").iter().map(|g| g["clean"]["count"].as_u64().unwrap()).sum();
+    assert_eq!(grouped, 20);
+    let flows = lines(&ended.out, "flow");
+    assert_eq!((flows.len(), &flows[0]["reason"]), (1, &"stopped".into()));
+    assert_eq!(flows[0]["forward"]["samples"], 20);
+    let how = lines(&ended.out, "run")[0]["points"][0]["how"].as_str().unwrap().to_string();
+    assert!(how.contains("tcx") || how.contains("clsact"), "{how}");
+}
+
+#[test]
+fn an_interface_that_returns_is_watched_again() {
+    let Some(mut net) = pair("an_interface_that_returns_is_watched_again") else { return };
+    let file = Temporary::new("returned.json");
+    let mut run = watch(&net.probe, &format!("eth0 --format jsonl -o {}", file.path()));
+    net.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
+    run.until("the loss to be reported", |p| p.err().iter().any(|l| l.contains("has vanished")));
+    net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
+    run.until("the return", |p| p.err().iter().any(|l| l.contains("is watched again")));
+    net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
+    net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
+    ping(&net.probe, 10);
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let run: RttRun = serde_json::from_slice(&std::fs::read(&file.0).unwrap()).unwrap();
+    assert_eq!(run.points[0].vanished, 1);
+    assert!(run.caveats.contains(sonde_results::Caveat::InterfaceVanished));
+    assert_eq!(run.groups.iter().map(|g| g.clean.count).sum::<u64>(), 10);
+}
+
+#[test]
+fn nothing_stays_attached_however_it_ends() {
+    let Some(net) = pair("nothing_stays_attached_however_it_ends") else { return };
+    for signal in ["KILL", "TERM", "INT"] {
+        let run = watch(&net.probe, "eth0 --hook xdp --format jsonl");
+        assert!(has_xdp(&net.probe));
+        ping(&net.probe, 3);
+        run.signal(signal);
+        let code = run.end().code;
+        assert_eq!(code, if signal == "KILL" { 128 + 9 } else { 0 }, "{signal}");
+        process::until("the program to go", || !has_xdp(&net.probe));
+        ping(&net.probe, 1);
+    }
+}
+
+#[test]
+fn a_duration_ends_a_run_and_silence_is_exit_code_1() {
+    let Some(net) = pair("a_duration_ends_a_run_and_silence_is_exit_code_1") else { return };
+    let run = watch(&net.probe, "eth0 --format jsonl --port 9 -w 300ms");
+    let ended = run.end();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("seen: "), "{}", ended.err);
+}
+
+/// `None` without root.
+fn pair(test: &str) -> Option<Topology> {
+    if sonde_lab::skip(test) {
+        return None;
+    }
+    Some(Topology::pair("rttcli", &LinkOptions::default()).unwrap())
+}
+
+/// A run that watches already.
+fn watch(host: &Host, arguments: &str) -> Process {
+    let mut command = host.command(SONDE);
+    command.arg("rtt").args(arguments.split_whitespace());
+    let mut process = Process::start(command);
+    process.until("the first record", |p| p.out().iter().any(|l| l.contains("\"run\"")));
+    process
+}
+
+fn ping(host: &Host, count: u32) {
+    let count = count.to_string();
+    host.run(&["ping", "-q", "-c", &count, "-i", "0.02", "-W", "5", "10.1.0.2"]).unwrap();
+}
+
+fn has_xdp(host: &Host) -> bool {
+    host.run(&["ip", "link", "show", "dev", "eth0"]).unwrap().contains("prog/xdp")
 }

@@ -141,7 +141,10 @@ impl Collected {
 
     /// Takes one flow that has ended, or is open at the end.
     pub fn flow(&mut self, flow: &RttFlow) {
-        self.losses.add(flow, &self.group_of);
+        // For the summary; under a flood of short flows this would cost more than the rest.
+        if self.prints.format == Some(Format::Table) {
+            self.losses.add(flow, &self.group_of);
+        }
         if let Some(records) = &mut self.records
             && self.prints.flows
         {

@@ -18,6 +18,9 @@ pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
     if args.by == By::As && args.prefixes.is_none() {
         bail!("--by as needs --prefixes with a prefix and its AS number on each line");
     }
+    if args.prefixes.is_some() && !matches!(args.by, By::Prefix | By::As) {
+        bail!("--prefixes serves --by prefix and --by as, not --by {}", args.by.name());
+    }
     let config = Config {
         flows: args.flows as usize,
         seed: seed(args.seed)?,
@@ -180,6 +183,8 @@ mod tests {
     fn wrong_prefixes_are_named() {
         let missing = format!("{:#}", settle("--prefixes /nonexistent/p").unwrap_err());
         assert!(missing.contains("/nonexistent/p"), "{missing}");
+        let idle = settle("--by vlan --prefixes x").unwrap_err().to_string();
+        assert!(idle.contains("not --by vlan"), "{idle}");
         assert!(settle("--by as").unwrap_err().to_string().contains("--prefixes"));
         let path = std::env::temp_dir().join(format!("sonde-prefixes-{}", std::process::id()));
         std::fs::write(&path, "192.0.2.0/24\n10.0.0.1/8\n").unwrap();
