@@ -82,10 +82,11 @@ fn group_by(by: By) -> GroupBy {
     }
 }
 
-/// Groups at once in the matcher: what lies between two readings of it.
+/// Groups at once in the matcher, that is, between two readings of it.
 fn groups(by: By) -> usize {
     match by {
-        By::Flow => 16_384,
+        // The most that the kernel's program takes.
+        By::Flow => 16_383,
         _ => Config::default().groups,
     }
 }

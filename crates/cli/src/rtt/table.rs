@@ -51,7 +51,7 @@ pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
 /// Renders `rows` in at most `width` columns: what matters least is left out first.
 pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
     let axis = Axis::of(rows.iter().map(|r| &r.group.clean));
-    let mut columns: Vec<(&Column, Vec<String>, usize)> = COLUMNS
+    let mut columns: Vec<Laid> = COLUMNS
         .iter()
         .map(|column| {
             let cells: Vec<String> = rows.iter().map(|r| (column.cell)(r, &axis)).collect();
@@ -59,21 +59,15 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
             (column, cells, widest.max(column.head.len()))
         })
         .collect();
-    let total = |columns: &[(&Column, Vec<String>, usize)]| {
-        columns.iter().map(|c| c.2 + GAP.len()).sum::<usize>() - GAP.len()
-    };
-    // A long name is cut before a column goes, and only then columns.
+    let total =
+        |columns: &[Laid]| columns.iter().map(|c| c.2 + GAP.len()).sum::<usize>() - GAP.len();
+    // First the lesser columns go, then a long name is cut, then further columns go.
+    fit(&mut columns, width, total, NAME_CUT_BEFORE);
     let excess = total(&columns).saturating_sub(width);
     columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(NAME_LEAST));
-    while total(&columns) > width {
-        let Some(least) = (0..columns.len()).max_by_key(|&i| columns[i].0.rank) else { break };
-        if columns[least].0.rank == 0 {
-            let excess = total(&columns) - width;
-            columns[0].2 = columns[0].2.saturating_sub(excess).max(6);
-            break;
-        }
-        columns.remove(least);
-    }
+    fit(&mut columns, width, total, 1);
+    let excess = total(&columns).saturating_sub(width);
+    columns[0].2 = columns[0].2.saturating_sub(excess).max(6);
     let head: Vec<String> = columns.iter().map(|(c, _, w)| pad(c.head, *w, c.left)).collect();
     let mut lines = vec![style.paint(Tone::Head, clip(&head.join(GAP), width).trim_end())];
     for (i, row) in rows.iter().enumerate() {
@@ -95,6 +89,20 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
         lines.push(style.paint(Tone::Dim, &clip(&scale, width)));
     }
     lines
+}
+
+/// A column, its cells and its width.
+type Laid = (&'static Column, Vec<String>, usize);
+
+/// Takes out columns, the highest rank first, none below `least`, until the rest fits.
+fn fit(columns: &mut Vec<Laid>, width: usize, total: impl Fn(&[Laid]) -> usize, least: u8) {
+    while total(columns) > width {
+        let Some(last) = (0..columns.len()).max_by_key(|&i| columns[i].0.rank) else { return };
+        if columns[last].0.rank < least {
+            return;
+        }
+        columns.remove(last);
+    }
 }
 
 struct Column {
@@ -133,7 +141,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 const GAP: &str = "  ";
+/// Names are cut to this before columns of less than [`NAME_CUT_BEFORE`] go.
 const NAME_LEAST: usize = 28;
+/// MIN, MAX, DELACK and P90 are worth less than a whole name.
+const NAME_CUT_BEFORE: u8 = 5;
 const CELLS: usize = 14;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -224,6 +235,16 @@ mod tests {
         let wide = render(&rows(&run.groups), 140, Style::default());
         let narrow = render(&rows(&run.groups), 60, Style::default());
         sample::golden("table.txt", &format!("{}\n\n{}\n", wide.join("\n"), narrow.join("\n")));
+    }
+
+    #[test]
+    fn a_flow_has_its_whole_name_where_there_is_room() {
+        let mut run = sample::run();
+        run.groups[0].key = GroupKey::Flow(sample::from_server());
+        let has =
+            |width, text| render(&rows(&run.groups), width, Style::default())[1].contains(text);
+        assert!(has(100, "192.0.2.7:443 ← 10.0.0.1:50000 TCP"));
+        assert!(has(80, "192.0.2.7:443 ← 10.0.0.1"));
     }
 
     #[test]
