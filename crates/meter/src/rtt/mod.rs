@@ -103,7 +103,7 @@ impl Matcher {
         flow.sides[side].packets += u64::from(segments);
         flow.sides[side].bytes += u64::from(packet.ip_len);
         if packet.tos & ECN == CONGESTION_EXPERIENCED {
-            stats.sides[side].ce_marks += 1;
+            flow::count(&mut stats.sides[side].ce_marks);
         }
         if flow.is_closed() {
             // Its time-out runs on, so that a forged RST silences a flow only for so long.

@@ -7,7 +7,7 @@ use sonde_results::rtt::{EndReason, GroupKey, RttClass, RttFlow, RttKind, RttSam
 use super::clock::{Clock, EVENT_BITS, MAX_RTT, ns_to_coarse, ticks_to_ns};
 use super::config::{Config, EventLimit, GroupBy};
 use super::counters::RttCounters;
-use super::flow::{Flow, Stats};
+use super::flow::{Flow, Stats, count};
 use super::groups::{GroupId, Groups};
 use super::key::{HIDDEN_V4, HIDDEN_V6, shown};
 use super::prefix::PrefixTable;
@@ -115,8 +115,11 @@ impl Shared {
         match class {
             RttClass::Clean => {
                 self.counters.samples_clean += 1;
-                sums.samples += 1;
-                sums.rtt_sum += u64::from(rtt);
+                // Both or none, so that the mean stays one.
+                if sums.samples < u32::MAX {
+                    sums.samples += 1;
+                    sums.rtt_sum += u64::from(rtt);
+                }
                 // These hold the application's time too, on a flow that has better ones.
                 let beside = kind == RttKind::QuicSpin
                     || (kind == RttKind::Dns && flow.key.protocol() == PROTOCOL_TCP);
@@ -132,11 +135,11 @@ impl Shared {
             }
             RttClass::Recovery => {
                 self.counters.samples_recovery += 1;
-                sums.samples_recovery += 1;
+                count(&mut sums.samples_recovery);
             }
             RttClass::DelayedAck => {
                 self.counters.samples_delayed_ack += 1;
-                sums.samples_delayed_ack += 1;
+                count(&mut sums.samples_delayed_ack);
             }
         }
         let group = match sums.group {

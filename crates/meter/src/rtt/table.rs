@@ -8,13 +8,18 @@ use super::key::{Key, Seeds};
 /// Flows in buckets of [`WAYS`].
 pub(super) struct Table {
     /// Upper half of each flow's hash; 0: free.
-    tags: Vec<[u32; WAYS]>,
+    tags: Vec<Tags>,
     flows: Vec<Flow>,
     stats: Vec<Stats>,
     seeds: Seeds,
     /// The place where the sweep goes on.
     next: usize,
 }
+
+/// Of one bucket, in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+struct Tags([u32; WAYS]);
 
 /// Where a new flow may go.
 pub(super) enum Place {
@@ -28,7 +33,7 @@ impl Table {
     pub(super) fn new(flows: usize, seeds: Seeds) -> Self {
         let empty = Flow::new(Key::default(), 0, &Clock::new(sonde_wire::Time::ZERO));
         Table {
-            tags: vec![[0; WAYS]; flows / WAYS],
+            tags: vec![Tags([0; WAYS]); flows / WAYS],
             flows: vec![empty; flows],
             stats: vec![Stats::default(); flows],
             seeds,
@@ -46,7 +51,7 @@ impl Table {
     /// The flow of a key.
     #[inline]
     pub(super) fn find(&self, key: &Key, (bucket, tag): (usize, u32)) -> Option<usize> {
-        self.tags[bucket].iter().enumerate().find_map(|(way, &t)| {
+        self.tags[bucket].0.iter().enumerate().find_map(|(way, &t)| {
             let index = bucket * WAYS + way;
             (t == tag && self.flows[index].key == *key).then_some(index)
         })
@@ -56,7 +61,7 @@ impl Table {
     /// only ever heard one side, in this order. Live two-way flows are not given up.
     pub(super) fn place(&self, bucket: usize, clock: &Clock) -> Option<Place> {
         let ways = bucket * WAYS..(bucket + 1) * WAYS;
-        if let Some(way) = self.tags[bucket].iter().position(|&tag| tag == 0) {
+        if let Some(way) = self.tags[bucket].0.iter().position(|&tag| tag == 0) {
             return Some(Place::Free(bucket * WAYS + way));
         }
         // The greatest idle time; of equals the first.
@@ -75,14 +80,14 @@ impl Table {
 
     /// Puts a flow into a place.
     pub(super) fn insert(&mut self, index: usize, tag: u32, flow: Flow, stats: Stats) {
-        self.tags[index / WAYS][index % WAYS] = tag;
+        self.tags[index / WAYS].0[index % WAYS] = tag;
         self.flows[index] = flow;
         self.stats[index] = stats;
     }
 
     /// Frees a place.
     pub(super) fn remove(&mut self, index: usize) {
-        self.tags[index / WAYS][index % WAYS] = 0;
+        self.tags[index / WAYS].0[index % WAYS] = 0;
     }
 
     #[inline]
@@ -92,7 +97,7 @@ impl Table {
 
     /// Whether a place holds a flow.
     pub(super) fn is_used(&self, index: usize) -> bool {
-        self.tags[index / WAYS][index % WAYS] != 0
+        self.tags[index / WAYS].0[index % WAYS] != 0
     }
 
     /// Where the sweep looks next: the same place again after [`Table::len`] calls.
@@ -109,7 +114,7 @@ impl Table {
 
     /// All flows.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Flow, &Stats)> {
-        let tags = self.tags.iter().flatten();
+        let tags = self.tags.iter().flat_map(|bucket| &bucket.0);
         tags.zip(self.flows.iter().zip(&self.stats))
             .filter(|(tag, _)| **tag != 0)
             .map(|(_, flow)| flow)

@@ -6,7 +6,7 @@ use sonde_wire::flow::Tcp;
 
 use super::Packet;
 use super::clock::{Clock, TICK_MASK, ns_to_coarse, ns_to_ticks};
-use super::flow::{Flow, Handshake, Stats, TcpSide, after};
+use super::flow::{Flow, Handshake, Stats, TcpSide, after, count};
 use super::samples::{Found, Shared};
 use super::slots::{Arm, Mode, Pool};
 
@@ -72,7 +72,7 @@ pub(super) fn input(
         acknowledge(flow, stats, tcp, at, shared);
     }
     if tcp.window == 0 && tcp.flags & FIN == 0 {
-        stats.sides[d].zero_windows += 1;
+        count(&mut stats.sides[d].zero_windows);
     }
     flow.tcp[d].window = tcp.window;
     flow.tcp[d].set(TcpSide::WINDOW);
@@ -106,7 +106,7 @@ fn synchronise(
     let (d, e) = (at.side, 1 - at.side);
     if tcp.flags & ACK == 0 {
         if !fresh {
-            stats.sides[d].retransmitted += 1;
+            count(&mut stats.sides[d].retransmitted);
             flow.flags |= Flow::VOID_SERVER;
             return;
         }
@@ -128,7 +128,7 @@ fn synchronise(
             }
             _ if fresh => flow.client = e as u8,
             _ => {
-                stats.sides[d].retransmitted += 1;
+                count(&mut stats.sides[d].retransmitted);
                 flow.flags |= Flow::VOID_CLIENT;
                 return;
             }
@@ -205,7 +205,9 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
             && ack == sender.ack
             && mine.has(TcpSide::WINDOW)
             && tcp.window == mine.window;
-        stats.sides[d].duplicate_acks += u32::from(duplicate);
+        if duplicate {
+            count(&mut stats.sides[d].duplicate_acks);
+        }
         if duplicate || tcp.sack {
             sender.enter_recovery(sender.nxt);
         }
@@ -323,7 +325,7 @@ fn take_data(
         return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
     }
     if after(seq, nxt) {
-        sums.gaps += 1;
+        count(&mut sums.gaps);
         if !side.has(TcpSide::HOLE) {
             side.hole[0] = nxt;
             side.hole_at = at.clock.tick;
@@ -332,12 +334,12 @@ fn take_data(
         side.hole[1] = seq;
         side.nxt = end;
     } else if after(end, nxt) {
-        sums.retransmitted += 1;
+        count(&mut sums.retransmitted);
         side.nxt = end;
     } else if side.fill_hole(seq, end) && at.clock.age(side.hole_at) < patience {
-        sums.reordered += 1;
+        count(&mut sums.reordered);
     } else {
-        sums.retransmitted += 1;
+        count(&mut sums.retransmitted);
     }
     // Karn's rule: what an acknowledgement answers is not known until all this is over.
     side.enter_recovery(side.nxt);
@@ -440,7 +442,7 @@ fn take_payload(
         return;
     }
     let Some(time) = response_time(flow, at.clock) else { return };
-    stats.responses += 1;
+    count(&mut stats.responses);
     stats.response_sum += u64::from(time);
     stats.response_max = time.max(stats.response_max);
     if same_dns {
