@@ -34,21 +34,21 @@ pub struct RttArgs {
     /// How each interface is watched [default: tc]
     #[arg(long, value_enum, value_name = "HOOK")]
     pub hook: Option<Hook>,
-    /// Look into GRE, VXLAN and GTP-U, and measure what is inside
+    /// Look into IP in IP, GRE, VXLAN and GTP-U, and measure what is inside
     #[arg(long)]
     pub tunnels: bool,
     /// Leave the programs attached at the end, pinned under /sys/fs/bpf/sonde
     #[arg(long)]
     pub persist: bool,
+    /// Seed of the flow table's hash, for a run to be repeated [default: random]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// What is measured.
     #[command(flatten, next_help_heading = "Filter and privacy")]
     pub filter: FilterArgs,
     /// What is printed.
     #[command(flatten, next_help_heading = "Output")]
     pub output: OutputArgs,
-    /// Seed of the flow table's hash, for a run to be repeated [default: random]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
 }
 
 /// What is measured.
@@ -138,7 +138,7 @@ pub enum Proto {
     Icmp,
     /// QUIC: handshake and spin bit
     Quic,
-    /// DNS over UDP
+    /// DNS over UDP and TCP, port 53
     Dns,
     /// SCTP heartbeats
     Sctp,

@@ -54,9 +54,9 @@ impl Printer {
         };
         if let Some(reason) = opened_by {
             let event = Event { kind: "opening", reason, by: "dest" };
-            self.event(out, sample.at_ns - sample.rtt_ns as i64, &sample.flow, event);
+            self.event(out, sample.at_ns.saturating_sub(sample.rtt_ns as i64), &sample.flow, event);
         }
-        let utc = sample.at_ns - self.tai_offset_ns;
+        let utc = sample.at_ns.saturating_sub(self.tai_offset_ns);
         // Without a clean sample so far, this one is the least.
         let min = if sample.min_rtt_ns == 0 { sample.rtt_ns } else { sample.min_rtt_ns };
         // Writing into a String cannot fail.
@@ -120,7 +120,7 @@ impl Printer {
     }
 
     fn event(&mut self, out: &mut String, at_ns: i64, flow: &FlowKey, event: Event) {
-        let utc = at_ns - self.tai_offset_ns;
+        let utc = at_ns.saturating_sub(self.tai_offset_ns);
         let Event { kind, reason, by } = event;
         let _ = match self.dialect {
             Dialect::Ppviz => Ok(()),

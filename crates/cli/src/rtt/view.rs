@@ -74,7 +74,7 @@ pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec
         names.join(", "),
         format_count(run.groups.len() as u64),
         run.config.group_by,
-        format_ns((run.end_ns - run.start_ns) as f64)
+        format_ns(run.end_ns.saturating_sub(run.start_ns) as f64)
     );
     let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
     if run.groups.is_empty() {
