@@ -67,7 +67,7 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
     columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(NAME_LEAST));
     fit(&mut columns, width, total, 1);
     let excess = total(&columns).saturating_sub(width);
-    columns[0].2 = columns[0].2.saturating_sub(excess).max(6);
+    columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(6));
     let head: Vec<String> = columns.iter().map(|(c, _, w)| pad(c.head, *w, c.left)).collect();
     let mut lines = vec![style.paint(Tone::Head, clip(&head.join(GAP), width).trim_end())];
     for (i, row) in rows.iter().enumerate() {

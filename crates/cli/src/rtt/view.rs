@@ -215,8 +215,15 @@ mod tests {
         assert!(text.contains("no round trip found"), "{text}");
     }
 
+    #[test]
+    fn a_table_that_just_fits_is_not_made_wider() {
+        let (run, losses) = (sample::run(), Losses::default());
+        let lines = live(&snapshot(&run, &losses), 76, 6, Style::default());
+        assert!(lines.iter().all(|l| l.chars().count() <= 76), "{lines:?}");
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
         fn it_fits_any_terminal(width in 40usize..160, height in 1usize..60) {
             let (run, losses) = (sample::run(), Losses::default());
