@@ -68,8 +68,8 @@ pub(super) struct TcpSide {
     /// The window last advertised, with [`TcpSide::WINDOW`].
     pub(super) window: u16,
     pub(super) flags: u16,
-    /// When `ack` advanced: ticks without their last bits, modulo 68 s.
-    acked_at: u16,
+    /// When its data was last timed: ticks without their last bits.
+    sampled_at: u16,
 }
 
 /// How far a handshake has come.
@@ -262,7 +262,7 @@ impl TcpSide {
     pub(super) const HOLE: u16 = 32;
     pub(super) const FIN: u16 = 64;
     pub(super) const WINDOW: u16 = 128;
-    pub(super) const ACKED_AT_BITS: u32 = 14;
+    pub(super) const SAMPLED_BITS: u32 = 14;
 
     #[inline]
     pub(super) fn has(&self, flag: u16) -> bool {
@@ -291,16 +291,14 @@ impl TcpSide {
         self.has(Self::NXT) && self.has(Self::ACK) && !after(self.nxt, self.ack)
     }
 
-    /// The acknowledgement advances.
-    pub(super) fn set_ack(&mut self, ack: u32, clock: &Clock) {
-        self.ack = ack;
-        self.acked_at = (clock.tick >> Self::ACKED_AT_BITS) as u16;
-        self.set(Self::ACK);
+    /// What this side sent has been timed.
+    pub(super) fn note_sample(&mut self, clock: &Clock) {
+        self.sampled_at = (clock.tick >> Self::SAMPLED_BITS) as u16;
     }
 
-    /// How long ago it advanced, in units of 1.05 ms.
-    pub(super) fn acked_at(&self, clock: &Clock) -> u16 {
-        ((clock.tick >> Self::ACKED_AT_BITS) as u16).wrapping_sub(self.acked_at)
+    /// How long ago that was, in units of 1.05 ms, modulo 68 s.
+    pub(super) fn since_sample(&self, clock: &Clock) -> u16 {
+        ((clock.tick >> Self::SAMPLED_BITS) as u16).wrapping_sub(self.sampled_at)
     }
 
     /// From here on samples are suspect, until `point` is acknowledged.

@@ -134,7 +134,8 @@ fn synchronise(
             }
         }
         flow.handshake = Handshake::Received;
-        flow.tcp[e].set_ack(tcp.ack, at.clock);
+        flow.tcp[e].ack = tcp.ack;
+        flow.tcp[e].set(TcpSide::ACK);
     }
     flow.hs_at = at.clock.tick;
     let side = &mut flow.tcp[d];
@@ -225,7 +226,8 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
         }
     }
     if advance || !known {
-        sender.set_ack(ack, at.clock);
+        sender.ack = ack;
+        sender.set(TcpSide::ACK);
     }
 }
 
@@ -265,6 +267,7 @@ fn match_echo(
     } else {
         RttClass::Clean
     };
+    flow.tcp[e].note_sample(at.clock);
     shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
 }
 
@@ -274,9 +277,9 @@ fn was_held_back(flow: &Flow, e: usize, rtt: u32, at: &Packet, pool: &Pool) -> b
     let least = flow.sides[e].rtt_min;
     let (ring, sender) = (&flow.sides[e].ring, &flow.tcp[e]);
     let Some(excess) = rtt.checked_sub(least).filter(|_| least != 0) else { return false };
-    // The timer: both sides had fallen silent. In a queue acknowledgements follow each other,
-    // and so does the data that they release; only the first of a burst may be mistaken.
-    let silent = sender.acked_at(at.clock) >= DELAYED_UNITS
+    // The timer: both sides had fallen silent. In a queue samples follow each other, and so
+    // does the data that acknowledgements release; only the first of a burst may be mistaken.
+    let silent = sender.since_sample(at.clock) >= DELAYED_UNITS
         && ring.newest(at.clock, pool).unwrap_or(rtt) >= DELAYED;
     if silent && excess >= DELAYED {
         return true;
@@ -471,8 +474,8 @@ const MAX_WINDOW: u32 = 1 << 30;
 /// Acknowledgements are held back for longer than this: 40 ms by Linux, up to 500 by RFC
 /// 1122 (section 4.2.3.2).
 const DELAYED: u32 = ns_to_ticks(20_000_000);
-/// The same in the units of [`TcpSide::acked_at`].
-const DELAYED_UNITS: u16 = (DELAYED >> TcpSide::ACKED_AT_BITS) as u16;
+/// The same in the units of [`TcpSide::since_sample`].
+const DELAYED_UNITS: u16 = (DELAYED >> TcpSide::SAMPLED_BITS) as u16;
 /// Longer than any common TSval clock ticks: the sender did pause.
 const PAUSE: u32 = ns_to_ticks(11_000_000);
 /// How late an overtaken segment may be where the handshake was not seen.
