@@ -155,10 +155,10 @@ impl Collected {
     /// Takes the groups of one interval, with the counters since the start.
     pub fn interval(&mut self, groups: &[RttGroup], end_ns: i64, so_far: &Coverage) {
         groups.iter().for_each(|group| self.totals.add(group));
+        let caveats = self.caveats(so_far);
         if let Some(records) = &mut self.records
             && self.prints.groups
         {
-            let caveats = self.run.caveats;
             let told = |text: &mut Vec<u8>| {
                 groups.iter().for_each(|group| jsonl::group(text, group));
                 jsonl::coverage(text, end_ns, so_far, caveats);

@@ -16,7 +16,7 @@ use sonde_meter::rtt::{Config, EventLimit, GroupBy};
 use sonde_port::clock::tai_now;
 use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::Caveat;
-use sonde_results::rtt::{Coverage, RttGroup};
+use sonde_results::rtt::{Coverage, EndReason, RttGroup};
 use sonde_results::rtt_run::RttPoint;
 
 use super::args::{Hook, Proto, RttArgs};
@@ -92,7 +92,9 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     places.detach(&mut program, args.persist);
     fetch(&mut program, &mut collected, Duration::ZERO)?;
     program.open_flows(&mut |mut flow| {
-        flow.reason = sonde_results::rtt::EndReason::Stopped;
+        if flow.reason == EndReason::Open {
+            flow.reason = EndReason::Stopped;
+        }
         collected.flow(&flow);
     });
     let end_ns = tai_now().as_nanos();
@@ -394,3 +396,56 @@ const MOST_POINTS: usize = 64;
 /// How long a signal, or a change of interfaces, may wait.
 const LOOK_AROUND_NS: i64 = 100_000_000;
 const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
+
+    #[derive(Parser)]
+    struct Rtt {
+        #[command(flatten)]
+        args: RttArgs,
+    }
+
+    fn told(line: &str, interfaces: usize) -> RttConfig {
+        let args = Rtt::try_parse_from(format!("rtt x {line}").split_whitespace()).unwrap().args;
+        let prints = Prints::new(&args.output, false).unwrap();
+        kernel_config(&settings::config(&args, &prints).unwrap(), &args, interfaces)
+    }
+
+    #[test]
+    fn the_kernel_is_told_what_was_typed() {
+        let config = told(
+            "--proto tcp,dns --net 10.0.0.0/8 --port 53 --by vlan --tunnels --prefix-only \
+             --weight flow --flows 64 --sample-limit 2x --seed 1",
+            1,
+        );
+        assert_eq!(config.protocols, RttProtocols::TCP.with(RttProtocols::DNS));
+        assert_eq!((config.nets.len(), &config.ports[..]), (1, &[53][..]));
+        assert_eq!((config.group_by, config.flows), (RttGroupBy::Vlan, 64));
+        assert_eq!(config.events, RttEvents::RttMultiple(32));
+        assert!(config.tunnels && config.hide_addresses && config.weight_by_flow);
+        assert_eq!(told("", 1).protocols, RttProtocols::ALL);
+        assert_eq!(told("--format table", 1).events, RttEvents::None);
+    }
+
+    #[test]
+    fn residence_takes_two_interfaces_and_what_they_send() {
+        assert!(told("", 2).residence);
+        assert!(!told("", 1).residence && !told("--hook ingress", 2).residence);
+    }
+
+    #[test]
+    fn how_it_is_attached_is_told_in_words() {
+        for (ingress, egress, text) in [
+            (Tcx, Some(Tcx), "tcx, ingress and egress, "),
+            (Clsact, None, "clsact, ingress only, "),
+            (XdpGeneric, Some(Tcx), "xdp generic at ingress, tcx at egress, "),
+        ] {
+            let told = describe(RttAttached { ingress, egress });
+            assert!(told.starts_with(text), "{told}");
+        }
+    }
+}
