@@ -192,6 +192,57 @@ fn a_file_cut_in_mid_packet_is_measured_up_to_there() {
     assert!(ended.out.contains("198.51.100.0/24"), "{}", ended.out);
 }
 
+/// The capture as `tcpdump -i any` on a router would have it: every packet comes in at one
+/// interface and leaves at another, a little later.
+fn forwarded(capture: &[u8]) -> Vec<u8> {
+    const LINUX_SLL2: u32 = 276;
+    let mut file = capture[..20].to_vec();
+    file.extend(LINUX_SLL2.to_le_bytes());
+    let mut at = 24;
+    while at + 16 <= capture.len() {
+        let word = |i: usize| u32::from_le_bytes(capture[at + i..at + i + 4].try_into().unwrap());
+        let frame = &capture[at + 16..at + 16 + word(8) as usize];
+        for (ifindex, later) in [(2u32, 0), (3, 1)] {
+            for field in [word(0), word(4) + later, word(8) + 6, word(12) + 6] {
+                file.extend(field.to_le_bytes());
+            }
+            file.extend(&frame[12..14]);
+            file.extend([0, 0]);
+            file.extend(ifindex.to_be_bytes());
+            file.extend([0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0]);
+            file.extend(&frame[14..]);
+        }
+        at += 16 + frame.len();
+    }
+    file
+}
+
+#[test]
+fn a_capture_of_all_interfaces_of_a_router_has_each_flow_twice_and_no_false_loss() {
+    let file = Temporary::new("any.pcap");
+    let once = std::fs::read(capture("tcp_sequence.pcap")).unwrap();
+    std::fs::write(&file.0, forwarded(&once)).unwrap();
+    let of = |path: &str| rtt(&format!("{path} --format jsonl --sample-limit none --seed 1"));
+    let (plain, twice) = (of(&capture("tcp_sequence.pcap")), of(file.path()));
+    assert_eq!(twice.code, 0, "{}", twice.err);
+    let points = lines(&twice.out, "point");
+    assert_eq!(points.len(), 1, "{}", twice.out);
+    assert!(points[0]["name"].as_str().unwrap().ends_with("interface 3"));
+    let of_point = |point: u8| -> Vec<Value> {
+        let mut samples = lines(&twice.out, "sample");
+        samples.retain(|s| s["flow"]["point"] == point);
+        samples.iter().map(|s| s["rtt_ns"].clone()).collect()
+    };
+    let expected: Vec<Value> =
+        lines(&plain.out, "sample").iter().map(|s| s["rtt_ns"].clone()).collect();
+    assert_eq!((of_point(0), of_point(1)), (expected.clone(), expected));
+    let again = |out: &str| -> u64 {
+        let flows = lines(out, "flow");
+        flows.iter().map(|f| f["forward"]["retransmitted"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(again(&twice.out), 2 * again(&plain.out));
+}
+
 #[test]
 fn times_that_stand_still_are_a_doubt() {
     let mut bytes = std::fs::read(capture("echo.pcap")).unwrap();

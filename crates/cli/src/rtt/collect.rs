@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use sonde_results::RttRun;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::{Coverage, FlowKey, GroupKey, RttFlow, RttGroup, RttSample};
+use sonde_results::rtt_run::RttPoint;
 
 use super::args::{Format, OutputArgs};
 use super::epping::{Dialect, Printer};
@@ -187,6 +188,15 @@ impl Collected {
     /// The group of the host that is the source of the key.
     pub fn group_of(&self) -> &GroupOf {
         &self.group_of
+    }
+
+    /// Adds a place where packets are seen.
+    pub fn add_point(&mut self, point: RttPoint) {
+        let index = self.run.points.len();
+        if let Some(records) = &mut self.records {
+            records.with(|_, _| {}, |text| jsonl::point(text, index, &point));
+        }
+        self.run.points.push(point);
     }
 
     /// Adds a doubt.

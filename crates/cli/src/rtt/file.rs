@@ -31,7 +31,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
     let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?.peekable();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let run = empty_run(args, vec![point(&name, 0)]);
+    let run = empty_run(args, vec![point(&name)]);
     let offset_ns = i64::from(run.host.tai_offset_s) * 1_000_000_000;
     let time = |record: &Record<'_>| Time::from_nanos(record.unix_nanos.saturating_add(offset_ns));
     let start = match records.peek() {
@@ -44,7 +44,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
         args.output.out.clone(),
         settings::group_of(&config),
     );
-    let mut replay = Replay::new(config, prints, start, args);
+    let mut replay = Replay::new(config, prints, start, args, name);
     let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
     for record in records {
         let record = match record {
@@ -66,9 +66,6 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
                 break;
             }
         }
-    }
-    for interface in 1..replay.interfaces {
-        collected.run.points.push(point(&name, interface));
     }
     if let Some(error) = broken {
         eprintln!("{:#}", unreadable(path, error));
@@ -99,13 +96,31 @@ struct Replay {
     read: u64,
     /// Packets that are far earlier than one before them.
     steps_back: u64,
-    /// Interfaces seen, of a pcapng file.
-    interfaces: u8,
+    name: String,
+    /// Interfaces in the order in which they came: a point each.
+    interfaces: Vec<Interface>,
     other_link: u64,
 }
 
+/// Where a packet of the file was seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Interface {
+    /// Which of the interfaces that a pcapng file describes.
+    described: u32,
+    /// The kernel's number, of a capture of all interfaces (Linux cooked, version 2); else 0.
+    index: u32,
+}
+
+impl Interface {
+    fn of(record: &Record<'_>, link: Link) -> Interface {
+        let number = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
+        let index = if link == Link::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
+        Interface { described: record.interface, index }
+    }
+}
+
 impl Replay {
-    fn new(config: Config, prints: Prints, start: Time, args: &RttArgs) -> Self {
+    fn new(config: Config, prints: Prints, start: Time, args: &RttArgs, name: String) -> Self {
         Replay {
             matcher: Matcher::new(config),
             prints,
@@ -115,7 +130,8 @@ impl Replay {
             latest: start,
             read: 0,
             steps_back: 0,
-            interfaces: 0,
+            name,
+            interfaces: Vec::new(),
             other_link: 0,
             swept: start,
         }
@@ -132,17 +148,36 @@ impl Replay {
         self.read += 1;
         self.steps_back += u64::from(self.latest - at > STEP_BACK);
         self.latest = self.latest.max(at);
-        let point = record.interface.min(POINT_MAX) as u8;
-        self.interfaces = self.interfaces.max(point.saturating_add(1));
         let Some(link) = Link::from_capture(record.link_type) else {
             self.other_link += 1;
             return;
         };
+        let point = self.point_of(Interface::of(record, link), collected);
         match parse(record.data, link, self.tunnels) {
             Ok(packet) => self.matcher.input(point, &packet, 1, at),
             Err(error) => self.matcher.refused(error),
         }
         self.drain(collected);
+    }
+
+    /// A router's packet passes two interfaces: taken for one place, each would look like
+    /// its own retransmission.
+    fn point_of(&mut self, interface: Interface, collected: &mut Collected) -> u8 {
+        let known = self.interfaces.iter().position(|&i| i == interface);
+        let place = known.unwrap_or_else(|| {
+            if self.interfaces.len() == POINTS_MAX {
+                return POINTS_MAX - 1;
+            }
+            self.interfaces.push(interface);
+            if self.interfaces.len() > 1 {
+                let Interface { described, index } = interface;
+                let number = if index == 0 { described } else { index };
+                let name = format!("{} interface {number}", self.name);
+                collected.add_point(point(&name));
+            }
+            self.interfaces.len() - 1
+        });
+        place as u8
     }
 
     /// Ends the interval that `at` lies beyond; the empty ones between are left out.
@@ -202,12 +237,8 @@ fn unreadable(path: &Path, error: CaptureError) -> anyhow::Error {
     anyhow!("{}: {error}{hint}", path.display())
 }
 
-fn point(name: &str, interface: u8) -> RttPoint {
-    let name = match interface {
-        0 => name.to_string(),
-        n => format!("{name} interface {n}"),
-    };
-    RttPoint { name, how: "capture file, by the packets' times".into(), vanished: 0 }
+fn point(name: &str) -> RttPoint {
+    RttPoint { name: name.into(), how: "capture file, by the packets' times".into(), vanished: 0 }
 }
 
 /// Packets between two looks at signals.
@@ -217,4 +248,4 @@ const SWEEP: i64 = 100_000_000;
 /// Captures of several queues are out of order by less, ns.
 const STEP_BACK: i64 = 1_000_000;
 /// Interfaces beyond share the last point.
-const POINT_MAX: u32 = 63;
+const POINTS_MAX: usize = 64;

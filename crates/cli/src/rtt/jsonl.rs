@@ -1,5 +1,5 @@
 //! JSON Lines: first the run, then records as they come, told apart by their `type`:
-//! `sample`, `flow`, `group`, `coverage`. The last line is a coverage.
+//! `point`, `sample`, `flow`, `group`, `coverage`. The last line is a coverage.
 //!
 //! A group line holds all fields of [`RttGroup`] (histograms as bucket and count) and
 //! derived figures in nanoseconds for those who want no histograms.
@@ -16,6 +16,11 @@ use crate::output::jsonl::Figures;
 pub fn run(out: &mut Vec<u8>, run: &RttRun) {
     let RttRun { version, start_ns, host, config, points, .. } = run;
     line(out, &RunLine { r#type: "run", version, start_ns: *start_ns, host, config, points });
+}
+
+/// A place that was found later.
+pub fn point(out: &mut Vec<u8>, index: usize, point: &RttPoint) {
+    line(out, &PointLine { r#type: "point", index, point });
 }
 
 /// One sample.
@@ -51,6 +56,14 @@ struct RunLine<'a> {
     host: &'a Host,
     config: &'a RttRunConfig,
     points: &'a [RttPoint],
+}
+
+#[derive(Serialize)]
+struct PointLine<'a> {
+    r#type: &'static str,
+    index: usize,
+    #[serde(flatten)]
+    point: &'a RttPoint,
 }
 
 #[derive(Serialize)]
