@@ -122,8 +122,9 @@ def quic(new):
     client = (A, 50001)
     udp(case, 200, client, server, long_header(0))
     udp(case, 500, client, server, long_header(0))
-    answer = udp(case, 520, server, client, long_header(0), 1)
-    case.sample("quic_handshake", answer, udp(case, 521, client, server, long_header(2)))
+    udp(case, 520, server, client, long_header(0), 1)
+    # Without the server's time nothing says whether the client's is plausible.
+    udp(case, 521, client, server, long_header(2))
     # The server has the client begin again: with a token, or in another version.
     for client, restart in (((A, 50002), long_header(3)), ((A, 50003), long_header(0, 0))):
         base = 600 + 100 * (client[1] - 50002)

@@ -110,8 +110,8 @@ def many_in_flight(new):
 
 
 def pure_acknowledgements(new):
-    case = new("tcp_pure_acknowledgements", "a segment without data is never timed, but its "
-               "TSval is used up")
+    case = new("tcp_pure_acknowledgements", "a segment without data is never timed; the data "
+               "that follows it with the same TSval is")
     tcp = Tcp(case)
     tcp.handshake(0)
     data = tcp.server(20, "PA", 100)
@@ -119,9 +119,9 @@ def pure_acknowledgements(new):
     # 400 ms later the server speaks: its echo of the client's acknowledgement is old.
     later = tcp.server(420, "PA", 100)
     case.sample("tcp_timestamp", later, tcp.client(421, tsval=100_600))
-    # Data with the TSval of the acknowledgement before: which one the echo means is open.
-    tcp.client(422, "PA", 100, tsval=100_600)
-    tcp.server(433)
+    # Data with the TSval of the acknowledgement before: what acknowledges the data echoes it.
+    request = tcp.client(422, "PA", 100, tsval=100_600)
+    case.sample("tcp_timestamp", request, tcp.server(433))
     return case
 
 
@@ -209,11 +209,12 @@ def recovery(new):
     first, _, _ = [tcp.client(20 + n, "A", 1000) for n in range(3)]
     answer = tcp.server(32, ack=start + 1000, tsecr=100_020, sack=(start + 2000, start + 3000))
     case.sample("tcp_timestamp", first, answer, "recovery")
-    tcp.client(33, "A", 1000, seq=start + 1000)
-    tcp.server(44, ack=start + 3000, tsecr=100_033)
+    again = tcp.client(33, "A", 1000, seq=start + 1000)
+    answer = tcp.server(44, ack=start + 3000, tsecr=100_033)
+    case.sample("tcp_timestamp", again, answer, "recovery")
     request = tcp.client(60, "PA", 100)
     case.sample("tcp_timestamp", request, tcp.server(71))
-    case.flow(*CLIENT, forward={"retransmitted": 1, "samples": 2, "samples_recovery": 1})
+    case.flow(*CLIENT, forward={"retransmitted": 1, "samples": 2, "samples_recovery": 2})
     return case
 
 

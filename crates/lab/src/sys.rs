@@ -21,6 +21,20 @@ pub(crate) fn prefer_this_thread() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) }).map(drop)
 }
 
+/// Sets a TCP socket's congestion control (tcp(7)), "cubic" for one. On a listener it is
+/// that of the connections it accepts. (A namespace's default can only be one of those
+/// that the machine's administrator has released to everybody.)
+///
+/// # Errors
+/// The kernel does not have it, or does not let this user have it.
+pub fn set_congestion_control(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
+    let (fd, value) = (socket.as_raw_fd(), name.as_ptr().cast());
+    let len = name.len() as u32;
+    // SAFETY: the kernel reads `len` bytes of `name`, which lives through the call.
+    let rc = unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, value, len) };
+    check(rc).map(drop)
+}
+
 /// CLOCK_REALTIME, ns since 1970: the clock of a packet socket's receive stamps.
 pub(crate) fn now() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -262,6 +262,8 @@ impl TcpSide {
     pub(super) const HOLE: u16 = 32;
     pub(super) const FIN: u16 = 64;
     pub(super) const WINDOW: u16 = 128;
+    /// No data has carried the greatest TSval yet.
+    pub(super) const UNUSED: u16 = 256;
     pub(super) const SAMPLED_BITS: u32 = 14;
 
     #[inline]

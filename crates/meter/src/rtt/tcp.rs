@@ -353,11 +353,12 @@ fn take_data(
 }
 
 /// How late a segment may be and still count as overtaken, ticks: sooner than a round trip
-/// after the gap showed, no sender can know of a loss.
+/// after the gap showed, no sender can know of a loss. Some round trips are shorter than
+/// the handshake's.
 fn patience(stats: &Stats) -> u32 {
     match stats.sides.map(|side| side.handshake) {
         [0, _] | [_, 0] => REORDERING,
-        [there, back] => there + back,
+        [there, back] => (there + back) / 4 * 3,
     }
 }
 
@@ -377,8 +378,10 @@ impl TcpSide {
     }
 }
 
-/// Takes note of a TSval that advances, and arms it if data carries it: a pure
-/// acknowledgement's is echoed only by what the application sends next.
+/// Arms a TSval with the first segment that carries data and it. A pure acknowledgement is
+/// not timed: it is not what makes the other side acknowledge something new. Nor does it use
+/// its TSval up. One TSval sent with data again tells which copy arrived (RFC 7323,
+/// section 4): also what is sent again, or not in order, can be timed.
 fn take_timestamp(
     flow: &mut Flow,
     stats: &mut Stats,
@@ -393,17 +396,22 @@ fn take_timestamp(
         side.set(TcpSide::TS);
         return;
     }
-    if !after(tsval, side.tsval) {
-        return;
-    }
-    let delay = side.variation.edge(side.tsval, tsval, at.clock);
-    let greatest = &mut stats.sides[at.side].variation_max;
-    *greatest = delay.max(*greatest);
-    side.tsval = tsval;
-    let certain = side.has(TcpSide::EDGES);
-    side.set(TcpSide::EDGES);
-    if certain && data == Data::New {
-        arm(flow, Mode::Timestamp, tsval, at, shared);
+    let unused = if after(tsval, side.tsval) {
+        let delay = side.variation.edge(side.tsval, tsval, at.clock);
+        let greatest = &mut stats.sides[at.side].variation_max;
+        *greatest = delay.max(*greatest);
+        side.tsval = tsval;
+        let certain = side.has(TcpSide::EDGES);
+        side.set(TcpSide::EDGES);
+        certain
+    } else {
+        tsval == side.tsval && side.has(TcpSide::UNUSED)
+    };
+    side.clear(TcpSide::UNUSED);
+    match data {
+        Data::None if unused => side.set(TcpSide::UNUSED),
+        Data::New | Data::Other if unused => arm(flow, Mode::Timestamp, tsval, at, shared),
+        _ => {}
     }
 }
 

@@ -29,17 +29,25 @@ fn repeated_tsval_arms_once_and_matches_the_first_echo_only() {
 }
 
 #[test]
-fn pure_ack_as_origin_arms_nothing_but_consumes_its_tsval() {
+fn a_pure_ack_arms_nothing_and_does_not_use_its_tsval_up() {
     let mut bench = settled();
     bench
         .at(4_000, client(ACK, 120, 20, 0).ts(7, 91)) // a pure ACK has TSval 7 first
-        .at(4_800, client(ACK, 120, 20, 10).ts(7, 91)) // so this is not when 7 left
-        .at(14_000, server(ACK, 20, 130, 0).ts(92, 7));
-    assert_eq!(bench.samples(), []);
+        .at(4_200, server(ACK, 20, 120, 10).ts(92, 7)) // which acknowledges nothing new
+        .at(4_800, client(ACK, 120, 20, 10).ts(7, 91)) // the first data with it
+        .at(4_900, client(ACK, 130, 20, 10).ts(7, 91)) // and the second
+        .at(14_000, server(ACK, 30, 140, 0).ts(93, 7));
+    assert_eq!(bench.samples(), [ts(9_200)]);
+}
+
+#[test]
+fn of_data_sent_again_its_own_tsval_is_timed() {
+    let mut bench = settled();
     bench
-        .at(20_000, client(ACK, 130, 20, 10).ts(9, 92))
-        .at(30_000, server(ACK, 20, 140, 0).ts(93, 9));
-    assert_eq!(bench.samples(), [ts(10_000)]);
+        .at(4_000, client(ACK, 120, 20, 10).ts(7, 91))
+        .at(40_000, client(ACK, 120, 20, 10).ts(43, 91))
+        .at(50_000, server(ACK, 20, 130, 0).ts(92, 43));
+    assert_eq!(bench.samples(), [(RttKind::TcpTimestamp, RttClass::Recovery, 10_000)]);
 }
 
 #[test]

@@ -89,6 +89,20 @@ fn unanswered_identifiers_hold_their_slots_and_are_freed_after_64_s() {
 }
 
 #[test]
+fn an_answer_after_the_ticks_have_wrapped_is_no_sample() {
+    let mut bench = Bench::new();
+    bench.packet_at(0, &dns(false, 7), 1);
+    for s in 1..139 {
+        let other = FlowPacket { detail: Detail::Other, ..dns(true, 0) };
+        bench.packet_at(s * 1_000_000, &other, 1);
+    }
+    // 137.4 s are 2^31 ticks: by ticks alone this took 1.6 s.
+    bench.packet_at(139_000_000, &dns(true, 7), 1);
+    assert_eq!(bench.samples(), []);
+    assert_eq!(bench.counter("stale"), 1);
+}
+
+#[test]
 fn sctp_heartbeats_are_matched_by_what_they_carry() {
     let mut bench = Bench::new();
     let (a, b) = (("192.0.2.1", 9_900), ("198.51.100.2", 9_899));

@@ -22,8 +22,12 @@ fn started() -> Bench {
 /// The client inverts, the server reflects (RFC 9000, section 17.4), seen 5 ms from the
 /// client and 20 ms from the server, three packets each way and turn.
 fn spin(bench: &mut Bench, turns: i64) {
+    spin_from(bench, 100_000, turns);
+}
+
+fn spin_from(bench: &mut Bench, start: i64, turns: i64) {
     for turn in 0..turns {
-        let (at, value) = (100_000 + 25_000 * turn, turn % 2 == 1);
+        let (at, value) = (start + 25_000 * turn, turn % 2 == 1);
         for i in 0..3 {
             bench.packet_at(at + 80 * i, &short(true, value), 1);
         }
@@ -93,6 +97,16 @@ fn reordering_round_an_edge_breaks_the_run_but_not_the_verdict() {
         .packet_at(at + 20_000, &short(false, false), 1);
     assert_eq!(bench.samples(), [clean(RttKind::QuicSpin, 5_000)], "before, and none after");
     assert_eq!(bench.flow().spin, SpinVerdict::Spinning);
+}
+
+#[test]
+fn a_clock_that_steps_back_ends_the_run() {
+    let mut bench = started();
+    spin(&mut bench, 40);
+    bench.samples();
+    spin_from(&mut bench, -5_000_000, 10);
+    // Twenty edges: the first is noted only, the next fifteen make a run.
+    assert_eq!(bench.samples().len(), 20 - 1 - 15);
 }
 
 #[test]
