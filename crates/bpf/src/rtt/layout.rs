@@ -219,7 +219,8 @@ impl Flow {
     pub(super) fn record(&self, loss: &Loss, reason: EndReason, reading: Reading) -> RttFlow {
         let client = usize::from(self.flags & CLIENT);
         let (here, there) = (&self.side[client], &self.side[1 - client]);
-        let quic = self.flags & QUIC != 0;
+        // The spin bit's numbers stand where TCP has its own; DNS leaves them 0.
+        let quic = self.key.protocol == UDP;
         // Of a QUIC flow these fields hold the spin bit's numbers.
         let (responses, residence) = (&self.side[0], &self.side[1]);
         RttFlow {
@@ -348,7 +349,7 @@ const CLIENT: u16 = 0x0001;
 const REASON_SHIFT: u16 = 6;
 const REASON: u16 = 0x01c0;
 const IPV4: u16 = 0x0800;
-const QUIC: u16 = 0x1000;
+const UDP: u8 = 17;
 const SPIN_RANDOM: u16 = 0x8000;
 const PERIOD_SHIFT: u16 = 13;
 const PERIOD_1US: u16 = 3;
