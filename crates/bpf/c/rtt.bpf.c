@@ -90,6 +90,8 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, stru
 	/* The length of a first fragment is not that of what it begins. */
 	if (p->bits & P_FRAGMENT)
 		return;
+	if (residence)
+		transit(f, p);
 	if (p->what == W_TCP)
 		tcp_packet(f, p, fresh);
 	else
@@ -227,7 +229,7 @@ __noinline int rtt_pulled(struct __sk_buff *skb, struct rtt_packet *p)
 	return parse(&f, p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, skb->gso_segs > 1);
 }
 
-static __always_inline int tc(struct __sk_buff *skb)
+static __always_inline int tc(struct __sk_buff *skb, __u8 direction)
 {
 	__u32 point = point_of(skb->ifindex), segs = skb->gso_segs;
 	struct rtt_packet p;
@@ -243,6 +245,7 @@ static __always_inline int tc(struct __sk_buff *skb)
 	done = parse(&f, &p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, segs > 1);
 	if (done == SHORT)
 		done = rtt_pulled(skb, &p);
+	p.bits |= direction;
 	finish(done, &p);
 	return TC_ACT_UNSPEC;
 }
@@ -250,13 +253,13 @@ static __always_inline int tc(struct __sk_buff *skb)
 SEC("classifier")
 int sonde_rtt_in(struct __sk_buff *skb)
 {
-	return tc(skb);
+	return tc(skb, 0);
 }
 
 SEC("classifier")
 int sonde_rtt_out(struct __sk_buff *skb)
 {
-	return tc(skb);
+	return tc(skb, P_EGRESS);
 }
 
 SEC("xdp")

@@ -27,104 +27,51 @@ static __always_inline __u32 take_from(void *free, __u32 *fresh, __u32 size)
 	return NOTHING;
 }
 
-static __always_inline __u32 hash_group(const __u64 *key, __u32 kind)
-{
-	__u64 h = seed[1] ^ kind;
+struct group_key {
+	__u64 w[5];
+	__u32 kind;
+	__u32 hash;
+};
 
-#pragma unroll
-	for (int i = 0; i < 5; i++)
-		h = mix(h ^ key[i]) + 1;
-	return h ^ h >> 32;
-}
-
-/* The group of one end of a flow, with one more that points at it: its index + 1; 1, the
- * common group, when there is no place for it. Asked for with the first sample, so that
- * flows without any (a flood) take no place; the entry keeps the answer.
- */
-__noinline __u32 rtt_join_group(const struct flow *f, __u32 side, __u32 dscp)
+/* Joins the group of this key if there is one: its index + 1, or 0. */
+__noinline __u32 rtt_find_group(const struct group_key *key)
 {
-	if (!f)
+	if (!key)
 		return 0;
-	__u64 key[5] = {};
-	__u32 kind = group_by, hash;
-
-	if (kind == BY_PREFIX || kind == BY_AS) {
-		struct prefix_key at = { .length = 128 };
-		const __be32 *a = f->key.addr[side & 1];
-		struct prefix *found = NULL;
-		bool v4 = f->flags & IPV4;
-		__u32 length = v4 ? prefix_v4 + 96 : prefix_v6;
-
-		at.addr[0] = a[0];
-		at.addr[1] = v4 ? 0 : a[1]; /* where a hidden address has its hash */
-		at.addr[2] = a[2];
-		at.addr[3] = a[3];
-		if (have_prefixes)
-			found = bpf_map_lookup_elem(&rtt_prefixes, &at);
-		if (kind == BY_AS) {
-			key[0] = found ? found->as : 0;
-		} else {
-			__u64 high, low;
-
-			if (found)
-				length = found->length;
-			high = bpf_be64_to_cpu((__u64)at.addr[1] << 32 | at.addr[0]);
-			low = bpf_be64_to_cpu((__u64)at.addr[3] << 32 | at.addr[2]);
-			if (length < 64) {
-				high = length ? high >> (64 - length) << (64 - length) : 0;
-				low = 0;
-			} else if (length < 128) {
-				low = length > 64 ? low >> (128 - length) << (128 - length) : 0;
-			}
-			key[0] = bpf_cpu_to_be64(high);
-			key[1] = bpf_cpu_to_be64(low);
-			kind |= length << 8;
-		}
-	} else if (kind == BY_INTERFACE) {
-		key[0] = f->key.point;
-	} else if (kind == BY_VLAN) {
-		key[0] = f->key.vlan;
-	} else if (kind == BY_DSCP) {
-		key[0] = dscp;
-	} else if (kind == BY_FLOW) {
-#pragma unroll
-		for (int i = 0; i < 5; i++)
-			key[i] = f->key.w[i];
-		kind |= (side & 1) << 8;
-	} else {
-		return 1;
-	}
-	if (f->flags & IPV4 && (group_by == BY_PREFIX || group_by == BY_FLOW))
-		kind |= GROUP_IPV4;
-	hash = hash_group(key, kind);
 	for (__u32 i = 0; i < GROUP_PROBES; i++) {
-		__u32 at = (hash + i) & group_mask, state;
+		__u32 at = (key->hash + i) & group_mask, state;
 		struct group *g = bpf_map_lookup_elem(&rtt_groups, &at);
 
 		if (!g || at == 0)
 			continue;
 		state = *(volatile __u32 *)&g->state;
-		if (!(state & GROUP_LIVE)) {
-			if (state == GROUP_EMPTY)
-				break;
-			continue;
-		}
-		if (g->hash != hash || g->kind != kind || g->key[0] != key[0] ||
-		    g->key[1] != key[1] || g->key[2] != key[2] || g->key[3] != key[3] ||
-		    g->key[4] != key[4])
+		if (state == GROUP_EMPTY)
+			return 0;
+		if (!(state & GROUP_LIVE) ||
+		    ((g->hash ^ key->hash) | (g->kind ^ key->kind) | (g->key[0] ^ key->w[0]) |
+		     (g->key[1] ^ key->w[1]) | (g->key[2] ^ key->w[2]) | (g->key[3] ^ key->w[3]) |
+		     (g->key[4] ^ key->w[4])))
 			continue;
 		/* User space may free it in this moment, and another key may take it. */
 		__sync_fetch_and_add(&g->state, 1);
-		if (*(volatile __u32 *)&g->state & GROUP_LIVE && g->hash == hash)
+		if (*(volatile __u32 *)&g->state & GROUP_LIVE && g->hash == key->hash)
 			return at + 1;
 		__sync_fetch_and_add(&g->state, -1);
 	}
-	if (__sync_fetch_and_add(&groups_used, 1) >= group_limit) {
-		__sync_fetch_and_add(&groups_used, -1);
+	return 0;
+}
+
+/* Makes it: its index + 1; 1, the common group, when there is no place. Two CPUs may make
+ * the same; user space adds them up.
+ */
+__noinline __u32 rtt_make_group(const struct group_key *key)
+{
+	if (!key)
 		return 1;
-	}
+	if (__sync_fetch_and_add(&groups_used, 1) >= group_limit)
+		goto none;
 	for (__u32 i = 0; i < GROUP_PROBES; i++) {
-		__u32 at = (hash + i) & group_mask, state;
+		__u32 at = (key->hash + i) & group_mask, state;
 		struct group *g = bpf_map_lookup_elem(&rtt_groups, &at);
 
 		if (!g || at == 0)
@@ -133,17 +80,94 @@ __noinline __u32 rtt_join_group(const struct flow *f, __u32 side, __u32 dscp)
 		if (state > GROUP_FREED ||
 		    __sync_val_compare_and_swap(&g->state, state, GROUP_BUSY) != state)
 			continue;
-		g->hash = hash;
-		g->kind = kind;
+		g->hash = key->hash;
+		g->kind = key->kind;
 #pragma unroll
 		for (int k = 0; k < 5; k++)
-			g->key[k] = key[k];
+			g->key[k] = key->w[k];
 		/* Not a store: a search that came too late may have its one in there. */
 		__sync_fetch_and_add(&g->state, (GROUP_LIVE | 1) - GROUP_BUSY);
 		return at + 1;
 	}
+none:
 	__sync_fetch_and_add(&groups_used, -1);
 	return 1;
+}
+
+/* The prefix that holds an end of the flow, as the key. */
+static __noinline int prefix_key(const struct flow *f, __u32 side, struct group_key *key)
+{
+	const __be32 *a = f->key.addr[side & 1];
+	bool v4 = f->flags & IPV4;
+	struct prefix_key at = {
+		.length = 128,
+		/* Where a hidden address has its hash. */
+		.addr = { a[0], v4 ? 0 : a[1], a[2], a[3] },
+	};
+	__u32 length = v4 ? prefix_v4 + 96 : prefix_v6;
+	struct prefix *found = NULL;
+	__u64 high, low;
+
+	if (!v4 && hide_addresses)
+		at.addr[2] = at.addr[3] = 0;
+	if (have_prefixes)
+		found = bpf_map_lookup_elem(&rtt_prefixes, &at);
+	if (group_by == BY_AS) {
+		key->w[0] = found ? found->as : 0;
+		return 0;
+	}
+	if (found)
+		length = found->length & 0xff;
+	high = bpf_be64_to_cpu((__u64)at.addr[1] << 32 | at.addr[0]);
+	low = bpf_be64_to_cpu((__u64)at.addr[3] << 32 | at.addr[2]);
+	key->w[0] = bpf_cpu_to_be64(length >= 64 ? high : length ? high >> (64 - length) << (64 - length) : 0);
+	key->w[1] = bpf_cpu_to_be64(length >= 128 ? low : length > 64 ? low >> (128 - length) << (128 - length) : 0);
+	key->kind |= length << 8;
+	return 0;
+}
+
+/* The group of one end of a flow, with one more that points at it: its index + 1. Asked for
+ * with the first sample, so that flows without any (a flood) take no place; the entry keeps
+ * the answer.
+ */
+__noinline __u32 rtt_join_group(const struct flow *f, __u32 side, __u32 dscp)
+{
+	struct group_key key = { .kind = group_by };
+	__u32 found;
+	__u64 h;
+
+	if (!f)
+		return 0;
+	switch (group_by) {
+	case BY_PREFIX:
+	case BY_AS:
+		prefix_key(f, side, &key);
+		break;
+	case BY_INTERFACE:
+		key.w[0] = f->key.point;
+		break;
+	case BY_VLAN:
+		key.w[0] = f->key.vlan;
+		break;
+	case BY_DSCP:
+		key.w[0] = dscp;
+		break;
+	case BY_FLOW:
+#pragma unroll
+		for (int i = 0; i < 5; i++)
+			key.w[i] = f->key.w[i];
+		key.kind |= (side & 1) << 8;
+		break;
+	}
+	if (f->flags & IPV4 && (group_by == BY_PREFIX || group_by == BY_FLOW))
+		key.kind |= GROUP_IPV4;
+	h = seed[1] ^ key.kind;
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		h = mix(h ^ key.w[i]) + 1;
+	key.hash = h ^ h >> 32;
+	found = rtt_find_group(&key);
+	return found ?: rtt_make_group(&key);
 }
 
 static __always_inline __u32 hist_bucket(__u64 ns)

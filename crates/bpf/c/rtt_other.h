@@ -147,6 +147,45 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
+/* Residence: a packet that can be told from others is noted as it comes in, and timed as it
+ * goes out of another interface. Which flow entry: that of the interface it leaves by.
+ */
+static __noinline int transit(struct flow *f, struct rtt_packet *p)
+{
+	__u64 h = seed[1] ^ (p->what == W_TCP ? (__u64)p->seq << 32 | p->tsval : p->id);
+	struct side *s = &f->side[1];
+	struct transit *t;
+	__u32 at, time;
+
+	if (p->what == W_TCP ? p->len == 0 : p->what == W_OTHER || p->what >= W_QUIC_INITIAL)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		h = mix(h ^ p->key.w[i]) + 1;
+	/* The ports, the protocol and the direction; neither VLAN nor point. */
+	h = mix(h ^ (p->key.w[4] & 0x00ff0000ffffffffULL) ^ (__u64)p->d << 63);
+	at = h & (TRANSIT - 1);
+	t = bpf_map_lookup_elem(&rtt_transit, &at);
+	if (!t)
+		return 0;
+	if (!(p->bits & P_EGRESS)) {
+		t->tick = tick_now(p);
+		t->check = h >> 32;
+		return 0;
+	}
+	if (t->check != (__u32)(h >> 32))
+		return 0;
+	t->check = 0;
+	time = ticks_between(t->tick, tick_now(p));
+	if (time > MAX_RTT)
+		return 0;
+	s->timed++;
+	add48(&s->timed_sum, &s->timed_sum_high, time);
+	if (time > s->timed_max)
+		s->timed_max = time;
+	return 0;
+}
+
 static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
 {
 	switch (p->what) {

@@ -26,15 +26,27 @@ static __always_inline __u64 flow_hash(const __u64 *w)
 	return h;
 }
 
+static __always_inline bool try_lock(struct bucket *b)
+{
+	__u32 old = *(volatile __u32 *)&b->lock;
+
+	return !(old & 1) && __sync_val_compare_and_swap(&b->lock, old, old + 1) == old;
+}
+
+/* Not inlined: hardly ever called, and long to prove. */
+__noinline int rtt_lock(struct bucket *b)
+{
+	if (!b)
+		return 0;
+	for (int i = 0; i < LOCK_TRIES; i++)
+		if (try_lock(b))
+			return 1;
+	return 0;
+}
+
 static __always_inline bool lock(struct bucket *b)
 {
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		__u32 old = *(volatile __u32 *)&b->lock;
-
-		if (!(old & 1) && __sync_val_compare_and_swap(&b->lock, old, old + 1) == old)
-			return true;
-	}
-	return false;
+	return try_lock(b) || rtt_lock(b);
 }
 
 static __always_inline void unlock(struct bucket *b)

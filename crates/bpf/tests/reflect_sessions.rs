@@ -57,6 +57,6 @@ fn two_cpus_number_the_same_sessions() {
         (0..SESSIONS).flat_map(|session| (0..THREADS).map(move |n| (session, n))).collect();
     assert_eq!(numbers, expected);
     let counters = reflector.counters().unwrap();
-    assert_eq!(counters.get("new_sessions"), SESSIONS.into());
+    assert_eq!(counters.get("new_sessions"), u64::from(SESSIONS));
     assert_eq!(counters.get("dropped_table_full"), 0);
 }

@@ -2,88 +2,342 @@
 
 mod common;
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use common::privileged;
-use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide};
-use sonde_results::rtt::{RttFlow, RttSample};
+use common::rtt::{A, B, MS, Segment, T0, echo};
+use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
+use sonde_results::rtt::{EndReason, RttClass, RttFlow, RttKind, RttSample};
 
-fn frame(
-    src: [u8; 4],
-    dst: [u8; 4],
-    sp: u16,
-    dp: u16,
-    seq: u32,
-    ack: u32,
-    flags: u8,
-    ts: Option<(u32, u32)>,
-    len: usize,
-) -> Vec<u8> {
-    let mut f = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    let opt = if ts.is_some() { 12 } else { 0 };
-    f.extend([0x45, 0]);
-    f.extend((40 + opt as u16 + len as u16).to_be_bytes());
-    f.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-    f.extend(src);
-    f.extend(dst);
-    f.extend(sp.to_be_bytes());
-    f.extend(dp.to_be_bytes());
-    f.extend(seq.to_be_bytes());
-    f.extend(ack.to_be_bytes());
-    f.extend([(5 + opt / 4) << 4, flags, 1, 0, 0, 0, 0, 0]);
-    if let Some((a, b)) = ts {
-        f.extend([1, 1, 8, 10]);
-        f.extend(a.to_be_bytes());
-        f.extend(b.to_be_bytes());
+fn load(change: impl FnOnce(&mut RttConfig)) -> RttProgram {
+    let mut config = RttConfig {
+        flows: 1024,
+        groups: 64,
+        seed: [1, 2],
+        events: RttEvents::All,
+        ..RttConfig::default()
+    };
+    change(&mut config);
+    RttProgram::load(&config).unwrap()
+}
+
+fn poll(p: &mut RttProgram) -> (Vec<RttSample>, Vec<RttFlow>) {
+    let (mut samples, mut flows) = (vec![], vec![]);
+    p.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |f| flows.push(f)).unwrap();
+    (samples, flows)
+}
+
+fn count(p: &RttProgram, name: &str) -> u64 {
+    p.coverage().unwrap().counters[name]
+}
+
+fn run(p: &RttProgram, frames: &[(i64, Segment)]) {
+    for (ms, segment) in frames {
+        p.test_run(RttSide::Ingress, &segment.frame(), T0 + ms * MS).unwrap();
     }
-    f.extend(vec![0; len]);
-    f
+}
+
+/// What the tests look at: kind, class and milliseconds.
+fn brief(samples: &[RttSample]) -> Vec<(RttKind, RttClass, u64)> {
+    samples.iter().map(|s| (s.kind, s.class, s.rtt_ns / MS as u64)).collect()
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const FIN: u8 = 1;
+const RST: u8 = 4;
+const CLEAN: RttClass = RttClass::Clean;
+
+fn handshake(ts: bool) -> [(i64, Segment); 3] {
+    let ts = |a, b| ts.then_some((a, b));
+    [
+        (0, Segment { flags: SYN, seq: 100, ts: ts(1, 0), ..A }),
+        (10, Segment { flags: SYN | ACK, seq: 500, ack: 101, ts: ts(900, 1), ..B }),
+        (15, Segment { seq: 101, ack: 501, ts: ts(11, 900), ..A }),
+    ]
 }
 
 #[test]
-fn first_light() {
-    if !privileged("first_light") {
+fn one_program_many_cases() {
+    if !privileged("one_program_many_cases") {
         return;
     }
-    let mut p =
-        RttProgram::load(&RttConfig { flows: 1024, events: RttEvents::All, ..Default::default() })
-            .unwrap();
-    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-    let t0 = 1_800_000_000_000_000_000i64;
-    let ms = 1_000_000;
-    p.test_run(RttSide::Ingress, &frame(a, b, 4000, 80, 100, 0, 2, Some((1, 0)), 0), t0).unwrap();
-    p.test_run(
-        RttSide::Egress,
-        &frame(b, a, 80, 4000, 500, 101, 0x12, Some((900, 1)), 0),
-        t0 + 10 * ms,
-    )
-    .unwrap();
-    p.test_run(
-        RttSide::Ingress,
-        &frame(a, b, 4000, 80, 101, 501, 0x10, Some((11, 900)), 0),
-        t0 + 15 * ms,
-    )
-    .unwrap();
-    p.test_run(
-        RttSide::Ingress,
-        &frame(a, b, 4000, 80, 101, 501, 0x18, Some((12, 900)), 100),
-        t0 + 16 * ms,
-    )
-    .unwrap();
-    p.test_run(
-        RttSide::Egress,
-        &frame(b, a, 80, 4000, 501, 201, 0x10, Some((920, 12)), 0),
-        t0 + 27 * ms,
-    )
-    .unwrap();
-    let mut samples: Vec<RttSample> = vec![];
-    let mut flows: Vec<RttFlow> = vec![];
-    p.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |f| flows.push(f)).unwrap();
-    let rtts: Vec<u64> = samples.iter().map(|s| s.rtt_ns / 1_000_000).collect();
-    assert_eq!(rtts, [10, 5, 11]);
+    // Loading takes seconds on a slow machine: each case has ports of its own instead.
+    let mut p = load(|_| ());
+    handshake_timestamps_and_end(&mut p);
+    sequence_and_karn(&mut p);
+    reuse_and_reset(&mut p);
+    pure_acknowledgements_and_repeated_values(&mut p);
+    losses_and_late_acknowledgements(&mut p);
+    fragments_and_nonsense(&mut p);
+    echo_requests(&mut p);
+    wraps(&mut p);
+    gso(&mut p);
+}
+
+fn handshake_timestamps_and_end(p: &mut RttProgram) {
+    run(p, &handshake(true));
+    run(
+        p,
+        &[
+            (16, Segment { seq: 101, ack: 501, ts: Some((12, 900)), len: 100, ..A }),
+            (27, Segment { seq: 501, ack: 201, ts: Some((920, 12)), ..B }),
+            (30, Segment { seq: 501, ack: 201, ts: Some((925, 12)), len: 500, ..B }),
+            (36, Segment { seq: 201, ack: 1001, ts: Some((33, 925)), flags: ACK | FIN, ..A }),
+            (46, Segment { seq: 1001, ack: 202, ts: Some((940, 33)), flags: ACK | FIN, ..B }),
+            (50, Segment { seq: 202, ack: 1002, ts: Some((47, 940)), ..A }),
+        ],
+    );
+    let (samples, flows) = poll(p);
+    let ts = RttKind::TcpTimestamp;
+    assert_eq!(
+        brief(&samples),
+        [
+            (RttKind::TcpHandshakeServer, CLEAN, 10),
+            (RttKind::TcpHandshakeClient, CLEAN, 5),
+            (ts, CLEAN, 11),
+            (ts, CLEAN, 6),
+            (ts, CLEAN, 10),
+            (ts, CLEAN, 4),
+        ]
+    );
+    assert_eq!(samples[2].flow.source.to_string(), "10.0.0.2", "who answered");
     assert!(flows.is_empty());
+    p.sweep(T0 + 6_000 * MS).unwrap();
+    let (_, flows) = poll(p);
+    assert_eq!(flows.len(), 1);
+    let flow = &flows[0];
+    assert_eq!(flow.reason, EndReason::Fin);
+    assert_eq!((flow.flow.source_port, flow.flow.destination_port), (4000, 80));
+    assert_eq!((flow.forward.packets, flow.backward.packets), (5, 4));
+    assert_eq!(flow.handshake_server_ns, 10 * MS as u64);
+    assert_eq!((flow.responses, flow.response_sum_ns), (1, 14 * MS as u64));
+    assert_eq!((flow.forward.samples, flow.backward.samples), (3, 3));
+    assert_eq!(p.take_groups(0, 1).unwrap()[0].clean.count, 6);
+    assert!(p.take_groups(1, 2).unwrap().is_empty());
+}
+
+fn sequence_and_karn(p: &mut RttProgram) {
+    let (a, b) = (A.port(4001), B.port(4001));
+    run(
+        p,
+        &[
+            (0, Segment { seq: 1, ack: 1, len: 100, ..a }),
+            (20, Segment { seq: 1, ack: 101, ..b }),
+            // Sent again: which copy is answered nobody can tell.
+            (30, Segment { seq: 101, ack: 1, len: 100, ..a }),
+            (60, Segment { seq: 101, ack: 1, len: 100, ..a }),
+            (80, Segment { seq: 1, ack: 201, ..b }),
+            // Recovery is over: timed again. A keepalive changes nothing.
+            (90, Segment { seq: 201, ack: 1, len: 50, ..a }),
+            (95, Segment { seq: 250, ack: 1, len: 1, ..a }),
+            (111, Segment { seq: 1, ack: 251, ..b }),
+        ],
+    );
+    let (samples, _) = poll(p);
+    let seq = RttKind::TcpSequence;
+    assert_eq!(brief(&samples), [(seq, CLEAN, 20), (seq, CLEAN, 21)]);
     let mut open = vec![];
     p.open_flows(&mut |f| open.push(f));
-    assert_eq!(open.len(), 1);
-    assert_eq!(p.take_groups(0, 1).unwrap()[0].clean.count, 3);
+    let flow = open.iter().find(|f| f.flow.source_port == 4001).unwrap();
+    assert_eq!((flow.forward.retransmitted, flow.forward.reordered), (1, 0));
+}
+
+fn reuse_and_reset(p: &mut RttProgram) {
+    let (a, b) = (A.port(4002), B.port(4002));
+    run(
+        p,
+        &[
+            (0, Segment { seq: 9, ack: 1, ts: Some((5000, 7)), len: 9, ..a }),
+            (1, Segment { seq: 1, ack: 18, ts: Some((70, 5000)), ..b }),
+            // The same ports with a lower TSval.
+            (100, Segment { flags: SYN, seq: 70_000, ts: Some((10, 0)), ..a }),
+            (112, Segment { flags: SYN | ACK, seq: 3, ack: 70_001, ts: Some((9, 10)), ..b }),
+            (120, Segment { flags: RST, seq: 70_001, ..a }),
+        ],
+    );
+    let (samples, flows) = poll(p);
+    assert_eq!(brief(&samples), [(RttKind::TcpHandshakeServer, CLEAN, 12)]);
+    assert_eq!(flows.iter().map(|f| f.reason).collect::<Vec<_>>(), [EndReason::Reuse]);
+    p.sweep(T0 + 6_000 * MS).unwrap();
+    assert!(poll(p).1.iter().any(|f| f.reason == EndReason::Reset));
+}
+
+fn pure_acknowledgements_and_repeated_values(p: &mut RttProgram) {
+    let (a, b) = (A.port(4003), B.port(4003));
+    run(
+        p,
+        &[
+            (0, Segment { seq: 1, ack: 1, ts: Some((10, 1)), len: 10, ..a }), // the first
+            (1, Segment { seq: 11, ack: 1, ts: Some((11, 1)), len: 10, ..a }), // the first edge
+            (2, Segment { seq: 21, ack: 1, ts: Some((12, 1)), ..a }),         // pure: consumed
+            (3, Segment { seq: 21, ack: 1, ts: Some((12, 1)), len: 10, ..a }),
+            (9, Segment { seq: 1, ack: 31, ts: Some((2, 12)), ..b }),
+            (10, Segment { seq: 31, ack: 1, ts: Some((13, 1)), len: 10, ..a }),
+            (14, Segment { seq: 41, ack: 1, ts: Some((13, 1)), len: 10, ..a }), // not again
+            (30, Segment { seq: 1, ack: 51, ts: Some((3, 13)), ..b }),
+            (40, Segment { seq: 1, ack: 51, ts: Some((4, 13)), len: 7, ..b }), // nor this
+        ],
+    );
+    assert_eq!(brief(&poll(p).0), [(RttKind::TcpTimestamp, CLEAN, 20)]);
+}
+
+fn losses_and_late_acknowledgements(p: &mut RttProgram) {
+    let (a, b) = (A.port(4004), B.port(4004));
+    let (delayed, late) = (count(p, "samples_delayed_ack"), count(p, "samples_recovery"));
+    run(
+        p,
+        &[
+            (0, Segment { flags: SYN, seq: 0, ts: Some((1, 0)), ..a }),
+            (10, Segment { flags: SYN | ACK, seq: 0, ack: 1, ts: Some((1, 1)), ..b }),
+            (11, Segment { seq: 1, ack: 1, ts: Some((2, 1)), ..a }),
+            (20, Segment { seq: 1, ack: 1, ts: Some((3, 1)), len: 100, ..a }),
+            (70, Segment { seq: 1, ack: 101, ts: Some((2, 3)), ..b }),
+            (80, Segment { seq: 101, ack: 1, ts: Some((4, 1)), len: 100, ..a }),
+            (81, Segment { seq: 201, ack: 1, ts: Some((5, 1)), len: 100, ..a }),
+            (91, Segment { seq: 1, ack: 101, ts: Some((3, 3)), sack: true, ..b }),
+            (99, Segment { seq: 1, ack: 301, ts: Some((4, 4)), ..b }),
+        ],
+    );
+    let (samples, _) = poll(p);
+    let ts = RttKind::TcpTimestamp;
+    assert_eq!(
+        brief(&samples)[2..],
+        [(ts, RttClass::DelayedAck, 50), (ts, RttClass::Recovery, 19)]
+    );
+    assert_eq!(count(p, "samples_delayed_ack"), delayed + 1);
+    assert_eq!(count(p, "samples_recovery"), late + 1);
+    let groups = p.take_groups(0, 1).unwrap();
+    assert_eq!(groups.iter().map(|g| g.delayed_ack.count).sum::<u64>(), 1);
+    assert_eq!(groups.iter().map(|g| g.recovery.count).sum::<u64>(), 1);
+}
+
+fn fragments_and_nonsense(p: &mut RttProgram) {
+    let whole = Segment { len: 40, ..A.port(4005) }.frame();
+    let (fragments, flows) = (count(p, "fragments"), count(p, "flows"));
+    let mut frame = whole.clone();
+    frame[20..22].copy_from_slice(&[0x00, 0x10]);
+    p.test_run(RttSide::Ingress, &frame, T0).unwrap();
+    assert_eq!((count(p, "fragments"), count(p, "flows")), (fragments + 1, flows));
+    let mut first = whole.clone();
+    first[20] = 0x20;
+    let kind = count(p, "untracked_kind");
+    p.test_run(RttSide::Ingress, &first, T0).unwrap();
+    assert_eq!((count(p, "untracked_kind"), count(p, "flows")), (kind + 1, flows));
+    // Cut at every length, and every octet damaged: the program only looks.
+    for side in [RttSide::Ingress, RttSide::Egress, RttSide::Xdp] {
+        let pass = if side == RttSide::Xdp { 2 } else { u32::MAX };
+        // The kernel hands no less than an IPv4 header to a test.
+        for n in 34..whole.len() {
+            assert_eq!(p.test_run(side, &whole[..n], T0).unwrap(), pass, "{n}");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0xff;
+            assert_eq!(p.test_run(side, &damaged, T0).unwrap(), pass, "{at}");
+        }
+    }
+    p.sweep(T0 + 400_000 * MS).unwrap();
+    poll(p);
+}
+
+fn echo_requests(p: &mut RttProgram) {
+    let frames = [(0, false, 1), (5, true, 1), (6, false, 2), (7, false, 2), (9, true, 2)];
+    let duplicates = count(p, "duplicate_ids");
+    for (ms, reply, sequence) in frames {
+        p.test_run(RttSide::Xdp, &echo(reply, sequence), T0 + ms * MS).unwrap();
+    }
+    assert_eq!(brief(&poll(p).0), [(RttKind::IcmpEcho, CLEAN, 5)]);
+    assert_eq!(count(p, "duplicate_ids"), duplicates + 1);
+}
+
+fn wraps(p: &mut RttProgram) {
+    let (a, b) = (A.port(4006), B.port(4006));
+    let top = u32::MAX;
+    run(
+        p,
+        &[
+            (0, Segment { seq: top - 20, ack: 1, ts: Some((top - 1, 1)), len: 10, ..a }),
+            (1, Segment { seq: top - 10, ack: 1, ts: Some((top, 1)), len: 10, ..a }),
+            (2, Segment { seq: top, ack: 1, ts: Some((0, 1)), len: 10, ..a }),
+            (32, Segment { seq: 1, ack: 9, ts: Some((2, 0)), ..b }),
+        ],
+    );
+    assert_eq!(brief(&poll(p).0), [(RttKind::TcpTimestamp, CLEAN, 30)]);
+}
+
+fn gso(p: &mut RttProgram) {
+    let (a, b) = (A.port(4007), B.port(4007));
+    let frame = Segment { seq: 1, ack: 1, len: 3000, ..a }.frame();
+    let packet = RttTestPacket { frame: &frame, segments: 3, ..RttTestPacket::default() };
+    p.test_run_packet(RttSide::Egress, &packet, T0).unwrap();
+    // An acknowledgement of its first segment alone is an answer too.
+    run(p, &[(8, Segment { seq: 1, ack: 3001, ..b })]);
+    assert_eq!(brief(&poll(p).0), [(RttKind::TcpSequence, CLEAN, 8)]);
+    let mut packets = 0;
+    p.open_flows(&mut |f| {
+        if f.flow.source_port == 4007 {
+            packets = f.forward.packets;
+        }
+    });
+    assert_eq!(packets, 3);
+}
+
+#[test]
+fn a_flood_never_pushes_out_an_established_flow_and_memory_has_its_bound() {
+    if !privileged("a_flood_never_pushes_out_an_established_flow_and_memory_has_its_bound") {
+        return;
+    }
+    let mut p = load(|c| (c.flows, c.events) = (64, RttEvents::None));
+    let (a, b) = (A.port(4100), B.port(4100));
+    run(&p, &[(0, Segment { len: 10, ..a }), (0, Segment { ack: 11, ..b })]);
+    for n in 0..2_000u32 {
+        let [_, x, y, z] = n.to_be_bytes();
+        let syn = Segment { flags: SYN, source: [10, 9 ^ x, y, z], ..A };
+        p.test_run(RttSide::Ingress, &syn.frame(), T0 + i64::from(n) * 1_000).unwrap();
+    }
+    let mut open = vec![];
+    p.open_flows(&mut |f| open.push(f));
+    assert!(open.len() <= 64);
+    assert!(open.iter().any(|f| f.flow.source_port == 4100 || f.flow.destination_port == 4100));
+    let (_, ended) = poll(&mut p);
+    assert!(ended.iter().all(|f| f.reason == EndReason::Evicted));
+    assert_eq!(ended.len() as u64 + open.len() as u64, count(&p, "flows"));
+    let groups = p.take_groups(0, 1).unwrap();
+    assert_eq!((groups.len(), groups[0].clean.count), (1, 1), "a flood makes no group");
+
+    let full = load(|c| (c.flows, c.groups, c.residence) = (131_072, 4_096, true));
+    let bytes = full.memory_bytes();
+    assert!((60_000_000..=64_000_000).contains(&bytes), "{bytes}");
+}
+
+/// Both CPUs run packets of the same flows: none is counted twice or lost, but for those
+/// that could not have the lock, which are counted too.
+#[test]
+fn two_cpus_at_once_lose_no_packet() {
+    if !privileged("two_cpus_at_once_lose_no_packet") {
+        return;
+    }
+    const ROUNDS: u32 = 3_000;
+    let p = load(|c| c.events = RttEvents::None);
+    let together = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for from in [A, B] {
+            let (p, together) = (&p, &together);
+            scope.spawn(move || {
+                together.wait();
+                for n in 0..ROUNDS {
+                    let port = 5000 + (n % 3) as u16;
+                    let segment = Segment { seq: n * 10, ack: n, len: 10, ..from.port(port) };
+                    p.test_run(RttSide::Ingress, &segment.frame(), T0).unwrap();
+                }
+            });
+        }
+    });
+    let mut packets = 0;
+    p.open_flows(&mut |f| packets += f.forward.packets + f.backward.packets);
+    assert_eq!(packets + count(&p, "contended"), u64::from(2 * ROUNDS));
+    assert_eq!(count(&p, "packets"), u64::from(2 * ROUNDS));
+    assert_eq!(count(&p, "flows"), 3);
 }

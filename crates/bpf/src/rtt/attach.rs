@@ -73,7 +73,8 @@ enum Attached {
 
 #[derive(Debug)]
 struct Filter {
-    hook: sys::bpf_tc_hook,
+    ifindex: i32,
+    direction: Direction,
     handle: u32,
     priority: u32,
     /// We made the qdisc, and take it with us.
@@ -222,20 +223,21 @@ impl Drop for Filter {
         // SAFETY: plain structures that outlive the calls and carry their sizes. An
         // interface that is gone has taken its filters along: nothing is left to do.
         unsafe {
+            let mut hook = tc_hook(self.ifindex, self.direction);
             let mut opts: sys::bpf_tc_opts = std::mem::zeroed();
             opts.sz = size_of_val(&opts) as _;
             opts.handle = self.handle;
             opts.priority = self.priority;
-            sys::bpf_tc_detach(&self.hook, &opts);
+            sys::bpf_tc_detach(&hook, &opts);
             if self.qdisc {
-                self.hook.attach_point = sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS;
-                sys::bpf_tc_hook_destroy(&mut self.hook);
+                hook.attach_point = sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS;
+                sys::bpf_tc_hook_destroy(&mut hook);
             }
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Ingress,
     Egress,
@@ -289,13 +291,7 @@ fn attach_clsact(
     // SAFETY: both structures are plain data for which all zeroes is valid; they outlive
     // the calls and carry their own sizes, and the descriptor is open.
     unsafe {
-        let mut hook: sys::bpf_tc_hook = std::mem::zeroed();
-        hook.sz = size_of_val(&hook) as _;
-        hook.ifindex = ifindex;
-        hook.attach_point = match direction {
-            Direction::Ingress => sys::BPF_TC_INGRESS,
-            Direction::Egress => sys::BPF_TC_EGRESS,
-        };
+        let mut hook = tc_hook(ifindex, direction);
         let made = sys::bpf_tc_hook_create(&mut hook);
         if made != 0 && made != -libc::EEXIST {
             result(made)?;
@@ -303,11 +299,23 @@ fn attach_clsact(
         let mut opts: sys::bpf_tc_opts = std::mem::zeroed();
         opts.sz = size_of_val(&opts) as _;
         opts.prog_fd = program.as_raw_fd();
-        let mut filter = Filter { hook, handle: 0, priority: 0, qdisc: made == 0 };
-        result(sys::bpf_tc_attach(&filter.hook, &mut opts))?;
-        (filter.handle, filter.priority) = (opts.handle, opts.priority);
-        Ok(filter)
+        let attached = result(sys::bpf_tc_attach(&hook, &mut opts));
+        let (handle, priority) = (opts.handle, opts.priority);
+        let filter = Filter { ifindex, direction, handle, priority, qdisc: made == 0 };
+        attached.map(|()| filter)
     }
+}
+
+fn tc_hook(ifindex: i32, direction: Direction) -> sys::bpf_tc_hook {
+    // SAFETY: the structure is plain data for which all zeroes is valid.
+    let mut hook: sys::bpf_tc_hook = unsafe { std::mem::zeroed() };
+    hook.sz = size_of_val(&hook) as _;
+    hook.ifindex = ifindex;
+    hook.attach_point = match direction {
+        Direction::Ingress => sys::BPF_TC_INGRESS,
+        Direction::Egress => sys::BPF_TC_EGRESS,
+    };
+    hook
 }
 
 fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), BpfError> {

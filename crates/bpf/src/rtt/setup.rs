@@ -45,8 +45,8 @@ impl Sizes {
             groups,
             hists: if config.group_by == RttGroupBy::None { 1 } else { config.groups * 2 },
             transit: if config.residence { TRANSIT } else { 1 },
-            samples: if config.events == RttEvents::None { 4096 } else { RING },
-            ended: RING,
+            samples: if config.events == RttEvents::None { 4096 } else { SAMPLES },
+            ended: ENDED,
         }
     }
 
@@ -261,6 +261,13 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
     if matches!(config.events, RttEvents::Every(ns) if ns >= 1 << 41) {
         return refuse("the time between events must be below 2^41 ns (36 minutes)".into());
     }
+    if config.tunnels {
+        return refuse(
+            "the kernel programs do not look into tunnels; leave them out, or read the \
+                       interface with the user-space matcher"
+                .into(),
+        );
+    }
     Ok(())
 }
 
@@ -271,8 +278,10 @@ const PAGE: usize = 1024;
 /// `TRANSIT` and `POINTS` in `c/rtt.h`.
 const TRANSIT: u32 = 4096;
 const POINTS: u32 = 1024;
-/// Octets of a ring buffer: a tenth of a second of flows that end, 50,000 of them a second.
-const RING: u32 = 4 << 20;
+/// Octets of the ring of samples: 11,000 of them.
+const SAMPLES: u32 = 1 << 20;
+/// Octets of the ring of flows that end: a tenth of a second of 50,000 a second.
+const ENDED: u32 = 2 << 20;
 /// What the kernel takes for a prefix of its trie: a node, and at most one that joins two.
 const TRIE_NODES: u64 = 2 * 64;
 /// `MAX_NETS` and `MAX_PORTS`.
