@@ -180,7 +180,13 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
             GroupBy::Dscp => RttGroupBy::Dscp,
         },
         groups: config.groups as u32,
-        prefixes: config.prefixes.iter().map(|(ip, n, asn)| (ip, n, asn.unwrap_or(0))).collect(),
+        prefixes: config
+            .prefixes
+            .iter()
+            // Of a hidden address no more is kept: longer prefixes would match by chance.
+            .filter(|(ip, n, _)| !config.hide_addresses || *n <= if ip.is_ipv4() { 24 } else { 48 })
+            .map(|(ip, n, asn)| (ip, n, asn.unwrap_or(0)))
+            .collect(),
         events: match config.events {
             EventLimit::None => RttEvents::None,
             EventLimit::All => RttEvents::All,
@@ -429,6 +435,20 @@ mod tests {
         assert!(config.tunnels && config.hide_addresses && config.weight_by_flow);
         assert_eq!(told("", 1).protocols, RttProtocols::ALL);
         assert_eq!(told("--format table", 1).events, RttEvents::None);
+    }
+
+    #[test]
+    fn prefixes_are_no_finer_than_what_is_kept_of_an_address() {
+        let path = std::env::temp_dir().join(format!("sonde-finer-{}", std::process::id()));
+        std::fs::write(&path, "10.0.0.0/8 64500\n10.1.2.0/25\n2001:db8::/48\n2001:db8::/56\n")
+            .unwrap();
+        let lengths = |line: &str| -> Vec<u8> {
+            let config = told(&format!("--prefixes {} {line}", path.display()), 1);
+            config.prefixes.iter().map(|p| p.1).collect()
+        };
+        let (whole, hidden) = (lengths(""), lengths("--prefix-only"));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((whole, hidden), (vec![8, 25, 48, 56], vec![8, 48]));
     }
 
     #[test]
