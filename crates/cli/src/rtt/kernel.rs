@@ -53,6 +53,9 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     let out = args.output.out.clone();
     let mut collected = Collected::new(run, prints, out, settings::group_of(&config));
 
+    if let Some(screen) = &mut screen {
+        screen.say("watching");
+    }
     let start = tai_now();
     let (mut begun, mut seen) = (start, (0, 0));
     let end = args.duration.map(|ns| start + ns);
@@ -351,10 +354,16 @@ struct Screen {
 impl Screen {
     /// The kernel takes seconds to check the programs: say so.
     fn begin() -> Screen {
-        let mut place = InPlace::default();
+        let (place, losses) = (InPlace::default(), Losses::default());
+        let mut screen = Screen { place, losses, rest: Instant::now() };
+        screen.say("loading");
+        screen
+    }
+
+    /// What goes on before there is a table.
+    fn say(&mut self, what: &str) {
         // If nobody looks, the first table finds out.
-        let _ = place.draw(&mut stdout().lock(), &["sonde rtt  loading".to_string()]);
-        Screen { place, losses: Losses::default(), rest: Instant::now() }
+        let _ = self.place.draw(&mut stdout().lock(), &[format!("sonde rtt  {what}")]);
     }
 
     fn refresh(

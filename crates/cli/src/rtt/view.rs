@@ -78,7 +78,7 @@ pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec
     );
     let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
     if run.groups.is_empty() {
-        lines.push("no round trip found".into());
+        lines.push(clip("no round trip found; both directions have to pass here", width));
     } else {
         lines.extend(rows(&run.groups, losses, &run.points, SUMMARY_ROWS, width, style));
         let more = run.groups.len().saturating_sub(SUMMARY_ROWS - 1);
