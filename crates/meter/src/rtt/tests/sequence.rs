@@ -318,6 +318,58 @@ fn a_pause_longer_than_64_s_is_no_round_trip() {
     assert_eq!(bench.matcher.open_flows().map(|flow| flow.responses).sum::<u64>(), 0);
 }
 
+/// 2^31 ticks, us: after this an age looks like nothing.
+const WRAP: i64 = 137_438_954;
+
+#[test]
+fn a_pause_ends_what_waits_for_its_time() {
+    // The handshake.
+    let mut bench = Bench::new();
+    bench
+        .at(0, client(SYN, 99, 0, 0))
+        .at(10_000, server(SYN | ACK, 499, 100, 0))
+        .at(11_000 + WRAP, client(ACK, 100, 500, 0));
+    assert_eq!(bench.samples(), [clean(RttKind::TcpHandshakeServer, 10_000)]);
+    // A request, so that the next one is timed.
+    let mut bench = connected();
+    bench
+        .at(20_000, client(ACK, 100, 500, 10))
+        .at(20_000 + WRAP, client(ACK, 110, 500, 10))
+        .at(32_000 + WRAP, server(ACK, 500, 120, 10));
+    let flow = bench.flow();
+    assert_eq!((flow.responses, flow.response_max_ns), (1, 12_000_000));
+    // A hole: what fills it now was not overtaken.
+    let mut bench = connected();
+    bench.at(20_000, client(ACK, 110, 500, 10)).at(21_000 + WRAP, client(ACK, 100, 500, 10));
+    let side = bench.flow().forward;
+    assert_eq!((side.reordered, side.retransmitted), (0, 1));
+}
+
+#[test]
+fn a_response_that_takes_longer_than_64_s_is_not_counted_though_the_flow_goes_on() {
+    for after in [70_000_000, WRAP + 20_000] {
+        let mut bench = connected();
+        bench.at(20_000, client(ACK, 100, 500, 10)).at(30_000, server(ACK, 500, 110, 0));
+        for s in 1..=(after / 1_000_000) {
+            bench.at(s * 1_000_000, client(ACK, 110, 500, 0));
+        }
+        bench.at(after, server(ACK, 500, 110, 10));
+        assert_eq!(bench.flow().responses, 0, "{after} us");
+    }
+}
+
+#[test]
+fn a_request_on_a_stream_under_repair_is_not_timed() {
+    let mut bench = connected();
+    bench
+        .at(20_000, client(ACK, 100, 500, 10))
+        .at(30_000, server(ACK, 500, 110, 10)) // the only response that counts
+        .at(40_000, client(ACK, 100, 510, 10)) // sent again
+        .at(40_080, client(ACK, 110, 510, 10)) // a request meanwhile
+        .at(60_000, server(ACK, 510, 120, 10)); // ends the repair too
+    assert_eq!(bench.flow().responses, 1);
+}
+
 #[test]
 fn dns_over_tcp_is_a_sample_if_the_identifiers_agree() {
     for (id, found) in [(7, 1), (8, 0)] {
