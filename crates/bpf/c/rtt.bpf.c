@@ -6,6 +6,7 @@
  * Parsing is inlined into each; finding the flow and matching is one function that the
  * verifier proves by itself.
  */
+#include "rtt_bench.h"
 #include "rtt_other.h"
 
 #define PULL 256U       /* octets that hold every header we read */
@@ -282,6 +283,26 @@ int sonde_rtt_xdp(struct xdp_md *ctx)
 	finish(parse(&f, &p, point, 0, false), &p);
 	return XDP_PASS;
 }
+
+/* The whole program, and nothing, each with the making of packets around it. */
+#define BENCH(name, version, udp)                    \
+	SEC("classifier")                            \
+	int sonde_##name(struct __sk_buff *skb)      \
+	{                                            \
+		bench_packet(skb, version, udp);     \
+		return tc(skb, 0);                   \
+	}                                            \
+	SEC("classifier")                            \
+	int sonde_##name##_empty(struct __sk_buff *skb) \
+	{                                            \
+		bench_packet(skb, version, udp);     \
+		return TC_ACT_UNSPEC;                \
+	}
+
+BENCH(tcp4, 4, false)
+BENCH(tcp6, 6, false)
+BENCH(dns4, 4, true)
+BENCH(dns6, 6, true)
 
 struct sweep {
 	__u32 from;

@@ -146,8 +146,10 @@ __noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 }
 
 /* The sample of an acknowledgement, if there is one in it. */
-static __always_inline void match_echo(struct flow *f, struct rtt_packet *p, bool advance)
+__noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance)
 {
+	if (!f || !p)
+		return 0;
 	struct side *E = SIDE(f, p->d ^ 1);
 	__u32 rtt, kind, class = CLEAN;
 
@@ -158,14 +160,14 @@ static __always_inline void match_echo(struct flow *f, struct rtt_packet *p, boo
 		kind = KIND_SEQUENCE;
 		rtt = match_seq(E, p);
 	} else {
-		return;
+		return 0;
 	}
 	if (rtt == NOTHING)
-		return;
+		return 0;
 	if (!advance) {
 		/* It rides on data that the other side sent of its own accord. */
 		count(NO_ADVANCE);
-		return;
+		return 0;
 	}
 	if (E->flags & RECOVERING)
 		class = RECOVERY;
@@ -173,13 +175,12 @@ static __always_inline void match_echo(struct flow *f, struct rtt_packet *p, boo
 		 rtt >= E->rtt_min + DELAYED_ACK_EXCESS)
 		class = DELAYED_ACK;
 	rtt_sample(f, p, kind, class, rtt);
+	return 0;
 }
 
 /* Step 7: what this packet acknowledges of the other side's data. */
-__noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p)
+static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 {
-	if (!f || !p)
-		return 0;
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	bool known = E->flags & HAS_ACK, unseen, advance;
 	__s32 ahead = E->flags & HAS_NXT ? E->nxt - p->ack : 0; /* outstanding after it */
@@ -187,7 +188,7 @@ __noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p)
 	unseen = ahead < 0;
 	if (unseen) {
 		if ((__u32)-ahead >= MAX_WINDOW)
-			return 0;
+			return;
 		/* The data went another way. */
 		count(ACK_UNSEEN);
 		E->nxt = p->ack;
@@ -204,7 +205,7 @@ __noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p)
 			enter_recovery(E, E->nxt);
 	}
 	if (!unseen && E->count)
-		match_echo(f, p, advance);
+		rtt_match_echo(f, p, advance);
 	if (advance) {
 		E->unacked = 0;
 		if ((__s32)(p->ack - E->recover) >= 0)
@@ -220,72 +221,76 @@ __noinline int rtt_tcp_ack(struct flow *f, struct rtt_packet *p)
 		E->ack = p->ack;
 		E->flags |= HAS_ACK;
 	}
-	return 0;
 }
 
 /* What a segment with data, or a FIN, is to the sequence so far. */
 enum data { D_NONE, D_OTHER, D_PROBE, D_NEW };
 
-/* Step 5. */
-__noinline __u32 rtt_tcp_data(struct flow *f, struct rtt_packet *p)
+/* Sent before, or not in order: Karn's rule, and what it says of losses. */
+__noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
+	struct side *D = SIDE(f, p->d);
+	__u32 end = p->seq + p->len + !!(p->flags & TCP_FIN);
+	struct loss_side *l;
+
+	void_sequence(D);
+	l = loss_side(f, p->d);
+	if ((__s32)(p->seq - D->nxt) > 0) {
+		if (l) {
+			l->gaps++;
+			if (!(D->flags & HOLE)) {
+				l->hole_lo = D->nxt;
+				l->hole_at = tick_now(p);
+				D->flags |= HOLE;
+			}
+			l->hole_hi = p->seq;
+		}
+		D->nxt = end;
+	} else if ((__s32)(end - D->nxt) <= 0) {
+		__u32 limit = HOLE_FILL;
+		bool fills = l && D->flags & HOLE && (__s32)(p->seq - l->hole_lo) >= 0 &&
+			     (__s32)(end - l->hole_hi) <= 0;
+
+		if (f->side[0].handshake && f->side[1].handshake)
+			limit = f->side[0].handshake + f->side[1].handshake;
+		if (fills && ticks_between(l->hole_at, tick_now(p)) < limit)
+			l->reordered++;
+		else if (l)
+			l->retransmitted++;
+		if (fills && end == l->hole_hi)
+			D->flags &= ~HOLE;
+		else if (fills && p->seq == l->hole_lo)
+			l->hole_lo = end;
+	} else {
+		if (l)
+			l->retransmitted++;
+		D->nxt = end;
+	}
+	enter_recovery(D, D->nxt);
+	return D_OTHER;
+}
+
+/* Step 5. */
+static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
+{
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	bool fin = p->flags & TCP_FIN;
-	__u32 end = p->seq + p->len + fin, verdict = D_NEW, room;
-	struct loss_side *l;
+	__u32 room;
 
 	if (D->flags & HAS_NXT && !fin && p->len <= 1 && p->seq == D->nxt - 1)
 		return D_NONE; /* a keepalive (RFC 9293, section 3.8.4) */
 	if (fin)
 		D->flags |= FIN_SEEN;
-	if (!(D->flags & HAS_NXT) || p->seq == D->nxt) {
-		D->flags |= HAS_NXT;
-		D->nxt = end;
-		/* A probe of a window of zero: its answer waits for the window. */
-		if (E->flags & HAS_WIN && E->win == 0 && p->len == 1)
-			verdict = D_PROBE;
-	} else {
-		void_sequence(D);
-		l = loss_side(f, p->d);
-		if ((__s32)(p->seq - D->nxt) > 0) {
-			if (l) {
-				l->gaps++;
-				if (!(D->flags & HOLE)) {
-					l->hole_lo = D->nxt;
-					l->hole_at = tick_now(p);
-					D->flags |= HOLE;
-				}
-				l->hole_hi = p->seq;
-			}
-			D->nxt = end;
-		} else if ((__s32)(end - D->nxt) <= 0) {
-			__u32 limit = HOLE_FILL;
-			bool fills = l && D->flags & HOLE && (__s32)(p->seq - l->hole_lo) >= 0 &&
-				     (__s32)(end - l->hole_hi) <= 0;
-
-			if (f->side[0].handshake && f->side[1].handshake)
-				limit = f->side[0].handshake + f->side[1].handshake;
-			if (fills && ticks_between(l->hole_at, tick_now(p)) < limit)
-				l->reordered++;
-			else if (l)
-				l->retransmitted++;
-			if (fills && end == l->hole_hi)
-				D->flags &= ~HOLE;
-			else if (fills && p->seq == l->hole_lo)
-				l->hole_lo = end;
-		} else {
-			if (l)
-				l->retransmitted++;
-			D->nxt = end;
-		}
-		enter_recovery(D, D->nxt);
-		return D_OTHER;
-	}
+	if (D->flags & HAS_NXT && p->seq != D->nxt)
+		return rtt_out_of_order(f, p);
+	D->flags |= HAS_NXT;
+	D->nxt = p->seq + p->len + fin;
 	room = 255 - D->unacked;
 	D->unacked += p->segs < room ? p->segs : room;
-	return verdict;
+	/* A probe of a window of zero: its answer waits for the window. */
+	return E->flags & HAS_WIN && E->win == 0 && p->len == 1 ? D_PROBE : D_NEW;
 }
 
 static __always_inline void set_period(struct side *D, __u32 period)
@@ -435,7 +440,7 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 				handshake_sample(f, p, KIND_HANDSHAKE_CLIENT);
 			finish_handshake(f, D, p->coarse);
 		}
-		rtt_tcp_ack(f, p);
+		tcp_ack(f, p);
 	}
 	if (p->win == 0 && !(p->flags & TCP_FIN))
 		BUMP(f, p->d, zero_windows);
@@ -443,12 +448,16 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	D->flags |= HAS_WIN;
 
 	if (p->len || p->flags & TCP_FIN)
-		data = rtt_tcp_data(f, p);
-	if (p->bits & P_TS)
-		rtt_timestamp(f, p, data == D_NEW);
-	else if (data == D_NEW && !(D->flags & RECOVERING))
+		data = tcp_data(f, p);
+	/* Most segments need none of what is called from here on. */
+	if (p->bits & P_TS) {
+		if ((__s32)(p->tsval - D->tsval) > 0 || !(D->flags & TS_SEEN))
+			rtt_timestamp(f, p, data == D_NEW);
+	} else if (data == D_NEW && !(D->flags & RECOVERING)) {
 		rtt_arm(f, p, MODE_SEQ, D->nxt);
-	if (p->len && data != D_NONE)
+	}
+	if (p->len && data != D_NONE &&
+	    !(f->flags & PENDING) == ((f->flags & CLIENT) == (p->d & 1)))
 		rtt_tcp_response(f, p, data != D_OTHER);
 	if (all_acknowledged(D) && all_acknowledged(E))
 		close_flow(f, R_FIN);

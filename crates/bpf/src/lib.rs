@@ -18,7 +18,7 @@ pub use error::BpfError;
 pub use load::{AttachMode, TestRun};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{
-    RttAttached, RttAttachment, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
+    RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
     RttProtocols, RttSide, RttTestPacket,
 };
 pub use stamper::{PacketStamp, StampPoint, Stamper};

@@ -26,7 +26,7 @@ use libbpf_rs::MapHandle;
 use sonde_results::rtt::{Coverage, RttFlow, RttSample};
 
 pub use attach::{RttAttached, RttAttachment};
-pub use run::{RttSide, RttTestPacket};
+pub use run::{RttBench, RttSide, RttTestPacket};
 
 use crate::BpfError;
 use crate::load;
@@ -152,6 +152,8 @@ struct Globals {
     page: Mapped,
     test_now: usize,
     test_point: usize,
+    bench_flows: usize,
+    bench_samples: usize,
 }
 
 impl RttProtocols {

@@ -87,7 +87,7 @@ impl Points {
     }
 
     /// Tells the program about an interface; the place it has there.
-    fn add(&self, ifindex: i32, point: u8, l3: bool) -> Result<u32, BpfError> {
+    pub(super) fn add(&self, ifindex: i32, point: u8, l3: bool) -> Result<u32, BpfError> {
         for probe in 0..PROBES {
             let place = (ifindex as u32 + probe) % PLACES;
             if self.by_point.values().all(|p| p.place != place) {

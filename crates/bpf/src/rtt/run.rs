@@ -1,14 +1,15 @@
 //! The programs without an interface: for tests, and to measure what a packet costs.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::libbpf_sys as sys;
 
-use super::RttProgram;
+use super::{RttConfig, RttProgram};
 use crate::BpfError;
 use crate::load;
+use crate::reflect::Cost;
 use crate::skel::rtt::types::__sk_buff;
 
 /// One of the three programs.
@@ -35,7 +36,74 @@ pub struct RttTestPacket<'a> {
     pub segments: u32,
 }
 
+/// What [`RttProgram::measure`] runs: requests and answers in turn, of flows in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttBench {
+    /// Over IPv6.
+    pub ipv6: bool,
+    /// DNS over UDP, not TCP with timestamps.
+    pub dns: bool,
+    /// Flows, a power of two.
+    pub flows: u32,
+    /// Each answer is a sample; otherwise none is.
+    pub samples: bool,
+    /// Packets: an even number for each flow at least.
+    pub packets: u32,
+}
+
 impl RttProgram {
+    /// Measures what a packet costs at tc: with a wrapper that makes the next packet first,
+    /// and with the wrapper alone. `rounds` times; the least of each counts, since all that
+    /// disturbs only adds.
+    ///
+    /// # Errors
+    /// As [`RttProgram::load`]; [`BpfError::Config`] when the packets were not what they
+    /// should be, and the figure would be that of something easier.
+    pub fn measure(config: &RttConfig, bench: RttBench, rounds: u32) -> Result<Cost, BpfError> {
+        if !bench.flows.is_power_of_two() || bench.packets < 2 * bench.flows {
+            return Err(BpfError::Config(
+                "measuring needs a power of two of flows, and two packets for each".into(),
+            ));
+        }
+        let (program, twins) = Self::load_with(config, Some(bench))?;
+        let Some([whole, empty]) = twins else { unreachable!("asked for") };
+        // Test runs happen on the loopback interface.
+        program.points.add(LOOPBACK, 0, false)?;
+        let page = &program.globals.page;
+        page.word(program.globals.bench_flows).store(bench.flows, Ordering::Relaxed);
+        page.word(program.globals.bench_samples).store(bench.samples.into(), Ordering::Relaxed);
+        let frame = bench_frame(bench);
+        let run = |program: &OwnedFd| load::test_run(program.as_fd(), &frame, bench.packets);
+        run(&whole)?; // makes the flows
+        let before = program.coverage()?.counters;
+        let mut cost = Cost { total_ns: u32::MAX, wrapper_ns: u32::MAX };
+        for _ in 0..rounds.max(1) {
+            cost.total_ns = cost.total_ns.min(run(&whole)?.ns_per_run);
+            cost.wrapper_ns = cost.wrapper_ns.min(run(&empty)?.ns_per_run);
+        }
+        let after = program.coverage()?.counters;
+        let counted = |name: &str| after[name] - before[name];
+        let packets = u64::from(bench.packets) * u64::from(rounds.max(1));
+        let samples = counted("samples_clean") + counted("samples_delayed_ack");
+        // Between two rounds the twin's packets are missing: the first of each flow may fail.
+        // And a bucket may be full: some flows may have no place, but few.
+        let expected = if bench.samples { packets / 2 } else { 0 };
+        let missed = u64::from(2 * bench.flows) * u64::from(rounds.max(1)) + packets / 50;
+        let untracked = counted("untracked_full") + counted("untracked_kind");
+        if counted("packets") != packets
+            || samples > expected
+            || samples + missed < expected
+            || untracked > packets / 50
+        {
+            return Err(BpfError::Config(format!(
+                "of {packets} packets {} were seen, {untracked} found no flow and {samples} \
+                 samples were taken; give a table of several times as many flows",
+                counted("packets")
+            )));
+        }
+        Ok(cost)
+    }
+
     /// Runs a program on one frame of point 0 at the time `now_ns` (since 1970 TAI, not 0);
     /// from then on this is the time, and idle flows end by [`Self::sweep`] alone.
     /// Returns the program's verdict.
@@ -100,3 +168,29 @@ impl RttProgram {
         globals.page.long(globals.test_now).store(now_ns as u64, Ordering::Relaxed);
     }
 }
+
+/// A frame with room for every packet of the benchmark; the program fills in the rest.
+fn bench_frame(bench: RttBench) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    let protocol = if bench.dns { 17 } else { 6 };
+    if bench.ipv6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, protocol, 64]);
+        for _ in 0..2 {
+            frame.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    } else {
+        frame.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol]);
+        frame.extend([0; 10]);
+    }
+    frame.resize(frame.len() + 132, 0);
+    if bench.dns {
+        // One question, for the name "a.test"; its id and flags vary.
+        let at = frame.len() - 132 + 8;
+        frame[at + 4..at + 6].copy_from_slice(&[0, 1]);
+        frame[at + 12..at + 20].copy_from_slice(b"\x01a\x04test\0");
+    }
+    frame
+}
+
+/// The index of `lo` in every network namespace.
+const LOOPBACK: i32 = 1;

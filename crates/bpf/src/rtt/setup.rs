@@ -2,7 +2,7 @@
 
 use std::mem::{MaybeUninit, offset_of};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
@@ -12,7 +12,8 @@ use super::groups::Groups;
 use super::layout::{Flow, Group, Loss};
 use super::memory::{Mapped, Ring, keep, page_size};
 use super::{
-    BUCKET, Globals, Maps, Programs, RttConfig, RttEvents, RttGroupBy, RttProgram, WAYS, load,
+    BUCKET, Globals, Maps, Programs, RttBench, RttConfig, RttEvents, RttGroupBy, RttProgram, WAYS,
+    load,
 };
 use crate::BpfError;
 use crate::skel::rtt::{RttSkelBuilder, types};
@@ -81,6 +82,14 @@ impl RttProgram {
     /// [`BpfError::Config`] for settings that cannot be; [`BpfError::Privilege`] when this
     /// process may not; [`BpfError::Verifier`] when the kernel lacks something.
     pub fn load(config: &RttConfig) -> Result<Self, BpfError> {
+        Self::load_with(config, None).map(|(program, _)| program)
+    }
+
+    /// As [`Self::load`], and one of the programs for measurements with its empty twin.
+    pub(super) fn load_with(
+        config: &RttConfig,
+        bench: Option<RttBench>,
+    ) -> Result<(Self, Option<[OwnedFd; 2]>), BpfError> {
         check(config)?;
         let sizes = Sizes::of(config);
         let mut place = MaybeUninit::uninit();
@@ -108,6 +117,17 @@ impl RttProgram {
             maps.rtt_samples.set_max_entries(sizes.samples)?;
             maps.rtt_ended.set_max_entries(sizes.ended)
         })?;
+        let progs = &mut open.progs;
+        for (case, whole, empty) in [
+            ((false, false), &mut progs.sonde_tcp4, &mut progs.sonde_tcp4_empty),
+            ((true, false), &mut progs.sonde_tcp6, &mut progs.sonde_tcp6_empty),
+            ((false, true), &mut progs.sonde_dns4, &mut progs.sonde_dns4_empty),
+            ((true, true), &mut progs.sonde_dns6, &mut progs.sonde_dns6_empty),
+        ] {
+            let wanted = bench.is_some_and(|bench| case == (bench.ipv6, bench.dns));
+            whole.set_autoload(wanted);
+            empty.set_autoload(wanted);
+        }
         let skel = load::loading("load the programs of passive RTT", || open.load())?;
 
         let maps = &skel.maps;
@@ -161,6 +181,8 @@ impl RttProgram {
                 page: map(&maps.bss, 1, size_of::<types::bss>(), true)?,
                 test_now: offset_of!(types::bss, rtt_test_now),
                 test_point: offset_of!(types::bss, rtt_test_point),
+                bench_flows: offset_of!(types::bss, bench_flows),
+                bench_samples: offset_of!(types::bss, bench_samples),
             },
             buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, false)?,
             flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), false)?,
@@ -178,7 +200,16 @@ impl RttProgram {
                 source: std::io::Error::other("the kernel refused the timer; see 'dmesg'"),
             });
         }
-        Ok(program)
+        let progs = &skel.progs;
+        let twins = match bench.map(|bench| (bench.ipv6, bench.dns)) {
+            None => return Ok((program, None)),
+            Some((false, false)) => [&progs.sonde_tcp4, &progs.sonde_tcp4_empty],
+            Some((true, false)) => [&progs.sonde_tcp6, &progs.sonde_tcp6_empty],
+            Some((false, true)) => [&progs.sonde_dns4, &progs.sonde_dns4_empty],
+            Some((true, true)) => [&progs.sonde_dns6, &progs.sonde_dns6_empty],
+        };
+        let [whole, empty] = twins.map(|program| keep(program.as_fd()));
+        Ok((program, Some([whole?, empty?])))
     }
 }
 
