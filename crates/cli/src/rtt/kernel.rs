@@ -2,7 +2,7 @@
 //! an interval. An interface that vanishes is waited for; one that comes back under the
 //! same name is watched again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::stdout;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::Caveat;
 use sonde_results::rtt::{Coverage, EndReason, RttGroup};
 use sonde_results::rtt_run::RttPoint;
+use sonde_wire::Time;
 
 use super::args::{Hook, Proto, RttArgs};
 use super::collect::{Collected, Prints};
@@ -51,63 +52,112 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     }
     let run = empty_run(args, points);
     let out = args.output.out.clone();
-    let mut collected = Collected::new(run, prints, out, settings::group_of(&config));
-
+    let collected = Collected::new(run, prints, out, settings::group_of(&config));
     if let Some(screen) = &mut screen {
         screen.say("watching");
     }
     let start = tai_now();
-    let (mut begun, mut seen) = (start, (0, 0));
+    let mut watching =
+        Watching { program, places, collected, screen, start, begun: start, seen: (0, 0) };
     let end = args.duration.map(|ns| start + ns);
-    let mut interrupted = false;
+    let (mut interrupted, mut look_around) = (false, start);
     loop {
-        let due = begun + args.interval;
+        let due = watching.begun + args.interval;
         let until = end.map_or(due, |end| end.min(due));
-        let patience = (until - tai_now()).clamp(0, LOOK_AROUND_NS);
-        fetch(&mut program, &mut collected, Duration::from_nanos(patience as u64))?;
-        collected.flush();
-        places.follow(&mut program, &mut collected)?;
-        interrupted |= signals.wait(Duration::ZERO);
+        let brought = watching.fetch((until - tai_now()).clamp(0, LOOK_AROUND_NS))?;
+        // Where samples come without end, some at a time cost less than each at once.
+        let patience = if brought { Duration::from_millis(GATHER_MS) } else { Duration::ZERO };
+        interrupted |= signals.wait(patience);
         let now = tai_now();
-        let over = interrupted || collected.is_in_vain() || end.is_some_and(|end| now >= end);
-        if over {
-            break;
+        if now >= look_around {
+            look_around = now + LOOK_AROUND_NS;
+            watching.collected.flush();
+            watching.places.follow(&mut watching.program, &mut watching.collected)?;
         }
-        if now < due {
-            continue;
+        let vain = watching.collected.is_in_vain();
+        if interrupted || vain || end.is_some_and(|end| now >= end) {
+            return Ok(watching.finish(interrupted, args.persist)?);
         }
-        let so_far = program.coverage().map_err(anyhow::Error::from)?;
-        let mut groups = take(&mut program, begun.as_nanos(), now.as_nanos())?;
-        collected.interval(&groups, now.as_nanos(), &so_far);
-        if let Some(shown) = &mut screen {
+        if now >= due {
+            watching.end_interval(now)?;
+        }
+    }
+}
+
+/// A run in progress.
+struct Watching {
+    program: RttProgram,
+    places: Places,
+    collected: Collected,
+    screen: Option<Screen>,
+    start: Time,
+    /// Begin of the interval.
+    begun: Time,
+    /// Packets and samples up to then.
+    seen: (u64, u64),
+}
+
+impl Watching {
+    /// Takes samples and flows that have ended, waiting for the first for at most
+    /// `patience_ns`. Whether there were any.
+    fn fetch(&mut self, patience_ns: i64) -> anyhow::Result<bool> {
+        let (collected, brought) = (RefCell::new(&mut self.collected), Cell::new(false));
+        self.program.poll(
+            // Rounded up: the kernel waits in milliseconds.
+            Duration::from_millis(patience_ns.max(0) as u64 / 1_000_000 + 1),
+            &mut |sample| {
+                brought.set(true);
+                collected.borrow_mut().sample(&sample);
+            },
+            &mut |flow| collected.borrow_mut().flow(&flow),
+        )?;
+        Ok(brought.get())
+    }
+
+    fn end_interval(&mut self, now: Time) -> anyhow::Result<()> {
+        let so_far = self.program.coverage()?;
+        let mut groups = self.program.take_groups(self.begun.as_nanos(), now.as_nanos())?;
+        self.collected.interval(&groups, now.as_nanos(), &so_far);
+        if let Some(screen) = &mut self.screen {
             slowest_first(&mut groups);
             let total = (coverage::count(&so_far, "packets"), coverage::samples(&so_far));
-            let latest = (total.0 - seen.0, total.1 - seen.1);
-            seen = total;
-            let interval = Interval { groups: &groups, latest, length_ns: now - begun };
-            if shown.refresh(&program, &collected, &so_far, interval, now - start).is_err() {
+            let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
+            self.seen = total;
+            let interval = Interval { groups: &groups, latest, length_ns: now - self.begun };
+            let elapsed_ns = now - self.start;
+            let shown =
+                screen.refresh(&self.program, &self.collected, &so_far, interval, elapsed_ns);
+            if shown.is_err() {
                 // Nobody looks any more; the measurement and its file go on.
-                screen = None;
+                self.screen = None;
             }
         }
-        begun = now;
+        self.begun = now;
+        Ok(())
     }
-    places.detach(&mut program, args.persist);
-    fetch(&mut program, &mut collected, Duration::ZERO)?;
-    program.open_flows(&mut |mut flow| {
-        if flow.reason == EndReason::Open {
-            flow.reason = EndReason::Stopped;
+
+    fn finish(mut self, interrupted: bool, persist: bool) -> anyhow::Result<Exit> {
+        if !persist {
+            // So that what is read now stands still.
+            self.places.detach(&mut self.program);
         }
-        collected.flow(&flow);
-    });
-    let end_ns = tai_now().as_nanos();
-    let groups = take(&mut program, begun.as_nanos(), end_ns)?;
-    let coverage = program.coverage().map_err(anyhow::Error::from)?;
-    collected.interval(&groups, end_ns, &coverage);
-    if args.persist {
-        eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
+        self.fetch(0)?;
+        let collected = &mut self.collected;
+        self.program.open_flows(&mut |mut flow| {
+            if flow.reason == EndReason::Open {
+                flow.reason = EndReason::Stopped;
+            }
+            collected.flow(&flow);
+        });
+        let now = tai_now();
+        let groups = self.program.take_groups(self.begun.as_nanos(), now.as_nanos())?;
+        let coverage = self.program.coverage()?;
+        self.collected.interval(&groups, now.as_nanos(), &coverage);
+        if persist {
+            eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
+        }
+        self.collected.finish(now.as_nanos(), coverage, interrupted)
     }
-    Ok(collected.finish(end_ns, coverage, interrupted)?)
 }
 
 /// The folder that lets the programs outlive this process; gone again unless they were
@@ -143,23 +193,6 @@ impl Drop for Pins {
             let _ = std::fs::remove_dir_all(PIN_FOLDER);
         }
     }
-}
-
-/// Samples and ended flows, for at most `patience`.
-fn fetch(
-    program: &mut RttProgram,
-    collected: &mut Collected,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let collected = RefCell::new(collected);
-    program.poll(patience, &mut |sample| collected.borrow_mut().sample(&sample), &mut |flow| {
-        collected.borrow_mut().flow(&flow)
-    })?;
-    Ok(())
-}
-
-fn take(program: &mut RttProgram, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>> {
-    Ok(program.take_groups(start_ns, end_ns)?)
 }
 
 /// The same settings, for the kernel.
@@ -301,12 +334,9 @@ impl Places {
         Ok(())
     }
 
-    /// So that what is read afterwards stands still.
-    fn detach(&mut self, program: &mut RttProgram, persist: bool) {
-        if !persist {
-            for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
-                program.detach(i as u8);
-            }
+    fn detach(&mut self, program: &mut RttProgram) {
+        for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
+            program.detach(i as u8);
         }
     }
 }
@@ -410,6 +440,8 @@ impl Screen {
 const MOST_POINTS: usize = 64;
 /// How long a signal, or a change of interfaces, may wait.
 const LOOK_AROUND_NS: i64 = 100_000_000;
+/// How long samples gather once some have come.
+const GATHER_MS: u64 = 5;
 const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
 
 #[cfg(test)]
