@@ -9,6 +9,7 @@ mod file;
 mod jsonl;
 mod kernel;
 mod loss;
+mod places;
 #[cfg(test)]
 mod sample;
 mod settings;

@@ -9,20 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use sonde_bpf::BpfError;
-use sonde_bpf::rtt::{
-    RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
-};
+use sonde_bpf::rtt::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttProtocols};
 use sonde_meter::rtt::{Config, EventLimit, GroupBy};
 use sonde_port::clock::tai_now;
-use sonde_port::netlink::{Event, Link, Links, Watch};
-use sonde_results::Caveat;
+use sonde_port::netlink::Link;
 use sonde_results::rtt::{Coverage, EndReason, RttGroup};
-use sonde_results::rtt_run::RttPoint;
 use sonde_wire::Time;
 
 use super::args::{Hook, Proto, RttArgs};
 use super::collect::{Collected, Prints};
 use super::loss::Losses;
+use super::places::Places;
 use super::totals::slowest_first;
 use super::view::{self, Snapshot};
 use super::{coverage, empty_run, settings};
@@ -240,130 +237,6 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
     }
 }
 
-/// The interfaces, by name: numbers change when one returns.
-struct Places {
-    links: Links,
-    watch: Watch,
-    hook: RttHook,
-    list: Vec<Place>,
-    /// Something may have changed since the last look.
-    stale: bool,
-}
-
-struct Place {
-    name: String,
-    /// Its number while it is watched.
-    ifindex: Option<u32>,
-    /// Why it is not, as last reported.
-    refused: Option<String>,
-}
-
-impl Places {
-    fn open(links: &[Link], hook: Hook) -> anyhow::Result<Places> {
-        let place = |l: &Link| Place { name: l.name.clone(), ifindex: None, refused: None };
-        Ok(Places {
-            // Before anything is attached, so that no change is missed.
-            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
-            links: Links::open().context("cannot ask the kernel for interfaces")?,
-            hook: match hook {
-                Hook::Tc => RttHook::Tc,
-                Hook::Xdp => RttHook::Xdp,
-                Hook::Ingress => RttHook::TcIngress,
-            },
-            list: links.iter().map(place).collect(),
-            stale: false,
-        })
-    }
-
-    /// Attaches to all; one that cannot be watched at the start is a failure.
-    fn attach(&mut self, program: &mut RttProgram) -> anyhow::Result<Vec<RttPoint>> {
-        let all = self.links.all().context("cannot list the interfaces")?;
-        let mut points = Vec::new();
-        for (i, place) in self.list.iter_mut().enumerate() {
-            let link = all.iter().find(|l| l.name == place.name).with_context(|| {
-                format!("{} has vanished; 'ip link' lists the interfaces", place.name)
-            })?;
-            let how = attach(program, link, i, self.hook)
-                .with_context(|| format!("cannot watch {}", place.name))?;
-            place.ifindex = Some(link.ifindex);
-            points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
-        }
-        Ok(points)
-    }
-
-    /// Lets go of what has vanished and takes up what has returned.
-    fn follow(
-        &mut self,
-        program: &mut RttProgram,
-        collected: &mut Collected,
-    ) -> anyhow::Result<()> {
-        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
-        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
-        if !std::mem::take(&mut self.stale) {
-            return Ok(());
-        }
-        let all = self.links.all().context("cannot list the interfaces")?;
-        for (i, place) in self.list.iter_mut().enumerate() {
-            let now = all.iter().find(|l| l.name == place.name);
-            let number = now.map(|l| l.ifindex);
-            if place.ifindex.is_some() && place.ifindex != number {
-                program.detach(i as u8);
-                place.ifindex = None;
-                collected.run.points[i].vanished += 1;
-                collected.doubt(Caveat::InterfaceVanished);
-                eprintln!("{} has vanished; waiting for it to return", place.name);
-            }
-            let (Some(link), None) = (now, place.ifindex) else { continue };
-            match attach(program, link, i, self.hook) {
-                Ok(how) => {
-                    place.ifindex = number;
-                    place.refused = None;
-                    collected.run.points[i].how = how;
-                    eprintln!("{} has returned and is watched again", place.name);
-                }
-                // It may be gone again, or not be ready: the next change decides.
-                Err(error) => {
-                    let text = error.to_string();
-                    if place.refused.as_ref() != Some(&text) {
-                        eprintln!("{} has returned but cannot be watched: {text}", place.name);
-                    }
-                    place.refused = Some(text);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn detach(&mut self, program: &mut RttProgram) {
-        for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
-            program.detach(i as u8);
-        }
-    }
-}
-
-/// Attaches one interface as point `i` and says how.
-fn attach(
-    program: &mut RttProgram,
-    link: &Link,
-    i: usize,
-    hook: RttHook,
-) -> Result<String, BpfError> {
-    // Links without a link-layer address (tun, PPP, WireGuard) have no Ethernet header
-    // either; the loopback has both, all zeros.
-    let l3 = link.mac == [0; 6] && link.name != "lo";
-    program.attach(link.ifindex as i32, i as u8, hook, l3).map(describe)
-}
-
-fn describe(attached: RttAttached) -> String {
-    let RttAttached { ingress, egress } = attached;
-    let hooks = match egress {
-        None => format!("{}, ingress only", ingress.name()),
-        Some(egress) if egress == ingress => format!("{}, ingress and egress", ingress.name()),
-        Some(egress) => format!("{} at ingress, {} at egress", ingress.name(), egress.name()),
-    };
-    format!("{hooks}, timed by the kernel's clock")
-}
-
 /// One interval for the screen.
 struct Interval<'a> {
     groups: &'a [RttGroup],
@@ -448,7 +321,6 @@ const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
 mod tests {
     use super::*;
     use clap::Parser;
-    use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
 
     #[derive(Parser)]
     struct Rtt {
@@ -496,17 +368,5 @@ mod tests {
     fn residence_takes_two_interfaces_and_what_they_send() {
         assert!(told("", 2).residence);
         assert!(!told("", 1).residence && !told("--hook ingress", 2).residence);
-    }
-
-    #[test]
-    fn how_it_is_attached_is_told_in_words() {
-        for (ingress, egress, text) in [
-            (Tcx, Some(Tcx), "tcx, ingress and egress, "),
-            (Clsact, None, "clsact, ingress only, "),
-            (XdpGeneric, Some(Tcx), "xdp generic at ingress, tcx at egress, "),
-        ] {
-            let told = describe(RttAttached { ingress, egress });
-            assert!(told.starts_with(text), "{told}");
-        }
     }
 }
