@@ -78,8 +78,10 @@ enum mode { MODE_NONE, MODE_TS, MODE_SEQ, MODE_ID };
 #define EVENT_SEEN 0x0100
 #define SYN_BEGAN 0x0200 /* by its SYN; its number is known */
 #define WEIGHED 0x0400
-#define SPIN_SEEN 0x0800
-#define SPIN_VALUE 0x1000
+#define UNUSED 0x0800 /* no data has carried the greatest TSval yet */
+/* QUIC, in place of two of TCP's. */
+#define SPIN_SEEN EDGE_SEEN
+#define SPIN_VALUE RECOVERING
 #define PERIOD_SHIFT 13 /* three bits: enum period */
 
 enum period { PERIOD_FRESH, PERIOD_SEEKING, PERIOD_ODD, PERIOD_1US, PERIOD_1MS, PERIOD_4MS, PERIOD_10MS };
@@ -102,11 +104,11 @@ struct side {
 	__u8 head;
 	__u8 count;
 	__u8 mode;
-	__u8 unacked;                               /* segments since the last acknowledgement */
+	__u8 packets_high;
 
 	__u32 packets;
 	__u32 bytes;
-	__u16 packets_high;
+	__u16 sampled_at;                           /* of the last echo that was a sample, in 2^20 ns */
 	__u16 bytes_high;
 	__u32 samples;                              /* clean ones, as are the next three */
 	__u32 rtt_min;                              /* ticks */

@@ -9,7 +9,6 @@
 
 #include "rtt_groups.h"
 
-#define DELAYED_ACK_EXCESS TICKS(20000000ULL)
 #define WEIGH_EVERY 15         /* coarse units: 1 s */
 
 #define SIDE(f, d) (&(f)->side[(d) & 1])
@@ -214,6 +213,25 @@ static __always_inline __u32 match_ts(struct side *s, struct rtt_packet *p)
 	s->head = (head + 1) & mask;
 	s->count = n - 1;
 	return age_of(p, slots[head & mask].time);
+}
+
+/* The age of the oldest or newest slot that is left. NOTHING when none is. */
+static __always_inline __u32 slot_age(const struct side *s, struct rtt_packet *p, bool newest)
+{
+	__u32 at = s->head + (newest ? s->count - 1 : 0), time;
+
+	if (s->count == 0)
+		return NOTHING;
+	if (s->page) {
+		struct page *page = page_at(s->page);
+
+		if (!page)
+			return NOTHING;
+		time = page->slot[at & (PAGE_SLOTS - 1)].time;
+	} else {
+		time = s->slot[at & (SLOTS - 1)].time;
+	}
+	return ticks_between(time, tick_now(p));
 }
 
 /* The newest slot that the acknowledgement covers, if it ends where the slot does or

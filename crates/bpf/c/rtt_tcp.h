@@ -8,6 +8,9 @@
 #include "rtt_table.h"
 
 #define HOLE_FILL TICKS(3000000ULL) /* as long as the handshake's RTT is unknown */
+#define DELAYED TICKS(20000000ULL)    /* Linux holds for 40 ms, RFC 1122 allows 500 */
+#define SAMPLED_BITS 14
+#define SENDER_PAUSE TICKS(11000000ULL) /* longer than any common TSval clock ticks */
 #define SEEK_NS 1000000000LL   /* how long a TSval clock is watched before its period is taken */
 #define PAUSE_NS 60000000000LL /* after which all of that begins anew */
 #define MAX_WINDOW (1U << 30)  /* RFC 7323, section 2.3 */
@@ -47,7 +50,9 @@ static __always_inline void count_packet(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d);
 
-	add48(&D->packets, &D->packets_high, p->segs);
+	D->packets += p->segs;
+	if (D->packets < p->segs)
+		D->packets_high++;
 	add48(&D->bytes, &D->bytes_high, p->ip_len);
 }
 
@@ -145,6 +150,34 @@ __noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 	return 0;
 }
 
+/* Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
+ * timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
+ */
+static __always_inline bool held_back(const struct side *E, struct rtt_packet *p, __u32 rtt)
+{
+	__u32 least = E->rtt_min, excess = rtt - least, held, next;
+
+	if (!least || rtt < least)
+		return false;
+	/* The timer: both sides had fallen silent. In a queue samples follow each other, and so
+	 * does the data that acknowledgements release.
+	 */
+	if (excess >= DELAYED &&
+	    (__u16)((tick_now(p) >> SAMPLED_BITS) - E->sampled_at) >= DELAYED >> SAMPLED_BITS) {
+		next = slot_age(E, p, true);
+		if ((next == NOTHING ? rtt : next) >= DELAYED)
+			return true;
+	}
+	/* The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
+	 * after it, and what came next could have been answered by now, that was the second.
+	 */
+	held = least / 2 > SENDER_PAUSE ? least / 2 : SENDER_PAUSE;
+	if (excess < held || E->mode != MODE_TS)
+		return false;
+	next = slot_age(E, p, false);
+	return next != NOTHING && next >= least - least / 8 && rtt >= next && rtt - next >= held;
+}
+
 /* The sample of an acknowledgement, if there is one in it. */
 __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance)
 {
@@ -171,9 +204,9 @@ __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance
 	}
 	if (E->flags & RECOVERING)
 		class = RECOVERY;
-	else if (p->len == 0 && E->unacked <= 1 && E->rtt_min &&
-		 rtt >= E->rtt_min + DELAYED_ACK_EXCESS)
+	else if (p->len == 0 && held_back(E, p, rtt))
 		class = DELAYED_ACK;
+	E->sampled_at = tick_now(p) >> SAMPLED_BITS;
 	rtt_sample(f, p, kind, class, rtt);
 	return 0;
 }
@@ -207,7 +240,6 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 	if (!unseen && E->count)
 		rtt_match_echo(f, p, advance);
 	if (advance) {
-		E->unacked = 0;
 		if ((__s32)(p->ack - E->recover) >= 0)
 			E->flags &= ~RECOVERING;
 		if (E->flags & HOLE) {
@@ -254,7 +286,7 @@ __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 			     (__s32)(end - l->hole_hi) <= 0;
 
 		if (f->side[0].handshake && f->side[1].handshake)
-			limit = f->side[0].handshake + f->side[1].handshake;
+			limit = (f->side[0].handshake + f->side[1].handshake) / 4 * 3;
 		if (fills && ticks_between(l->hole_at, tick_now(p)) < limit)
 			l->reordered++;
 		else if (l)
@@ -277,7 +309,6 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	bool fin = p->flags & TCP_FIN;
-	__u32 room;
 
 	if (D->flags & HAS_NXT && !fin && p->len <= 1 && p->seq == D->nxt - 1)
 		return D_NONE; /* a keepalive (RFC 9293, section 3.8.4) */
@@ -287,8 +318,6 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 		return rtt_out_of_order(f, p);
 	D->flags |= HAS_NXT;
 	D->nxt = p->seq + p->len + fin;
-	room = 255 - D->unacked;
-	D->unacked += p->segs < room ? p->segs : room;
 	/* A probe of a window of zero: its answer waits for the window. */
 	return E->flags & HAS_WIN && E->win == 0 && p->len == 1 ? D_PROBE : D_NEW;
 }
@@ -347,28 +376,37 @@ static __always_inline void delay_variation(struct side *D, struct rtt_packet *p
 		D->variation_max = delay;
 }
 
-/* Step 6: arms a TSval that advances if data carries it. A pure acknowledgement's is echoed
- * only by what the application sends next.
+/* Step 6: arms a TSval when data first carries it. A pure acknowledgement's is echoed only by
+ * what the application sends next.
  */
-__noinline int rtt_timestamp(struct flow *f, struct rtt_packet *p, bool arms)
+__noinline int rtt_timestamp(struct flow *f, struct rtt_packet *p, __u32 data)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d);
 	__u32 steps = p->tsval - D->tsval;
+	bool unused;
 
 	if (!(D->flags & TS_SEEN)) {
 		D->flags |= TS_SEEN;
 		D->tsval = p->tsval;
 		return 0;
 	}
-	if ((__s32)steps <= 0)
+	if ((__s32)steps > 0) {
+		delay_variation(D, p, steps);
+		D->tsval = p->tsval;
+		unused = D->flags & EDGE_SEEN;
+		D->flags |= EDGE_SEEN;
+	} else {
+		unused = steps == 0 && D->flags & UNUSED;
+	}
+	D->flags &= ~UNUSED;
+	if (!unused)
 		return 0;
-	delay_variation(D, p, steps);
-	D->tsval = p->tsval;
-	if (arms && D->flags & EDGE_SEEN)
+	if (data == D_NONE)
+		D->flags |= UNUSED;
+	else if (data != D_PROBE)
 		rtt_arm(f, p, MODE_TS, p->tsval);
-	D->flags |= EDGE_SEEN;
 	return 0;
 }
 
@@ -451,8 +489,8 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 		data = tcp_data(f, p);
 	/* Most segments need none of what is called from here on. */
 	if (p->bits & P_TS) {
-		if ((__s32)(p->tsval - D->tsval) > 0 || !(D->flags & TS_SEEN))
-			rtt_timestamp(f, p, data == D_NEW);
+		if ((__s32)(p->tsval - D->tsval) > 0 || !(D->flags & TS_SEEN) || D->flags & UNUSED)
+			rtt_timestamp(f, p, data);
 	} else if (data == D_NEW && !(D->flags & RECOVERING)) {
 		rtt_arm(f, p, MODE_SEQ, D->nxt);
 	}

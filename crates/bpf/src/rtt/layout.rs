@@ -38,10 +38,10 @@ pub(super) struct Side {
     head: u8,
     count: u8,
     mode: u8,
-    unacked: u8,
+    packets_high: u8,
     packets: u32,
     bytes: u32,
-    packets_high: u16,
+    sampled_at: u16,
     bytes_high: u16,
     samples: u32,
     rtt_min: u32,
@@ -267,7 +267,7 @@ impl Side {
     fn record(&self, loss: &LossSide) -> FlowSide {
         let period = self.flags >> PERIOD_SHIFT;
         FlowSide {
-            packets: wide(self.packets, self.packets_high),
+            packets: wide(self.packets, self.packets_high.into()),
             bytes: wide(self.bytes, self.bytes_high),
             samples: self.samples.into(),
             samples_recovery: loss.recovery.into(),

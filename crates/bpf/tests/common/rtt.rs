@@ -16,6 +16,8 @@ pub struct Segment {
     pub flags: u8,
     pub ts: Option<(u32, u32)>,
     pub sack: bool,
+    pub window: u16,
+    pub tos: u8,
     pub len: usize,
 }
 
@@ -30,6 +32,8 @@ pub const A: Segment = Segment {
     flags: 16,
     ts: None,
     sack: false,
+    window: 256,
+    tos: 0,
     len: 0,
 };
 
@@ -62,7 +66,7 @@ impl Segment {
         if self.sack {
             options.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         }
-        let mut f = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+        let mut f = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, self.tos];
         f.extend((40 + options.len() as u16 + self.len as u16).to_be_bytes());
         f.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
         f.extend(self.source);
@@ -71,7 +75,9 @@ impl Segment {
         f.extend(self.destination_port.to_be_bytes());
         f.extend(self.seq.to_be_bytes());
         f.extend(self.ack.to_be_bytes());
-        f.extend([(5 + options.len() as u8 / 4) << 4, self.flags, 1, 0, 0, 0, 0, 0]);
+        f.extend([(5 + options.len() as u8 / 4) << 4, self.flags]);
+        f.extend(self.window.to_be_bytes());
+        f.extend([0; 4]);
         f.extend(options);
         f.resize(f.len() + self.len, 0);
         f
@@ -87,5 +93,22 @@ pub fn echo(reply: bool, sequence: u16) -> Vec<u8> {
     f.extend(destination);
     f.extend([if reply { 0 } else { 8 }, 0, 0, 0, 0x12, 0x34]);
     f.extend(sequence.to_be_bytes());
+    f
+}
+
+/// A datagram from the client's port to the server's, or back.
+pub fn udp(back: bool, client: u16, server: u16, payload: &[u8]) -> Vec<u8> {
+    let mut f = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+    f.extend((28 + payload.len() as u16).to_be_bytes());
+    f.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    let ends = [(A.source, client), (B.source, server)];
+    let (from, to) = if back { (ends[1], ends[0]) } else { (ends[0], ends[1]) };
+    f.extend(from.0);
+    f.extend(to.0);
+    f.extend(from.1.to_be_bytes());
+    f.extend(to.1.to_be_bytes());
+    f.extend((8 + payload.len() as u16).to_be_bytes());
+    f.extend([0, 0]);
+    f.extend(payload);
     f
 }
