@@ -94,7 +94,7 @@ struct side {
 	__u32 nxt;                                  /* sequence number expected next */
 	union { __u32 ack; __u32 spin_shorts; };    /* highest acknowledgement of this side's data */
 	union { __u32 tsval; __u32 spin_edges; };   /* the greatest one sent */
-	__u32 recover;                              /* recovery ends here; before: the SYN's number */
+	__u32 recover;                              /* recovery ends here */
 	__u16 flags;
 	__u16 win;
 	__u16 page;                                 /* index + 1; 0: none */
@@ -155,7 +155,10 @@ struct flow {
 	__u32 req_at; /* QUIC: the last spin edge */
 	__u32 loss;   /* index + 1; 0: none */
 	__u16 flags;
-	__u16 req_id; /* QUIC: run of alternating edges, and the longest in the upper octet */
+	/* TCP: half of the client's SYN's number, then a DNS request's identifier. QUIC: the run
+	 * of alternating edges, and the longest in the upper octet.
+	 */
+	__u16 req_id;
 	struct side side[2];
 };
 

@@ -165,7 +165,7 @@ __noinline __u32 rtt_join_group(const struct flow *f, __u32 side, __u32 dscp)
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		h = mix(h ^ key.w[i]) + 1;
-	key.hash = h ^ h >> 32;
+	key.hash = h >> 32; /* its best half */
 	found = rtt_find_group(&key);
 	return found ?: rtt_make_group(&key);
 }

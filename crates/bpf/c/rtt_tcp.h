@@ -61,9 +61,9 @@ static __always_inline bool same_isn(const struct flow *f, const struct side *D,
 {
 	if (!(D->flags & SYN_BEGAN))
 		return false;
-	if (hs_of(f) == HS_DONE)
-		return f->hs_at >> 16 == (seq & 0xffff) && (__s32)(seq - D->nxt) < 0;
-	return !(D->flags & RECOVERING) && D->recover == seq;
+	/* Half of it is kept, and it lies before all that was sent. */
+	return (hs_of(f) == HS_DONE ? f->hs_at >> 16 : f->req_id) == (seq & 0xffff) &&
+	       (__s32)(seq - D->nxt) < 0;
 }
 
 /* Whether a SYN ends the flow that is there: a new connection took its ports. */
@@ -87,10 +87,10 @@ static __always_inline bool begins_anew(const struct flow *f, const struct rtt_p
 /* The handshake is over. Its time is no longer needed: what stands there instead tells a
  * late copy of the SYN from a new one, and a request's age.
  */
-static __always_inline void finish_handshake(struct flow *f, const struct side *client, __u32 coarse)
+static __always_inline void finish_handshake(struct flow *f, __u32 coarse)
 {
 	set_hs(f, HS_DONE);
-	f->hs_at = client->recover << 16 | (coarse & 0xffff);
+	f->hs_at = (__u32)f->req_id << 16 | (coarse & 0xffff);
 }
 
 static __always_inline void handshake_sample(struct flow *f, struct rtt_packet *p, __u32 kind)
@@ -120,12 +120,16 @@ __noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 		}
 		f->flags = (f->flags & ~CLIENT) | (p->d & 1);
 		set_hs(f, HS_SYN_SENT);
-		D->recover = p->seq;
+		f->req_id = p->seq;
 		D->flags |= SYN_BEGAN;
 	} else {
 		if (hs_of(f) == HS_SYN_SENT) {
-			/* Data in the SYN (RFC 7413) may be acknowledged, or refused. */
-			if ((__s32)(p->ack - E->recover) <= 0 || (__s32)(p->ack - E->nxt) > 0)
+			/* Data in the SYN (RFC 7413) may be acknowledged, or refused. Of its
+			 * number half is kept: the rest is that of what was sent since.
+			 */
+			__u32 isn = E->nxt - (__u16)(E->nxt - f->req_id);
+
+			if ((__s32)(p->ack - isn) <= 0 || (__s32)(p->ack - E->nxt) > 0)
 				return 0;
 			if (!(f->flags & HS_VOID_SERVER))
 				handshake_sample(f, p, KIND_HANDSHAKE_SERVER);
@@ -476,7 +480,7 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 		if (hs_of(f) == HS_SYN_RCVD && (f->flags & CLIENT) == (p->d & 1)) {
 			if (p->ack == E->nxt && !(f->flags & HS_VOID_CLIENT))
 				handshake_sample(f, p, KIND_HANDSHAKE_CLIENT);
-			finish_handshake(f, D, p->coarse);
+			finish_handshake(f, p->coarse);
 		}
 		tcp_ack(f, p);
 	}
