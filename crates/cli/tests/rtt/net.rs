@@ -19,7 +19,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// The monitored interface is the middle's towards the client. `None` without root.
+    /// `None` without root.
     pub fn new(test: &str, there: Impairment, back: Impairment) -> Option<Net> {
         if sonde_lab::skip(test) {
             return None;
@@ -45,11 +45,17 @@ impl Net {
         }
     }
 
-    /// Starts a capture at the monitored interface, and waits until it captures.
+    /// Starts a capture at the middle's interface towards the client, and waits until it
+    /// captures.
     pub fn capture(&self, name: &str) -> Capture {
+        self.capture_at(&self.hosts.middle, name)
+    }
+
+    /// The same at the first interface of a host.
+    pub fn capture_at(&self, host: &Host, name: &str) -> Capture {
         let file = self.file(name);
-        let mut command = self.hosts.middle.command("tcpdump");
-        command.args(["-i", MONITORED, "-U", "--immediate-mode", "-B", "65536", "-Z", "root"]);
+        let mut command = host.command("tcpdump");
+        command.args(["-i", INTERFACE, "-U", "-B", "65536", "-Z", "root"]);
         command.args(["--time-stamp-precision=nano", "-s", "200", "-w"]).arg(&file);
         let mut process = Process::start(command);
         process.until("the capture", |p| p.err().iter().any(|l| l.contains("listening on")));
@@ -102,8 +108,8 @@ fn ends_with_mark(file: &Path) -> bool {
     tail.windows(MARK.len()).any(|window| window == MARK)
 }
 
-/// The interface that is watched.
-pub const MONITORED: &str = Hosts::SIDES[0];
+/// The first one of every host.
+const INTERFACE: &str = Hosts::SIDES[0];
 const MARK: &[u8] = b"sonde: the capture may end";
 const SEED: u64 = 20_231_114;
 static MACHINE: Mutex<()> = Mutex::new(());
