@@ -8,6 +8,7 @@
  */
 #include "rtt_bench.h"
 #include "rtt_other.h"
+#include "rtt_parse.h"
 
 #define PULL 256U       /* octets that hold every header we read */
 #define SWEEPS 64       /* of the table, in this many steps */
@@ -144,31 +145,34 @@ static __always_inline __u32 point_of(__u32 ifindex)
 
 static __always_inline bool admitted(const struct rtt_packet *p)
 {
-	__u32 transport;
-
 	if (transports != T_ALL) {
+		bool port53 = p->key.port[0] == bpf_htons(DNS_PORT) ||
+			      p->key.port[1] == bpf_htons(DNS_PORT);
+		__u32 dns = port53 ? T_DNS : 0, transport;
+
 		switch (p->key.protocol) {
 		case IPPROTO_TCP:
-			transport = T_TCP;
+			transport = T_TCP | dns;
 			break;
 		case IPPROTO_UDP:
-			transport = p->key.port[0] == bpf_htons(DNS_PORT) ||
-				    p->key.port[1] == bpf_htons(DNS_PORT) ? T_DNS : T_QUIC;
+			transport = p->what == W_DNS || p->what == W_DNS_RESPONSE ? T_DNS : T_QUIC | dns;
 			break;
 		case IPPROTO_SCTP:
 			transport = T_SCTP;
 			break;
-		default:
+		case IPPROTO_ICMP:
+		case IPPROTO_ICMPV6:
 			transport = T_ICMP;
+			break;
+		default:
+			transport = 0;
 		}
-		if (!wanted(transport))
+		if (!(transports & transport))
 			return false;
 	}
 	if (port_count && !in_ports(p->key.port[0], p->key.port[1]))
 		return false;
-	if (net_count && !in_nets(p->key.w[0], p->key.w[1]) && !in_nets(p->key.w[2], p->key.w[3]))
-		return false;
-	return true;
+	return !net_count || !p->elsewhere;
 }
 
 static __always_inline enum parsed parse(struct frame *f, struct rtt_packet *p, __u32 point,

@@ -306,8 +306,8 @@ const volatile bool hide_addresses;
 const volatile __u32 transports; /* bits of enum transport; all: no filter */
 const volatile __u32 net_count, port_count;
 const volatile __u64 net_address[MAX_NETS][2], net_mask[MAX_NETS][2];
+const volatile bool net_ipv4[MAX_NETS];
 const volatile __be16 port_list[MAX_PORTS];
-const volatile bool tunnels;
 const volatile bool residence;
 const volatile __u64 jiffy_ns;
 

@@ -6,7 +6,7 @@
 #ifndef SONDE_RTT_BENCH_H
 #define SONDE_RTT_BENCH_H
 
-#include "rtt_parse.h"
+#include "rtt_packet.h"
 
 #define BENCH_DATA 100U /* octets that a request carries; an answer carries none */
 

@@ -7,7 +7,7 @@
 #ifndef SONDE_RTT_GROUPS_H
 #define SONDE_RTT_GROUPS_H
 
-#include "rtt_parse.h"
+#include "rtt_packet.h"
 
 #define NOTHING (~0U) /* in place of an index or a round-trip time */
 #define TRIES 4       /* to change a minimum or maximum that others change too */

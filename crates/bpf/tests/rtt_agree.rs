@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use common::privileged;
 use common::rtt::{A, B, MS, Segment, T0, echo, udp};
-use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttSide, RttTestPacket};
-use sonde_meter::rtt::{Config, EventLimit, GroupBy, Matcher};
+use sonde_bpf::{
+    RttConfig, RttEvents, RttGroupBy, RttProgram, RttProtocols, RttSide, RttTestPacket,
+};
+use sonde_meter::rtt::{Config, EventLimit, Filter, GroupBy, Matcher, Protocols};
 use sonde_results::rtt::{RttFlow, RttSample};
 use sonde_wire::Time;
 use sonde_wire::flow::{Link, parse};
@@ -81,7 +83,7 @@ fn datagram(random: &mut Random, port: u16) -> Vec<u8> {
         0 => echo(from, random.below(6) as u16),
         1 => {
             let mut dns = vec![0, random.below(5) as u8, u8::from(from) << 7, 0, 0, 1];
-            dns.extend([0, 0, 0, 0, 0, 0, 1, b'A' | random.below(2) as u8 * 32, 0, 0, 1, 0, 1]);
+            dns.extend([0, 0, 0, 0, 0, 0, 1, b'A' | (random.below(2) as u8 * 32), 0, 0, 1, 0, 1]);
             udp(from, port, 53, &dns)
         }
         2 => {
@@ -102,13 +104,21 @@ fn both_matchers_agree() {
     if !privileged("both_matchers_agree") {
         return;
     }
-    for (seed, hide) in [(1, false), (2, true), (3, false)] {
-        println!("seed {seed}, addresses hidden: {hide}");
-        agree(seed, hide);
+    for (seed, hide, filter) in [(1, false, false), (2, true, false), (3, true, true)] {
+        println!("seed {seed}, addresses hidden: {hide}, filter: {filter}");
+        agree(seed, hide, filter);
     }
 }
 
-fn agree(seed: u64, hide: bool) {
+fn agree(seed: u64, hide: bool, filtered: bool) {
+    let nets = if filtered { vec![("10.0.0.2".parse().unwrap(), 32)] } else { vec![] };
+    let ports = if filtered { vec![80, 53] } else { vec![] };
+    let (mut protocols, mut filter) = (RttProtocols::ALL, Filter::default());
+    if filtered {
+        protocols = RttProtocols::TCP.with(RttProtocols::DNS);
+        filter.protocols = Protocols::TCP.with(Protocols::DNS);
+        (filter.nets, filter.ports) = (nets.clone(), ports.clone());
+    }
     let mut kernel = RttProgram::load(&RttConfig {
         flows: 1024,
         seed: SEED,
@@ -116,6 +126,9 @@ fn agree(seed: u64, hide: bool) {
         groups: 2_000,
         events: RttEvents::All,
         hide_addresses: hide,
+        protocols,
+        nets,
+        ports,
         ..RttConfig::default()
     })
     .unwrap();
@@ -126,6 +139,7 @@ fn agree(seed: u64, hide: bool) {
         groups: 2_000,
         events: EventLimit::All,
         hide_addresses: hide,
+        filter,
         slot_pages: 64,
         ..Config::default()
     });

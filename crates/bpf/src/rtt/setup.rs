@@ -243,6 +243,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     fixed.net_count = config.nets.len() as u32;
     fixed.port_count = config.ports.len() as u32;
     for (i, &(address, length)) in config.nets.iter().enumerate() {
+        let ipv4 = address.is_ipv4();
         let (address, bits) = match address {
             IpAddr::V4(v4) => (v4.to_ipv6_mapped().to_bits(), u32::from(length) + 96),
             IpAddr::V6(v6) => (v6.to_bits(), u32::from(length)),
@@ -253,13 +254,13 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
             let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
             [word(0), word(8)]
         };
+        fixed.net_ipv4[i] = ipv4;
         fixed.net_address[i] = words(address & mask);
         fixed.net_mask[i] = words(mask);
     }
     for (to, port) in fixed.port_list.iter_mut().zip(&config.ports) {
         *to = port.to_be();
     }
-    fixed.tunnels = config.tunnels;
     fixed.residence = config.residence;
     fixed.jiffy_ns = tick_ns();
 }
