@@ -6,13 +6,12 @@
 #define SONDE_RTT_TCP_H
 
 #include "rtt_table.h"
+#include "rtt_variation.h"
 
 #define HOLE_FILL TICKS(3000000ULL) /* as long as the handshake's RTT is unknown */
 #define DELAYED TICKS(20000000ULL)    /* Linux holds for 40 ms, RFC 1122 allows 500 */
 #define SAMPLED_BITS 14
 #define SENDER_PAUSE TICKS(11000000ULL) /* longer than any common TSval clock ticks */
-#define SEEK_NS 1000000000LL   /* how long a TSval clock is watched before its period is taken */
-#define PAUSE_NS 60000000000LL /* after which all of that begins anew */
 #define MAX_WINDOW (1U << 30)  /* RFC 7323, section 2.3 */
 
 static __always_inline __u32 hs_of(const struct flow *f)
@@ -324,60 +323,6 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 	D->nxt = p->seq + p->len + fin;
 	/* A probe of a window of zero: its answer waits for the window. */
 	return E->flags & HAS_WIN && E->win == 0 && p->len == 1 ? D_PROBE : D_NEW;
-}
-
-static __always_inline void set_period(struct side *D, __u32 period)
-{
-	D->flags = (D->flags & ((1 << PERIOD_SHIFT) - 1)) | period << PERIOD_SHIFT;
-}
-
-static __always_inline bool near(__u64 elapsed, __u64 by_clock)
-{
-	__u64 off = elapsed > by_clock ? elapsed - by_clock : by_clock - elapsed;
-
-	return off * 10 <= by_clock;
-}
-
-/* How much later than its TSval says, against the earliest so far, the packet came. */
-static __always_inline void delay_variation(struct side *D, struct rtt_packet *p, __u32 steps)
-{
-	__u32 period = D->flags >> PERIOD_SHIFT, now = tick_now(p);
-	__s64 elapsed = (__s64)ticks_between(D->edge_at, now) << TICK_SHIFT, delay;
-
-	if (period == PERIOD_FRESH || elapsed > PAUSE_NS) {
-		D->variation = p->tsval;
-		D->edge_at = now;
-		set_period(D, PERIOD_SEEKING);
-		return;
-	}
-	if (period == PERIOD_SEEKING) {
-		__u64 n = p->tsval - D->variation;
-
-		if (elapsed < SEEK_NS)
-			return;
-		set_period(D, near(elapsed, n * 1000) ? PERIOD_1US :
-			      near(elapsed, n * 1000000) ? PERIOD_1MS :
-			      near(elapsed, n * 4000000) ? PERIOD_4MS :
-			      near(elapsed, n * 10000000) ? PERIOD_10MS : PERIOD_ODD);
-		D->variation = 0;
-		D->edge_at = now;
-		return;
-	}
-	D->edge_at = now;
-	if (period == PERIOD_ODD)
-		return;
-	delay = steps;
-	delay *= period == PERIOD_1US ? 1000 : period == PERIOD_1MS ? 1000000 :
-		 period == PERIOD_4MS ? 4000000 : 10000000;
-	/* The leak of 122 ppm keeps clocks of unlike speed from looking like a queue. */
-	delay = (__s64)D->variation + elapsed - delay - (elapsed >> 13);
-	if (delay < 0)
-		delay = 0;
-	if (delay > 0xffffffffLL)
-		delay = 0xffffffffLL;
-	D->variation = delay;
-	if ((__u32)delay > D->variation_max)
-		D->variation_max = delay;
 }
 
 /* Step 6: arms a TSval when data first carries it. A pure acknowledgement's is echoed only by
