@@ -29,15 +29,16 @@ fn both_matchers_agree_on_every_golden_capture() {
                 frames.extend(case.frames.into_iter().map(moved));
             }
         }
-        let wrong = disagreements(&frames, tunnels);
+        let sides = [RttSide::Ingress, RttSide::Egress, RttSide::Xdp];
+        let wrong = disagreements(&frames, tunnels, &sides);
         assert!(wrong.is_empty(), "{} disagreements:\n{}", wrong.len(), wrong.join("\n"));
     }
 }
 
 /// Where the matchers differ over a capture; empty: nowhere.
-pub fn disagreements(frames: &[Frame], tunnels: bool) -> Vec<String> {
+pub fn disagreements(frames: &[Frame], tunnels: bool, sides: &[RttSide]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for side in [RttSide::Ingress, RttSide::Egress, RttSide::Xdp] {
+    for &side in sides {
         let frames: Vec<Frame> = frames.iter().filter(|f| can_run(side, f)).cloned().collect();
         let ours = user_space(&frames, tunnels);
         let theirs = match kernel(&frames, tunnels, side) {
