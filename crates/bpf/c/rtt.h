@@ -28,7 +28,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define SLOTS 4          /* of a side, in the entry */
 #define PAGE_SLOTS 128
 #define BUCKETS_OF_HIST 210
-#define LOCK_TRIES 256
+#define LOCK_TRIES 2048 /* some 15 us: an interrupt of whoever holds it is shorter */
 #define POINTS 1024      /* places for interfaces; a probe looks at POINT_PROBES of them */
 #define POINT_PROBES 4
 #define GROUP_PROBES 16

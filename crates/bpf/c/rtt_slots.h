@@ -10,6 +10,7 @@
 #include "rtt_groups.h"
 
 #define WEIGH_EVERY 15         /* coarse units: 1 s */
+#define WAKE_AT (256U << 10)   /* octets: a quarter of the ring of samples */
 
 #define SIDE(f, d) (&(f)->side[(d) & 1])
 
@@ -400,7 +401,11 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 		e->class = class;
 		e->ipv4 = !!(f->flags & IPV4);
 		e->unused = 0;
-		bpf_ringbuf_submit(e, *(volatile __u64 *)&rtt_test_now ? BPF_RB_NO_WAKEUP : 0);
+		/* To wake the reader takes microseconds, and we hold the bucket's lock: it looks
+		 * by itself many times a second, unless the ring is filling up.
+		 */
+		bpf_ringbuf_submit(e, bpf_ringbuf_query(&rtt_samples, BPF_RB_AVAIL_DATA) > WAKE_AT ?
+					      BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	}
 	return 0;
 }

@@ -18,7 +18,7 @@ mod run;
 mod setup;
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -64,6 +64,9 @@ pub struct RttConfig {
     pub tunnels: bool,
     /// Time packets from the ingress of one interface to the egress of another.
     pub residence: bool,
+    /// Load the XDP program too, for [`RttHook::Xdp`]: the kernel takes a second or two to
+    /// prove each program.
+    pub xdp: bool,
 }
 
 /// What the samples of one histogram have in common. It is always the host that answered
@@ -135,8 +138,9 @@ pub struct RttProgram {
 #[derive(Debug)]
 struct Programs {
     ingress: OwnedFd,
+    /// The one for ingress, unless residence tells them apart.
     egress: OwnedFd,
-    xdp: OwnedFd,
+    xdp: Option<OwnedFd>,
     sweep: OwnedFd,
 }
 
@@ -195,6 +199,7 @@ impl Default for RttConfig {
             ports: Vec::new(),
             tunnels: false,
             residence: false,
+            xdp: true,
         }
     }
 }
@@ -208,7 +213,7 @@ impl RttProgram {
     }
 
     /// Waits up to `timeout` for samples and flows that have ended, and hands them over.
-    /// Flows come within the time-out, samples at once.
+    /// They come within the time-out; sooner only when the ring of samples fills up.
     ///
     /// # Errors
     /// [`BpfError::Io`] when waiting fails.
@@ -301,6 +306,11 @@ impl RttProgram {
             std::hint::spin_loop();
         }
         None
+    }
+
+    fn xdp(&self) -> Result<BorrowedFd<'_>, BpfError> {
+        let none = || BpfError::Config("passive RTT was loaded without its XDP program".into());
+        self.progs.xdp.as_ref().map(|program| program.as_fd()).ok_or_else(none)
     }
 
     fn reading(&self) -> Reading {

@@ -206,7 +206,7 @@ impl RttProgram {
     }
 
     fn attach_xdp(&self, ifindex: u32) -> Result<(Attached, RttAttachment), BpfError> {
-        let program = self.progs.xdp.as_fd();
+        let program = self.xdp()?;
         match load::attach(program, ifindex, AttachMode::Native) {
             Ok(link) => Ok((Attached::Link(link), RttAttachment::XdpNative)),
             Err(BpfError::Mode { .. }) => {

@@ -126,9 +126,9 @@ impl RttProgram {
     ) -> Result<u32, BpfError> {
         self.set_test_time(packet, now_ns);
         let program = match side {
-            RttSide::Ingress => &self.progs.ingress,
-            RttSide::Egress => &self.progs.egress,
-            RttSide::Xdp => &self.progs.xdp,
+            RttSide::Ingress => self.progs.ingress.as_fd(),
+            RttSide::Egress => self.progs.egress.as_fd(),
+            RttSide::Xdp => self.xdp()?,
         };
         // SAFETY: both structures are plain data for which all zeroes is valid.
         let (mut opts, mut context): (sys::bpf_test_run_opts, __sk_buff) =
@@ -144,7 +144,7 @@ impl RttProgram {
             opts.ctx_size_in = size_of_val(&context) as u32;
         }
         // SAFETY: frame and context outlive the call and have the lengths given.
-        let rc = unsafe { sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut opts) };
+        let rc = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
         if rc != 0 {
             return Err(BpfError::io("test-run a program", io::Error::from_raw_os_error(-rc)));
         }

@@ -128,6 +128,8 @@ impl RttProgram {
             whole.set_autoload(wanted);
             empty.set_autoload(wanted);
         }
+        progs.sonde_rtt_out.set_autoload(config.residence);
+        progs.sonde_rtt_xdp.set_autoload(config.xdp);
         let skel = load::loading("load the programs of passive RTT", || open.load())?;
 
         let maps = &skel.maps;
@@ -156,8 +158,14 @@ impl RttProgram {
         let program = RttProgram {
             progs: Programs {
                 ingress: keep(skel.progs.sonde_rtt_in.as_fd())?,
-                egress: keep(skel.progs.sonde_rtt_out.as_fd())?,
-                xdp: keep(skel.progs.sonde_rtt_xdp.as_fd())?,
+                egress: match config.residence {
+                    true => keep(skel.progs.sonde_rtt_out.as_fd())?,
+                    false => keep(skel.progs.sonde_rtt_in.as_fd())?,
+                },
+                xdp: match config.xdp {
+                    true => Some(keep(skel.progs.sonde_rtt_xdp.as_fd())?),
+                    false => None,
+                },
                 sweep: keep(skel.progs.sonde_rtt_sweep.as_fd())?,
             },
             maps: Maps {

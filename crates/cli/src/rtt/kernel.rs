@@ -234,6 +234,7 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
         tunnels: args.tunnels,
         // From one interface to another: takes two, and egress.
         residence: interfaces > 1 && args.hook != Some(Hook::Ingress),
+        xdp: args.hook == Some(Hook::Xdp),
     }
 }
 
