@@ -7,6 +7,8 @@ mod load;
 mod near;
 mod plain;
 mod reflectors;
+mod rtt;
+mod rtt_router;
 mod table;
 
 use std::process::{Command, Stdio};
@@ -22,16 +24,16 @@ use load::{Load, Look, Outcome};
 #[derive(Parser)]
 #[command(after_help = "Example:\n  sonde-bench --seconds 5\n  sonde-bench --only accuracy")]
 struct Args {
-    /// Seconds of each accuracy run
+    /// Seconds of each accuracy run, and of each run through the watched router
     #[arg(long, default_value = "5")]
     seconds: u64,
-    /// Repetitions of each accuracy run; the run with the median p99.9 is shown
+    /// Repetitions of each: the accuracy run with the median p99.9 is shown, else medians
     #[arg(long, default_value = "3")]
     repeat: usize,
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, reflectors or endurance
+    /// Only this part: accuracy, reflectors, endurance or rtt
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -83,6 +85,11 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("endurance") {
         endurance(args)?;
+    }
+    if wanted("rtt") {
+        rtt::cost_bench()?;
+        rtt::capture_bench()?;
+        rtt_router::bench(args.seconds, args.repeat)?;
     }
     Ok(())
 }

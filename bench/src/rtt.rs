@@ -1,14 +1,52 @@
 //! Passive round-trip times: nanoseconds a packet of the kernel's programs, and of the
 //! user-space matcher over a capture.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use sonde_bpf::{RttBench, RttConfig, RttProgram};
 use sonde_lab::{LinkOptions, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
 use sonde_meter::rtt::{Config, Matcher};
-use sonde_wire::capture;
 use sonde_wire::flow::{self, Link};
+use sonde_wire::{Time, capture};
+
+/// What each packet costs in the kernel, with the groups' histograms on.
+pub fn cost_bench() -> Result<()> {
+    println!("\n## The kernel's programs: ns a packet\n");
+    println!(
+        "BPF_PROG_TEST_RUN, requests and answers in turn; least of {ROUNDS} rounds, less what it \
+         costs to make the packets. With a sample, each pair of packets is one: each of the two \
+         reads the clock.\n"
+    );
+    print!("| packets | ");
+    for flows in FLOWS {
+        print!("{flows} flows | ");
+    }
+    println!("\n|---|{}", "---|".repeat(FLOWS.len()));
+    for dns in [false, true] {
+        for ipv6 in [false, true] {
+            for samples in [false, true] {
+                print!(
+                    "| {} {}, {} | ",
+                    if ipv6 { "IPv6" } else { "IPv4" },
+                    if dns { "UDP (DNS)" } else { "TCP with timestamps" },
+                    if samples { "a sample a pair" } else { "no sample" },
+                );
+                for flows in FLOWS {
+                    eprintln!("{flows} flows, IPv6 {ipv6}, DNS {dns}, samples {samples} ...");
+                    let bench = RttBench { flows, packets: PACKETS, ipv6, dns, samples };
+                    let config = RttConfig { flows: TABLE, xdp: false, ..RttConfig::default() };
+                    let cost = RttProgram::measure(&config, bench, ROUNDS)?;
+                    print!("{} | ", cost.total_ns.saturating_sub(cost.wrapper_ns));
+                }
+                println!();
+            }
+        }
+    }
+    Ok(())
+}
 
 /// The matcher over real traffic, against tcptrace where that is installed.
 pub fn capture_bench() -> Result<()> {
@@ -48,19 +86,20 @@ pub fn capture_bench() -> Result<()> {
 fn match_all(bytes: &[u8]) -> Result<(f64, u64, u64)> {
     let mut matcher = Matcher::new(Config::default());
     let before = thread_cpu()?;
-    let (mut packets, mut samples) = (0, 0);
+    let mut packets = 0;
     for record in capture::Reader::new(bytes)? {
         let record = record?;
         packets += 1;
-        match flow::parse(record.data, Link::Ethernet, false) {
-            Ok(packet) => matcher.input(0, &packet, 1, record.at),
+        let link = Link::from_capture(record.link_type).context("an unknown link type")?;
+        match flow::parse(record.data, link, false) {
+            Ok(packet) => matcher.input(0, &packet, 1, Time::from_nanos(record.unix_nanos)),
             Err(error) => matcher.refused(error),
         }
-        while matcher.poll_sample().is_some() {
-            samples += 1;
-        }
     }
-    Ok((thread_cpu()? - before, packets, samples))
+    let seconds = thread_cpu()? - before;
+    let counters = matcher.coverage().counters;
+    let samples = counters.iter().filter(|(name, _)| name.starts_with("samples_"));
+    Ok((seconds, packets, samples.map(|(_, n)| n).sum()))
 }
 
 /// A capture of 100 flows through a router, each packet's first 96 bytes.
@@ -85,16 +124,14 @@ fn record(timestamps: bool) -> Result<String> {
         .args(["-i", ROUTER_PROBE_SIDE, "-w", &path, "-s", "96", "-n", "-B", "65536"])
         .args(["--time-stamp-precision=nano", "-Z", "root", "-c", "300000"])
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()?;
-    let patience = Instant::now();
-    while std::fs::metadata(&file).map_or(0, |m| m.len()) < 24 {
-        if patience.elapsed() > Duration::from_secs(10) {
-            let _ = dump.kill();
-            bail!("tcpdump did not begin to listen");
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let mut said = BufReader::new(dump.stderr.take().context("no output")?).lines();
+    if !said.any(|line| line.is_ok_and(|line| line.contains("listening on"))) {
+        bail!("tcpdump ended with {}", dump.wait()?);
     }
+    std::thread::spawn(move || said.for_each(drop));
+    let patience = Instant::now();
     let mut server = topology.reflector.command("iperf3");
     let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
     while !topology.reflector.run(&["ss", "-Hltn"])?.contains(":5201") {
@@ -146,5 +183,11 @@ fn children_cpu() -> Option<f64> {
     Some((field(13)? + field(14)?) / 100.0)
 }
 
+const FLOWS: [u32; 3] = [1, 1_024, 65_536];
+/// Packets of a round: three of each flow at least.
+const PACKETS: u32 = 400_000;
+const ROUNDS: u32 = 15;
+/// Room in the flow table.
+const TABLE: u32 = 131_072;
 /// Passes over a capture; the quickest counts, the others met other work.
 const REPEAT: usize = 5;

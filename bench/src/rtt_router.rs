@@ -140,7 +140,7 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
         let counters = &serde_json::from_str::<serde_json::Value>(&text)?["coverage"]["counters"];
         let count = |name: &str| counters[name].as_u64().unwrap_or(0);
         (seen, samples, lost_events) =
-            (count("packets"), count("samples"), count("events_lost"));
+            (count("packets"), samples_of(counters), count("events_lost"));
     }
     Ok(Outcome {
         gbps: bits / 1e9,
@@ -153,27 +153,31 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
     })
 }
 
-/// Starts `sonde rtt` in the router and waits until its programs are attached.
+/// Starts `sonde rtt` in the router, its records to a file, and waits for the first:
+/// its programs are attached then.
 fn watch(router: &Host, options: &[&str], report: &str) -> Result<Ended> {
     let sonde = std::env::current_exe()?.with_file_name("sonde");
     let mut command = router.command(sonde.to_str().context("path is not text")?);
     command.args(["rtt", ROUTER_PROBE_SIDE]).args(options).args(["--out", report]);
-    let mut child = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    let records = std::env::temp_dir().join(format!("sonde-rtt-{}.jsonl", std::process::id()));
+    let output = std::fs::File::create(&records)?;
+    let mut child = Ended(command.stdout(output).stderr(Stdio::null()).spawn()?);
     let patience = Instant::now();
-    loop {
-        // "xdp" in the link's line, or a program on its tc hooks.
-        let shown = router.run(&["bpftool", "net", "show", "dev", ROUTER_PROBE_SIDE])?;
-        if ["tcx/egress", "clsact/egress"].iter().any(|hook| shown.contains(hook)) {
-            return Ok(child);
+    let ready = loop {
+        if std::fs::metadata(&records)?.len() > 0 {
+            break Ok(());
         }
         if let Some(status) = child.0.try_wait()? {
-            bail!("sonde rtt ended with {status}");
+            break Err(anyhow::anyhow!("sonde rtt ended with {status}"));
         }
         if patience.elapsed() > PATIENCE {
-            bail!("sonde rtt attached nothing: {shown}");
+            break Err(anyhow::anyhow!("sonde rtt was not ready in time"));
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
+    // It goes on being written; nobody reads it.
+    std::fs::remove_file(&records)?;
+    ready.map(|()| child)
 }
 
 fn listening(host: &Host, port: &str) -> Result<()> {
@@ -185,6 +189,13 @@ fn listening(host: &Host, port: &str) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+fn samples_of(counters: &serde_json::Value) -> u64 {
+    ["samples_clean", "samples_recovery", "samples_delayed_ack"]
+        .iter()
+        .filter_map(|name| counters[name].as_u64())
+        .sum()
 }
 
 /// Packets of the watched interface so far, both directions.
