@@ -154,7 +154,7 @@ __noinline int rtt_end_flow(struct flow *f, __u32 reason)
 			__builtin_memset(&e->loss, 0, sizeof(*l));
 		e->reason = f->flags & CLOSED ? reason_of(f) : reason;
 		e->unused = 0;
-		bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+		bpf_ringbuf_submit(e, wake(&rtt_ended));
 	} else {
 		count(FLOWS_LOST);
 	}
