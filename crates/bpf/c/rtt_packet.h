@@ -19,7 +19,6 @@
 #define MAX_HEADERS 2048
 #define OPTIONS 10 /* TCP options that are looked at, padding included */
 #define EXTENSIONS 8
-#define LABELS 4
 #define NO_DNS (~0U)
 #define DNS_PORT 53
 #define DNS_NAME 64
@@ -83,28 +82,6 @@ struct frame {
 struct octets {
 	__u8 b[DNS_NAME];
 	__u32 length;
-};
-
-struct vlan_header {
-	__be16 tci;
-	__be16 proto;
-};
-
-struct pppoe_header {
-	__u8 version_type, code;
-	__be16 session, length, protocol;
-};
-
-struct extension {
-	__u8 next, len;
-	__be16 fragment;
-};
-
-struct walk {
-	__u32 at; /* in the frame */
-	__u32 left; /* of IP's payload */
-	__u8 protocol;
-	__u8 fragment;
 };
 
 static __always_inline __u64 mix(__u64 hash)

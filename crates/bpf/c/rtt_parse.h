@@ -3,7 +3,19 @@
 #ifndef SONDE_RTT_PARSE_H
 #define SONDE_RTT_PARSE_H
 
-#include "rtt_packet.h"
+#include "rtt_tunnel.h"
+
+/* Not in the frame's linear part, or behind the end of the tunnel's packet. */
+static __always_inline bool lacks(const struct frame *f, const void *upto)
+{
+	return upto > f->end || (tunnels && offset(f, upto) > f->len);
+}
+
+/* Then: nowhere, and the packet is what is known of it without; or to be pulled. */
+static __always_inline enum parsed without(const struct frame *f, const void *upto)
+{
+	return offset(f, upto) > f->len ? PARSED : SHORT;
+}
 
 static __always_inline enum parsed parse_options(struct frame *f, struct rtt_packet *p,
 						 void *at, __u32 length)
@@ -13,7 +25,7 @@ static __always_inline enum parsed parse_options(struct frame *f, struct rtt_pac
 
 	/* What nearly every segment has, and nothing else. */
 	if (length == 12) {
-		if ((void *)(w + 3) > f->end)
+		if (lacks(f, w + 3))
 			return SHORT;
 		if (w[0] == bpf_htonl(0x0101080a)) {
 			p->tsval = bpf_ntohl(w[1]);
@@ -22,6 +34,8 @@ static __always_inline enum parsed parse_options(struct frame *f, struct rtt_pac
 			return PARSED;
 		}
 	}
+	if (offset(f, at) + length > f->len)
+		return BAD;
 	payload = p->len;
 	p->len = length; /* a function has five arguments at most */
 	if (copied_options(f->ctx, f->xdp, f->len, offset(f, at), p))
@@ -38,12 +52,13 @@ static __always_inline enum parsed parse_tcp(struct frame *f, struct rtt_packet 
 
 	if (length < sizeof(*tcp))
 		return BAD;
-	if ((void *)(tcp + 1) > f->end)
+	if (lacks(f, tcp + 1))
 		return SHORT;
 	header = tcp->doff * 4;
 	if (header < sizeof(*tcp) || header > length)
 		return BAD;
-	p->what = W_TCP;
+	/* How long a fragment's payload is, the rest of it does not say. */
+	p->what = p->bits & P_FRAGMENT ? W_OTHER : W_TCP;
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->flags = ((__u8 *)tcp)[13];
@@ -76,8 +91,8 @@ static __always_inline enum parsed parse_quic(struct frame *f, struct rtt_packet
 
 	if (!(b[0] & 0x40) || size < 7)
 		return PARSED;
-	if ((void *)(b + 7) > f->end)
-		return SHORT;
+	if (lacks(f, b + 7))
+		return without(f, b + 7);
 	version = bpf_ntohl(*(__be32 *)(b + 1));
 	type = b[0] >> 4 & 3;
 	if (version == 0x6b3343cf)
@@ -89,8 +104,8 @@ static __always_inline enum parsed parse_quic(struct frame *f, struct rtt_packet
 	if (to > 20 || size < 7 + to)
 		return PARSED;
 	b += to;
-	if ((void *)(b + 7) > f->end)
-		return SHORT;
+	if (lacks(f, b + 7))
+		return without(f, b + 7);
 	if (b[6] > 20 || size < 7 + to + b[6])
 		return PARSED;
 	p->what = version == 0 ? W_QUIC_RESTART : type == 0 ? W_QUIC_INITIAL :
@@ -106,11 +121,11 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 
 	if (length < sizeof(*udp))
 		return BAD;
-	if ((void *)(udp + 1) > f->end)
+	if (lacks(f, udp + 1))
 		return SHORT;
 	size = bpf_ntohs(udp->len);
-	/* 0: a jumbogram (RFC 2675). Of several segments in one frame it is that of one. */
-	if (size == 0 || p->segs > 1)
+	/* Of several segments in one frame it is that of one. */
+	if (p->segs > 1)
 		size = length;
 	if (size < sizeof(*udp) || size > length)
 		return BAD;
@@ -120,8 +135,8 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 
 		if (size < sizeof(*udp) + 12)
 			return PARSED;
-		if ((void *)(b + 12) > f->end)
-			return SHORT;
+		if (lacks(f, b + 12))
+			return without(f, b + 12);
 		response = b[2] & 0x80;
 		if ((response ? udp->source : udp->dest) != bpf_htons(DNS_PORT))
 			return PARSED;
@@ -133,8 +148,8 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 	}
 	if (size < sizeof(*udp) + 1)
 		return PARSED;
-	if ((void *)(b + 1) > f->end)
-		return SHORT;
+	if (lacks(f, b + 1))
+		return without(f, b + 1);
 	if ((b[0] & 0xc0) == 0x40) {
 		p->what = W_QUIC_SHORT;
 		if (b[0] & 0x20)
@@ -154,8 +169,8 @@ static __always_inline enum parsed parse_sctp(struct frame *f, struct rtt_packet
 		return BAD;
 	if (length < 20)
 		return PARSED;
-	if ((void *)(b + 20) > f->end)
-		return SHORT;
+	if (lacks(f, b + 20))
+		return without(f, b + 20);
 	/* Chunk header, parameter header, and what only the sender understands. */
 	if ((b[12] != 4 && b[12] != 5) || *(__be16 *)(b + 16) != bpf_htons(1))
 		return PARSED;
@@ -184,17 +199,17 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:
 	case IPPROTO_SCTP:
-		if (length < 8)
+		if (length < (protocol == IPPROTO_SCTP ? 12 : 8))
 			return BAD;
-		if ((void *)(at + 2) > f->end)
+		if (lacks(f, at + 4) || (protocol == IPPROTO_SCTP && lacks(f, at + 6)))
 			return SHORT;
 		ports[0] = at[0];
 		ports[1] = at[1];
-		/* How long a fragment's payload is, the rest of it does not say. */
-		if (p->bits & P_FRAGMENT)
-			return PARSED;
 		if (protocol == IPPROTO_TCP)
 			return parse_tcp(f, p, length);
+		/* The length of a first fragment is that of the whole datagram. */
+		if (p->bits & P_FRAGMENT)
+			return PARSED;
 		if (protocol == IPPROTO_UDP)
 			return parse_udp(f, p, length);
 		return parse_sctp(f, p, length);
@@ -204,11 +219,9 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 
 		if (length < 8)
 			return BAD;
-		if ((void *)(b + 8) > f->end)
+		if (lacks(f, b + 8))
 			return SHORT;
 		if (protocol == IPPROTO_ICMP ? b[0] != 8 && b[0] != 0 : b[0] != 128 && b[0] != 129)
-			return PARSED;
-		if (protocol == IPPROTO_ICMP && !(p->bits & P_IPV4))
 			return PARSED;
 		ports[0] = ports[1] = at[2];
 		p->id = bpf_ntohs(at[3]);
@@ -219,45 +232,6 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 	return PARSED;
 }
 
-static __always_inline bool is_extension(__u8 protocol)
-{
-	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
-	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT || protocol == IPPROTO_AH;
-}
-
-/* IPv6 extension headers (RFC 8200, section 4), likewise as copies. */
-#define EXTENSIONS_OF(name, context, load)                                            \
-	__noinline int name(struct context *ctx, struct walk *w)                      \
-	{                                                                             \
-		if (!w)                                                               \
-			return BAD;                                                   \
-		for (__u32 i = 0; i < EXTENSIONS && is_extension(w->protocol); i++) { \
-			struct extension e;                                           \
-			__u32 size;                                                   \
-                                                                                      \
-			if (w->left < 8 || load(ctx, w->at, &e, sizeof(e)))           \
-				return BAD;                                           \
-			size = w->protocol == IPPROTO_AH ? (e.len + 2) * 4            \
-							 : (e.len + 1) * 8;           \
-			if (w->protocol == IPPROTO_FRAGMENT) {                        \
-				size = 8;                                             \
-				if (e.fragment & bpf_htons(0xfff8))                   \
-					return FRAGMENT;                              \
-				if (e.fragment & bpf_htons(1))                        \
-					w->fragment = 1;                              \
-			}                                                             \
-			if (size > w->left)                                           \
-				return BAD;                                           \
-			w->left -= size;                                              \
-			w->at += size;                                                \
-			w->protocol = e.next;                                         \
-		}                                                                     \
-		return PARSED;                                                        \
-	}
-
-EXTENSIONS_OF(rtt_extensions_skb, __sk_buff, bpf_skb_load_bytes)
-EXTENSIONS_OF(rtt_extensions_xdp, xdp_md, bpf_xdp_load_bytes)
-
 /* `gso`: the skb is several segments, and IP's length may be that of one or of all. */
 static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet *p, bool gso)
 {
@@ -266,14 +240,14 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 	__be16 ports[2];
 	enum parsed done;
 
-	if ((void *)(ip + 1) > f->end)
+	if (lacks(f, ip + 1))
 		return SHORT;
 	header = ip->ihl * 4;
 	length = bpf_ntohs(ip->tot_len);
 	room = f->len - offset(f, f->next);
-	if (length == 0 || gso)
+	if (gso)
 		length = room;
-	if (ip->version != 4 || header < sizeof(*ip) || length < header)
+	if (ip->version != 4 || header < sizeof(*ip) || length < header || room < header)
 		return BAD;
 	fragment = bpf_ntohs(ip->frag_off);
 	if (fragment & IP_OFFSET)
@@ -298,33 +272,34 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	enum parsed done;
 	__u8 protocol;
 
-	if ((void *)(ip + 1) > f->end)
+	if (lacks(f, ip + 1))
 		return SHORT;
 	length = bpf_ntohs(ip->payload_len);
 	room = f->len - offset(f, f->next);
 	if (ip->version != 6 || room < sizeof(*ip))
 		return BAD;
 	room -= sizeof(*ip);
-	if (length == 0 || gso)
+	if (gso)
 		length = room;
 	p->ip_len = length + sizeof(*ip);
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 	protocol = ip->nexthdr;
 	f->next = ip + 1;
 	if (is_extension(protocol)) {
+		__u32 at = offset(f, f->next);
 		struct walk w = {
-			.at = offset(f, f->next), .left = length, .protocol = protocol,
+			.at = at, .left = length < room ? length : room, .protocol = protocol,
 		};
 
 		done = f->xdp ? rtt_extensions_xdp(f->ctx, &w) : rtt_extensions_skb(f->ctx, &w);
 		if (done != PARSED)
 			return done;
-		if (w.at > MAX_HEADERS || w.left > length)
+		if (w.at > MAX_HEADERS || w.at - at > length)
 			return BAD;
 		if (w.fragment)
 			p->bits |= P_FRAGMENT;
 		protocol = w.protocol;
-		length = w.left;
+		length -= w.at - at;
 		f->next = f->data + w.at;
 	}
 	done = parse_transport(f, p, protocol, length, ports);
@@ -333,72 +308,63 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	return done;
 }
 
+/* What stands between Ethernet's header and IP's; with `inside`, between two of IP. */
+static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet *p, bool inside,
+					     bool gso)
+{
+	struct below b = {
+		.at = offset(f, f->next), .size = f->len, .proto = f->proto, .vlan = p->key.vlan, .gso = gso,
+	};
+	enum parsed done;
+
+	if (inside)
+		done = f->xdp ? rtt_inside_xdp(f->ctx, &b) : rtt_inside_skb(f->ctx, &b);
+	else
+		done = f->xdp ? rtt_link_xdp(f->ctx, &b) : rtt_link_skb(f->ctx, &b);
+	if (done != PARSED)
+		return done;
+	if (b.at > MAX_HEADERS)
+		return BAD;
+	f->next = f->data + b.at;
+	f->len = b.size;
+	f->proto = b.proto;
+	p->key.vlan = b.vlan;
+	return PARSED;
+}
+
 /* The layers below IP. `vlan` is the tag that the kernel keeps beside the packet, or 0. */
 static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet *p, bool l3,
 					      __u16 vlan)
 {
-	__be16 proto;
-
 	p->key.vlan = vlan;
 	if (l3) {
 		__u8 *b = f->data;
 
-		if ((void *)(b + 1) > f->end)
+		if (lacks(f, b + 1))
 			return SHORT;
 		f->next = b;
-		f->proto = b[0] >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-		return PARSED;
-	}
-	{
+		f->proto = proto_of(b[0]);
+	} else {
 		struct ethhdr *eth = f->data;
 
-		if ((void *)(eth + 1) > f->end)
+		if (lacks(f, eth + 1))
 			return SHORT;
-		proto = eth->h_proto;
 		f->next = eth + 1;
+		f->proto = eth->h_proto;
+		if (f->proto != bpf_htons(ETH_P_IP) && f->proto != bpf_htons(ETH_P_IPV6))
+			return step_over(f, p, false, false);
 	}
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		struct vlan_header *tag = f->next;
-
-		if (proto != bpf_htons(ETH_P_8021Q) && proto != bpf_htons(ETH_P_8021AD))
-			break;
-		if ((void *)(tag + 1) > f->end)
-			return SHORT;
-		if (p->key.vlan == 0)
-			p->key.vlan = bpf_ntohs(tag->tci) & 0xfff;
-		proto = tag->proto;
-		f->next = tag + 1;
-	}
-	if (proto == bpf_htons(ETH_P_PPP_SES)) {
-		struct pppoe_header *ppp = f->next;
-
-		if ((void *)(ppp + 1) > f->end)
-			return SHORT;
-		proto = ppp->protocol == bpf_htons(0x21) ? bpf_htons(ETH_P_IP) :
-			ppp->protocol == bpf_htons(0x57) ? bpf_htons(ETH_P_IPV6) : 0;
-		f->next = ppp + 1;
-	} else if (proto == bpf_htons(ETH_P_MPLS_UC)) {
-		proto = 0;
-		for (int i = 0; i < LABELS; i++) {
-			__u8 *label = f->next;
-
-			if ((void *)(label + 5) > f->end)
-				return SHORT;
-			f->next = label + 4;
-			if (label[2] & 1) { /* the last one: what follows says what it is */
-				proto = label[4] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
-					label[4] >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : 0;
-				break;
-			}
-		}
-	}
-	f->proto = proto;
 	return PARSED;
 }
 
 static __always_inline enum parsed parse_ip(struct frame *f, struct rtt_packet *p, bool gso)
 {
+	if (tunnels) {
+		enum parsed done = step_over(f, p, true, gso);
+
+		if (done != PARSED)
+			return done;
+	}
 	if (f->proto == bpf_htons(ETH_P_IP))
 		return parse_ipv4(f, p, gso);
 	if (f->proto == bpf_htons(ETH_P_IPV6))

@@ -1,6 +1,9 @@
 //! Frames for the tests of passive RTT, built by hand.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod both;
+pub mod layers;
+
 pub const T0: i64 = 1_800_000_000_000_000_000;
 pub const MS: i64 = 1_000_000;
 

@@ -1,0 +1,167 @@
+//! The kernel's matcher and that of `sonde-meter` over the same packets and the same clock.
+//! They were written apart, from one page of rules: each is the other's oracle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttSide, RttTestPacket};
+use sonde_meter::rtt::{Config, EventLimit, GroupBy, Matcher};
+use sonde_results::rtt::{GroupKey, RttFlow, RttGroup, RttSample};
+use sonde_wire::Time;
+use sonde_wire::flow::{Link, parse};
+
+/// xorshift64*: the tests need variety, not secrecy.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(0x9e37_79b9_7f4a_7c15 ^ seed)
+    }
+
+    pub fn below(&mut self, n: u32) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as u32 % n
+    }
+
+    pub fn once_in(&mut self, n: u32) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u32) as usize]
+    }
+}
+
+/// Both matchers, and what each has said so far.
+pub struct Both {
+    kernel: RttProgram,
+    meter: Matcher,
+    tunnels: bool,
+    pub samples: Vec<RttSample>,
+    ended: [Vec<RttFlow>; 2],
+    packets: u64,
+}
+
+/// A group's samples of each class: how many, and the sum.
+pub type Sums = Vec<(GroupKey, [(u64, i128); 3])>;
+
+impl Both {
+    /// 1,024 flows, every sample an event, and each flow's direction a group; `change` says
+    /// what else.
+    pub fn load(change: impl FnOnce(&mut RttConfig, &mut Config)) -> Both {
+        let mut ours = RttConfig {
+            flows: 1024,
+            seed: SEED,
+            group_by: RttGroupBy::Flow,
+            groups: 2_000,
+            events: RttEvents::All,
+            ..RttConfig::default()
+        };
+        let mut theirs = Config {
+            flows: 1024,
+            seed: SEED,
+            group_by: GroupBy::Flow,
+            groups: 2_000,
+            events: EventLimit::All,
+            slot_pages: 64,
+            ..Config::default()
+        };
+        change(&mut ours, &mut theirs);
+        Both {
+            kernel: RttProgram::load(&ours).unwrap(),
+            meter: Matcher::new(theirs),
+            tunnels: ours.tunnels,
+            samples: vec![],
+            ended: [vec![], vec![]],
+            packets: 0,
+        }
+    }
+
+    pub fn tunnels(&self) -> bool {
+        self.tunnels
+    }
+
+    /// Gives both a packet; they must make the same samples of it.
+    pub fn packet(&mut self, side: RttSide, packet: &RttTestPacket<'_>, now: i64) {
+        self.kernel.test_run_packet(side, packet, now).unwrap();
+        let link = if packet.l3 { Link::RawIp } else { Link::Ethernet };
+        let parsed = parse(packet.frame, link, self.tunnels);
+        match &parsed {
+            Ok(parsed) => {
+                let segments = packet.segments.max(1) as u16;
+                self.meter.input(packet.point, parsed, segments, Time::from_nanos(now));
+            }
+            Err(e) => self.meter.refused(*e),
+        }
+        let mut ours = vec![];
+        let ended = &mut self.ended[0];
+        self.kernel.poll(Duration::ZERO, &mut |s| ours.push(s), &mut |f| ended.push(f)).unwrap();
+        let theirs: Vec<_> = std::iter::from_fn(|| self.meter.poll_sample()).collect();
+        self.ended[1].extend(std::iter::from_fn(|| self.meter.poll_flow()));
+        let (n, frame) = (self.packets, packet.frame);
+        assert_eq!(ours, theirs, "packet {n}, {side:?}: {frame:02x?}, which is {parsed:?}");
+        self.samples.extend(ours);
+        self.packets += 1;
+    }
+
+    /// As [`Both::packet`], and they must count the same too.
+    pub fn packet_counted(&mut self, side: RttSide, packet: &RttTestPacket<'_>, now: i64) {
+        self.packet(side, packet, now);
+        let (ours, theirs) = self.counters();
+        if ours != theirs {
+            let link = if packet.l3 { Link::RawIp } else { Link::Ethernet };
+            let parsed = parse(packet.frame, link, self.tunnels);
+            let differ: Vec<_> = ours
+                .iter()
+                .filter(|(name, n)| theirs[*name] != **n)
+                .map(|(name, n)| format!("{name}: kernel {n}, meter {}", theirs[name]))
+                .collect();
+            let (n, frame) = (self.packets - 1, packet.frame);
+            panic!("{differ:?} by packet {n}, {side:?}: {frame:02x?}, which is {parsed:?}");
+        }
+    }
+
+    /// What is counted by name, once both agree.
+    pub fn count(&self, name: &str) -> u64 {
+        let (ours, theirs) = self.counters();
+        assert_eq!(ours[name], theirs[name], "{name}");
+        ours[name]
+    }
+
+    fn counters(&self) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+        let mut ours = self.kernel.coverage().unwrap().counters;
+        let mut theirs = self.meter.coverage().counters;
+        ours.retain(|name, _| theirs.contains_key(name));
+        theirs.retain(|name, _| ours.contains_key(name));
+        assert!(ours.len() > 20, "{ours:?}");
+        (ours, theirs)
+    }
+
+    /// They must agree in all that is left: counters, flows, groups. Returns the groups.
+    pub fn finish(mut self) -> Sums {
+        let (ours, theirs) = self.counters();
+        assert_eq!(ours, theirs);
+        let [ended, ended_too] = self.ended;
+        assert_eq!(sorted(ended), sorted(ended_too), "ended flows");
+        let mut open = vec![];
+        self.kernel.open_flows(&mut |f| open.push(f));
+        assert_eq!(sorted(open), sorted(self.meter.open_flows().collect()), "open flows");
+        let (ours, theirs) = (self.kernel.take_groups(0, 1).unwrap(), self.meter.take_groups(0, 1));
+        assert_eq!(sums(&ours), sums(&theirs));
+        sums(&ours)
+    }
+}
+
+fn sorted(mut flows: Vec<RttFlow>) -> Vec<String> {
+    flows.sort_by_key(|f| (f.start_ns, f.end_ns, f.flow));
+    flows.iter().map(|f| format!("{f:?}")).collect()
+}
+
+fn sums(groups: &[RttGroup]) -> Sums {
+    let of = |g: &RttGroup| [&g.clean, &g.recovery, &g.delayed_ack].map(|h| (h.count, h.sum));
+    groups.iter().map(|g| (g.key, of(g))).collect()
+}
+
+const SEED: [u64; 2] = [11, 12];
