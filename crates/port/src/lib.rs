@@ -115,6 +115,12 @@ pub trait Port: Send {
 
 /// Opens `engine`.
 pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
+    if spec.everything && engine != Engine::AfPacket {
+        return Err(PortError::Config(format!(
+            "engine {} takes packets away and cannot watch; use af_packet",
+            engine.name()
+        )));
+    }
     Ok(match engine {
         Engine::Socket => Box::new(socket::SocketPort::open(spec)?),
         Engine::AfPacket => Box::new(af_packet::AfPacket::open(spec)?),

@@ -79,6 +79,11 @@ pub struct OpenSpec {
     pub interface: Option<String>,
     /// Which packets to take.
     pub filter: Filter,
+    /// Watch instead: every packet of the interface, incoming and outgoing, whatever
+    /// `filter` says, is seen and none is taken away. Frames are cut to
+    /// [`OpenSpec::WATCHED_BYTES`], begin as the interface has them (with the IP header on tun
+    /// and its like), and nothing can be sent. Only [`Engine::AfPacket`] can do this.
+    pub everything: bool,
     /// Ask for transmit stamps where a cookie is given.
     pub tx_stamps: bool,
     /// Receive and transmit ring, frames per queue; a power of two.
@@ -97,11 +102,25 @@ impl OpenSpec {
         OpenSpec {
             interface,
             filter,
+            everything: false,
             tx_stamps: true,
             ring: 4096,
             queues: Vec::new(),
             xdp_mode: XdpMode::Auto,
             busy_poll: None,
+        }
+    }
+
+    /// Bytes of each frame that a port which takes everything hands out, at most: headers
+    /// with every tag, label and option that is common, also inside a tunnel.
+    pub const WATCHED_BYTES: usize = 256;
+
+    /// To watch all that passes `interface`.
+    pub fn watching(interface: String) -> Self {
+        OpenSpec {
+            everything: true,
+            tx_stamps: false,
+            ..OpenSpec::new(Some(interface), Filter::default())
         }
     }
 }

@@ -4,6 +4,11 @@
 //! The ring gets copies: the kernel's own stack sees every packet too, and a [`Guard`]
 //! keeps it from answering. The ring hands over a block when it is full or one
 //! millisecond old, so a packet may wait that long; its stamp is not touched by that.
+//!
+//! A port that watches ([`OpenSpec::everything`]) has the ring alone: no guard's sockets, no
+//! transmit socket, outgoing packets too. On the loopback, where every packet goes out and
+//! comes in again, only what comes in. Outgoing packets are stamped behind the queueing
+//! discipline, as they are handed to the driver.
 
 mod filter;
 mod ring;
@@ -25,9 +30,11 @@ pub struct AfPacket {
     // Before the socket: the mapping goes first.
     ring: Ring,
     rx: OwnedFd,
-    tx: OwnedFd,
-    _guard: Guard,
-    wanted: Wanted,
+    /// `None`: it watches and sends nothing.
+    tx: Option<OwnedFd>,
+    _guard: Option<Guard>,
+    /// `None`: all are.
+    wanted: Option<Wanted>,
     batch: Batch,
     awaited: Awaited,
     memory: Box<[u8]>,
@@ -54,9 +61,16 @@ impl AfPacket {
             )
         })?;
         let index = sys::interface_index(name)?;
-        let guard = Guard::reserve(&spec.filter)?;
-        let host = Routes::open().and_then(|mut r| r.local_prefixes());
-        let host = host.map_err(io("read this host's addresses"))?;
+        let watch = spec.everything;
+        let outgoing = watch && name != "lo";
+        let (guard, wanted) = if watch {
+            (None, None)
+        } else {
+            let guard = Guard::reserve(&spec.filter)?;
+            let host = Routes::open().and_then(|mut r| r.local_prefixes());
+            let host = host.map_err(io("read this host's addresses"))?;
+            (Some(guard), Some(Wanted::new(&spec.filter, host)))
+        };
 
         // Protocol 0: nothing arrives before the filter and the ring are in place.
         let rx =
@@ -66,28 +80,37 @@ impl AfPacket {
             sys::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
             sys::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
             sys::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
-            sys::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
-            sys::attach_filter(&rx, &filter::program(&spec.filter))?;
+            sys::set(&rx, level, PACKET_IGNORE_OUTGOING, i32::from(!outgoing))?;
+            if watch {
+                sys::attach_filter(&rx, &filter::everything())?;
+            } else {
+                sys::attach_filter(&rx, &filter::program(&spec.filter))?;
+            }
             // Has the kernel stamp packets as they come in, not as they enter the ring.
             enable(&rx, true, false)?;
-            let ring = Ring::new(&rx, spec.ring)?;
+            let ring = Ring::new(&rx, spec.ring, watch)?;
             bind(&rx, index, libc::ETH_P_ALL as u16)?;
+            if watch {
+                // A mirror port gets what is addressed to others. Ends with the socket.
+                sys::set(&rx, level, libc::PACKET_ADD_MEMBERSHIP, promiscuous(index))?;
+            }
             Ok(ring)
         };
         let ring = ring().map_err(io("set up the receive ring"))?;
 
-        let tx =
-            sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(io("open a packet socket"))?;
-        let setup = || {
+        let transmit = || {
+            let tx = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
             sys::set_buffer(&tx, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
             sys::set_buffer(&tx, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
             sys::set(&tx, level, PACKET_QDISC_BYPASS, 1)?;
             enable(&tx, false, spec.tx_stamps)?;
-            bind(&tx, index, 0)
+            bind(&tx, index, 0)?;
+            Ok(tx)
         };
-        setup().map_err(io("set up the transmit socket"))?;
+        let tx = (!watch).then(transmit).transpose().map_err(io("set up the transmit socket"))?;
+        let slots = if watch { 0 } else { TX_SLOTS };
 
-        let free = (0..TX_SLOTS)
+        let free = (0..slots)
             .map(|i| TxDesc { offset: i * STRIDE, capacity: MAX_FRAME, ..TxDesc::default() })
             .collect();
         let tx_stamp = if spec.tx_stamps { StampSource::Kernel } else { StampSource::User };
@@ -96,10 +119,10 @@ impl AfPacket {
             rx,
             tx,
             _guard: guard,
-            wanted: Wanted::new(&spec.filter, host),
+            wanted,
             batch: Batch::new(),
             awaited: Awaited::new(false, AWAITED),
-            memory: vec![0; TX_SLOTS * STRIDE].into(),
+            memory: vec![0; slots * STRIDE].into(),
             free,
             used: 0,
             frames: Vec::with_capacity(BURST),
@@ -111,7 +134,7 @@ impl AfPacket {
                 mode: format!("TPACKET_V3 ring, blocks of at most 1 ms, batches of {BATCH}"),
                 rx_stamp: StampSource::Kernel,
                 tx_stamp,
-                max_frame: MAX_FRAME,
+                max_frame: if watch { 0 } else { MAX_FRAME },
                 link_layer: true,
             },
             stats: PortStats::default(),
@@ -125,6 +148,10 @@ impl AfPacket {
         count: usize,
         describe: impl Fn(&Self, usize) -> (usize, usize, u64),
     ) -> Result<(), PortError> {
+        let Some(tx) = self.tx.as_ref().map(AsRawFd::as_raw_fd) else {
+            self.stats.tx_dropped += count as u64;
+            return Ok(());
+        };
         let (mut first, mut end) = (0, 0);
         while first < count {
             if first == end {
@@ -142,7 +169,7 @@ impl AfPacket {
             }
             // SAFETY: the frames lie in `self.memory` or in the held block of the ring,
             // neither of which changes meanwhile.
-            let result = unsafe { self.batch.send(self.tx.as_raw_fd(), 0, end - first) };
+            let result = unsafe { self.batch.send(tx, 0, end - first) };
             let sent = *result.as_ref().unwrap_or(&0);
             self.stats.tx_frames += sent as u64;
             for i in first..first + sent {
@@ -174,12 +201,15 @@ impl Port for AfPacket {
             self.flush()?;
         }
         let AfPacket { ring, frames, wanted, tai, .. } = self;
-        self.stats.rx_invalid += ring.take(frames, *tai, |frame| wanted.takes(frame));
+        self.stats.rx_invalid += ring
+            .take(frames, *tai, |frame| wanted.as_ref().is_none_or(|wanted| wanted.takes(frame)));
         self.stats.rx_frames += self.frames.len() as u64;
         self.done.clear();
-        if self.awaited.outstanding > 0 {
+        if self.awaited.outstanding > 0
+            && let Some(tx) = &self.tx
+        {
             self.awaited
-                .drain(self.tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done)
+                .drain(tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done)
                 .map_err(|e| sys::error("read transmit stamps", e, "CAP_NET_RAW"))?;
             self.stats.tx_stamps += self.done.len() as u64;
         }
@@ -250,6 +280,16 @@ fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
     let len = size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: an address of `len` bytes that lives through the call.
     sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}
+
+/// Membership that lets in what is addressed to others.
+fn promiscuous(index: u32) -> libc::packet_mreq {
+    libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    }
 }
 
 /// Frames of one burst.

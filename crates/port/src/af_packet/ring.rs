@@ -21,14 +21,17 @@ pub(super) struct Ring {
     next: usize,
     /// The current block is ours.
     held: bool,
+    /// Frames may be cut short.
+    cut: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone and is not bound to a thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Gives the socket a ring for about `frames` small packets.
-    pub fn new(fd: &OwnedFd, frames: usize) -> io::Result<Ring> {
+    /// Gives the socket a ring for about `frames` small packets. `cut`: frames that the
+    /// socket's filter cuts short are usable.
+    pub fn new(fd: &OwnedFd, frames: usize, cut: bool) -> io::Result<Ring> {
         let blocks = (frames / 8).clamp(8, 1024);
         let request = Request {
             block_size: BLOCK as u32,
@@ -55,7 +58,7 @@ impl Ring {
         if map == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { map: map.cast(), len, block: 0, left: 0, next: 0, held: false })
+        Ok(Ring { map: map.cast(), len, block: 0, left: 0, next: 0, held: false, cut })
     }
 
     /// The whole ring. What lies in blocks that are not ours changes under our hands, so
@@ -124,7 +127,7 @@ impl Ring {
     fn frame(&mut self, at: usize, end: usize, h: &Header, tai: ToTai) -> Option<FrameDesc> {
         let mut offset = at + usize::from(h.mac);
         let mut len = h.snaplen as usize;
-        if h.snaplen < h.len || len < 14 || offset + len > end {
+        if (h.snaplen < h.len && !self.cut) || len < 14 || offset + len > end {
             return None;
         }
         if h.status & TP_STATUS_VLAN_VALID != 0 {

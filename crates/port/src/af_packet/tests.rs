@@ -55,6 +55,25 @@ fn open(net: &Net, local: Option<&str>) -> AfPacket {
     inside(&net.a, || AfPacket::open(&spec).unwrap())
 }
 
+fn watch(net: &Net) -> AfPacket {
+    inside(&net.a, || AfPacket::open(&OpenSpec::watching("eth0".into())).unwrap())
+}
+
+/// Ports and payload of the UDP packets among `count` frames or more, in their order.
+fn watched(port: &mut AfPacket, count: usize) -> Vec<(u16, u16, Vec<u8>)> {
+    let deadline = port.now() + 3_000_000_000;
+    let mut all = Vec::new();
+    while all.len() < count && port.now() < deadline {
+        for (frame, _) in receive(port, 1) {
+            // Neighbour discovery is seen too.
+            if let Ok(f) = parse_udp(&frame) {
+                all.push((f.source_port, f.destination_port, frame[f.payload].to_vec()));
+            }
+        }
+    }
+    all
+}
+
 fn peer(net: &Net) -> UdpSocket {
     inside(&net.b, || {
         let socket = UdpSocket::bind(B).unwrap();
@@ -151,7 +170,7 @@ fn a_received_frame_is_turned_round_in_the_ring() {
 #[test]
 fn a_vlan_tag_is_put_back() {
     let Some(net) = net("af_packet VLAN tag") else { return };
-    let mut port = open(&net, Some("10.9.0.2"));
+    let ports = [open(&net, Some("10.9.0.2")), watch(&net)];
     let filter = Filter { local_ports: vec![8620], ..Filter::default() };
     let spec = OpenSpec::new(Some("eth0".into()), filter);
     let mut sender = inside(&net.b, || AfPacket::open(&spec).unwrap());
@@ -170,13 +189,20 @@ fn a_vlan_tag_is_put_back() {
         burst.commit(len, 0);
     }
     sender.flush().unwrap();
-    let frames = receive(&mut port, 2);
-    let found: Vec<_> = frames.iter().map(|(frame, _)| parse_udp(frame).unwrap()).collect();
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[0].vlan_count, found[1].vlan_count), (0, 1));
-    assert_eq!(found[1].vlan_tci[0], 0x6005);
-    assert_eq!(frames[1].0[..6], net.macs.0);
-    assert_eq!(&frames[1].0[found[1].payload.clone()], b"a tagged payload");
+    for mut port in ports {
+        let deadline = port.now() + 3_000_000_000;
+        let mut frames = Vec::new();
+        while frames.len() < 2 && port.now() < deadline {
+            let received = receive(&mut port, 1).into_iter();
+            frames.extend(received.filter(|(frame, _)| parse_udp(frame).is_ok()));
+        }
+        let found: Vec<_> = frames.iter().map(|(frame, _)| parse_udp(frame).unwrap()).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].vlan_count, found[1].vlan_count), (0, 1));
+        assert_eq!(found[1].vlan_tci[0], 0x6005);
+        assert_eq!(frames[1].0[..6], net.macs.0);
+        assert_eq!(&frames[1].0[found[1].payload.clone()], b"a tagged payload");
+    }
 }
 
 #[test]
@@ -241,4 +267,81 @@ fn a_reader_that_pauses_loses_nothing_of_a_slow_stream() {
     }
     let frames = receive(&mut port, 200);
     assert_eq!((frames.len(), port.stats().rx_dropped), (200, 0));
+}
+
+#[test]
+fn what_is_watched_is_seen_once_in_both_directions_and_stays_the_stacks() {
+    let Some(net) = net("af_packet watch") else { return };
+    let peer = peer(&net);
+    let own = inside(&net.a, || UdpSocket::bind(A).unwrap());
+    own.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
+    let mut port = watch(&net);
+    let mut got = [0; 64];
+    for n in 0..50u8 {
+        own.send_to(&[n, 1], B).unwrap();
+        assert_eq!(peer.recv(&mut got).unwrap(), 2);
+        peer.send_to(&[n, 2, 2], A).unwrap();
+        assert_eq!(own.recv(&mut got).unwrap(), 3);
+    }
+    let all = watched(&mut port, 100);
+    assert_eq!(all.len(), 100);
+    for (n, pair) in all.chunks(2).enumerate() {
+        let n = n as u8;
+        assert_eq!(pair[0], (8620, 9000, vec![n, 1]));
+        assert_eq!(pair[1], (9000, 8620, vec![n, 2, 2]));
+    }
+    let more = receive(&mut port, usize::MAX);
+    assert!(more.iter().all(|(frame, _)| parse_udp(frame).is_err()), "each packet is seen once");
+    assert_eq!((port.stats().rx_dropped, port.stats().rx_invalid), (0, 0));
+}
+
+#[test]
+fn what_is_watched_is_cut_to_its_headers_and_nothing_can_be_sent() {
+    let Some(net) = net("af_packet watch cut") else { return };
+    let own = inside(&net.a, || UdpSocket::bind(A).unwrap());
+    let mut port = watch(&net);
+    own.send_to(&[7; 1400], B).unwrap();
+    let deadline = port.now() + 3_000_000_000;
+    let cut = loop {
+        assert!(port.now() < deadline);
+        let frames = receive(&mut port, 1);
+        if let Some((frame, _)) = frames.into_iter().find(|(frame, _)| frame[23] == 17) {
+            break frame;
+        }
+    };
+    assert_eq!(cut.len(), OpenSpec::WATCHED_BYTES);
+    assert_eq!(cut[42..], [7; OpenSpec::WATCHED_BYTES - 42]);
+    assert!(port.tx().slot().is_none());
+    port.flush().unwrap();
+    assert_eq!((port.stats().tx_frames, port.stats().rx_invalid), (0, 0));
+}
+
+#[test]
+fn watching_is_promiscuous_for_as_long_as_it_lasts() {
+    let Some(net) = net("af_packet promiscuous") else { return };
+    let modes = || net.a.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
+    let port = watch(&net);
+    assert!(modes().contains("promiscuity 1"), "{}", modes());
+    drop(port);
+    assert!(modes().contains("promiscuity 0"), "{}", modes());
+}
+
+#[test]
+fn on_the_loopback_a_packet_is_seen_once() {
+    let Some(net) = net("af_packet watch loopback") else { return };
+    net.a.set_up("lo", true).unwrap();
+    let own = inside(&net.a, || UdpSocket::bind("127.0.0.1:8620").unwrap());
+    let mut port = inside(&net.a, || AfPacket::open(&OpenSpec::watching("lo".into())).unwrap());
+    for _ in 0..3 {
+        own.send_to(b"round", "127.0.0.1:8620").unwrap();
+    }
+    assert_eq!(receive(&mut port, usize::MAX).len(), 3);
+}
+
+#[test]
+fn engines_that_take_packets_away_do_not_watch() {
+    for engine in [crate::Engine::Socket, crate::Engine::AfXdp] {
+        let refused = crate::open(engine, &OpenSpec::watching("lo".into())).map(drop);
+        assert!(refused.unwrap_err().to_string().contains("use af_packet"));
+    }
 }
