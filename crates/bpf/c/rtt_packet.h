@@ -64,6 +64,7 @@ enum parsed {
 	NO_IP,
 	SHORT,    /* the linear part ends inside a header: pull it, or give up */
 	FRAGMENT, /* not the first */
+	OTHER,    /* PPPoE, but of no session */
 	BAD,
 };
 

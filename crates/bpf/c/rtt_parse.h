@@ -64,6 +64,7 @@ static __always_inline enum parsed parse_tcp(struct frame *f, struct rtt_packet 
 	p->flags = ((__u8 *)tcp)[13];
 	p->win = bpf_ntohs(tcp->window);
 	p->len = length - header;
+	p->tsval = 0; /* residence takes it with or without P_TS */
 	if (header > sizeof(*tcp)) {
 		done = parse_options(f, p, tcp + 1, header - sizeof(*tcp));
 		if (done != PARSED)

@@ -79,8 +79,10 @@ static __always_inline enum parsed look_through(void *ctx, bool xdp, struct belo
 		b->proto = h[3] << 8 | h[2];
 	}
 	if (b->proto == bpf_htons(ETH_P_PPP_SES)) {
-		if (!take_octets(ctx, xdp, b, h, 8) || h[0] != 0x11 || h[1] != 0)
+		if (!take_octets(ctx, xdp, b, h, 8) || h[0] != 0x11)
 			return BAD;
+		if (h[1] != 0)
+			return OTHER;
 		b->proto = h[6] != 0 ? 0 : h[7] == 0x21 ? bpf_htons(ETH_P_IP) :
 			   h[7] == 0x57 ? bpf_htons(ETH_P_IPV6) : 0;
 	} else if (b->proto == bpf_htons(ETH_P_MPLS_UC)) {

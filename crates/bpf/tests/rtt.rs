@@ -285,6 +285,66 @@ fn gso(p: &mut RttProgram) {
     assert_eq!(packets, 3);
 }
 
+/// Time in this host: from the ingress of one interface to the egress of another. Only the
+/// kernel's programs know both.
+#[test]
+fn packets_are_timed_from_one_interface_to_another() {
+    if !privileged("packets_are_timed_from_one_interface_to_another") {
+        return;
+    }
+    let mut p = load(|c| c.residence = true);
+    let tagged = |mut frame: Vec<u8>, vlan: u8| {
+        frame.splice(12..12, [0x81, 0, 0, vlan]);
+        frame
+    };
+    let run = |us: i64, side, point, frame: &[u8]| {
+        let packet = RttTestPacket { frame, point, ..RttTestPacket::default() };
+        p.test_run_packet(side, &packet, T0 + us * 1_000).unwrap();
+    };
+    let (input, output) = (RttSide::Ingress, RttSide::Egress);
+    let segment = |seq| Segment { seq, ack: 1, len: 100, ..A }.frame();
+    // Routed, from one VLAN into another.
+    run(0, input, 1, &tagged(segment(1), 5));
+    run(40, output, 2, &tagged(segment(1), 6));
+    // A copy of it leaves too; one that never came in leaves; a pure acknowledgement.
+    run(45, output, 2, &tagged(segment(1), 6));
+    run(50, output, 2, &tagged(segment(101), 6));
+    run(60, input, 1, &tagged(Segment { seq: 201, ..A }.frame(), 5));
+    run(70, output, 2, &tagged(Segment { seq: 201, ..A }.frame(), 6));
+    // Two at once, which leave in the other order.
+    run(100, input, 1, &tagged(segment(201), 5));
+    run(110, input, 1, &tagged(segment(301), 5));
+    run(180, output, 2, &tagged(segment(301), 6));
+    run(190, output, 2, &tagged(segment(201), 6));
+    // An echo request and its reply pass in opposite directions.
+    run(200, input, 1, &echo(false, 9));
+    run(230, output, 2, &echo(false, 9));
+    run(300, input, 2, &echo(true, 9));
+    run(320, output, 1, &echo(true, 9));
+    let mut timed = vec![];
+    p.open_flows(&mut |f| {
+        let max = f.residence_max_ns;
+        timed.push((f.flow.point, f.flow.protocol, f.residences, f.residence_sum_ns, max));
+    });
+    timed.sort_unstable();
+    let us = |n: u64| n * 1_000;
+    let about = |a: u64, b: u64| assert!(a.abs_diff(b) <= 3 * 64, "{a} ns, not {b}: {timed:?}");
+    assert_eq!(timed.len(), 4, "{timed:?}");
+    for (found, (point, protocol, n, sum, max)) in timed.iter().zip([
+        (1, 1, 1, 20, 20),
+        (1, 6, 0, 0, 0),
+        (2, 1, 1, 30, 30),
+        (2, 6, 3, 200, 90),
+    ]) {
+        assert_eq!((found.0, found.1, found.2), (point, protocol, n), "{timed:?}");
+        about(found.3, us(sum));
+        about(found.4, us(max));
+    }
+    let samples = poll(&mut p).0;
+    let points: Vec<_> = samples.iter().map(|s| (s.kind, s.flow.point)).collect();
+    assert_eq!(points, [(RttKind::IcmpEcho, 2), (RttKind::IcmpEcho, 1)], "round trips go on");
+}
+
 #[test]
 fn a_flood_never_pushes_out_an_established_flow_and_memory_has_its_bound() {
     if !privileged("a_flood_never_pushes_out_an_established_flow_and_memory_has_its_bound") {

@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::privileged;
 use common::rtt::both::{Both, Random};
 use common::rtt::{A, B, MS, Segment, T0, echo, udp};
-use sonde_bpf::{RttProtocols, RttSide, RttTestPacket};
-use sonde_meter::rtt::Protocols;
+use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProtocols, RttSide, RttTestPacket};
+use sonde_meter::rtt::{Config, EventLimit, GroupBy, PrefixTable, Protocols};
 
 const PACKETS: u32 = 20_000;
 
@@ -75,23 +77,74 @@ fn both_matchers_agree() {
     if !privileged("both_matchers_agree") {
         return;
     }
-    for (seed, hide, filter) in [(1, false, false), (2, true, false), (3, true, true)] {
-        println!("seed {seed}, addresses hidden: {hide}, filter: {filter}");
-        agree(seed, hide, filter);
-    }
+    agree(1, |_, _| ());
+    agree(2, |ours, theirs| (ours.hide_addresses, theirs.hide_addresses) = (true, true));
+    agree(3, |ours, theirs| {
+        (ours.hide_addresses, theirs.hide_addresses) = (true, true);
+        ours.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
+        theirs.filter.protocols = Protocols::TCP.with(Protocols::DNS);
+        ours.nets = ["10.0.1.0", "10.0.2.0"].map(|net| (net.parse().unwrap(), 24)).to_vec();
+        ours.ports = vec![80, 53];
+        (theirs.filter.nets, theirs.filter.ports) = (ours.nets.clone(), ours.ports.clone());
+    });
 }
 
-fn agree(seed: u64, hide: bool, filtered: bool) {
-    let nets = if filtered { vec![("10.0.0.2".parse().unwrap(), 32)] } else { vec![] };
-    let ports = if filtered { vec![80, 53] } else { vec![] };
+#[test]
+fn both_matchers_agree_about_groups_and_limits() {
+    if !privileged("both_matchers_agree_about_groups_and_limits") {
+        return;
+    }
+    let table = "10.0.0.0/16 64500\n10.0.1.0/24 64501\n10.0.2.1/32\n2001:db8::/32 64502";
+    let prefixes = |ours: &mut RttConfig, theirs: &mut Config| {
+        theirs.prefixes = PrefixTable::parse(table).unwrap();
+        let numbered = theirs.prefixes.iter();
+        ours.prefixes = numbered.map(|(address, n, asn)| (address, n, asn.unwrap_or(0))).collect();
+    };
+    let groups = agree(4, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, GroupBy::Prefix);
+        (ours.weight_by_flow, theirs.weight_by_flow) = (true, true);
+        prefixes(ours, theirs);
+    });
+    assert_eq!(groups, 3, "10.0.0.0/16, 10.0.1.0/24, 10.0.2.1/32");
+    let groups = agree(5, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, GroupBy::Prefix);
+        (ours.hide_addresses, theirs.hide_addresses) = (true, true);
+    });
+    assert_eq!(groups, 3, "a /24 for each");
+    let groups = agree(6, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::As, GroupBy::As);
+        (ours.events, theirs.events) = (RttEvents::None, EventLimit::None);
+        prefixes(ours, theirs);
+    });
+    assert_eq!(groups, 2, "AS 64500 and AS 64501");
+    let groups = agree(7, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Interface, GroupBy::Interface);
+        ours.events = RttEvents::Every(200 * MS as u64);
+        theirs.events = EventLimit::Every(Duration::from_millis(200));
+    });
+    assert_eq!(groups, 2);
+    let groups = agree(8, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Vlan, GroupBy::Vlan);
+        (ours.events, theirs.events) = (RttEvents::RttMultiple(40), EventLimit::RttMultiple(40));
+    });
+    assert_eq!(groups, 3);
+    let groups = agree(9, |ours, theirs| {
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Dscp, GroupBy::Dscp);
+        (ours.weight_by_flow, theirs.weight_by_flow) = (true, true);
+    });
+    assert_eq!(groups, 4);
+    // More groups than there is room for.
+    agree(10, |ours, theirs| (ours.groups, theirs.groups) = (5, 5));
+}
+
+/// How many groups there are of the samples of a long conversation.
+fn agree(seed: u64, change: impl FnOnce(&mut RttConfig, &mut Config)) -> usize {
+    println!("seed {seed}");
+    let (mut limited, mut weighed) = (false, false);
     let mut both = Both::load(|ours, theirs| {
-        (ours.hide_addresses, theirs.hide_addresses) = (hide, hide);
-        if filtered {
-            ours.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
-            theirs.filter.protocols = Protocols::TCP.with(Protocols::DNS);
-        }
-        (theirs.filter.nets, theirs.filter.ports) = (nets.clone(), ports.clone());
-        (ours.nets, ours.ports) = (nets, ports);
+        change(ours, theirs);
+        limited = matches!(ours.events, RttEvents::Every(_) | RttEvents::RttMultiple(_));
+        weighed = ours.weight_by_flow;
     });
     let mut random = Random::new(seed);
     let mut talks = [Talk::default(); 24];
@@ -110,16 +163,30 @@ fn agree(seed: u64, hide: bool, filtered: bool) {
         }
         let mut segments = 1;
         let which = random.below(30) as usize;
-        let frame = match talks.get_mut(which) {
+        let mut frame = match talks.get_mut(which) {
             Some(talk) => {
                 segments = if random.once_in(10) { 3 } else { 1 };
-                tcp(&mut random, talk, 4000 + which as u16).frame()
+                let mut segment = tcp(&mut random, talk, 4000 + which as u16);
+                segment.tos |= (which % 4) as u8 * 16;
+                let client = if segment.source == A.source {
+                    &mut segment.source
+                } else {
+                    &mut segment.destination
+                };
+                client[2] = (which % 3) as u8;
+                segment.frame()
             }
             None => datagram(&mut random, 4000 + which as u16),
         };
-        let packet = RttTestPacket { frame: &frame, segments, ..RttTestPacket::default() };
+        if which % 5 < 2 {
+            frame.splice(12..12, [0x81, 0, 0, 7 + which as u8 % 5]);
+        }
+        let point = (which % 2) as u8;
+        let packet = RttTestPacket { frame: &frame, segments, point, ..RttTestPacket::default() };
         both.packet(RttSide::Ingress, &packet, now);
     }
-    assert!(both.samples.len() > 2_000, "the packets make too few samples");
-    both.finish();
+    assert!(both.count("samples_clean") > 1_000, "the packets make too few samples");
+    assert_eq!(both.count("events_limited") > 100, limited, "events");
+    assert_eq!(both.count("unweighted") > 100, weighed, "equal weight");
+    both.finish().len()
 }
