@@ -1,0 +1,226 @@
+//! What is attached to interfaces and what is left of it: on a kernel without tcx links,
+//! after `pin`, and when the process is killed.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::rtt::{A, Segment};
+use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sonde_bpf::{BpfError, RttAttachment, RttConfig, RttEvents, RttHook, RttProgram};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn load() -> RttProgram {
+    let config = RttConfig { flows: 1024, events: RttEvents::All, ..RttConfig::default() };
+    RttProgram::load(&config).unwrap()
+}
+
+fn packets(program: &RttProgram) -> u64 {
+    program.coverage().unwrap().counters["packets"]
+}
+
+/// How many programs there are at an interface's tcx hooks.
+fn at_tcx(ifindex: u32) -> u32 {
+    [sys::BPF_TCX_INGRESS, sys::BPF_TCX_EGRESS]
+        .into_iter()
+        .map(|hook| {
+            let mut ids = [0; 16];
+            let mut count = ids.len() as u32;
+            // SAFETY: room for as many numbers as `count` says; no flags are asked for.
+            let rc = unsafe {
+                let (none, ids) = (std::ptr::null_mut(), ids.as_mut_ptr());
+                sys::bpf_prog_query(ifindex as i32, hook, 0, none, ids, &mut count)
+            };
+            assert_eq!(rc, 0, "query of the tcx hook");
+            count
+        })
+        .sum()
+}
+
+fn filters(interface: &str) -> String {
+    let all = ["ingress", "egress"].map(|direction| {
+        let out = Command::new("tc").args(["filter", "show", "dev", interface, direction]).output();
+        String::from_utf8(out.expect("iproute2 is installed").stdout).unwrap()
+    });
+    all.concat()
+}
+
+fn has_clsact(interface: &str) -> bool {
+    let out = Command::new("tc").args(["qdisc", "show", "dev", interface]).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).contains("clsact")
+}
+
+/// From now on the calling thread's kernel makes no links, as one before Linux 5.7.
+fn refuse_links() {
+    const BPF_LINK_CREATE: u32 = 28;
+    let statement = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let unless = |k, jf| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    // Of struct seccomp_data: the call's number, and the lower half of its first argument.
+    let word = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
+    let mut filter = [
+        word(0),
+        unless(libc::SYS_bpf as u32, 3),
+        word(16),
+        unless(BPF_LINK_CREATE, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is valid for its length during the call, and the filter is of
+    // this thread alone.
+    let rc = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+    assert_eq!(rc, 0, "seccomp: {}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_kernel_without_tcx_links_has_filters_instead() {
+    if !privileged("a_kernel_without_tcx_links_has_filters_instead") {
+        return;
+    }
+    in_namespace(|| {
+        let (a, b) = veth_pair(1500);
+        let mut program = load();
+        refuse_links();
+        let how = program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        assert_eq!((how.ingress, how.egress), (RttAttachment::Clsact, Some(RttAttachment::Clsact)));
+        assert_eq!(filters("va").matches("name sonde_rtt").count(), 2, "{}", filters("va"));
+        // Both directions are seen, and go on.
+        let (near, far) = (RawSocket::open(a), RawSocket::open(b));
+        for (from, to, segment) in [
+            (&near, &far, Segment { seq: 1, len: 10, ..A }),
+            (&far, &near, Segment { seq: 2, len: 20, ..A }),
+        ] {
+            let (before, frame) = (packets(&program), segment.frame());
+            from.send(&frame);
+            assert!(to.receive(LIMIT, |found| found == frame).is_some());
+            assert!(eventually(LIMIT, || packets(&program) == before + 1));
+        }
+        let refused = program.pin(&bpf_folder());
+        assert!(matches!(refused, Err(BpfError::Config(_))), "{refused:?}");
+        program.detach(1);
+        assert_eq!(filters("va"), "");
+        assert!(!has_clsact("va"), "the qdisc was ours");
+
+        // A qdisc that was there stays, and so do the filters of others.
+        let tc = Command::new("tc").args(["qdisc", "add", "dev", "va", "clsact"]).status();
+        assert!(tc.unwrap().success());
+        let mut other = load();
+        other.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        let others = filters("va");
+        program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        assert_eq!(filters("va").matches("name sonde_rtt").count(), 4);
+        drop(program);
+        assert_eq!(filters("va"), others);
+        drop(other);
+        assert_eq!(filters("va"), "");
+        assert!(has_clsact("va"));
+    });
+}
+
+/// An empty folder of a bpf file system that only this thread sees, and that ends with it.
+fn bpf_folder() -> PathBuf {
+    // SAFETY: affects this thread alone.
+    let rc = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    assert_eq!(rc, 0, "unshare: {}", std::io::Error::last_os_error());
+    for args in [&["--make-rprivate", "/"][..], &["-t", "bpf", "bpf", "/sys/fs/bpf"]] {
+        assert!(Command::new("mount").args(args).status().unwrap().success(), "{args:?}");
+    }
+    let folder = PathBuf::from("/sys/fs/bpf/sonde");
+    std::fs::create_dir(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn what_is_pinned_goes_on_without_the_process() {
+    if !privileged("what_is_pinned_goes_on_without_the_process") {
+        return;
+    }
+    in_namespace(|| {
+        let folder = bpf_folder();
+        let (a, b) = veth_pair(1500);
+        let mut program = load();
+        program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        program.attach(b as i32, 2, RttHook::TcIngress, false).unwrap();
+        let elsewhere = program.pin(Path::new("/proc"));
+        assert!(matches!(elsewhere, Err(BpfError::Io { .. })), "{elsewhere:?}");
+        program.pin(&folder).unwrap();
+        assert!(matches!(program.pin(&folder), Err(BpfError::Io { .. })), "the names are taken");
+        drop(program);
+        assert_eq!((at_tcx(a), at_tcx(b)), (2, 1));
+
+        let counters = MapHandle::from_pinned_path(folder.join("counters")).unwrap();
+        let packets = || -> u64 {
+            let all = counters.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+            all.iter().map(|cpu| u64::from_ne_bytes(cpu[..8].try_into().unwrap())).sum()
+        };
+        let (before, near) = (packets(), RawSocket::open(a));
+        near.send(&Segment { len: 10, ..A }.frame());
+        assert!(eventually(LIMIT, || packets() == before + 2), "out of one, into the other");
+
+        let mut names: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+        names.sort();
+        let links = names.iter().filter(|path| path.to_str().unwrap().contains("/link_"));
+        assert_eq!(links.count(), 3, "{names:?}");
+        names.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        assert!(eventually(LIMIT, || at_tcx(a) + at_tcx(b) == 0), "removing the files ends it");
+    });
+}
+
+#[test]
+fn nothing_stays_attached_when_the_process_is_killed() {
+    let name = "nothing_stays_attached_when_the_process_is_killed";
+    if std::env::var_os(HOLD_ON).is_some() {
+        return hold_on();
+    }
+    if !privileged(name) {
+        return;
+    }
+    in_namespace(move || {
+        let (a, b) = veth_pair(1500);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(HOLD_ON, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let attached = lines.map_while(Result::ok).any(|line| line.ends_with(ATTACHED));
+        let (tcx, xdp) = (at_tcx(a) + at_tcx(b), ip(&["-d", "link", "show", "vb"]));
+        // SIGKILL, whatever is found.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(attached);
+        assert_eq!(tcx, 3, "two directions of one, and the egress of the other");
+        assert!(xdp.contains("prog/xdp"), "{xdp}");
+        assert!(eventually(LIMIT, || at_tcx(a) + at_tcx(b) == 0));
+        assert!(eventually(LIMIT, || !ip(&["-d", "link", "show", "vb"]).contains("prog/xdp")));
+        assert!(!has_clsact("va") && !has_clsact("vb"));
+    });
+}
+
+/// In the process that is to be killed; its interfaces are there. It ends with the other
+/// one, whatever becomes of that.
+fn hold_on() {
+    let mut program = load();
+    program.attach(index("va") as i32, 1, RttHook::Tc, false).unwrap();
+    program.attach(index("vb") as i32, 2, RttHook::Xdp, false).unwrap();
+    println!("{ATTACHED}");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+const ATTACHED: &str = "attached";
+/// Tells the process that is to be killed from the one that kills it.
+const HOLD_ON: &str = "SONDE_TEST_HOLD_ON";
