@@ -1,5 +1,6 @@
 //! `sonde rtt`: round-trip times of other people's traffic, from interfaces (matched in
-//! the kernel) or from a capture file (matched here, by the same rules).
+//! the kernel, or here where eBPF cannot be had) or from a capture file (matched here, by the
+//! same rules).
 
 pub mod args;
 mod collect;
@@ -8,6 +9,7 @@ mod epping;
 mod file;
 mod jsonl;
 mod kernel;
+mod live;
 mod loss;
 mod places;
 #[cfg(test)]
@@ -16,6 +18,7 @@ mod settings;
 mod table;
 mod totals;
 mod view;
+mod watcher;
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
@@ -39,7 +42,10 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     let prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
     match source(&args.sources)? {
         Source::File(path) => file::run(path, args, prints),
-        Source::Interfaces(links) => kernel::run(links, args, prints),
+        Source::Interfaces(links) => match args.engine {
+            None => kernel::run(links, args, prints),
+            Some(engine) => watcher::run(links, engine, args, prints),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can be typed after `sonde rtt`.
 
 use clap::{Args, ValueEnum};
+use sonde_port::Engine;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -31,7 +32,10 @@ pub struct RttArgs {
     /// Flows tracked at once, at most; a power of two
     #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_flows)]
     pub flows: u32,
-    /// How each interface is watched [default: tc]
+    /// Measure in user space, where eBPF cannot be had: af_packet [default: in the kernel]
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<Engine>,
+    /// How each interface is watched in the kernel [default: tc]
     #[arg(long, value_enum, value_name = "HOOK")]
     pub hook: Option<Hook>,
     /// Look into IP in IP, GRE, VXLAN and GTP-U, and measure what is inside
@@ -217,6 +221,7 @@ const HELP: &str = "\
 Example:
   sudo sonde rtt eth0
   sudo sonde rtt eth0 eth1 --by flow --net 192.0.2.0/24 --port 443
+  sudo sonde rtt eth0 --engine af_packet
   sonde rtt capture.pcap --format jsonl > records.jsonl
 Each round trip is that between this host and the host that answered. Samples taken in loss
 recovery or with a delayed acknowledgement are counted apart. docs/rtt.md defines every number.
@@ -270,6 +275,7 @@ mod tests {
             ("a --port 0", "not a UDP port"),
             ("a -i 1ms", "between 100ms and 24h"),
             ("a --format xml", "possible values"),
+            ("a --engine dpdk", "choose socket, af_packet or af_xdp"),
         ] {
             let message = rtt(line).unwrap_err();
             assert!(message.contains(part), "{line}: {message}");

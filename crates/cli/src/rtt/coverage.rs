@@ -81,12 +81,14 @@ pub fn caveats(coverage: &Coverage) -> CaveatSet {
         Caveat::PacketsUnreadable,
         (n("fragments") + n("malformed") + n("truncated")) * 100 > n("packets"),
     );
+    doubt(Caveat::OwnDrops, n("packets_lost") > 0);
     doubt(Caveat::GroupsFull, n("groups_full") + n("histograms_full") > 0);
     caveats
 }
 
 /// Counters of what gave no sample, in the words of the display.
 const REASONS: &[(&str, &str)] = &[
+    ("packets_lost", "packets that passed while the ring was full"),
     ("voided", "voided by retransmissions or gaps (Karn)"),
     ("spaced", "spaced out while slots were few"),
     ("slots_full", "without a free slot"),
@@ -149,5 +151,8 @@ mod tests {
             coverage(&[("packets", 100), ("samples_clean", 20), ("fragments", 2), ("spaced", 2)]);
         let doubts: Vec<Caveat> = caveats(&c).iter().collect();
         assert_eq!(doubts, [Caveat::SamplesSpaced, Caveat::PacketsUnreadable]);
+        let c = coverage(&[("packets", 100), ("packets_lost", 1)]);
+        assert!(lines(&c)[1].contains("1 packets that passed while the ring was full"));
+        assert_eq!(caveats(&c).iter().collect::<Vec<_>>(), [Caveat::OwnDrops]);
     }
 }

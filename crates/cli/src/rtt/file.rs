@@ -22,8 +22,10 @@ use crate::signals::Signals;
 
 /// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
 pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
-    if args.hook.is_some() || args.persist {
-        return Err(Failure::Usage(anyhow!("--hook and --persist are for interfaces, not files")));
+    if args.hook.is_some() || args.persist || args.engine.is_some() {
+        return Err(Failure::Usage(anyhow!(
+            "--engine, --hook and --persist are for interfaces, not files"
+        )));
     }
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;

@@ -1,104 +1,68 @@
 //! Round-trip times from interfaces: matched and added up in the kernel, read here once
-//! an interval. An interface that vanishes is waited for; one that comes back under the
-//! same name is watched again.
+//! an interval.
 
 use std::cell::{Cell, RefCell};
-use std::io::stdout;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sonde_bpf::BpfError;
-use sonde_bpf::rtt::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttProtocols};
+use sonde_bpf::rtt::{
+    RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
+};
 use sonde_meter::rtt::{Config, EventLimit, GroupBy};
-use sonde_port::clock::tai_now;
 use sonde_port::netlink::Link;
-use sonde_results::rtt::{Coverage, EndReason, RttGroup};
-use sonde_wire::Time;
+use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 
 use super::args::{Hook, Proto, RttArgs};
 use super::collect::{Collected, Prints};
-use super::loss::Losses;
-use super::places::Places;
-use super::totals::slowest_first;
-use super::view::{self, Snapshot};
-use super::{coverage, empty_run, settings};
+use super::live::{Source, Stage};
+use super::places::{Places, has_ethernet};
+use super::settings;
 use crate::exit::{Exit, Failure};
-use crate::output::live::InPlace;
-use crate::output::style::{Style, terminal_size};
-use crate::signals::Signals;
 
 /// Runs until the time is over, or Ctrl-C.
 pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
-    if links.len() > MOST_POINTS {
-        return Err(Failure::Usage(anyhow!(
-            "{} interfaces are too many for one run, which watches {MOST_POINTS}",
-            links.len()
-        )));
-    }
-    let signals = Signals::catch()?;
+    let stage = Stage::begin(&links, &prints)?;
     let pins = args.persist.then(Pins::make).transpose()?;
-    let mut screen = prints.live.then(Screen::begin);
-    let mut program = RttProgram::load(&kernel_config(&config, args, links.len()))
-        .map_err(anyhow::Error::from)?;
-    let mut places = Places::open(&links, args.hook.unwrap_or(Hook::Tc))?;
-    let points = places.attach(&mut program)?;
+    let program = RttProgram::load(&kernel_config(&config, args, links.len())).map_err(advise)?;
+    let hook = match args.hook.unwrap_or(Hook::Tc) {
+        Hook::Tc => RttHook::Tc,
+        Hook::Xdp => RttHook::Xdp,
+        Hook::Ingress => RttHook::TcIngress,
+    };
+    let mut source = Kernel { program, hook };
+    let mut places = Places::open(&links)?;
+    let points = places.attach(&mut source)?;
     if let Some(pins) = pins {
-        pins.keep(&program).map_err(anyhow::Error::from)?;
+        pins.keep(&source.program).map_err(anyhow::Error::from)?;
     }
-    let run = empty_run(args, points);
-    let out = args.output.out.clone();
-    let collected = Collected::new(run, prints, out, settings::group_of(&config));
-    if let Some(screen) = &mut screen {
-        screen.say("watching");
+    let exit = stage.watch(source, places, points, args, prints, &config)?;
+    if args.persist {
+        eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
     }
-    let start = tai_now();
-    let mut watching =
-        Watching { program, places, collected, screen, start, begun: start, seen: (0, 0) };
-    let end = args.duration.map(|ns| start + ns);
-    let (mut interrupted, mut look_around) = (false, start);
-    loop {
-        let due = watching.begun + args.interval;
-        let until = end.map_or(due, |end| end.min(due));
-        let brought = watching.fetch((until - tai_now()).clamp(0, LOOK_AROUND_NS))?;
-        // Where samples come without end, some at a time cost less than each at once.
-        let patience = if brought { Duration::from_millis(GATHER_MS) } else { Duration::ZERO };
-        interrupted |= signals.wait(patience);
-        let now = tai_now();
-        if now >= look_around {
-            look_around = now + LOOK_AROUND_NS;
-            watching.collected.flush();
-            watching.places.follow(&mut watching.program, &mut watching.collected)?;
-        }
-        let vain = watching.collected.is_in_vain();
-        if interrupted || vain || end.is_some_and(|end| now >= end) {
-            return Ok(watching.finish(interrupted, args.persist)?);
-        }
-        if now >= due {
-            watching.end_interval(now)?;
-        }
-    }
+    Ok(exit)
 }
 
-/// A run in progress.
-struct Watching {
+/// The programs, and where they are attached.
+struct Kernel {
     program: RttProgram,
-    places: Places,
-    collected: Collected,
-    screen: Option<Screen>,
-    start: Time,
-    /// Begin of the interval.
-    begun: Time,
-    /// Packets and samples up to then.
-    seen: (u64, u64),
+    hook: RttHook,
 }
 
-impl Watching {
-    /// Takes samples and flows that have ended, waiting for the first for at most
-    /// `patience_ns`. Whether there were any.
-    fn fetch(&mut self, patience_ns: i64) -> anyhow::Result<bool> {
-        let (collected, brought) = (RefCell::new(&mut self.collected), Cell::new(false));
+impl Source for Kernel {
+    fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
+        let attached = self.program.attach(link.ifindex as i32, i, self.hook, !has_ethernet(link));
+        attached.map(describe).map_err(advise)
+    }
+
+    fn detach(&mut self, i: u8) {
+        self.program.detach(i);
+    }
+
+    fn fetch(&mut self, patience_ns: i64, collected: &mut Collected) -> anyhow::Result<bool> {
+        let (collected, brought) = (RefCell::new(collected), Cell::new(false));
         self.program.poll(
             // Rounded up: the kernel waits in milliseconds.
             Duration::from_millis(patience_ns.max(0) as u64 / 1_000_000 + 1),
@@ -111,49 +75,36 @@ impl Watching {
         Ok(brought.get())
     }
 
-    fn end_interval(&mut self, now: Time) -> anyhow::Result<()> {
-        let so_far = self.program.coverage()?;
-        let mut groups = self.program.take_groups(self.begun.as_nanos(), now.as_nanos())?;
-        self.collected.interval(&groups, now.as_nanos(), &so_far);
-        if let Some(screen) = &mut self.screen {
-            slowest_first(&mut groups);
-            let total = (coverage::count(&so_far, "packets"), coverage::samples(&so_far));
-            let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
-            self.seen = total;
-            let interval = Interval { groups: &groups, latest, length_ns: now - self.begun };
-            let elapsed_ns = now - self.start;
-            let shown =
-                screen.refresh(&self.program, &self.collected, &so_far, interval, elapsed_ns);
-            if shown.is_err() {
-                // Nobody looks any more; the measurement and its file go on.
-                self.screen = None;
-            }
-        }
-        self.begun = now;
-        Ok(())
+    fn take_groups(&mut self, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>> {
+        Ok(self.program.take_groups(start_ns, end_ns)?)
     }
 
-    fn finish(mut self, interrupted: bool, persist: bool) -> anyhow::Result<Exit> {
-        if !persist {
-            // So that what is read now stands still.
-            self.places.detach(&mut self.program);
+    fn coverage(&mut self) -> anyhow::Result<Coverage> {
+        Ok(self.program.coverage()?)
+    }
+
+    fn open_flows(&self, each: &mut dyn FnMut(RttFlow)) {
+        self.program.open_flows(each);
+    }
+}
+
+fn describe(attached: RttAttached) -> String {
+    let RttAttached { ingress, egress } = attached;
+    let hooks = match egress {
+        None => format!("{}, ingress only", ingress.name()),
+        Some(egress) if egress == ingress => format!("{}, ingress and egress", ingress.name()),
+        Some(egress) => format!("{} at ingress, {} at egress", ingress.name(), egress.name()),
+    };
+    format!("{hooks}, timed by the kernel's clock")
+}
+
+/// What the kernel refuses to a program it may grant to a packet socket.
+fn advise(error: BpfError) -> anyhow::Error {
+    match error {
+        BpfError::Privilege { .. } | BpfError::Verifier { .. } | BpfError::Io { .. } => {
+            anyhow!("{error}; where eBPF cannot be had, '--engine af_packet' measures without it")
         }
-        self.fetch(0)?;
-        let collected = &mut self.collected;
-        self.program.open_flows(&mut |mut flow| {
-            if flow.reason == EndReason::Open {
-                flow.reason = EndReason::Stopped;
-            }
-            collected.flow(&flow);
-        });
-        let now = tai_now();
-        let groups = self.program.take_groups(self.begun.as_nanos(), now.as_nanos())?;
-        let coverage = self.program.coverage()?;
-        self.collected.interval(&groups, now.as_nanos(), &coverage);
-        if persist {
-            eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
-        }
-        self.collected.finish(now.as_nanos(), coverage, interrupted)
+        _ => error.into(),
     }
 }
 
@@ -238,90 +189,13 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
     }
 }
 
-/// One interval for the screen.
-struct Interval<'a> {
-    groups: &'a [RttGroup],
-    /// Packets and samples.
-    latest: (u64, u64),
-    length_ns: i64,
-}
-
-/// The live table.
-struct Screen {
-    place: InPlace,
-    /// Of the flows that were open at the last look.
-    losses: Losses,
-    /// No look at the flows before this.
-    rest: Instant,
-}
-
-impl Screen {
-    /// The kernel takes seconds to check the programs: say so.
-    fn begin() -> Screen {
-        let (place, losses) = (InPlace::default(), Losses::default());
-        let mut screen = Screen { place, losses, rest: Instant::now() };
-        screen.say("loading");
-        screen
-    }
-
-    /// What goes on before there is a table.
-    fn say(&mut self, what: &str) {
-        // If nobody looks, the first table finds out.
-        let _ = self.place.draw(&mut stdout().lock(), &[format!("sonde rtt  {what}")]);
-    }
-
-    fn refresh(
-        &mut self,
-        program: &RttProgram,
-        collected: &Collected,
-        so_far: &Coverage,
-        interval: Interval<'_>,
-        elapsed_ns: i64,
-    ) -> std::io::Result<()> {
-        self.look_at_flows(program, collected);
-        let caveats = collected.caveats(so_far);
-        let snapshot = Snapshot {
-            elapsed_ns,
-            interval_ns: interval.length_ns,
-            points: &collected.run.points,
-            group_by: &collected.run.config.group_by,
-            groups: interval.groups,
-            losses: &self.losses,
-            coverage: so_far,
-            latest: interval.latest,
-            caveats,
-        };
-        let (width, height) = terminal_size();
-        let lines = view::live(&snapshot, width, height, Style::for_stdout());
-        self.place.draw(&mut stdout().lock(), &lines)
-    }
-
-    /// Loss in the flows that are open. A full table takes long to read: so at most a
-    /// fiftieth of the time goes into this.
-    fn look_at_flows(&mut self, program: &RttProgram, collected: &Collected) {
-        let begin = Instant::now();
-        if begin < self.rest {
-            return;
-        }
-        self.losses.clear();
-        program.open_flows(&mut |flow| self.losses.add(&flow, collected.group_of()));
-        let end = Instant::now();
-        self.rest = end + (end - begin) * 50;
-    }
-}
-
-/// `point` is an octet; a run of more interfaces than this is a mistake.
-const MOST_POINTS: usize = 64;
-/// How long a signal, or a change of interfaces, may wait.
-const LOOK_AROUND_NS: i64 = 100_000_000;
-/// How long samples gather once some have come.
-const GATHER_MS: u64 = 5;
 const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
 
     #[derive(Parser)]
     struct Rtt {
@@ -369,5 +243,31 @@ mod tests {
     fn residence_takes_two_interfaces_and_what_they_send() {
         assert!(told("", 2).residence);
         assert!(!told("", 1).residence && !told("--hook ingress", 2).residence);
+    }
+
+    #[test]
+    fn how_it_is_attached_is_told_in_words() {
+        for (ingress, egress, text) in [
+            (Tcx, Some(Tcx), "tcx, ingress and egress, "),
+            (Clsact, None, "clsact, ingress only, "),
+            (XdpGeneric, Some(Tcx), "xdp generic at ingress, tcx at egress, "),
+        ] {
+            let told = describe(RttAttached { ingress, egress });
+            assert!(told.starts_with(text), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_way_without_ebpf() {
+        let refused = || std::io::Error::from_raw_os_error(22);
+        for error in [
+            BpfError::Privilege { what: "load" },
+            BpfError::Verifier { reason: "no BTF".into() },
+            BpfError::Io { what: "attach", source: refused() },
+        ] {
+            let (own, told) = (error.to_string(), advise(error).to_string());
+            assert!(told.starts_with(&own) && told.contains("'--engine af_packet'"), "{told}");
+        }
+        assert!(!advise(BpfError::NoInterface(7)).to_string().contains("af_packet"));
     }
 }

@@ -1,20 +1,17 @@
 //! The interfaces of a run: attached, lost and found again by their names.
 
 use anyhow::Context as _;
-use sonde_bpf::BpfError;
-use sonde_bpf::rtt::{RttAttached, RttHook, RttProgram};
 use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 
-use super::args::Hook;
 use super::collect::Collected;
+use super::live::Source;
 
 /// The interfaces, by name: numbers change when one returns.
 pub struct Places {
     links: Links,
     watch: Watch,
-    hook: RttHook,
     list: Vec<Place>,
     /// Something may have changed since the last look.
     stale: bool,
@@ -29,32 +26,28 @@ struct Place {
 }
 
 impl Places {
-    /// `links` as they are now, to be watched at `hook`.
-    pub fn open(links: &[Link], hook: Hook) -> anyhow::Result<Places> {
+    /// `links` as they are now.
+    pub fn open(links: &[Link]) -> anyhow::Result<Places> {
         let place = |l: &Link| Place { name: l.name.clone(), ifindex: None, refused: None };
         Ok(Places {
             // Before anything is attached, so that no change is missed.
             watch: Watch::open().context("cannot follow the kernel's interfaces")?,
             links: Links::open().context("cannot ask the kernel for interfaces")?,
-            hook: match hook {
-                Hook::Tc => RttHook::Tc,
-                Hook::Xdp => RttHook::Xdp,
-                Hook::Ingress => RttHook::TcIngress,
-            },
             list: links.iter().map(place).collect(),
             stale: false,
         })
     }
 
     /// Attaches to all; one that cannot be watched at the start is a failure.
-    pub fn attach(&mut self, program: &mut RttProgram) -> anyhow::Result<Vec<RttPoint>> {
+    pub fn attach(&mut self, source: &mut impl Source) -> anyhow::Result<Vec<RttPoint>> {
         let all = self.links.all().context("cannot list the interfaces")?;
         let mut points = Vec::new();
         for (i, place) in self.list.iter_mut().enumerate() {
             let link = all.iter().find(|l| l.name == place.name).with_context(|| {
                 format!("{} has vanished; 'ip link' lists the interfaces", place.name)
             })?;
-            let how = attach(program, link, i, self.hook)
+            let how = source
+                .attach(link, i as u8)
                 .with_context(|| format!("cannot watch {}", place.name))?;
             place.ifindex = Some(link.ifindex);
             points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
@@ -65,7 +58,7 @@ impl Places {
     /// Lets go of what has vanished and takes up what has returned.
     pub fn follow(
         &mut self,
-        program: &mut RttProgram,
+        source: &mut impl Source,
         collected: &mut Collected,
     ) -> anyhow::Result<()> {
         let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
@@ -78,14 +71,14 @@ impl Places {
             let now = all.iter().find(|l| l.name == place.name);
             let number = now.map(|l| l.ifindex);
             if place.ifindex.is_some() && place.ifindex != number {
-                program.detach(i as u8);
+                source.detach(i as u8);
                 place.ifindex = None;
                 collected.run.points[i].vanished += 1;
                 collected.doubt(Caveat::InterfaceVanished);
                 eprintln!("{} has vanished; waiting for it to return", place.name);
             }
             let (Some(link), None) = (now, place.ifindex) else { continue };
-            match attach(program, link, i, self.hook) {
+            match source.attach(link, i as u8) {
                 Ok(how) => {
                     place.ifindex = number;
                     place.refused = None;
@@ -94,7 +87,7 @@ impl Places {
                 }
                 // It may be gone again, or not be ready: the next change decides.
                 Err(error) => {
-                    let text = error.to_string();
+                    let text = format!("{error:#}");
                     if place.refused.as_ref() != Some(&text) {
                         eprintln!("{} has returned but cannot be watched: {text}", place.name);
                     }
@@ -106,50 +99,15 @@ impl Places {
     }
 
     /// Lets go of all.
-    pub fn detach(&mut self, program: &mut RttProgram) {
+    pub fn detach(&mut self, source: &mut impl Source) {
         for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
-            program.detach(i as u8);
+            source.detach(i as u8);
         }
     }
 }
 
-/// Attaches one interface as point `i` and says how.
-fn attach(
-    program: &mut RttProgram,
-    link: &Link,
-    i: usize,
-    hook: RttHook,
-) -> Result<String, BpfError> {
-    // Links without a link-layer address (tun, PPP, WireGuard) have no Ethernet header
-    // either; the loopback has both, all zeros.
-    let l3 = link.mac == [0; 6] && link.name != "lo";
-    program.attach(link.ifindex as i32, i as u8, hook, l3).map(describe)
-}
-
-fn describe(attached: RttAttached) -> String {
-    let RttAttached { ingress, egress } = attached;
-    let hooks = match egress {
-        None => format!("{}, ingress only", ingress.name()),
-        Some(egress) if egress == ingress => format!("{}, ingress and egress", ingress.name()),
-        Some(egress) => format!("{} at ingress, {} at egress", ingress.name(), egress.name()),
-    };
-    format!("{hooks}, timed by the kernel's clock")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
-
-    #[test]
-    fn how_it_is_attached_is_told_in_words() {
-        for (ingress, egress, text) in [
-            (Tcx, Some(Tcx), "tcx, ingress and egress, "),
-            (Clsact, None, "clsact, ingress only, "),
-            (XdpGeneric, Some(Tcx), "xdp generic at ingress, tcx at egress, "),
-        ] {
-            let told = describe(RttAttached { ingress, egress });
-            assert!(told.starts_with(text), "{told}");
-        }
-    }
+/// Whether its frames begin with an Ethernet header. Links without a link-layer address
+/// (tun, PPP, WireGuard) have neither; the loopback has both, all zeros.
+pub fn has_ethernet(link: &Link) -> bool {
+    link.mac != [0; 6] || link.name == "lo"
 }
