@@ -1,6 +1,8 @@
 //! `sonde rtt` as a process: what it prints of a capture and of an interface, and how it
 //! ends.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -298,6 +300,11 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         ("nope0".into(), 3, "'ip link' lists"),
         (format!("{echo} {echo}"), 2, "give one file alone"),
         (format!("{echo} --hook xdp"), 2, "for interfaces, not files"),
+        (format!("{echo} --engine af_packet"), 2, "for interfaces, not files"),
+        ("lo --engine af_xdp".into(), 2, "use --engine af_packet, or leave --engine out"),
+        ("lo --engine socket".into(), 2, "use --engine af_packet, or leave --engine out"),
+        ("lo --engine af_packet --hook tc".into(), 2, "for programs in the kernel"),
+        ("lo --engine af_packet --persist".into(), 2, "for programs in the kernel"),
         (format!("{echo} --by as"), 2, "--prefixes"),
         (format!("{echo} --prefixes /nonexistent"), 2, "/nonexistent"),
         (format!("{echo} --format json -o -"), 2, "only one of --format and --out"),
@@ -351,23 +358,146 @@ fn an_interface_is_measured_until_interrupted() {
 
 #[test]
 fn an_interface_that_returns_is_watched_again() {
-    let Some(mut net) = pair("an_interface_that_returns_is_watched_again") else { return };
-    let file = Temporary::new("returned.json");
-    let mut run = watch(&net.probe, &format!("eth0 --format jsonl -o {}", file.path()));
-    net.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
-    run.until("the loss to be reported", |p| p.err().iter().any(|l| l.contains("has vanished")));
-    net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
-    run.until("the return", |p| p.err().iter().any(|l| l.contains("is watched again")));
-    net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
-    net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
-    ping(&net.probe, 10);
+    for engine in ["", "--engine af_packet"] {
+        let Some(mut net) = pair("an_interface_that_returns_is_watched_again") else { return };
+        let file = Temporary::new("returned.json");
+        let mut run =
+            watch(&net.probe, &format!("eth0 {engine} --format jsonl -o {}", file.path()));
+        net.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
+        run.until("the loss to be reported", |p| {
+            p.err().iter().any(|l| l.contains("has vanished"))
+        });
+        net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
+        run.until("the return", |p| p.err().iter().any(|l| l.contains("is watched again")));
+        net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
+        net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
+        ping(&net.probe, 10);
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let run: RttRun = serde_json::from_slice(&std::fs::read(&file.0).unwrap()).unwrap();
+        assert_eq!(run.points[0].vanished, 1);
+        assert!(run.caveats.contains(sonde_results::Caveat::InterfaceVanished));
+        assert_eq!(run.groups.iter().map(|g| g.clean.count).sum::<u64>(), 10);
+    }
+}
+
+#[test]
+fn the_kernels_program_and_a_packet_ring_find_the_same() {
+    let Some(net) = pair("the_kernels_program_and_a_packet_ring_find_the_same") else { return };
+    let line = "eth0 --format jsonl --sample-limit none --seed 1 -i 200ms";
+    let runs = ["", " --engine af_packet"].map(|e| watch(&net.probe, &format!("{line}{e}")));
+    ping(&net.probe, 20);
+    for _ in 0..3 {
+        talk(&net);
+    }
+    let [kernel, ring] = runs.map(|run| {
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        ended.out
+    });
+    let counter = |out: &str, name: &str| {
+        let coverage = lines(out, "coverage");
+        coverage.last().unwrap()["counters"][name].as_u64().unwrap_or(0)
+    };
+    let lost = counter(&ring, "packets_lost") + counter(&kernel, "contended");
+    let flows = |out: &str| -> Vec<(String, String, u64, u64)> {
+        let packets = |flow: &Value, way: &str| flow[way]["packets"].as_u64().unwrap();
+        let mut all: Vec<_> = lines(out, "flow")
+            .iter()
+            // Neighbour discovery and the like may fall between the two starts.
+            .filter(|f| f["flow"]["source"].as_str().unwrap().starts_with("10.1."))
+            .map(|f| {
+                let (forward, backward) = (packets(f, "forward"), packets(f, "backward"));
+                (f["flow"].to_string(), f["reason"].to_string(), forward, backward)
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let (by_kernel, by_ring) = (flows(&kernel), flows(&ring));
+    assert_eq!(by_ring.len(), 4, "{ring}");
+    let echo = by_ring.iter().find(|f| f.0.contains("\"protocol\":1,")).unwrap();
+    assert_eq!((echo.2, echo.3), (20, 20), "each way once");
+    let names = |flows: &[(String, String, u64, u64)]| -> Vec<(String, String)> {
+        flows.iter().map(|f| (f.0.clone(), f.1.clone())).collect()
+    };
+    assert_eq!(names(&by_kernel), names(&by_ring));
+    for (a, b) in by_kernel.iter().zip(&by_ring) {
+        let differ = a.2.abs_diff(b.2) + a.3.abs_diff(b.3);
+        assert!(differ <= lost, "{a:?} {b:?}, lost {lost}");
+    }
+
+    let (by_kernel, by_ring) = (lines(&kernel, "sample"), lines(&ring, "sample"));
+    println!("{} and {} samples, lost {lost}", by_kernel.len(), by_ring.len());
+    assert!(by_ring.len() > 100, "{}", by_ring.len());
+    assert!(by_kernel.len().abs_diff(by_ring.len()) as u64 <= lost);
+    let number = |sample: &Value, key: &str| sample[key].as_i64().unwrap();
+    let mut differences: Vec<i64> = by_ring
+        .iter()
+        .map(|ours| {
+            let same = |s: &&Value| s["flow"] == ours["flow"] && s["kind"] == ours["kind"];
+            let theirs = by_kernel
+                .iter()
+                .filter(same)
+                .min_by_key(|s| number(s, "at_ns").abs_diff(number(ours, "at_ns")))
+                .unwrap();
+            number(ours, "rtt_ns") - number(theirs, "rtt_ns")
+        })
+        .map(i64::abs)
+        .collect();
+    differences.sort_unstable();
+    let median = differences[differences.len() / 2];
+    println!("median difference {median} ns, greatest {} ns", differences.last().unwrap());
+    assert!(median < 50_000, "{median} ns");
+}
+
+#[test]
+fn several_interfaces_are_read_in_turn() {
+    let test = "several_interfaces_are_read_in_turn";
+    if sonde_lab::skip(test) {
+        return;
+    }
+    let net = Topology::three_hosts("rttcli", &LinkOptions::default()).unwrap();
+    let line = "eth0 eth1 --engine af_packet --format jsonl --sample-limit none";
+    let run = watch(net.router.as_ref().unwrap(), line);
+    net.probe.run(&["ping", "-q", "-c", "10", "-i", "0.02", "-W", "5", "10.3.0.1"]).unwrap();
     run.signal("INT");
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let run: RttRun = serde_json::from_slice(&std::fs::read(&file.0).unwrap()).unwrap();
-    assert_eq!(run.points[0].vanished, 1);
-    assert!(run.caveats.contains(sonde_results::Caveat::InterfaceVanished));
-    assert_eq!(run.groups.iter().map(|g| g.clean.count).sum::<u64>(), 10);
+    let mut samples = lines(&ended.out, "sample");
+    samples.retain(|s| s["kind"] == "icmp_echo");
+    let at = |point: u8| -> Vec<u64> {
+        let of_point = samples.iter().filter(|s| s["flow"]["point"] == point);
+        of_point.map(|s| s["rtt_ns"].as_u64().unwrap()).collect()
+    };
+    let (near, far) = (at(0), at(1));
+    assert_eq!((near.len(), far.len()), (10, 10), "{}", ended.out);
+    assert!(near.iter().zip(&far).all(|(near, far)| near > far), "{near:?} {far:?}");
+}
+
+#[test]
+fn where_ebpf_is_refused_the_message_names_what_works() {
+    let Some(net) = pair("where_ebpf_is_refused_the_message_names_what_works") else { return };
+    let without = |arguments: &str| {
+        let mut command = net.probe.command("setpriv");
+        command.args(["--bounding-set=-all,+net_raw", SONDE, "rtt", "eth0"]);
+        command.args(arguments.split_whitespace());
+        command
+    };
+    let refused = Process::start(without("")).end();
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains("'--engine af_packet' measures without it"), "{}", refused.err);
+    let mut run = Process::start(without("--engine af_packet --format jsonl"));
+    run.until("the first record", |p| p.out().iter().any(|l| l.contains("\"run\"")));
+    ping(&net.probe, 5);
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let grouped: u64 =
+        lines(&ended.out, "group").iter().map(|g| g["clean"]["count"].as_u64().unwrap()).sum();
+    assert_eq!(grouped, 5);
 }
 
 #[test]
@@ -415,6 +545,32 @@ fn ping(host: &Host, count: u32) {
     let count = count.to_string();
     host.run(&["ping", "-q", "-c", &count, "-i", "0.02", "-W", "5", "10.1.0.2"]).unwrap();
 }
+
+/// A connection with requests and answers of one and of many segments, closed by both.
+fn talk(net: &Topology) {
+    let listener = net.reflector.inside(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 100];
+        for round in 0..ROUNDS {
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(&vec![7; 1 + round * 300]).unwrap();
+        }
+    });
+    let mut stream = net.probe.inside(|| TcpStream::connect(address).unwrap()).unwrap();
+    for round in 0..ROUNDS {
+        // The hosts' timestamps advance once a millisecond.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        stream.write_all(&[8; 100]).unwrap();
+        stream.read_exact(&mut vec![0; 1 + round * 300]).unwrap();
+    }
+    drop(stream);
+    server.join().unwrap();
+}
+
+/// Of [`talk`]; the longest answer has a dozen segments.
+const ROUNDS: usize = 60;
 
 fn has_xdp(host: &Host) -> bool {
     host.run(&["ip", "link", "show", "dev", "eth0"]).unwrap().contains("prog/xdp")
