@@ -2,7 +2,7 @@
 //! ends.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -451,6 +451,31 @@ fn the_kernels_program_and_a_packet_ring_find_the_same() {
     let median = differences[differences.len() / 2];
     println!("median difference {median} ns, greatest {} ns", differences.last().unwrap());
     assert!(median < 50_000, "{median} ns");
+}
+
+#[test]
+fn packets_that_pass_while_the_ring_is_full_are_counted() {
+    let Some(net) = pair("packets_that_pass_while_the_ring_is_full_are_counted") else { return };
+    let run = watch(&net.probe, "eth0 --engine af_packet --format jsonl");
+    run.signal("STOP");
+    let sender = net.probe.inside(|| UdpSocket::bind("10.1.0.1:0").unwrap()).unwrap();
+    let receiver = net.reflector.inside(|| UdpSocket::bind("10.1.0.2:0").unwrap()).unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    // Twice what a ring of 16 MB holds.
+    let sent = 120_000;
+    (0..sent).for_each(|_| assert_eq!(sender.send(&[0; 300]).unwrap(), 300));
+    run.signal("CONT");
+    ping(&net.probe, 5);
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let coverage = lines(&ended.out, "coverage").pop().unwrap();
+    let counter = |name: &str| coverage["counters"][name].as_u64().unwrap();
+    let (seen, lost) = (counter("packets"), counter("packets_lost"));
+    assert!(lost > 0 && seen > 0 && seen + lost >= sent, "{seen} and {lost}");
+    assert!(seen + lost < sent + 100, "{seen} and {lost}");
+    assert!(coverage["caveats"].to_string().contains("own_drops"), "{coverage}");
+    assert!(ended.err.contains("packets that passed while the ring was full"), "{}", ended.err);
 }
 
 #[test]
