@@ -358,9 +358,17 @@ static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet
 	return PARSED;
 }
 
+/* IP that carries TCP itself: most packets need not be asked for a tunnel. */
+static __always_inline bool carries_tcp(const struct frame *f)
+{
+	const __u8 *b = f->next;
+
+	return !lacks(f, b + 10) && b[f->proto == bpf_htons(ETH_P_IP) ? 9 : 6] == IPPROTO_TCP;
+}
+
 static __always_inline enum parsed parse_ip(struct frame *f, struct rtt_packet *p, bool gso)
 {
-	if (tunnels) {
+	if (tunnels && !carries_tcp(f)) {
 		enum parsed done = step_over(f, p, true, gso);
 
 		if (done != PARSED)

@@ -5,9 +5,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use common::{eventually, in_namespace, index, ip, privileged, veth_pair};
+use common::rtt::{A, B, Segment};
+use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
 use sonde_bpf::{BpfError, RttAttachment, RttConfig, RttEvents, RttHook, RttProgram};
 use sonde_results::rtt::{RttKind, RttSample};
 
@@ -94,5 +96,74 @@ fn connections_are_timed_and_nothing_stays_attached() {
         if let Ok(out) = filters {
             assert!(!String::from_utf8_lossy(&out.stdout).contains("sonde_rtt"));
         }
+    });
+}
+
+/// Sends a frame of which no more than the Ethernet header is in the first piece.
+fn send_in_pieces(ifindex: u32, frame: &[u8]) {
+    const PACKET_VNET_HDR: i32 = 15;
+    // struct virtio_net_hdr: no offloads, and how much to keep together.
+    let [low, high] = 14u16.to_ne_bytes();
+    let message = [&[0, 0, low, high, 0, 0, 0, 0, 0, 0], frame].concat();
+    let on = 1i32;
+    // SAFETY: plain system calls on a descriptor that is ours alone; every structure is
+    // valid for the size given.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0, "packet socket: {}", std::io::Error::last_os_error());
+        let fd = OwnedFd::from_raw_fd(fd);
+        let size = size_of_val(&on) as libc::socklen_t;
+        let value = (&raw const on).cast();
+        let rc = libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, value, size);
+        assert_eq!(rc, 0, "PACKET_VNET_HDR: {}", std::io::Error::last_os_error());
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = ifindex as i32;
+        let sent = libc::sendto(
+            fd.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            0,
+            (&raw const to).cast(),
+            size_of_val(&to) as libc::socklen_t,
+        );
+        assert_eq!(sent, message.len() as isize, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Frames of which the kernel has no more than the Ethernet header in one piece.
+#[test]
+fn headers_that_are_not_in_one_piece_are_read() {
+    if !privileged("headers_that_are_not_in_one_piece_are_read") {
+        return;
+    }
+    in_namespace(|| {
+        let (a, b) = veth_pair(9000);
+        let config = RttConfig { flows: 1024, events: RttEvents::All, ..RttConfig::default() };
+        let mut program = RttProgram::load(&config).unwrap();
+        program.attach(a as i32, 0, RttHook::Tc, false).unwrap();
+        let far = RawSocket::open(b);
+        // Larger than a page: that is when the kernel spreads them.
+        let data = Segment { len: 6000, sack: true, ..A }.frame();
+        let tagged = [&data[..12], &[0x81, 0, 0, 9], &data[12..]].concat();
+        let answer = Segment { ack: 6001, ..B }.frame();
+        let answer_tagged = [&answer[..12], &[0x81, 0, 0, 9], &answer[12..]].concat();
+        let mut all = vec![];
+        for (n, (frame, answer)) in
+            [(&data, &answer), (&tagged, &answer_tagged)].into_iter().enumerate()
+        {
+            send_in_pieces(a, frame);
+            // A received tag stands beside the frame.
+            let whole = |found: &[u8]| found.ends_with(&data[14..]);
+            assert!(far.receive(LIMIT, whole).is_some(), "it goes on unharmed: {n}");
+            far.send(answer);
+            assert!(eventually(LIMIT, || {
+                all.extend(samples(&mut program));
+                all.len() == n + 1
+            }));
+            assert_eq!((all[n].kind, all[n].flow.vlan), (RttKind::TcpSequence, 9 * n as u16));
+        }
+        let counters = program.coverage().unwrap().counters;
+        assert_eq!((counters["malformed"], counters["packets"]), (0, 4), "{counters:?}");
     });
 }
