@@ -389,7 +389,7 @@ fn the_kernels_program_and_a_packet_ring_find_the_same() {
     let runs = ["", " --engine af_packet"].map(|e| watch(&net.probe, &format!("{line}{e}")));
     ping(&net.probe, 20);
     for _ in 0..3 {
-        talk(&net);
+        talk(&net.probe, &net.reflector, "10.1.0.2");
     }
     let [kernel, ring] = runs.map(|run| {
         run.signal("INT");
@@ -476,6 +476,25 @@ fn packets_that_pass_while_the_ring_is_full_are_counted() {
     assert!(seen + lost < sent + 100, "{seen} and {lost}");
     assert!(coverage["caveats"].to_string().contains("own_drops"), "{coverage}");
     assert!(ended.err.contains("packets that passed while the ring was full"), "{}", ended.err);
+}
+
+#[test]
+fn on_the_loopback_no_packet_is_its_own_retransmission() {
+    let Some(net) = pair("on_the_loopback_no_packet_is_its_own_retransmission") else { return };
+    net.probe.set_up("lo", true).unwrap();
+    for engine in ["", "--engine af_packet"] {
+        let run = watch(&net.probe, &format!("lo {engine} --format jsonl"));
+        talk(&net.probe, &net.probe, "127.0.0.1");
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let flows = lines(&ended.out, "flow");
+        assert_eq!(flows.len(), 1, "{}", ended.out);
+        for way in ["forward", "backward"] {
+            assert_eq!(flows[0][way]["retransmitted"], 0, "{engine}: {}", ended.out);
+        }
+        assert!(flows[0]["forward"]["samples"].as_u64().unwrap() > 10, "{}", ended.out);
+    }
 }
 
 #[test]
@@ -572,8 +591,8 @@ fn ping(host: &Host, count: u32) {
 }
 
 /// A connection with requests and answers of one and of many segments, closed by both.
-fn talk(net: &Topology) {
-    let listener = net.reflector.inside(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+fn talk(client: &Host, server: &Host, address: &str) {
+    let listener = server.inside(|| TcpListener::bind((address, 0)).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -583,7 +602,7 @@ fn talk(net: &Topology) {
             stream.write_all(&vec![7; 1 + round * 300]).unwrap();
         }
     });
-    let mut stream = net.probe.inside(|| TcpStream::connect(address).unwrap()).unwrap();
+    let mut stream = client.inside(|| TcpStream::connect(address).unwrap()).unwrap();
     for round in 0..ROUNDS {
         // The hosts' timestamps advance once a millisecond.
         std::thread::sleep(std::time::Duration::from_millis(2));

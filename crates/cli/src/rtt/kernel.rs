@@ -53,7 +53,10 @@ struct Kernel {
 
 impl Source for Kernel {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
-        let attached = self.program.attach(link.ifindex as i32, i, self.hook, !has_ethernet(link));
+        // There what leaves comes in again: seen twice, it would pass for its own
+        // retransmission.
+        let hook = if link.name == "lo" { RttHook::TcIngress } else { self.hook };
+        let attached = self.program.attach(link.ifindex as i32, i, hook, !has_ethernet(link));
         attached.map(describe).map_err(advise)
     }
 

@@ -133,7 +133,8 @@ impl Source for Watcher {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
         let port = open(self.engine, &OpenSpec::watching(link.name.clone()))?;
         let header = if has_ethernet(link) { Header::Ethernet } else { Header::RawIp };
-        let how = format!("{}, incoming and outgoing, timed by kernel stamps", port.caps().engine);
+        let caps = port.caps();
+        let how = format!("{}: {}, timed by kernel stamps", caps.engine, caps.mode);
         let i = usize::from(i);
         if self.points.len() <= i {
             self.points.resize_with(i + 1, || None);

@@ -131,7 +131,13 @@ impl AfPacket {
             tai: ToTai::new(tai_now()),
             caps: Caps {
                 engine: "af_packet",
-                mode: format!("TPACKET_V3 ring, blocks of at most 1 ms, batches of {BATCH}"),
+                mode: match (watch, outgoing) {
+                    (false, _) => {
+                        format!("TPACKET_V3 ring, blocks of at most 1 ms, batches of {BATCH}")
+                    }
+                    (true, false) => "TPACKET_V3 ring, incoming only".into(),
+                    (true, true) => "TPACKET_V3 ring, incoming and outgoing".into(),
+                },
                 rx_stamp: StampSource::Kernel,
                 tx_stamp,
                 max_frame: if watch { 0 } else { MAX_FRAME },
