@@ -358,17 +358,26 @@ static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet
 	return PARSED;
 }
 
-/* IP that carries TCP itself: most packets need not be asked for a tunnel. */
-static __always_inline bool carries_tcp(const struct frame *f)
+/* What most packets are can hold no other, and that is soon seen. */
+static __always_inline bool may_hold_another(const struct frame *f)
 {
+	bool v4 = f->proto == bpf_htons(ETH_P_IP);
 	const __u8 *b = f->next;
+	__u8 protocol;
+	__be16 port;
 
-	return !lacks(f, b + 10) && b[f->proto == bpf_htons(ETH_P_IP) ? 9 : 6] == IPPROTO_TCP;
+	if (lacks(f, b + 44))
+		return true;
+	protocol = v4 ? b[9] : b[6];
+	if (protocol != IPPROTO_UDP || (v4 && (b[0] & 15) != 5))
+		return protocol != IPPROTO_TCP;
+	port = v4 ? *(__be16 *)(b + 22) : *(__be16 *)(b + 42);
+	return port == bpf_htons(VXLAN_PORT) || port == bpf_htons(GTPU_PORT);
 }
 
 static __always_inline enum parsed parse_ip(struct frame *f, struct rtt_packet *p, bool gso)
 {
-	if (tunnels && !carries_tcp(f)) {
+	if (tunnels && may_hold_another(f)) {
 		enum parsed done = step_over(f, p, true, gso);
 
 		if (done != PARSED)
