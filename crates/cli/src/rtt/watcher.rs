@@ -2,6 +2,8 @@
 //! Each interface has a port that watches; all are read in turn, and their packets have the
 //! kernel's stamps.
 
+use std::time::{Duration, Instant};
+
 use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
 use sonde_port::clock::tai_now;
@@ -102,18 +104,17 @@ impl Watcher {
 
     /// What the ring of point `i` holds and will still get of what has passed until now.
     fn rest(&mut self, i: usize) -> anyhow::Result<()> {
-        let end = tai_now();
-        let mut now = end;
-        while now - end < HANDED_OVER_NS {
+        let (end, begin) = (tai_now(), Instant::now());
+        while begin.elapsed() < LONGEST_REST {
             match self.burst(i)? {
                 Some(latest) if latest > end => break,
                 Some(_) => {}
+                None if begin.elapsed() >= HANDED_OVER => break,
                 None => {
                     let Some(point) = &mut self.points[i] else { break };
-                    point.port.wait(end + HANDED_OVER_NS)?;
+                    point.port.wait(tai_now() + HANDED_OVER.as_nanos() as i64)?;
                 }
             }
-            now = tai_now();
         }
         Ok(())
     }
@@ -214,7 +215,9 @@ const TURNS: usize = 64;
 /// Between two looks for idle flows.
 const SWEEP_NS: i64 = 100_000_000;
 /// A packet is handed over after a millisecond, which a slow kernel timer makes eight.
-const HANDED_OVER_NS: i64 = 20_000_000;
+const HANDED_OVER: Duration = Duration::from_millis(20);
+/// A full ring takes a fraction of this.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -80,7 +80,9 @@ impl AfPacket {
             sys::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
             sys::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
             sys::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
-            sys::set(&rx, level, PACKET_IGNORE_OUTGOING, i32::from(!outgoing))?;
+            if !outgoing {
+                sys::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
+            }
             if watch {
                 sys::attach_filter(&rx, &filter::everything())?;
             } else {
