@@ -314,7 +314,8 @@ static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet 
 					     bool gso)
 {
 	struct below b = {
-		.at = offset(f, f->next), .size = f->len, .proto = f->proto, .vlan = p->key.vlan, .gso = gso,
+		.at = offset(f, f->next), .size = f->len, .proto = f->proto,
+		.vlan = p->key.vlan, .gso = gso,
 	};
 	enum parsed done;
 

@@ -94,7 +94,9 @@ static __always_inline enum parsed look_through(void *ctx, bool xdp, struct belo
 			return BAD;
 		b->proto = proto_of(h[0]);
 	}
-	return b->proto == bpf_htons(ETH_P_IP) || b->proto == bpf_htons(ETH_P_IPV6) ? PARSED : NO_IP;
+	if (b->proto != bpf_htons(ETH_P_IP) && b->proto != bpf_htons(ETH_P_IPV6))
+		return NO_IP;
+	return PARSED;
 }
 
 __noinline int rtt_link_skb(struct __sk_buff *ctx, struct below *b)
