@@ -199,6 +199,9 @@ static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 	case FRAGMENT:
 		count(FRAGMENTS);
 		return;
+	case OTHER:
+		count(OTHER_PROTOCOL);
+		return;
 	default:
 		count(MALFORMED);
 		return;

@@ -9,8 +9,6 @@ use common::rtt::layers::*;
 use common::rtt::{A, B, MS, Segment, T0};
 use sonde_bpf::{RttSide, RttTestPacket};
 use sonde_results::rtt::RttKind;
-use sonde_wire::Error;
-use sonde_wire::flow::{Link, parse};
 
 /// Request and answer, as transports: from host 1 to host 2, and back.
 fn exchanges(v6: bool, id: u8) -> Vec<(u8, [Vec<u8>; 2], RttKind)> {
@@ -163,12 +161,12 @@ fn both_parsers_agree_about_damaged_frames() {
     if !privileged("both_parsers_agree_about_damaged_frames") {
         return;
     }
-    for seed in 1..=2 {
-        println!("seed {seed}");
-        let mut both = Both::load(|_, _| ());
+    for (seed, tunnels) in [(1, false), (2, true), (3, true)] {
+        println!("seed {seed}, tunnels: {tunnels}");
+        let mut both = Both::load(|ours, _| ours.tunnels = tunnels);
         let mut random = Random::new(seed);
         for n in 0..PACKETS {
-            let frame = any_frame(&mut random, false);
+            let frame = any_frame(&mut random, tunnels);
             give(&mut both, &mut random, &frame, T0 + i64::from(n) * MS / 4);
         }
         assert!(both.samples.len() > 200, "too few samples: {}", both.samples.len());
@@ -179,6 +177,114 @@ fn both_parsers_agree_about_damaged_frames() {
     }
 }
 
+/// A request and its answer in each tunnel, over each IP.
+#[test]
+fn packets_in_tunnels_are_timed() {
+    if !privileged("packets_in_tunnels_are_timed") {
+        return;
+    }
+    let mut both = Both::load(|ours, theirs| {
+        ours.tunnels = true;
+        // Room for all of them at once.
+        (ours.flows, theirs.flows) = (16_384, 16_384);
+    });
+    let bridged = |ip: &Layer| Layer { kind: BRIDGED, bytes: ethernet(ip) };
+    let number = |ip: &Layer| if ip.kind == IPV4 { 4 } else { 41 };
+    let udp = |port, payload: &[u8]| datagram(50_000, port, payload);
+    let vlan = |ip: &Layer| tagged(VLAN, 0x77, ip);
+    // Each with the protocol that IP names it by.
+    type Inside<'a> = &'a dyn Fn(&Layer) -> (u8, Vec<u8>);
+    let tunnels: [(&str, Inside); 10] = [
+        ("IP in IP", &|ip| (number(ip), ip.bytes.clone())),
+        ("GRE", &|ip| (GRE, gre(0, ip))),
+        ("GRE with a key", &|ip| (GRE, gre(0x20, ip))),
+        ("GRE with all fields", &|ip| (GRE, gre(0xb0, ip))),
+        ("GRE of Ethernet", &|ip| (GRE, gre(0x20, &bridged(ip)))),
+        ("VXLAN", &|ip| (UDP, udp(4789, &vxlan(ip)))),
+        ("VXLAN with a tag", &|ip| (UDP, udp(4789, &vxlan(&vlan(ip))))),
+        ("GTP-U", &|ip| (UDP, udp(2152, &gtpu(&[], ip)))),
+        ("GTP-U with extensions", &|ip| (UDP, udp(2152, &gtpu(&[1, 2, 1, 1], ip)))),
+        ("GRE of MPLS", &|ip| (GRE, gre(0, &mpls(2, ip)))),
+    ];
+    let mut id = 0;
+    for (what, inside) in tunnels {
+        for (outer_v6, inner_v6) in [(false, false), (false, true), (true, false), (true, true)] {
+            id += 1;
+            let (outer, ip) = (if outer_v6 { v6 } else { v4 }, if inner_v6 { v6 } else { v4 });
+            for (protocol, [request, answer], kind) in exchanges(inner_v6, id) {
+                let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| {
+                    let (number, payload) = inside(&ip(from, to, protocol, &payload));
+                    // Through the same two ends; a tag outside is that of the flow.
+                    ethernet(&tagged(QINQ, 12, &outer(from + 6, to + 6, number, &payload)))
+                });
+                times(&mut both, &frames, kind, 12, what);
+            }
+        }
+    }
+    several_segments_at_once(&mut both);
+    what_is_no_tunnel(&mut both);
+    both.finish();
+}
+
+/// One frame of three, and an answer to all of them.
+fn several_segments_at_once(both: &mut Both) {
+    let (a, b) = (A.port(3999), B.port(3999));
+    let before = both.samples.len();
+    for (ms, ends, segment, segments) in [
+        (0, [1, 2], Segment { len: 3000, ..a }, 3),
+        (1, [2, 1], Segment { ack: 1001, ..b }, 1),
+        (5, [2, 1], Segment { ack: 3001, ..b }, 1),
+    ] {
+        assert_eq!(both.samples.len(), before, "not all are acknowledged yet");
+        let inner = v6(ends[0], ends[1], TCP, &segment.frame()[34..]);
+        let outer = v4(7, 8, UDP, &datagram(50_000, 4789, &vxlan(&inner)));
+        let frame = ethernet(&outer);
+        let packet = RttTestPacket { frame: &frame, segments, ..RttTestPacket::default() };
+        both.packet_counted(RttSide::Ingress, &packet, T0 + ms * MS);
+    }
+    assert_eq!(both.samples.len(), before + 1);
+    assert_eq!(both.samples[before].rtt_ns, 5 * MS as u64);
+}
+
+/// The outer packet stands.
+fn what_is_no_tunnel(both: &mut Both) {
+    let ip = v4(1, 2, ICMP, &echo(8, 77, 1));
+    let mut without_id = vxlan(&ip);
+    without_id[0] = 0;
+    let mut echo_of_gtp = gtpu(&[], &ip);
+    echo_of_gtp[1] = 1;
+    let mut more = v4(7, 8, UDP, &datagram(50_000, 4789, &vxlan(&ip)));
+    more.bytes[6] = 0x20;
+    // Two levels: the second is a protocol of its own.
+    let twice = gre(0, &v4(7, 8, GRE, &gre(0, &ip)));
+    for (what, packet) in [
+        ("GRE of version 1", v4(7, 8, GRE, &[&[0x20, 1][..], &gre(0, &ip)[2..]].concat())),
+        ("GRE with routing", v4(7, 8, GRE, &gre(0x40, &ip))),
+        ("VXLAN without identifier", v4(7, 8, UDP, &datagram(50_000, 4789, &without_id))),
+        ("to another port", v4(7, 8, UDP, &datagram(4789, 4790, &vxlan(&ip)))),
+        ("GTP-U without a packet", v4(7, 8, UDP, &datagram(2152, 2152, &echo_of_gtp))),
+        ("too many extensions", v4(7, 8, UDP, &datagram(2152, 2152, &gtpu(&[1; 5], &ip)))),
+        ("a first fragment", more),
+        ("two levels", v4(7, 8, GRE, &twice)),
+    ] {
+        let before = both.count("untracked_kind");
+        let frame = ethernet(&packet);
+        for side in [RttSide::Egress, RttSide::Xdp] {
+            let packet = RttTestPacket { frame: &frame, ..RttTestPacket::default() };
+            both.packet_counted(side, &packet, T0);
+        }
+        assert_eq!(both.count("untracked_kind"), before + 2, "{what}");
+    }
+    let before = both.count("not_ip");
+    let arp = Layer { kind: 0x0806, bytes: vec![0; 28] };
+    for inside in [gre(0, &arp), gre(0, &Layer { kind: BRIDGED, bytes: ethernet(&arp) })] {
+        let frame = ethernet(&v4(7, 8, GRE, &inside));
+        let packet = RttTestPacket { frame: &frame, ..RttTestPacket::default() };
+        both.packet_counted(RttSide::Ingress, &packet, T0);
+    }
+    assert_eq!(both.count("not_ip"), before + 2);
+}
+
 /// At a hook that runs frames of this size.
 fn give(both: &mut Both, random: &mut Random, frame: &[u8], now: i64) {
     // Linux runs no program of tc on less than an IP header, nor any on less than Ethernet's.
@@ -187,9 +293,7 @@ fn give(both: &mut Both, random: &mut Random, frame: &[u8], now: i64) {
         Some([0x86, 0xdd]) => 54,
         _ => 15,
     };
-    // PPPoE that is no session: the kernel's program counts it with the malformed.
-    let no_session = parse(frame, Link::Ethernet, both.tunnels()) == Err(Error::Type);
-    if frame.len() >= 14 && !no_session {
+    if frame.len() >= 14 {
         let packet = RttTestPacket { frame, ..RttTestPacket::default() };
         let tc = frame.len() >= shortest && random.once_in(2);
         let side = if tc { RttSide::Ingress } else { RttSide::Xdp };

@@ -2,7 +2,8 @@
 //!
 //! Programs at a tcx hook are independent of each other: ours stands first and leaves
 //! every packet to the next. Where the kernel has no tcx (before Linux 6.6) a filter on the
-//! clsact qdisc does the same, but outlives a process that is killed.
+//! clsact qdisc does the same, but outlives a process that is killed. The qdisc itself stays
+//! in any case: it does nothing, and others may have come to use it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,8 +78,6 @@ struct Filter {
     direction: Direction,
     handle: u32,
     priority: u32,
-    /// We made the qdisc, and take it with us.
-    qdisc: bool,
 }
 
 impl Points {
@@ -223,16 +222,12 @@ impl Drop for Filter {
         // SAFETY: plain structures that outlive the calls and carry their sizes. An
         // interface that is gone has taken its filters along: nothing is left to do.
         unsafe {
-            let mut hook = tc_hook(self.ifindex, self.direction);
+            let hook = tc_hook(self.ifindex, self.direction);
             let mut opts: sys::bpf_tc_opts = std::mem::zeroed();
             opts.sz = size_of_val(&opts) as _;
             opts.handle = self.handle;
             opts.priority = self.priority;
             sys::bpf_tc_detach(&hook, &opts);
-            if self.qdisc {
-                hook.attach_point = sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS;
-                sys::bpf_tc_hook_destroy(&mut hook);
-            }
         }
     }
 }
@@ -301,7 +296,7 @@ fn attach_clsact(
         opts.prog_fd = program.as_raw_fd();
         let attached = result(sys::bpf_tc_attach(&hook, &mut opts));
         let (handle, priority) = (opts.handle, opts.priority);
-        let filter = Filter { ifindex, direction, handle, priority, qdisc: made == 0 };
+        let filter = Filter { ifindex, direction, handle, priority };
         attached.map(|()| filter)
     }
 }

@@ -270,6 +270,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
         *to = port.to_be();
     }
     fixed.residence = config.residence;
+    fixed.tunnels = config.tunnels;
     fixed.jiffy_ns = tick_ns();
 }
 
@@ -300,13 +301,6 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
     }
     if matches!(config.events, RttEvents::Every(ns) if ns >= 1 << 41) {
         return refuse("the time between events must be below 2^41 ns (36 minutes)".into());
-    }
-    if config.tunnels {
-        return refuse(
-            "the kernel programs do not look into tunnels; leave them out, or read the \
-                       interface with the user-space matcher"
-                .into(),
-        );
     }
     Ok(())
 }

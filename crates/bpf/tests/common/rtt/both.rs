@@ -79,10 +79,6 @@ impl Both {
         }
     }
 
-    pub fn tunnels(&self) -> bool {
-        self.tunnels
-    }
-
     /// Gives both a packet; they must make the same samples of it.
     pub fn packet(&mut self, side: RttSide, packet: &RttTestPacket<'_>, now: i64) {
         self.kernel.test_run_packet(side, packet, now).unwrap();
