@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sonde_bpf::{BpfError, RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
+use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
 use sonde_meter::rtt::{Config, EventLimit, Matcher};
 use sonde_results::rtt::{EndReason, FlowKey, RttFlow, RttSample};
 use sonde_wire::Time;
@@ -46,10 +46,7 @@ pub fn user_space(frames: &[Frame], tunnels: bool) -> Outcome {
 }
 
 /// The kernel's program, run on each frame. Which hook makes no difference to what it finds.
-///
-/// # Errors
-/// In the program's words, what it does not do.
-pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Result<Outcome, String> {
+pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Outcome {
     let config = RttConfig {
         flows: FLOWS as u32,
         seed: SEED,
@@ -57,10 +54,7 @@ pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Result<Outcome,
         tunnels,
         ..RttConfig::default()
     };
-    let mut program = match RttProgram::load(&config) {
-        Err(BpfError::Config(what)) => return Err(what),
-        program => program.unwrap(),
-    };
+    let mut program = RttProgram::load(&config).unwrap();
     let (mut samples, mut flows) = (Vec::new(), Vec::new());
     let mut fetch = |program: &mut RttProgram| {
         program.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |f| flows.push(f)).unwrap();
@@ -79,7 +73,7 @@ pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Result<Outcome,
         let reason = if flow.reason == EndReason::Open { EndReason::Stopped } else { flow.reason };
         flows.push(RttFlow { reason, ..flow });
     });
-    Ok(Outcome { samples, flows, counters: program.coverage().unwrap().counters })
+    Outcome { samples, flows, counters: program.coverage().unwrap().counters }
 }
 
 /// Source and destination of a flow.
