@@ -175,7 +175,7 @@ static __always_inline bool from_client(const struct rtt_packet *p)
 {
 	switch (p->what) {
 	case W_TCP:
-		return bpf_ntohs(p->key.port[(p->d ^ 1) & 1]) <= bpf_ntohs(p->key.port[p->d & 1]);
+		return bpf_ntohs(p->key.port[(p->d ^ 1) & 1]) < bpf_ntohs(p->key.port[p->d & 1]);
 	case W_ECHO_REPLY:
 	case W_DNS_RESPONSE:
 	case W_HEARTBEAT_ACK:
