@@ -42,10 +42,10 @@ pub fn live(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) 
     let Snapshot { points, groups, coverage, losses, .. } = *snapshot;
     let names: Vec<&str> = points.iter().map(|p| p.name.as_str()).collect();
     let first = format!(
-        "sonde rtt  {}  {}  {} groups by {}",
+        "sonde rtt  {}  {}  {} by {}",
         format_elapsed(snapshot.elapsed_ns),
         names.join(", "),
-        format_count(groups.len() as u64),
+        count_groups(groups.len()),
         snapshot.group_by
     );
     let rate = |n: u64| n as f64 * SECOND as f64 / snapshot.interval_ns.max(1) as f64;
@@ -70,9 +70,9 @@ pub fn live(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) 
 pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec<String> {
     let names: Vec<&str> = run.points.iter().map(|p| p.name.as_str()).collect();
     let title = format!(
-        "--- {}: {} groups by {} in {} ---",
+        "--- {}: {} by {} in {} ---",
         names.join(", "),
-        format_count(run.groups.len() as u64),
+        count_groups(run.groups.len()),
         run.config.group_by,
         format_ns(run.end_ns.saturating_sub(run.start_ns) as f64)
     );
@@ -123,6 +123,10 @@ pub fn footer(
         caveats.iter().flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width));
     lines.extend(doubts.map(|line| style.paint(Tone::Warn, &line)));
     lines
+}
+
+fn count_groups(count: usize) -> String {
+    format!("{} group{}", format_count(count as u64), if count == 1 { "" } else { "s" })
 }
 
 /// The slowest of `groups` (sorted) in at most `room` rows, all together first.
