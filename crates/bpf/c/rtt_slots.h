@@ -90,6 +90,21 @@ static __always_inline void expire(struct side *s, const struct rtt_packet *p)
 		void_slots(s, STALE);
 }
 
+/* The slots of a ring, and the mask of their indices: in the entry, or in its page. */
+static __always_inline struct slot *ring_of(struct side *s, __u32 *mask)
+{
+	struct page *page;
+
+	*mask = SLOTS - 1;
+	if (!s->page)
+		return s->slot;
+	page = page_at(s->page);
+	if (!page)
+		return NULL;
+	*mask = PAGE_SLOTS - 1;
+	return page->slot;
+}
+
 /* The retransmitted or lost may be what is echoed next: no sequence number is sure. */
 static __always_inline void void_sequence(struct side *s)
 {
@@ -187,20 +202,14 @@ static __always_inline __u32 age_of(struct rtt_packet *p, __u32 then)
 /* The slot of exactly this TSval; older ones will never be echoed and go. */
 static __always_inline __u32 match_ts(struct side *s, struct rtt_packet *p)
 {
-	__u32 mask = SLOTS - 1, head, n, tsecr = p->tsecr;
-	struct slot *slots = s->slot;
+	__u32 mask, head, n, tsecr = p->tsecr;
+	struct slot *slots = ring_of(s, &mask);
 
+	if (!slots)
+		return NOTHING;
 	expire(s, p);
 	head = s->head;
 	n = s->count;
-	if (s->page) {
-		struct page *page = page_at(s->page);
-
-		if (!page)
-			return NOTHING;
-		slots = page->slot;
-		mask = PAGE_SLOTS - 1;
-	}
 	for (__u32 i = 0; i < PAGE_SLOTS; i++) {
 		if (n == 0 || (__s32)(tsecr - slots[head & mask].key) <= 0)
 			break;
@@ -240,20 +249,14 @@ static __always_inline __u32 slot_age(const struct side *s, struct rtt_packet *p
  */
 static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 {
-	__u32 mask = SLOTS - 1, head, n, ack = p->ack, key = 0, time = 0;
-	struct slot *slots = s->slot;
+	__u32 mask, head, n, ack = p->ack, key = 0, time = 0;
+	struct slot *slots = ring_of(s, &mask);
 
+	if (!slots)
+		return NOTHING;
 	expire(s, p);
 	head = s->head;
 	n = s->count;
-	if (s->page) {
-		struct page *page = page_at(s->page);
-
-		if (!page)
-			return NOTHING;
-		slots = page->slot;
-		mask = PAGE_SLOTS - 1;
-	}
 	for (__u32 i = 0; i < PAGE_SLOTS; i++) {
 		if (n == 0 || (__s32)(ack - slots[head & mask].key) < 0)
 			break;
