@@ -2,11 +2,13 @@
 //! in the same run, against plain sockets with user-space stamps, with the machine's
 //! own noise beside it. Prints Markdown.
 
+mod child;
 mod engine;
 mod load;
 mod near;
 mod plain;
 mod reflectors;
+mod routed;
 mod rtt;
 mod rtt_router;
 mod table;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_bpf::{KernelReflector, KernelReflectorConfig};
@@ -10,43 +10,21 @@ use sonde_lab::{LinkOptions, Topology};
 use sonde_wire::stamp::SenderRepr;
 use sonde_wire::{ErrorEstimate, build, ethernet};
 
+use crate::child::Ended;
 use crate::load::{Load, Look, SIZE};
 use crate::measure;
 
-/// A far end that runs until dropped.
-pub struct Far(Child);
-
-impl Far {
-    /// Its resident command's processor time so far, s.
-    pub fn cpu_seconds(&self) -> f64 {
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        let after = stat.rsplit(')').next().unwrap_or_default();
-        let field = |i: usize| -> f64 {
-            after.split_whitespace().nth(i).and_then(|f| f.parse().ok()).unwrap_or(0.0)
-        };
-        (field(11) + field(12)) / 100.0
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
-        let _ = self.0.wait();
-    }
-}
-
 /// The kernel reflector at the far end.
-pub fn start_kernel(topology: &Topology) -> Result<Far> {
+pub fn start_kernel(topology: &Topology) -> Result<Ended> {
     start(topology, &["--kernel"])
 }
 
-fn start(topology: &Topology, options: &[&str]) -> Result<Far> {
+fn start(topology: &Topology, options: &[&str]) -> Result<Ended> {
     let me = std::env::current_exe()?;
     let sonde = me.with_file_name("sonde");
     let mut command = topology.reflector.command(sonde.to_str().context("path is not text")?);
     command.args(["reflect", "--iface", Topology::INTERFACE]).args(options);
-    let mut far = Far(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    let mut far = Ended(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
     let output = far.0.stdout.take().context("no output")?;
     let mut lines = BufReader::new(output).lines();
     for line in lines.by_ref() {

@@ -3,13 +3,15 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use sonde_bpf::{RttBench, RttConfig, RttProgram};
-use sonde_lab::{LinkOptions, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
+use sonde_lab::ROUTER_PROBE_SIDE;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_wire::flow::{self, Link};
+
+use crate::child::Ended;
+use crate::routed::{self, SERVER};
 use sonde_wire::{Time, capture};
 
 /// What each packet costs in the kernel, with the groups' histograms on.
@@ -104,52 +106,32 @@ fn match_all(bytes: &[u8]) -> Result<(f64, u64, u64)> {
 
 /// A capture of 100 flows through a router, each packet's first 96 bytes.
 fn record(timestamps: bool) -> Result<String> {
-    let topology = Topology::three_hosts("bench", &LinkOptions::default())?;
-    let router = topology.router.as_ref().context("the topology has a router")?;
-    for (host, interface) in [
-        (&topology.probe, Topology::INTERFACE),
-        (router, ROUTER_PROBE_SIDE),
-        (router, ROUTER_REFLECTOR_SIDE),
-        (&topology.reflector, Topology::INTERFACE),
-    ] {
-        host.offloads_off(interface)?;
-    }
+    let topology = routed::network()?;
+    let router = routed::router(&topology)?;
     let setting = format!("net.ipv4.tcp_timestamps={}", u8::from(timestamps));
     topology.probe.sysctl(&[&setting])?;
     topology.reflector.sysctl(&[&setting])?;
     let file = std::env::temp_dir().join(format!("sonde-rtt-{}.pcap", std::process::id()));
     let path = file.to_str().context("the temporary folder's path is not text")?.to_owned();
-    let mut dump = router
-        .command("tcpdump")
-        .args(["-i", ROUTER_PROBE_SIDE, "-w", &path, "-s", "96", "-n", "-B", "65536"])
+    let mut dump = router.command("tcpdump");
+    dump.args(["-i", ROUTER_PROBE_SIDE, "-w", &path, "-s", "96", "-n", "-B", "65536"])
         .args(["--time-stamp-precision=nano", "-Z", "root", "-c", "300000"])
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let mut said = BufReader::new(dump.stderr.take().context("no output")?).lines();
+        .stderr(Stdio::piped());
+    let mut dump = Ended(dump.spawn()?);
+    let mut said = BufReader::new(dump.0.stderr.take().context("no output")?).lines();
     if !said.any(|line| line.is_ok_and(|line| line.contains("listening on"))) {
-        bail!("tcpdump ended with {}", dump.wait()?);
+        bail!("tcpdump ended with {}", dump.0.wait()?);
     }
     std::thread::spawn(move || said.for_each(drop));
-    let patience = Instant::now();
-    let mut server = topology.reflector.command("iperf3");
-    let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
-    while !topology.reflector.run(&["ss", "-Hltn"])?.contains(":5201") {
-        if patience.elapsed() > Duration::from_secs(20) {
-            let _ = server.kill();
-            bail!("the iperf3 server does not listen");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let _servers = routed::servers(&topology.reflector, 1)?;
     let client = topology
         .probe
         .command("iperf3")
-        .args(["-c", "10.3.0.1", "-C", "cubic", "-P", "100", "-t", "4"])
+        .args(["-c", SERVER, "-C", "cubic", "-P", "100", "-t", "4"])
         .stdout(Stdio::null())
         .status()?;
-    let _ = server.wait();
-    let _ = Command::new("kill").args(["-INT", &dump.id().to_string()]).status();
-    dump.wait()?;
+    dump.finish()?;
     if !client.success() {
         bail!("iperf3 ended with {client}");
     }

@@ -3,11 +3,14 @@
 //! carried, with the monitor and without.
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use sonde_lab::{Host, LinkOptions, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
+use sonde_lab::{Host, ROUTER_PROBE_SIDE};
+
+use crate::child::Ended;
+use crate::routed::{self, PATIENCE, PORT, SERVER};
 
 /// One way to watch, or none.
 struct Monitor {
@@ -83,39 +86,23 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
 }
 
 fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
-    let topology = Topology::three_hosts("bench", &LinkOptions::default())?;
-    let router = topology.router.as_ref().context("the topology has a router")?;
-    for (host, interface) in [
-        (&topology.probe, Topology::INTERFACE),
-        (router, ROUTER_PROBE_SIDE),
-        (router, ROUTER_REFLECTOR_SIDE),
-        (&topology.reflector, Topology::INTERFACE),
-    ] {
-        host.offloads_off(interface)?;
-    }
+    let topology = routed::network()?;
+    let router = routed::router(&topology)?;
     let report = std::env::temp_dir().join(format!("sonde-rtt-{}.json", std::process::id()));
     let report = report.to_str().context("the temporary folder's path is not text")?.to_owned();
     let watching = monitor.options.map(|options| watch(router, options, &report)).transpose()?;
 
     let processes = flows.div_ceil(FLOWS_A_PROCESS);
-    let ports: Vec<String> = (0..processes).map(|i| (5201 + i).to_string()).collect();
-    let mut servers = Vec::new();
-    for port in &ports {
-        let mut server = topology.reflector.command("iperf3");
-        server.args(["-s", "-1", "-p", port]).stdout(Stdio::null()).stderr(Stdio::null());
-        servers.push(Ended(server.spawn()?));
-    }
-    for port in &ports {
-        listening(&topology.reflector, port)?;
-    }
+    let servers = routed::servers(&topology.reflector, processes)?;
     let before = (carried(router)?, busy()?);
-    let cpu_of = |child: &Option<Ended>| child.as_ref().map_or(0.0, |c| process_cpu(c.0.id()));
+    let cpu_of = |child: &Option<Ended>| child.as_ref().map_or(0.0, Ended::cpu_seconds);
     let monitor_before = cpu_of(&watching);
     let mut clients = Vec::new();
-    for (i, port) in ports.iter().enumerate() {
+    for i in 0..processes {
+        let port = (PORT + i).to_string();
         let share = flows / processes + usize::from(i < flows % processes);
         let mut client = topology.probe.command("iperf3");
-        client.args(["-c", "10.3.0.1", "-C", "cubic", "-p", port, "-P", &share.to_string()]);
+        client.args(["-c", SERVER, "-C", "cubic", "-p", &port, "-P", &share.to_string()]);
         client.args(["-t", &seconds.to_string(), "-J"]);
         clients.push(client.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
     }
@@ -133,8 +120,11 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
     let monitor_cpu = cpu_of(&watching) - monitor_before;
     drop(servers);
     let (mut seen, mut samples, mut lost_events) = (0, 0, 0);
-    if let Some(watching) = watching {
-        watching.finish()?;
+    if let Some(mut watching) = watching {
+        let status = watching.finish()?;
+        if !status.success() {
+            bail!("sonde rtt ended with {status}");
+        }
         let text = std::fs::read_to_string(&report).context("the monitor left no run file")?;
         let _ = std::fs::remove_file(&report);
         let counters = &serde_json::from_str::<serde_json::Value>(&text)?["coverage"]["counters"];
@@ -180,17 +170,6 @@ fn watch(router: &Host, options: &[&str], report: &str) -> Result<Ended> {
     ready.map(|()| child)
 }
 
-fn listening(host: &Host, port: &str) -> Result<()> {
-    let patience = Instant::now();
-    while !host.run(&["ss", "-Hltn", "sport", "=", &format!(":{port}")])?.contains("LISTEN") {
-        if patience.elapsed() > PATIENCE {
-            bail!("the iperf3 server does not listen on port {port}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 fn samples_of(counters: &serde_json::Value) -> u64 {
     ["samples_clean", "samples_recovery", "samples_delayed_ack"]
         .iter()
@@ -227,43 +206,10 @@ fn busy() -> Result<f64> {
     }
 }
 
-/// Processor time of a process so far, all threads, s.
-fn process_cpu(pid: u32) -> f64 {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
-    let nanos = |task: std::fs::DirEntry| -> Option<u64> {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    };
-    tasks.flatten().filter_map(nanos).sum::<u64>() as f64 / 1e9
-}
-
 fn median(all: &[Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
     let mut values: Vec<f64> = all.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// A child that is told to end when dropped.
-struct Ended(Child);
-
-impl Ended {
-    fn finish(mut self) -> Result<()> {
-        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
-        let status = self.0.wait()?;
-        if !status.success() {
-            bail!("sonde rtt ended with {status}");
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
-            let _ = self.0.wait();
-        }
-    }
 }
 
 const MONITORS: &[Monitor] = &[
@@ -279,4 +225,3 @@ const MONITORS: &[Monitor] = &[
 const FLOWS_A_PROCESS: usize = 125;
 /// USER_HZ: the unit of /proc/stat.
 const TICKS: f64 = 100.0;
-const PATIENCE: Duration = Duration::from_secs(20);
