@@ -1,7 +1,6 @@
 //! From what was typed to what the matchers are told.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
     }
     let config = Config {
         flows: args.flows as usize,
-        seed: seed(args.seed)?,
+        seed: seed(args.seed),
         group_by: group_by(args.by),
         groups: groups(args.by),
         prefixes: args.prefixes.as_deref().map(prefixes).transpose()?.unwrap_or_default(),
@@ -117,16 +116,11 @@ fn filter(args: &FilterArgs) -> Filter {
 }
 
 /// Secrets of the flow table's hash, from the kernel unless given.
-fn seed(given: Option<u64>) -> Result<[u64; 2]> {
-    if let Some(seed) = given {
-        return Ok([seed, !seed]);
+fn seed(given: Option<u64>) -> [u64; 2] {
+    match given {
+        Some(seed) => [seed, !seed],
+        None => [(); 2].map(|()| RandomState::new().build_hasher().finish()),
     }
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("cannot draw a seed from /dev/urandom; give one with --seed")?;
-    let number = u128::from_ne_bytes(bytes);
-    Ok([number as u64, (number >> 64) as u64])
 }
 
 #[cfg(test)]
