@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod caveat;
+pub mod flow;
 pub mod hist;
 pub mod record;
 pub mod rtt;
@@ -15,4 +16,4 @@ pub use caveat::Caveat;
 pub use hist::Hist;
 pub use record::{Counters, Interval, LossSide, StreamInfo};
 pub use rtt_run::RttRun;
-pub use run::{Host, Run, RunConfig};
+pub use run::{Host, Run, RunConfig, RunHeader};
