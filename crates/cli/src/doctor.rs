@@ -13,7 +13,7 @@ use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_port::clock::{self, ClockState};
 use sonde_port::host::{HostFacts, InterfaceFacts};
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortError};
-use sonde_results::{Hist, Host};
+use sonde_results::{Hist, Host, RunHeader};
 use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ pub fn run(args: &DoctorArgs, open: Opener<'_>) -> Result<Exit, Failure> {
 }
 
 /// This host, for run files.
-pub fn describe_host(facts: &HostFacts, clock: &ClockState) -> Host {
+fn describe_host(facts: &HostFacts, clock: &ClockState) -> Host {
     Host {
         name: facts.name.clone(),
         kernel: facts.kernel.clone(),
@@ -103,6 +103,18 @@ pub fn describe_host(facts: &HostFacts, clock: &ClockState) -> Host {
         tai_offset_s: clock.tai_offset_s,
         clock_synchronised: clock.synchronised,
         clock_max_error_ns: clock.max_error_ns,
+    }
+}
+
+/// The header of a run file of `instrument` that begins at `start_ns` (TAI), now.
+pub fn run_header(instrument: &str, schema: u32, start_ns: i64, clock: &ClockState) -> RunHeader {
+    RunHeader {
+        schema,
+        version: env!("CARGO_PKG_VERSION").into(),
+        instrument: instrument.into(),
+        start_ns,
+        end_ns: start_ns,
+        host: describe_host(&HostFacts::read(), clock),
     }
 }
 

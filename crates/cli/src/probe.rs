@@ -231,7 +231,6 @@ impl Collected {
             caveats.insert(Caveat::RecordsLost);
         }
         let mut run = Run {
-            end_ns: tai_now().as_nanos(),
             streams: self.infos,
             totals: self.totals,
             overall,
@@ -239,6 +238,7 @@ impl Collected {
             caveats,
             ..empty_run(run, start_ns, clock, &self.engine)
         };
+        run.header.end_ns = tai_now().as_nanos();
         run.caveats.merge(run.overall.caveats);
         if let Some(path) = &args.output.out
             && let Err(error) = run_file::save(path, &run)
@@ -357,12 +357,7 @@ impl Screen {
 
 fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) -> Run {
     Run {
-        schema: SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").into(),
-        instrument: "probe".into(),
-        start_ns,
-        end_ns: start_ns,
-        host: doctor::describe_host(&sonde_port::host::HostFacts::read(), &clock),
+        header: doctor::run_header("probe", SCHEMA_VERSION, start_ns, &clock),
         config: RunConfig {
             command: std::env::args().collect(),
             engine: engine.into(),

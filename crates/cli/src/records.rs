@@ -32,12 +32,9 @@ impl Writers {
             Sink::create(path)
                 .with_context(|| format!("cannot write {}; choose another place", path.display()))
         };
-        let jsonl = args
-            .jsonl
-            .as_ref()
-            .map(sink)
-            .transpose()?
-            .map(|sink| JsonLines::begin(sink, run.start_ns, &run.host, &run.config, streams));
+        let jsonl = args.jsonl.as_ref().map(sink).transpose()?.map(|sink| {
+            JsonLines::begin(sink, run.header.start_ns, &run.header.host, &run.config, streams)
+        });
         let csv = args.csv.as_ref().map(sink).transpose()?;
         let csv = csv.map(|sink| CsvRows::begin(sink, streams));
         Ok(Writers { jsonl, csv, batch: Vec::new() })

@@ -25,7 +25,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use sonde_port::clock::{clock_state, tai_now};
-use sonde_port::host::HostFacts;
 use sonde_port::netlink::{Link, Links};
 use sonde_results::RttRun;
 use sonde_results::caveat::CaveatSet;
@@ -34,7 +33,7 @@ use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint};
 
 use self::args::RttArgs;
 use self::collect::Prints;
-use crate::doctor::describe_host;
+use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
@@ -88,14 +87,8 @@ fn source(names: &[String]) -> Result<Source<'_>, Failure> {
 
 /// A run that begins now and has measured nothing.
 fn empty_run(args: &RttArgs, points: Vec<RttPoint>) -> RttRun {
-    let start_ns = tai_now().as_nanos();
     RttRun {
-        schema: RTT_SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").into(),
-        instrument: "rtt".into(),
-        start_ns,
-        end_ns: start_ns,
-        host: describe_host(&HostFacts::read(), &clock_state()),
+        header: run_header("rtt", RTT_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
         config: settings::run_config(args),
         points,
         groups: Vec::new(),

@@ -153,11 +153,11 @@ fn the_run_file_reads_back_and_is_as_its_schema_says() {
     assert_eq!(ended.code, 0, "{}", ended.err);
     let text = std::fs::read_to_string(&file.0).unwrap();
     let run: RttRun = serde_json::from_str(&text).unwrap();
-    assert_eq!((run.instrument.as_str(), run.config.group_by.as_str()), ("rtt", "flow"));
+    assert_eq!((run.header.instrument.as_str(), run.config.group_by.as_str()), ("rtt", "flow"));
     assert!(
         run.groups.iter().all(|g| matches!(g.key, GroupKey::Flow(_))) && !run.groups.is_empty()
     );
-    assert_eq!(run.start_ns, 1_700_000_000_000_000_000 + tai_offset_ns());
+    assert_eq!(run.header.start_ns, 1_700_000_000_000_000_000 + tai_offset_ns());
     let schema = Command::new(SONDE).args(["schema", "rtt"]).output().unwrap();
     let schema: Value = serde_json::from_slice(&schema.stdout).unwrap();
     let value: Value = serde_json::from_str(&text).unwrap();

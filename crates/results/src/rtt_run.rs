@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caveat::CaveatSet;
 use crate::rtt::{Coverage, RttGroup};
-use crate::run::Host;
+use crate::run::RunHeader;
 
 /// The layout of these run files; raised when a reader of the old one would go wrong.
 pub const RTT_SCHEMA_VERSION: u32 = 1;
@@ -42,18 +42,9 @@ pub struct RttPoint {
 /// A run file of `sonde rtt`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttRun {
-    /// [`RTT_SCHEMA_VERSION`].
-    pub schema: u32,
-    /// Version of Sonde.
-    pub version: String,
-    /// The instrument: "rtt".
-    pub instrument: String,
-    /// Start, ns since 1970 TAI: of a file, its first packet.
-    pub start_ns: i64,
-    /// End, likewise.
-    pub end_ns: i64,
-    /// The measuring host; of a file, the host that read it.
-    pub host: Host,
+    /// What every run file begins with; `schema` is [`RTT_SCHEMA_VERSION`].
+    #[serde(flatten)]
+    pub header: RunHeader,
     /// What was asked for.
     pub config: RttRunConfig,
     /// Where packets were seen; `point` and `interface` elsewhere are indices of this.
@@ -94,12 +85,14 @@ mod tests {
             delayed_ack: Hist::default(),
         };
         let run = RttRun {
-            schema: RTT_SCHEMA_VERSION,
-            version: "0.1.0".into(),
-            instrument: "rtt".into(),
-            start_ns: 1,
-            end_ns: 2,
-            host: Host::default(),
+            header: RunHeader {
+                schema: RTT_SCHEMA_VERSION,
+                version: "0.1.0".into(),
+                instrument: "rtt".into(),
+                start_ns: 1,
+                end_ns: 2,
+                ..RunHeader::default()
+            },
             config: RttRunConfig::default(),
             points: vec![RttPoint::default()],
             groups: vec![group(key), group(GroupKey::Other)],
@@ -108,6 +101,9 @@ mod tests {
         };
         let text = serde_json::to_string(&run).unwrap();
         assert_eq!(serde_json::from_str::<RttRun>(&text).unwrap(), run);
-        assert!(schema()["properties"]["groups"].is_object());
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let (described, written) = (schema(), value.as_object().unwrap());
+        assert!(described["properties"].as_object().unwrap().keys().eq(written.keys()));
+        assert!(text.starts_with(r#"{"schema":1,"version":"0.1.0","instrument":"rtt","#), "{text}");
     }
 }

@@ -60,21 +60,29 @@ pub struct Health {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A run file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Run {
-    /// [`SCHEMA_VERSION`].
+/// What every run file begins with, whatever the instrument.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunHeader {
+    /// The layout of the file; each instrument counts its own.
     pub schema: u32,
     /// Version of Sonde.
     pub version: String,
-    /// The instrument: "probe".
+    /// The instrument, by its command: "probe", "rtt".
     pub instrument: String,
-    /// Start, ns since 1970 TAI.
+    /// Start, ns since 1970 TAI: of a capture file, its first packet.
     pub start_ns: i64,
-    /// End, ns since 1970 TAI.
+    /// End, likewise.
     pub end_ns: i64,
-    /// The measuring host.
+    /// The measuring host; of a capture file, the host that read it.
     pub host: Host,
+}
+
+/// A run file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// What every run file begins with; `schema` is [`SCHEMA_VERSION`].
+    #[serde(flatten)]
+    pub header: RunHeader,
     /// What was asked for.
     pub config: RunConfig,
     /// The streams.

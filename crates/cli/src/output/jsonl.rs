@@ -176,13 +176,19 @@ mod tests {
     fn what_is_written_reads_back() {
         let run = sample::run(2, 2);
         let sink = Sink::new(Vec::new(), "r");
-        let mut lines = JsonLines::begin(sink, run.start_ns, &run.host, &run.config, &run.streams);
+        let mut lines = JsonLines::begin(
+            sink,
+            run.header.start_ns,
+            &run.header.host,
+            &run.config,
+            &run.streams,
+        );
         lines.intervals(&run.totals);
         let text = String::from_utf8(lines.finish().unwrap()).unwrap();
         let parsed: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(parsed.len(), 1 + 4 + 4);
         assert_eq!(parsed[0]["type"], "run");
-        assert_eq!(parsed[0]["host"], serde_json::to_value(&run.host).unwrap());
+        assert_eq!(parsed[0]["host"], serde_json::to_value(&run.header.host).unwrap());
         assert_eq!(parsed[2]["type"], "stream");
         assert_eq!(
             serde_json::from_value::<StreamInfo>(parsed[2].clone()).unwrap(),
@@ -199,7 +205,7 @@ mod tests {
     fn an_empty_interval_has_no_figures() {
         let sink = Sink::new(Vec::new(), "r");
         let run = sample::run(1, 1);
-        let mut lines = JsonLines::begin(sink, 0, &run.host, &run.config, &run.streams);
+        let mut lines = JsonLines::begin(sink, 0, &run.header.host, &run.config, &run.streams);
         lines.intervals(&[Interval::empty(0)]);
         let text = String::from_utf8(lines.finish().unwrap()).unwrap();
         let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -210,7 +216,13 @@ mod tests {
     fn a_full_disk_costs_no_record_once_there_is_room() {
         let run = sample::run(4, 1);
         let sink = Sink::new(Disk { room: 1_000, ..Disk::default() }, "r");
-        let mut lines = JsonLines::begin(sink, run.start_ns, &run.host, &run.config, &run.streams);
+        let mut lines = JsonLines::begin(
+            sink,
+            run.header.start_ns,
+            &run.header.host,
+            &run.config,
+            &run.streams,
+        );
         lines.intervals(&run.totals);
         assert!(lines.sink().take_report().is_some());
         assert!(lines.finish().is_err());

@@ -3,7 +3,7 @@
 
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::{Health, SCHEMA_VERSION};
-use sonde_results::{Counters, Host, Interval, LossSide, Run, RunConfig, StreamInfo};
+use sonde_results::{Counters, Host, Interval, LossSide, Run, RunConfig, RunHeader, StreamInfo};
 use sonde_wire::StampSource;
 
 /// `targets` targets with `classes` DSCP classes each, 1,000 probes a stream.
@@ -38,20 +38,22 @@ pub fn run(targets: u32, classes: u32) -> Run {
     let mut caveats = overall.caveats;
     caveats.insert(Caveat::CpuStolen);
     Run {
-        schema: SCHEMA_VERSION,
-        version: "0.1.0".into(),
-        instrument: "probe".into(),
-        start_ns: START,
-        end_ns: START + 100_000_000_000,
-        host: Host {
-            name: "probe1".into(),
-            kernel: "6.18.0".into(),
-            cpu: "a processor".into(),
-            cpus: 2,
-            clock_source: "tsc".into(),
-            tai_offset_s: 37,
-            clock_synchronised: true,
-            clock_max_error_ns: 1_200_000,
+        header: RunHeader {
+            schema: SCHEMA_VERSION,
+            version: "0.1.0".into(),
+            instrument: "probe".into(),
+            start_ns: START,
+            end_ns: START + 100_000_000_000,
+            host: Host {
+                name: "probe1".into(),
+                kernel: "6.18.0".into(),
+                cpu: "a processor".into(),
+                cpus: 2,
+                clock_source: "tsc".into(),
+                tai_offset_s: 37,
+                clock_synchronised: true,
+                clock_max_error_ns: 1_200_000,
+            },
         },
         config: RunConfig {
             command: ["sonde", "probe", "10.2.0.1"].map(String::from).to_vec(),

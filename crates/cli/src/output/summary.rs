@@ -188,7 +188,7 @@ fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
     let stamp = |source: Option<sonde_wire::StampSource>| {
         source.map_or("none".to_string(), |s| format!("{s:?}").to_lowercase())
     };
-    let host = &run.host;
+    let host = &run.header.host;
     let clock = if host.clock_synchronised {
         format!("synchronised to {}", format_ns(host.clock_max_error_ns as f64))
     } else {
@@ -267,7 +267,7 @@ mod tests {
     fn one_way_delays_are_held_back_without_clocks_and_variation_is_not() {
         let mut run = sample::run(1, 1);
         run.totals[0].caveats.insert(Caveat::PeerClockUnsynchronised);
-        run.host.clock_synchronised = false;
+        run.header.host.clock_synchronised = false;
         run.streams[0].target = "edge.example".into();
         sample::golden("summary_doubt.txt", &text(&run));
     }

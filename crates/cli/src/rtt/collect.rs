@@ -110,7 +110,7 @@ impl Collected {
         group_of: GroupOf,
     ) -> Self {
         let epping = |dialect| {
-            let offset = i64::from(run.host.tai_offset_s) * 1_000_000_000;
+            let offset = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
             Form::Epping(Printer::new(dialect, offset), String::new())
         };
         let form = prints.format.and_then(|format| match format {
@@ -216,7 +216,7 @@ impl Collected {
 
     /// Ends the output, saves the run and prints its summary.
     pub fn finish(mut self, end_ns: i64, coverage: Coverage, interrupted: bool) -> Result<Exit> {
-        self.run.end_ns = end_ns.max(self.run.start_ns);
+        self.run.header.end_ns = end_ns.max(self.run.header.start_ns);
         self.run.caveats = self.caveats(&coverage);
         self.run.coverage = coverage;
         self.run.groups = self.totals.sorted();
@@ -225,7 +225,7 @@ impl Collected {
             let run = &self.run;
             records.with(
                 |printer, text| printer.end(text),
-                |text| jsonl::coverage(text, run.end_ns, &run.coverage, run.caveats),
+                |text| jsonl::coverage(text, run.header.end_ns, &run.coverage, run.caveats),
             );
             if let Err(what) = records.sink.finish() {
                 unsaved.push(what.to_string());
@@ -378,7 +378,7 @@ mod tests {
         let whole = sample::run();
         sample::samples().iter().for_each(|s| collected.sample(s));
         sample::flows().iter().for_each(|f| collected.flow(f));
-        collected.interval(&whole.groups, whole.end_ns, &whole.coverage);
+        collected.interval(&whole.groups, whole.header.end_ns, &whole.coverage);
         collected
     }
 

@@ -33,19 +33,16 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
     let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?.peekable();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let run = empty_run(args, vec![point(&name)]);
-    let offset_ns = i64::from(run.host.tai_offset_s) * 1_000_000_000;
+    let mut run = empty_run(args, vec![point(&name)]);
+    let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
     let time = |record: &Record<'_>| Time::from_nanos(record.unix_nanos.saturating_add(offset_ns));
     let start = match records.peek() {
         Some(Ok(first)) => time(first),
         _ => Time::ZERO,
     };
-    let mut collected = Collected::new(
-        sonde_results::RttRun { start_ns: start.as_nanos(), ..run },
-        prints,
-        args.output.out.clone(),
-        settings::group_of(&config),
-    );
+    run.header.start_ns = start.as_nanos();
+    let mut collected =
+        Collected::new(run, prints, args.output.out.clone(), settings::group_of(&config));
     let mut replay = Replay::new(config, prints, start, args, name);
     let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
     for record in records {
@@ -210,7 +207,7 @@ impl Replay {
         let groups = self.matcher.take_groups(self.begun.as_nanos(), end_ns);
         let coverage = self.matcher.coverage();
         collected.interval(&groups, end_ns, &coverage);
-        let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.start_ns;
+        let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.header.start_ns;
         if self.steps_back > 0 || stands_still {
             collected.doubt(Caveat::CaptureTimesWrong);
         }

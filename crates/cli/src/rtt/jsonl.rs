@@ -8,13 +8,14 @@ use serde::Serialize;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::{RttPoint, RttRunConfig};
-use sonde_results::{Host, RttRun};
+use sonde_results::{Host, RttRun, RunHeader};
 
 use crate::output::jsonl::Figures;
 
 /// The first line: the run as far as it is known when it begins.
 pub fn run(out: &mut Vec<u8>, run: &RttRun) {
-    let RttRun { version, start_ns, host, config, points, .. } = run;
+    let RttRun { header, config, points, .. } = run;
+    let RunHeader { version, start_ns, host, .. } = header;
     line(out, &RunLine { r#type: "run", version, start_ns: *start_ns, host, config, points });
 }
 
@@ -117,7 +118,7 @@ mod tests {
         made::samples().iter().for_each(|s| sample(&mut out, s));
         made::flows().iter().for_each(|f| flow(&mut out, f));
         whole.groups.iter().for_each(|g| group(&mut out, g));
-        coverage(&mut out, whole.end_ns, &whole.coverage, whole.caveats);
+        coverage(&mut out, whole.header.end_ns, &whole.coverage, whole.caveats);
         String::from_utf8(out).unwrap()
     }
 

@@ -6,7 +6,7 @@ use sonde_results::rtt::{
     RttSample, SpinVerdict,
 };
 use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint, RttRun, RttRunConfig};
-use sonde_results::{Hist, Host};
+use sonde_results::{Hist, Host, RunHeader};
 
 /// 2026-11-21T12:00:37 TAI, 12:00:00 UTC.
 pub const START: i64 = 1_795_262_437_000_000_000;
@@ -120,12 +120,14 @@ pub fn run() -> RttRun {
         ("no_advance", 3),
     ];
     RttRun {
-        schema: RTT_SCHEMA_VERSION,
-        version: "0.1.0".into(),
-        instrument: "rtt".into(),
-        start_ns: START,
-        end_ns: START + 10_000_000_000,
-        host: Host { name: "probe1".into(), cpus: 2, tai_offset_s: 37, ..Host::default() },
+        header: RunHeader {
+            schema: RTT_SCHEMA_VERSION,
+            version: "0.1.0".into(),
+            instrument: "rtt".into(),
+            start_ns: START,
+            end_ns: START + 10_000_000_000,
+            host: Host { name: "probe1".into(), cpus: 2, tai_offset_s: 37, ..Host::default() },
+        },
         config: RttRunConfig {
             command: ["sonde", "rtt", "eth0"].map(String::from).to_vec(),
             group_by: "prefix".into(),

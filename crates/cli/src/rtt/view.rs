@@ -74,7 +74,7 @@ pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec
         names.join(", "),
         count_groups(run.groups.len()),
         run.config.group_by,
-        format_ns(run.end_ns.saturating_sub(run.start_ns) as f64)
+        format_ns(run.header.end_ns.saturating_sub(run.header.start_ns) as f64)
     );
     let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
     if run.groups.is_empty() {
