@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod capture_file;
 pub mod config;
 pub mod demo;
 pub mod doctor;
@@ -15,6 +16,7 @@ pub mod rtt;
 pub mod session;
 pub mod settings;
 pub mod signals;
+pub mod sources;
 pub mod targets;
 pub mod units;
 pub mod worker;

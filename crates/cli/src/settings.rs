@@ -5,6 +5,7 @@
 
 use clap::Args;
 use sonde_meter::stamp::{ReflectorKind, Schedule};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -254,6 +255,15 @@ pub fn parse_timeout(text: &str) -> Result<i64, String> {
 /// The length of a record: 100 ms to a day.
 pub fn parse_record_interval(text: &str) -> Result<i64, String> {
     between(text, SECOND / 10, 86_400 * SECOND, "100ms and 24h")
+}
+
+/// Secrets of a flow table's hash, from the kernel unless given: whoever knows them can send
+/// packets that slow the table down.
+pub fn secrets(given: Option<u64>) -> [u64; 2] {
+    match given {
+        Some(seed) => [seed, !seed],
+        None => [(); 2].map(|()| RandomState::new().build_hasher().finish()),
+    }
 }
 
 /// The shortest IPv4 packet that carries 44 octets of STAMP (RFC 8762, section 4.2.1).

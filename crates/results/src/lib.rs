@@ -6,6 +6,7 @@
 
 pub mod caveat;
 pub mod flow;
+pub mod flow_run;
 pub mod hist;
 pub mod record;
 pub mod rtt;
@@ -13,6 +14,7 @@ pub mod rtt_run;
 pub mod run;
 
 pub use caveat::Caveat;
+pub use flow_run::FlowRun;
 pub use hist::Hist;
 pub use record::{Counters, Interval, LossSide, StreamInfo};
 pub use rtt_run::RttRun;
