@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod flow;
 pub mod rtt;
+mod sequence;
 pub mod stamp;
 
 use sonde_wire::{Stamp, Time, TxDone, Verdict};

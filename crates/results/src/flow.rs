@@ -169,13 +169,13 @@ pub struct FlowPacketInfo {
     pub tcp_flags: u8,
 }
 
-/// Histograms of one direction: 8 buckets each, the upper bounds are those of ipfixprobe's
+/// Histograms of one direction's packets with payload: 8 buckets each, the upper bounds are those of ipfixprobe's
 /// phists: 15, 31, 63, 127, 255, 511, 1023 and above (bytes; ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSpread {
     /// Payload lengths, bytes.
     pub lengths: [u32; 8],
-    /// Times between packets, ms.
+    /// Times between them, ms.
     pub gaps: [u32; 8],
 }
 
@@ -186,15 +186,18 @@ pub struct FlowTcp {
     pub handshake_server_ns: u64,
     /// SYN-ACK to ACK: the client's side, ns.
     pub handshake_client_ns: u64,
-    /// Forward segments whose data had been seen before.
+    /// Forward segments, SYNs too, whose data had been seen before, or that came so late
+    /// that they were sent again for one lost before it was seen.
     pub retransmitted: u32,
     /// Reverse segments likewise.
     pub reverse_retransmitted: u32,
-    /// Forward segments that came after one with a later sequence number, never seen before.
+    /// Forward segments never seen before that came after one with a later sequence number,
+    /// sooner than they can have been sent again.
     pub reordered: u32,
     /// Reverse segments likewise.
     pub reverse_reordered: u32,
-    /// Smallest window announced forward, unscaled; with a SYN's left out.
+    /// Smallest window announced forward, unscaled, those with SYN and RST left out; 0 also
+    /// where there was none.
     pub window_min: u16,
     /// Smallest window announced in reverse.
     pub reverse_window_min: u16,

@@ -9,6 +9,7 @@ use super::key::Key;
 use super::quic::Spin;
 use super::slots::Ring;
 use super::variation::Variation;
+use crate::sequence::after;
 
 /// What packets touch: five cache lines. Sides are those of the [`Key`].
 #[derive(Clone, Copy)]
@@ -316,12 +317,6 @@ impl TcpSide {
 #[inline]
 pub(super) fn count(counter: &mut u32) {
     *counter = counter.saturating_add(1);
-}
-
-/// `a` lies after `b` in sequence space, or among timestamps (modulo 2^32).
-#[inline]
-pub(super) fn after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) as i32 > 0
 }
 
 const PROTOCOL_TCP: u8 = 6;

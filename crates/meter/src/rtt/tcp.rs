@@ -6,9 +6,10 @@ use sonde_wire::flow::Tcp;
 
 use super::Packet;
 use super::clock::{Clock, TICK_MASK, ns_to_coarse, ns_to_ticks};
-use super::flow::{Flow, Handshake, Stats, TcpSide, after, count};
+use super::flow::{Flow, Handshake, Stats, TcpSide, count};
 use super::samples::{Found, Shared};
 use super::slots::{Arm, Mode, Pool};
+use crate::sequence::{Place, after, fill, place};
 
 /// What a segment with data, or a FIN, is to the sequence so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -315,34 +316,47 @@ fn take_data(
     let side = &mut flow.tcp[d];
     let sums = &mut stats.sides[d];
     let (seq, end, nxt) = (tcp.seq, tcp.seq.wrapping_add(length), side.nxt);
-    if side.has(TcpSide::NXT) && !fin && tcp.payload_len <= 1 && seq == nxt.wrapping_sub(1) {
-        // A keepalive (RFC 9293, section 3.8.4).
+    let place = match side.has(TcpSide::NXT) {
+        true => place(seq, end, fin, nxt, side.hole()),
+        false => Place::Next,
+    };
+    if place == Place::Keepalive {
         return Data::None;
     }
     if fin {
         side.set(TcpSide::FIN);
     }
-    if !side.has(TcpSide::NXT) || seq == nxt {
-        side.nxt = end;
-        side.set(TcpSide::NXT);
-        return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
-    }
-    if after(seq, nxt) {
-        count(&mut sums.gaps);
-        if !side.has(TcpSide::HOLE) {
-            side.hole[0] = nxt;
-            side.hole_at = at.clock.tick;
-            side.set(TcpSide::HOLE);
+    match place {
+        Place::Keepalive => {}
+        Place::Next => {
+            side.nxt = end;
+            side.set(TcpSide::NXT);
+            return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
         }
-        side.hole[1] = seq;
-        side.nxt = end;
-    } else if after(end, nxt) {
-        count(&mut sums.retransmitted);
-        side.nxt = end;
-    } else if side.fill_hole(seq, end) && at.clock.age(side.hole_at) < patience {
-        count(&mut sums.reordered);
-    } else {
-        count(&mut sums.retransmitted);
+        Place::Ahead => {
+            count(&mut sums.gaps);
+            if !side.has(TcpSide::HOLE) {
+                side.hole[0] = nxt;
+                side.hole_at = at.clock.tick;
+                side.set(TcpSide::HOLE);
+            }
+            side.hole[1] = seq;
+            side.nxt = end;
+        }
+        Place::Overlap => {
+            count(&mut sums.retransmitted);
+            side.nxt = end;
+        }
+        Place::Hole => {
+            match fill(side.hole, seq, end) {
+                Some(rest) => side.hole = rest,
+                None => side.clear(TcpSide::HOLE),
+            }
+            // Later, it was lost before it came here.
+            let overtaken = at.clock.age(side.hole_at) < patience;
+            count(if overtaken { &mut sums.reordered } else { &mut sums.retransmitted });
+        }
+        Place::Old => count(&mut sums.retransmitted),
     }
     // Karn's rule: what an acknowledgement answers is not known until all this is over.
     side.enter_recovery(side.nxt);
@@ -363,18 +377,8 @@ fn patience(stats: &Stats) -> u32 {
 }
 
 impl TcpSide {
-    /// Whether old data lies in the hole; what it fills is no longer one.
-    fn fill_hole(&mut self, seq: u32, end: u32) -> bool {
-        let [low, high] = self.hole;
-        if !self.has(TcpSide::HOLE) || after(low, seq) || after(end, high) {
-            return false;
-        }
-        if end == high {
-            self.clear(TcpSide::HOLE);
-        } else if seq == low {
-            self.hole[0] = end;
-        }
-        true
+    fn hole(&self) -> Option<[u32; 2]> {
+        self.has(TcpSide::HOLE).then_some(self.hole)
     }
 }
 

@@ -1,0 +1,169 @@
+//! What a flow record holds beyond the basic one: kept apart from the flow cache, indexed
+//! by its slots, and there only for what was asked for.
+//!
+//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
+//! and 16, `spread` 144, `tcp` 120. All of it is laid out at the start.
+
+mod link;
+mod spread;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use sonde_results::flow::{FlowExtra, FlowPacketInfo};
+use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
+use sonde_wire::ipv4::PROTOCOL_TCP;
+
+use link::Link;
+use spread::Spread;
+use tcp::Tcp;
+
+/// What is asked for. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// MAC addresses, inner VLAN, MPLS labels and tunnel of the first packet.
+    pub link: bool,
+    /// How many of the first packets with payload are listed; 0: none.
+    pub packets: u8,
+    /// Histograms of lengths and of times between packets.
+    pub spread: bool,
+    /// Handshake, loss, reordering and windows of TCP.
+    pub tcp: bool,
+    /// What the application says.
+    pub apps: bool,
+}
+
+impl Config {
+    /// Nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Config::default()
+    }
+}
+
+/// The state of all flows. A slot counts from [`Features::created`] to
+/// [`Features::ended`].
+pub struct Features {
+    config: Config,
+    link: Vec<Link>,
+    /// `config.packets` of each slot.
+    packets: Vec<FlowPacketInfo>,
+    lists: Vec<List>,
+    spread: Vec<Spread>,
+    tcp: Vec<Tcp>,
+}
+
+/// The list of a flow's first packets.
+#[derive(Clone, Copy, Default)]
+struct List {
+    last_ns: i64,
+    len: u8,
+    protocol: u8,
+}
+
+impl Features {
+    /// Room for `flows` slots.
+    pub fn new(config: &Config, flows: usize) -> Self {
+        let of = |wanted: bool| if wanted { flows } else { 0 };
+        let nothing = FlowPacketInfo { reverse: false, length: 0, after_ns: 0, tcp_flags: 0 };
+        Features {
+            config: *config,
+            link: vec![Link::default(); of(config.link)],
+            packets: vec![nothing; usize::from(config.packets) * flows],
+            lists: vec![List::default(); of(!config.is_empty())],
+            spread: vec![Spread::default(); of(config.spread)],
+            tcp: vec![Tcp::default(); of(config.tcp)],
+        }
+    }
+
+    /// A flow begins in `slot` with this packet, which [`Features::packet`] is then given,
+    /// too. `frame` may be empty where only headers were passed.
+    pub fn created(&mut self, slot: u32, packet: &Feature, frame: &[u8], layers: &Layers) {
+        let slot = slot as usize;
+        if let Some(list) = self.lists.get_mut(slot) {
+            *list = List { last_ns: packet.at_ns, len: 0, protocol: packet.protocol };
+        }
+        if let Some(link) = self.link.get_mut(slot) {
+            *link = Link::read(packet, frame, layers);
+        }
+        if let Some(spread) = self.spread.get_mut(slot) {
+            *spread = Spread::default();
+        }
+        if let Some(tcp) = self.tcp.get_mut(slot) {
+            *tcp = Tcp::default();
+        }
+    }
+
+    /// A packet of the flow in `slot`. False: no further packet of it is wanted.
+    pub fn packet(
+        &mut self,
+        slot: u32,
+        reverse: bool,
+        packet: &Feature,
+        frame: &[u8],
+        layers: &Layers,
+    ) -> bool {
+        let slot = slot as usize;
+        let mut wants = false;
+        // A fragment has its identification where others have the sequence number.
+        let whole = packet.shape & (SHAPE_FRAGMENT | SHAPE_NO_TRANSPORT) == 0;
+        let length = packet.payload_len();
+        if self.config.packets > 0 {
+            if length > 0 {
+                self.list(slot, reverse, packet, length);
+            }
+            wants = self.lists[slot].len < self.config.packets;
+        }
+        if let Some(spread) = self.spread.get_mut(slot) {
+            if length > 0 {
+                spread.packet(reverse, length, packet.at_ns);
+            }
+            wants = true;
+        }
+        if packet.protocol == PROTOCOL_TCP
+            && let Some(tcp) = self.tcp.get_mut(slot)
+        {
+            if whole {
+                tcp.packet(reverse, packet);
+            }
+            wants = true;
+        }
+        let _ = (frame, layers);
+        wants
+    }
+
+    fn list(&mut self, slot: usize, reverse: bool, packet: &Feature, length: u32) {
+        let list = &mut self.lists[slot];
+        if list.len == self.config.packets {
+            return;
+        }
+        let after = match list.len {
+            0 => 0,
+            _ => packet.at_ns.saturating_sub(list.last_ns).max(0) as u64,
+        };
+        self.packets[slot * usize::from(self.config.packets) + usize::from(list.len)] =
+            FlowPacketInfo {
+                reverse,
+                length: u16::try_from(length).unwrap_or(u16::MAX),
+                after_ns: after,
+                tcp_flags: packet.tcp_flags as u8,
+            };
+        list.last_ns = packet.at_ns;
+        list.len += 1;
+    }
+
+    /// The flow in `slot` is over: what is to be reported of it.
+    pub fn ended(&mut self, slot: u32) -> Option<Box<FlowExtra>> {
+        let slot = slot as usize;
+        let list = *self.lists.get(slot)?;
+        let spread = self.spread.get(slot);
+        let start = slot * usize::from(self.config.packets);
+        Some(Box::new(FlowExtra {
+            link: self.link.get(slot).map(Link::result),
+            packets: self.packets[start..start + usize::from(list.len)].to_vec(),
+            forward_spread: spread.and_then(|spread| spread.result(false)),
+            reverse_spread: spread.and_then(|spread| spread.result(true)),
+            tcp: self.tcp.get(slot).filter(|_| list.protocol == PROTOCOL_TCP).map(Tcp::result),
+            app: None,
+        }))
+    }
+}

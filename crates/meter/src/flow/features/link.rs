@@ -1,0 +1,126 @@
+//! Link layer and encapsulation of a flow's first packet.
+
+use std::net::IpAddr;
+
+use sonde_results::flow::{FlowLink, Tunnel, TunnelKind};
+use sonde_wire::feature::{Feature, Layers, SHAPE_INNER};
+use sonde_wire::tunnel::{self, Gre, Gtpu, Vxlan};
+use sonde_wire::{ethernet, ipv4, ipv6, mpls};
+
+/// What is kept of it, at most 80 bytes a flow.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Link {
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    inner_vlan: u16,
+    labels: u8,
+    mpls: [u32; MAX_LABELS],
+    tunnel: Option<Tunnel>,
+}
+
+impl Link {
+    /// Reads a frame. What is cut off or malformed stays empty: the parser before has
+    /// counted it already.
+    pub(super) fn read(packet: &Feature, frame: &[u8], layers: &Layers) -> Self {
+        let mut link = Link::default();
+        let inner = packet.shape & SHAPE_INNER != 0;
+        let network = match layers.mpls {
+            0 if inner => layers.outer_ip,
+            0 => layers.ip,
+            start => start,
+        };
+        // Ethernet has 14 octets, whatever follows it a multiple of 4; the other links
+        // have multiples of 4 themselves.
+        if network % 4 == 2 {
+            link.ethernet(frame);
+        }
+        if layers.mpls != 0 {
+            link.labels(frame, usize::from(layers.mpls));
+        }
+        if inner {
+            link.tunnel = tunnel(frame.get(usize::from(layers.outer_ip)..).unwrap_or(&[]));
+        }
+        link
+    }
+
+    fn ethernet(&mut self, frame: &[u8]) {
+        let Ok(frame) = ethernet::Frame::new_checked(frame) else { return };
+        self.source_mac = frame.source();
+        self.destination_mac = frame.destination();
+        if let [_, inner] = frame.tags().as_slice() {
+            self.inner_vlan = inner.vid();
+        }
+    }
+
+    fn labels(&mut self, frame: &[u8], start: usize) {
+        let entries = frame.get(start..).unwrap_or(&[]).chunks(mpls::ENTRY_LEN);
+        for (place, bytes) in self.mpls.iter_mut().zip(entries) {
+            let Ok(entry) = mpls::Entry::parse(bytes) else { return };
+            *place =
+                entry.label << 4 | u32::from(entry.traffic_class) << 1 | u32::from(entry.bottom);
+            self.labels += 1;
+            if entry.bottom {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn result(&self) -> FlowLink {
+        FlowLink {
+            source_mac: self.source_mac,
+            destination_mac: self.destination_mac,
+            inner_vlan: self.inner_vlan,
+            mpls: self.mpls[..usize::from(self.labels)].to_vec(),
+            tunnel: self.tunnel,
+        }
+    }
+}
+
+/// The tunnel whose outer IP header begins `data`.
+fn tunnel(data: &[u8]) -> Option<Tunnel> {
+    let (outer_source, outer_destination, protocol, payload): (IpAddr, IpAddr, u8, &[u8]) =
+        match data.first()? >> 4 {
+            4 => {
+                let start = usize::from(data[0] & 15) * 4;
+                let header = data.first_chunk::<{ ipv4::HEADER_LEN }>()?;
+                let source: [u8; 4] = header[12..16].try_into().ok()?;
+                let destination: [u8; 4] = header[16..20].try_into().ok()?;
+                (source.into(), destination.into(), header[9], data.get(start..)?)
+            }
+            6 => {
+                let header = data.first_chunk::<{ ipv6::HEADER_LEN }>()?;
+                let source: [u8; 16] = header[8..24].try_into().ok()?;
+                let destination: [u8; 16] = header[24..40].try_into().ok()?;
+                let rest = &data[ipv6::HEADER_LEN..];
+                let upper = ipv6::upper_layer(header[6], rest).ok()?;
+                (source.into(), destination.into(), upper.protocol, rest.get(upper.offset..)?)
+            }
+            _ => return None,
+        };
+    let (kind, id) = match protocol {
+        tunnel::PROTOCOL_IPIP | tunnel::PROTOCOL_IPV6 => (TunnelKind::Ip, 0),
+        tunnel::PROTOCOL_GRE => (TunnelKind::Gre, Gre::parse(payload).ok()?.key.unwrap_or(0)),
+        ipv4::PROTOCOL_UDP => inside_udp(payload)?,
+        _ => return None,
+    };
+    Some(Tunnel { kind, outer_source, outer_destination, id })
+}
+
+fn inside_udp(datagram: &[u8]) -> Option<(TunnelKind, u32)> {
+    let (header, data) = datagram.split_first_chunk::<8>()?;
+    match u16::from_be_bytes([header[2], header[3]]) {
+        tunnel::VXLAN_PORT => Some((TunnelKind::Vxlan, Vxlan::parse(data).ok()?.vni)),
+        tunnel::GTPU_PORT => Some((TunnelKind::GtpU, Gtpu::parse(data).ok()?.teid)),
+        GENEVE_PORT => {
+            // RFC 8926, section 3.4: the identifier is octets 4 to 6.
+            let header = data.first_chunk::<8>()?;
+            Some((TunnelKind::Geneve, u32::from_be_bytes([0, header[4], header[5], header[6]])))
+        }
+        _ => None,
+    }
+}
+
+const MAX_LABELS: usize = 3;
+/// RFC 8926, section 3.3.
+const GENEVE_PORT: u16 = 6081;
+const _: () = assert!(size_of::<Link>() <= 80);

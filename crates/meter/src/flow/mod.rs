@@ -1,0 +1,3 @@
+//! Flow metering (RFC 7011, RFC 5103).
+
+pub mod features;
