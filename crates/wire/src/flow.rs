@@ -23,7 +23,8 @@ pub struct FlowPacket {
     pub source_port: u16,
     /// Destination port, likewise.
     pub destination_port: u16,
-    /// VLAN identifier of the outermost tag; 0: untagged.
+    /// VLAN identifier of the outermost tag that names a VLAN; 0: untagged. A tag with
+    /// identifier 0 has a priority only (IEEE 802.1Q, 9.6): it is looked through.
     pub vlan: u16,
     /// Protocol above IP and its extension headers.
     pub protocol: u8,
@@ -136,6 +137,17 @@ impl Link {
             _ => None,
         }
     }
+
+    /// The EtherType that the header names, and its length.
+    #[inline]
+    pub(crate) fn header(self, frame: &[u8]) -> Result<(u16, usize), Error> {
+        Ok(match self {
+            Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
+            Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
+            Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
+            Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
+        })
+    }
 }
 
 /// Reads a packet down to its transport, and what in that can be timed.
@@ -150,12 +162,7 @@ impl Link {
 /// [`Error::Fragment`] for every fragment but the first. No checksum is looked at.
 #[inline]
 pub fn parse(frame: &[u8], link: Link, tunnels: bool) -> Result<FlowPacket, Error> {
-    let (ethertype, at) = match link {
-        Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
-        Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
-        Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
-        Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
-    };
+    let (ethertype, at) = link.header(frame)?;
     let (ethertype, at, vlan) = look_through(frame, ethertype, at)?;
     let ip = Ip::parse(frame, ethertype, at)?;
     if tunnels && let Some((ethertype, at)) = ip.tunnel(frame)? {
@@ -417,27 +424,10 @@ impl FlowPacket {
 }
 
 /// Steps over VLAN tags, a PPPoE header and an MPLS stack: EtherType and offset of what
-/// follows them, and the VLAN identifier of the outermost tag (0: none).
+/// follows them, and the VLAN identifier of the outermost tag that names a VLAN (0: none).
 #[inline]
-fn look_through(
-    frame: &[u8],
-    mut ethertype: u16,
-    mut at: usize,
-) -> Result<(u16, usize, u16), Error> {
-    let mut vlan = 0;
-    let mut tags = 0;
-    while is_tpid(ethertype) {
-        if tags == MAX_TAGS {
-            return Err(Error::VlanDepth);
-        }
-        let tag = frame.get(at..at + 4).ok_or(Error::Truncated)?;
-        if tags == 0 {
-            vlan = u16_at(tag, 0) & 0x0FFF;
-        }
-        ethertype = u16_at(tag, 2);
-        tags += 1;
-        at += 4;
-    }
+fn look_through(frame: &[u8], ethertype: u16, at: usize) -> Result<(u16, usize, u16), Error> {
+    let (mut ethertype, mut at, vlan) = step_over_tags(frame, ethertype, at)?;
     match ethertype {
         tunnel::ETHERTYPE_PPPOE => {
             let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
@@ -458,6 +448,30 @@ fn look_through(
     Ok((ethertype, at, vlan))
 }
 
+/// Steps over VLAN tags alone; at most two.
+#[inline]
+pub(crate) fn step_over_tags(
+    frame: &[u8],
+    mut ethertype: u16,
+    mut at: usize,
+) -> Result<(u16, usize, u16), Error> {
+    let mut vlan = 0;
+    let mut tags = 0;
+    while is_tpid(ethertype) {
+        if tags == MAX_TAGS {
+            return Err(Error::VlanDepth);
+        }
+        let tag = frame.get(at..at + 4).ok_or(Error::Truncated)?;
+        if vlan == 0 {
+            vlan = u16_at(tag, 0) & 0x0FFF;
+        }
+        ethertype = u16_at(tag, 2);
+        tags += 1;
+        at += 4;
+    }
+    Ok((ethertype, at, vlan))
+}
+
 /// The EtherType in a link-layer header.
 #[inline]
 fn ethertype_at(frame: &[u8], at: usize) -> Result<u16, Error> {
@@ -474,7 +488,7 @@ fn head<const N: usize>(segment: &[u8], length: usize) -> Result<&[u8; N], Error
 
 /// An IPv4 address as IPv6 (RFC 4291, section 2.5.5.2).
 #[inline]
-fn mapped(address: [u8; 4]) -> [u8; 16] {
+pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
     let [a, b, c, d] = address;
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, a, b, c, d]
 }

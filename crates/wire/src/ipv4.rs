@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use crate::field::{array_at, put_u16, u16_at};
-use crate::{Error, checksum};
+use crate::{Error, checksum, ipv6};
 
 /// A checked view of a packet. Octets after the packet's total length are padding of
 /// the layer below and belong to no view.
@@ -299,6 +299,25 @@ impl Repr {
     }
 }
 
+/// Steps over authentication headers (RFC 4302): the protocol above them, and where in
+/// `data`, which begins after the IP header, that begins. What is cut off is not stepped
+/// over: then the protocol is [`ipv6::AH`].
+#[inline]
+pub fn upper_layer(mut protocol: u8, data: &[u8]) -> (u8, usize) {
+    let mut at = 0;
+    for _ in 0..ipv6::MAX_EXTENSIONS {
+        let rest = &data[at..];
+        match ipv6::extension_len(protocol, rest) {
+            Some(len) if protocol == ipv6::AH && len <= rest.len() => {
+                protocol = rest[0];
+                at += len;
+            }
+            _ => break,
+        }
+    }
+    (protocol, at)
+}
+
 /// Header length and total length, checked against the buffer.
 #[inline]
 pub(crate) fn lengths(data: &[u8]) -> Result<(usize, usize), Error> {
@@ -401,6 +420,22 @@ mod tests {
         assert_eq!(Packet::new_checked(&bytes).err(), Some(Error::Length));
         bytes[3] = 21;
         assert_eq!(Packet::new_checked(&bytes).err(), Some(Error::Truncated));
+    }
+
+    #[test]
+    fn authentication_headers_are_stepped_over() {
+        let mut data = std::vec![ipv6::AH, 4, 0, 0];
+        data.resize(24, 7);
+        data.extend([PROTOCOL_TCP, 1]);
+        data.resize(36, 7);
+        assert_eq!(upper_layer(ipv6::AH, &data), (PROTOCOL_TCP, 36));
+        assert_eq!(upper_layer(ipv6::AH, &data[..35]), (ipv6::AH, 24));
+        assert_eq!(upper_layer(ipv6::AH, &data[..25]), (ipv6::AH, 24));
+        assert_eq!(upper_layer(ipv6::AH, &[]), (ipv6::AH, 0));
+        // What is an extension header in IPv6 is a protocol here.
+        assert_eq!(upper_layer(ipv6::DESTINATION, &[6; 100]), (ipv6::DESTINATION, 0));
+        let endless = [ipv6::AH, 0].repeat(100);
+        assert_eq!(upper_layer(ipv6::AH, &endless), (ipv6::AH, 8 * ipv6::MAX_EXTENSIONS));
     }
 
     #[test]

@@ -200,15 +200,43 @@ impl<'a> Iterator for ExtensionIter<'a> {
 /// Follows the extension headers in `data`, which begins after the fixed header.
 #[inline]
 pub fn upper_layer(next_header: u8, data: &[u8]) -> Result<UpperLayer, Error> {
+    let (reached, error) = reach(next_header, data);
+    error.map_or(Ok(reached), Err)
+}
+
+/// As far as the extension headers in `data` can be followed: where the chain ends, or
+/// the header in it that is cut off or one too many, with the reason.
+#[inline]
+pub fn reach(next_header: u8, data: &[u8]) -> (UpperLayer, Option<Error>) {
     let mut walk = ExtensionIter::new(next_header, data);
-    let mut seen = None;
+    let (mut seen, mut error) = (None, None);
     for extension in walk.by_ref() {
-        let extension = extension?;
-        if extension.kind == FRAGMENT {
-            seen = Some(fragment(extension.bytes));
+        match extension {
+            Ok(extension) if extension.kind == FRAGMENT => seen = Some(fragment(extension.bytes)),
+            Ok(_) => {}
+            Err(found) => error = Some(found),
         }
     }
-    Ok(UpperLayer { protocol: walk.kind, offset: walk.offset, fragment: seen })
+    (UpperLayer { protocol: walk.kind, offset: walk.offset, fragment: seen }, error)
+}
+
+/// The payload length that a hop-by-hop options header gives, if it has the option for
+/// that (RFC 2675, section 2) among the first 16. Less than 65,536 is no jumbogram.
+pub fn jumbo_len(extension: &Extension<'_>) -> Option<u32> {
+    let mut options = extension.bytes.get(2..)?;
+    for _ in 0..MAX_JUMBO_SEARCH {
+        options = match *options {
+            // RFC 8200, section 4.2: one octet of padding, and it has no length.
+            [0, ref rest @ ..] => rest,
+            [JUMBO, 4, a, b, c, d, ..] => {
+                let length = u32::from_be_bytes([a, b, c, d]);
+                return (length > 0xFFFF).then_some(length);
+            }
+            [_, len, ref rest @ ..] => rest.get(usize::from(len)..)?,
+            _ => return None,
+        };
+    }
+    None
 }
 
 /// The fixed header as a value.
@@ -291,7 +319,7 @@ pub const fn is_extension(kind: u8) -> bool {
 /// Length of the extension header of this type at the start of `data`, if its first
 /// two octets are there.
 #[inline]
-fn extension_len(kind: u8, data: &[u8]) -> Option<usize> {
+pub(crate) fn extension_len(kind: u8, data: &[u8]) -> Option<usize> {
     let &[_, len, ..] = data else { return None };
     Some(match kind {
         FRAGMENT => 8,
@@ -309,6 +337,9 @@ fn fragment(bytes: &[u8]) -> Fragment {
 
 /// Length of the fixed header.
 pub const HEADER_LEN: usize = 40;
+/// Hop-by-hop option with the length of a jumbogram.
+const JUMBO: u8 = 0xC2;
+const MAX_JUMBO_SEARCH: usize = 16;
 /// Most extension headers that are followed: every type once, destination options twice.
 pub const MAX_EXTENSIONS: usize = 8;
 /// Hop-by-hop options.
@@ -410,6 +441,30 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_that_fails_says_how_far_it_came() {
+        let mut data = std::vec![DESTINATION, 0, 0, 1, 0, 0, 0, 9]; // a first fragment
+        data.extend([UDP, 1, 0, 0, 0, 0]); // of 16 octets, cut off
+        let (reached, error) = reach(FRAGMENT, &data);
+        assert_eq!((reached.protocol, reached.offset), (DESTINATION, 8));
+        assert_eq!(reached.fragment.map(|f| (f.more, f.identification)), Some((true, 9)));
+        assert_eq!(error, Some(Error::Truncated));
+    }
+
+    #[test]
+    fn jumbo_payload_option() {
+        let of = |bytes: &[u8]| jumbo_len(&Extension { kind: HOP_BY_HOP, next_header: 6, bytes });
+        assert_eq!(of(&[6, 0, 0xC2, 4, 0, 1, 0x38, 0x80]), Some(80_000));
+        assert_eq!(of(&[6, 0, 0xC2, 4, 0, 0, 0xFF, 0xFF]), None);
+        // Behind a router alert and padding of one octet and of two.
+        let later = [6, 1, 5, 2, 0, 0, 0, 1, 0, 0, 0xC2, 4, 0, 1, 0, 0];
+        assert_eq!(of(&later), Some(65_536));
+        for len in 0..later.len() {
+            assert_eq!(of(&later[..len]), None);
+        }
+        assert_eq!(of(&[6, 0, 1, 200, 0xC2, 4, 0, 1]), None);
+    }
+
+    #[test]
     fn the_walk_is_bounded() {
         let chain = [DESTINATION, 0, 0, 0, 0, 0, 0, 0].repeat(MAX_EXTENSIONS + 1);
         assert_eq!(upper_layer(DESTINATION, &chain), Err(Error::ExtensionDepth));
@@ -435,6 +490,7 @@ mod tests {
         fn never_panics(mut bytes: Vec<u8>, next_header: u8, steer: bool) {
             let _ = upper_layer(next_header, &bytes);
             ExtensionIter::new(next_header, &bytes).for_each(drop);
+            let _ = jumbo_len(&Extension { kind: HOP_BY_HOP, next_header, bytes: &bytes });
             if steer && bytes.len() >= HEADER_LEN {
                 bytes[0] = 0x60;
                 bytes[4] = 0;
