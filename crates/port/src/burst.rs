@@ -54,6 +54,13 @@ impl<'a> RxBurst<'a> {
         (&mut self.memory[d.offset..d.offset + d.len], d.stamp)
     }
 
+    /// The same for those who only read, so that several frames can be looked at together.
+    #[inline]
+    pub fn seen(&self, i: usize) -> (&[u8], Stamp) {
+        let d = &self.frames[i];
+        (&self.memory[d.offset..d.offset + d.len], d.stamp)
+    }
+
     /// Says what is to become of frame `i`.
     #[inline]
     pub fn set_verdict(&mut self, i: usize, verdict: Verdict) {

@@ -8,6 +8,7 @@ pub mod af_xdp;
 pub mod burst;
 pub mod card_clock;
 pub mod clock;
+pub mod datagram;
 mod errqueue;
 pub mod guard;
 pub mod host;
