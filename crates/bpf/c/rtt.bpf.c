@@ -184,6 +184,7 @@ static __always_inline enum parsed parse(struct frame *f, struct rtt_packet *p, 
 	p->what = W_OTHER;
 	p->flags = 0;
 	p->bits = 0;
+	p->bad_options = 0;
 	done = parse_link(f, p, point & 0x100, vlan);
 	return done == PARSED ? parse_ip(f, p, gso) : done;
 }
@@ -211,7 +212,16 @@ static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 		count_n(FILTERED, p->segs);
 		return;
 	}
+	/* Of what the filter lets through; a frame that cannot be read counts in any case. */
+	if (p->bad_options)
+		count(MALFORMED);
 	rtt_match(p);
+}
+
+/* What parsing is told of the VLAN tag that the kernel keeps beside the packet. */
+static __always_inline __u16 tag_beside(const struct __sk_buff *skb)
+{
+	return skb->vlan_present ? TAGGED | (skb->vlan_tci & VID) : 0;
 }
 
 static __always_inline void skb_frame(struct __sk_buff *skb, struct frame *f)
@@ -234,7 +244,7 @@ __noinline int rtt_pulled(struct __sk_buff *skb, struct rtt_packet *p)
 	bpf_skb_pull_data(skb, skb->len < PULL ? skb->len : PULL);
 	skb_frame(skb, &f);
 	point = point_of(skb->ifindex);
-	return parse(&f, p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, skb->gso_segs > 1);
+	return parse(&f, p, point, tag_beside(skb), skb->gso_segs > 1);
 }
 
 static __always_inline int tc(struct __sk_buff *skb, __u8 direction)
@@ -250,7 +260,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u8 direction)
 	}
 	p.segs = segs > 1 ? segs : 1;
 	skb_frame(skb, &f);
-	done = parse(&f, &p, point, skb->vlan_present ? skb->vlan_tci & 0xfff : 0, segs > 1);
+	done = parse(&f, &p, point, tag_beside(skb), segs > 1);
 	if (done == SHORT)
 		done = rtt_pulled(skb, &p);
 	p.bits |= direction;

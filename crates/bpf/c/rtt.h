@@ -248,8 +248,10 @@ struct transit {
 struct sample_event {
 	struct key key;
 	__u64 at; /* of the program's clock, ns */
-	__u64 bytes;
+	__u64 bytes; /* that the side that answered has sent */
 	__u64 packets;
+	__u64 peer_bytes; /* that the other side has sent */
+	__u64 peer_packets;
 	__u32 rtt;
 	__u32 rtt_min;
 	__u8 side; /* that answered */
@@ -268,7 +270,7 @@ struct flow_event {
 
 /* src/rtt/layout.rs has the same numbers. */
 _Static_assert(sizeof(struct loss) == 88, "loss");
-_Static_assert(sizeof(struct sample_event) == 80, "sample_event");
+_Static_assert(sizeof(struct sample_event) == 96, "sample_event");
 _Static_assert(sizeof(struct flow_event) == 416, "flow_event");
 
 enum kind { /* of a sample: RttKind of sonde_results */

@@ -57,6 +57,7 @@ struct rtt_packet {
 	__u8 tos;
 	__u8 bits;
 	__u8 elsewhere; /* neither address is in the filter's networks */
+	__u8 bad_options; /* of TCP: malformed, and not used */
 };
 
 enum parsed {

@@ -38,8 +38,7 @@ static __always_inline enum parsed parse_options(struct frame *f, struct rtt_pac
 		return BAD;
 	payload = p->len;
 	p->len = length; /* a function has five arguments at most */
-	if (copied_options(f->ctx, f->xdp, f->len, offset(f, at), p))
-		count(MALFORMED);
+	p->bad_options = copied_options(f->ctx, f->xdp, f->len, offset(f, at), p);
 	p->len = payload;
 	return PARSED;
 }
@@ -311,11 +310,11 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 
 /* What stands between Ethernet's header and IP's; with `inside`, between two of IP. */
 static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet *p, bool inside,
-					     bool gso)
+					     bool gso, __u8 tags)
 {
 	struct below b = {
 		.at = offset(f, f->next), .size = f->len, .proto = f->proto,
-		.vlan = p->key.vlan, .gso = gso,
+		.vlan = p->key.vlan, .gso = gso, .tags = tags,
 	};
 	enum parsed done;
 
@@ -334,11 +333,13 @@ static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet 
 	return PARSED;
 }
 
-/* The layers below IP. `vlan` is the tag that the kernel keeps beside the packet, or 0. */
+/* The layers below IP. `vlan`: TAGGED and the identifier of the tag that the kernel keeps
+ * beside the packet, or 0.
+ */
 static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet *p, bool l3,
 					      __u16 vlan)
 {
-	p->key.vlan = vlan;
+	p->key.vlan = vlan & VID;
 	if (l3) {
 		__u8 *b = f->data;
 
@@ -354,7 +355,7 @@ static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet
 		f->next = eth + 1;
 		f->proto = eth->h_proto;
 		if (f->proto != bpf_htons(ETH_P_IP) && f->proto != bpf_htons(ETH_P_IPV6))
-			return step_over(f, p, false, false);
+			return step_over(f, p, false, false, !!(vlan & TAGGED));
 	}
 	return PARSED;
 }
@@ -379,7 +380,7 @@ static __always_inline bool may_hold_another(const struct frame *f)
 static __always_inline enum parsed parse_ip(struct frame *f, struct rtt_packet *p, bool gso)
 {
 	if (tunnels && may_hold_another(f)) {
-		enum parsed done = step_over(f, p, true, gso);
+		enum parsed done = step_over(f, p, true, gso, 0);
 
 		if (done != PARSED)
 			return done;

@@ -406,6 +406,8 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 		e->at = now_ns(p);
 		e->bytes = (__u64)D->bytes_high << 32 | D->bytes;
 		e->packets = (__u64)D->packets_high << 32 | D->packets;
+		e->peer_bytes = (__u64)E->bytes_high << 32 | E->bytes;
+		e->peer_packets = (__u64)E->packets_high << 32 | E->packets;
 		e->rtt = rtt;
 		e->rtt_min = E->rtt_min;
 		e->side = p->d;

@@ -12,6 +12,8 @@
 #include "rtt_packet.h"
 
 #define TAGS 2
+#define VID 0x0fff
+#define TAGGED 0x1000 /* there is a tag, even if its identifier is 0 */
 #define LABELS 16
 #define GTPU_EXTENSIONS 4
 #define TPID_OLD 0x9100
@@ -27,6 +29,7 @@ struct below {
 	__be16 proto; /* EtherType of what stands there */
 	__u16 vlan;
 	bool gso;     /* several segments: lengths are what is there */
+	__u8 tags;    /* that were taken out already */
 };
 
 struct extension {
@@ -71,11 +74,14 @@ static __always_inline enum parsed look_through(void *ctx, bool xdp, struct belo
 {
 	__u8 h[8];
 
-	for (__u32 i = 0; is_tpid(b->proto); i++) {
-		if (i == TAGS || !take_octets(ctx, xdp, b, h, 4))
+	for (__u32 i = b->tags; is_tpid(b->proto); i++) {
+		if (i >= TAGS || !take_octets(ctx, xdp, b, h, 4))
 			return BAD;
-		if (i == 0 && b->vlan == 0)
-			b->vlan = (h[0] << 8 | h[1]) & 0xfff;
+		/* Identifier 0 names no VLAN, only a priority (IEEE 802.1Q): the next tag's
+		 * counts. The kernel strips such a tag too.
+		 */
+		if (b->vlan == 0)
+			b->vlan = (h[0] << 8 | h[1]) & VID;
 		b->proto = h[3] << 8 | h[2];
 	}
 	if (b->proto == bpf_htons(ETH_P_PPP_SES)) {
@@ -284,7 +290,7 @@ static __always_inline enum parsed look_inside(void *ctx, bool xdp, struct below
 	default:
 		return PARSED;
 	}
-	in.vlan = 0;
+	in.vlan = in.tags = 0;
 	done = look_through(ctx, xdp, &in);
 	in.vlan = b->vlan;
 	*b = in;

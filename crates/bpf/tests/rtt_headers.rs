@@ -7,7 +7,8 @@ use common::privileged;
 use common::rtt::both::{Both, Random};
 use common::rtt::layers::*;
 use common::rtt::{A, B, MS, Segment, T0};
-use sonde_bpf::{RttSide, RttTestPacket};
+use sonde_bpf::{RttProtocols, RttSide, RttTestPacket};
+use sonde_meter::rtt::Protocols;
 use sonde_results::rtt::RttKind;
 
 /// Request and answer, as transports: from host 1 to host 2, and back.
@@ -48,11 +49,13 @@ fn one_program_all_headers() {
     }
     let mut both = Both::load(|_, _| ());
     let mut id = 0;
-    let links: [(&str, u16, Wrap); 9] = [
+    let links: [(&str, u16, Wrap); 11] = [
         ("plain", 0, &|ip| ip.clone()),
         ("VLAN", 0x123, &|ip| tagged(VLAN, 0xe123, ip)),
         ("QinQ", 0x64, &|ip| tagged(QINQ, 0x64, &tagged(VLAN, 5, ip))),
-        ("priority tag", 0, &|ip| tagged(VLAN, 0xe000, &tagged(VLAN, 5, ip))),
+        ("priority tag", 0, &|ip| tagged(VLAN, 0xe000, ip)),
+        ("priority tag outside a VLAN", 5, &|ip| tagged(VLAN, 0xe000, &tagged(VLAN, 5, ip))),
+        ("priority tag in a VLAN", 5, &|ip| tagged(VLAN, 5, &tagged(VLAN, 0xe000, ip))),
         ("the old QinQ", 7, &|ip| tagged(0x9100, 7, &tagged(VLAN, 5, ip))),
         ("PPPoE", 0, &pppoe),
         ("PPPoE in a VLAN", 9, &|ip| tagged(VLAN, 9, &pppoe(ip))),
@@ -161,20 +164,63 @@ fn both_parsers_agree_about_damaged_frames() {
     if !privileged("both_parsers_agree_about_damaged_frames") {
         return;
     }
-    for (seed, tunnels) in [(1, false), (2, true), (3, true)] {
-        println!("seed {seed}, tunnels: {tunnels}");
-        let mut both = Both::load(|ours, _| ours.tunnels = tunnels);
+    for (seed, tunnels, filtered) in
+        [(1, false, false), (2, true, false), (3, true, false), (4, true, true)]
+    {
+        println!("seed {seed}, tunnels: {tunnels}, filtered: {filtered}");
+        let mut both = Both::load(|ours, theirs| {
+            ours.tunnels = tunnels;
+            if filtered {
+                ours.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
+                theirs.filter.protocols = Protocols::TCP.with(Protocols::DNS);
+                ours.nets =
+                    vec![("10.0.0.1".parse().unwrap(), 32), ("2001:db8::".parse().unwrap(), 47)];
+                theirs.filter.nets = ours.nets.clone();
+            }
+        });
         let mut random = Random::new(seed);
         for n in 0..PACKETS {
             let frame = any_frame(&mut random, tunnels);
             give(&mut both, &mut random, &frame, T0 + i64::from(n) * MS / 4);
         }
-        assert!(both.samples.len() > 200, "too few samples: {}", both.samples.len());
+        let few = if filtered { 20 } else { 100 };
+        assert!(both.samples.len() > 2 * few, "too few samples: {}", both.samples.len());
         for name in ["malformed", "fragments", "not_ip", "untracked_kind"] {
-            assert!(both.count(name) > 100, "too few {name}: {}", both.count(name));
+            assert!(both.count(name) > few as u64, "too few {name}: {}", both.count(name));
         }
+        assert_eq!(both.count("filtered") > 100, filtered, "{}", both.count("filtered"));
         both.finish();
     }
+}
+
+/// What the filter leaves out is none of what is measured, whatever its options are like.
+#[test]
+fn malformed_options_count_behind_the_filter_only() {
+    if !privileged("malformed_options_count_behind_the_filter_only") {
+        return;
+    }
+    let mut both = Both::load(|ours, theirs| {
+        ours.ports = vec![4000];
+        theirs.filter.ports = vec![4000];
+    });
+    for (port, counted) in [(4000, 1), (4001, 0)] {
+        for side in [RttSide::Ingress, RttSide::Egress, RttSide::Xdp] {
+            let mut frame = Segment { ts: Some((1, 0)), len: 10, ..A.port(port) }.frame();
+            // A timestamp of three octets, of which it has ten.
+            frame[54..58].copy_from_slice(&[8, 3, 0, 0]);
+            frame[57..60].copy_from_slice(&[8, 0, 0]);
+            let before = both.count("malformed");
+            let packet = RttTestPacket { frame: &frame, ..RttTestPacket::default() };
+            both.packet_counted(side, &packet, T0);
+            assert_eq!(both.count("malformed"), before + counted, "port {port}, {side:?}");
+            // What cannot be read at all cannot be filtered either.
+            let packet = RttTestPacket { frame: &frame[..50], ..RttTestPacket::default() };
+            both.packet_counted(side, &packet, T0);
+            assert_eq!(both.count("malformed"), before + counted + 1, "port {port}, {side:?}");
+        }
+    }
+    assert_eq!((both.count("filtered"), both.count("packets")), (3, 6));
+    both.finish();
 }
 
 /// A request and its answer in each tunnel, over each IP.

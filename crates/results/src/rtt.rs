@@ -91,7 +91,7 @@ pub enum RttClass {
 pub struct FlowKey {
     /// Index of the interface in the run's list (0 for a file).
     pub point: u8,
-    /// VLAN identifier (0: none).
+    /// VLAN identifier (0: none, or a tag that has a priority only).
     pub vlan: u16,
     /// IP protocol number.
     pub protocol: u8,
@@ -137,6 +137,10 @@ pub struct RttSample {
     pub bytes: u64,
     /// Packets likewise.
     pub packets: u64,
+    /// Bytes (IP) the other host, whose packet was answered, had sent in this flow.
+    pub peer_bytes: u64,
+    /// Packets likewise.
+    pub peer_packets: u64,
 }
 
 /// Why a flow ended.

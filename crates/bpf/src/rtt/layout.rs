@@ -102,6 +102,8 @@ pub(super) struct SampleEvent {
     at: u64,
     bytes: u64,
     packets: u64,
+    peer_bytes: u64,
+    peer_packets: u64,
     rtt: u32,
     rtt_min: u32,
     side: u8,
@@ -211,6 +213,8 @@ impl SampleEvent {
             min_rtt_ns: ticks(self.rtt_min),
             bytes: self.bytes,
             packets: self.packets,
+            peer_bytes: self.peer_bytes,
+            peer_packets: self.peer_packets,
         }
     }
 }
@@ -363,7 +367,7 @@ mod tests {
         assert_eq!(size_of::<Flow>(), 320);
         assert_eq!(size_of::<Side>(), 128);
         assert_eq!(size_of::<Loss>(), 88);
-        assert_eq!(size_of::<SampleEvent>(), 80);
+        assert_eq!(size_of::<SampleEvent>(), 96);
         assert_eq!(size_of::<FlowEvent>(), 416);
         assert_eq!(size_of::<Group>(), 128);
     }

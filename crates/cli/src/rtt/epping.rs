@@ -82,9 +82,13 @@ impl Printer {
                 self.object(out, utc, &sample.flow);
                 write!(
                     out,
-                    ",\"rtt\":{},\"min_rtt\":{min},\"sent_packets\":null,\"sent_bytes\":null,\
+                    ",\"rtt\":{},\"min_rtt\":{min},\"sent_packets\":{},\"sent_bytes\":{},\
                      \"rec_packets\":{},\"rec_bytes\":{},\"match_on_egress\":null}}",
-                    sample.rtt_ns, sample.packets, sample.bytes
+                    sample.rtt_ns,
+                    sample.peer_packets,
+                    sample.peer_bytes,
+                    sample.packets,
+                    sample.bytes
                 )
             }
         };

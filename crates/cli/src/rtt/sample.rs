@@ -46,6 +46,8 @@ pub fn samples() -> Vec<RttSample> {
         min_rtt_ns,
         bytes: 1_500 * ms as u64,
         packets: ms as u64,
+        peer_bytes: 64 * ms as u64,
+        peer_packets: ms as u64 / 2,
     };
     vec![
         sample(20, server, RttKind::TcpHandshakeServer, 20_000_000, 20_000_000),

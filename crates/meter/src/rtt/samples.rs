@@ -237,6 +237,8 @@ impl Shared {
             min_rtt_ns: ticks_to_ns(flow.sides[timed].rtt_min),
             bytes: flow.sides[found.side].bytes,
             packets: flow.sides[found.side].packets,
+            peer_bytes: flow.sides[timed].bytes,
+            peer_packets: flow.sides[timed].packets,
         });
     }
 

@@ -100,6 +100,7 @@ const IP: [u16; 2] = [ETHERTYPE_IPV4, ETHERTYPE_IPV6];
 #[test]
 fn a_segment_under_every_link_and_tag() {
     let qinq = [Tag { tpid: 0x88A8, tci: 0xE064 }, Tag { tpid: 0x8100, tci: 0x2005 }];
+    let priority = [Tag { tpid: 0x8100, tci: 0xE000 }, qinq[1]];
     for is_v6 in [false, true] {
         let packet = ip(is_v6, PROTOCOL_TCP, &segment(b"data"));
         let ethertype = IP[usize::from(is_v6)];
@@ -115,6 +116,8 @@ fn a_segment_under_every_link_and_tag() {
             (link(&[], ethertype), Link::Ethernet, 0),
             (link(&qinq[..1], ethertype), Link::Ethernet, 100),
             (link(&qinq, ethertype), Link::Ethernet, 100),
+            (link(&priority[..1], ethertype), Link::Ethernet, 0),
+            (link(&priority, ethertype), Link::Ethernet, 5),
             (Vec::new(), Link::RawIp, 0),
             (cooked, Link::LinuxCooked, 0),
             (cooked_tagged, Link::LinuxCooked, 100),
