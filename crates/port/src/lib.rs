@@ -18,6 +18,7 @@ pub mod netlink;
 pub mod pcap;
 pub mod socket;
 pub mod spec;
+pub mod stream;
 mod sys;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
