@@ -5,11 +5,12 @@
 //! fields lie in the order below without gaps, in the machine's byte order.
 
 use crate::Error;
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use crate::field::{array_at, u16_at, u32_at};
 use crate::flow::{Link, mapped};
 use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::tunnel::{GENEVE_PORT, GTPU_PORT, VXLAN_PORT};
-use crate::{ethernet, ipv4, tcp, udp};
+use crate::{ethernet, ipv4, ipv6, tcp, udp};
 
 mod slow;
 
@@ -128,69 +129,129 @@ pub fn parse_cut(
     at_ns: i64,
     point: u8,
 ) -> Result<(Feature, Layers), Error> {
-    match fast(frame, link, keys, at_ns, point) {
-        Some(found) => Ok(found),
-        None => slow::parse(frame, wire_len, link, keys, at_ns, point),
+    let given = Given { at_ns, point, keys };
+    if link == Link::Ethernet
+        && ethertype(frame, ethernet::HEADER_LEN) == Some(ETHERTYPE_IPV4)
+        && let Some(found) = plain::<IPV4>(frame, ethernet::HEADER_LEN, 0, given)
+    {
+        return Ok(found);
     }
+    other(frame, wire_len, link, given)
 }
 
-/// What nearly all packets are: Ethernet, IPv4 without options, not a fragment, TCP or
-/// UDP. `None` for all else, malformed packets included.
-#[inline(always)]
-fn fast(frame: &[u8], link: Link, keys: Keys, at_ns: i64, point: u8) -> Option<(Feature, Layers)> {
-    let header = frame.first_chunk::<FAST_LEN>()?;
-    let ip_len = usize::from(u16_at(header, IP + 2));
-    if link != Link::Ethernet
-        || u32_at(header, IP - 2) & 0xFFFF_FF00 != FAST_START
-        || u16_at(header, IP + 6) & MORE_OR_OFFSET != 0
-    {
-        return None;
-    }
-    let mut feature = Feature {
-        at_ns,
-        source: mapped(array_at(header, IP + 12)),
-        destination: mapped(array_at(header, IP + 16)),
-        source_port: u16_at(header, TRANSPORT),
-        destination_port: u16_at(header, TRANSPORT + 2),
-        ip_len: ip_len as u32,
-        sequence: 0,
-        tcp_flags: 0,
-        vlan: 0,
-        protocol: header[IP + 9],
-        tos: header[IP + 1],
-        ttl: header[IP + 8],
-        shape: 0,
-        window: 0,
-        headers: ((ipv4::HEADER_LEN + udp::HEADER_LEN) / 4) as u8,
-        point,
-    };
-    let mut header_len = udp::HEADER_LEN;
-    match feature.protocol {
-        PROTOCOL_TCP => {
-            let words = header[TRANSPORT + 12] >> 4;
-            header_len = usize::from(words) * 4;
-            if header_len < tcp::HEADER_LEN {
-                return None;
-            }
-            feature.sequence = u32_at(header, TRANSPORT + 4);
-            feature.tcp_flags = u16_at(header, TRANSPORT + 12) & TCP_FLAGS;
-            feature.window = u16_at(header, TRANSPORT + 14);
-            feature.headers = (ipv4::HEADER_LEN / 4) as u8 + words;
+/// What a caller gives beside the frame.
+#[derive(Clone, Copy)]
+struct Given {
+    at_ns: i64,
+    point: u8,
+    keys: Keys,
+}
+
+/// What is not the most common. Next to it: one VLAN tag, IPv6, or both.
+#[inline(never)]
+fn other(
+    frame: &[u8],
+    wire_len: usize,
+    link: Link,
+    given: Given,
+) -> Result<(Feature, Layers), Error> {
+    if link == Link::Ethernet {
+        let mut at = ethernet::HEADER_LEN;
+        let mut kind = ethertype(frame, at);
+        let mut vlan = 0;
+        if kind == Some(ETHERTYPE_VLAN)
+            && let Some(tag) = frame.get(at..at + 4)
+        {
+            vlan = u16_at(tag, 0) & 0x0FFF;
+            kind = Some(u16_at(tag, 2));
+            at += 4;
         }
-        PROTOCOL_UDP if keys == Keys::Outer || !is_tunnel(feature.destination_port) => {}
-        _ => return None,
+        if kind == Some(ETHERTYPE_IPV4)
+            && let Some(found) = plain::<IPV4>(frame, at, vlan, given)
+        {
+            return Ok(found);
+        }
+        if kind == Some(ETHERTYPE_IPV6)
+            && let Some(found) = plain::<IPV6>(frame, at, vlan, given)
+        {
+            return Ok(found);
+        }
     }
-    let payload = TRANSPORT + header_len;
-    if IP + ip_len < payload {
+    slow::parse(frame, wire_len, link, given)
+}
+
+/// The EtherType in an Ethernet header of this length.
+#[inline(always)]
+fn ethertype(frame: &[u8], header_len: usize) -> Option<u16> {
+    frame.get(..header_len).map(|header| u16_at(header, header_len - 2))
+}
+
+/// What nearly all packets are: IP without options or extension headers, not a fragment,
+/// with TCP or UDP. `None` for all else, malformed packets included. `at` is where IP
+/// begins; constants, once this is inlined, as is the length that is looked at: that of IP
+/// and of TCP's header without options. What is shorter (small datagrams that were not
+/// padded) goes the other way.
+#[inline(always)]
+fn plain<const V: u8>(
+    frame: &[u8],
+    at: usize,
+    vlan: u16,
+    given: Given,
+) -> Option<(Feature, Layers)> {
+    let ip_header = if V == IPV6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
+    let transport = at + ip_header;
+    let header = frame.get(at..transport + tcp::HEADER_LEN)?;
+    let ip_len = if V == IPV6 {
+        if header[0] >> 4 != 6 {
+            return None;
+        }
+        ipv6::HEADER_LEN + usize::from(u16_at(header, 4))
+    } else {
+        if header[0] != 0x45 || u16_at(header, 6) & MORE_OR_OFFSET != 0 {
+            return None;
+        }
+        usize::from(u16_at(header, 2))
+    };
+    let protocol = if V == IPV6 { header[6] } else { header[9] };
+    let destination_port = u16_at(header, ip_header + 2);
+    let is_tcp = protocol == PROTOCOL_TCP;
+    let header_len = match protocol {
+        PROTOCOL_TCP => usize::from(header[ip_header + 12] >> 4) * 4,
+        PROTOCOL_UDP if given.keys == Keys::Outer || !is_tunnel(destination_port) => {
+            udp::HEADER_LEN
+        }
+        _ => return None,
+    };
+    if ip_len < ip_header + header_len || is_tcp && header_len < tcp::HEADER_LEN {
         return None;
     }
-    let end = (IP + ip_len).min(frame.len()).min(usize::from(u16::MAX));
+    // Made in one piece, where the caller wants it: written in parts and then moved, it
+    // costs twice as much.
+    let feature = Feature {
+        at_ns: given.at_ns,
+        source: if V == IPV6 { array_at(header, 8) } else { mapped(array_at(header, 12)) },
+        destination: if V == IPV6 { array_at(header, 24) } else { mapped(array_at(header, 16)) },
+        source_port: u16_at(header, ip_header),
+        destination_port,
+        ip_len: ip_len as u32,
+        sequence: if is_tcp { u32_at(header, ip_header + 4) } else { 0 },
+        tcp_flags: if is_tcp { u16_at(header, ip_header + 12) & TCP_FLAGS } else { 0 },
+        vlan,
+        protocol,
+        tos: if V == IPV6 { (u16_at(header, 0) >> 4) as u8 } else { header[1] },
+        ttl: if V == IPV6 { header[7] } else { header[8] },
+        shape: if V == IPV6 { SHAPE_IPV6 } else { 0 },
+        window: if is_tcp { u16_at(header, ip_header + 14) } else { 0 },
+        headers: ((ip_header + header_len) / 4) as u8,
+        point: given.point,
+    };
+    let end = (at + ip_len).min(frame.len()).min(usize::from(u16::MAX));
     let layers = Layers {
-        ip: IP as u16,
+        ip: at as u16,
         mpls: 0,
         outer_ip: 0,
-        transport: TRANSPORT as u16,
-        payload: payload.min(end) as u16,
+        transport: transport as u16,
+        payload: (transport + header_len).min(end) as u16,
         end: end as u16,
     };
     Some((feature, layers))
@@ -202,14 +263,9 @@ const fn is_tunnel(port: u16) -> bool {
     matches!(port, VXLAN_PORT | GENEVE_PORT | GTPU_PORT)
 }
 
-/// Where IPv4 begins in an Ethernet frame without tags, and where its payload does.
-const IP: usize = ethernet::HEADER_LEN;
-const TRANSPORT: usize = IP + ipv4::HEADER_LEN;
-/// Up to the end of a TCP header without options. What is shorter (small datagrams that
-/// were not padded) goes the other way.
-const FAST_LEN: usize = TRANSPORT + tcp::HEADER_LEN;
-/// EtherType of IPv4, version 4, header length 5.
-const FAST_START: u32 = 0x0800_4500;
+/// The parameters of [`plain`].
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
 /// Of the IPv4 flags and fragment offset, what makes a fragment.
 const MORE_OR_OFFSET: u16 = 0x3FFF;
 /// RFC 9293, section 3.1: the data offset above them.

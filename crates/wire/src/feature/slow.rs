@@ -1,7 +1,7 @@
 //! Every packet that is not the common one.
 
 use super::{
-    Feature, Keys, Layers, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6, SHAPE_LATER_FRAGMENT,
+    Feature, Given, Keys, Layers, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6, SHAPE_LATER_FRAGMENT,
     SHAPE_NO_TRANSPORT, TCP_FLAGS,
 };
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
@@ -18,15 +18,13 @@ pub(super) fn parse(
     frame: &[u8],
     wire_len: usize,
     link: Link,
-    keys: Keys,
-    at_ns: i64,
-    point: u8,
+    given: Given,
 ) -> Result<(Feature, Layers), Error> {
     let wire_len = wire_len.max(frame.len());
     let (ethertype, at) = link.header(frame)?;
     let below = look_through(frame, wire_len, ethertype, at)?;
     let outer = Ip::parse(frame, wire_len, below.ethertype, below.at)?;
-    let inner = match keys {
+    let inner = match given.keys {
         Keys::Outer => None,
         Keys::Inner => outer.inner(frame),
     };
@@ -42,9 +40,9 @@ pub(super) fn parse(
             layers.mpls = place(inside.mpls);
         }
     }
-    feature.at_ns = at_ns;
+    feature.at_ns = given.at_ns;
     feature.vlan = below.vlan;
-    feature.point = point;
+    feature.point = given.point;
     Ok((feature, layers))
 }
 
