@@ -64,10 +64,8 @@ pub(crate) fn loading<T>(
     });
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     LOG.with_borrow_mut(String::clear);
-    step().map_err(|e| match e.kind() {
-        ErrorKind::PermissionDenied if !may_load() => BpfError::Privilege { what },
-        _ => BpfError::Verifier { reason: format!("{what}: {e}{}", last_lines()) },
-    })
+    step()
+        .map_err(|e| BpfError::loading(what, errno_of(&e), format!("{what}: {e}{}", last_lines())))
 }
 
 /// Whether the interface is there: the kernel would only say "invalid argument".
@@ -191,7 +189,7 @@ pub(crate) fn lpm_key(address: IpAddr, length: u8) -> Result<[u8; 20], BpfError>
 
 fn attach_error(source: io::Error, ifindex: u32, mode: AttachMode) -> BpfError {
     match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => BpfError::Privilege { what: "attach an XDP program" },
+        Some(libc::EPERM | libc::EACCES) => BpfError::privilege("attach an XDP program"),
         // EEXIST: a program in the other mode; EBUSY: one in this mode, by link or not.
         Some(libc::EBUSY | libc::EEXIST) => {
             BpfError::Busy { ifindex, program: attached_program(ifindex) }
@@ -223,10 +221,12 @@ fn attached_program(ifindex: u32) -> String {
     format!("'{name}' (id {id})")
 }
 
-/// Whether a refusal with EPERM is for want of privilege: the verifier says it too.
-fn may_load() -> bool {
-    // SAFETY: the call has no preconditions.
-    unsafe { libc::geteuid() == 0 }
+/// The kernel's number of an error, of which libbpf-rs keeps no more than the text: it tells
+/// a refusal (EPERM) from the verifier's opinion (EACCES).
+fn errno_of(e: &libbpf_rs::Error) -> Option<i32> {
+    let text = format!("{e:#}");
+    let (_, number) = text.rsplit_once("(os error ")?;
+    number.split_once(')')?.0.parse().ok()
 }
 
 fn io_kind(e: &libbpf_rs::Error) -> io::ErrorKind {
@@ -260,6 +260,14 @@ thread_local! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libbpf_rs::ErrorExt as _;
+
+    #[test]
+    fn the_number_of_an_error_is_kept() {
+        let refused = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(errno_of(&refused), Some(libc::EPERM));
+        assert_eq!(errno_of(&refused.context("while loading")), Some(libc::EPERM));
+    }
 
     #[test]
     fn ipv4_keys_are_mapped_and_host_bits_cleared() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::refuse::{LINK_CREATE, refuse_bpf};
 use common::rtt::{A, Segment};
 use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
 use libbpf_rs::libbpf_sys as sys;
@@ -51,33 +52,6 @@ fn filters(interface: &str) -> String {
     all.concat()
 }
 
-/// From now on the calling thread's kernel makes no links, as one before Linux 5.7.
-fn refuse_links() {
-    const BPF_LINK_CREATE: u32 = 28;
-    let statement = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let unless = |k, jf| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt: 0,
-        jf,
-        k,
-    };
-    // Of struct seccomp_data: the call's number, and the lower half of its first argument.
-    let word = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
-    let mut filter = [
-        word(0),
-        unless(libc::SYS_bpf as u32, 3),
-        word(16),
-        unless(BPF_LINK_CREATE, 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is valid for its length during the call, and the filter is of
-    // this thread alone.
-    let rc = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
-    assert_eq!(rc, 0, "seccomp: {}", std::io::Error::last_os_error());
-}
-
 #[test]
 fn a_kernel_without_tcx_links_has_filters_instead() {
     if !privileged("a_kernel_without_tcx_links_has_filters_instead") {
@@ -86,7 +60,8 @@ fn a_kernel_without_tcx_links_has_filters_instead() {
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let mut program = load();
-        refuse_links();
+        // As one before Linux 5.7.
+        refuse_bpf(Some(LINK_CREATE), libc::EINVAL);
         let how = program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
         assert_eq!((how.ingress, how.egress), (RttAttachment::Clsact, Some(RttAttachment::Clsact)));
         assert_eq!(filters("va").matches("name sonde_rtt").count(), 2, "{}", filters("va"));
@@ -166,6 +141,89 @@ fn what_is_pinned_goes_on_without_the_process() {
         assert_eq!(links.count(), 3, "{names:?}");
         names.iter().for_each(|path| std::fs::remove_file(path).unwrap());
         assert!(eventually(LIMIT, || at_tcx(a) + at_tcx(b) == 0), "removing the files ends it");
+    });
+}
+
+/// The links in a folder, and the numbers of all maps there.
+fn pinned(folder: &Path) -> (Vec<String>, Vec<u32>) {
+    let mut links = vec![];
+    let mut maps = vec![];
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with("link_") {
+            links.push(name);
+        } else {
+            maps.push(MapHandle::from_pinned_path(&path).unwrap().info().unwrap().info.id);
+        }
+    }
+    links.sort();
+    (links, maps)
+}
+
+/// An interface goes and comes back as another; the pins follow it, and are all there is.
+#[test]
+fn an_interface_that_returns_is_pinned_again() {
+    if !privileged("an_interface_that_returns_is_pinned_again") {
+        return;
+    }
+    in_namespace(|| {
+        let folder = bpf_folder();
+        let (a, _) = veth_pair(1500);
+        let mut program = load();
+        program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        program.pin(&folder).unwrap();
+        let whole = ["link_1_0", "link_1_1"];
+        assert_eq!(pinned(&folder).0, whole);
+        ip(&["link", "del", "va"]);
+        program.detach(1);
+        assert_eq!(pinned(&folder).0, [""; 0], "nothing is kept of what is gone");
+        let (again, _) = veth_pair(1500);
+        assert_ne!(a, again, "another interface of the same name");
+        program.attach(again as i32, 1, RttHook::Xdp, false).unwrap();
+        assert_eq!(pinned(&folder).0, whole);
+        // A link that cannot be pinned leaves nothing behind.
+        std::fs::create_dir(folder.join("link_2_1")).unwrap();
+        let refused = program.attach(index("vb") as i32, 2, RttHook::Tc, false);
+        assert!(matches!(refused, Err(BpfError::Io { .. })), "{refused:?}");
+        assert_eq!(at_tcx(index("vb")), 0);
+        std::fs::remove_dir(folder.join("link_2_1")).unwrap();
+        let (links, maps) = pinned(&folder);
+        assert_eq!((links.len(), maps.len()), (2, 10));
+
+        drop(program);
+        assert_eq!(at_tcx(again), 1, "egress");
+        assert!(ip(&["-d", "link", "show", "va"]).contains("prog/xdp"), "ingress");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(eventually(LIMIT, || at_tcx(again) == 0));
+        assert!(eventually(LIMIT, || !ip(&["-d", "link", "show", "va"]).contains("prog/xdp")));
+        // SAFETY: no pointers; a number that is found gives a descriptor, and a failed test.
+        let exists = |id: u32| unsafe { sys::bpf_map_get_fd_by_id(id) } >= 0;
+        assert!(eventually(LIMIT, || !maps.iter().any(|&id| exists(id))), "no map is left");
+    });
+}
+
+/// Whoever removed the folder wants nothing kept.
+#[test]
+fn without_its_folder_an_interface_that_returns_is_watched_unpinned() {
+    if !privileged("without_its_folder_an_interface_that_returns_is_watched_unpinned") {
+        return;
+    }
+    in_namespace(|| {
+        let folder = bpf_folder();
+        let (a, _) = veth_pair(1500);
+        let mut program = load();
+        program.attach(a as i32, 1, RttHook::Tc, false).unwrap();
+        program.pin(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        ip(&["link", "del", "va"]);
+        program.detach(1);
+        let (again, _) = veth_pair(1500);
+        program.attach(again as i32, 1, RttHook::Tc, false).unwrap();
+        assert!(!folder.exists());
+        assert_eq!(at_tcx(again), 2);
+        drop(program);
+        assert!(eventually(LIMIT, || at_tcx(again) == 0));
     });
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -56,6 +56,8 @@ pub struct RttAttached {
 pub(super) struct Points {
     map: MapHandle,
     by_point: BTreeMap<u8, Point>,
+    /// Where links are pinned, those to come too.
+    folder: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,7 @@ struct Filter {
 
 impl Points {
     pub(super) fn new(map: MapHandle) -> Self {
-        Points { map, by_point: BTreeMap::new() }
+        Points { map, by_point: BTreeMap::new(), folder: None }
     }
 
     /// Tells the program about an interface; the place it has there.
@@ -132,7 +134,14 @@ impl RttProgram {
             )));
         }
         let place = self.points.add(ifindex, point, l3)?;
-        match self.attach_all(ifindex, hook) {
+        let attached = self.attach_all(ifindex, hook).and_then(|(attached, how)| {
+            // Whoever removed the folder wants nothing kept any more.
+            if let Some(folder) = self.points.folder.as_deref().filter(|f| f.exists()) {
+                pin_links(folder, point, &attached)?;
+            }
+            Ok((attached, how))
+        });
+        match attached {
             Ok((attached, how)) => {
                 self.points.by_point.insert(point, Point { place, attached });
                 Ok(how)
@@ -144,10 +153,13 @@ impl RttProgram {
         }
     }
 
-    /// Lets go of an interface; one that has vanished likewise. Its flows stay until they
-    /// end.
+    /// Lets go of an interface, and of its pins; one that has vanished likewise. Its flows
+    /// stay until they end.
     pub fn detach(&mut self, point: u8) {
         if let Some(gone) = self.points.by_point.remove(&point) {
+            if let Some(folder) = &self.points.folder {
+                unpin_links(folder, point, gone.attached.len());
+            }
             drop(gone.attached);
             // Fails only for a map that is not there, and then there is no program either.
             let _ = self.points.set(gone.place, &[0; 8]);
@@ -155,31 +167,20 @@ impl RttProgram {
     }
 
     /// Pins links and maps in an empty folder of a bpf file system, so that the programs go
-    /// on without this process; removing the folder's files ends them.
+    /// on without this process; removing the folder's files ends them. What is attached
+    /// later is pinned there too, and what is detached is no more.
     ///
     /// # Errors
     /// [`BpfError::Config`] where a filter instead of a link is in use; [`BpfError::Io`]
     /// when the folder is in no bpf file system or holds the names already.
-    pub fn pin(&self, folder: &Path) -> Result<(), BpfError> {
+    pub fn pin(&mut self, folder: &Path) -> Result<(), BpfError> {
         for (name, map) in &self.maps.all {
             pin(map.as_fd(), &folder.join(name))?;
         }
-        for (point, Point { attached, .. }) in &self.points.by_point {
-            for (i, attached) in attached.iter().enumerate() {
-                match attached {
-                    Attached::Link(link) => {
-                        pin(link.as_fd(), &folder.join(format!("link_{point}_{i}")))?;
-                    }
-                    Attached::Filter(_) => {
-                        return Err(BpfError::Config(
-                            "this kernel has no tcx links, and a clsact filter cannot be pinned; \
-                             Linux 6.6 or later can"
-                                .into(),
-                        ));
-                    }
-                }
-            }
+        for (&point, Point { attached, .. }) in &self.points.by_point {
+            pin_links(folder, point, attached)?;
         }
+        self.points.folder = Some(folder.to_owned());
         Ok(())
     }
 
@@ -311,6 +312,36 @@ fn tc_hook(ifindex: i32, direction: Direction) -> sys::bpf_tc_hook {
         Direction::Egress => sys::BPF_TC_EGRESS,
     };
     hook
+}
+
+/// All links of an interface, or none.
+fn pin_links(folder: &Path, point: u8, attached: &[Attached]) -> Result<(), BpfError> {
+    for (i, attached) in attached.iter().enumerate() {
+        let pinned = match attached {
+            Attached::Link(link) => pin(link.as_fd(), &link_path(folder, point, i)),
+            Attached::Filter(_) => Err(BpfError::Config(
+                "this kernel has no tcx links, and a clsact filter cannot be pinned; Linux 6.6 \
+                 or later can"
+                    .into(),
+            )),
+        };
+        if pinned.is_err() {
+            unpin_links(folder, point, i);
+            return pinned;
+        }
+    }
+    Ok(())
+}
+
+fn unpin_links(folder: &Path, point: u8, count: usize) {
+    for i in 0..count {
+        // Somebody else may have removed it: what counts is that it is gone.
+        let _ = std::fs::remove_file(link_path(folder, point, i));
+    }
+}
+
+fn link_path(folder: &Path, point: u8, i: usize) -> PathBuf {
+    folder.join(format!("link_{point}_{i}"))
 }
 
 fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), BpfError> {

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 pub mod packet;
+pub mod refuse;
 pub mod rtt;
 pub mod xsk_socket;
 

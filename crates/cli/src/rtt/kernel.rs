@@ -36,13 +36,13 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     let mut places = Places::open(&links)?;
     let points = places.attach(&mut source)?;
     if let Some(pins) = pins {
-        pins.keep(&source.program).map_err(anyhow::Error::from)?;
+        pins.keep(&mut source.program).map_err(anyhow::Error::from)?;
     }
-    let exit = stage.watch(source, places, points, args, prints, &config)?;
+    let ended = stage.watch(source, places, points, args, prints, &config);
     if args.persist {
         eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
     }
-    Ok(exit)
+    ended
 }
 
 /// The programs, and where they are attached.
@@ -107,6 +107,7 @@ fn advise(error: BpfError) -> anyhow::Error {
         BpfError::Privilege { .. } | BpfError::Verifier { .. } | BpfError::Io { .. } => {
             anyhow!("{error}; where eBPF cannot be had, '--engine af_packet' measures without it")
         }
+        BpfError::Memory { .. } => anyhow!("{error} (--flows)"),
         _ => error.into(),
     }
 }
@@ -130,7 +131,7 @@ impl Pins {
         }
     }
 
-    fn keep(mut self, program: &RttProgram) -> Result<(), BpfError> {
+    fn keep(mut self, program: &mut RttProgram) -> Result<(), BpfError> {
         program.pin(Path::new(PIN_FOLDER))?;
         self.kept = true;
         Ok(())
@@ -264,13 +265,14 @@ mod tests {
     fn a_refusal_names_the_way_without_ebpf() {
         let refused = || std::io::Error::from_raw_os_error(22);
         for error in [
-            BpfError::Privilege { what: "load" },
-            BpfError::Verifier { reason: "no BTF".into() },
+            BpfError::Privilege { what: "load", advice: "run as root".into() },
+            BpfError::Verifier { reason: "no BTF".into(), advice: "take another".into() },
             BpfError::Io { what: "attach", source: refused() },
         ] {
             let (own, told) = (error.to_string(), advise(error).to_string());
             assert!(told.starts_with(&own) && told.contains("'--engine af_packet'"), "{told}");
         }
         assert!(!advise(BpfError::NoInterface(7)).to_string().contains("af_packet"));
+        assert!(advise(BpfError::Memory { what: "load" }).to_string().ends_with("(--flows)"));
     }
 }

@@ -190,7 +190,7 @@ enum OpenError {
 impl OpenError {
     fn bpf(device: &Device, error: BpfError) -> Self {
         match error {
-            BpfError::Privilege { what } => OpenError::Fatal(PortError::Privilege {
+            BpfError::Privilege { what, .. } => OpenError::Fatal(PortError::Privilege {
                 what: what.to_owned(),
                 capability: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
             }),
