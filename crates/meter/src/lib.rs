@@ -3,7 +3,7 @@
 //! No instrument reads a clock or opens a socket (`clippy.toml` of this crate bans
 //! both), so a replay gives the same numbers at any speed, and every test runs in
 //! virtual time.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod counters;
 pub mod flow;

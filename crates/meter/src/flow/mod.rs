@@ -1,3 +1,23 @@
-//! Flow metering (RFC 7011, RFC 5103).
+//! Flow metering (RFC 7011, RFC 5103): packets' headers go in, flow records come out.
+//!
+//! [`FlowCache`] is the hot path; `docs/flow-cache.md` explains its design and has its
+//! figures. One thread owns a cache; caches share nothing.
 
+mod cache;
+mod clock;
+mod config;
+mod counters;
 pub mod features;
+mod fragments;
+mod hash;
+mod key;
+pub mod prefetch;
+mod record;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wheel;
+
+pub use cache::{BURST, FlowCache};
+pub use config::{Config, ConfigError};
+pub use counters::{Counters, Held};

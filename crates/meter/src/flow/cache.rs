@@ -1,0 +1,591 @@
+//! The flow cache: bursts of packets in, records of ended flows out.
+//!
+//! A burst passes in three strides, so that memory is asked for before it is needed: keys
+//! and hashes, fetching the buckets; tags, fetching the records; then each packet in turn.
+//! The ordinary packet of a known flow ends in [`Hot::count_ordinary`]; all else is in
+//! `cold`, `expire` and below.
+
+use std::array;
+
+use sonde_results::flow::{FlowEnd, FlowRecord};
+use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
+use sonde_wire::ipv4::PROTOCOL_TCP;
+
+use super::clock::{Clock, Told, clamp};
+use super::config::Config;
+use super::counters::{Counters, Held};
+use super::features::Features;
+use super::fragments::Fragments;
+use super::hash::Hasher;
+use super::key::{self, Addresses, Key};
+use super::prefetch::prefetch;
+use super::record::{ACK, CLOSED, FIN, Hot, RST, SYN, WANTS, Warm};
+use super::table::{Index, Place};
+use super::wheel::{Closed, Closing, Wheel};
+
+/// Most packets that pass together.
+pub const BURST: usize = 32;
+
+/// The flows of one worker.
+pub struct FlowCache {
+    index: Index,
+    /// By slot, like all that follows.
+    hot: Vec<Hot>,
+    warm: Vec<Warm>,
+    /// Only touched for IPv6: without it, these pages are never backed by memory.
+    ipv6: Vec<Addresses>,
+    wheel: Wheel,
+    closing: Closing,
+    fragments: Fragments,
+    features: Features,
+    wants_features: bool,
+    hasher: Hasher,
+    biflow: bool,
+    idle_ns: i64,
+    active_ns: i64,
+    /// First of the free slots that have been used, a list through [`Key::ends`].
+    free: u32,
+    /// Slots from here on have never been used.
+    fresh: u32,
+    flows: u32,
+    /// Where the search for a flow to evict goes on.
+    hand: u32,
+    clock: Clock,
+    counters: Counters,
+}
+
+/// A packet on its way through a burst.
+#[derive(Clone, Copy, Default)]
+struct Passing {
+    key: Key,
+    place: Place,
+    side: u8,
+    /// Where the flow very likely is; [`NOWHERE`]: unknown.
+    slot: u32,
+    at: i64,
+}
+
+/// A frame and where its layers lie; without bytes where only headers were passed.
+type Frame<'a> = (&'a [u8], Layers);
+
+impl FlowCache {
+    /// An empty cache. All memory is taken now.
+    ///
+    /// # Panics
+    ///
+    /// If [`Config::check`] would refuse the settings.
+    pub fn new(config: Config) -> Self {
+        if let Err(error) = config.check() {
+            panic!("{error}");
+        }
+        FlowCache {
+            index: Index::new(config.flows),
+            hot: vec![Hot::default(); config.flows],
+            warm: vec![Warm::default(); config.flows],
+            ipv6: vec![[0; 4]; config.flows],
+            wheel: Wheel::new(config.flows),
+            closing: Closing::new(config.flows),
+            fragments: Fragments::new(config.flows),
+            features: Features::new(&config.features, config.flows),
+            wants_features: !config.features.is_empty(),
+            hasher: Hasher::new(config.secret),
+            biflow: config.biflow,
+            idle_ns: config.idle_ns,
+            active_ns: config.active_ns,
+            free: NOWHERE,
+            fresh: 0,
+            flows: 0,
+            hand: 0,
+            clock: Clock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Meters packets in the order in which they came, [`BURST`] at a time. `frames` are
+    /// theirs, or empty where only headers were passed. Flows that are over go to `sink`.
+    pub fn burst(
+        &mut self,
+        packets: &[Feature],
+        frames: &[(&[u8], Layers)],
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let mut done = 0;
+        while done < packets.len() {
+            let rest = &packets[done..packets.len().min(done + BURST)];
+            let frames = frames.get(done..).unwrap_or_default();
+            let (passed, told) = self.pass(rest, frames, sink);
+            done += passed;
+            self.expire(EXPIRED_PER_BURST, sink);
+            if told != Told::On {
+                self.step(told, clamp(packets[done].at_ns), sink);
+            }
+        }
+    }
+
+    /// Lets time pass: call it every 100 ms or so while no packets come. `now_ns` is TAI, of
+    /// the clock that stamps the packets.
+    pub fn handle_timeout(&mut self, now_ns: i64, sink: &mut impl FnMut(FlowRecord)) {
+        let now = clamp(now_ns);
+        let told = self.clock.caller(now);
+        if told != Told::On {
+            self.step(told, now, sink);
+        }
+        self.expire(usize::MAX, sink);
+    }
+
+    /// Ends all flows.
+    pub fn finish(&mut self, now_ns: i64, sink: &mut impl FnMut(FlowRecord)) {
+        self.handle_timeout(now_ns, sink);
+        self.end_all(None, sink);
+    }
+
+    /// Counts a packet that could not be parsed. `len`: bytes as captured.
+    pub fn refused(&mut self, error: sonde_wire::Error, len: usize) {
+        self.counters.refuse(error, len);
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What is inside.
+    pub fn held(&self) -> Held {
+        let counters = &self.counters;
+        Held {
+            flows: self.flows.into(),
+            capacity: self.hot.len() as u64,
+            packets: counters.packets - counters.exported_packets,
+            bytes: counters.bytes - counters.exported_bytes,
+        }
+    }
+
+    /// Bytes of memory for basic flows: all but the features and the addresses of IPv6,
+    /// 32 bytes for each slot, which cost nothing until there is such a flow.
+    pub fn memory(&self) -> usize {
+        size_of_val(&*self.hot)
+            + size_of_val(&*self.warm)
+            + self.index.memory()
+            + self.wheel.memory()
+            + self.closing.memory()
+            + self.fragments.memory()
+    }
+
+    /// The three strides, up to a packet whose time is a step of the clock: how many passed.
+    fn pass(
+        &mut self,
+        packets: &[Feature],
+        frames: &[Frame],
+        sink: &mut impl FnMut(FlowRecord),
+    ) -> (usize, Told) {
+        let mut passing: [Passing; BURST] = array::from_fn(|_| Passing::default());
+        let (mut told, mut len, mut bytes) = (Told::On, packets.len(), 0);
+        for (i, (packet, pass)) in packets.iter().zip(&mut passing).enumerate() {
+            let at = clamp(packet.at_ns);
+            told = self.clock.packet(at);
+            if told != Told::On {
+                len = i;
+                break;
+            }
+            let ports = if packet.shape & SHAPE_FRAGMENT == 0 {
+                (packet.source_port, packet.destination_port)
+            } else {
+                self.fragment_ports(packet, at)
+            };
+            let (key, side) = Key::new(packet, ports, self.biflow, &self.hasher);
+            let place = self.index.place(self.hasher.key(key.ends, key.rest));
+            self.index.prefetch_home(place);
+            *pass = Passing { key, place, side: side as u8, slot: NOWHERE, at };
+            bytes += u64::from(packet.ip_len);
+        }
+        self.counters.packets += len as u64;
+        self.counters.bytes += bytes;
+        let passing = &mut passing[..len];
+        let mut away = 0u32;
+        for (i, pass) in passing.iter_mut().enumerate() {
+            if let Some(slot) = self.index.likely_home(pass.place) {
+                pass.slot = slot;
+                self.prefetch_slot(slot, &pass.key);
+            } else if self.index.is_other_possible(pass.place) {
+                self.index.prefetch_other(pass.place);
+                away |= 1 << i;
+            }
+        }
+        while away != 0 {
+            let pass = &mut passing[away.trailing_zeros() as usize];
+            if let Some(slot) = self.index.likely_other(pass.place) {
+                pass.slot = slot;
+                self.prefetch_slot(slot, &pass.key);
+            }
+            away &= away - 1;
+        }
+        let idle = (self.idle_ns as u64) << 16;
+        let active = self.active_ns as u64;
+        for (i, (pass, packet)) in passing.iter().zip(packets).enumerate() {
+            if let Some(hot) = self.hot.get_mut(pass.slot as usize)
+                && hot.key == pass.key
+                && !pass.key.is_ipv6()
+            {
+                let side = usize::from(pass.side & 1);
+                if hot.count_ordinary(packet, side, pass.at, idle, active) {
+                    continue;
+                }
+            }
+            self.unusual(pass, packet, frames.get(i), sink);
+        }
+        (len, told)
+    }
+
+    #[inline]
+    fn prefetch_slot(&self, slot: u32, key: &Key) {
+        prefetch(&self.hot, slot as usize);
+        if key.is_ipv6() {
+            prefetch(&self.ipv6, slot as usize);
+        }
+    }
+
+    #[cold]
+    fn fragment_ports(&mut self, packet: &Feature, at: i64) -> (u16, u16) {
+        let ports = self.fragments.ports(packet, at, &self.hasher);
+        if ports.is_none() && packet.shape & SHAPE_LATER_FRAGMENT != 0 {
+            self.counters.fragments_unmatched += 1;
+        }
+        ports.unwrap_or_default()
+    }
+
+    /// A packet that was not counted in passing: IPv6, of a flow that was not found where it
+    /// was likely, or out of the ordinary.
+    #[inline(never)]
+    fn unusual(
+        &mut self,
+        pass: &Passing,
+        packet: &Feature,
+        frame: Option<&Frame>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let side = usize::from(pass.side & 1);
+        let addresses =
+            if pass.key.is_ipv6() { key::addresses(packet, side) } else { Addresses::default() };
+        let is_it = |slot: u32| {
+            self.hot[slot as usize].key == pass.key
+                && (!pass.key.is_ipv6() || self.ipv6[slot as usize] == addresses)
+        };
+        let likely = (pass.slot != NOWHERE && is_it(pass.slot)).then_some(pass.slot);
+        let Some(slot) = likely.or_else(|| self.index.find(pass.place, is_it)) else {
+            return self.create(pass, &addresses, packet, frame, sink);
+        };
+        if pass.key.is_ipv6() {
+            let (idle, active) = ((self.idle_ns as u64) << 16, self.active_ns as u64);
+            let hot = &mut self.hot[slot as usize];
+            if hot.count_ordinary(packet, side, pass.at, idle, active) {
+                return;
+            }
+        }
+        if let Some(end) = self.is_over(slot, packet, pass.at) {
+            self.export(slot, end, sink);
+            self.begin(slot, pass, packet, frame);
+        }
+        if !self.count(slot, pass, packet, frame, sink) {
+            self.export(slot, FlowEnd::Active, sink);
+            self.begin(slot, pass, packet, frame);
+            self.count(slot, pass, packet, frame, sink);
+        }
+    }
+
+    /// Whether the flow in `slot` ended before this packet, which then begins another.
+    fn is_over(&self, slot: u32, packet: &Feature, at: i64) -> Option<FlowEnd> {
+        let hot = &self.hot[slot as usize];
+        // A SYN after FIN or RST opens a new connection from the same ports: whoever sends
+        // it has left TIME-WAIT (RFC 9293, section 3.6.1).
+        if packet.protocol == PROTOCOL_TCP
+            && packet.tcp_flags & (SYN | ACK) == SYN
+            && (hot.flags(0) | hot.flags(1)) & (FIN | RST) != 0
+        {
+            return Some(FlowEnd::EndDetected);
+        }
+        let (deadline, end) = self.deadline(slot);
+        (at >= deadline).then_some(end)
+    }
+
+    /// Counts a packet to the flow in `slot`; false: a counter of it is full.
+    fn count(
+        &mut self,
+        slot: u32,
+        pass: &Passing,
+        packet: &Feature,
+        frame: Option<&Frame>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) -> bool {
+        let side = usize::from(pass.side & 1);
+        let hot = &mut self.hot[slot as usize];
+        let last = hot.last(side);
+        let pull_back = self.clock.is_future(last);
+        let is_late = hot.packets[side] != 0 && pass.at < last;
+        if !hot.count(&mut self.warm[slot as usize], packet, side, pass.at, pull_back) {
+            return false;
+        }
+        self.counters.out_of_order += u64::from(is_late);
+        if hot.is(WANTS) {
+            let reverse = side != hot.initiator();
+            let (bytes, layers) = frame.copied().unwrap_or_default();
+            let wants = self.features.packet(slot, reverse, packet, bytes, &layers);
+            self.hot[slot as usize].set(WANTS, wants);
+        }
+        if packet.protocol == PROTOCOL_TCP && packet.tcp_flags & (FIN | RST) != 0 {
+            self.close(slot, sink);
+        }
+        true
+    }
+
+    /// Marks a connection that is closed on both sides, or reset.
+    fn close(&mut self, slot: u32, sink: &mut impl FnMut(FlowRecord)) {
+        let hot = &mut self.hot[slot as usize];
+        let (first, second) = (hot.flags(0), hot.flags(1));
+        let finished = if self.biflow { first & second & FIN } else { first & FIN };
+        if hot.is(CLOSED) || (finished == 0 && (first | second) & RST == 0) {
+            return;
+        }
+        hot.set(CLOSED, true);
+        let closed = Closed { at: self.clock.monotonic(), slot, born: hot.first as u32 };
+        if let Some(first) = self.closing.push(closed) {
+            self.end_closed(first, sink);
+        }
+    }
+
+    /// A flow that is not there begins with this packet.
+    fn create(
+        &mut self,
+        pass: &Passing,
+        addresses: &Addresses,
+        packet: &Feature,
+        frame: Option<&Frame>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let slot = self.take_slot(sink);
+        while !self.enter(pass.place, slot) {
+            // Both buckets are full, and nobody in them can move.
+            let victim = self.index.neighbours(pass.place).min_by_key(|&s| self.worth(s));
+            let Some(victim) = victim else {
+                break;
+            };
+            self.counters.evicted_crowded += 1;
+            self.end(victim, FlowEnd::LackOfResources, sink);
+        }
+        if pass.key.is_ipv6() {
+            self.ipv6[slot as usize] = *addresses;
+        }
+        self.flows += 1;
+        self.begin(slot, pass, packet, frame);
+        if !self.wheel.is_on(slot) {
+            self.enter_wheel(slot);
+        }
+        self.count(slot, pass, packet, frame, sink);
+    }
+
+    fn enter(&mut self, place: Place, slot: u32) -> bool {
+        let (hot, hasher) = (&self.hot, &self.hasher);
+        let index = &mut self.index;
+        let count = index.len();
+        index.insert(place, slot, |s| {
+            let key = hot[s as usize].key;
+            Index::home(hasher.key(key.ends, key.rest), count)
+        })
+    }
+
+    /// A flow begins in `slot`, which is in the index under the key.
+    fn begin(&mut self, slot: u32, pass: &Passing, packet: &Feature, frame: Option<&Frame>) {
+        let hot = &mut self.hot[slot as usize];
+        *hot = Hot::new(pass.key, usize::from(pass.side & 1), pass.at);
+        self.warm[slot as usize] = Warm::default();
+        self.counters.flows += 1;
+        if self.wants_features {
+            hot.set(WANTS, true);
+            let (bytes, layers) = frame.copied().unwrap_or_default();
+            self.features.created(slot, packet, bytes, &layers);
+        }
+    }
+
+    /// A free slot; if there is none, that of a flow that is missed least.
+    fn take_slot(&mut self, sink: &mut impl FnMut(FlowRecord)) -> u32 {
+        if self.free == NOWHERE && self.fresh as usize == self.hot.len() {
+            let victim = self.least_missed();
+            self.counters.evicted_full += 1;
+            self.end(victim, FlowEnd::LackOfResources, sink);
+        }
+        if self.free != NOWHERE {
+            let slot = self.free;
+            self.free = self.hot[slot as usize].key.ends as u32;
+            return slot;
+        }
+        self.fresh += 1;
+        self.fresh - 1
+    }
+
+    /// The flow to evict when all slots are taken: of the next few that are closed or have
+    /// one packet, in the order of a sweep through all; or else that which was silent
+    /// longest. So a flood of single packets evicts itself, the oldest first.
+    fn least_missed(&mut self) -> u32 {
+        let slots = self.hot.len() as u32;
+        let sweep = |i: u32| (self.hand + i) % slots;
+        let reach = SWEEP.min(slots);
+        let cheap = (0..reach).find(|&i| self.worth(sweep(i)).0 < Worth::LIVE);
+        let victim = match cheap {
+            Some(i) => sweep(i),
+            None => (0..reach).map(sweep).min_by_key(|&s| self.worth(s)).unwrap_or(self.hand),
+        };
+        self.hand = match cheap {
+            Some(_) => (victim + 1) % slots,
+            None => sweep(reach),
+        };
+        prefetch(&self.hot, self.hand as usize);
+        victim
+    }
+
+    /// What is less is given up first: closed flows, those of one packet, the longest silent.
+    fn worth(&self, slot: u32) -> (u8, i64) {
+        let hot = &self.hot[slot as usize];
+        let kind = if hot.is(CLOSED) {
+            Worth::CLOSED
+        } else if hot.total() < 2 {
+            Worth::SINGLE
+        } else {
+            Worth::LIVE
+        };
+        (kind, self.last(slot))
+    }
+
+    /// The last packet of either direction, as the clock counts now.
+    fn last(&self, slot: u32) -> i64 {
+        let hot = &self.hot[slot as usize];
+        self.clock.past(hot.last(0).max(hot.last(1)))
+    }
+
+    /// When the flow in `slot` is over if nothing more comes, and why.
+    fn deadline(&self, slot: u32) -> (i64, FlowEnd) {
+        let hot = &self.hot[slot as usize];
+        let mut first = hot.first;
+        if self.clock.is_future(first) && hot.packets[1 - hot.initiator()] != 0 {
+            first = first.min(self.warm[slot as usize].reverse_first);
+        }
+        let active = self.clock.past(first) + self.active_ns;
+        let idle = self.last(slot) + self.idle_ns;
+        if idle <= active { (idle, FlowEnd::Idle) } else { (active, FlowEnd::Active) }
+    }
+
+    fn enter_wheel(&mut self, slot: u32) {
+        let (deadline, _) = self.deadline(slot);
+        self.wheel.enter(slot, self.clock.to_monotonic(deadline + SLACK_NS));
+    }
+
+    /// Ends what is due, looking at no more than `most` flows while that is in time.
+    #[inline]
+    fn expire(&mut self, most: usize, sink: &mut impl FnMut(FlowRecord)) {
+        let now = self.clock.monotonic();
+        while let Some(closed) = self.closing.pop(now) {
+            self.end_closed(closed, sink);
+        }
+        let most = if self.wheel.is_late(now) { usize::MAX } else { most };
+        for _ in 0..most {
+            let Some(slot) = self.wheel.pop(now) else {
+                break;
+            };
+            if let Some(next) = self.wheel.peek() {
+                prefetch(&self.hot, next as usize);
+            }
+            if !self.hot[slot as usize].key.is_used() {
+                continue;
+            }
+            let (deadline, end) = self.deadline(slot);
+            if self.clock.now >= deadline + SLACK_NS {
+                self.end(slot, end, sink);
+            } else {
+                self.enter_wheel(slot);
+            }
+        }
+    }
+
+    fn end_closed(&mut self, closed: Closed, sink: &mut impl FnMut(FlowRecord)) {
+        let hot = &self.hot[closed.slot as usize];
+        if hot.key.is_used() && hot.is(CLOSED) && hot.first as u32 == closed.born {
+            self.end(closed.slot, FlowEnd::EndDetected, sink);
+        }
+    }
+
+    /// The clock did not simply go on.
+    #[cold]
+    fn step(&mut self, told: Told, at: i64, sink: &mut impl FnMut(FlowRecord)) {
+        let is_start = self.counters.packets == 0 && self.flows == 0;
+        self.counters.clock_steps += u64::from(!is_start);
+        if told == Told::Back && self.clock.set_back(at) {
+            return;
+        }
+        // Across a leap forward every flow has been idle for longer than any time-out.
+        let ahead = at > self.clock.now;
+        self.end_all(ahead.then_some(FlowEnd::Idle), sink);
+        self.clock.restart(at);
+        if is_start {
+            self.wheel.start(self.clock.monotonic());
+        }
+    }
+
+    /// Ends every flow: closed ones and those whose time-out has passed for that reason,
+    /// others for the one given, or by force.
+    fn end_all(&mut self, end: Option<FlowEnd>, sink: &mut impl FnMut(FlowRecord)) {
+        for slot in 0..self.fresh {
+            let hot = &self.hot[slot as usize];
+            if !hot.key.is_used() {
+                continue;
+            }
+            let (deadline, due) = self.deadline(slot);
+            let end = if hot.is(CLOSED) {
+                FlowEnd::EndDetected
+            } else if self.clock.now >= deadline {
+                due
+            } else {
+                end.unwrap_or(FlowEnd::Forced)
+            };
+            self.end(slot, end, sink);
+        }
+    }
+
+    /// Ends the flow in `slot` and frees the slot.
+    fn end(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
+        self.export(slot, end, sink);
+        let key = self.hot[slot as usize].key;
+        self.index.remove(self.index.place(self.hasher.key(key.ends, key.rest)), slot);
+        self.hot[slot as usize].key = Key { ends: self.free.into(), rest: 0 };
+        self.free = slot;
+        self.flows -= 1;
+    }
+
+    /// Hands out the record of the flow in `slot`.
+    fn export(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
+        let hot = &self.hot[slot as usize];
+        self.counters.exported_packets += hot.total();
+        self.counters.exported_bytes += hot.bytes(0) + hot.bytes(1);
+        self.counters.ended(end);
+        let extra = if self.wants_features { self.features.ended(slot) } else { None };
+        let none = Addresses::default();
+        let addresses = if hot.key.is_ipv6() { &self.ipv6[slot as usize] } else { &none };
+        sink(hot.record(&self.warm[slot as usize], addresses, end, extra));
+    }
+}
+
+/// Classes of flows by how much they are missed.
+struct Worth;
+
+impl Worth {
+    const CLOSED: u8 = 0;
+    const SINGLE: u8 = 1;
+    const LIVE: u8 = 2;
+}
+
+/// No slot.
+const NOWHERE: u32 = u32::MAX;
+/// How much longer than its time-out a flow stays, so that packets that come a little out
+/// of order still find it. Whether they belong to it is decided by their own times.
+const SLACK_NS: i64 = 500_000_000;
+/// Flows looked at for their time-outs after a burst: more than a burst can begin.
+const EXPIRED_PER_BURST: usize = 128;
+/// Flows looked at for one to evict.
+const SWEEP: u32 = 16;

@@ -1,0 +1,193 @@
+//! The cache's clock: the latest time that packets or the caller have told.
+//!
+//! Packets come a little out of order, captures are put together from several, and clocks
+//! are set. A packet a little behind changes nothing. Many in a row that are all well
+//! behind mean that the clock was set back. More than [`JUMP_NS`] either way is believed at
+//! once, and no flow survives it: a record has 48 bits for its last time.
+
+/// What a time means for the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It goes on, or stands while a straggler passes.
+    On,
+    /// It was set back.
+    Back,
+    /// It jumped too far for any flow to go on.
+    Jump,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Latest time, ns TAI.
+    pub(super) now: i64,
+    /// Added to times, never goes back: the expiry wheel turns by this.
+    offset: i64,
+    /// The latest time ever told that flows may still have.
+    high: i64,
+    /// When it was last set back, by the new time.
+    stepped: i64,
+    /// Packets in a row that were well behind.
+    behind: u32,
+}
+
+impl Clock {
+    /// Whatever it is told first is a jump.
+    pub(super) fn new() -> Self {
+        Clock { now: UNSET, offset: 0, high: UNSET, stepped: UNSET, behind: 0 }
+    }
+
+    /// Takes the time of a packet, within [`clamp`].
+    #[inline]
+    pub(super) fn packet(&mut self, at: i64) -> Told {
+        // One comparison for both ends.
+        if ((at - self.now).wrapping_add(STEP_NS) as u64) < (STEP_NS + JUMP_NS) as u64 {
+            self.now = self.now.max(at);
+            self.behind = 0;
+            return Told::On;
+        }
+        self.astray(at)
+    }
+
+    #[cold]
+    fn astray(&mut self, at: i64) -> Told {
+        if !(-JUMP_NS..JUMP_NS).contains(&(at - self.now)) {
+            return Told::Jump;
+        }
+        self.behind += 1;
+        if self.behind < BEHIND_PACKETS { Told::On } else { Told::Back }
+    }
+
+    /// Takes the caller's time, within [`clamp`]; it is believed at once.
+    pub(super) fn caller(&mut self, now: i64) -> Told {
+        let ahead = now - self.now;
+        if ahead.abs() > JUMP_NS {
+            Told::Jump
+        } else if ahead < -STEP_NS {
+            Told::Back
+        } else {
+            self.now = self.now.max(now);
+            Told::On
+        }
+    }
+
+    /// Starts anew at `at`, after a jump. No flow is held.
+    pub(super) fn restart(&mut self, at: i64) {
+        let offset = if self.now == UNSET { 0 } else { self.monotonic().wrapping_sub(at) };
+        *self = Clock { now: at, offset, high: at, stepped: at, behind: 0 };
+    }
+
+    /// Goes back to `at`; false: so far that flows from before could not be told from
+    /// others, and nothing was done: end them, then [`Clock::restart`].
+    pub(super) fn set_back(&mut self, at: i64) -> bool {
+        self.high = self.high.max(self.now);
+        if self.high - at > JUMP_NS {
+            return false;
+        }
+        self.offset = self.offset.wrapping_add(self.now - at);
+        self.now = at;
+        self.stepped = at;
+        self.behind = 0;
+        true
+    }
+
+    /// Never goes back, ns.
+    #[inline]
+    pub(super) fn monotonic(&self) -> i64 {
+        self.now.wrapping_add(self.offset)
+    }
+
+    /// A time on the scale of [`Clock::monotonic`].
+    #[inline]
+    pub(super) fn to_monotonic(&self, at: i64) -> i64 {
+        at.wrapping_add(self.offset)
+    }
+
+    /// Whether a time is from before the clock was set back.
+    #[inline]
+    pub(super) fn is_future(&self, at: i64) -> bool {
+        at - self.now > STEP_NS
+    }
+
+    /// A time, or for one from before the clock was set back the time when that was.
+    #[inline]
+    pub(super) fn past(&self, at: i64) -> i64 {
+        if self.is_future(at) { self.stepped } else { at }
+    }
+}
+
+/// A time within which differences and time-outs cannot overflow: 1970 to 2116.
+#[inline]
+pub(super) fn clamp(at: i64) -> i64 {
+    at.clamp(0, 1 << 62)
+}
+
+/// A packet further behind than this did not merely come out of order.
+pub(super) const STEP_NS: i64 = 1_000_000_000;
+/// The longest leap across which flows can go on.
+pub(super) const JUMP_NS: i64 = 12 * 3600 * 1_000_000_000;
+/// Further before all times than any jump.
+const UNSET: i64 = -2 * JUMP_NS;
+/// So many in a row, and the clock was set back. Captures put together from clocks that
+/// differ alternate more often.
+pub(super) const BEHIND_PACKETS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    fn started(at: i64) -> Clock {
+        let mut clock = Clock::new();
+        assert_eq!(clock.packet(at), Told::Jump);
+        clock.restart(at);
+        clock
+    }
+
+    #[test]
+    fn stragglers_leave_the_clock_alone_and_many_set_it_back() {
+        let mut clock = started(1_000 * S);
+        for _ in 0..10 {
+            for _ in 1..BEHIND_PACKETS {
+                assert_eq!(clock.packet(900 * S), Told::On);
+            }
+            assert_eq!(clock.packet(1_000 * S), Told::On);
+        }
+        assert_eq!(clock.now, 1_000 * S);
+        for _ in 1..BEHIND_PACKETS {
+            assert_eq!(clock.packet(900 * S), Told::On);
+        }
+        assert_eq!(clock.packet(900 * S), Told::Back);
+        let before = clock.monotonic();
+        assert!(clock.set_back(900 * S));
+        assert_eq!((clock.now, clock.monotonic()), (900 * S, before));
+        assert!(clock.is_future(1_000 * S) && !clock.is_future(900 * S));
+        assert_eq!((clock.past(1_000 * S), clock.past(800 * S)), (900 * S, 800 * S));
+        assert_eq!(clock.packet(901 * S), Told::On);
+        assert_eq!(clock.monotonic(), before + S);
+    }
+
+    #[test]
+    fn steps_back_that_add_up_end_all_flows() {
+        let mut clock = started(100_000 * S);
+        assert!(clock.set_back(80_000 * S));
+        assert!(clock.set_back(60_000 * S));
+        assert!(!clock.set_back(50_000 * S));
+        clock.restart(50_000 * S);
+        assert!(clock.set_back(40_000 * S));
+    }
+
+    #[test]
+    fn jumps_are_told_at_once_and_extremes_do_not_overflow() {
+        let mut clock = started(clamp(i64::MIN));
+        assert_eq!(clock.packet(JUMP_NS - 1), Told::On);
+        assert_eq!(clock.packet(clamp(i64::MAX)), Told::Jump);
+        clock.restart(clamp(i64::MAX));
+        assert_eq!(clock.packet(0), Told::Jump);
+        assert_eq!(clock.caller(clamp(i64::MIN)), Told::Jump);
+        clock.restart(0);
+        assert_eq!(clock.caller(5), Told::On);
+        assert_eq!(clock.now, 5);
+    }
+}

@@ -1,0 +1,188 @@
+//! The key of a flow in 16 bytes, the same for both directions of a biflow.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sonde_results::flow::FlowKey;
+use sonde_wire::feature::{Feature, SHAPE_IPV6};
+
+use super::hash::Hasher;
+
+/// Both ends, the smaller (address, port) first where both directions are one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Key {
+    /// IPv4: the two addresses, the first in the lower half. IPv6: their hash.
+    pub(super) ends: u64,
+    /// From the lowest bit: two ports of 16 bits, protocol 8, VLAN 12, point 8, IPv6 1;
+    /// the highest is set in every key, so that a free record matches none.
+    pub(super) rest: u64,
+}
+
+/// The two addresses of an IPv6 flow in the order of its key, two words each.
+pub(super) type Addresses = [u64; 4];
+
+impl Key {
+    /// The key of a packet, and which of its ends (0 or 1) sent it. `ports` are those of
+    /// the packet, or of the fragment that had them.
+    #[inline]
+    pub(super) fn new(
+        packet: &Feature,
+        ports: (u16, u16),
+        biflow: bool,
+        hasher: &Hasher,
+    ) -> (Key, usize) {
+        let scope = u64::from(packet.protocol) << 32
+            | u64::from(packet.vlan & 0xFFF) << 40
+            | u64::from(packet.point) << 52
+            | USED;
+        if packet.shape & SHAPE_IPV6 != 0 {
+            return Key::ipv6(packet, ports, biflow, hasher, scope);
+        }
+        let [.., a, b, c, d] = packet.source;
+        let from = u64::from(u32::from_be_bytes([a, b, c, d])) << 16 | u64::from(ports.0);
+        let [.., a, b, c, d] = packet.destination;
+        let to = u64::from(u32::from_be_bytes([a, b, c, d])) << 16 | u64::from(ports.1);
+        let swap = biflow & (from > to);
+        let (low, high) = if swap { (to, from) } else { (from, to) };
+        let ends = low >> 16 | high >> 16 << 32;
+        let rest = (low & 0xFFFF) | (high & 0xFFFF) << 16 | scope;
+        (Key { ends, rest }, usize::from(swap))
+    }
+
+    fn ipv6(
+        packet: &Feature,
+        ports: (u16, u16),
+        biflow: bool,
+        hasher: &Hasher,
+        scope: u64,
+    ) -> (Key, usize) {
+        let from = (u128::from_be_bytes(packet.source), ports.0);
+        let to = (u128::from_be_bytes(packet.destination), ports.1);
+        let swap = biflow & (from > to);
+        let (low, high) = if swap { (to, from) } else { (from, to) };
+        let ends = hasher.addresses(&words(low.0, high.0));
+        let rest = u64::from(low.1) | u64::from(high.1) << 16 | scope | IPV6;
+        (Key { ends, rest }, usize::from(swap))
+    }
+
+    #[inline]
+    pub(super) fn is_ipv6(&self) -> bool {
+        self.rest & IPV6 != 0
+    }
+
+    /// Whether it is a key at all.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.rest & USED != 0
+    }
+
+    /// The flow as end `source` sends it. `addresses` are only looked at for IPv6.
+    pub(super) fn flow(&self, source: usize, addresses: &Addresses) -> FlowKey {
+        let address = |side: usize| -> IpAddr {
+            if self.is_ipv6() {
+                let (high, low) = (addresses[2 * side], addresses[2 * side + 1]);
+                Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into()
+            } else {
+                Ipv4Addr::from_bits((self.ends >> (32 * side)) as u32).into()
+            }
+        };
+        let port = |side: usize| (self.rest >> (16 * side)) as u16;
+        FlowKey {
+            point: (self.rest >> 52) as u8,
+            vlan: (self.rest >> 40) as u16 & 0xFFF,
+            protocol: (self.rest >> 32) as u8,
+            source: address(source),
+            destination: address(1 - source),
+            source_port: port(source),
+            destination_port: port(1 - source),
+        }
+    }
+}
+
+/// The addresses of an IPv6 packet in the order of its key.
+#[inline]
+pub(super) fn addresses(packet: &Feature, sender: usize) -> Addresses {
+    let (from, to) = (u128::from_be_bytes(packet.source), u128::from_be_bytes(packet.destination));
+    if sender == 0 { words(from, to) } else { words(to, from) }
+}
+
+#[inline]
+fn words(low: u128, high: u128) -> Addresses {
+    [(low >> 64) as u64, low as u64, (high >> 64) as u64, high as u64]
+}
+
+const IPV6: u64 = 1 << 60;
+const USED: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(ipv6: bool) -> Feature {
+        let mut packet =
+            Feature { source_port: 443, destination_port: 50_000, ..Feature::default() };
+        (packet.vlan, packet.protocol, packet.point) = (0xABC, 6, 0xFE);
+        if ipv6 {
+            packet.shape = SHAPE_IPV6;
+            packet.source = "2001:db8::9".parse::<Ipv6Addr>().unwrap().octets();
+            packet.destination = "2001:db8::1".parse::<Ipv6Addr>().unwrap().octets();
+        } else {
+            packet.source = Ipv4Addr::new(192, 0, 2, 9).to_ipv6_mapped().octets();
+            packet.destination = Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped().octets();
+        }
+        packet
+    }
+
+    fn turned(packet: &Feature) -> Feature {
+        Feature {
+            source: packet.destination,
+            destination: packet.source,
+            source_port: packet.destination_port,
+            destination_port: packet.source_port,
+            ..*packet
+        }
+    }
+
+    #[test]
+    fn both_directions_are_one_key_and_the_flow_can_be_read_back() {
+        let hasher = Hasher::new([1, 2]);
+        for ipv6 in [false, true] {
+            let packet = packet(ipv6);
+            let back = turned(&packet);
+            let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), true, &hasher);
+            let ((key, side), (back_key, back_side)) = (of(&packet), of(&back));
+            assert_eq!(key, back_key);
+            assert_eq!((side, back_side), (1, 0));
+            assert_eq!(addresses(&packet, side), addresses(&back, back_side));
+            let flow = key.flow(side, &addresses(&packet, side));
+            assert_eq!(flow.source.is_ipv6(), ipv6);
+            assert!(flow.source.to_string().ends_with('9'));
+            assert!(flow.destination.to_string().ends_with('1'));
+            assert_eq!((flow.source_port, flow.destination_port), (443, 50_000));
+            assert_eq!((flow.vlan, flow.protocol, flow.point), (0xABC, 6, 0xFE));
+        }
+    }
+
+    #[test]
+    fn one_way_flows_keep_their_direction() {
+        let hasher = Hasher::new([1, 2]);
+        for ipv6 in [false, true] {
+            let packet = packet(ipv6);
+            let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), false, &hasher);
+            let ((key, side), (back, back_side)) = (of(&packet), of(&turned(&packet)));
+            assert_ne!(key, back);
+            assert_eq!((side, back_side), (0, 0));
+        }
+    }
+
+    /// Equal addresses are told apart by the ports; all equal is still one flow.
+    #[test]
+    fn a_host_that_talks_to_itself_is_one_flow() {
+        let hasher = Hasher::new([1, 2]);
+        let mut packet = packet(false);
+        packet.destination = packet.source;
+        let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), true, &hasher);
+        assert_eq!(of(&packet).0, of(&turned(&packet)).0);
+        packet.destination_port = packet.source_port;
+        assert_eq!(of(&packet), of(&turned(&packet)));
+    }
+}

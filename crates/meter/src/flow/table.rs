@@ -1,0 +1,275 @@
+//! The index from keys to slots: buckets of eight in one cache line each.
+//!
+//! A key has a home bucket and, found from there by its tag, one other. It lies at home
+//! unless there was no room, and a bucket counts its keys that lie elsewhere: most searches
+//! end in one line. Where both are full, one resident is moved to its own other bucket. The
+//! index has more places than there are slots, so that this practically always finds one.
+
+/// The index. Slots are below the number of flows, and their records are not its business.
+pub(super) struct Index {
+    buckets: Vec<Bucket>,
+}
+
+/// Where a key is looked for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    /// The home bucket.
+    pub(super) home: u32,
+    pub(super) tag: u16,
+}
+
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+struct Bucket {
+    /// Of each way a part of its key's hash; 0: free.
+    tags: [u16; WAYS],
+    slots: [u32; WAYS],
+    /// Keys whose home this is and that lie in their other bucket.
+    away: u32,
+}
+
+impl Index {
+    /// For `flows` slots.
+    pub(super) fn new(flows: usize) -> Self {
+        // 15/16 full at most, and small ones wide enough that chance does not fill two
+        // buckets before the rest.
+        let buckets = flows.div_ceil(WAYS) * 16 / 15 + 16;
+        Index { buckets: vec![Bucket::default(); buckets] }
+    }
+
+    #[inline]
+    pub(super) fn place(&self, hash: u64) -> Place {
+        Place { home: Index::home(hash, self.len()), tag: (hash as u16).max(1) }
+    }
+
+    /// The home bucket of a hash among `buckets`.
+    #[inline]
+    pub(super) fn home(hash: u64, buckets: usize) -> u32 {
+        ((hash >> 32) * buckets as u64 >> 32) as u32
+    }
+
+    /// How many buckets there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Fetches the line of a key's home.
+    #[inline]
+    pub(super) fn prefetch_home(&self, place: Place) {
+        super::prefetch::prefetch(&self.buckets, place.home as usize);
+    }
+
+    /// Fetches the line of a key's other bucket.
+    #[inline]
+    pub(super) fn prefetch_other(&self, place: Place) {
+        super::prefetch::prefetch(&self.buckets, self.other(place.home, place.tag) as usize);
+    }
+
+    /// A slot in the home bucket with the key's tag: very likely the key's.
+    #[inline]
+    pub(super) fn likely_home(&self, place: Place) -> Option<u32> {
+        self.buckets[place.home as usize].likely(place.tag)
+    }
+
+    /// Whether a key may lie in its other bucket.
+    #[inline]
+    pub(super) fn is_other_possible(&self, place: Place) -> bool {
+        self.buckets[place.home as usize].away != 0
+    }
+
+    /// Like [`Index::likely_home`], of the other bucket.
+    #[inline]
+    pub(super) fn likely_other(&self, place: Place) -> Option<u32> {
+        self.buckets[self.other(place.home, place.tag) as usize].likely(place.tag)
+    }
+
+    /// The slot of the key for which `is_it` holds.
+    pub(super) fn find(&self, place: Place, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let home = &self.buckets[place.home as usize];
+        let other = &self.buckets[self.other(place.home, place.tag) as usize];
+        let searched = if home.away == 0 { &[home][..] } else { &[home, other][..] };
+        searched.iter().find_map(|bucket| bucket.matches(place.tag).find(|&slot| is_it(slot)))
+    }
+
+    /// Enters a key that is not there. `home` tells the home bucket of the key in a slot.
+    /// False: there is no place.
+    pub(super) fn insert(&mut self, place: Place, slot: u32, home: impl Fn(u32) -> u32) -> bool {
+        let both = [place.home, self.other(place.home, place.tag)];
+        let free = both.into_iter().find_map(|b| Some((b, self.buckets[b as usize].free()?)));
+        let (bucket, way) = match free.or_else(|| self.make_room(both, home)) {
+            Some(found) => found,
+            None => return false,
+        };
+        self.buckets[bucket as usize].tags[way] = place.tag;
+        self.buckets[bucket as usize].slots[way] = slot;
+        if bucket != place.home {
+            self.buckets[place.home as usize].away += 1;
+        }
+        true
+    }
+
+    /// Moves one resident of two full buckets to its other bucket.
+    fn make_room(&mut self, both: [u32; 2], home: impl Fn(u32) -> u32) -> Option<(u32, usize)> {
+        for from in both {
+            for way in 0..WAYS {
+                let Bucket { tags, slots, .. } = self.buckets[from as usize];
+                let (tag, slot) = (tags[way], slots[way]);
+                let to = self.other(from, tag);
+                let Some(free) = self.buckets[to as usize].free() else {
+                    continue;
+                };
+                self.buckets[to as usize].tags[free] = tag;
+                self.buckets[to as usize].slots[free] = slot;
+                self.buckets[from as usize].tags[way] = 0;
+                let home = home(slot);
+                if home == from {
+                    self.buckets[home as usize].away += 1;
+                } else {
+                    self.buckets[home as usize].away -= 1;
+                }
+                return Some((from, way));
+            }
+        }
+        None
+    }
+
+    /// Takes out the key in `slot`.
+    pub(super) fn remove(&mut self, place: Place, slot: u32) {
+        let other = self.other(place.home, place.tag);
+        for bucket in [place.home, other] {
+            let Bucket { tags, slots, .. } = &mut self.buckets[bucket as usize];
+            let found = tags.iter().zip(&*slots).position(|(&t, &s)| t == place.tag && s == slot);
+            if let Some(way) = found {
+                tags[way] = 0;
+                if bucket != place.home {
+                    self.buckets[place.home as usize].away -= 1;
+                }
+                return;
+            }
+        }
+    }
+
+    /// The slots in both buckets of a key.
+    pub(super) fn neighbours(&self, place: Place) -> impl Iterator<Item = u32> {
+        [place.home, self.other(place.home, place.tag)].into_iter().flat_map(|bucket| {
+            let Bucket { tags, slots, .. } = &self.buckets[bucket as usize];
+            tags.iter().zip(slots).filter(|(tag, _)| **tag != 0).map(|(_, &slot)| slot)
+        })
+    }
+
+    /// The other bucket of a tag that lies in `bucket`: from that one, `bucket` again.
+    #[inline]
+    fn other(&self, bucket: u32, tag: u16) -> u32 {
+        let sum = Index::home(u64::from(tag).wrapping_mul(SPREAD), self.len());
+        if sum >= bucket { sum - bucket } else { sum + self.buckets.len() as u32 - bucket }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.buckets)
+    }
+}
+
+impl Bucket {
+    /// One bit for each way with this tag.
+    #[inline]
+    fn mask(&self, tag: u16) -> u32 {
+        let mut mask = 0;
+        for (way, &t) in self.tags.iter().enumerate() {
+            mask |= u32::from(t == tag) << way;
+        }
+        mask
+    }
+
+    #[inline]
+    fn likely(&self, tag: u16) -> Option<u32> {
+        let mask = self.mask(tag);
+        (mask != 0).then(|| self.slots[mask.trailing_zeros() as usize % WAYS])
+    }
+
+    fn matches(&self, tag: u16) -> impl Iterator<Item = u32> {
+        self.tags.iter().zip(&self.slots).filter(move |(t, _)| **t == tag).map(|(_, &slot)| slot)
+    }
+
+    fn free(&self) -> Option<usize> {
+        self.tags.iter().position(|&tag| tag == 0)
+    }
+}
+
+const WAYS: usize = 8;
+/// Spreads tags over the upper half of a word.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills to the last slot, empties at random, fills again: everything is found where it
+    /// should be, and 90 % always fit.
+    #[test]
+    fn what_was_entered_is_found_until_it_is_taken_out() {
+        for (flows, seed) in [(8, 1), (60, 2), (1_000, 3), (65_536, 4), (300_001, 5)] {
+            println!("{flows} flows, seed {seed}");
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut index = Index::new(flows);
+            let mut hashes = vec![0u64; flows];
+            let mut inside = vec![false; flows];
+            for round in 0..4 {
+                let mut refused = 0;
+                let mut load = inside.iter().filter(|&&i| i).count();
+                for slot in 0..flows {
+                    if inside[slot] {
+                        continue;
+                    }
+                    hashes[slot] = random.u64(..);
+                    let place = index.place(hashes[slot]);
+                    let count = index.len();
+                    let home = |s: u32| Index::home(hashes[s as usize], count);
+                    inside[slot] = index.insert(place, slot as u32, home);
+                    refused += usize::from(!inside[slot]);
+                    load += usize::from(inside[slot]);
+                    assert!(inside[slot] || load * 10 >= flows * 9, "round {round}: {load}");
+                }
+                assert!(refused * 1000 <= flows, "{refused} refused");
+                for slot in 0..flows {
+                    let found = index.find(index.place(hashes[slot]), |s| s as usize == slot);
+                    assert_eq!(found.is_some(), inside[slot]);
+                }
+                for slot in 0..flows {
+                    if inside[slot] && random.bool() {
+                        index.remove(index.place(hashes[slot]), slot as u32);
+                        inside[slot] = false;
+                        let found = index.find(index.place(hashes[slot]), |s| s as usize == slot);
+                        assert_eq!(found, None);
+                    }
+                }
+            }
+            for slot in (0..flows).filter(|&s| inside[s]) {
+                index.remove(index.place(hashes[slot]), slot as u32);
+            }
+            assert!(index.buckets.iter().all(|b| b.away == 0 && b.tags == [0; WAYS]));
+        }
+    }
+
+    #[test]
+    fn the_other_of_the_other_is_home() {
+        let index = Index::new(1_000);
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..10_000 {
+            let place = index.place(random.u64(..));
+            let other = index.other(place.home, place.tag);
+            assert!((other as usize) < index.buckets.len());
+            assert_eq!(index.other(other, place.tag), place.home);
+        }
+    }
+
+    #[test]
+    fn tags_are_compared_exactly() {
+        let bucket = Bucket { tags: [1, 2, 3, 2, 0x8000, 0x8001, 0, 2], ..Bucket::default() };
+        assert_eq!(bucket.mask(2), 0b1000_1010);
+        assert_eq!(bucket.mask(0x8001), 0b10_0000);
+        assert_eq!(bucket.mask(9), 0);
+    }
+}

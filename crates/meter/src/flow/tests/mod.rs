@@ -1,0 +1,3 @@
+//! Tests of the cache as a whole.
+
+mod basics;
