@@ -5,17 +5,10 @@
  * The stamps lie in the 24 octets before the frame (`struct stamp`), where a reader
  * of the AF_XDP buffer finds them without another map or ring.
  */
+#include "meta.h"
 #include "parse.h"
 
 #define PORT_WORDS 1024
-#define META_MAGIC 0x534f4e45 /* "SOND" + 1: the layout */
-
-struct stamp {
-	__u32 magic;
-	__u32 reserved;
-	__u64 ns;   /* TAI, read in this program */
-	__u64 card; /* by the card's own clock, through the driver; 0: none */
-};
 
 enum counter {
 	MATCHED,
@@ -108,7 +101,7 @@ static __always_inline int hand_over(struct xdp_md *ctx, __u64 ns, __u64 card)
 		if ((void *)(s + 1) > (void *)(long)ctx->data)
 			return XDP_ABORTED; /* cannot be; the verifier wants to see it */
 		s->magic = META_MAGIC;
-		s->reserved = 0;
+		s->wire_len = 0;
 		s->ns = ns;
 		s->card = card;
 	} else {

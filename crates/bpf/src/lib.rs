@@ -6,6 +6,7 @@
 
 pub mod doctor;
 pub mod error;
+pub mod flow;
 mod load;
 pub mod reflect;
 pub mod rtt;
@@ -15,6 +16,7 @@ pub mod xsk;
 
 pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
+pub use flow::{FlowCounters, FlowInput, FlowInterface, FlowProgram, FlowRing};
 pub use load::{AttachMode, TestRun};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{
@@ -26,6 +28,14 @@ pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};
 
 /// What `build.rs` generates from the C sources.
 mod skel {
+    #[allow(missing_docs, clippy::all)]
+    pub mod flow {
+        include!(concat!(env!("OUT_DIR"), "/flow.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod flow_live {
+        include!(concat!(env!("OUT_DIR"), "/flow_live.skel.rs"));
+    }
     #[allow(missing_docs, clippy::all)]
     pub mod reflect {
         include!(concat!(env!("OUT_DIR"), "/reflect.skel.rs"));
