@@ -24,7 +24,7 @@ dnsmasq-base   a DNS server for the tests
 bind9-dnsutils dig: its client
 '
 # As in Cargo.toml, rust-version.
-RUST_NEEDED=1.88
+RUST_NEEDED=1.89
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
