@@ -29,6 +29,8 @@ pub enum Command {
     Reflect(ReflectArgs),
     /// Measure the round-trip times of other people's traffic, in the kernel or from a capture
     Rtt(Box<RttArgs>),
+    /// Make traffic of known flows
+    Gen(crate::traffic::args::GenArgs),
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),

@@ -18,5 +18,6 @@ pub mod settings;
 pub mod signals;
 pub mod sources;
 pub mod targets;
+pub mod traffic;
 pub mod units;
 pub mod worker;

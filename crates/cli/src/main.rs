@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
-use sonde_cli::{demo, doctor, probe, reflect, rtt};
+use sonde_cli::{demo, doctor, probe, reflect, rtt, traffic};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -27,6 +27,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Probe(args) => probe::run(&args),
         Command::Reflect(args) => reflect::run(&args),
         Command::Rtt(args) => rtt::run(&args),
+        Command::Gen(args) => traffic::run(&args),
         Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),

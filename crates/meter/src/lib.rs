@@ -10,6 +10,7 @@ pub mod flow;
 pub mod rtt;
 mod sequence;
 pub mod stamp;
+pub mod traffic;
 
 use sonde_wire::{Stamp, Time, TxDone, Verdict};
 

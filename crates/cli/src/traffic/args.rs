@@ -1,0 +1,420 @@
+//! What can be typed after `sonde gen flows`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use sonde_meter::traffic::{Arrival, Length, Protocols, Reorder, Shares, Sizes};
+use sonde_port::Engine;
+
+use crate::units::{parse_positive_duration, parse_rate};
+
+/// `sonde gen`
+#[derive(Args, Debug)]
+#[command(after_help = GEN_HELP)]
+pub struct GenArgs {
+    /// What to make.
+    #[command(subcommand)]
+    pub command: GenCommand,
+}
+
+/// What can be made.
+#[derive(Subcommand, Debug)]
+pub enum GenCommand {
+    /// Traffic with known flows, and the truth about them as CSV
+    Flows(Box<FlowsArgs>),
+}
+
+/// `sonde gen flows`
+#[derive(Args, Debug)]
+#[command(
+    after_help = HELP,
+    group = ArgGroup::new("output").args(["out", "iface"]).required(true)
+)]
+pub struct FlowsArgs {
+    /// Write a capture file
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Send on this interface, paced by --rate. Nothing is sent anywhere else
+    #[arg(long, value_name = "IF")]
+    pub iface: Option<String>,
+    /// Write the truth about every flow to this file as CSV
+    #[arg(long, value_name = "FILE")]
+    pub truth: Option<PathBuf>,
+    /// Columns of the truth
+    #[arg(long, value_enum, value_name = "FORM", default_value = "full", requires = "truth")]
+    pub truth_form: TruthForm,
+    /// Which IP header of a tunnel the truth is told by
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "outer", requires = "truth")]
+    pub keys: KeysArg,
+    /// The same seed and options give the same file
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Flows open at once
+    #[arg(long, value_name = "N", default_value = "10000", help_heading = "Flows",
+          value_parser = parse_flows)]
+    pub flows: u32,
+    /// Packets of a flow: constant:N, geometric:MEAN or pareto:INDEX:MIN:MAX
+    #[arg(long, value_name = "LAW", default_value = "pareto:1.2:5:100000", help_heading = "Flows",
+          value_parser = parse_length)]
+    pub length: Length,
+    /// New flows a second: gives --length the mean that this takes
+    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
+    pub new_flows: Option<u64>,
+    /// Stop when so many flows have ended
+    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
+    pub total_flows: Option<u64>,
+    /// Stop after so many packets, as 8M [default: 1M, where nothing else ends the traffic]
+    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
+    pub packets: Option<u64>,
+    /// Stop after this time
+    #[arg(short = 'w', long, value_name = "TIME", help_heading = "Flows",
+          value_parser = parse_positive_duration)]
+    pub duration: Option<i64>,
+    /// Packet i belongs to flow (i * 0x9E3779B1) mod FLOWS: IPv4 UDP, one direction, constant
+    /// distances, no flow ends. Takes --flows, --size, --packets, --duration and --rate
+    #[arg(long, help_heading = "Flows", conflicts_with_all = [
+        "length", "new_flows", "total_flows", "arrival", "variety", "proto", "ipv6", "encap",
+        "reorder", "fragments", "apps"])]
+    pub round_robin: bool,
+
+    /// Packets a second, all flows together
+    #[arg(long, value_name = "PPS", default_value = "1M", help_heading = "Packets",
+          value_parser = parse_rate)]
+    pub rate: u64,
+    /// How packets follow each other: constant, poisson, or bursts:PACKETS:PEAK (so many on
+    /// average, at PEAK times the rate)
+    #[arg(long, value_name = "LAW", default_value = "poisson", help_heading = "Packets",
+          value_parser = parse_arrival)]
+    pub arrival: Arrival,
+    /// Bytes on the wire of a packet with data, with the check sequence: N, imix, or a mix as
+    /// 64=5,576=3,1518=2
+    #[arg(long, value_name = "SIZE", default_value = "imix", help_heading = "Packets")]
+    pub size: SizeArg,
+    /// Share of a flow's packets whose size is drawn anew and is not the flow's own
+    #[arg(long, value_name = "SHARE", default_value = "1", help_heading = "Packets",
+          value_parser = parse_share)]
+    pub variety: f64,
+    /// Transport protocols by flows
+    #[arg(
+        long,
+        value_name = "MIX",
+        default_value = "tcp=0.7,udp=0.28,icmp=0.02",
+        help_heading = "Packets"
+    )]
+    pub proto: ProtoArg,
+    /// Share of flows over IPv6
+    #[arg(long, value_name = "SHARE", default_value = "0.2", help_heading = "Packets",
+          value_parser = parse_share)]
+    pub ipv6: f64,
+    /// Shares of flows in vlan, qinq, mpls, gre, vxlan, gtpu and geneve, as vlan=0.2,gre=0.1
+    #[arg(long, value_name = "SHARES", help_heading = "Packets")]
+    pub encap: Option<EncapArg>,
+    /// Share of data packets that come late, and how many of their flow overtake them [1]
+    #[arg(long, value_name = "SHARE[:N]", help_heading = "Packets")]
+    pub reorder: Option<ReorderArg>,
+    /// Share of packets with data that come in fragments
+    #[arg(long, value_name = "SHARE", default_value = "0", help_heading = "Packets",
+          value_parser = parse_share)]
+    pub fragments: f64,
+    /// Share of TCP and UDP flows that speak DNS, HTTP/1 or TLS
+    #[arg(long, value_name = "SHARE", default_value = "0.5", help_heading = "Packets",
+          value_parser = parse_share)]
+    pub apps: f64,
+    /// IPv4 addresses of 10.0.0.0/8 instead of 198.18.0.0/15; for files only
+    #[arg(long, help_heading = "Packets")]
+    pub private_addresses: bool,
+
+    /// Of a file: unit of its time stamps
+    #[arg(
+        long,
+        value_enum,
+        value_name = "UNIT",
+        default_value = "ns",
+        conflicts_with = "iface",
+        help_heading = "Output"
+    )]
+    pub resolution: Resolution,
+    /// Of --iface: af_packet or af_xdp
+    #[arg(
+        long,
+        value_name = "ENGINE",
+        default_value = "af_packet",
+        conflicts_with = "out",
+        help_heading = "Output"
+    )]
+    pub engine: Engine,
+}
+
+/// Columns of the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TruthForm {
+    /// FlowTest's columns, and behind them what `sonde flow verify` checks besides
+    Full,
+    /// A line a direction, exactly the columns of FlowTest's ft-analyzer
+    Uniflow,
+    /// A line a flow, the columns of FlowTest's ft-generator
+    Biflow,
+}
+
+/// Which IP header of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeysArg {
+    /// That of the tunnel
+    Outer,
+    /// That inside GRE, VXLAN, GTP-U and GENEVE
+    Inner,
+}
+
+/// Unit of a capture file's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Resolution {
+    /// Microseconds
+    Us,
+    /// Nanoseconds
+    Ns,
+}
+
+impl Resolution {
+    /// Nanoseconds of the unit.
+    pub fn tick_ns(self) -> i64 {
+        match self {
+            Resolution::Us => 1_000,
+            Resolution::Ns => 1,
+        }
+    }
+}
+
+/// `--size`
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeArg(pub Sizes);
+
+impl FromStr for SizeArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("'{text}' is not a size; write 64..9216, imix, or 64=5,576=3,1518=2");
+        if text == "imix" {
+            return Ok(SizeArg(Sizes::imix()));
+        }
+        let in_range = |size: &u16| (64..=9216).contains(size);
+        if let Ok(size) = text.parse::<u16>() {
+            return Some(SizeArg(Sizes::constant(size)))
+                .filter(|_| in_range(&size))
+                .ok_or_else(wrong);
+        }
+        let mix: Option<Vec<(u16, f64)>> = pairs(text)
+            .map(|(size, weight)| {
+                let size = size.parse().ok().filter(in_range)?;
+                Some((size, weight.filter(|w| *w > 0.0 && w.is_finite())?))
+            })
+            .collect();
+        mix.filter(|m| m.len() <= 64).map(|m| SizeArg(Sizes::mix(&m))).ok_or_else(wrong)
+    }
+}
+
+/// `--proto`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProtoArg(pub Protocols);
+
+impl FromStr for ProtoArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut mix = Protocols { tcp: 0.0, udp: 0.0, icmp: 0.0 };
+        let wrong =
+            || format!("'{text}' is not a mix of protocols; write tcp=0.7,udp=0.28,icmp=0.02");
+        for (name, weight) in pairs(text) {
+            let weight = weight.filter(|w| *w >= 0.0 && w.is_finite()).ok_or_else(wrong)?;
+            *match name {
+                "tcp" => &mut mix.tcp,
+                "udp" => &mut mix.udp,
+                "icmp" => &mut mix.icmp,
+                _ => return Err(wrong()),
+            } = weight;
+        }
+        if mix.tcp + mix.udp + mix.icmp > 0.0 { Ok(ProtoArg(mix)) } else { Err(wrong()) }
+    }
+}
+
+/// `--encap`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncapArg(pub Shares);
+
+impl FromStr for EncapArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut shares = Shares::default();
+        let wrong = |part: &str| {
+            format!(
+                "'{part}' is not a share of an encapsulation; write vlan=0.2 and so on, of vlan, \
+                 qinq, mpls, gre, vxlan, gtpu and geneve, together at most 1"
+            )
+        };
+        for (name, share) in pairs(text) {
+            let share = share.filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| wrong(name))?;
+            *match name {
+                "vlan" => &mut shares.vlan,
+                "qinq" => &mut shares.qinq,
+                "mpls" => &mut shares.mpls,
+                "gre" => &mut shares.gre,
+                "vxlan" => &mut shares.vxlan,
+                "gtpu" => &mut shares.gtpu,
+                "geneve" => &mut shares.geneve,
+                _ => return Err(wrong(name)),
+            } = share;
+        }
+        let total: f64 = shares.all().iter().map(|(_, share)| share).sum();
+        if total <= 1.0 + 1e-9 { Ok(EncapArg(shares)) } else { Err(wrong(text)) }
+    }
+}
+
+/// `--reorder`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReorderArg(pub Reorder);
+
+impl FromStr for ReorderArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (share, distance) = text.split_once(':').unwrap_or((text, "1"));
+        match distance.parse() {
+            Ok(distance @ 1..) => Ok(ReorderArg(Reorder { share: parse_share(share)?, distance })),
+            _ => Err(format!("'{text}': the distance is 1..255 packets; write 0.01:3")),
+        }
+    }
+}
+
+/// "name=number,name=number"; a number that is none is `None`.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<f64>)> {
+    text.split(',').map(|part| match part.split_once('=') {
+        Some((name, value)) => (name.trim(), value.trim().parse().ok()),
+        None => (part, None),
+    })
+}
+
+fn parse_flows(text: &str) -> Result<u32, String> {
+    match parse_rate(text).map(u32::try_from) {
+        Ok(Ok(flows @ 1..=sonde_meter::traffic::MAX_FLOWS)) => Ok(flows),
+        _ => Err(format!("'{text}' is not a number of flows, 1..16777216; write 2000, 100k or 2M")),
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("'{text}' is not a share; write 0 to 1")),
+    }
+}
+
+fn parse_length(text: &str) -> Result<Length, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let parsed = match parts[..] {
+        ["constant", n] => n.parse().ok().map(Length::Constant),
+        ["geometric", mean] => mean.parse().ok().map(|mean| Length::Geometric { mean }),
+        ["pareto", alpha, min, max] => match (alpha.parse(), min.parse(), max.parse()) {
+            (Ok(alpha), Ok(min), Ok(max)) => Some(Length::Pareto { alpha, min, max }),
+            _ => None,
+        },
+        _ => None,
+    };
+    parsed.ok_or_else(|| {
+        format!(
+            "'{text}' is not a law of lengths; write constant:20, geometric:20 or \
+             pareto:1.2:5:100000"
+        )
+    })
+}
+
+fn parse_arrival(text: &str) -> Result<Arrival, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let parsed = match parts[..] {
+        ["constant"] => Some(CONSTANT),
+        ["poisson"] => Some(Arrival::Poisson),
+        ["bursts", packets, peak] => match (packets.parse(), peak.parse()) {
+            (Ok(packets), Ok(peak)) => Some(Arrival::Bursts { packets, peak }),
+            _ => None,
+        },
+        _ => None,
+    };
+    parsed.ok_or_else(|| {
+        format!("'{text}' is not a law of arrivals; write constant, poisson or bursts:100:10")
+    })
+}
+
+/// At equal distances.
+pub(super) const CONSTANT: Arrival = Arrival::Constant;
+
+const GEN_HELP: &str = "\
+Example:
+  sonde gen flows --flows 100k --packets 8M --seed 7 --out t.pcap --truth t.csv";
+
+const HELP: &str = "\
+Example:
+  sonde gen flows --flows 100k --packets 8M --seed 7 --out t.pcap --truth t.csv
+  sonde gen flows --round-robin --flows 2097152 --packets 8388608 --size 64 --out rr.pcap
+  sonde gen flows --encap vlan=0.2,vxlan=0.1 --reorder 0.01:3 --fragments 0.01 --out e.pcap
+  sudo sonde gen flows --iface veth0 --rate 500k --new-flows 20k -w 1m --truth t.csv
+Addresses are those for benchmarks: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
+'sonde flow verify --truth t.csv' compares what a meter exports; docs/traffic.md tells more.
+Exit codes: 0 made, 2 usage, 3 cannot run, 4 not saved, 130 interrupted before any packet.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Flows {
+        #[command(flatten)]
+        args: FlowsArgs,
+    }
+
+    fn flows(line: &str) -> Result<FlowsArgs, String> {
+        Flows::try_parse_from(format!("flows {line}").split_whitespace())
+            .map(|f| f.args)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_full_line() {
+        let args = flows(
+            "--out t.pcap --truth t.csv --truth-form biflow --keys inner --seed 7 --flows 100k \
+             --length geometric:12 --new-flows 20k --total-flows 1M --packets 8M -w 10s --rate 2M \
+             --arrival bursts:100:10 --size 64=1,1518=3 --variety 0.5 --proto tcp=1,udp=1 \
+             --ipv6 0.5 --encap vlan=0.5,geneve=0.5 --reorder 0.01:3 --fragments 0.02 --apps 0 \
+             --resolution us --private-addresses",
+        )
+        .unwrap();
+        assert_eq!((args.flows, args.packets), (100_000, Some(8_000_000)));
+        assert_eq!(args.arrival, Arrival::Bursts { packets: 100.0, peak: 10.0 });
+        assert_eq!(args.reorder, Some(ReorderArg(Reorder { share: 0.01, distance: 3 })));
+        assert_eq!(args.encap.unwrap().0.geneve, 0.5);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, part) in [
+            ("", "<--out <FILE>|--iface <IF>>"),
+            ("--out a --iface b", "cannot be used with"),
+            ("--out a --engine af_xdp", "cannot be used with"),
+            ("--out a --size 63", "64..9216, imix"),
+            ("--out a --size 64=0", "64..9216, imix"),
+            ("--out a --flows 0", "not a number of flows"),
+            ("--out a --length normal:3", "not a law of lengths"),
+            ("--out a --arrival bursts:3", "not a law of arrivals"),
+            ("--out a --proto sctp=1", "not a mix of protocols"),
+            ("--out a --encap vlan=0.6,gre=0.6", "together at most 1"),
+            ("--out a --encap ipip=0.6", "of vlan, qinq"),
+            ("--out a --reorder 0.1:0", "the distance is 1..255"),
+            ("--out a --ipv6 2", "write 0 to 1"),
+            ("--out a --keys inner", "--truth"),
+            ("--out a --round-robin --proto tcp=1", "cannot be used with"),
+        ] {
+            let message = flows(line).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+}
