@@ -13,6 +13,7 @@ mod hash;
 mod key;
 pub mod prefetch;
 mod record;
+pub mod sampling;
 mod table;
 #[cfg(test)]
 mod tests;

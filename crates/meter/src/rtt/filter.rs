@@ -71,22 +71,38 @@ impl Filter {
     #[inline]
     pub fn matches(&self, packet: &FlowPacket) -> bool {
         (self.protocols.is_empty() || self.protocols.meets(protocols(packet)))
-            && (self.ports.is_empty()
-                || self.ports.contains(&packet.source_port)
-                || self.ports.contains(&packet.destination_port))
-            && (self.nets.is_empty()
-                || self.nets.iter().any(|&(address, length)| {
-                    let net = u128::from_be_bytes(mapped(address));
-                    let length = if address.is_ipv4() { length.saturating_add(96) } else { length };
-                    let host_bits = 128 - u32::from(length.min(128));
-                    [packet.source, packet.destination].iter().any(|&bytes| {
-                        let differ = u128::from_be_bytes(bytes) ^ net;
-                        differ.checked_shr(host_bits).unwrap_or(0) == 0
-                            // ::/0 and its like hold no IPv4 address.
-                            && (address.is_ipv4() || bytes[..12] != MAPPED)
-                    })
-                }))
+            && either_end(
+                &self.nets,
+                &self.ports,
+                [
+                    (&packet.source, packet.source_port),
+                    (&packet.destination, packet.destination_port),
+                ],
+            )
     }
+}
+
+/// Whether either address lies in any of the networks, and either port is any of the ports;
+/// an empty list holds of all.
+#[inline]
+pub(crate) fn either_end(
+    nets: &[(IpAddr, u8)],
+    ports: &[u16],
+    ends: [(&[u8; 16], u16); 2],
+) -> bool {
+    (ports.is_empty() || ends.iter().any(|(_, port)| ports.contains(port)))
+        && (nets.is_empty()
+            || nets.iter().any(|&(address, length)| {
+                let net = u128::from_be_bytes(mapped(address));
+                let length = if address.is_ipv4() { length.saturating_add(96) } else { length };
+                let host_bits = 128 - u32::from(length.min(128));
+                ends.iter().any(|&(&bytes, _)| {
+                    let differ = u128::from_be_bytes(bytes) ^ net;
+                    differ.checked_shr(host_bits).unwrap_or(0) == 0
+                        // ::/0 and its like hold no IPv4 address.
+                        && (address.is_ipv4() || bytes[..12] != MAPPED)
+                })
+            }))
 }
 
 /// The protocols that a packet counts as.

@@ -26,6 +26,7 @@ mod tests;
 
 pub use config::{Config, ConfigError, EventLimit, GroupBy};
 pub use counters::RttCounters;
+pub(crate) use filter::either_end;
 pub use filter::{Filter, Protocols};
 pub use prefix::{PrefixError, PrefixTable};
 
