@@ -60,6 +60,9 @@ pub(crate) fn loading<T>(
     static ONE: Mutex<()> = Mutex::new(());
     static CALLBACK: Once = Once::new();
     CALLBACK.call_once(|| {
+        // No limit is raised: since Linux 5.11 maps do not count against RLIMIT_MEMLOCK.
+        // SAFETY: no preconditions; it fails, to no harm, once libbpf has raised it.
+        unsafe { sys::libbpf_set_memlock_rlim(0) };
         set_print(Some((PrintLevel::Warn, |_, text| LOG.with_borrow_mut(|l| l.push_str(&text)))));
     });
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());

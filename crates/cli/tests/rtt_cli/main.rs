@@ -1,0 +1,11 @@
+//! `sonde rtt` as a process: what it prints of a capture and of an interface, what it says
+//! when it is refused something, and how it ends.
+
+mod captures;
+mod interfaces;
+mod persist;
+#[path = "../e2e/process.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use more of it")]
+mod process;
+mod refused;
+mod support;
