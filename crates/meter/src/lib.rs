@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod counters;
+pub mod export;
 pub mod flow;
 pub mod rtt;
 mod sequence;

@@ -7,6 +7,7 @@
 pub mod element;
 pub mod record;
 pub mod template;
+pub mod time;
 
 use crate::Error;
 use crate::field::{put_u16, put_u32, u16_at, u32_at};

@@ -1,0 +1,470 @@
+//! The collecting side: IPFIX and NetFlow messages back to flow records. For comparing any
+//! exporter's output with the truth, and for tests.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
+use sonde_wire::ipfix::element;
+use sonde_wire::ipfix::record::{Record, Records, unsigned};
+use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Template, Templates};
+use sonde_wire::ipfix::{self, REVERSE, time};
+use sonde_wire::{Error, netflow5, netflow9};
+
+use crate::counters::counters;
+
+/// One data record.
+#[derive(Clone, Debug)]
+pub enum Decoded<'a> {
+    /// Of a flow.
+    Flow(Flow<'a>),
+    /// Of options.
+    Options {
+        /// Observation domain.
+        domain: u32,
+        /// As it came.
+        record: Record<'a, 'a>,
+    },
+}
+
+/// One flow as an exporter told it.
+#[derive(Clone, Debug)]
+pub struct Flow<'a> {
+    /// Its key and both sides; `reverse` is empty unless it came as a biflow (RFC 5103).
+    /// `point` is 0. Where no reason was given, `end` is `Idle`.
+    pub record: FlowRecord,
+    /// flowEndReason was given.
+    pub has_end: bool,
+    /// ingressInterface.
+    pub interface: u32,
+    /// Observation domain; of NetFlow its source id or engine.
+    pub domain: u32,
+    /// When the message left, ns since 1970 TAI, in whole seconds.
+    pub exported_ns: i64,
+    /// As it came; `None` for NetFlow version 5.
+    pub raw: Option<Record<'a, 'a>>,
+}
+
+counters! {
+    /// What came, and what could not be used.
+    DecodeCounters {
+        /// Messages.
+        messages,
+        /// Data records of flows.
+        records,
+        /// Data records of options.
+        option_records,
+        /// Templates, each time one came.
+        templates,
+        /// Messages, sets and records that contradict themselves or end too early.
+        malformed,
+        /// Data sets whose template was not known.
+        no_template,
+        /// Data records of templates that tell no flow: no addresses, or no counters.
+        not_flows,
+        /// What is missing by the sequence numbers: records, in NetFlow version 9 packets.
+        missing,
+        /// Messages whose sequence number was below the one expected.
+        out_of_sequence,
+        /// Templates beyond the most that are kept.
+        templates_refused,
+    }
+}
+
+/// Templates and sequence numbers of one transport session.
+#[derive(Debug)]
+pub struct Decoder {
+    tai_offset_ns: i64,
+    templates: HashMap<(u16, u32, u16), Stored>,
+    /// The sequence number expected next, by version and domain; `None` after data that
+    /// could not be counted.
+    expected: HashMap<(u16, u32), Option<u32>>,
+    counters: DecodeCounters,
+}
+
+#[derive(Debug)]
+struct Stored {
+    fields: Vec<FieldSpecifier>,
+    options: bool,
+}
+
+/// What a message's header says for all its records.
+#[derive(Clone, Copy)]
+struct Context {
+    domain: u32,
+    /// ns since 1970 UTC.
+    exported_ns: i64,
+    /// NetFlow: when the exporter's uptime was 0, ns since 1970 UTC.
+    boot_ns: i64,
+    tai_offset_ns: i64,
+}
+
+impl Decoder {
+    /// `tai_offset_s` is TAI - UTC: records have their times in TAI.
+    pub fn new(tai_offset_s: i64) -> Self {
+        Decoder {
+            tai_offset_ns: tai_offset_s * SECOND,
+            templates: HashMap::new(),
+            expected: HashMap::new(),
+            counters: DecodeCounters::default(),
+        }
+    }
+
+    /// What came.
+    pub fn counters(&self) -> &DecodeCounters {
+        &self.counters
+    }
+
+    /// Reads a file or a stream of IPFIX messages (RFC 5655). An end that is cut off is no
+    /// error: it is counted as malformed, and how many bytes it has is returned.
+    pub fn file(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) -> usize {
+        let mut read = 0;
+        for message in ipfix::Messages::new(data) {
+            match message {
+                Ok(message) => {
+                    read += message.len();
+                    self.message(message, sink);
+                }
+                Err(_) => self.counters.malformed += 1,
+            }
+        }
+        data.len() - read
+    }
+
+    /// Reads one message of any of the three versions: a datagram, or a part of a stream.
+    pub fn message(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) {
+        let version = data.first_chunk().map_or(0, |version| u16::from_be_bytes(*version));
+        let done = match version {
+            ipfix::VERSION => self.ipfix(data, sink),
+            netflow9::VERSION => self.netflow9(data, sink),
+            netflow5::VERSION => self.netflow5(data, sink),
+            _ => Err(Error::Version),
+        };
+        match done {
+            Ok(()) => self.counters.messages += 1,
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    fn ipfix(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) -> Result<(), Error> {
+        let message = ipfix::Message::new_checked(data)?;
+        let header = message.header;
+        self.check_sequence((ipfix::VERSION, header.domain), header.sequence);
+        let exported_ns = i64::from(header.export_time) * SECOND;
+        let context = self.context(header.domain, exported_ns, 0);
+        let records = self.sets(message.sets(), ipfix::VERSION, context, sink);
+        let next = records.map(|records| header.sequence.wrapping_add(records));
+        self.expected.insert((ipfix::VERSION, header.domain), next);
+        Ok(())
+    }
+
+    fn netflow9(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) -> Result<(), Error> {
+        let packet = netflow9::Packet::new_checked(data)?;
+        let header = packet.header;
+        self.check_sequence((netflow9::VERSION, header.source), header.sequence);
+        let exported_ns = i64::from(header.unix_secs) * SECOND;
+        let context = self.context(header.source, exported_ns, header.uptime_ms);
+        self.sets(packet.sets(), netflow9::VERSION, context, sink);
+        let next = Some(header.sequence.wrapping_add(1));
+        self.expected.insert((netflow9::VERSION, header.source), next);
+        Ok(())
+    }
+
+    fn netflow5(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) -> Result<(), Error> {
+        let packet = netflow5::Packet::new_checked(data)?;
+        let header = packet.header;
+        let domain = u32::from(header.engine);
+        self.check_sequence((netflow5::VERSION, domain), header.sequence);
+        let exported_ns = i64::from(header.unix_secs) * SECOND + i64::from(header.unix_nanos);
+        let context = self.context(domain, exported_ns, header.uptime_ms);
+        for record in packet.records() {
+            self.counters.records += 1;
+            sink(Decoded::Flow(netflow5_flow(&record, context)));
+        }
+        let next = Some(header.sequence.wrapping_add(u32::from(header.count)));
+        self.expected.insert((netflow5::VERSION, domain), next);
+        Ok(())
+    }
+
+    fn context(&self, domain: u32, exported_ns: i64, uptime_ms: u32) -> Context {
+        let boot_ns = exported_ns - i64::from(uptime_ms) * 1_000_000;
+        Context { domain, exported_ns, boot_ns, tai_offset_ns: self.tai_offset_ns }
+    }
+
+    fn check_sequence(&mut self, session: (u16, u32), sequence: u32) {
+        if let Some(Some(expected)) = self.expected.get(&session) {
+            match sequence.wrapping_sub(*expected) {
+                0 => {}
+                ahead @ 1..=0x7fff_ffff => self.counters.missing += u64::from(ahead),
+                _ => self.counters.out_of_sequence += 1,
+            }
+        }
+    }
+
+    /// How many data records there were, if all could be counted.
+    fn sets(
+        &mut self,
+        sets: ipfix::Sets,
+        version: u16,
+        context: Context,
+        sink: &mut impl FnMut(Decoded),
+    ) -> Option<u32> {
+        let (dialect, template_set, options_set) = match version {
+            netflow9::VERSION => {
+                (Dialect::Netflow9, netflow9::TEMPLATE_SET, netflow9::OPTIONS_TEMPLATE_SET)
+            }
+            _ => (Dialect::Ipfix, ipfix::TEMPLATE_SET, ipfix::OPTIONS_TEMPLATE_SET),
+        };
+        let mut count = Some(0u32);
+        for set in sets {
+            let Ok(set) = set else {
+                self.counters.malformed += 1;
+                return None;
+            };
+            let templates = match set.id {
+                id if id == template_set => Templates::new(set.body, dialect),
+                id if id == options_set => Templates::options(set.body, dialect),
+                id if id >= ipfix::MIN_DATA_SET => {
+                    let records = self.data((version, context.domain, id), set.body, context, sink);
+                    count = count.zip(records).map(|(sum, records)| sum.wrapping_add(records));
+                    continue;
+                }
+                _ => {
+                    self.counters.malformed += 1;
+                    continue;
+                }
+            };
+            for template in templates {
+                match template {
+                    Ok(template) => self.learn(version, context.domain, &template),
+                    Err(_) => self.counters.malformed += 1,
+                }
+            }
+        }
+        count
+    }
+
+    fn learn(&mut self, version: u16, domain: u32, template: &Template) {
+        self.counters.templates += 1;
+        if template.is_withdrawal() {
+            let all = template.id < ipfix::MIN_DATA_SET;
+            let options = template.id == ipfix::OPTIONS_TEMPLATE_SET;
+            self.templates.retain(|(v, d, id), stored| {
+                let other = (*v, *d) != (version, domain);
+                other || if all { stored.options != options } else { *id != template.id }
+            });
+            return;
+        }
+        let key = (version, domain, template.id);
+        if self.templates.len() >= MAX_TEMPLATES && !self.templates.contains_key(&key) {
+            self.counters.templates_refused += 1;
+            return;
+        }
+        let stored =
+            Stored { fields: template.fields().collect(), options: template.scope_count > 0 };
+        self.templates.insert(key, stored);
+    }
+
+    fn data(
+        &mut self,
+        key: (u16, u32, u16),
+        body: &[u8],
+        context: Context,
+        sink: &mut impl FnMut(Decoded),
+    ) -> Option<u32> {
+        let Some(template) = self.templates.get(&key) else {
+            self.counters.no_template += 1;
+            return None;
+        };
+        let mut count = 0u32;
+        for record in Records::new(body, &template.fields) {
+            let Ok(record) = record else {
+                self.counters.malformed += 1;
+                return None;
+            };
+            count += 1;
+            if template.options {
+                self.counters.option_records += 1;
+                sink(Decoded::Options { domain: context.domain, record });
+            } else if let Some(flow) = flow(record, context) {
+                self.counters.records += 1;
+                sink(Decoded::Flow(flow));
+            } else {
+                self.counters.not_flows += 1;
+            }
+        }
+        Some(count)
+    }
+}
+
+/// A side as it is put together: times may come in several ways.
+#[derive(Default)]
+struct Side {
+    packets: Option<u64>,
+    bytes: Option<u64>,
+    first: Option<i64>,
+    last: Option<i64>,
+    duration: Option<i64>,
+    side: FlowSide,
+}
+
+fn flow<'a>(record: Record<'a, 'a>, context: Context) -> Option<Flow<'a>> {
+    let (mut near, mut far) = (Side::default(), Side::default());
+    let (mut source, mut destination) = (None, None);
+    let (mut source_port, mut destination_port, mut icmp) = (0, 0, None);
+    let (mut protocol, mut vlan, mut interface, mut end) = (0, 0, 0, None);
+    for (field, value) in record.values() {
+        let number = unsigned(value).unwrap_or(0);
+        match (field.enterprise, field.number) {
+            (REVERSE, _) => side(&mut far, field.number, value, context),
+            (0, 4) => protocol = number as u8,
+            (0, 7 | 180 | 182) => source_port = number as u16,
+            (0, 8) => source = ipv4(value),
+            (0, 10) => interface = number as u32,
+            (0, 11 | 181 | 183) => destination_port = number as u16,
+            (0, 12) => destination = ipv4(value),
+            (0, 27) => source = ipv6(value),
+            (0, 28) => destination = ipv6(value),
+            (0, 32 | 139) => icmp = Some(number as u16),
+            (0, 58) => vlan = number as u16,
+            (0, 136) => end = flow_end(number),
+            // Old biflows: responderOctets and -Packets.
+            (0, 232) => far.bytes = Some(number),
+            (0, 299) => far.packets = Some(number),
+            (0, _) => side(&mut near, field.number, value, context),
+            _ => {}
+        }
+    }
+    if let Some(type_code) = icmp.filter(|_| matches!(protocol, 1 | 58)) {
+        destination_port = type_code;
+    }
+    let key = FlowKey {
+        point: 0,
+        vlan,
+        protocol,
+        source: source?,
+        destination: destination?,
+        source_port,
+        destination_port,
+    };
+    let record_of = FlowRecord {
+        key,
+        forward: near.finish(context)?,
+        reverse: far.finish(context).unwrap_or_default(),
+        end: end.unwrap_or(FlowEnd::Idle),
+        extra: None,
+    };
+    Some(Flow {
+        record: record_of,
+        has_end: end.is_some(),
+        interface,
+        domain: context.domain,
+        exported_ns: context.exported_ns + context.tai_offset_ns,
+        raw: Some(record),
+    })
+}
+
+/// A field that is one direction's.
+fn side(side: &mut Side, number: u16, value: &[u8], context: Context) {
+    let integer = unsigned(value);
+    let uptime = || integer.map(|ms| context.boot_ns + (ms as u32 as i64) * 1_000_000);
+    let before_export = || integer.map(|us| context.exported_ns - (us as u32 as i64) * 1000);
+    let date = || element::find(0, number).and_then(|e| time::to_ns(e.kind, value));
+    match number {
+        // Delta and total counters: a record has one or the other.
+        1 | 85 | 231 => side.bytes = integer,
+        2 | 86 | 298 => side.packets = integer,
+        5 => side.side.tos = integer.unwrap_or(0) as u8,
+        6 => side.side.tcp_flags = integer.unwrap_or(0) as u16,
+        21 => side.last = uptime(),
+        22 => side.first = uptime(),
+        52 => side.side.ttl_min = integer.unwrap_or(0) as u8,
+        53 => side.side.ttl_max = integer.unwrap_or(0) as u8,
+        150 | 152 | 154 | 156 => side.first = date(),
+        151 | 153 | 155 | 157 => side.last = date(),
+        158 => side.first = before_export(),
+        159 => side.last = before_export(),
+        161 => side.duration = integer.map(|ms| (ms as u32 as i64) * 1_000_000),
+        _ => {}
+    }
+}
+
+impl Side {
+    /// `None` without counters.
+    fn finish(mut self, context: Context) -> Option<FlowSide> {
+        self.side.packets = self.packets.or(self.bytes.map(|bytes| u64::from(bytes > 0)))?;
+        self.side.bytes = self.bytes.unwrap_or(0);
+        let duration = self.duration.unwrap_or(0);
+        let first = self.first.or_else(|| self.last.map(|last| last.saturating_sub(duration)));
+        let last = self.last.or_else(|| first.map(|first| first.saturating_add(duration)));
+        let tai = |ns: Option<i64>| ns.map_or(0, |ns| ns.saturating_add(context.tai_offset_ns));
+        self.side.first_ns = tai(first);
+        self.side.last_ns = tai(last);
+        Some(self.side)
+    }
+}
+
+fn netflow5_flow(record: &netflow5::Record, context: Context) -> Flow<'static> {
+    let at = |ms: u32| context.boot_ns + i64::from(ms) * 1_000_000 + context.tai_offset_ns;
+    let forward = FlowSide {
+        packets: u64::from(record.packets),
+        bytes: u64::from(record.bytes),
+        first_ns: at(record.first_ms),
+        last_ns: at(record.last_ms),
+        tcp_flags: u16::from(record.tcp_flags),
+        tos: record.tos,
+        ..FlowSide::default()
+    };
+    let key = FlowKey {
+        point: 0,
+        vlan: 0,
+        protocol: record.protocol,
+        source: record.source.into(),
+        destination: record.destination.into(),
+        source_port: record.source_port,
+        destination_port: record.destination_port,
+    };
+    Flow {
+        record: FlowRecord {
+            key,
+            forward,
+            reverse: FlowSide::default(),
+            end: FlowEnd::Idle,
+            extra: None,
+        },
+        has_end: false,
+        interface: u32::from(record.input),
+        domain: context.domain,
+        exported_ns: context.exported_ns + context.tai_offset_ns,
+        raw: None,
+    }
+}
+
+fn ipv4(value: &[u8]) -> Option<IpAddr> {
+    Some(Ipv4Addr::from(*<&[u8; 4]>::try_from(value).ok()?).into())
+}
+
+fn ipv6(value: &[u8]) -> Option<IpAddr> {
+    Some(Ipv6Addr::from(*<&[u8; 16]>::try_from(value).ok()?).into())
+}
+
+fn flow_end(reason: u64) -> Option<FlowEnd> {
+    Some(match reason {
+        1 => FlowEnd::Idle,
+        2 => FlowEnd::Active,
+        3 => FlowEnd::EndDetected,
+        4 => FlowEnd::Forced,
+        5 => FlowEnd::LackOfResources,
+        _ => return None,
+    })
+}
+
+/// The value of a field of a record, the first if there are several.
+pub fn value<'a>(record: &Record<'a, '_>, enterprise: u32, number: u16) -> Option<&'a [u8]> {
+    let wanted = |f: &FieldSpecifier| (f.enterprise, f.number) == (enterprise, number);
+    record.values().find(|(field, _)| wanted(field)).map(|(_, value)| value)
+}
+
+/// More of them a sender of garbage has, not an exporter.
+const MAX_TEMPLATES: usize = 4096;
+const SECOND: i64 = 1_000_000_000;

@@ -1,0 +1,5 @@
+//! Messages of the exporter, read back.
+
+mod formats;
+mod sample;
+mod sessions;

@@ -1,0 +1,260 @@
+//! Each format: what is written is what was measured.
+
+use sonde_results::flow::{FlowRecord, FlowSide};
+
+use super::sample::{NOW, Random, assert_same, export, extra, read, tls};
+use crate::export::decode::value;
+use crate::export::{
+    Config, Decoded, Decoder, Exporter, Extra, Interface, Profile, Protocol, TimeUnit,
+};
+
+/// The record as one direction of it is told, with times in whole `unit`s.
+fn uniflow(record: &FlowRecord, reversed: bool, unit: i64) -> FlowRecord {
+    let near = if reversed { record.reverse } else { record.forward };
+    let mut key = if reversed { record.key.reversed() } else { record.key };
+    if reversed && matches!(key.protocol, 1 | 58) {
+        let reply = if key.protocol == 1 { 0 } else { 129 << 8 };
+        (key.source_port, key.destination_port) = (0, reply);
+    }
+    key.point = 0;
+    FlowRecord {
+        key,
+        forward: whole(near, unit),
+        reverse: FlowSide::default(),
+        end: record.end,
+        extra: None,
+    }
+}
+
+fn whole(side: FlowSide, unit: i64) -> FlowSide {
+    let cut = |ns: i64| ns.div_euclid(unit) * unit;
+    FlowSide { first_ns: cut(side.first_ns), last_ns: cut(side.last_ns), ..side }
+}
+
+fn uniflows(records: &[FlowRecord], unit: i64) -> Vec<FlowRecord> {
+    let sides = records.iter().flat_map(|record| [(record, false), (record, true)]);
+    sides
+        .filter(|(r, reversed)| (if *reversed { r.reverse } else { r.forward }).packets > 0)
+        .map(|(record, reversed)| uniflow(record, reversed, unit))
+        .collect()
+}
+
+fn records(seed: u64, count: usize) -> Vec<FlowRecord> {
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    (0..count).map(|_| random.record()).collect()
+}
+
+fn config(profile: Profile) -> Config {
+    let interface =
+        |index| Interface { index, name: format!("eth{index}"), description: String::new() };
+    Config { profile, interfaces: vec![interface(3), interface(4)], ..Config::default() }
+}
+
+#[test]
+fn ipfix_tells_each_direction_exactly() {
+    let records = records(1, 3000);
+    for (time, unit) in [(TimeUnit::Milli, 1_000_000), (TimeUnit::Micro, 1000), (TimeUnit::Nano, 1)]
+    {
+        let config = config(Profile { time, ..Profile::default() });
+        let (exporter, messages) = export(&config, &records);
+        let wanted = uniflows(&records, unit);
+        assert_eq!(exporter.counters().records, wanted.len() as u64);
+        assert_same(&read(&messages), &wanted);
+    }
+}
+
+#[test]
+fn a_biflow_keeps_both_directions_in_one_record() {
+    let records = records(2, 3000);
+    let config = config(Profile { biflow: true, ..Profile::default() });
+    let (exporter, messages) = export(&config, &records);
+    assert_eq!(exporter.counters().records, records.len() as u64);
+    let wanted: Vec<FlowRecord> = records
+        .iter()
+        .map(|record| {
+            let mut wanted = uniflow(record, record.forward.packets == 0, 1_000_000);
+            if record.forward.packets > 0 && record.reverse.packets > 0 {
+                wanted.reverse = whole(record.reverse, 1_000_000);
+            }
+            wanted
+        })
+        .collect();
+    assert_same(&read(&messages), &wanted);
+}
+
+#[test]
+fn the_direction_of_a_biflow_is_told() {
+    let mut random = Random(3);
+    let mut record = random.biflow();
+    for (forward, reverse, direction) in [(1, 1, 1), (1, 0, 1), (0, 1, 2)] {
+        (record.forward.packets, record.reverse.packets) = (forward, reverse);
+        let config = config(Profile { biflow: true, ..Profile::default() });
+        let (_, messages) = export(&config, std::slice::from_ref(&record));
+        assert_eq!(field(&messages, 0, 239), [direction]);
+    }
+}
+
+/// The value of a field of the last flow in the messages.
+fn field(messages: &[Vec<u8>], enterprise: u32, number: u16) -> Vec<u8> {
+    let mut decoder = Decoder::new(37);
+    let mut found = None;
+    for message in messages {
+        decoder.message(message, &mut |decoded| {
+            if let Decoded::Flow(flow) = decoded {
+                let raw = flow.raw.expect("IPFIX");
+                found = value(&raw, enterprise, number).map(<[u8]>::to_vec);
+            }
+        });
+    }
+    found.unwrap_or_else(|| panic!("no field {enterprise}/{number}"))
+}
+
+#[test]
+fn the_interface_has_the_index_of_its_point() {
+    let mut random = Random(4);
+    let mut record = random.biflow();
+    for (point, index) in [(0, 3), (1, 4), (2, 0)] {
+        record.key.point = point;
+        let (_, messages) = export(&config(Profile::default()), std::slice::from_ref(&record));
+        assert_eq!(field(&messages, 0, 10), [0, 0, 0, index]);
+    }
+}
+
+#[test]
+fn netflow_9_tells_milliseconds_exactly() {
+    let records = records(5, 3000);
+    let config = config(Profile { protocol: Protocol::Netflow9, ..Profile::default() });
+    let (_, messages) = export(&config, &records);
+    let mut wanted = uniflows(&records, 1_000_000);
+    for record in &mut wanted {
+        // No reason and 8 flags in this format.
+        record.end = sonde_results::flow::FlowEnd::Idle;
+    }
+    assert_same(&read(&messages), &wanted);
+    assert!(messages.iter().all(|message| message.len() % 4 == 0));
+}
+
+#[test]
+fn netflow_5_counts_what_it_cannot_tell() {
+    let mut records = records(6, 500);
+    records[0].key.source = [10, 0, 0, 1].into();
+    records[0].key.destination = [10, 0, 0, 2].into();
+    records[0].forward.packets = 1;
+    records[0].forward.bytes = 1 << 32;
+    records[0].reverse.packets = 0;
+    let config = config(Profile { protocol: Protocol::Netflow5, ..Profile::default() });
+    let (exporter, messages) = export(&config, &records);
+    let all = uniflows(&records, 1_000_000);
+    let mut wanted: Vec<FlowRecord> = all[1..].to_vec();
+    wanted.retain(|record| record.key.source.is_ipv4());
+    for record in &mut wanted {
+        record.end = sonde_results::flow::FlowEnd::Idle;
+        record.key.vlan = 0;
+        (record.forward.ttl_min, record.forward.ttl_max) = (0, 0);
+    }
+    assert_same(&read(&messages), &wanted);
+    let missed = (all.len() - wanted.len()) as u64;
+    assert_eq!(exporter.counters().not_exportable, missed);
+    assert!(missed > 1, "IPv6 was among them");
+    for message in &messages {
+        assert!((message.len() - 24) / 48 <= 30);
+    }
+}
+
+#[test]
+fn extra_fields_bear_the_numbers_in_use() {
+    let mut record = Random(7).biflow();
+    record.key.protocol = 6;
+    record.key.source = [10, 0, 0, 1].into();
+    record.key.destination = [10, 0, 0, 2].into();
+    record.extra = Some(Box::new(extra()));
+    let profile = Profile {
+        biflow: true,
+        lists: true,
+        extra: Extra { link: true, tcp: true, apps: true },
+        ..Profile::default()
+    };
+    let (exporter, messages) = export(&config(profile), std::slice::from_ref(&record));
+    assert_eq!(exporter.counters().reduced, 0);
+    let get = |enterprise, number| field(&messages, enterprise, number);
+    assert_eq!(get(0, 56), [2, 0, 0, 0, 0, 1]);
+    assert_eq!(get(0, 80), [2, 0, 0, 0, 0, 2]);
+    assert_eq!(get(0, 245), [0, 77]);
+    assert_eq!(get(0, 70), [0, 1, 2]);
+    assert_eq!(get(0, 71), [0, 3, 5]);
+    assert_eq!(get(0, 351), [1, 0, 0, 0, 0, 0xab, 0xcd, 0xef]);
+    assert_eq!(get(0, 8), [192, 0, 2, 1], "the outer header is first");
+    assert_eq!(get(0, 530), 12_345u32.to_be_bytes());
+    assert_eq!(get(29305, 530), 987u32.to_be_bytes());
+    assert_eq!(get(35632, 109), 3u32.to_be_bytes());
+    assert_eq!(get(35632, 112), 6u32.to_be_bytes());
+    assert_eq!(get(8057, 808), tls().sni.as_bytes());
+    assert_eq!(get(39499, 333), [3, 4]);
+    assert_eq!(get(39499, 337), b"h2");
+    assert_eq!(get(39499, 357).len(), 16);
+    assert_eq!(get(8057, 809), tls().ja4.as_bytes());
+    assert_eq!(get(0, 96), b"tls");
+    // And the basic record: the inner header's addresses, which come last.
+    let flows = read(&messages);
+    assert_eq!(flows[0].key.source, record.key.source);
+    assert_eq!(flows[0].reverse.bytes, record.reverse.bytes);
+}
+
+#[test]
+fn nothing_extra_is_sent_unasked() {
+    let mut plain = Random(8).biflow();
+    let mut full = plain.clone();
+    full.extra = Some(Box::new(extra()));
+    let config = config(Profile::default());
+    let (_, with) = export(&config, std::slice::from_ref(&full));
+    let (_, without) = export(&config, std::slice::from_ref(&plain));
+    assert_eq!(with, without);
+    plain.extra = Some(Box::default());
+    assert_eq!(export(&config, &[plain]).1, without);
+}
+
+#[test]
+fn a_record_too_long_for_a_message_loses_its_lists_then_the_rest() {
+    let mut record = Random(9).biflow();
+    let mut long = extra();
+    long.packets = vec![long.packets[0]; 255];
+    record.extra = Some(Box::new(long));
+    record.reverse.packets = 0;
+    let profile = Profile {
+        lists: true,
+        extra: Extra { link: true, tcp: true, apps: true },
+        ..Profile::default()
+    };
+    let config = |message_bytes| Config { message_bytes, ..config(profile) };
+    for (bytes, reduced, has_name) in [(65_535, 0, true), (1452, 1, true), (512, 1, true)] {
+        let (exporter, messages) = export(&config(bytes), std::slice::from_ref(&record));
+        assert_eq!(exporter.counters().reduced, reduced, "{bytes}");
+        assert_eq!(read(&messages).len(), 1);
+        assert_eq!(!field(&messages, 8057, 808).is_empty(), has_name);
+    }
+    let sonde_results::flow::App::Tls(info) = record.extra.as_mut().unwrap().app.as_mut().unwrap()
+    else {
+        panic!("TLS")
+    };
+    (info.sni, info.alpn, info.ja4) = ("x".repeat(200), "y".repeat(200), "z".repeat(200));
+    record.key.source = "2001:db8::1".parse().unwrap();
+    let (exporter, messages) = export(&config(512), std::slice::from_ref(&record));
+    assert_eq!(exporter.counters().reduced, 1);
+    assert_eq!(read(&messages).len(), 1);
+}
+
+#[test]
+fn times_before_any_other_are_told_by_netflow_9() {
+    // Flows of an old capture, exported now: the header's clock gives way.
+    let mut record = Random(10).biflow();
+    record.reverse.packets = 0;
+    let mut exporter =
+        Exporter::new(config(Profile { protocol: Protocol::Netflow9, ..Profile::default() }));
+    let mut messages = Vec::new();
+    let year = 365 * 24 * 3600 * 1_000_000_000;
+    let out = &mut |message: &[u8]| messages.push(message.to_vec());
+    exporter.push(&record, NOW + year, out);
+    exporter.flush(NOW + year, out);
+    assert_eq!(read(&messages)[0].forward, whole(record.forward, 1_000_000));
+}
