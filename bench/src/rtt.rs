@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use sonde_bpf::{RttBench, RttConfig, RttProgram};
+use sonde_bpf::{RttBench, RttConfig, RttProgram, RttTraffic};
 use sonde_lab::ROUTER_PROBE_SIDE;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_wire::flow::{self, Link};
@@ -20,35 +20,41 @@ pub fn cost_bench() -> Result<()> {
     println!(
         "BPF_PROG_TEST_RUN, requests and answers in turn; least of {ROUNDS} rounds, less what it \
          costs to make the packets. With a sample, each pair of packets is one: each of the two \
-         reads the clock.\n"
+         reads the clock. While a spin bit spins, each packet is one. Plain UDP, neither DNS nor \
+         QUIC, makes no flow.\n"
     );
     print!("| packets | ");
     for flows in FLOWS {
         print!("{flows} flows | ");
     }
     println!("\n|---|{}", "---|".repeat(FLOWS.len()));
-    for dns in [false, true] {
+    for (traffic, samples, what) in TRAFFIC {
         for ipv6 in [false, true] {
-            for samples in [false, true] {
-                print!(
-                    "| {} {}, {} | ",
-                    if ipv6 { "IPv6" } else { "IPv4" },
-                    if dns { "UDP (DNS)" } else { "TCP with timestamps" },
-                    if samples { "a sample a pair" } else { "no sample" },
-                );
-                for flows in FLOWS {
-                    eprintln!("{flows} flows, IPv6 {ipv6}, DNS {dns}, samples {samples} ...");
-                    let bench = RttBench { flows, packets: PACKETS, ipv6, dns, samples };
-                    let config = RttConfig { flows: TABLE, xdp: false, ..RttConfig::default() };
-                    let cost = RttProgram::measure(&config, bench, ROUNDS)?;
-                    print!("{} | ", cost.total_ns.saturating_sub(cost.wrapper_ns));
-                }
-                println!();
+            let version = if ipv6 { "IPv6" } else { "IPv4" };
+            print!("| {version} {what} | ");
+            for flows in FLOWS {
+                eprintln!("{version} {what}, {flows} flows ...");
+                let bench = RttBench { flows, packets: PACKETS, ipv6, traffic, samples };
+                let config = RttConfig { flows: TABLE, xdp: false, ..RttConfig::default() };
+                let cost = RttProgram::measure(&config, bench, ROUNDS)?;
+                print!("{} | ", cost.total_ns.saturating_sub(cost.wrapper_ns));
             }
+            println!();
         }
     }
     Ok(())
 }
+
+const TRAFFIC: [(RttTraffic, bool, &str); 8] = [
+    (RttTraffic::Tcp, false, "TCP with timestamps, no sample"),
+    (RttTraffic::Tcp, true, "TCP with timestamps, a sample a pair"),
+    (RttTraffic::Dns, false, "UDP (DNS), no sample"),
+    (RttTraffic::Dns, true, "UDP (DNS), a sample a pair"),
+    (RttTraffic::QuicShort, false, "QUIC, short header, spin bit still"),
+    (RttTraffic::QuicShort, true, "QUIC, short header, a sample a packet"),
+    (RttTraffic::QuicInitial, false, "QUIC, Initial, no sample"),
+    (RttTraffic::Udp, false, "UDP, plain"),
+];
 
 /// The matcher over real traffic, against tcptrace where that is installed.
 pub fn capture_bench() -> Result<()> {

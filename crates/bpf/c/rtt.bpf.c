@@ -318,8 +318,8 @@ int sonde_rtt_xdp(struct xdp_md *ctx)
 
 BENCH(tcp4, 4, false)
 BENCH(tcp6, 6, false)
-BENCH(dns4, 4, true)
-BENCH(dns6, 6, true)
+BENCH(udp4, 4, true)
+BENCH(udp6, 6, true)
 
 struct sweep {
 	__u32 from;

@@ -10,11 +10,18 @@
 
 #define BENCH_DATA 100U /* octets that a request carries; an answer carries none */
 
+enum bench_payload { /* of UDP: RttTraffic in src/rtt/run.rs */
+	BENCH_DNS, BENCH_SHORT, BENCH_INITIAL, BENCH_PLAIN,
+};
+
 __u32 bench_flows;   /* how many take turns; a power of two */
-__u32 bench_samples; /* each pair is a sample */
+__u32 bench_samples; /* each pair is a sample; of a spinning bit, each packet */
+__u32 bench_payload;
 __u32 bench_next;
 
-/* `version` 4 or 6; TCP with timestamps, or DNS when `udp`. The frame has room for all. */
+/* `version` 4 or 6; TCP with timestamps, or what bench_payload says when `udp`. The frame has
+ * room for all, and all that never changes.
+ */
 static __always_inline int bench_packet(struct __sk_buff *skb, int version, bool udp)
 {
 	void *end = (void *)(long)skb->data_end, *data = (void *)(long)skb->data;
@@ -40,10 +47,17 @@ static __always_inline int bench_packet(struct __sk_buff *skb, int version, bool
 	}
 	if (udp) {
 		__u16 id = bench_samples ? round : round * 2 + answer;
+		__u32 port = bench_payload == BENCH_DNS ? 53 : 443, first = 0;
 
-		w[0] = answer ? bpf_htonl(53 << 16 | 40000) : bpf_htonl(40000U << 16 | 53);
+		if (bench_payload == BENCH_DNS)
+			first = (__u32)id << 16 | (answer ? 0x8180 : 0x0100);
+		else if (bench_payload == BENCH_INITIAL || (bench_payload == BENCH_SHORT && round == 1))
+			first = 0xc0000000; /* only this begins a flow */
+		else if (bench_payload == BENCH_SHORT)
+			first = bench_samples && (round & 1) ? 0x60000000 : 0x40000000;
+		w[0] = answer ? bpf_htonl(port << 16 | 40000) : bpf_htonl(40000U << 16 | port);
 		w[1] = bpf_htonl(length << 16);
-		w[2] = bpf_htonl(id << 16 | (answer ? 0x8180 : 0x0100));
+		w[2] = bpf_htonl(first);
 	} else {
 		__u32 seq = round * BENCH_DATA, value = bench_samples ? round + 1 : 1;
 

@@ -21,7 +21,7 @@ pub use load::{AttachMode, TestRun};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{
     RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
-    RttProtocols, RttSide, RttTestPacket,
+    RttProtocols, RttSide, RttTestPacket, RttTraffic,
 };
 pub use stamper::{PacketStamp, StampPoint, Stamper};
 pub use xsk::{RxMeta, XskCounters, XskFilter, XskProgram};

@@ -26,7 +26,7 @@ use libbpf_rs::MapHandle;
 use sonde_results::rtt::{Coverage, RttFlow, RttSample};
 
 pub use attach::{RttAttached, RttAttachment};
-pub use run::{RttBench, RttSide, RttTestPacket};
+pub use run::{RttBench, RttSide, RttTestPacket, RttTraffic};
 
 use crate::BpfError;
 use crate::load;
@@ -158,6 +158,7 @@ struct Globals {
     test_point: usize,
     bench_flows: usize,
     bench_samples: usize,
+    bench_payload: usize,
 }
 
 impl RttProtocols {

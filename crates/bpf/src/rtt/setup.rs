@@ -121,10 +121,10 @@ impl RttProgram {
         for (case, whole, empty) in [
             ((false, false), &mut progs.sonde_tcp4, &mut progs.sonde_tcp4_empty),
             ((true, false), &mut progs.sonde_tcp6, &mut progs.sonde_tcp6_empty),
-            ((false, true), &mut progs.sonde_dns4, &mut progs.sonde_dns4_empty),
-            ((true, true), &mut progs.sonde_dns6, &mut progs.sonde_dns6_empty),
+            ((false, true), &mut progs.sonde_udp4, &mut progs.sonde_udp4_empty),
+            ((true, true), &mut progs.sonde_udp6, &mut progs.sonde_udp6_empty),
         ] {
-            let wanted = bench.is_some_and(|bench| case == (bench.ipv6, bench.dns));
+            let wanted = bench.is_some_and(|bench| case == (bench.ipv6, bench.traffic.is_udp()));
             whole.set_autoload(wanted);
             empty.set_autoload(wanted);
         }
@@ -191,6 +191,7 @@ impl RttProgram {
                 test_point: offset_of!(types::bss, rtt_test_point),
                 bench_flows: offset_of!(types::bss, bench_flows),
                 bench_samples: offset_of!(types::bss, bench_samples),
+                bench_payload: offset_of!(types::bss, bench_payload),
             },
             buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, false)?,
             flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), false)?,
@@ -209,12 +210,12 @@ impl RttProgram {
             });
         }
         let progs = &skel.progs;
-        let twins = match bench.map(|bench| (bench.ipv6, bench.dns)) {
+        let twins = match bench.map(|bench| (bench.ipv6, bench.traffic.is_udp())) {
             None => return Ok((program, None)),
             Some((false, false)) => [&progs.sonde_tcp4, &progs.sonde_tcp4_empty],
             Some((true, false)) => [&progs.sonde_tcp6, &progs.sonde_tcp6_empty],
-            Some((false, true)) => [&progs.sonde_dns4, &progs.sonde_dns4_empty],
-            Some((true, true)) => [&progs.sonde_dns6, &progs.sonde_dns6_empty],
+            Some((false, true)) => [&progs.sonde_udp4, &progs.sonde_udp4_empty],
+            Some((true, true)) => [&progs.sonde_udp6, &progs.sonde_udp6_empty],
         };
         let [whole, empty] = twins.map(|program| keep(program.as_fd()));
         Ok((program, Some([whole?, empty?])))
