@@ -53,8 +53,9 @@ fi
 say "packets as scapy writes them, against the fixtures of crates/wire"
 "$VENV/bin/python" tests/interop/scapy_stamp.py check
 
-say "golden captures as scapy makes them, against tests/golden/rtt"
+say "golden captures as scapy makes them, against tests/golden/rtt and tests/golden/flow"
 PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_rtt.py check
+PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
 SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --locked -p sonde-cli --test rtt quic

@@ -9,10 +9,10 @@ is made, not from a matcher. Needs scapy (`pip install scapy`).
 """
 
 import pathlib
-import sys
 
 import cases_other
 import cases_tcp
+import golden
 from packets import Case
 
 FOLDER = pathlib.Path(__file__).parent / "rtt"
@@ -30,23 +30,5 @@ def files():
     return found
 
 
-def main():
-    if sys.argv[1:] == ["generate"]:
-        FOLDER.mkdir(exist_ok=True)
-        for old in FOLDER.iterdir():
-            old.unlink()
-        for name, content in files().items():
-            (FOLDER / name).write_bytes(content)
-    elif sys.argv[1:] == ["check"]:
-        made = files()
-        kept = {p.name: p.read_bytes() for p in FOLDER.iterdir()}
-        wrong = sorted(n for n in made.keys() | kept.keys() if made.get(n) != kept.get(n))
-        if wrong:
-            sys.exit(f"not as made: {', '.join(wrong)}; run {sys.argv[0]} generate")
-        print(f"{len(made)} golden files are as made")
-    else:
-        sys.exit(__doc__)
-
-
 if __name__ == "__main__":
-    main()
+    golden.run(__doc__, FOLDER, files)
