@@ -1,8 +1,9 @@
 //! What a flow record holds beyond the basic one: kept apart from the flow cache, indexed
 //! by its slots, and there only for what was asked for.
 //!
-//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
-//! and 16, `spread` 144, `tcp` 120. All of it is laid out at the start.
+//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each,
+//! `spread` 144, `tcp` 120, `apps` 32, and 16 for all together. It is laid out at the start.
+//! What applications say takes more where there is something to keep: see `app.rs`.
 
 mod link;
 mod spread;
@@ -14,6 +15,7 @@ use sonde_results::flow::{FlowExtra, FlowPacketInfo};
 use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
+use super::app::{AppCounters, Apps};
 use link::Link;
 use spread::Spread;
 use tcp::Tcp;
@@ -50,6 +52,7 @@ pub struct Features {
     lists: Vec<List>,
     spread: Vec<Spread>,
     tcp: Vec<Tcp>,
+    apps: Option<Apps>,
 }
 
 /// The list of a flow's first packets.
@@ -72,6 +75,7 @@ impl Features {
             lists: vec![List::default(); of(!config.is_empty())],
             spread: vec![Spread::default(); of(config.spread)],
             tcp: vec![Tcp::default(); of(config.tcp)],
+            apps: config.apps.then(|| Apps::new(flows)),
         }
     }
 
@@ -90,6 +94,9 @@ impl Features {
         }
         if let Some(tcp) = self.tcp.get_mut(slot) {
             *tcp = Tcp::default();
+        }
+        if let Some(apps) = &mut self.apps {
+            apps.created(slot);
         }
     }
 
@@ -127,8 +134,15 @@ impl Features {
             }
             wants = true;
         }
-        let _ = (frame, layers);
+        if let Some(apps) = &mut self.apps {
+            wants |= apps.packet(slot, reverse, packet, frame, layers);
+        }
         wants
+    }
+
+    /// What became of the flows' applications, if they are asked for.
+    pub fn app_counters(&self) -> Option<&AppCounters> {
+        self.apps.as_ref().map(Apps::counters)
     }
 
     fn list(&mut self, slot: usize, reverse: bool, packet: &Feature, length: u32) {
@@ -163,7 +177,7 @@ impl Features {
             forward_spread: spread.and_then(|spread| spread.result(false)),
             reverse_spread: spread.and_then(|spread| spread.result(true)),
             tcp: self.tcp.get(slot).filter(|_| list.protocol == PROTOCOL_TCP).map(Tcp::result),
-            app: None,
+            app: self.apps.as_mut().and_then(|apps| apps.ended(slot)),
         }))
     }
 }

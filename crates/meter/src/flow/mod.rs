@@ -3,6 +3,7 @@
 //! [`FlowCache`] is the hot path; `docs/flow-cache.md` explains its design and has its
 //! figures. One thread owns a cache; caches share nothing.
 
+mod app;
 mod cache;
 mod clock;
 mod config;

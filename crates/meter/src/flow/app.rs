@@ -1,0 +1,400 @@
+//! What applications say in a flow's first packets.
+//!
+//! One file a protocol. Its parser is begun by what the first octets are, not by the port
+//! alone, is given the first packets with payload only, and says when it knows enough. A
+//! TCP parser sees each direction as one piece from its start, put in order again.
+//!
+//! Bounds, of a flow: [`MAX_PACKETS`] packets with payload; [`Stream::LIMIT`] octets of
+//! each direction; [`text::MAX_TEXT`] octets of each string. Of all flows together:
+//! [`OCTETS_PER_FLOW`] for each slot there is room for, beyond the slots themselves. What
+//! would need more is counted and left out; flows that need nothing are not touched by it.
+
+mod dhcp;
+mod dns;
+mod fingerprint;
+mod hello;
+mod http;
+mod initial;
+mod ntp;
+mod parser;
+mod quic;
+mod sip;
+mod smtp;
+mod ssh;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tls;
+
+use sonde_results::flow::App;
+use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
+use sonde_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
+use sonde_wire::tcp::SYN;
+
+use crate::counters::counters;
+use parser::Parser;
+use stream::Stream;
+
+counters! {
+    /// Flows by what became of their applications.
+    AppCounters {
+        /// Recognised, with something to report.
+        identified,
+        /// With payload in which nothing was recognised, or nothing that could be read.
+        unknown,
+        /// Left out, whole or in part, for lack of memory.
+        no_memory,
+    }
+}
+
+/// What a parser is given.
+struct Input<'a> {
+    /// TCP: everything from the direction's start. UDP: one datagram. As captured.
+    data: &'a [u8],
+    /// Length of the packet's payload by its IP header.
+    length: usize,
+    /// From the flow's destination to its source.
+    reverse: bool,
+    /// Of this direction nothing further will come.
+    last: bool,
+    at_ns: i64,
+    source_port: u16,
+    destination_port: u16,
+}
+
+impl Input<'_> {
+    fn has_port(&self, port: u16) -> bool {
+        self.source_port == port || self.destination_port == port
+    }
+}
+
+/// What a parser wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Further packets.
+    More,
+    /// None: everything is known, or nothing can be.
+    Done,
+}
+
+/// A protocol.
+trait Parse {
+    fn input(&mut self, input: &Input<'_>) -> Step;
+
+    /// What is known; called once.
+    fn finish(&mut self) -> Option<App>;
+
+    /// Memory in use beyond the value itself, octets.
+    fn held(&self) -> usize {
+        0
+    }
+}
+
+/// The applications of all flows, by slot.
+pub(super) struct Apps {
+    slots: Vec<Slot>,
+    held: usize,
+    limit: usize,
+    counters: AppCounters,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: State,
+    /// The sequence number of each direction's first octet, with its bit in `known`.
+    start: [u32; 2],
+    /// Octets on account.
+    held: u32,
+    packets: u8,
+    known: u8,
+    /// Directions in whose start nothing was recognised.
+    unknown: u8,
+    /// Counted.
+    closed: bool,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    New,
+    Open(Box<Flow>),
+    Done(Option<Box<App>>),
+}
+
+/// A flow whose parser wants more.
+#[derive(Default)]
+struct Flow {
+    parser: Option<Parser>,
+    streams: [Stream; 2],
+}
+
+impl Apps {
+    pub(super) fn new(flows: usize) -> Self {
+        Apps {
+            slots: std::iter::repeat_with(Slot::default).take(flows).collect(),
+            held: 0,
+            limit: flows.saturating_mul(OCTETS_PER_FLOW).max(MIN_OCTETS),
+            counters: AppCounters::default(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> &AppCounters {
+        &self.counters
+    }
+
+    /// A flow begins; whatever was in the slot is forgotten.
+    pub(super) fn created(&mut self, slot: usize) {
+        let slot = &mut self.slots[slot];
+        self.held -= slot.held as usize;
+        *slot = Slot::default();
+    }
+
+    /// A packet of the flow. False: no further one is wanted.
+    pub(super) fn packet(
+        &mut self,
+        slot: usize,
+        reverse: bool,
+        packet: &Feature,
+        frame: &[u8],
+        layers: &Layers,
+    ) -> bool {
+        let entry = &mut self.slots[slot];
+        if entry.closed {
+            return false;
+        }
+        if frame.is_empty() || ![PROTOCOL_TCP, PROTOCOL_UDP].contains(&packet.protocol) {
+            entry.closed = true;
+            return false;
+        }
+        if packet.shape & (SHAPE_FRAGMENT | SHAPE_NO_TRANSPORT) != 0 {
+            // Its payload is not whole, or not to be found.
+            return true;
+        }
+        let tcp = packet.protocol == PROTOCOL_TCP;
+        let mut sequence = packet.sequence;
+        if tcp && packet.tcp_flags & u16::from(SYN) != 0 {
+            sequence = sequence.wrapping_add(1);
+            entry.start[usize::from(reverse)] = sequence;
+            entry.known |= 1 << u8::from(reverse);
+        }
+        let payload = usize::from(layers.payload)..usize::from(layers.end).min(frame.len());
+        let data = frame.get(payload).unwrap_or(&[]);
+        if data.is_empty() {
+            return true;
+        }
+        let input = Input {
+            data,
+            length: packet.payload_len() as usize,
+            reverse,
+            last: false,
+            at_ns: packet.at_ns,
+            source_port: packet.source_port,
+            destination_port: packet.destination_port,
+        };
+        entry.packets += 1;
+        let room = self.limit.saturating_sub(self.held);
+        let (step, short) = match tcp {
+            true => entry.segment(&input, sequence, room),
+            false => entry.datagram(&input, room),
+        };
+        self.counters.no_memory += u64::from(short);
+        if step == Step::Done || entry.packets == MAX_PACKETS {
+            self.close(slot);
+            return false;
+        }
+        self.account(slot);
+        true
+    }
+
+    /// The flow is over.
+    pub(super) fn ended(&mut self, slot: usize) -> Option<App> {
+        self.close(slot);
+        let entry = &mut self.slots[slot];
+        self.held -= entry.held as usize;
+        match std::mem::take(entry).state {
+            State::Done(app) => app.map(|app| *app),
+            _ => None,
+        }
+    }
+
+    /// No further packet of the flow will be read.
+    fn close(&mut self, slot: usize) {
+        let entry = &mut self.slots[slot];
+        if std::mem::replace(&mut entry.closed, true) {
+            return;
+        }
+        entry.conclude();
+        match (&entry.state, entry.packets) {
+            (State::Done(Some(_)), _) => self.counters.identified += 1,
+            (_, 0) => {}
+            _ => self.counters.unknown += 1,
+        }
+        self.account(slot);
+    }
+
+    fn account(&mut self, slot: usize) {
+        let entry = &mut self.slots[slot];
+        let held = match &entry.state {
+            State::New | State::Done(None) => 0,
+            State::Open(flow) => size_of::<Flow>() + flow.held(),
+            State::Done(Some(app)) => size_of::<App>() + parser::octets(app),
+        };
+        self.held = self.held - entry.held as usize + held;
+        entry.held = held as u32;
+    }
+}
+
+impl Slot {
+    /// A segment with payload, from `sequence` on. True: memory was short.
+    fn segment(&mut self, input: &Input<'_>, sequence: u32, room: usize) -> (Step, bool) {
+        let d = usize::from(input.reverse);
+        if self.known & 1 << d == 0 {
+            self.start[d] = sequence;
+            self.known |= 1 << d;
+        }
+        // The start is the first octet: what lies before was sent again.
+        let offset = sequence.wrapping_sub(self.start[d]) as i32;
+        let old = offset.min(0).unsigned_abs() as usize;
+        let offset = offset.max(0) as usize;
+        let data = input.data.get(old..).unwrap_or(&[]);
+        if data.is_empty() || offset >= Stream::LIMIT {
+            return (Step::More, false);
+        }
+        let data = &data[..data.len().min(Stream::LIMIT - offset)];
+
+        let mut flow = self.open();
+        let mut parser = flow.as_mut().and_then(|flow| flow.parser.take());
+        let mut step = Step::More;
+        let stored = flow.as_ref().is_some_and(|flow| !flow.streams[d].is_empty());
+        // In order and in one piece, as most are: nothing is copied before it is needed.
+        let direct = offset == 0 && !stored;
+        if direct {
+            let input = Input { data, last: data.len() == Stream::LIMIT, ..*input };
+            step = self.parse(&mut parser, &input);
+        }
+        let mut short = false;
+        if step == Step::More && self.unknown & 1 << d == 0 {
+            let stream = flow.as_ref().map_or(0, |flow| flow.streams[d].held());
+            let need = size_of::<Flow>() + 2 * (offset + data.len());
+            short = need.saturating_sub(stream) > room;
+            if short
+                && direct
+                && let Some(parser) = &mut parser
+            {
+                parser.input(&Input { data, last: true, ..*input });
+            } else if !short {
+                let stream = &mut flow.get_or_insert_default().streams[d];
+                if stream.insert(offset, data) && !direct {
+                    let input = Input { data: stream.data(), last: stream.is_full(), ..*input };
+                    step = self.parse(&mut parser, &input);
+                }
+            }
+        }
+        // The other direction may still be known.
+        let hopeless = self.unknown == 3 || self.unknown != 0 && self.packets >= UNKNOWN_PACKETS;
+        if short || parser.is_none() && hopeless {
+            step = Step::Done;
+        }
+        self.put(flow, parser, step);
+        (step, short)
+    }
+
+    /// One datagram, likewise.
+    fn datagram(&mut self, input: &Input<'_>, room: usize) -> (Step, bool) {
+        let mut flow = self.open();
+        let mut parser = flow.as_mut().and_then(|flow| flow.parser.take());
+        if parser.is_none() {
+            parser = Parser::of_datagram(input);
+        }
+        let Some(known) = &mut parser else {
+            return (if self.packets < UNKNOWN_PACKETS { Step::More } else { Step::Done }, false);
+        };
+        let mut step = known.input(input);
+        let short = step == Step::More && size_of::<Flow>() + known.held() > room;
+        if short {
+            step = Step::Done;
+        }
+        self.put(flow, parser, step);
+        (step, short)
+    }
+
+    /// Hands a direction's start to its parser, which is chosen first.
+    fn parse(&mut self, parser: &mut Option<Parser>, input: &Input<'_>) -> Step {
+        if parser.is_none() {
+            *parser = Parser::of_stream(input);
+        }
+        if let Some(parser) = parser {
+            return parser.input(input);
+        }
+        if input.data.len() >= RECOGNISABLE {
+            self.unknown |= 1 << u8::from(input.reverse);
+        }
+        Step::More
+    }
+
+    fn open(&mut self) -> Option<Box<Flow>> {
+        match std::mem::take(&mut self.state) {
+            State::Open(flow) => Some(flow),
+            _ => None,
+        }
+    }
+
+    /// Keeps what is needed for the next packet, or what is known after the last.
+    fn put(&mut self, flow: Option<Box<Flow>>, mut parser: Option<Parser>, step: Step) {
+        self.state = match (step, &mut parser, flow) {
+            // What waits in streams may still tell something: see `conclude`.
+            (Step::Done, Some(parser), None) => State::Done(parser.finish().map(Box::new)),
+            (_, None, None) => State::New,
+            (_, _, flow) => {
+                let mut flow = flow.unwrap_or_default();
+                flow.parser = parser;
+                State::Open(flow)
+            }
+        };
+    }
+
+    /// Reads what is there for the last time.
+    fn conclude(&mut self) {
+        if let State::Done(_) = self.state {
+            return;
+        }
+        let Some(mut flow) = self.open() else { return };
+        let Flow { parser, streams } = &mut *flow;
+        let Some(parser) = parser else { return };
+        for (reverse, stream) in [(false, &streams[0]), (true, &streams[1])] {
+            let data = stream.data();
+            if !data.is_empty() {
+                parser.input(&Input {
+                    data,
+                    length: data.len(),
+                    reverse,
+                    last: true,
+                    at_ns: 0,
+                    source_port: 0,
+                    destination_port: 0,
+                });
+            }
+        }
+        self.state = State::Done(parser.finish().map(Box::new));
+    }
+}
+
+impl Flow {
+    fn held(&self) -> usize {
+        let streams: usize = self.streams.iter().map(Stream::held).sum();
+        streams + self.parser.as_ref().map_or(0, Parser::held)
+    }
+}
+
+/// Most packets with payload that are read of a flow.
+const MAX_PACKETS: u8 = 16;
+/// Most of a flow in which nothing is recognised.
+const UNKNOWN_PACKETS: u8 = 4;
+/// Octets of a stream's start in which a protocol is recognised, or it is none.
+const RECOGNISABLE: usize = 32;
+/// Memory on average, beyond the slots, octets.
+const OCTETS_PER_FLOW: usize = 512;
+/// Memory of a small cache, octets.
+const MIN_OCTETS: usize = 1 << 20;
+const _: () = assert!(size_of::<Slot>() == 32);

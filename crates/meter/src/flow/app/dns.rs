@@ -1,0 +1,191 @@
+//! DNS (RFC 1035), over TCP too (section 4.2.2; RFC 7766), and multicast DNS (RFC 6762):
+//! the first query and its answer.
+
+use sonde_results::flow::App;
+use sonde_wire::dns::{HEADER_LEN, Header, PORT};
+
+use super::text::{Reader, text};
+use super::{Input, Parse, Step};
+
+/// A query, its answer, or both.
+#[derive(Default)]
+pub(super) struct Dns {
+    tcp: bool,
+    /// The query's identifier, direction and time.
+    asked: Option<(u16, bool, i64)>,
+    question: Option<(String, u16)>,
+    answer: Option<Answer>,
+}
+
+struct Answer {
+    rcode: u8,
+    records: u16,
+    latency_ns: u64,
+}
+
+impl Dns {
+    pub(super) fn over_tcp() -> Self {
+        Dns { tcp: true, ..Dns::default() }
+    }
+
+    /// A message as other protocols seldom have them; at the ports of DNS (53), multicast
+    /// DNS (5353) and LLMNR (5355) one whose header is sound.
+    pub(super) fn begins(input: &Input<'_>) -> bool {
+        let Ok(header) = Header::parse(input.data) else { return false };
+        // Opcode 0 and no reserved bit: a query, not an update or a notification.
+        if header.flags & (OPCODE | RESERVED) != 0 {
+            return false;
+        }
+        let named = || first_name(&header, input.data);
+        if [PORT, MDNS_PORT, LLMNR_PORT].iter().any(|port| input.has_port(*port)) {
+            return named().is_some();
+        }
+        // Elsewhere: one question of the Internet class, and a query no more than it, but
+        // for EDNS (RFC 6891).
+        let response = header.is_response();
+        let records = header.answers | header.authorities;
+        let counts = header.questions == 1
+            && match response {
+                true => header.additionals <= 32 && records <= 64,
+                false => header.additionals <= 1 && records == 0 && header.flags & RCODE == 0,
+            };
+        counts
+            && named().is_some_and(|(_, _, rest)| {
+                let ends = rest.len() == 2 || header.additionals == 1;
+                Reader(rest).u16() == Some(1) && (response || ends)
+            })
+    }
+
+    /// The same after its length, where the port says so.
+    pub(super) fn begins_stream(input: &Input<'_>) -> bool {
+        let mut reader = Reader(input.data);
+        let Some(length) = reader.u16() else { return false };
+        let data = &reader.0[..reader.0.len().min(length.into())];
+        let cut = data.len() < usize::from(length) && data.len() >= HEADER_LEN;
+        let sound = || match cut {
+            // The name comes with the next segment.
+            true => Header::parse(data).is_ok_and(|header| header.flags & (OPCODE | RESERVED) == 0),
+            false => Dns::begins(&Input { data, ..*input }),
+        };
+        input.has_port(PORT) && sound()
+    }
+
+    fn message(&mut self, message: &[u8], input: &Input<'_>) -> Step {
+        let Ok(header) = Header::parse(message) else { return Step::More };
+        if header.flags & OPCODE != 0 {
+            return Step::More;
+        }
+        if !header.is_response() {
+            if self.asked.is_none() {
+                self.asked = Some((header.id, input.reverse, input.at_ns));
+                self.read_question(&header, message);
+            }
+            return Step::More;
+        }
+        let latency_ns = match self.asked {
+            None => {
+                self.read_question(&header, message);
+                0
+            }
+            Some((id, reverse, at_ns)) if id == header.id && reverse != input.reverse => {
+                input.at_ns.saturating_sub(at_ns).max(1) as u64
+            }
+            Some(_) => return Step::More,
+        };
+        let rcode = (header.flags & RCODE) as u8;
+        self.answer = Some(Answer { rcode, records: header.answers, latency_ns });
+        Step::Done
+    }
+
+    fn read_question(&mut self, header: &Header, message: &[u8]) {
+        self.question = first_name(header, message).map(|(name, kind, _)| (text(&name), kind));
+    }
+}
+
+impl Parse for Dns {
+    fn input(&mut self, input: &Input<'_>) -> Step {
+        if !self.tcp {
+            return self.message(input.data, input);
+        }
+        if input.last {
+            // There is nothing new in it.
+            return Step::More;
+        }
+        match Reader(input.data).vector16() {
+            Some(message) => self.message(message, input),
+            None => Step::More,
+        }
+    }
+
+    fn finish(&mut self) -> Option<App> {
+        let (name, qtype) = self.question.take()?;
+        let answer = self.answer.take();
+        Some(App::Dns {
+            name,
+            qtype,
+            rcode: answer.as_ref().map(|answer| answer.rcode),
+            answers: answer.as_ref().map_or(0, |answer| answer.records),
+            latency_ns: answer.map_or(0, |answer| answer.latency_ns),
+        })
+    }
+
+    fn held(&self) -> usize {
+        self.question.as_ref().map_or(0, |(name, _)| name.capacity())
+    }
+}
+
+/// The name and type of the first question, or of the first answer where there is no
+/// question (RFC 6762, section 6), and what follows the type.
+fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Vec<u8>, u16, &'a [u8])> {
+    if header.questions == 0 && header.answers == 0 {
+        return None;
+    }
+    let (name, at) = name(message, HEADER_LEN)?;
+    let mut reader = Reader(message.get(at..)?);
+    Some((name, reader.u16()?, reader.0))
+}
+
+/// The name at `at` with dots, and where it ends. Pointers (RFC 1035, section 4.1.4) lead
+/// back only, so there is an end.
+fn name(message: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
+    let mut name = Vec::with_capacity(32);
+    let mut reader = Reader(message.get(at..)?);
+    let (mut end, mut earliest) = (None, at);
+    loop {
+        let length = reader.u8()?;
+        match length >> 6 {
+            0 if length == 0 => break,
+            0 => {
+                let label = reader.take(length.into())?;
+                if !name.is_empty() {
+                    name.push(b'.');
+                }
+                name.extend_from_slice(label);
+                // RFC 1035, section 3.1: 255 octets with the lengths.
+                if name.len() > MAX_NAME {
+                    return None;
+                }
+            }
+            3 => {
+                let target = usize::from(length & 0x3F) << 8 | usize::from(reader.u8()?);
+                end.get_or_insert(message.len() - reader.0.len());
+                if target >= earliest {
+                    return None;
+                }
+                earliest = target;
+                reader = Reader(&message[target..]);
+            }
+            _ => return None,
+        }
+    }
+    Some((name, end.unwrap_or(message.len() - reader.0.len())))
+}
+
+const OPCODE: u16 = 0x7800;
+/// The bit that stays reserved (RFC 2535, section 6.1).
+const RESERVED: u16 = 0x0040;
+const RCODE: u16 = 0x000F;
+const MDNS_PORT: u16 = 5353;
+/// RFC 4795.
+const LLMNR_PORT: u16 = 5355;
+const MAX_NAME: usize = 253;

@@ -1,0 +1,155 @@
+//! QUIC (RFC 9000, RFC 9369): the ClientHello in the client's Initial packets, which may be
+//! cut into CRYPTO frames of any order and spread over several packets.
+
+use sonde_results::flow::{App, TlsInfo};
+use sonde_wire::quic::{FIXED, Kind, Long};
+
+use super::hello::{CLIENT_HELLO, ClientHello, message_end};
+use super::initial::{Keys, bounds, varint};
+use super::stream::Stream;
+use super::text::Reader;
+use super::tls::client_info;
+use super::{Input, Parse, Step};
+
+/// A connection's beginning.
+#[derive(Default)]
+pub(super) struct Quic {
+    version: u32,
+    /// Those of the client's first Initial, and its direction.
+    keys: Option<(Keys, bool)>,
+    crypto: Stream,
+    tls: TlsInfo,
+}
+
+impl Quic {
+    /// A client's first packet: an Initial of version 1 or 2 with an identifier of 8
+    /// octets or more (RFC 9000, section 7.2) in a datagram of 1200 or more (section 14.1).
+    pub(super) fn begins(input: &Input<'_>) -> bool {
+        let Ok(long) = Long::parse(input.data) else { return false };
+        let whole = || {
+            bounds(input.data, &long)
+                .is_some_and(|number| number.len() >= MIN_PROTECTED && number.end <= input.length)
+        };
+        long.kind() == Kind::Initial
+            && long.first & FIXED != 0
+            && long.destination.len() >= MIN_IDENTIFIER
+            && input.length >= MIN_DATAGRAM
+            && whole()
+    }
+
+    /// A client's Initial packet at the start of `datagram`; where it ends.
+    fn initial(&mut self, datagram: &[u8], long: &Long<'_>, reverse: bool) -> Option<usize> {
+        let number = bounds(datagram, long)?;
+        if self.keys.is_none() {
+            self.version = long.version;
+            self.keys = Some((Keys::client(long.version, long.destination)?, reverse));
+        }
+        let (keys, client) = self.keys.as_ref()?;
+        if *client == reverse && long.version == self.version && number.end <= MAX_PACKET {
+            let mut packet = [0; MAX_PACKET];
+            let packet = &mut packet[..number.end];
+            packet.copy_from_slice(datagram.get(..number.end)?);
+            if let Some(frames) = keys.open(packet, number.start) {
+                read_frames(frames, &mut self.crypto);
+            }
+        }
+        Some(number.end)
+    }
+
+    /// The hello, if it is whole by now; a part of it where nothing further will come.
+    fn hello(&mut self, last: bool) -> bool {
+        let data = self.crypto.data();
+        let end = match message_end(data) {
+            Some(end) => end,
+            None if last && data.len() > 4 => data.len(),
+            None => return false,
+        };
+        if data[0] == CLIENT_HELLO
+            && let Some(hello) = ClientHello::parse(&data[4..end])
+        {
+            self.tls = client_info(&hello, 'q');
+        }
+        true
+    }
+}
+
+impl Parse for Quic {
+    fn input(&mut self, input: &Input<'_>) -> Step {
+        let mut rest = input.data;
+        // Packets may share a datagram (RFC 9000, section 12.2); the Initial comes first.
+        for _ in 0..MAX_COALESCED {
+            let Ok(long) = Long::parse(rest) else { break };
+            match long.kind() {
+                Kind::Initial => match self.initial(rest, &long, input.reverse) {
+                    Some(end) => rest = rest.get(end..).unwrap_or(&[]),
+                    None => break,
+                },
+                Kind::Retry | Kind::VersionNegotiation => {
+                    // The client begins anew, with other keys (RFC 9001, section 5.2).
+                    let server = self.keys.as_ref().is_some_and(|keys| keys.1 != input.reverse);
+                    if server {
+                        *self = Quic { version: self.version, ..Quic::default() };
+                    }
+                    break;
+                }
+                _ => break,
+            }
+        }
+        // Nothing can come of a hello that cannot be put together.
+        if self.hello(self.crypto.is_full()) { Step::Done } else { Step::More }
+    }
+
+    fn finish(&mut self) -> Option<App> {
+        if self.tls == TlsInfo::default() {
+            self.hello(true);
+        }
+        Some(App::Quic { version: self.version, tls: std::mem::take(&mut self.tls) })
+    }
+
+    fn held(&self) -> usize {
+        size_of::<Quic>() + self.crypto.held()
+    }
+}
+
+/// Takes the CRYPTO frames out of an Initial's payload (RFC 9000, section 19; which frames
+/// there can be, section 12.4).
+fn read_frames(frames: &[u8], crypto: &mut Stream) -> Option<()> {
+    let mut reader = Reader(frames);
+    while !reader.0.is_empty() {
+        match varint(&mut reader)? {
+            // PADDING, PING.
+            0 | 1 => {}
+            kind @ (2 | 3) => {
+                // ACK: largest, delay, ranges, first; of each range two; counts of ECN.
+                let (_, _, ranges, _) = (
+                    varint(&mut reader)?,
+                    varint(&mut reader)?,
+                    varint(&mut reader)?,
+                    varint(&mut reader)?,
+                );
+                let more = if kind == 3 { 3 } else { 0 };
+                // Each has an octet at least, so this ends with the packet.
+                for _ in 0..ranges.saturating_mul(2).saturating_add(more) {
+                    varint(&mut reader)?;
+                }
+            }
+            6 => {
+                let offset = varint(&mut reader)?;
+                let length = varint(&mut reader)?;
+                let data = reader.take(usize::try_from(length).ok()?)?;
+                crypto.insert(usize::try_from(offset).ok()?, data);
+            }
+            // CONNECTION_CLOSE, or what must not be here.
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+const MIN_IDENTIFIER: usize = 8;
+const MIN_DATAGRAM: usize = 1200;
+/// A packet number of four octets as sampled, and the sample.
+const MIN_PROTECTED: usize = 20;
+/// Longer ones are not opened: no path on the Internet takes them.
+const MAX_PACKET: usize = 2048;
+const MAX_COALESCED: usize = 4;
