@@ -27,6 +27,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define WAYS 8           /* flows of a bucket */
 #define SLOTS 4          /* of a side, in the entry */
 #define PAGE_SLOTS 128
+#define MAX_PAGES 64     /* of a side */
 #define BUCKETS_OF_HIST 210
 #define LOCK_TRIES 2048 /* some 15 us: an interrupt of whoever holds it is shorter */
 #define POINTS 1024      /* places for interfaces; a probe looks at POINT_PROBES of them */
@@ -64,6 +65,17 @@ struct slot {
 	__u32 time; /* tick, and SPAN */
 };
 
+/* Of a side with pages, in place of its own slots. The first page is a ring as long as it is
+ * the only one. Those that follow it are filled from their beginning, and all but the last
+ * are full.
+ */
+struct chain {
+	__u16 head;  /* of the first page */
+	__u16 left;  /* slots in the first page, if others follow */
+	__u16 last;  /* as side.page */
+	__u16 pages;
+};
+
 enum mode { MODE_NONE, MODE_TS, MODE_SEQ, MODE_ID };
 
 /* Bits of side.flags. */
@@ -79,6 +91,7 @@ enum mode { MODE_NONE, MODE_TS, MODE_SEQ, MODE_ID };
 #define SYN_BEGAN 0x0200 /* by its SYN; its number is known */
 #define WEIGHED 0x0400
 #define UNUSED 0x0800 /* no data has carried the greatest TSval yet */
+#define LATE 0x1000 /* the last echo of what it sent came so late that one before it was lost */
 /* QUIC, in place of two of TCP's. */
 #define SPIN_SEEN EDGE_SEEN
 #define SPIN_VALUE RECOVERING
@@ -90,20 +103,20 @@ enum period { PERIOD_FRESH, PERIOD_SEEKING, PERIOD_ODD, PERIOD_1US, PERIOD_1MS, 
  * other side acknowledges, the second when a packet is counted or a sample found.
  */
 struct side {
-	struct slot slot[SLOTS];
+	union { struct slot slot[SLOTS]; struct chain chain; };
 	__u32 nxt;                                  /* sequence number expected next */
 	union { __u32 ack; __u32 spin_shorts; };    /* highest acknowledgement of this side's data */
 	union { __u32 tsval; __u32 spin_edges; };   /* the greatest one sent */
 	__u32 recover;                              /* recovery ends here */
 	__u16 flags;
 	__u16 win;
-	__u16 page;                                 /* index + 1; 0: none */
+	__u16 page;                                 /* the first: index + 1; 0: none */
 	__u16 group;                                /* of this side's address, + 1; 0: none yet */
 	__u16 armed;                                /* coarse time of the newest slot */
 	__u16 weighed;                              /* coarse time of the last sample that counted */
-	__u8 head;
-	__u8 count;
-	__u8 mode;
+	__u16 count;                                /* slots in use */
+	__u8 head : 2;                              /* of its own slots */
+	__u8 mode : 2;
 	__u8 packets_high;
 
 	__u32 packets;
@@ -186,6 +199,8 @@ _Static_assert(sizeof(struct bucket) == 64, "one cache line");
 
 struct page {
 	struct slot slot[PAGE_SLOTS];
+	__u16 next; /* as side.page */
+	__u16 unused[3];
 };
 
 enum class { CLEAN, RECOVERY, DELAYED_ACK, CLASSES };
@@ -272,6 +287,7 @@ struct flow_event {
 _Static_assert(sizeof(struct loss) == 88, "loss");
 _Static_assert(sizeof(struct sample_event) == 96, "sample_event");
 _Static_assert(sizeof(struct flow_event) == 416, "flow_event");
+_Static_assert(sizeof(struct page) == 1032, "page");
 
 enum kind { /* of a sample: RttKind of sonde_results */
 	KIND_TIMESTAMP, KIND_SEQUENCE, KIND_HANDSHAKE_SERVER, KIND_HANDSHAKE_CLIENT,

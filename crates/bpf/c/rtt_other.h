@@ -20,7 +20,7 @@ __noinline int rtt_arm_id(struct flow *f, struct rtt_packet *p)
 	struct side *D = SIDE(f, p->d);
 
 	if (D->mode == MODE_ID) {
-		drop_old(D, D->slot, SLOTS - 1, p);
+		drop_old(D, p);
 		if (take_id(D, p->id) != NOTHING) {
 			count(DUPLICATE_IDS);
 			return 0;

@@ -8,7 +8,7 @@
 #ifndef SONDE_RTT_TABLE_H
 #define SONDE_RTT_TABLE_H
 
-#include "rtt_slots.h"
+#include "rtt_samples.h"
 
 #define IDLE_CLOSED COARSE(5000000000ULL)
 #define IDLE_ONE_WAY COARSE(10000000000ULL)

@@ -12,6 +12,7 @@
 #define DELAYED TICKS(20000000ULL)    /* Linux holds for 40 ms, RFC 1122 allows 500 */
 #define SAMPLED_BITS 14
 #define SENDER_PAUSE TICKS(11000000ULL) /* longer than any common TSval clock ticks */
+#define LONGEST_HELD TICKS(200000000ULL) /* no common receiver holds longer: Linux' TCP_DELACK_MAX */
 #define MAX_WINDOW (1U << 30)  /* RFC 7323, section 2.3 */
 
 static __always_inline __u32 hs_of(const struct flow *f)
@@ -156,29 +157,40 @@ __noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 /* Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
  * timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
  */
-static __always_inline bool held_back(const struct side *E, struct rtt_packet *p, __u32 rtt)
+static __always_inline bool held_back(struct side *E, struct rtt_packet *p, __u32 rtt)
 {
 	__u32 least = E->rtt_min, excess = rtt - least, held, next;
 
-	if (!least || rtt < least)
+	if (!least || rtt < least || excess < SENDER_PAUSE)
 		return false;
-	/* The timer: both sides had fallen silent. In a queue samples follow each other, and so
-	 * does the data that acknowledgements release.
+	next = slot_age(oldest(E), p);
+	/* The timer: nothing sent since could have been answered by now, or both sides had
+	 * fallen silent. In a queue samples follow each other, and so does the data that
+	 * acknowledgements release.
 	 */
 	if (excess >= DELAYED &&
-	    (__u16)((tick_now(p) >> SAMPLED_BITS) - E->sampled_at) >= DELAYED >> SAMPLED_BITS) {
-		next = slot_age(E, p, true);
-		if ((next == NOTHING ? rtt : next) >= DELAYED)
-			return true;
-	}
+	    (__u16)((tick_now(p) >> SAMPLED_BITS) - E->sampled_at) >= DELAYED >> SAMPLED_BITS &&
+	    (next == NOTHING || next < least || slot_age(newest(E), p) >= DELAYED))
+		return true;
 	/* The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
 	 * after it, and what came next could have been answered by now, that was the second.
 	 */
 	held = least / 2 > SENDER_PAUSE ? least / 2 : SENDER_PAUSE;
-	if (excess < held || E->mode != MODE_TS)
-		return false;
-	next = slot_age(E, p, false);
-	return next != NOTHING && next >= least - least / 8 && rtt >= next && rtt - next >= held;
+	return E->mode == MODE_TS && excess >= held && next != NOTHING &&
+	       next >= least - least / 8 && rtt >= next && rtt - next >= held;
+}
+
+/* Whether an acknowledgement that data carries comes so late that its receiver must have sent
+ * one before, without data (RFC 1122, section 4.2.3.2), and that was lost; or this one was, and
+ * is sent again. If such times go on, the path has become that long.
+ */
+static __always_inline bool lost_before(struct side *E, const struct rtt_packet *p, __u32 rtt)
+{
+	bool late = E->srtt && rtt >= E->srtt && rtt - E->srtt >= LONGEST_HELD;
+	bool first = late && !(E->flags & LATE);
+
+	E->flags = late ? E->flags | LATE : E->flags & ~LATE;
+	return first && p->len;
 }
 
 /* The sample of an acknowledgement, if there is one in it. */
@@ -205,7 +217,7 @@ __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance
 		count(NO_ADVANCE);
 		return 0;
 	}
-	if (E->flags & RECOVERING)
+	if (lost_before(E, p, rtt) || E->flags & RECOVERING)
 		class = RECOVERY;
 	else if (p->len == 0 && held_back(E, p, rtt))
 		class = DELAYED_ACK;

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use common::privileged;
@@ -189,4 +190,92 @@ fn agree(seed: u64, change: impl FnOnce(&mut RttConfig, &mut Config)) -> usize {
     assert_eq!(both.count("events_limited") > 100, limited, "events");
     assert_eq!(both.count("unweighted") > 100, weighed, "equal weight");
     both.finish().len()
+}
+
+/// Hundreds and thousands of segments in flight, acknowledged one by one, many at once or
+/// never, by timestamp or by sequence number, in frames of one segment or several.
+#[test]
+fn both_matchers_agree_about_long_flights() {
+    if !privileged("both_matchers_agree_about_long_flights") {
+        return;
+    }
+    for seed in 21..=23 {
+        println!("seed {seed}");
+        long_flights(&mut Random::new(seed));
+    }
+}
+
+fn long_flights(random: &mut Random) {
+    // The program for 1,024 flows has 64 pages: 32 for those who want more than one.
+    let mut both = Both::load(|_, _| ());
+    let mut flights: Vec<Flight> = (0..6).map(|i| Flight::new(random, i)).collect();
+    let mut now = T0;
+    for _ in 0..1_500 {
+        let flight = &mut flights[random.below(6) as usize];
+        let segments = random.one_of(&[1, 2, 30, 400]);
+        for _ in 0..random.below(segments) + 1 {
+            now += i64::from(random.below(100_000));
+            let frame = flight.next(random).frame();
+            let segments = if random.once_in(9) { 3 } else { 1 };
+            let packet = RttTestPacket { frame: &frame, segments, ..RttTestPacket::default() };
+            both.packet(RttSide::Ingress, &packet, now);
+        }
+        now += i64::from(random.below(20)) * MS;
+        if random.once_in(120) {
+            now += 40_000 * MS; // what came before grows old while the next goes on
+        }
+        for _ in 0..random.one_of(&[0, 1, 1, 3]) {
+            now += i64::from(random.below(100_000));
+            let frame = flight.answer(random).frame();
+            let packet = RttTestPacket { frame: &frame, ..RttTestPacket::default() };
+            both.packet(RttSide::Ingress, &packet, now);
+        }
+    }
+    for counter in ["samples_clean", "slots_full", "voided", "stale"] {
+        println!("{counter}: {}", both.count(counter));
+        assert!(both.count(counter) > 100, "{counter}");
+    }
+    both.finish();
+}
+
+/// A sender of much, and a receiver.
+struct Flight {
+    port: u16,
+    timestamps: bool,
+    sent: VecDeque<(u32, u32)>,
+    seq: u32,
+    clock: u32,
+    answered: (u32, u32),
+}
+
+impl Flight {
+    fn new(random: &mut Random, i: u16) -> Flight {
+        let (seq, clock) = (random.below(u32::MAX), u32::MAX - random.below(3000));
+        let (timestamps, sent) = (i % 2 == 0, VecDeque::new());
+        Flight { port: 6000 + i, timestamps, sent, seq, clock, answered: (seq, clock) }
+    }
+
+    fn next(&mut self, random: &mut Random) -> Segment {
+        self.clock = self.clock.wrapping_add(1);
+        let mut s = Segment { seq: self.seq, ack: 1, len: 10, ..A.port(self.port) };
+        match random.below(4_000) {
+            0 => s.seq = s.seq.wrapping_sub(10),
+            1 => s.seq = s.seq.wrapping_add(10),
+            _ => {}
+        }
+        self.seq = s.seq.wrapping_add(10);
+        s.ts = self.timestamps.then_some((self.clock, 1));
+        self.sent.push_back((self.seq, self.clock));
+        s
+    }
+
+    /// Of one more, of several, or of all.
+    fn answer(&mut self, random: &mut Random) -> Segment {
+        let all = self.sent.len() as u32;
+        let n = if random.once_in(60) { all } else { random.one_of(&[1, 1, 2, 7, 100]).min(all) };
+        self.answered = self.sent.drain(..n as usize).next_back().unwrap_or(self.answered);
+        let (ack, echo) = self.answered;
+        let ts = self.timestamps.then_some((1, echo));
+        Segment { seq: 1, ack, ts, ..B.port(self.port) }
+    }
 }

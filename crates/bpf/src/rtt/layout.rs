@@ -35,9 +35,8 @@ pub(super) struct Side {
     group: u16,
     armed: u16,
     weighed: u16,
-    head: u8,
-    count: u8,
-    mode: u8,
+    count: u16,
+    head_and_mode: u8,
     packets_high: u8,
     packets: u32,
     bytes: u32,
@@ -269,7 +268,6 @@ impl Flow {
 
 impl Side {
     fn record(&self, loss: &LossSide) -> FlowSide {
-        let period = self.flags >> PERIOD_SHIFT;
         FlowSide {
             packets: wide(self.packets, self.packets_high.into()),
             bytes: wide(self.bytes, self.bytes_high),
@@ -285,10 +283,7 @@ impl Side {
             duplicate_acks: loss.duplicate_acks.into(),
             zero_windows: loss.zero_windows.into(),
             ce_marks: loss.ce_marks.into(),
-            delay_variation_max_ns: match period {
-                PERIOD_1US.. => self.variation_max.into(),
-                _ => 0,
-            },
+            delay_variation_max_ns: self.variation_max.into(),
         }
     }
 }
@@ -355,8 +350,6 @@ const REASON: u16 = 0x01c0;
 const IPV4: u16 = 0x0800;
 const UDP: u8 = 17;
 const SPIN_RANDOM: u16 = 0x8000;
-const PERIOD_SHIFT: u16 = 13;
-const PERIOD_1US: u16 = 3;
 
 #[cfg(test)]
 mod tests {

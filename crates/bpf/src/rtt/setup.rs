@@ -308,8 +308,8 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
 
 /// Entries of a hist, u32 each (`struct hist`).
 pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
-/// Octets of a page of slots.
-const PAGE: usize = 1024;
+/// Octets of a page of slots (`struct page`).
+const PAGE: usize = 1032;
 /// `TRANSIT` and `POINTS` in `c/rtt.h`.
 const TRANSIT: u32 = 4096;
 const POINTS: u32 = 1024;

@@ -23,9 +23,10 @@ pub struct OracleSample {
     pub rtt_ns: i64,
 }
 
-/// One TCP segment; only what the oracle needs.
+/// One TCP segment; only what judges need.
 pub struct Segment {
     pub direction: Direction,
+    pub seq: u32,
     pub ack: Option<u32>,
     pub data: u32,
     pub timestamps: Option<(u32, u32)>,
@@ -101,6 +102,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
     }
     Some(Segment {
         direction: (source, be16(tcp, 0)?, destination, be16(tcp, 2)?),
+        seq: be32(tcp, 4)?,
         ack: (flags & 16 != 0).then_some(be32(tcp, 8)?),
         data: length.checked_sub(header)? as u32,
         timestamps,

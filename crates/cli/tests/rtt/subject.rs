@@ -28,7 +28,13 @@ impl Outcome {
 
 /// The matcher of user space.
 pub fn user_space(frames: &[Frame], tunnels: bool) -> Outcome {
-    let config = Config { seed: SEED, events: EventLimit::All, flows: FLOWS, ..Config::default() };
+    let config = Config {
+        seed: SEED,
+        events: EventLimit::All,
+        flows: FLOWS,
+        slot_pages: PAGES,
+        ..Config::default()
+    };
     let mut matcher = Matcher::new(config);
     let (mut samples, mut flows) = (Vec::new(), Vec::new());
     for frame in frames {
@@ -83,5 +89,7 @@ pub fn direction(flow: &FlowKey) -> Direction {
 
 /// More than any test has.
 const FLOWS: usize = 4096;
+/// As many as the kernel's program has for these.
+const PAGES: usize = FLOWS / 32;
 /// Both matchers place their flows alike.
 const SEED: [u64; 2] = [0x5eed, 0xbead];

@@ -37,6 +37,12 @@ impl Clock {
         (-1..=RECENT).contains(&(self.coarse.wrapping_sub(then) as i32))
     }
 
+    /// The same of the lower half of a coarse time: it wraps after 73 minutes.
+    #[inline]
+    pub(super) fn is_recent_short(&self, then: u16) -> bool {
+        (-1..=RECENT).contains(&((self.coarse as u16).wrapping_sub(then) as i16).into())
+    }
+
     /// Coarse units since `then`; 0 when the clock stepped back.
     #[inline]
     pub(super) fn idle(&self, then: u32) -> u32 {
@@ -93,7 +99,7 @@ mod tests {
         for ns in [0, 64, 1_000_000, 63_999_999_936] {
             let later = Clock::new(Time::from_nanos(base + ns));
             assert_eq!(ticks_to_ns(later.age(then.tick)), ns as u64);
-            assert!(later.is_recent(then.coarse));
+            assert!(later.is_recent(then.coarse) && later.is_recent_short(then.coarse as u16));
         }
         for back in [64, 1_000_000, 70_000_000_000] {
             let earlier = Clock::new(Time::from_nanos(base - back));
@@ -101,7 +107,9 @@ mod tests {
             assert_eq!(earlier.idle(then.coarse), 0);
         }
         for far in [-100_000_000_000i64, 66_000_000_000, 137_438_953_472 + 1_000_000] {
-            assert!(!Clock::new(Time::from_nanos(base + far)).is_recent(then.coarse), "{far}");
+            let now = Clock::new(Time::from_nanos(base + far));
+            let short = now.is_recent_short(then.coarse as u16);
+            assert!(!now.is_recent(then.coarse) && !short, "{far}");
         }
     }
 

@@ -7,7 +7,7 @@ use super::clock::{Clock, ns_to_coarse, ticks_to_ns};
 use super::counters::RttCounters;
 use super::key::Key;
 use super::quic::Spin;
-use super::slots::Ring;
+use super::slots::{Pool, Ring};
 use super::variation::Variation;
 use crate::sequence::after;
 
@@ -188,9 +188,9 @@ impl Flow {
 
     /// A long pause, or a clock that was stepped: whatever waits for an end of its time is
     /// forgotten, since ticks may have wrapped.
-    pub(super) fn pause(&mut self, counters: &mut RttCounters) {
+    pub(super) fn pause(&mut self, pool: &mut Pool, counters: &mut RttCounters) {
         for side in &mut self.sides {
-            side.ring.expire(counters);
+            side.ring.expire(pool, counters);
         }
         for side in &mut self.tcp {
             side.clear(TcpSide::HOLE);
@@ -265,6 +265,8 @@ impl TcpSide {
     pub(super) const WINDOW: u16 = 128;
     /// No data has carried the greatest TSval yet.
     pub(super) const UNUSED: u16 = 256;
+    /// The last echo of what it sent came so late that one before it was lost.
+    pub(super) const LATE: u16 = 512;
     pub(super) const SAMPLED_BITS: u32 = 14;
 
     #[inline]

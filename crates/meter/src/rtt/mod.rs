@@ -99,7 +99,7 @@ impl Matcher {
         let (flow, stats) = self.table.get(place);
         let at = &Packet { place, side, segments, clock };
         if !fresh && !flow.is_closed() && !clock.is_recent(flow.last) {
-            flow.pause(&mut self.shared.counters);
+            flow.pause(&mut self.shared.pool, &mut self.shared.counters);
         }
         flow.sides[side].packets += u64::from(segments);
         flow.sides[side].bytes += u64::from(packet.ip_len);

@@ -1,5 +1,5 @@
-//! Rings of what was sent and waits for its echo: four slots in the flow's own entry,
-//! 128 in a page of a common pool when those do not suffice.
+//! Rings of what was sent and waits for its echo: four slots in the flow's own entry, or a
+//! chain of pages of 128 from a common pool when those do not suffice.
 //!
 //! An unmatched slot is never overwritten: a sender that paces more timestamps into a
 //! round trip than there are slots would push each one out before its echo.
@@ -34,19 +34,33 @@ struct Slot {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ring {
     own: [Slot; OWN],
-    /// Coarse time of the newest slot.
-    armed: u32,
-    /// Index into the pool plus one; 0: none.
-    page: u16,
+    /// Coarse time of the newest slot, as [`Clock::is_recent_short`] takes it.
+    armed: u16,
+    /// The oldest and the newest page, if there are any.
+    first: u16,
+    last: u16,
+    /// All slots in use.
+    count: u16,
+    /// Those of them in the first page. It is used as a ring as long as it is the only one;
+    /// the others are filled from their beginnings.
+    in_first: u8,
+    /// Where the oldest one is: in the first page, or in `own`.
     head: u8,
-    count: u8,
+    pages: u8,
     mode: Mode,
 }
 
 /// Pages of slots for the busy rings.
 pub(super) struct Pool {
-    pages: Vec<[Slot; PAGE]>,
+    pages: Vec<Page>,
     free: Vec<u16>,
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    slots: [Slot; PAGE],
+    /// The page that follows, of those in a chain.
+    next: u16,
 }
 
 /// What to arm, and with what.
@@ -73,28 +87,34 @@ impl Ring {
         counters: &mut RttCounters,
     ) {
         if self.mode != arm.mode {
-            self.void(counters);
+            self.void(pool, counters);
             self.mode = arm.mode;
         }
         self.drop_old(clock, pool, counters);
-        if self.is_full() && !self.take_page(arm.mode, pool) {
-            counters.slots_full += 1;
-            return;
-        }
-        // The pool is dry: let the slots that are left cover the whole round trip.
-        if self.page == 0
-            && arm.mode != Mode::Id
-            && pool.free.is_empty()
-            && self.count >= 2
-            && clock.age(self.get(self.count - 1, pool).time & TICK_MASK) < arm.srtt / 4
-        {
+        if self.is_spaced(&arm, clock, pool) {
             counters.spaced += 1;
             return;
         }
-        let slot = Slot { key: arm.key, time: clock.tick | if arm.span { SPAN } else { 0 } };
-        *self.slot(self.count, pool) = slot;
+        let Some(place) = self.place(arm.mode, pool) else {
+            counters.slots_full += 1;
+            return;
+        };
+        *place = Slot { key: arm.key, time: clock.tick | if arm.span { SPAN } else { 0 } };
         self.count += 1;
-        self.armed = clock.coarse;
+        if self.pages == 1 {
+            self.in_first += 1;
+        }
+        self.armed = clock.coarse as u16;
+    }
+
+    /// Whether this one is left out, so that the slots that are left cover the whole round
+    /// trip: the pool is dry.
+    fn is_spaced(&self, arm: &Arm, clock: &Clock, pool: &Pool) -> bool {
+        self.pages == 0
+            && arm.mode != Mode::Id
+            && pool.free.is_empty()
+            && (2..OWN).contains(&usize::from(self.count))
+            && clock.age(self.own[self.index(self.count - 1)].time & TICK_MASK) < arm.srtt / 4
     }
 
     /// Arms an identifier. One that is still unanswered becomes ambiguous and goes
@@ -108,7 +128,7 @@ impl Ring {
     ) {
         if self.mode == Mode::Id {
             self.drop_old(clock, pool, counters);
-            if self.take_id(id, pool).is_some() {
+            if self.take_id(id).is_some() {
                 counters.duplicate_ids += 1;
                 return;
             }
@@ -124,17 +144,12 @@ impl Ring {
         pool: &mut Pool,
         counters: &mut RttCounters,
     ) -> Option<u32> {
-        self.expect_recent(clock, counters);
-        while self.count > 0 {
-            let head = self.get(0, pool);
-            if head.key == echo {
-                self.pop();
-                return age(head, clock, counters);
+        self.expect_recent(clock, pool, counters);
+        while let Some(oldest) = self.front(pool).filter(|slot| reaches(echo, slot.key)) {
+            self.pop(pool);
+            if oldest.key == echo {
+                return age(oldest, clock, counters);
             }
-            if (echo.wrapping_sub(head.key) as i32) < 0 {
-                return None;
-            }
-            self.pop();
         }
         None
     }
@@ -148,15 +163,11 @@ impl Ring {
         pool: &mut Pool,
         counters: &mut RttCounters,
     ) -> Option<u32> {
-        self.expect_recent(clock, counters);
+        self.expect_recent(clock, pool, counters);
         let mut newest = None;
-        while self.count > 0 {
-            let head = self.get(0, pool);
-            if (ack.wrapping_sub(head.key) as i32) < 0 {
-                break;
-            }
-            newest = Some(head);
-            self.pop();
+        while let Some(covered) = self.front(pool).filter(|slot| reaches(ack, slot.key)) {
+            newest = Some(covered);
+            self.pop(pool);
         }
         let slot = newest.filter(|slot| slot.key == ack || slot.time & SPAN != 0)?;
         age(slot, clock, counters)
@@ -173,40 +184,45 @@ impl Ring {
         if self.mode != Mode::Id {
             return None;
         }
-        self.expect_recent(clock, counters);
-        let slot = self.take_id(id, pool)?;
+        self.expect_recent(clock, pool, counters);
+        let slot = self.take_id(id)?;
         age(slot, clock, counters)
     }
 
     /// The age, ticks, of the oldest slot.
     pub(super) fn oldest(&self, clock: &Clock, pool: &Pool) -> Option<u32> {
-        (self.count > 0).then(|| clock.age(self.get(0, pool).time & TICK_MASK))
+        self.front(pool).map(|slot| clock.age(slot.time & TICK_MASK))
     }
 
     /// The age, ticks, of the newest slot.
     pub(super) fn newest(&self, clock: &Clock, pool: &Pool) -> Option<u32> {
         let last = self.count.checked_sub(1)?;
-        Some(clock.age(self.get(last, pool).time & TICK_MASK))
+        let slot = match self.pages {
+            0 => self.own[self.index(last)],
+            1 => pool.pages[usize::from(self.last)].slots[self.in_only(last)],
+            _ => pool.pages[usize::from(self.last)].slots[self.in_last() - 1],
+        };
+        Some(clock.age(slot.time & TICK_MASK))
     }
 
     /// Forgets everything: what is outstanding has become ambiguous.
-    pub(super) fn void(&mut self, counters: &mut RttCounters) {
+    pub(super) fn void(&mut self, pool: &mut Pool, counters: &mut RttCounters) {
         counters.voided += u64::from(self.count);
-        self.clear();
+        self.clear(pool);
     }
 
     /// Forgets everything: too old.
-    pub(super) fn expire(&mut self, counters: &mut RttCounters) {
+    pub(super) fn expire(&mut self, pool: &mut Pool, counters: &mut RttCounters) {
         counters.stale += u64::from(self.count);
-        self.clear();
+        self.clear(pool);
     }
 
-    /// Gives its page back.
+    /// Gives its pages back.
     pub(super) fn release(&mut self, pool: &mut Pool) {
-        if self.page != 0 {
-            pool.free.push(self.page - 1);
-            self.page = 0;
-            self.clear();
+        self.clear(pool);
+        if self.pages > 0 {
+            pool.free.push(self.first);
+            self.pages = 0;
         }
     }
 
@@ -217,97 +233,149 @@ impl Ring {
         }
     }
 
-    fn clear(&mut self) {
+    /// Empties it; one page stays.
+    fn clear(&mut self, pool: &mut Pool) {
+        while self.pages > 1 {
+            self.leave_first(pool);
+        }
         self.count = 0;
+        self.in_first = 0;
         self.head = 0;
     }
 
-    fn is_full(&self) -> bool {
-        usize::from(self.count) == if self.page == 0 { OWN } else { PAGE }
+    /// Where the next slot goes, for which a page may be taken.
+    fn place<'a>(&'a mut self, mode: Mode, pool: &'a mut Pool) -> Option<&'a mut Slot> {
+        if self.pages == 0 {
+            if usize::from(self.count) < OWN {
+                let index = self.index(self.count);
+                return Some(&mut self.own[index]);
+            }
+            // Identifiers stay: they are searched one by one.
+            let page = if mode == Mode::Id { None } else { pool.free.pop() }?;
+            self.move_to(page, pool);
+        }
+        let filled = self.in_last();
+        if filled < PAGE {
+            let index = if self.pages == 1 { self.in_only(self.count) } else { filled };
+            return Some(&mut pool.pages[usize::from(self.last)].slots[index]);
+        }
+        if self.pages == MAX_PAGES || !pool.has_plenty() {
+            return None;
+        }
+        let page = pool.free.pop()?;
+        pool.pages[usize::from(self.last)].next = page;
+        self.last = page;
+        self.pages += 1;
+        Some(&mut pool.pages[usize::from(page)].slots[0])
     }
 
-    /// Moves to a page. Identifiers stay: they are searched one by one.
-    fn take_page(&mut self, mode: Mode, pool: &mut Pool) -> bool {
-        if self.page != 0 || mode == Mode::Id {
-            return false;
-        }
-        let Some(page) = pool.free.pop() else { return false };
+    /// Moves its own slots to its first page.
+    fn move_to(&mut self, page: u16, pool: &mut Pool) {
         for i in 0..self.count {
-            pool.pages[usize::from(page)][usize::from(i)] = self.own[self.index(i)];
+            pool.pages[usize::from(page)].slots[usize::from(i)] = self.own[self.index(i)];
         }
-        self.page = page + 1;
-        self.head = 0;
-        true
+        (self.first, self.last) = (page, page);
+        (self.pages, self.head, self.in_first) = (1, 0, self.count as u8);
     }
 
-    fn drop_old(&mut self, clock: &Clock, pool: &Pool, counters: &mut RttCounters) {
-        self.expect_recent(clock, counters);
-        while self.count > 0 && clock.age(self.get(0, pool).time & TICK_MASK) > MAX_RTT {
-            self.pop();
+    fn drop_old(&mut self, clock: &Clock, pool: &mut Pool, counters: &mut RttCounters) {
+        self.expect_recent(clock, pool, counters);
+        while self.oldest(clock, pool).is_some_and(|age| age > MAX_RTT) {
+            self.pop(pool);
             counters.stale += 1;
         }
     }
 
     /// Ticks wrap after 137 s; the coarse clock tells whether they may have.
     #[inline]
-    fn expect_recent(&mut self, clock: &Clock, counters: &mut RttCounters) {
-        if self.count > 0 && !clock.is_recent(self.armed) {
-            self.expire(counters);
+    fn expect_recent(&mut self, clock: &Clock, pool: &mut Pool, counters: &mut RttCounters) {
+        if self.count > 0 && !clock.is_recent_short(self.armed) {
+            self.expire(pool, counters);
         }
     }
 
-    fn take_id(&mut self, id: u32, pool: &mut Pool) -> Option<Slot> {
-        let at = (0..self.count).find(|&i| self.get(i, pool).key == id)?;
-        let found = self.get(at, pool);
+    /// Identifiers never have a page.
+    fn take_id(&mut self, id: u32) -> Option<Slot> {
+        let at = (0..self.count).find(|&i| self.own[self.index(i)].key == id)?;
+        let found = self.own[self.index(at)];
         for i in at + 1..self.count {
-            *self.slot(i - 1, pool) = self.get(i, pool);
+            self.own[self.index(i - 1)] = self.own[self.index(i)];
         }
         self.count -= 1;
         Some(found)
     }
 
-    #[inline]
-    fn index(&self, i: u8) -> usize {
-        let size = if self.page == 0 { OWN } else { PAGE };
-        (usize::from(self.head) + usize::from(i)) % size
-    }
-
-    #[inline]
-    fn get(&self, i: u8, pool: &Pool) -> Slot {
-        match self.page {
-            0 => self.own[self.index(i)],
-            page => pool.pages[usize::from(page) - 1][self.index(i)],
+    /// Slots in the last page. Those between the first and the last are full.
+    fn in_last(&self) -> usize {
+        match usize::from(self.pages) {
+            0 | 1 => self.count.into(),
+            n => usize::from(self.count) - usize::from(self.in_first) - PAGE * (n - 2),
         }
     }
 
-    #[inline]
-    fn slot<'a>(&'a mut self, i: u8, pool: &'a mut Pool) -> &'a mut Slot {
-        let index = self.index(i);
-        match self.page {
-            0 => &mut self.own[index],
-            page => &mut pool.pages[usize::from(page) - 1][index],
-        }
+    /// In the only page, which is a ring.
+    fn in_only(&self, i: u16) -> usize {
+        (usize::from(self.head) + usize::from(i)) % PAGE
     }
 
+    /// Of its own slots.
     #[inline]
-    fn pop(&mut self) {
-        self.head = self.index(1) as u8;
+    fn index(&self, i: u16) -> usize {
+        (usize::from(self.head) + usize::from(i)) % OWN
+    }
+
+    /// The oldest slot.
+    #[inline]
+    fn front(&self, pool: &Pool) -> Option<Slot> {
+        let head = usize::from(self.head);
+        (self.count > 0).then(|| match self.pages {
+            0 => self.own[head % OWN],
+            _ => pool.pages[usize::from(self.first)].slots[head % PAGE],
+        })
+    }
+
+    /// The oldest slot goes, and with the last one of a page the page, if others follow.
+    #[inline]
+    fn pop(&mut self, pool: &mut Pool) {
         self.count -= 1;
+        if self.pages == 0 {
+            self.head = (self.head + 1) % OWN as u8;
+            return;
+        }
+        self.head = (self.head + 1) % PAGE as u8;
+        self.in_first -= 1;
+        if self.in_first == 0 && self.pages > 1 {
+            self.leave_first(pool);
+        }
+    }
+
+    /// Gives the first of several pages back.
+    fn leave_first(&mut self, pool: &mut Pool) {
+        pool.free.push(self.first);
+        self.first = pool.pages[usize::from(self.first)].next;
+        self.pages -= 1;
+        self.head = 0;
+        self.in_first = if self.pages == 1 { self.count as u8 } else { PAGE as u8 };
     }
 }
 
 impl Pool {
-    /// A pool of `pages` pages of 1 KiB, at most [`Pool::MAX`].
+    /// A pool of `pages` pages of 1,028 octets, at most [`Pool::MAX`].
     pub(super) fn new(pages: usize) -> Self {
         let pages = pages.min(Self::MAX);
         Pool {
-            pages: vec![[Slot::default(); PAGE]; pages],
+            pages: vec![Page { slots: [Slot::default(); PAGE], next: 0 }; pages],
             free: (0..pages as u16).rev().collect(),
         }
     }
 
     /// The greatest number of pages.
     pub(super) const MAX: usize = u16::MAX as usize;
+
+    /// Enough is free for those who have no page yet: others may have more than one.
+    fn has_plenty(&self) -> bool {
+        self.pages.len() - self.free.len() < self.pages.len() / 2
+    }
 
     #[cfg(test)]
     pub(super) fn free(&self) -> usize {
@@ -326,9 +394,17 @@ fn age(slot: Slot, clock: &Clock, counters: &mut RttCounters) -> Option<u32> {
     Some(age.max(1))
 }
 
+/// `answer` is `key`, or lies after it (modulo 2^32).
+#[inline]
+fn reaches(answer: u32, key: u32) -> bool {
+    answer.wrapping_sub(key) as i32 >= 0
+}
+
 /// Slots in the entry itself.
 const OWN: usize = 4;
 /// Slots of a page.
 const PAGE: usize = 128;
+/// Pages of a ring.
+const MAX_PAGES: u8 = 64;
 /// The frame held several segments.
 const SPAN: u32 = 1 << 31;

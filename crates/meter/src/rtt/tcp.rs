@@ -193,7 +193,7 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
         shared.counters.ack_unseen += 1;
         sender.nxt = ack;
         if flow.sides[e].ring.mode() == Mode::Sequence {
-            flow.sides[e].ring.void(&mut shared.counters);
+            flow.sides[e].ring.void(&mut shared.pool, &mut shared.counters);
         }
     }
     let advance = match known {
@@ -261,7 +261,8 @@ fn match_echo(
         shared.counters.no_advance += 1;
         return;
     }
-    let class = if flow.tcp[e].has(TcpSide::RECOVERING) {
+    let lost = was_lost_before(flow, e, rtt) && tcp.payload_len > 0;
+    let class = if lost || flow.tcp[e].has(TcpSide::RECOVERING) {
         RttClass::Recovery
     } else if tcp.payload_len == 0 && was_held_back(flow, e, rtt, at, &shared.pool) {
         RttClass::DelayedAck
@@ -278,23 +279,37 @@ fn was_held_back(flow: &Flow, e: usize, rtt: u32, at: &Packet, pool: &Pool) -> b
     let least = flow.sides[e].rtt_min;
     let (ring, sender) = (&flow.sides[e].ring, &flow.tcp[e]);
     let Some(excess) = rtt.checked_sub(least).filter(|_| least != 0) else { return false };
-    // The timer: both sides had fallen silent. In a queue samples follow each other, and so
-    // does the data that acknowledgements release; only the first of a burst may be mistaken.
-    let silent = sender.since_sample(at.clock) >= DELAYED_UNITS
-        && ring.newest(at.clock, pool).unwrap_or(rtt) >= DELAYED;
-    if silent && excess >= DELAYED {
+    let next = ring.oldest(at.clock, pool);
+    // The timer: nothing sent since could have been answered by now, or both sides had fallen
+    // silent. In a queue samples follow each other, and so does the data that acknowledgements
+    // release; only the first of a burst may be mistaken.
+    let alone = next.is_none_or(|next| next < least)
+        || ring.newest(at.clock, pool).is_some_and(|age| age >= DELAYED);
+    if alone && excess >= DELAYED && sender.since_sample(at.clock) >= DELAYED_UNITS {
         return true;
     }
     // The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
-    // after it, and what came next could have been answered by now, that was the second.
-    let held = (least / 2).max(PAUSE);
-    // It may have been a little faster than the fastest so far.
-    let possible = least - least / 8;
-    excess >= held
-        && ring.mode() == Mode::Timestamp
-        && ring
-            .oldest(at.clock, pool)
-            .is_some_and(|next| next >= possible && rtt.saturating_sub(next) >= held)
+    // after it, and what came next could have been answered by now, that was the second. That
+    // may have been a little faster than the fastest so far.
+    let (held, possible) = ((least / 2).max(PAUSE), least - least / 8);
+    ring.mode() == Mode::Timestamp
+        && excess >= held
+        && next.is_some_and(|next| next >= possible && rtt.saturating_sub(next) >= held)
+}
+
+/// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
+/// sent one before without data (RFC 1122, section 4.2.3.2), and that was lost; or this one
+/// was, and is sent again. If such times go on, the path has become that long.
+fn was_lost_before(flow: &mut Flow, e: usize, rtt: u32) -> bool {
+    let srtt = flow.sides[e].srtt;
+    let late = srtt != 0 && rtt.saturating_sub(srtt) >= LONGEST_HELD;
+    let sender = &mut flow.tcp[e];
+    let first = late && !sender.has(TcpSide::LATE);
+    sender.clear(TcpSide::LATE);
+    if late {
+        sender.set(TcpSide::LATE);
+    }
+    first
 }
 
 /// Follows the sender's sequence.
@@ -361,7 +376,7 @@ fn take_data(
     // Karn's rule: what an acknowledgement answers is not known until all this is over.
     side.enter_recovery(side.nxt);
     if flow.sides[d].ring.mode() == Mode::Sequence {
-        flow.sides[d].ring.void(&mut shared.counters);
+        flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
     }
     Data::Other
 }
@@ -486,7 +501,9 @@ const MAX_WINDOW: u32 = 1 << 30;
 /// Acknowledgements are held back for longer than this: 40 ms by Linux, up to 500 by RFC
 /// 1122 (section 4.2.3.2).
 const DELAYED: u32 = ns_to_ticks(20_000_000);
-/// The same in the units of [`TcpSide::since_sample`].
+/// No common receiver holds an acknowledgement back for longer: Linux' `TCP_DELACK_MAX`.
+const LONGEST_HELD: u32 = ns_to_ticks(200_000_000);
+/// [`DELAYED`] in the units of [`TcpSide::since_sample`].
 const DELAYED_UNITS: u16 = (DELAYED >> TcpSide::SAMPLED_BITS) as u16;
 /// Longer than any common TSval clock ticks: the sender did pause.
 const PAUSE: u32 = ns_to_ticks(11_000_000);

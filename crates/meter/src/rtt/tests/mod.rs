@@ -6,6 +6,7 @@ mod limits;
 mod properties;
 mod sequence;
 mod simulation;
+mod slots;
 mod spin;
 
 use sonde_results::rtt::{EndReason, RttClass, RttFlow, RttKind, RttSample};

@@ -128,6 +128,30 @@ fn fin_takes_a_sequence_number_and_both_close_the_flow() {
 }
 
 #[test]
+fn every_segment_of_a_long_flight_is_timed() {
+    let mut bench = Bench::with(|config| config.slot_pages = 16);
+    bench.at(0, client(ACK, 100, 500, 0)).at(8, server(ACK, 500, 100, 0));
+    for i in 0..800u32 {
+        bench.at(20_000 + 16 * i64::from(i), client(ACK, 100 + 10 * i, 500, 10));
+    }
+    for i in 0..800u32 {
+        bench.at(40_000 + 16 * i64::from(i), server(ACK, 500, 110 + 10 * i, 0));
+    }
+    assert_eq!(bench.samples(), vec![seq(20_000); 800]);
+    assert_eq!(bench.counter("slots_full"), 0);
+    // In one go, and what is sent again is as ambiguous as ever.
+    for i in 0..800u32 {
+        bench.at(100_000 + 16 * i64::from(i), client(ACK, 8_100 + 10 * i, 500, 10));
+    }
+    bench
+        .at(120_000, server(ACK, 500, 10_100, 0))
+        .at(130_000, client(ACK, 10_100, 500, 10))
+        .at(140_000, server(ACK, 500, 16_100, 0));
+    assert_eq!(bench.samples(), [seq(20_000 - 16 * 199)]);
+    assert_eq!(bench.counter("voided"), 600);
+}
+
+#[test]
 fn karns_rule_voids_on_retransmission() {
     let mut bench = connected();
     bench
@@ -178,6 +202,68 @@ fn a_hole_is_filled_piece_by_piece_and_closed_by_its_acknowledgement() {
         .at(41_000, server(ACK, 500, 160, 0)) // the receiver had 140 from elsewhere
         .at(41_080, client(ACK, 140, 500, 10));
     assert_eq!(bench.flow().forward.retransmitted, 2, "no hole is left");
+}
+
+/// The sender goes on (a probe of its tail, RFC 8985) just before the timer's acknowledgement
+/// of what it sent before.
+#[test]
+fn the_timers_acknowledgement_is_told_though_the_sender_has_gone_on() {
+    for (next, class) in [
+        (42_000, RttClass::DelayedAck), // what it sent 18 ms before cannot be answered yet
+        (58_000, RttClass::DelayedAck),
+        (40_008, RttClass::DelayedAck),
+        (36_000, RttClass::DelayedAck), // silent for 24 ms
+    ] {
+        let mut bench = steady();
+        bench
+            .at(200_000, client(ACK, 180, 500, 10))
+            .at(200_000 + next, client(ACK, 190, 500, 10))
+            .at(260_000, server(ACK, 500, 190, 0));
+        assert_eq!(bench.samples(), [(RttKind::TcpSequence, class, 60_000)], "{next}");
+    }
+    // In a queue what was sent soon after it waits too: the answer to that would have come.
+    let mut bench = steady();
+    bench
+        .at(200_000, client(ACK, 180, 500, 10))
+        .at(201_000, client(ACK, 190, 500, 10))
+        .at(258_000, client(ACK, 200, 500, 10))
+        .at(260_000, server(ACK, 500, 190, 0))
+        .at(261_000, server(ACK, 500, 200, 0));
+    assert_eq!(bench.samples(), [seq(60_000), seq(60_000)]);
+}
+
+/// An answer and the acknowledgement in it were lost and sent again: the acknowledgement of
+/// the request alone would have come sooner.
+#[test]
+fn an_answer_that_was_lost_is_told_by_when_it_comes_again() {
+    let exchange = |bench: &mut Bench, from: i64, i: u32, rtt: i64| {
+        bench
+            .at(from, client(ACK, 180 + 10 * i, 500 + 10 * i, 10))
+            .at(from + rtt, server(ACK, 500 + 10 * i, 190 + 10 * i, 10));
+        bench.samples().into_iter().find(|sample| sample.2 == rtt as u64).unwrap().1
+    };
+    let mut bench = steady();
+    let rtts = [20_000, 245_000, 20_000, 219_000, 245_000, 245_000, 250_000, 20_000];
+    let classes: Vec<RttClass> = (0..)
+        .zip(rtts)
+        .map(|(i, rtt)| exchange(&mut bench, 200_000 + 300_000 * i64::from(i), i, rtt))
+        .collect();
+    let (clean, recovery) = (RttClass::Clean, RttClass::Recovery);
+    // 219 ms can be an application's; and if such times go on, they are the path's.
+    assert_eq!(classes, [clean, recovery, clean, clean, recovery, clean, clean, clean]);
+}
+
+/// A connection whose round trips were 20 ms.
+fn steady() -> Bench {
+    let mut bench = Bench::new();
+    bench.at(0, client(ACK, 100, 500, 0)).at(8, server(ACK, 500, 100, 0));
+    for i in 0..8 {
+        let at = 20_000 + 22_000 * i64::from(i);
+        bench.at(at, client(ACK, 100 + 10 * i, 500, 10));
+        bench.at(at + 20_000, server(ACK, 500, 110 + 10 * i, 0));
+    }
+    assert_eq!(bench.samples(), vec![seq(20_000); 8]);
+    bench
 }
 
 #[test]
