@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::exit;
+use crate::flow::args::FlowCommand;
 use crate::rtt::args::RttArgs;
 use crate::settings::{RunOptions, StreamOptions, parse_port};
 use crate::units::{parse_dscp, parse_positive_duration, parse_rate};
@@ -29,6 +30,8 @@ pub enum Command {
     Reflect(ReflectArgs),
     /// Measure the round-trip times of other people's traffic, in the kernel or from a capture
     Rtt(Box<RttArgs>),
+    /// Meter flows, from interfaces or a capture, and export them
+    Flow(Box<FlowCommand>),
     /// Make traffic of known flows
     Gen(crate::traffic::args::GenArgs),
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
@@ -56,6 +59,8 @@ pub enum RunKind {
     Probe,
     /// `sonde rtt`
     Rtt,
+    /// `sonde flow`
+    Flow,
 }
 
 /// `sonde probe`

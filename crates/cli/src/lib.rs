@@ -7,6 +7,7 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
+pub mod flow;
 pub mod output;
 pub mod probe;
 pub mod pump;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
-use sonde_cli::{demo, doctor, probe, reflect, rtt, traffic};
+use sonde_cli::{demo, doctor, flow, probe, reflect, rtt, traffic};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -28,6 +28,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Reflect(args) => reflect::run(&args),
         Command::Rtt(args) => rtt::run(&args),
         Command::Gen(args) => traffic::run(&args),
+        Command::Flow(command) => flow::command(&command),
         Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),
@@ -39,6 +40,7 @@ fn schema(kind: RunKind) -> Result<Exit, Failure> {
     let schema = match kind {
         RunKind::Probe => sonde_results::run::schema(),
         RunKind::Rtt => sonde_results::rtt_run::schema(),
+        RunKind::Flow => sonde_results::flow_run::schema(),
     };
     let text = format!("{schema:#}\n");
     match std::io::stdout().write_all(text.as_bytes()) {

@@ -33,6 +33,7 @@ use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint};
 
 use self::args::RttArgs;
 use self::collect::Prints;
+pub use self::places::has_ethernet;
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 

@@ -1,0 +1,57 @@
+//! `sonde flow`: metering and exporting (RFC 7011), from interfaces or a capture file.
+//!
+//! Metering threads own a [`meter::Meter`] each; what ends leaves by a queue for the export
+//! thread (`exporting.rs`), which hands it to every output (`export/`).
+
+pub mod args;
+mod export;
+mod exporting;
+mod file;
+mod input;
+mod live;
+mod meter;
+mod outcome;
+mod settings;
+mod top;
+mod view;
+
+use sonde_port::clock::{clock_state, tai_now};
+use sonde_results::FlowRun;
+use sonde_results::caveat::CaveatSet;
+use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
+
+use self::args::{FlowArgs, FlowCommand};
+use crate::doctor::run_header;
+use crate::exit::{Exit, Failure};
+use crate::sources::{Source, source};
+
+/// Meters, or does what stands under `sonde flow`.
+pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
+    match &command.instead {
+        Some(instead) => match *instead {},
+        None => run(&command.args),
+    }
+}
+
+/// Runs until the file ends, the time is over, or Ctrl-C.
+fn run(args: &FlowArgs) -> Result<Exit, Failure> {
+    match source(&args.sources)? {
+        Source::File(path) => file::run(path, args),
+        Source::Interfaces(links) => live::run(links, args),
+    }
+}
+
+/// A run that begins now and has seen nothing.
+fn empty_run(args: &FlowArgs, engine: String) -> FlowRun {
+    FlowRun {
+        header: run_header("flow", FLOW_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
+        config: settings::run_config(args, engine),
+        points: Vec::new(),
+        protocols: Vec::new(),
+        ends: Default::default(),
+        top: Vec::new(),
+        exports: Vec::new(),
+        counters: Default::default(),
+        caveats: CaveatSet::default(),
+    }
+}

@@ -1,0 +1,328 @@
+//! What can be typed after `sonde flow`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::settings::parse_record_interval;
+use crate::units::parse_positive_duration;
+
+use super::export::Target;
+
+/// `sonde flow` and what stands under it.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = HELP)]
+pub struct FlowCommand {
+    /// Instead of metering.
+    #[command(subcommand)]
+    pub instead: Option<Instead>,
+    /// Metering; absent with a subcommand.
+    #[command(flatten)]
+    pub args: FlowArgs,
+}
+
+/// What stands under `sonde flow`.
+#[derive(Subcommand, Debug)]
+pub enum Instead {}
+
+/// `sonde flow`
+#[derive(Args, Debug)]
+pub struct FlowArgs {
+    /// Interfaces to meter, or one capture file (pcap or pcapng)
+    #[arg(value_name = "IFACE|FILE", required = true)]
+    pub sources: Vec<String>,
+    /// Stop after this time
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub duration: Option<i64>,
+    /// Between two pictures of the live view
+    #[arg(short, long, value_name = "TIME", default_value = "1s",
+          value_parser = parse_record_interval)]
+    pub interval: i64,
+    /// How packets come in.
+    #[command(flatten, next_help_heading = "Input")]
+    pub input: InputArgs,
+    /// What becomes a flow.
+    #[command(flatten, next_help_heading = "Metering")]
+    pub metering: MeteringArgs,
+    /// Where flow records go.
+    #[command(flatten, next_help_heading = "Export")]
+    pub export: ExportArgs,
+    /// What is printed and saved.
+    #[command(flatten, next_help_heading = "Output")]
+    pub output: OutputArgs,
+}
+
+/// How packets come in.
+#[derive(Args, Clone, Debug, Default)]
+pub struct InputArgs {
+    /// How interfaces are read [default: af_packet]
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    pub engine: Option<InputEngine>,
+    /// Metering threads; packets are divided by a hash that both directions share
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: u16,
+    /// Pin the metering threads to these processors, in order
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    /// Cut packets to so many bytes before they are handed up
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..))]
+    pub trim: Option<u16>,
+    /// The interfaces are mirror ports: what they receive may be taken from the host
+    #[arg(long)]
+    pub mirror: bool,
+}
+
+/// How interfaces are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InputEngine {
+    /// Packet sockets: both directions, copies, all fields
+    #[value(name = "af_packet")]
+    AfPacket,
+    /// An XDP program parses and passes 64 bytes a packet up: received packets, basic fields
+    Header,
+    /// AF_XDP: takes packets from a mirror port (needs --mirror), all fields
+    #[value(name = "af_xdp")]
+    AfXdp,
+}
+
+/// What becomes a flow.
+#[derive(Args, Clone, Debug)]
+pub struct MeteringArgs {
+    /// A flow without packets for this time has ended
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_positive_duration)]
+    pub idle: i64,
+    /// A flow that lasts longer is reported, and goes on in a further record
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_positive_duration)]
+    pub active: i64,
+    /// Flows held at once by all workers, at most
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = clap::value_parser!(u32).range(64..=1 << 28))]
+    pub flows: u32,
+    /// Each direction is a flow of its own
+    #[arg(long)]
+    pub uniflow: bool,
+    /// Which IP header of a tunnel is metered
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "outer")]
+    pub keys: KeysArg,
+    /// Kept beyond the basic record: link, packets[=N], spread, tcp, apps
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub fields: Vec<Field>,
+    /// Seed of the cache's hash, for a run to be repeated [default: random]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Which IP header of a tunnel is metered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum KeysArg {
+    /// That of the tunnel
+    #[default]
+    Outer,
+    /// That inside IP in IP, GRE, VXLAN, GTP-U and GENEVE
+    Inner,
+}
+
+/// What is kept beyond the basic record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// MAC addresses, inner VLAN, MPLS labels, tunnel.
+    Link,
+    /// Lengths and times of the first so many packets with payload.
+    Packets(u8),
+    /// Histograms of lengths and gaps.
+    Spread,
+    /// TCP performance.
+    Tcp,
+    /// What the application says.
+    Apps,
+}
+
+impl FromStr for Field {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "link" => Field::Link,
+            "packets" => Field::Packets(PACKETS),
+            "spread" => Field::Spread,
+            "tcp" => Field::Tcp,
+            "apps" => Field::Apps,
+            _ => match text.strip_prefix("packets=").map(str::parse) {
+                Some(Ok(n @ 1..=MOST_PACKETS)) => Field::Packets(n),
+                Some(_) => return Err(format!("'{text}': packets=1..packets={MOST_PACKETS}")),
+                None => {
+                    return Err(format!(
+                        "'{text}' is no field; choose link, packets, spread, tcp or apps"
+                    ));
+                }
+            },
+        })
+    }
+}
+
+/// Where flow records go.
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// Collector: udp://, tcp://, tls:// or sctp://HOST[:PORT]; may be given more than once
+    #[arg(long, value_name = "URL")]
+    pub export: Vec<Target>,
+    /// Write flow records to this file: .ipfix (RFC 5655) or .parquet
+    #[arg(long, value_name = "FILE")]
+    pub write: Vec<PathBuf>,
+    /// Write flow records to this file, one JSON object a line; '-' is standard output
+    #[arg(long, value_name = "FILE")]
+    pub jsonl: Option<PathBuf>,
+    /// What collectors get
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix")]
+    pub format: Format,
+    /// IPFIX: both directions in one record (RFC 5103) [default: one record a direction]
+    #[arg(long, conflicts_with = "uniflow")]
+    pub biflow: bool,
+    /// IPFIX: unit of times
+    #[arg(long, value_enum, value_name = "UNIT", default_value = "ms")]
+    pub times: Times,
+    /// Observation domain (IPFIX) or source (NetFlow v9) identifier
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub domain: u32,
+    /// UDP: templates are sent again after this time
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_duration)]
+    pub template_every: i64,
+    /// TCP and TLS: what a collector cannot take waits in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub spool: Option<PathBuf>,
+    /// Bytes that may wait there for one collector, as 64M or 2G
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    pub spool_max: u64,
+    /// TLS: certificates of the authorities that collectors are trusted by (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// TLS: our certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// TLS: its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+/// What collectors get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// RFC 7011
+    Ipfix,
+    /// RFC 3954
+    Netflow9,
+    /// IPv4 only, no more than 32 bits a counter
+    Netflow5,
+}
+
+/// Unit of times in IPFIX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Times {
+    /// Milliseconds: what collectors know
+    Ms,
+    /// Microseconds (NTP format)
+    Us,
+    /// Nanoseconds (NTP format)
+    Ns,
+}
+
+/// What is printed and saved.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OutputArgs {
+    /// Print the summary only
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Write the run to this file as JSON ('sonde schema flow' describes it)
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Print the run as JSON instead of the summary
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A size in bytes.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let shift = match unit {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("'{text}' is no size; write 500M or 2G")),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or_else(|| format!("'{text}' is no size; write 500M or 2G"))
+}
+
+/// Of `packets` without a number.
+const PACKETS: u8 = 30;
+/// As ipfixprobe's pstats at most.
+const MOST_PACKETS: u8 = 128;
+
+const HELP: &str = "\
+Example:
+  sudo sonde flow eth0 eth1 --export udp://192.0.2.9:4739
+  sudo sonde flow eth0 --engine header --workers 4 --export tcp://192.0.2.9 --spool /var/spool/sonde
+  sonde flow capture.pcap --write flows.ipfix --fields apps,tcp
+  sonde flow capture.pcap --jsonl - | jq .
+Every packet offered is exported in a record, or counted as dropped with its reason.
+docs/flow.md tells what is metered, and how.
+Exit codes: 0 metered and exported, 1 metered but saw no flow, 2 usage, 3 cannot run,
+4 some records could not be exported or saved, 130 interrupted before any packet was seen.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::SECOND;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Flow {
+        #[command(flatten)]
+        args: FlowArgs,
+    }
+
+    fn flow(line: &str) -> Result<FlowArgs, String> {
+        Flow::try_parse_from(format!("flow {line}").split_whitespace())
+            .map(|f| f.args)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_full_line() {
+        let args = flow(
+            "eth0 eth1 -w 1m --engine header --workers 4 --cpus 0,1 --idle 15s --active 60s \
+             --flows 4096 --keys inner --fields link,packets=8,apps --seed 7 \
+             --export udp://192.0.2.9:9995 --export tcp://[2001:db8::1] --times ns --biflow \
+             --spool /tmp/s --spool-max 64M --write a.ipfix -o r.json",
+        )
+        .unwrap();
+        assert_eq!(args.metering.fields, [Field::Link, Field::Packets(8), Field::Apps]);
+        assert_eq!((args.metering.idle, args.export.spool_max), (15 * SECOND, 64 << 20));
+        assert_eq!(args.export.export.len(), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, part) in [
+            ("", "<IFACE|FILE>"),
+            ("a --engine dpdk", "possible values: af_packet, header, af_xdp"),
+            ("a --fields colour", "choose link, packets, spread, tcp or apps"),
+            ("a --fields packets=0", "packets=1..packets=128"),
+            ("a --spool-max 5X", "write 500M or 2G"),
+            ("a --export http://x", "udp://"),
+            ("a --uniflow --biflow", "cannot be used with"),
+            ("a --trim 10", "64.."),
+        ] {
+            let message = flow(line).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+}

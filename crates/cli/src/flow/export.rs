@@ -1,0 +1,255 @@
+//! Where flow records go. Each destination is an [`Output`] of its own with an exporter of
+//! its own, so that a slow collector holds up nothing but itself.
+
+mod backlog;
+mod collector;
+mod ipfix_file;
+mod json_lines;
+mod parquet_file;
+mod segments;
+mod stream;
+mod templates;
+mod tls;
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::export::{Config, ExportStats, Extra, Interface, Profile, Protocol, TimeUnit};
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ExportTotal;
+
+use super::args::{ExportArgs, Field, FlowArgs, Format, Times};
+
+/// One destination of flow records.
+pub trait Output: Send {
+    /// Takes a record. Never waits: what cannot be taken now is kept within bounds, and
+    /// beyond them counted.
+    fn record(&mut self, record: &FlowRecord, now_ns: i64);
+
+    /// Called several times a second: sends what has waited long enough, looks after
+    /// connections, reports the meter's own statistics when they are due.
+    fn tick(&mut self, now_ns: i64, stats: &ExportStats);
+
+    /// Sends what is left; waits for it within bounds.
+    fn finish(&mut self, now_ns: i64, stats: &ExportStats);
+
+    /// What went there, and what did not.
+    fn total(&self) -> ExportTotal;
+
+    /// Records that did not get there and never will.
+    fn lost(&self) -> u64;
+}
+
+/// What all outputs of a run have in common.
+pub struct Common<'a> {
+    /// What was typed.
+    pub args: &'a FlowArgs,
+    /// TAI - UTC, s.
+    pub tai_offset_s: i32,
+    /// By the flow key's `point`.
+    pub interfaces: Vec<Interface>,
+}
+
+/// Opens all that was asked for; the first that cannot be opened is the failure.
+pub fn open(common: &Common<'_>) -> Result<Vec<Box<dyn Output>>> {
+    let export = &common.args.export;
+    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    for target in &export.export {
+        outputs.push(collector::open(target, common)?);
+    }
+    for path in &export.write {
+        outputs.push(file(path, common)?);
+    }
+    if let Some(path) = &export.jsonl {
+        outputs.push(Box::new(json_lines::JsonLines::create(path)?));
+    }
+    Ok(outputs)
+}
+
+fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("ipfix") => {
+            let config = common.config(Protocol::Ipfix, FILE_MESSAGE, false);
+            Ok(Box::new(ipfix_file::IpfixFile::create(path, config)?))
+        }
+        Some("parquet") => {
+            Ok(Box::new(parquet_file::ParquetFile::create(path, common.tai_offset_s)?))
+        }
+        _ => Err(anyhow!(
+            "{}: the name tells the format; call it .ipfix or .parquet, or use --jsonl",
+            path.display()
+        )),
+    }
+}
+
+impl Common<'_> {
+    /// The exporter's settings for one destination.
+    fn config(&self, protocol: Protocol, message_bytes: usize, datagram: bool) -> Config {
+        let ExportArgs { biflow, times, domain, template_every, .. } = self.args.export;
+        let fields = &self.args.metering.fields;
+        Config {
+            profile: Profile {
+                protocol,
+                biflow,
+                time: match times {
+                    Times::Ms => TimeUnit::Milli,
+                    Times::Us => TimeUnit::Micro,
+                    Times::Ns => TimeUnit::Nano,
+                },
+                lists: fields.iter().any(|f| matches!(f, Field::Packets(_) | Field::Spread)),
+                extra: Extra {
+                    link: fields.contains(&Field::Link),
+                    tcp: fields.contains(&Field::Tcp),
+                    apps: fields.contains(&Field::Apps),
+                },
+            },
+            domain,
+            message_bytes,
+            datagram,
+            template_every_ns: template_every,
+            template_every_messages: TEMPLATE_EVERY_MESSAGES,
+            tai_offset_s: self.tai_offset_s.into(),
+            interfaces: self.interfaces.clone(),
+        }
+    }
+}
+
+/// When the meter's own statistics are due: at the start, from time to time, at the end.
+#[derive(Default)]
+pub struct OptionsDue {
+    next_ns: Option<i64>,
+}
+
+impl OptionsDue {
+    /// Whether they are due; then not again for a while.
+    pub fn now(&mut self, now_ns: i64) -> bool {
+        let due = self.next_ns.is_none_or(|next| now_ns >= next);
+        if due {
+            self.next_ns = Some(now_ns + OPTIONS_EVERY_NS);
+        }
+        due
+    }
+}
+
+/// The protocol that collectors get.
+fn protocol(format: Format) -> Protocol {
+    match format {
+        Format::Ipfix => Protocol::Ipfix,
+        Format::Netflow9 => Protocol::Netflow9,
+        Format::Netflow5 => Protocol::Netflow5,
+    }
+}
+
+/// How records reach a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RFC 7011, section 10.3.
+    Udp,
+    /// RFC 7011, section 10.4.
+    Tcp,
+    /// TCP secured by TLS: RFC 7011, section 11.
+    Tls,
+    /// RFC 7011, section 10.2.
+    Sctp,
+}
+
+/// A collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How records reach it.
+    pub transport: Transport,
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl Target {
+    /// Its first address.
+    fn resolve(&self) -> Result<SocketAddr> {
+        (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .with_context(|| format!("{self}: cannot find the host '{}'", self.host))?
+            .next()
+            .ok_or_else(|| anyhow!("{self}: the host '{}' has no address", self.host))
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("'{text}' is no collector; write udp://, tcp://, tls:// or sctp://HOST[:PORT]")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let transport = match scheme {
+            "udp" => Transport::Udp,
+            "tcp" => Transport::Tcp,
+            "tls" => Transport::Tls,
+            "sctp" => Transport::Sctp,
+            _ => return Err(wrong()),
+        };
+        let (host, port) = match rest.strip_prefix('[').map(|r| r.split_once(']')) {
+            Some(Some((host, ""))) => (host, None),
+            Some(Some((host, port))) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
+            Some(None) => return Err(wrong()),
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        let port = match port {
+            Some(port) => port.parse().ok().filter(|&p| p != 0).ok_or_else(wrong)?,
+            None if transport == Transport::Tls => 4740,
+            None => 4739,
+        };
+        if host.is_empty() || host.contains(['/', ':']) && !rest.starts_with('[') {
+            return Err(wrong());
+        }
+        Ok(Target { transport, host: host.to_string(), port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.transport {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
+            Transport::Sctp => "sctp",
+        };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// The greatest message (RFC 7011, section 3.1).
+const FILE_MESSAGE: usize = 65_535;
+/// Between the meter's own statistics.
+const OPTIONS_EVERY_NS: i64 = 60_000_000_000;
+/// A collector that began in the middle understands us after so many messages.
+const TEMPLATE_EVERY_MESSAGES: u32 = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_reads_back() {
+        for text in ["udp://192.0.2.9:4739", "tls://[2001:db8::1]:4740", "tcp://flows.example:9995"]
+        {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert_eq!("tls://a".parse::<Target>().unwrap().port, 4740);
+        assert_eq!("udp://[::1]".parse::<Target>().unwrap().port, 4739);
+        for text in ["a:1", "udp://", "udp://a:0", "udp://a:b", "udp://::1", "udp://[::1", "x://a"]
+        {
+            assert!(text.parse::<Target>().unwrap_err().contains("udp://, tcp://"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An IPFIX file (RFC 5655): messages one after the other, as they would be sent.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use sonde_meter::export::{Config, ExportStats, Exporter};
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ExportTotal;
+
+use super::Output;
+
+/// The file. Whole messages are written, so that what a kill leaves is readable.
+pub struct IpfixFile {
+    exporter: Exporter,
+    path: PathBuf,
+    out: Writer,
+    records: u64,
+}
+
+/// Whole messages on their way to the disk.
+struct Writer {
+    file: File,
+    /// Messages that were not written yet.
+    waiting: Vec<u8>,
+    messages: u64,
+    bytes: u64,
+    failed: Option<std::io::Error>,
+}
+
+impl IpfixFile {
+    /// Makes or empties the file.
+    pub fn create(path: &Path, config: Config) -> Result<Self> {
+        let file =
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let out = Writer {
+            file,
+            waiting: Vec::with_capacity(2 * GATHER),
+            messages: 0,
+            bytes: 0,
+            failed: None,
+        };
+        Ok(IpfixFile { exporter: Exporter::new(config), path: path.to_owned(), out, records: 0 })
+    }
+}
+
+impl Writer {
+    fn message(&mut self, message: &[u8]) {
+        self.waiting.extend_from_slice(message);
+        self.messages += 1;
+        if self.waiting.len() >= GATHER {
+            self.write();
+        }
+    }
+
+    /// After a failure nothing more is written: the file ends with a whole message or, if
+    /// the disk filled up, in one that readers leave out.
+    fn write(&mut self) {
+        if self.failed.is_none() {
+            match self.file.write_all(&self.waiting) {
+                Ok(()) => self.bytes += self.waiting.len() as u64,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        self.waiting.clear();
+    }
+}
+
+impl Output for IpfixFile {
+    fn record(&mut self, record: &FlowRecord, now_ns: i64) {
+        self.records += 1;
+        let out = &mut self.out;
+        self.exporter.push(record, now_ns, &mut |message| out.message(message));
+    }
+
+    fn tick(&mut self, _: i64, _: &ExportStats) {}
+
+    fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
+        let out = &mut self.out;
+        self.exporter.options(stats, now_ns, &mut |message| out.message(message));
+        self.exporter.finish_file(now_ns, &mut |message| out.message(message));
+        self.out.write();
+        if let Some(error) = &self.out.failed {
+            eprintln!("{}: {error}; free space and run again", self.path.display());
+        }
+    }
+
+    fn total(&self) -> ExportTotal {
+        let mut counters: std::collections::BTreeMap<String, u64> =
+            self.exporter.counters().iter().map(|(name, n)| (name.to_string(), n)).collect();
+        counters.insert("bytes_written".into(), self.out.bytes);
+        ExportTotal {
+            to: self.path.display().to_string(),
+            form: "IPFIX file (RFC 5655)".into(),
+            records: self.records,
+            counters,
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        if self.out.failed.is_some() { self.records } else { 0 }
+    }
+}
+
+/// Bytes for one write.
+const GATHER: usize = 1 << 20;

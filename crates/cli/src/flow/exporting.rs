@@ -1,0 +1,215 @@
+//! The export thread: takes flow records from the metering threads' queues, hands each to
+//! every output, and keeps what the summary needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use rtrb::{Consumer, Producer, RingBuffer};
+use sonde_meter::export::ExportStats;
+use sonde_port::clock::tai_now;
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ExportTotal;
+
+use super::export::Output;
+use super::top::Top;
+
+/// What metering threads, export thread and view tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// The packets' time, ns since 1970 TAI; 0: the clock's.
+    pub packet_time_ns: AtomicI64,
+    /// The metering threads have ended: what is in the queues is all.
+    metered: AtomicBool,
+    /// Records that found a queue full.
+    pub queue_lost: AtomicU64,
+    /// Records that went out.
+    pub records: AtomicU64,
+    /// Packets that came in and could not be metered, or were dropped on the way.
+    pub refused: AtomicU64,
+}
+
+/// A metering thread's end of its queue.
+pub struct Records {
+    queue: Producer<FlowRecord>,
+    shared: Arc<Shared>,
+}
+
+impl Records {
+    /// For captures: waits for room, since the packets can wait, too.
+    #[inline]
+    pub fn push_waiting(&mut self, record: FlowRecord) {
+        let mut record = record;
+        while let Err(rtrb::PushError::Full(back)) = self.queue.push(record) {
+            if self.queue.is_abandoned() {
+                return;
+            }
+            record = back;
+            thread::sleep(FULL);
+        }
+    }
+
+    /// For interfaces: packets do not wait. What finds no room is counted.
+    #[inline]
+    pub fn push(&mut self, record: FlowRecord) {
+        if self.queue.push(record).is_err() {
+            self.shared.queue_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the export thread leaves behind.
+pub struct Exported {
+    /// Records by why they were made.
+    pub ends: BTreeMap<String, u64>,
+    /// The records with most bytes.
+    pub top: Vec<FlowRecord>,
+    /// What went where.
+    pub exports: Vec<ExportTotal>,
+    /// Records that reached some output never.
+    pub lost: u64,
+}
+
+/// The export thread.
+pub struct Exporting {
+    thread: JoinHandle<Exported>,
+    shared: Arc<Shared>,
+}
+
+impl Exporting {
+    /// Starts it, with a queue for each of `workers`.
+    pub fn start(
+        outputs: Vec<Box<dyn Output>>,
+        workers: usize,
+    ) -> Result<(Exporting, Vec<Records>)> {
+        let shared = Arc::new(Shared::default());
+        let (producers, consumers): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| RingBuffer::new(QUEUE)).unzip();
+        let records =
+            producers.into_iter().map(|queue| Records { queue, shared: shared.clone() }).collect();
+        let theirs = shared.clone();
+        let thread = thread::Builder::new()
+            .name("sonde-export".into())
+            .spawn(move || Inner::new(outputs, consumers, theirs).run())
+            .context("cannot start the export thread")?;
+        Ok((Exporting { thread, shared }, records))
+    }
+
+    /// What is shared with it.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// After the metering threads have ended: waits until all is exported.
+    pub fn finish(self) -> Result<Exported> {
+        self.shared.metered.store(true, Ordering::Release);
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("the export thread failed; please report what it printed"))
+    }
+}
+
+struct Inner {
+    outputs: Vec<Box<dyn Output>>,
+    queues: Vec<Consumer<FlowRecord>>,
+    shared: Arc<Shared>,
+    ends: [u64; 6],
+    top: Top,
+    records: u64,
+}
+
+impl Inner {
+    fn new(
+        outputs: Vec<Box<dyn Output>>,
+        queues: Vec<Consumer<FlowRecord>>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Inner { outputs, queues, shared, ends: [0; 6], top: Top::new(TOP), records: 0 }
+    }
+
+    fn run(mut self) -> Exported {
+        let mut ticked = 0;
+        loop {
+            // Before the queues are emptied: what was pushed before it, is found there.
+            let last = self.shared.metered.load(Ordering::Acquire);
+            let now_ns = self.now_ns();
+            let taken = self.take(now_ns);
+            if now_ns - ticked >= TICK_NS || now_ns < ticked {
+                ticked = now_ns;
+                let stats = self.stats();
+                self.outputs.iter_mut().for_each(|o| o.tick(now_ns, &stats));
+                self.shared.records.store(self.records, Ordering::Relaxed);
+            }
+            if last {
+                let (now_ns, stats) = (self.now_ns(), self.stats());
+                self.outputs.iter_mut().for_each(|o| o.finish(now_ns, &stats));
+                return self.exported();
+            }
+            if taken == 0 {
+                thread::sleep(EMPTY);
+            }
+        }
+    }
+
+    /// Takes what is in the queues. How many records.
+    fn take(&mut self, now_ns: i64) -> usize {
+        let mut taken = 0;
+        for queue in &mut self.queues {
+            let Ok(chunk) = queue.read_chunk(queue.slots()) else { continue };
+            for record in chunk {
+                for output in &mut self.outputs {
+                    output.record(&record, now_ns);
+                }
+                self.ends[record.end as usize] += 1;
+                self.top.add(record);
+                taken += 1;
+            }
+        }
+        self.records += taken as u64;
+        taken
+    }
+
+    fn now_ns(&self) -> i64 {
+        match self.shared.packet_time_ns.load(Ordering::Relaxed) {
+            0 => tai_now().as_nanos(),
+            packets => packets,
+        }
+    }
+
+    fn stats(&self) -> ExportStats {
+        let n = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        ExportStats {
+            process: std::process::id(),
+            ignored_packets: n(&self.shared.refused),
+            not_sent_flows: n(&self.shared.queue_lost),
+            ..ExportStats::default()
+        }
+    }
+
+    fn exported(self) -> Exported {
+        let ends = NAMES.iter().zip(self.ends).filter(|(_, n)| *n > 0);
+        Exported {
+            ends: ends.map(|(name, n)| (name.to_string(), n)).collect(),
+            top: self.top.sorted(),
+            exports: self.outputs.iter().map(|o| o.total()).collect(),
+            lost: self.outputs.iter().map(|o| o.lost()).sum::<u64>()
+                + self.shared.queue_lost.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// By `FlowEnd`.
+const NAMES: [&str; 6] = ["", "idle", "active", "end_detected", "forced", "lack_of_resources"];
+/// Records under way between a metering thread and the export thread.
+const QUEUE: usize = 1 << 15;
+/// How long a capture's reader waits for room in the queue.
+const FULL: Duration = Duration::from_micros(50);
+/// How long the export thread rests when there is nothing to export.
+const EMPTY: Duration = Duration::from_millis(1);
+/// Between looks at what is due.
+const TICK_NS: i64 = 100_000_000;
+/// Records kept for the summary.
+const TOP: usize = 20;

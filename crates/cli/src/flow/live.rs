@@ -1,0 +1,359 @@
+//! Flow metering on interfaces: metering threads that share nothing, the export thread, and
+//! a view of both.
+
+use std::io::{IsTerminal as _, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::export::Interface;
+use sonde_port::clock::{pin_to_cpu, tai_now};
+use sonde_port::netlink::Link;
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ProtocolTotal;
+use sonde_results::{Caveat, FlowRun};
+use sonde_wire::Time;
+
+use super::args::FlowArgs;
+use super::export::{self, Common};
+use super::exporting::{Exporting, Records, Shared};
+use super::input::{Input, Opened};
+use super::meter::Meter;
+use super::top::bytes;
+use super::view::{self, Snapshot};
+use super::{outcome, settings};
+use crate::exit::{Exit, Failure};
+use crate::output::live::InPlace;
+use crate::output::style::{Style, terminal_size};
+use crate::signals::Signals;
+
+/// Meters until the time is over, or Ctrl-C.
+pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
+    if links.len() > MOST_POINTS {
+        return Err(Failure::Usage(anyhow!(
+            "{} interfaces are too many for one run, which meters {MOST_POINTS}",
+            links.len()
+        )));
+    }
+    let signals = Signals::catch()?;
+    let workers = usize::from(args.input.workers);
+    let meters: Vec<Meter> = (0..workers)
+        .map(|_| settings::meter(args, workers))
+        .collect::<Result<_>>()
+        .map_err(Failure::Usage)?;
+    let opened = super::input::open(&links, args)?;
+    let mut run = super::empty_run(args, opened.engine.clone());
+    run.points = opened.points(&links);
+    let interfaces = links.iter().map(|l| Interface {
+        index: l.ifindex,
+        name: l.name.clone(),
+        description: String::new(),
+    });
+    let common = Common {
+        args,
+        tai_offset_s: run.header.host.tai_offset_s,
+        interfaces: interfaces.collect(),
+    };
+    let outputs = export::open(&common)?;
+    let (exporting, queues) = Exporting::start(outputs, workers)?;
+    let Opened { inputs, .. } = opened;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut threads = Vec::new();
+    for (i, ((meter, input), queue)) in meters.into_iter().zip(inputs).zip(queues).enumerate() {
+        let cpu = args.input.cpus.get(i).copied();
+        threads.push(Worker::start(meter, input, queue, cpu, stop.clone(), exporting.shared())?);
+    }
+    let (interrupted, failure) = watch(&run, &threads, &exporting.shared(), args, &signals);
+    stop.store(true, Ordering::Relaxed);
+    let mut meters = Vec::new();
+    for thread in threads {
+        let ended = thread.join()?;
+        *run.counters.entry("packets_lost".into()).or_default() += ended.lost;
+        for (point, times) in run.points.iter_mut().zip(&ended.vanished) {
+            point.vanished = point.vanished.max(*times);
+        }
+        meters.push(ended.meter);
+    }
+    if run.points.iter().any(|p| p.vanished > 0) {
+        run.caveats.insert(Caveat::InterfaceVanished);
+    }
+    run.header.end_ns = tai_now().as_nanos();
+    let meters: Vec<&Meter> = meters.iter().collect();
+    let exit = outcome::finish(run, &meters, exporting, args, interrupted)?;
+    match failure {
+        Some(error) => Err(Failure::CannotRun(error)),
+        None => Ok(exit),
+    }
+}
+
+/// Shows how it goes until the end. Whether it was interrupted, and what failed.
+fn watch(
+    run: &FlowRun,
+    threads: &[Worker],
+    shared: &Shared,
+    args: &FlowArgs,
+    signals: &Signals,
+) -> (bool, Option<anyhow::Error>) {
+    let printed = args.export.jsonl.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    let live = stdout().is_terminal() && !args.output.quiet && !args.output.json && !printed;
+    let mut screen = live.then(InPlace::default);
+    let start = tai_now();
+    let end = args.duration.map(|ns| start + ns);
+    let mut before = Seen::of(threads, shared);
+    let mut begun = start;
+    loop {
+        let due = begun + args.interval;
+        let until = end.map_or(due, |end| end.min(due));
+        let wait = (until - tai_now()).clamp(0, LOOK_AROUND_NS);
+        if signals.wait(Duration::from_nanos(wait as u64)) {
+            return (true, None);
+        }
+        if let Some(error) = threads.iter().find_map(Worker::failure) {
+            return (false, Some(error));
+        }
+        let now = tai_now();
+        if end.is_some_and(|end| now >= end) {
+            return (false, None);
+        }
+        if now < due {
+            continue;
+        }
+        let seen = Seen::of(threads, shared);
+        if let Some(place) = &mut screen {
+            let lines = picture(run, &seen, &before, now - start, now - begun);
+            if place.draw(&mut stdout().lock(), &lines).is_err() {
+                // Nobody looks any more; the export goes on.
+                screen = None;
+            }
+        }
+        before = seen;
+        begun = now;
+    }
+}
+
+/// The live view.
+fn picture(
+    run: &FlowRun,
+    seen: &Seen,
+    before: &Seen,
+    elapsed_ns: i64,
+    interval_ns: i64,
+) -> Vec<String> {
+    let protocols: Vec<ProtocolTotal> = seen
+        .protocols
+        .iter()
+        .zip(&before.protocols)
+        .map(|(now, then)| ProtocolTotal {
+            protocol: now.protocol,
+            packets: now.packets - then.packets,
+            bytes: now.bytes - then.bytes,
+        })
+        .collect();
+    let points: Vec<String> = run.points.iter().map(|p| p.name.clone()).collect();
+    let mut caveats = run.caveats;
+    if seen.lost != (0, 0) {
+        caveats.insert(Caveat::OwnDrops);
+    }
+    let (width, height) = terminal_size();
+    let snapshot = Snapshot {
+        elapsed_ns,
+        interval_ns,
+        points: &points,
+        engine: &run.config.engine,
+        protocols: &protocols,
+        flows: (seen.held, run.config.flows_max),
+        created: seen.created - before.created,
+        records: (seen.records - before.records, seen.records),
+        lost: seen.lost,
+        top: &seen.top,
+        caveats,
+    };
+    view::live(&snapshot, width, height, Style::for_stdout())
+}
+
+/// What all threads have seen, at one moment.
+struct Seen {
+    protocols: Vec<ProtocolTotal>,
+    held: u64,
+    created: u64,
+    records: u64,
+    lost: (u64, u64),
+    top: Vec<FlowRecord>,
+}
+
+impl Seen {
+    fn of(threads: &[Worker], shared: &Shared) -> Seen {
+        let mut seen = Seen {
+            protocols: (0..=u8::MAX)
+                .map(|protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() })
+                .collect(),
+            held: 0,
+            created: 0,
+            records: shared.records.load(Ordering::Relaxed),
+            lost: (0, shared.queue_lost.load(Ordering::Relaxed)),
+            top: Vec::new(),
+        };
+        for thread in threads {
+            let report = thread.report.lock().unwrap_or_else(|e| e.into_inner());
+            for (sum, one) in seen.protocols.iter_mut().zip(&report.protocols) {
+                sum.packets += one.packets;
+                sum.bytes += one.bytes;
+            }
+            seen.held += report.held;
+            seen.created += report.created;
+            seen.lost.0 += report.lost;
+            seen.top.extend(report.top.iter().cloned());
+        }
+        seen.top.sort_by_key(|r| std::cmp::Reverse(bytes(r)));
+        seen
+    }
+}
+
+/// What a metering thread tells of itself, several times a second.
+#[derive(Default)]
+struct Report {
+    protocols: Vec<ProtocolTotal>,
+    held: u64,
+    created: u64,
+    lost: u64,
+    top: Vec<FlowRecord>,
+    failure: Option<anyhow::Error>,
+}
+
+/// A metering thread, from outside.
+struct Worker {
+    thread: JoinHandle<Ended>,
+    report: Arc<Mutex<Report>>,
+}
+
+/// What it leaves behind.
+struct Ended {
+    meter: Meter,
+    /// Packets that came in and did not reach the meter.
+    lost: u64,
+    /// How often each interface vanished.
+    vanished: Vec<u64>,
+}
+
+impl Worker {
+    fn start(
+        meter: Meter,
+        input: Input,
+        queue: Records,
+        cpu: Option<usize>,
+        stop: Arc<AtomicBool>,
+        shared: Arc<Shared>,
+    ) -> Result<Worker> {
+        let report = Arc::new(Mutex::new(Report::default()));
+        let theirs = report.clone();
+        let thread = thread::Builder::new()
+            .name("sonde-meter".into())
+            .spawn(move || {
+                let mut inner = Inner { meter, input, queue, report: theirs, shared, told: 0 };
+                let pinned = cpu.map_or(Ok(()), |cpu| {
+                    pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))
+                });
+                if let Err(error) = pinned.and_then(|()| inner.run(&stop)) {
+                    let mut report = inner.report.lock().unwrap_or_else(|e| e.into_inner());
+                    report.failure = Some(error);
+                }
+                inner.end()
+            })
+            .context("cannot start a metering thread")?;
+        Ok(Worker { thread, report })
+    }
+
+    fn failure(&self) -> Option<anyhow::Error> {
+        self.report.lock().unwrap_or_else(|e| e.into_inner()).failure.take()
+    }
+
+    fn join(self) -> Result<Ended> {
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("a metering thread failed; please report what it printed"))
+    }
+}
+
+/// A metering thread, from inside.
+struct Inner {
+    meter: Meter,
+    input: Input,
+    queue: Records,
+    report: Arc<Mutex<Report>>,
+    shared: Arc<Shared>,
+    /// Refused packets that the others know of.
+    told: u64,
+}
+
+impl Inner {
+    fn run(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut swept = tai_now();
+        while !stop.load(Ordering::Relaxed) {
+            let queue = &mut self.queue;
+            let mut sink = |record| queue.push(record);
+            let mut busy = false;
+            for _ in 0..TURNS {
+                busy = self.input.turn(&mut self.meter, &mut sink)?;
+                if !busy {
+                    break;
+                }
+            }
+            let now = tai_now();
+            if now - swept >= SWEEP_NS {
+                swept = now;
+                self.sweep(now);
+            }
+            if !busy {
+                self.input.wait(now + PATIENCE_NS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass in the cache, and tells how it goes.
+    fn sweep(&mut self, now: Time) {
+        // A packet that waits in a ring is older than now: flows end a little late rather
+        // than a packet too early.
+        let queue = &mut self.queue;
+        let mut sink = |record| queue.push(record);
+        self.meter.cache_mut().handle_timeout(now.as_nanos() - IN_RINGS_NS, &mut sink);
+        self.input.follow();
+        let refused = self.meter.cache().counters().refused();
+        self.shared.refused.fetch_add(refused - self.told, Ordering::Relaxed);
+        self.told = refused;
+        let protocols = self.meter.by_protocol();
+        // If the view is being drawn just now, the next report will do.
+        if let Ok(mut report) = self.report.try_lock() {
+            report.protocols.clear();
+            report.protocols.extend_from_slice(protocols);
+            report.held = self.meter.cache().held().flows;
+            report.created = self.meter.cache().counters().flows;
+            report.lost = self.input.lost();
+        }
+    }
+
+    /// Takes what the rings still hold, and ends all flows.
+    fn end(mut self) -> Ended {
+        let queue = &mut self.queue;
+        let mut sink = |record| queue.push_waiting(record);
+        // What cannot be read any more was lost with its interface.
+        let _ = self.input.rest(&mut self.meter, &mut sink);
+        self.meter.cache_mut().finish(tai_now().as_nanos(), &mut sink);
+        Ended { lost: self.input.lost(), vanished: self.input.vanished(), meter: self.meter }
+    }
+}
+
+/// `point` is an octet; a run of more interfaces than this is a mistake.
+const MOST_POINTS: usize = 64;
+/// How long a signal may wait.
+const LOOK_AROUND_NS: i64 = 100_000_000;
+/// Bursts in one go: then time-outs have their turn.
+const TURNS: usize = 64;
+/// Between two looks for expired flows.
+const SWEEP_NS: i64 = 100_000_000;
+/// An idle thread looks for the end of the run this often.
+const PATIENCE_NS: i64 = 20_000_000;
+/// What a packet may spend between its stamp and the meter.
+const IN_RINGS_NS: i64 = 200_000_000;

@@ -1,0 +1,109 @@
+//! One metering thread's part: frames in, flow records out. What is offered is metered,
+//! not selected, or refused, and counted as that.
+
+use sonde_meter::flow::{BURST, FlowCache};
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ProtocolTotal;
+use sonde_wire::feature::{Feature, Keys, Layers, parse};
+use sonde_wire::flow::Link;
+
+/// A frame as an engine hands it up.
+pub struct Frame<'a> {
+    /// From the link header on; may be cut short.
+    pub bytes: &'a [u8],
+    /// What it begins with.
+    pub link: Link,
+    /// When it was seen, ns since 1970 TAI.
+    pub at_ns: i64,
+    /// Which interface it came by.
+    pub point: u8,
+}
+
+/// The cache with what stands before it.
+pub struct Meter {
+    cache: FlowCache,
+    keys: Keys,
+    by_protocol: Box<[ProtocolTotal; 256]>,
+    /// Time of the latest packet, ns since 1970 TAI.
+    latest_ns: i64,
+}
+
+impl Meter {
+    /// Around `cache`, with the IP header that gives the key.
+    pub fn new(cache: FlowCache, keys: Keys) -> Self {
+        let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
+        let by_protocol = Box::new(std::array::from_fn(|i| total(i as u8)));
+        Meter { cache, keys, by_protocol, latest_ns: i64::MIN }
+    }
+
+    /// Takes frames, in bursts. They may lie in memory that is lent for this call only.
+    #[inline]
+    pub fn frames<'a>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let mut features = [Feature::default(); BURST];
+        let mut parts: [(&[u8], Layers); BURST] = [(&[], Layers::default()); BURST];
+        let mut n = 0;
+        for frame in frames {
+            match parse(frame.bytes, frame.link, self.keys, frame.at_ns, frame.point) {
+                Ok((feature, layers)) => {
+                    features[n] = feature;
+                    parts[n] = (frame.bytes, layers);
+                    n += 1;
+                    if n == BURST {
+                        self.burst(&features, &parts, sink);
+                        n = 0;
+                    }
+                }
+                Err(error) => self.cache.refused(error, frame.bytes.len()),
+            }
+        }
+        self.burst(&features[..n], &parts[..n], sink);
+    }
+
+    /// Takes headers that were made by the XDP program.
+    #[inline]
+    pub fn headers(&mut self, headers: &[Feature], sink: &mut impl FnMut(FlowRecord)) {
+        for burst in headers.chunks(BURST) {
+            self.burst(burst, &[], sink);
+        }
+    }
+
+    #[inline]
+    fn burst(
+        &mut self,
+        features: &[Feature],
+        parts: &[(&[u8], Layers)],
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        for feature in features {
+            let total = &mut self.by_protocol[usize::from(feature.protocol)];
+            total.packets += 1;
+            total.bytes += u64::from(feature.ip_len);
+            self.latest_ns = self.latest_ns.max(feature.at_ns);
+        }
+        self.cache.burst(features, parts, sink);
+    }
+
+    /// Time of the latest packet; `i64::MIN` before the first.
+    pub fn latest_ns(&self) -> i64 {
+        self.latest_ns
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &FlowCache {
+        &self.cache
+    }
+
+    /// The cache, to let time pass in it.
+    pub fn cache_mut(&mut self) -> &mut FlowCache {
+        &mut self.cache
+    }
+
+    /// What was metered of each protocol, by its number.
+    pub fn by_protocol(&self) -> &[ProtocolTotal; 256] {
+        &self.by_protocol
+    }
+}

@@ -1,0 +1,107 @@
+//! The end of a run: everything adds up, is saved, printed, and told by the exit code.
+
+use std::io::{self, Write as _, stdout};
+
+use anyhow::Context as _;
+use sonde_results::{Caveat, FlowRun};
+
+use super::args::FlowArgs;
+use super::exporting::Exporting;
+use super::meter::Meter;
+use super::view;
+use crate::exit::{Exit, Failure};
+use crate::output::run_file;
+use crate::output::style::{Style, terminal_size};
+
+/// After the metering threads have ended: exports what is left, saves and prints `run`.
+pub fn finish(
+    mut run: FlowRun,
+    meters: &[&Meter],
+    exporting: Exporting,
+    args: &FlowArgs,
+    interrupted: bool,
+) -> Result<Exit, Failure> {
+    let exported = exporting.finish()?;
+    for meter in meters {
+        add_meter(&mut run, meter);
+    }
+    run.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    run.ends = exported.ends;
+    run.top = exported.top;
+    run.exports = exported.exports;
+    run.counters.insert("records_lost".into(), exported.lost);
+    doubts(&mut run);
+    let mut unsaved = Vec::new();
+    if let Some(path) = &args.output.out
+        && let Err(error) = run_file::save(path, &run)
+    {
+        unsaved.push(format!("{}: {error}", path.display()));
+    }
+    print(&run, args).context("cannot print the summary")?;
+    for what in &unsaved {
+        eprintln!("not saved: {what}");
+    }
+    let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
+    Ok(match (unsaved.is_empty() && exported.lost == 0, packets) {
+        (false, _) => Exit::NotSaved,
+        (true, 0) if interrupted => Exit::Interrupted,
+        (true, 0) => Exit::NoReply,
+        _ => Exit::Ok,
+    })
+}
+
+/// Adds what one meter saw.
+fn add_meter(run: &mut FlowRun, meter: &Meter) {
+    for total in meter.by_protocol().iter().filter(|t| t.packets > 0) {
+        match run.protocols.iter_mut().find(|p| p.protocol == total.protocol) {
+            Some(sum) => {
+                sum.packets += total.packets;
+                sum.bytes += total.bytes;
+            }
+            None => run.protocols.push(*total),
+        }
+    }
+    for (name, n) in meter.cache().counters().iter() {
+        *run.counters.entry(name.to_string()).or_default() += n;
+    }
+}
+
+/// What the counters cast doubt on.
+fn doubts(run: &mut FlowRun) {
+    let n = |name: &str| run.counters.get(name).copied().unwrap_or(0);
+    let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
+    let unreadable = n("refused_truncated") + n("refused_malformed");
+    let found = [
+        (Caveat::OwnDrops, n("packets_lost") > 0),
+        (Caveat::FlowsUntracked, n("evicted_full") + n("evicted_crowded") > 0),
+        (Caveat::RecordsLost, n("records_lost") > 0),
+        (Caveat::PacketsUnreadable, unreadable * 100 > packets + unreadable),
+    ];
+    for (caveat, _) in found.iter().filter(|(_, found)| *found) {
+        run.caveats.insert(*caveat);
+    }
+}
+
+/// The summary or the run; where records have standard output, the summary goes to
+/// standard error.
+fn print(run: &FlowRun, args: &FlowArgs) -> io::Result<()> {
+    let printed = if args.output.json {
+        run_file::write(stdout().lock(), run)
+    } else {
+        let (width, _) = terminal_size();
+        let taken = |p: &std::path::PathBuf| p.as_os_str() == "-";
+        let to_stderr = args.export.jsonl.as_ref().is_some_and(taken)
+            || args.output.out.as_ref().is_some_and(taken);
+        let style = if to_stderr { Style::default() } else { Style::for_stdout() };
+        let mut text = view::summary(run, width, style).join("\n");
+        text.push('\n');
+        match to_stderr {
+            true => io::stderr().write_all(text.as_bytes()),
+            false => stdout().lock().write_all(text.as_bytes()),
+        }
+    };
+    match printed {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e),
+        _ => Ok(()),
+    }
+}

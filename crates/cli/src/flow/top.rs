@@ -1,0 +1,84 @@
+//! The records with most bytes, out of any number.
+
+use sonde_results::flow::FlowRecord;
+
+/// Keeps the greatest, in bounded memory.
+pub struct Top {
+    keep: usize,
+    /// At most twice as many as are kept.
+    records: Vec<FlowRecord>,
+    /// Records of fewer bytes are not among the greatest.
+    least: u64,
+}
+
+impl Top {
+    /// Keeps `keep` records.
+    pub fn new(keep: usize) -> Self {
+        Top { keep, records: Vec::with_capacity(2 * keep), least: 0 }
+    }
+
+    /// Takes a record.
+    #[inline]
+    pub fn add(&mut self, record: FlowRecord) {
+        if bytes(&record) < self.least {
+            return;
+        }
+        if self.records.len() == 2 * self.keep {
+            self.cut();
+        }
+        self.records.push(FlowRecord { extra: None, ..record });
+    }
+
+    /// The greatest, greatest first.
+    pub fn sorted(mut self) -> Vec<FlowRecord> {
+        self.cut();
+        self.records
+    }
+
+    fn cut(&mut self) {
+        self.records.sort_by_key(|r| std::cmp::Reverse(bytes(r)));
+        self.records.truncate(self.keep);
+        if self.records.len() == self.keep {
+            self.least = self.records.last().map_or(0, bytes);
+        }
+    }
+}
+
+/// Both directions.
+pub fn bytes(record: &FlowRecord) -> u64 {
+    record.forward.bytes + record.reverse.bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn record(bytes: u64) -> FlowRecord {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        FlowRecord {
+            key: FlowKey {
+                point: 0,
+                vlan: 0,
+                protocol: 17,
+                source: address,
+                destination: address,
+                source_port: 1,
+                destination_port: 2,
+            },
+            forward: FlowSide { packets: 1, bytes, ..FlowSide::default() },
+            reverse: FlowSide::default(),
+            end: FlowEnd::Idle,
+            extra: None,
+        }
+    }
+
+    #[test]
+    fn the_greatest_are_kept_in_order() {
+        let mut top = Top::new(3);
+        // 7919 is prime: every size from 0 to 999 comes once, in no order.
+        (0..1000).for_each(|i| top.add(record(i * 7919 % 1000)));
+        assert_eq!(top.sorted().iter().map(bytes).collect::<Vec<_>>(), [999, 998, 997]);
+    }
+}

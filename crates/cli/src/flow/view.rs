@@ -1,0 +1,249 @@
+//! The live view and the summary: rates, cache, protocols, the greatest flows, what went
+//! where, and what casts doubt on it.
+
+use std::net::IpAddr;
+
+use sonde_results::FlowRun;
+use sonde_results::caveat::CaveatSet;
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ProtocolTotal;
+
+use super::top::bytes;
+use crate::output::live::wrapped;
+use crate::output::style::{Style, Tone, clip};
+use crate::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
+
+/// What is known at one moment of a run.
+pub struct Snapshot<'a> {
+    /// Since the start, ns.
+    pub elapsed_ns: i64,
+    /// Length of the latest interval, ns.
+    pub interval_ns: i64,
+    /// Names of the interfaces.
+    pub points: &'a [String],
+    /// How they are read.
+    pub engine: &'a str,
+    /// By protocol, of the latest interval.
+    pub protocols: &'a [ProtocolTotal],
+    /// Flows held now, and how many may be.
+    pub flows: (u64, u64),
+    /// Flows that began in the latest interval.
+    pub created: u64,
+    /// Records that went out in the latest interval, and since the start.
+    pub records: (u64, u64),
+    /// Packets dropped before metering, and records dropped after it, since the start.
+    pub lost: (u64, u64),
+    /// Flows with most bytes now, most first.
+    pub top: &'a [FlowRecord],
+    /// What casts doubt so far.
+    pub caveats: CaveatSet,
+}
+
+/// The view for a terminal of `width` by `height`: never wider, never higher.
+pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+    let rate = |n: u64| {
+        format_count((n as f64 * SECOND as f64 / s.interval_ns.max(1) as f64).round() as u64)
+    };
+    let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
+    let (packets, octets) = (sum(|p| p.packets), sum(|p| p.bytes));
+    let first = format!(
+        "sonde flow  {}  {}  {}",
+        format_elapsed(s.elapsed_ns),
+        s.points.join(", "),
+        s.engine
+    );
+    let second = format!(
+        "packets {}/s  {}bit/s  new flows {}/s  records {}/s",
+        rate(packets),
+        rate(octets * 8),
+        rate(s.created),
+        rate(s.records.0)
+    );
+    let mut third = format!(
+        "cache {} of {} flows ({})  exported {}",
+        format_count(s.flows.0),
+        format_count(s.flows.1),
+        format_share(s.flows.0, s.flows.1),
+        format_count(s.records.1)
+    );
+    if s.lost != (0, 0) {
+        third.push_str(&format!(
+            "  LOST {} packets, {} records",
+            format_count(s.lost.0),
+            format_count(s.lost.1)
+        ));
+    }
+    let tone = if s.lost == (0, 0) { Tone::Plain } else { Tone::Bad };
+    let mut lines = vec![
+        style.paint(Tone::Head, &clip(&first, width)),
+        clip(&second, width),
+        style.paint(tone, &clip(&third, width)),
+        clip(&protocol_line(s.protocols), width),
+    ];
+    let doubts = doubts(s.caveats, width, style);
+    let room = height.saturating_sub(lines.len() + doubts.len() + 4);
+    if !s.top.is_empty() && room > 0 {
+        lines.push(String::new());
+        lines.extend(flows(&s.top[..s.top.len().min(room)], width, style));
+    }
+    if !doubts.is_empty() {
+        lines.push(String::new());
+        lines.extend(doubts);
+    }
+    lines.truncate(height.saturating_sub(1));
+    lines
+}
+
+/// What is printed at the end.
+pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
+    let names: Vec<&str> = run.points.iter().map(|p| p.name.as_str()).collect();
+    let sum = |of: fn(&ProtocolTotal) -> u64| run.protocols.iter().map(of).sum::<u64>();
+    let (packets, octets) = (sum(|p| p.packets), sum(|p| p.bytes));
+    let records: u64 = run.ends.values().sum();
+    let span = run.header.end_ns.saturating_sub(run.header.start_ns);
+    let title = format!("--- {}: flows in {} ---", names.join(", "), format_ns(span as f64));
+    let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
+    lines.push(clip(
+        &format!(
+            "{} packets, {} bytes, {} flow records",
+            format_count(packets),
+            format_count(octets),
+            format_count(records)
+        ),
+        width,
+    ));
+    lines.push(clip(&protocol_line(&run.protocols), width));
+    if records > 0 {
+        let ends: Vec<String> = run
+            .ends
+            .iter()
+            .map(|(name, n)| format!("{} {}", format_count(*n), name.replace('_', " ")))
+            .collect();
+        lines.push(clip(&format!("ended: {}", ends.join(", ")), width));
+        lines.push(String::new());
+        lines.extend(flows(&run.top[..run.top.len().min(SUMMARY_FLOWS)], width, style));
+    }
+    lines.push(String::new());
+    for export in &run.exports {
+        let mut line =
+            format!("{}: {} records, {}", export.to, format_count(export.records), export.form);
+        for (name, n) in export.counters.iter().filter(|(_, n)| **n > 0) {
+            line.push_str(&format!(", {} {}", format_count(*n), name.replace('_', " ")));
+        }
+        lines.extend(wrapped(&line, width));
+    }
+    let mut left_out: Vec<(u64, String)> = run
+        .counters
+        .iter()
+        .filter(|(name, n)| **n > 0 && LEFT_OUT.contains(&name.as_str()))
+        .map(|(name, n)| (*n, format!("{} {}", format_count(*n), name.replace('_', " "))))
+        .collect();
+    left_out.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    if !left_out.is_empty() {
+        let told: Vec<String> = left_out.into_iter().map(|(_, text)| text).collect();
+        lines.extend(wrapped(&format!("left out: {}", told.join(", ")), width));
+    }
+    let points: Vec<String> = run.points.iter().map(|p| format!("{}: {}", p.name, p.how)).collect();
+    lines.extend(
+        wrapped(&format!("metered at {}", points.join("; ")), width)
+            .iter()
+            .map(|line| style.paint(Tone::Dim, line)),
+    );
+    lines.extend(doubts(run.caveats, width, style));
+    lines
+}
+
+/// Shares of the protocols, by bytes.
+fn protocol_line(protocols: &[ProtocolTotal]) -> String {
+    let total: u64 = protocols.iter().map(|p| p.bytes).sum();
+    let mut sorted: Vec<&ProtocolTotal> = protocols.iter().filter(|p| p.packets > 0).collect();
+    sorted.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    let told: Vec<String> = sorted
+        .iter()
+        .take(PROTOCOLS)
+        .map(|p| format!("{} {}", protocol_name(p.protocol), format_share(p.bytes, total)))
+        .collect();
+    if told.is_empty() { "no packet yet".into() } else { told.join("  ") }
+}
+
+/// A table of flows.
+fn flows(records: &[FlowRecord], width: usize, style: Style) -> Vec<String> {
+    let cells: Vec<[String; 6]> = records
+        .iter()
+        .map(|r| {
+            let k = &r.key;
+            let span = r.last_ns().saturating_sub(r.first_ns());
+            [
+                protocol_name(k.protocol),
+                end(k.source, k.source_port),
+                end(k.destination, k.destination_port),
+                format_count(bytes(r)),
+                format_count(r.forward.packets + r.reverse.packets),
+                format_ns(span as f64),
+            ]
+        })
+        .collect();
+    const HEADS: [&str; 6] = ["PROTO", "SOURCE", "DESTINATION", "BYTES", "PACKETS", "LASTED"];
+    let widths: Vec<usize> = (0..6)
+        .map(|i| cells.iter().map(|c| c[i].chars().count()).max().unwrap_or(0).max(HEADS[i].len()))
+        .collect();
+    let row = |cells: &[&str]| {
+        let text: Vec<String> = cells
+            .iter()
+            .enumerate()
+            .map(|(i, c)| {
+                if i < 3 {
+                    format!("{c:<w$}", w = widths[i])
+                } else {
+                    format!("{c:>w$}", w = widths[i])
+                }
+            })
+            .collect();
+        clip(text.join("  ").trim_end(), width)
+    };
+    let mut lines = vec![style.paint(Tone::Head, &row(&HEADS))];
+    lines.extend(cells.iter().map(|c| row(&c.each_ref().map(String::as_str))));
+    lines
+}
+
+fn end(address: IpAddr, port: u16) -> String {
+    match (address, port) {
+        (address, 0) => address.to_string(),
+        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
+        (address, port) => format!("{address}:{port}"),
+    }
+}
+
+fn protocol_name(protocol: u8) -> String {
+    match protocol {
+        1 => "ICMP".into(),
+        6 => "TCP".into(),
+        17 => "UDP".into(),
+        47 => "GRE".into(),
+        50 => "ESP".into(),
+        58 => "ICMPv6".into(),
+        132 => "SCTP".into(),
+        other => format!("IP-{other}"),
+    }
+}
+
+fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {
+    let doubts =
+        caveats.iter().flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width));
+    doubts.map(|line| style.paint(Tone::Warn, &line)).collect()
+}
+
+/// Protocols on their line.
+const PROTOCOLS: usize = 6;
+/// Flows in the summary.
+const SUMMARY_FLOWS: usize = 10;
+/// Counters of what was offered and is in no record.
+const LEFT_OUT: &[&str] = &[
+    "packets_lost",
+    "not_selected",
+    "other_link_type",
+    "refused_truncated",
+    "refused_not_ip",
+    "refused_malformed",
+    "records_lost",
+];
