@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use sonde_wire::capture::{self, CaptureError, Record};
+use sonde_wire::feature::{self, Feature, Keys, Layers};
 use sonde_wire::flow::{self, Detail, FlowPacket, Link};
 use sonde_wire::stamp::{ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
 use sonde_wire::tlv::{self, Tlvs, TlvsMut, value};
@@ -128,6 +129,74 @@ pub fn flow(data: &[u8]) {
         let mut bytes = vec![0; gtpu.buffer_len()];
         gtpu.emit(&mut bytes).expect("the buffer has the length asked for");
         assert_eq!(tunnel::Gtpu::parse(&bytes), Ok(gtpu));
+    }
+}
+
+/// A frame as the flow cache gets it, under every link, and held against [`flow()`]'s parser.
+pub fn feature(data: &[u8]) {
+    for link in [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2] {
+        let outer = feature::parse(data, link, Keys::Outer, 5, 1);
+        let inner = feature::parse(data, link, Keys::Inner, 5, 1);
+        assert_eq!(outer.as_ref().err(), inner.as_ref().err());
+        for (feature, layers) in [outer, inner].into_iter().flatten() {
+            one_feature(data, link, &feature, &layers);
+        }
+        let (Ok(outer), Ok(inner)) = (outer, inner) else { continue };
+        if inner.0.shape & feature::SHAPE_INNER == 0 {
+            assert_eq!(inner, outer);
+        } else {
+            assert_eq!(inner.1.outer_ip, outer.1.ip);
+            assert_eq!(inner.0.vlan, outer.0.vlan);
+            assert!(inner.0.ip_len < outer.0.ip_len);
+        }
+        // The other parser refuses more, and does not look behind an authentication header
+        // of IPv4; else what it takes is the same packet.
+        let found = flow::parse(data, link, false);
+        if let Some(found) = found.ok().filter(|found| found.protocol != ipv6::AH) {
+            let feature = outer.0;
+            assert_eq!(
+                (feature.source, feature.destination, feature.protocol, feature.tos),
+                (found.source, found.destination, found.protocol, found.tos)
+            );
+            if let Detail::Tcp(tcp) = found.detail {
+                assert_eq!((feature.tcp_flags as u8, feature.window), (tcp.flags, tcp.window));
+                assert_eq!(feature.payload_len(), tcp.payload_len);
+            }
+            if matches!(found.protocol, 6 | 17) {
+                let ports = (feature.source_port, feature.destination_port);
+                assert_eq!(ports, (found.source_port, found.destination_port));
+                assert_eq!(found.payload.start, usize::from(outer.1.payload));
+            }
+        }
+    }
+    if let Ok(geneve) = tunnel::Geneve::parse(data) {
+        let mut bytes = vec![0; geneve.buffer_len()];
+        geneve.emit(&mut bytes).expect("the buffer has the length asked for");
+        assert_eq!(tunnel::Geneve::parse(&bytes), Ok(geneve));
+    }
+}
+
+/// What holds of every packet that is counted.
+fn one_feature(data: &[u8], link: Link, feature: &Feature, layers: &Layers) {
+    let is = |shape| feature.shape & shape != 0;
+    assert!(feature.ip_len >= 20 && feature.vlan < 4096 && feature.tcp_flags < 4096);
+    assert!(layers.ip < layers.end && layers.ip <= layers.payload && layers.payload <= layers.end);
+    assert!(usize::from(layers.end) <= data.len());
+    assert!(u32::from(layers.end - layers.ip) <= feature.ip_len);
+    assert!(layers.transport == 0 || (layers.ip..=layers.payload).contains(&layers.transport));
+    if is(feature::SHAPE_LATER_FRAGMENT) {
+        assert!(is(feature::SHAPE_FRAGMENT) && layers.transport == 0);
+        assert_eq!((feature.source_port, feature.destination_port), (0, 0));
+    }
+    if is(feature::SHAPE_NO_TRANSPORT) {
+        assert_eq!((feature.tcp_flags, feature.window, layers.transport), (0, 0, 0));
+    } else {
+        // A capture that ends with the headers has the same packet without payload.
+        let keys = if is(feature::SHAPE_INNER) { Keys::Inner } else { Keys::Outer };
+        let cut = &data[..usize::from(layers.payload)];
+        let again = feature::parse_cut(cut, data.len(), link, keys, 5, 1);
+        let layers = Layers { end: layers.payload, ..*layers };
+        assert_eq!(again, Ok((*feature, layers)));
     }
 }
 

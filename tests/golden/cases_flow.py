@@ -70,7 +70,13 @@ def plain(new):
     case = new("plain", "TCP and UDP over IPv4 and IPv6: options, all flags, padding, no data")
     for ip in (v4(tos=0xB8, ttl=3), v6(tc=0xB9, hlim=7, fl=0xABCDE)):
         case.put(link() / ip / tcp() / Raw(b"data"))
-        options = [("MSS", 1460), ("SAckOK", b""), ("Timestamp", (1, 0)), ("NOP", None), ("WScale", 7)]
+        options = [
+            ("MSS", 1460),
+            ("SAckOK", b""),
+            ("Timestamp", (1, 0)),
+            ("NOP", None),
+            ("WScale", 7),
+        ]
         case.put(link() / ip / tcp("S", options=options))
         case.put(link() / ip / tcp(flags="FSRPAUEC", reserved=7) / Raw(b"x" * 100))
         case.put(link() / ip / tcp("R", options=[("NOP", None)] * 40))
@@ -113,13 +119,28 @@ def transports(new):
 
 
 def extensions(new):
-    case = new("extensions", "extension headers of IPv6, AH and mobility header among them; AH in IPv4")
+    case = new(
+        "extensions", "extension headers of IPv6, AH and mobility header among them; AH in IPv4"
+    )
     alert = IPv6ExtHdrHopByHop(options=[RouterAlert()])
     case.put(link() / v6() / alert / tcp())
-    case.put(link() / v6() / IPv6ExtHdrDestOpt(options=[HBHOptUnknown(otype=30, optdata=b"x" * 20)]) / udp())
+    case.put(
+        link()
+        / v6()
+        / IPv6ExtHdrDestOpt(options=[HBHOptUnknown(otype=30, optdata=b"x" * 20)])
+        / udp()
+    )
     case.put(link() / v6() / IPv6ExtHdrRouting(addresses=["2001:db8::9", B6], segleft=1) / tcp())
-    case.put(link() / v6() / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / IPv6ExtHdrRouting(addresses=[B6])
-             / IPv6ExtHdrDestOpt() / tcp() / Raw(b"data"))
+    case.put(
+        link()
+        / v6()
+        / IPv6ExtHdrHopByHop()
+        / IPv6ExtHdrDestOpt()
+        / IPv6ExtHdrRouting(addresses=[B6])
+        / IPv6ExtHdrDestOpt()
+        / tcp()
+        / Raw(b"data")
+    )
     case.put(link() / v6() / ah(6) / tcp() / Raw(b"data"))
     case.put(link() / v6() / IPv6ExtHdrHopByHop() / ah(60) / IPv6ExtHdrDestOpt() / udp())
     # Open Shortest Path First, as it is often authenticated.
@@ -148,14 +169,31 @@ def fragments(new):
         case.put(link() / v6() / header / Raw(octets), header=ports)
     # A first fragment that has all of TCP's header, and options before it.
     case.put(link() / v4(id=5, flags="MF", options=[IPOption_NOP()] * 4) / tcp() / Raw(b"x" * 12))
-    case.put(link() / v6() / IPv6ExtHdrHopByHop() / IPv6ExtHdrFragment(id=6, m=1) / tcp() / Raw(b"x" * 12))
+    case.put(
+        link()
+        / v6()
+        / IPv6ExtHdrHopByHop()
+        / IPv6ExtHdrFragment(id=6, m=1)
+        / tcp()
+        / Raw(b"x" * 12)
+    )
     # Behind the fragment header of the first stands another extension header.
-    case.put(link() / v6() / IPv6ExtHdrFragment(id=7, m=1) / IPv6ExtHdrDestOpt() / UDP(sport=1, dport=2, len=900))
+    case.put(
+        link()
+        / v6()
+        / IPv6ExtHdrFragment(id=7, m=1)
+        / IPv6ExtHdrDestOpt()
+        / UDP(sport=1, dport=2, len=900)
+    )
     case.put(link() / v6() / IPv6ExtHdrFragment(nh=60, id=7, offset=8) / Raw(bytes(16)))
     # Too small a first fragment for TCP's header (RFC 1858).
     tiny = bytes(tcp())[:8]
-    case.put(link() / v4(id=8, flags="MF", proto=6) / Raw(tiny), header=(40000, 443, 0),
-             no_transport=True, transport=0)
+    case.put(
+        link() / v4(id=8, flags="MF", proto=6) / Raw(tiny),
+        header=(40000, 443, 0),
+        no_transport=True,
+        transport=0,
+    )
     # In a tunnel that is fragmented nothing is looked for.
     inside = bytes(v4() / tcp())
     case.put(link() / outer(id=9, flags="MF", proto=4) / Raw(inside), header=(0, 0, 0))
@@ -165,7 +203,11 @@ def fragments(new):
 def links(new):
     case = new("links", "VLAN tags, one and two, and PPPoE")
     for ip in (v4(), v6()):
-        for upper in (tcp() / Raw(b"data"), udp(), ICMP() if isinstance(ip, IP) else ICMPv6EchoRequest()):
+        for upper in (
+            tcp() / Raw(b"data"),
+            udp(),
+            ICMP() if isinstance(ip, IP) else ICMPv6EchoRequest(),
+        ):
             case.put(link() / Dot1Q(vlan=5) / ip / upper)
             case.put(link() / Dot1Q(vlan=0, prio=6) / ip / upper)
             case.put(link() / Dot1Q(vlan=4095, prio=7) / ip / upper)
@@ -203,7 +245,11 @@ def labels(new):
 def gre(new):
     case = new("gre", "GRE with all its fields, around IP, Ethernet and MPLS")
     for ip in (outer(), outer6()):
-        for head in (GRE(), GRE(key_present=1, key=7), GRE(chksum_present=1, key_present=1, seqnum_present=1)):
+        for head in (
+            GRE(),
+            GRE(key_present=1, key=7),
+            GRE(chksum_present=1, key_present=1, seqnum_present=1),
+        ):
             inside = v4() / tcp() / Raw(b"data")
             case.put(link() / ip / head / inside, inner=inside)
             inside = v6() / udp()
@@ -218,14 +264,21 @@ def gre(new):
     case.put(frame, inner=inside)
     # What is no IP inside counts as GRE.
     case.put(link() / outer() / GRE(proto=0x0806) / ARP(), header=(0, 0, 0))
-    case.put(link() / outer() / GRE(version=1, proto=0x880B, key_present=1) / Raw(bytes(20)), header=(0, 0, 0))
+    case.put(
+        link() / outer() / GRE(version=1, proto=0x880B, key_present=1) / Raw(bytes(20)),
+        header=(0, 0, 0),
+    )
     return case
 
 
 def ipip(new):
     case = new("ipip", "IP in IP; of several levels the first tunnel is looked into")
     for ip in (outer(), outer6()):
-        for inside in (v4(tos=4) / tcp() / Raw(b"data"), v6(tc=8) / udp(), v4(flags="MF", id=3) / udp()):
+        for inside in (
+            v4(tos=4) / tcp() / Raw(b"data"),
+            v6(tc=8) / udp(),
+            v4(flags="MF", id=3) / udp(),
+        ):
             case.put(link() / ip / inside, inner=inside)
     inside = v4() / udp()
     middle = IP(src="10.0.0.1", dst="10.0.0.2") / inside
@@ -243,22 +296,36 @@ def vxlan(new):
         for inside in (v4() / tcp() / Raw(b"data"), v6() / udp(), v4() / ICMP()):
             head = UDP(sport=50000, dport=4789) / VXLAN(vni=0x123456, flags=8)
             case.put(link() / ip / head / link() / inside, inner=inside)
-            case.put(link() / Dot1Q(vlan=30) / ip / head / link() / Dot1Q(vlan=31) / inside, inner=inside)
+            case.put(
+                link() / Dot1Q(vlan=30) / ip / head / link() / Dot1Q(vlan=31) / inside, inner=inside
+            )
     # No identifier flag; ARP; a DNS answer from that port.
-    case.put(link() / outer() / UDP(sport=50000, dport=4789) / Raw(bytes(8) + bytes(link() / v4() / tcp())))
-    case.put(link() / outer() / UDP(sport=50000, dport=4789) / VXLAN(vni=1, flags=8) / link() / ARP())
+    case.put(
+        link()
+        / outer()
+        / UDP(sport=50000, dport=4789)
+        / Raw(bytes(8) + bytes(link() / v4() / tcp()))
+    )
+    case.put(
+        link() / outer() / UDP(sport=50000, dport=4789) / VXLAN(vni=1, flags=8) / link() / ARP()
+    )
     case.put(link() / outer() / UDP(sport=4789, dport=50000) / Raw(b"answer"))
     case.put(link() / outer() / UDP(sport=50000, dport=4789) / Raw(b""))
     return case
 
 
 def gtpu(new):
-    case = new("gtpu", "GTP-U: user packets, with sequence number and extension headers; signalling")
+    case = new(
+        "gtpu", "GTP-U: user packets, with sequence number and extension headers; signalling"
+    )
     for ip in (outer(), outer6()):
         for inside in (v4() / tcp() / Raw(b"data"), v6() / udp()):
             port = UDP(sport=2152, dport=2152)
             case.put(link() / ip / port / GTP_U_Header(teid=7, gtp_type=255) / inside, inner=inside)
-            case.put(link() / ip / port / GTP_U_Header(teid=7, gtp_type=255, S=1, seq=9) / inside, inner=inside)
+            case.put(
+                link() / ip / port / GTP_U_Header(teid=7, gtp_type=255, S=1, seq=9) / inside,
+                inner=inside,
+            )
             session = GTPPDUSessionContainer(type=0, QFI=5)
             head = GTP_U_Header(teid=7, gtp_type=255, E=1, next_ex=0x85) / session
             case.put(link() / ip / port / head / inside, inner=inside)
@@ -275,11 +342,16 @@ def geneve(new):
     for ip in (outer(), outer6()):
         for inside in (v4() / tcp() / Raw(b"data"), v6() / udp()):
             port = UDP(sport=50001, dport=6081)
-            case.put(link() / ip / port / GENEVE(vni=5, proto=0x6558) / link() / inside, inner=inside)
+            case.put(
+                link() / ip / port / GENEVE(vni=5, proto=0x6558) / link() / inside, inner=inside
+            )
             head = GENEVE(vni=5, proto=0x6558, critical=1, options=[option, option])
             case.put(link() / ip / port / head / link() / Dot1Q(vlan=4) / inside, inner=inside)
             kind = 0x0800 if isinstance(inside, IP) else 0x86DD
-            case.put(link() / ip / port / GENEVE(vni=6, proto=kind, options=[option]) / inside, inner=inside)
+            case.put(
+                link() / ip / port / GENEVE(vni=6, proto=kind, options=[option]) / inside,
+                inner=inside,
+            )
     port = UDP(sport=50001, dport=6081)
     control = bytes(GENEVE(vni=5, proto=0x6558, oam=1)) + bytes(link() / v4() / udp())
     case.put(link() / outer() / port / Raw(control))
@@ -306,25 +378,46 @@ def other_link(name, why, number, header):
 
 
 def cut(new):
-    case = new("cut", "what a capture cut short still counts, with the length that its header states")
+    case = new(
+        "cut", "what a capture cut short still counts, with the length that its header states"
+    )
     for ip, start in ((v4(), 34), (v6(), 54)):
         frame = link() / ip / tcp(options=[("NOP", None)] * 8) / Raw(b"x" * 500)
         case.put(frame, snap=start + 28)
         case.put(frame, snap=start + 24, payload=start + 24)
         case.put(frame, snap=start + 20, payload=start + 20)
-        gone = dict(sequence=0, tcp_flags=0, window=0, no_transport=True, transport=0,
-                    headers=(start - 14) // 4, payload=start)
+        gone = dict(
+            sequence=0,
+            tcp_flags=0,
+            window=0,
+            no_transport=True,
+            transport=0,
+            headers=(start - 14) // 4,
+            payload=start,
+        )
         case.put(frame, snap=start + 19, **gone)
         case.put(frame, snap=start + 4, **gone)
         case.put(frame, snap=start + 3, **gone, source_port=0, destination_port=0)
         case.put(frame, snap=start, **gone, source_port=0, destination_port=0)
         case.refuse(frame, "truncated", snap=start - 1)
     # IPv4 options that were cut off, and an extension header.
-    nowhere = dict(source_port=0, destination_port=0, sequence=0, tcp_flags=0, window=0,
-                   no_transport=True, transport=0)
+    nowhere = dict(
+        source_port=0,
+        destination_port=0,
+        sequence=0,
+        tcp_flags=0,
+        window=0,
+        no_transport=True,
+        transport=0,
+    )
     frame = link() / v4(options=[IPOption_NOP()] * 8) / tcp()
     case.put(frame, snap=36, **nowhere, headers=7, payload=36)
-    frame = link() / v6() / IPv6ExtHdrDestOpt(options=[HBHOptUnknown(otype=30, optdata=b"x" * 20)]) / tcp()
+    frame = (
+        link()
+        / v6()
+        / IPv6ExtHdrDestOpt(options=[HBHOptUnknown(otype=30, optdata=b"x" * 20)])
+        / tcp()
+    )
     case.put(frame, snap=60, **nowhere, protocol=60, headers=10, payload=54)
     frame = link() / v4() / ah(6) / tcp()
     case.put(frame, snap=50, **nowhere, protocol=51, headers=5, payload=34)
@@ -341,7 +434,9 @@ def malformed(new):
     case = new("malformed", "transports that contradict themselves, lengths that are not stated")
     nothing = dict(sequence=0, tcp_flags=0, window=0, no_transport=True, transport=0)
     for offset in (0, 4, 15):
-        case.put(link() / v4() / tcp(dataofs=offset) / Raw(b"x" * 8), **nothing, headers=5, payload=34)
+        case.put(
+            link() / v4() / tcp(dataofs=offset) / Raw(b"x" * 8), **nothing, headers=5, payload=34
+        )
     # By the IP header there is half of TCP's: the rest is padding.
     packet = v4(len=30) / tcp()
     case.put(link() / packet, **nothing, ip_len=30, headers=5, payload=34, end=44)
@@ -373,8 +468,13 @@ def refused(new):
     tags = Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
     case.refuse(link() / tags / v4() / udp(), "vlan_depth")
     case.refuse(link() / MPLS(label=1, s=0) / MPLS(label=1, s=0), "truncated")
-    case.refuse(Ether(src=MACS[0], dst=MACS[1], type=0x0800) / Raw(bytes(v6() / udp())), "bad_version")
-    case.refuse(Ether(src=MACS[0], dst=MACS[1], type=0x86DD) / Raw(bytes(v4() / tcp() / Raw(b"x" * 30))), "bad_version")
+    case.refuse(
+        Ether(src=MACS[0], dst=MACS[1], type=0x0800) / Raw(bytes(v6() / udp())), "bad_version"
+    )
+    case.refuse(
+        Ether(src=MACS[0], dst=MACS[1], type=0x86DD) / Raw(bytes(v4() / tcp() / Raw(b"x" * 30))),
+        "bad_version",
+    )
     case.refuse(link() / v4(ihl=4) / udp(), "bad_length")
     case.refuse(link() / v4(ihl=5, len=19) / udp(), "bad_length")
     case.refuse(link(), "truncated", snap=13)
@@ -383,9 +483,26 @@ def refused(new):
 
 
 CASES = (
-    plain, transports, extensions, fragments, links, labels, gre, ipip, vxlan, gtpu, geneve,
+    plain,
+    transports,
+    extensions,
+    fragments,
+    links,
+    labels,
+    gre,
+    ipip,
+    vxlan,
+    gtpu,
+    geneve,
     other_link("cooked", "Linux cooked capture", COOKED, lambda kind: CookedLinux(proto=kind)),
-    other_link("cooked2", "Linux cooked capture, version 2", COOKED2, lambda kind: CookedLinuxV2(proto=kind)),
+    other_link(
+        "cooked2",
+        "Linux cooked capture, version 2",
+        COOKED2,
+        lambda kind: CookedLinuxV2(proto=kind),
+    ),
     other_link("raw", "IP without a link layer", RAW, lambda kind: None),
-    cut, malformed, refused,
+    cut,
+    malformed,
+    refused,
 )

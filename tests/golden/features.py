@@ -145,12 +145,25 @@ def feature(frame, key, captured, header):
         transport = transport.__class__(bytes(transport))
     end = min(start + ip_len, captured)
     found = dict(
-        source=mapped(again.src), destination=mapped(again.dst),
-        source_port=0, destination_port=0, ip_len=ip_len, sequence=0, tcp_flags=0,
-        protocol=protocol, tos=again.tc if v6 else again.tos,
-        ttl=again.hlim if v6 else again.ttl, ipv6=v6, fragment=bool(more or later),
-        later_fragment=bool(later), inner=False, no_transport=False, window=0,
-        ip=start, outer_ip=0, transport=start + before,
+        source=mapped(again.src),
+        destination=mapped(again.dst),
+        source_port=0,
+        destination_port=0,
+        ip_len=ip_len,
+        sequence=0,
+        tcp_flags=0,
+        protocol=protocol,
+        tos=again.tc if v6 else again.tos,
+        ttl=again.hlim if v6 else again.ttl,
+        ipv6=v6,
+        fragment=bool(more or later),
+        later_fragment=bool(later),
+        inner=False,
+        no_transport=False,
+        window=0,
+        ip=start,
+        outer_ip=0,
+        transport=start + before,
     )
     header_len = 0
     if later:

@@ -45,6 +45,11 @@ fn flows() {
 }
 
 #[test]
+fn features() {
+    replay("feature", fuzz::feature);
+}
+
+#[test]
 fn stamp_packets() {
     replay("stamp", fuzz::stamp);
 }
