@@ -421,6 +421,9 @@ def cut(new):
     case.put(frame, snap=60, **nowhere, protocol=60, headers=10, payload=54)
     frame = link() / v4() / ah(6) / tcp()
     case.put(frame, snap=50, **nowhere, protocol=51, headers=5, payload=34)
+    # Behind labels, where the length helps to tell what follows.
+    frame = link() / MPLS(label=16, s=1, ttl=64) / v4() / tcp() / Raw(b"x" * 200)
+    case.put(frame, snap=70)
     # Of a tunnel the header inside is cut off: the outer packet counts.
     frame = link() / outer() / GRE() / v4() / tcp() / Raw(b"x" * 200)
     case.put(frame, snap=54, header=(0, 0, 0))

@@ -90,31 +90,33 @@ fn look_through(frame: &[u8], wire_len: usize, ethertype: u16, at: usize) -> Res
 }
 
 /// What an MPLS stack carries, which only its first octets tell (RFC 4928): IP if they
-/// fit its header, an Ethernet pseudowire behind a control word (RFC 4448, section 4.6)
-/// or without one if IP stands where an Ethernet frame would have it. EtherType, place and
-/// VLAN identifier.
+/// are its header and the packet fits, an Ethernet pseudowire behind a control word
+/// (RFC 4448, section 4.6) or without one if IP stands where a frame would have it; if
+/// neither, IP if they say so: a capture may have cut it short. EtherType, place and VLAN
+/// identifier.
 fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16), Error> {
     let data = frame.get(at..).unwrap_or(&[]);
     let room = wire_len.saturating_sub(at);
-    let is_ip = match *data.first().ok_or(Error::Truncated)? >> 4 {
-        // Header and total length; one of 0 is that of segmentation offload.
-        4 => data.first_chunk::<4>().is_none_or(|start| {
-            let total_len = usize::from(u16_at(start, 2));
-            start[0] & 0x0F >= 5 && total_len <= room
-        }),
-        6 => data
+    let ip = tunnel::ip_ethertype(data);
+    let fits = match ip {
+        // A total length of 0 is that of segmentation offload.
+        Ok(ETHERTYPE_IPV4) => data
+            .first_chunk::<4>()
+            .is_some_and(|start| start[0] & 0x0F >= 5 && usize::from(u16_at(start, 2)) <= room),
+        Ok(_) => data
             .first_chunk::<6>()
-            .is_none_or(|start| ipv6::HEADER_LEN + usize::from(u16_at(start, 4)) <= room),
-        _ => false,
+            .is_some_and(|start| ipv6::HEADER_LEN + usize::from(u16_at(start, 4)) <= room),
+        Err(_) => false,
     };
-    if is_ip {
-        return Ok((tunnel::ip_ethertype(data)?, at, 0));
+    if fits {
+        return Ok((ip?, at, 0));
     }
     // A control word begins with four bits of 0, and so do many MAC addresses. A frame with
     // a tag looks like one without that stands behind a control word, but not the reverse.
-    let control_word = (data[0] >> 4 == 0).then_some(at + CONTROL_WORD_LEN);
-    for start in [at].into_iter().chain(control_word) {
-        let (ethertype, at) = (start + ethernet::HEADER_LEN - 2, start + ethernet::HEADER_LEN);
+    let control_word = data.first().is_some_and(|first| first >> 4 == 0);
+    for skip in [Some(0), control_word.then_some(CONTROL_WORD_LEN)].into_iter().flatten() {
+        let (ethertype, at) =
+            (at + skip + ethernet::HEADER_LEN - 2, at + skip + ethernet::HEADER_LEN);
         let Some(ethertype) = frame.get(ethertype..at) else { break };
         if let Ok((ethertype, at, vlan)) = step_over_tags(frame, u16_at(ethertype, 0), at)
             && matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6)
@@ -123,7 +125,7 @@ fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16
             return Ok((ethertype, at, vlan));
         }
     }
-    Err(Error::EtherType)
+    Ok((ip?, at, 0))
 }
 
 /// The IP layer of a packet. Offsets count from the start of the frame.

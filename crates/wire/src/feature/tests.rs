@@ -244,6 +244,10 @@ fn what_an_mpls_stack_carries() {
         assert_eq!(feature, Feature { vlan, ..expected() });
         assert_eq!((layers.ip, layers.mpls), (ip, 14));
     }
+    // Cut short, and nobody says how long it was.
+    let whole = with(&[&plain[14..]]).0;
+    let cut = [&plain[..12], &stack, &plain[14..54]].concat();
+    assert_eq!(read(&cut, Keys::Inner).0, whole);
     // An associated channel (RFC 4385, section 5) is neither.
     let mut channel = plain.clone();
     channel[12..14].copy_from_slice(&[0x88, 0x47]);
