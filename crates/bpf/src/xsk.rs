@@ -41,7 +41,7 @@ pub struct XskCounters {
     pub no_socket: u64,
 }
 
-/// The stamps in front of a received frame.
+/// What lies in front of a received frame: `struct stamp` of `c/meta.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxMeta {
     /// When the program saw the frame, ns of CLOCK_TAI.
@@ -49,6 +49,8 @@ pub struct RxMeta {
     /// When the card did, ns of its own clock, which nothing need keep equal to TAI.
     /// `None`: it gave no stamp, or was not asked.
     pub card: Option<NonZeroU64>,
+    /// The frame's length before it was cut, bytes; 0: it is whole.
+    pub wire_len: u32,
 }
 
 /// The program, attached to one interface. Dropping it detaches, and so does the end of
@@ -69,9 +71,10 @@ impl RxMeta {
     #[inline]
     pub fn read(before_frame: &[u8; META_LEN]) -> Option<RxMeta> {
         let magic = u32::from_ne_bytes(before_frame[..4].try_into().unwrap());
+        let wire_len = u32::from_ne_bytes(before_frame[4..8].try_into().unwrap());
         let ns = u64::from_ne_bytes(before_frame[8..16].try_into().unwrap());
         let card = u64::from_ne_bytes(before_frame[16..].try_into().unwrap());
-        (magic == META_MAGIC).then_some(RxMeta { ns, card: NonZeroU64::new(card) })
+        (magic == META_MAGIC).then_some(RxMeta { ns, card: NonZeroU64::new(card), wire_len })
     }
 }
 
@@ -214,7 +217,7 @@ fn set_ports(set: &mut [u64; 1024], ports: &[u16]) {
 
 /// Bytes of [`RxMeta`] before a frame.
 pub const META_LEN: usize = 24;
-/// `META_MAGIC` in `c/xsk.bpf.c`; another layout gets another value.
+/// `META_MAGIC` in `c/meta.h`; another layout gets another value.
 const META_MAGIC: u32 = 0x534f_4e45;
 /// Entries of the socket map: more queues than any card has today.
 const MAX_QUEUES: u32 = 1024;

@@ -10,6 +10,8 @@ pub struct FrameDesc {
     pub offset: usize,
     /// Length in bytes.
     pub len: usize,
+    /// Length it had before the engine cut it; else `len`.
+    pub wire_len: usize,
     /// When it arrived.
     pub stamp: Stamp,
     /// Set by the instrument; acted upon at the engine's next call.
@@ -59,6 +61,12 @@ impl<'a> RxBurst<'a> {
     pub fn seen(&self, i: usize) -> (&[u8], Stamp) {
         let d = &self.frames[i];
         (&self.memory[d.offset..d.offset + d.len], d.stamp)
+    }
+
+    /// Length that frame `i` had before the engine cut it. Panics past `len()`.
+    #[inline]
+    pub fn wire_len(&self, i: usize) -> usize {
+        self.frames[i].wire_len
     }
 
     /// Says what is to become of frame `i`.

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod datagram;
 mod errqueue;
 pub mod guard;
+pub mod headers;
 pub mod host;
 pub mod mem;
 pub mod memory;
@@ -116,18 +117,48 @@ pub trait Port: Send {
 }
 
 /// Opens `engine`.
+///
+/// # Errors
+/// Those of the engine's own `open`.
 pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
-    if spec.everything && engine != Engine::AfPacket {
-        return Err(PortError::Config(format!(
-            "engine {} takes packets away and cannot watch; use af_packet",
-            engine.name()
-        )));
+    if spec.everything {
+        let mut ports = open_group(engine, spec, 1)?;
+        return Ok(ports.swap_remove(0));
     }
     Ok(match engine {
         Engine::Socket => Box::new(socket::SocketPort::open(spec)?),
         Engine::AfPacket => Box::new(af_packet::AfPacket::open(spec)?),
         Engine::AfXdp => Box::new(af_xdp::AfXdp::open(spec)?),
     })
+}
+
+/// Opens `engine` to see everything that passes one interface, by as many ports as there
+/// are workers, each for a thread of its own: [`OpenSpec::everything`] must be set.
+///
+/// [`Engine::AfPacket`] gives every packet to the port that its two addresses belong to,
+/// whoever of them sends. [`Engine::AfXdp`] gives each port its share of the interface's
+/// receive queues, of which there may be fewer: then there are fewer ports. Which queue a
+/// packet comes by is the card's choice: both directions of a flow meet only if its hash is
+/// symmetric (`ethtool -X NAME xfrm symmetric-xor`).
+///
+/// # Errors
+/// [`PortError::Config`] for an engine that cannot do this, or may not; those of opening.
+pub fn open_group(
+    engine: Engine,
+    spec: &OpenSpec,
+    workers: usize,
+) -> Result<Vec<Box<dyn Port>>, PortError> {
+    fn boxed<P: Port + 'static>(ports: Vec<P>) -> Vec<Box<dyn Port>> {
+        ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
+    }
+    match engine {
+        Engine::AfPacket => af_packet::AfPacket::watch(spec, workers).map(boxed),
+        Engine::AfXdp if spec.consume => af_xdp::AfXdp::capture(spec, workers).map(boxed),
+        _ => Err(PortError::Config(format!(
+            "engine {} takes packets away from the host; use af_packet to watch",
+            engine.name()
+        ))),
+    }
 }
 
 /// Why a port cannot be opened or go on. Each message names the next step.

@@ -154,7 +154,8 @@ impl Port for MemPort {
             let (offset, len) = (self.frames.len() * MAX_FRAME, flight.bytes.len());
             self.rx_memory[offset..offset + len].copy_from_slice(&flight.bytes);
             let stamp = Stamp { at: flight.at, source: StampSource::Driver };
-            self.frames.push(FrameDesc { offset, len, stamp, verdict: Verdict::Release });
+            let verdict = Verdict::Release;
+            self.frames.push(FrameDesc { offset, len, wire_len: len, stamp, verdict });
             path.spare.push(flight.bytes);
         }
         drop(guard);

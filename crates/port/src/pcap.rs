@@ -188,7 +188,9 @@ impl Port for PcapPort {
             room[header..].copy_from_slice(bytes);
             let at = self.time_of(&record);
             let stamp = Stamp { at, source: StampSource::File };
-            self.frames.push(FrameDesc { offset, len, stamp, verdict: Verdict::Release });
+            let wire_len = len.max(header + record.original_len as usize);
+            let verdict = Verdict::Release;
+            self.frames.push(FrameDesc { offset, len, wire_len, stamp, verdict });
             // Files merged of several captures may step back a little; time does not.
             self.now = self.now.max(at);
             offset += len;

@@ -79,11 +79,18 @@ pub struct OpenSpec {
     pub interface: Option<String>,
     /// Which packets to take.
     pub filter: Filter,
-    /// Watch instead: every packet of the interface, incoming and outgoing, whatever
-    /// `filter` says, is seen and none is taken away. Frames are cut to
-    /// [`OpenSpec::WATCHED_BYTES`], begin as the interface has them (with the IP header on tun
-    /// and its like), and nothing can be sent. Only [`Engine::AfPacket`] can do this.
+    /// Watch instead: every packet of the interface, whatever `filter` says, cut to `snap`
+    /// bytes. Frames begin as the interface has them (with the IP header on tun and its
+    /// like), and nothing can be sent.
+    ///
+    /// [`Engine::AfPacket`] sees incoming and outgoing packets and takes none away.
+    /// [`Engine::AfXdp`] sees incoming ones, and takes them from the host: see `consume`.
     pub everything: bool,
+    /// With `everything`: packets need not reach the host. For ports that get copies of
+    /// others' traffic; on any other the host would be cut off.
+    pub consume: bool,
+    /// With `everything`: bytes of each frame that are handed out, at most.
+    pub snap: usize,
     /// Ask for transmit stamps where a cookie is given.
     pub tx_stamps: bool,
     /// Receive and transmit ring, frames per queue; a power of two.
@@ -103,6 +110,8 @@ impl OpenSpec {
             interface,
             filter,
             everything: false,
+            consume: false,
+            snap: Self::WATCHED_BYTES,
             tx_stamps: true,
             ring: 4096,
             queues: Vec::new(),
@@ -111,8 +120,8 @@ impl OpenSpec {
         }
     }
 
-    /// Bytes of each frame that a port which takes everything hands out, at most: headers
-    /// with every tag, label and option that is common, also inside a tunnel.
+    /// `snap` unless said otherwise: headers with every tag, label and option that is common,
+    /// also inside a tunnel.
     pub const WATCHED_BYTES: usize = 256;
 
     /// To watch all that passes `interface`.

@@ -19,14 +19,14 @@ pub fn connect_tcp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream>
 /// its own. `Unsupported` where this kernel has no SCTP.
 pub fn connect_sctp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream> {
     let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let fd = socket(family, libc::SOCK_STREAM, libc::IPPROTO_SCTP).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT) => io::Error::new(
-                io::ErrorKind::Unsupported,
-                "this kernel has no SCTP; load its module (modprobe sctp), or use tcp://",
-            ),
-            _ => error,
-        }
+    let fd = socket(family, libc::SOCK_STREAM, libc::IPPROTO_SCTP).map_err(|error| match error
+        .raw_os_error()
+    {
+        Some(libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT) => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this kernel has no SCTP; load its module (modprobe sctp), or use tcp://",
+        ),
+        _ => error,
     })?;
     let address = SockAddr::new(peer.ip(), peer.port(), 0);
     // SAFETY: `address` holds an address of the stated length and lives through the call.

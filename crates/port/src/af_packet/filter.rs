@@ -1,13 +1,13 @@
 //! Which packets the packet socket takes: a classic BPF program that leaves most of the
 //! others in the kernel, and the exact check on what passes it. A port that watches takes
-//! everything, without either.
+//! so many bytes of everything, without either.
 
 use std::net::IpAddr;
 
 use sonde_wire::parse_udp;
 
+use crate::Filter;
 use crate::sys::op;
-use crate::{Filter, OpenSpec};
 
 /// The exact check.
 pub(super) struct Wanted {
@@ -57,9 +57,9 @@ fn contains((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
     }
 }
 
-/// Every packet, as far as its headers may go.
-pub(super) fn everything() -> [libc::sock_filter; 1] {
-    [op(libc::BPF_RET | libc::BPF_K, OpenSpec::WATCHED_BYTES as u32, 0, 0)]
+/// So many bytes of every packet.
+pub(super) fn ret(bytes: u32) -> libc::sock_filter {
+    op(libc::BPF_RET | libc::BPF_K, bytes, 0, 0)
 }
 
 /// Packets for this host that are UDP over IPv4, unfragmented, to a port between the

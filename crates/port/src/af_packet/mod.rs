@@ -10,6 +10,7 @@
 //! comes in again, only what comes in. Outgoing packets are stamped behind the queueing
 //! discipline, as they are handed to the driver.
 
+mod fanout;
 mod filter;
 mod ring;
 
@@ -54,6 +55,41 @@ impl AfPacket {
     /// # Errors
     /// No interface given or none of that name, no CAP_NET_RAW, a port in use.
     pub fn open(spec: &OpenSpec) -> Result<AfPacket, PortError> {
+        if spec.everything {
+            Self::open_with(spec, &everything(spec))
+        } else {
+            Self::open_with(spec, &filter::program(&spec.filter))
+        }
+    }
+
+    /// `count` ports that see everything between them: a packet goes to the port that its
+    /// two addresses belong to, whoever of them sends ([`OpenSpec::everything`]).
+    ///
+    /// # Errors
+    /// As [`AfPacket::open`]; [`PortError::Config`] for no port at all.
+    pub fn watch(spec: &OpenSpec, count: usize) -> Result<Vec<AfPacket>, PortError> {
+        if !spec.everything || count == 0 || count > fanout::MAX {
+            return Err(PortError::Config(format!(
+                "1 to {} ports can watch an interface together, not {count}",
+                fanout::MAX
+            )));
+        }
+        if count == 1 {
+            return Ok(vec![Self::open(spec)?]);
+        }
+        let io = |e| sys::error("share an interface's packets", e, "CAP_NET_RAW");
+        // Until all are there a packet would go to one that has nothing to do with it.
+        let nothing = [filter::ret(0)];
+        let ports: Vec<AfPacket> =
+            (0..count).map(|_| Self::open_with(spec, &nothing)).collect::<Result<_, _>>()?;
+        fanout::join(ports.iter().map(|port| &port.rx)).map_err(io)?;
+        for port in &ports {
+            sys::attach_filter(&port.rx, &everything(spec)).map_err(io)?;
+        }
+        Ok(ports)
+    }
+
+    fn open_with(spec: &OpenSpec, filter: &[libc::sock_filter]) -> Result<AfPacket, PortError> {
         let io = |what: &'static str| move |e| sys::error(what, e, "CAP_NET_RAW");
         let name = spec.interface.as_deref().ok_or_else(|| {
             PortError::Config(
@@ -83,11 +119,7 @@ impl AfPacket {
             if !outgoing {
                 sys::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
             }
-            if watch {
-                sys::attach_filter(&rx, &filter::everything())?;
-            } else {
-                sys::attach_filter(&rx, &filter::program(&spec.filter))?;
-            }
+            sys::attach_filter(&rx, filter)?;
             // Has the kernel stamp packets as they come in, not as they enter the ring.
             enable(&rx, true, false)?;
             let ring = Ring::new(&rx, spec.ring, watch)?;
@@ -277,6 +309,11 @@ impl Port for AfPacket {
         }
         self.stats
     }
+}
+
+/// The filter that cuts.
+fn everything(spec: &OpenSpec) -> [libc::sock_filter; 1] {
+    [filter::ret(u32::try_from(spec.snap).unwrap_or(u32::MAX))]
 }
 
 fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {

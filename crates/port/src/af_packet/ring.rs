@@ -126,7 +126,7 @@ impl Ring {
     /// The frame behind a packet header, its VLAN tag back in place.
     fn frame(&mut self, at: usize, end: usize, h: &Header, tai: ToTai) -> Option<FrameDesc> {
         let mut offset = at + usize::from(h.mac);
-        let mut len = h.snaplen as usize;
+        let (mut len, mut wire_len) = (h.snaplen as usize, h.len as usize);
         if (h.snaplen < h.len && !self.cut) || len < 14 || offset + len > end {
             return None;
         }
@@ -135,13 +135,14 @@ impl Ring {
             let tpid = if h.status & TP_STATUS_VLAN_TPID_VALID != 0 { h.vlan_tpid } else { 0x8100 };
             offset -= TAG;
             len += TAG;
+            wire_len += TAG;
             let frame = &mut self.memory()[offset..offset + len];
             frame.copy_within(TAG..TAG + 12, 0);
             frame[12..14].copy_from_slice(&tpid.to_be_bytes());
             frame[14..16].copy_from_slice(&(h.vlan_tci as u16).to_be_bytes());
         }
         let stamp: Stamp = tai.stamp(i64::from(h.sec), i64::from(h.nsec));
-        Some(FrameDesc { offset, len, stamp, verdict: Verdict::Release })
+        Some(FrameDesc { offset, len, wire_len, stamp, verdict: Verdict::Release })
     }
 
     /// The word by which the current block changes hands.

@@ -13,15 +13,15 @@ use crate::Filter;
 const A: &str = "10.9.0.1:8620";
 const B: &str = "10.9.0.2:9000";
 
-struct Net {
+pub(super) struct Net {
     _lab: Lab,
-    a: Host,
-    b: Host,
+    pub a: Host,
+    pub b: Host,
     macs: (Mac, Mac),
 }
 
 /// Two hosts, or `None` with the reason on standard error.
-fn net(name: &str) -> Option<Net> {
+pub(super) fn net(name: &str) -> Option<Net> {
     if sonde_lab::skip(name) {
         return None;
     }
@@ -34,7 +34,7 @@ fn net(name: &str) -> Option<Net> {
 }
 
 /// Runs `f` in a namespace; the thread ends there, its sockets live on.
-fn inside<T: Send>(host: &Host, f: impl FnOnce() -> T + Send) -> T {
+pub(super) fn inside<T: Send>(host: &Host, f: impl FnOnce() -> T + Send) -> T {
     let path = format!("/run/netns/{}", host.name());
     std::thread::scope(|s| {
         let run = || {

@@ -9,6 +9,7 @@
 //! What the sender commits leaves on the first queue, so that this engine never
 //! reorders it; a frame that is reflected leaves on the queue it came by.
 
+mod capture;
 mod device;
 mod open;
 mod queue;
@@ -20,8 +21,10 @@ mod umem;
 mod tests;
 
 use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use sonde_bpf::XskProgram;
+use sonde_bpf::{BpfError, FlowProgram, XskProgram};
 use sonde_wire::{Time, TxDone, Verdict};
 
 use self::device::Device;
@@ -37,11 +40,12 @@ use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDes
 pub struct AfXdp {
     // Dropped in this order: no packet is redirected to a socket that is closing, and
     // the memory goes last.
-    program: XskProgram,
+    tap: Tap,
     queues: Vec<Queue>,
     region: Region,
-    /// No other process takes the ports, and the kernel answers for none of them.
-    _guard: Guard,
+    /// No other process takes the ports, and the kernel answers for none of them. `None`:
+    /// it takes everything and sends nothing.
+    _guard: Option<Guard>,
     device: Device,
     caps: Caps,
     busy_poll: bool,
@@ -61,6 +65,43 @@ pub struct AfXdp {
     tx_full: u64,
     /// Matching packets on queues without a socket before ours were registered.
     no_socket_before: u64,
+}
+
+/// The program that fills the sockets.
+enum Tap {
+    /// For the packets of one filter.
+    Filter(XskProgram),
+    /// For all, the program of several ports at once.
+    Capture {
+        program: Arc<FlowProgram>,
+        /// One of them answers for what belongs to none.
+        first: bool,
+    },
+}
+
+impl Tap {
+    fn register_socket(&self, queue: u32, fd: RawFd) -> Result<(), BpfError> {
+        match self {
+            Tap::Filter(program) => program.register_socket(queue, fd),
+            Tap::Capture { program, .. } => program.register_socket(queue, fd),
+        }
+    }
+
+    fn multi_buffer(&self) -> bool {
+        match self {
+            Tap::Filter(program) => program.multi_buffer(),
+            Tap::Capture { program, .. } => program.multi_buffer(),
+        }
+    }
+
+    /// Packets that were ours, but came by a queue without a socket.
+    fn no_socket(&self) -> u64 {
+        match self {
+            Tap::Filter(program) => program.counters().map_or(0, |c| c.no_socket),
+            Tap::Capture { program, first: true } => program.counters().map_or(0, |c| c.no_socket),
+            Tap::Capture { first: false, .. } => 0,
+        }
+    }
 }
 
 impl AfXdp {
@@ -229,8 +270,7 @@ impl Port for AfXdp {
             stats.card_stamps_refused += ours.card_stamps_refused;
         }
         // Ours by the filter, but on a queue that was not opened.
-        let no_socket = self.program.counters().map_or(0, |c| c.no_socket);
-        stats.rx_dropped += no_socket.saturating_sub(self.no_socket_before);
+        stats.rx_dropped += self.tap.no_socket().saturating_sub(self.no_socket_before);
         stats
     }
 }

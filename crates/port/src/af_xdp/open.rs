@@ -10,7 +10,7 @@ use super::device::Device;
 use super::queue::{Queue, TX_METADATA_LEN};
 use super::socket::{XskConfig, XskError};
 use super::umem::Region;
-use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES};
+use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES, Tap};
 use crate::card_clock::CardClock;
 use crate::guard::Guard;
 use crate::host;
@@ -19,9 +19,9 @@ use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
 
 /// One way to attach and bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mode {
-    attach: AttachMode,
-    zero_copy: bool,
+pub(super) struct Mode {
+    pub attach: AttachMode,
+    pub zero_copy: bool,
 }
 
 impl AfXdp {
@@ -34,17 +34,7 @@ impl AfXdp {
     /// [`PortError::Io`] when no mode that `spec.xdp_mode` allows works: it names the
     /// last one tried.
     pub fn open(spec: &OpenSpec) -> Result<AfXdp, PortError> {
-        let name = spec.interface.as_deref().ok_or_else(|| {
-            PortError::Config("the af_xdp engine needs an interface; add --iface NAME".into())
-        })?;
-        let device = Device::find(name)?;
-        let queues = chosen_queues(spec, &device)?;
-        if !spec.ring.is_power_of_two() || !(64..=MAX_RING).contains(&spec.ring) {
-            return Err(PortError::Config(format!(
-                "a ring of {} frames cannot be made; use a power of two from 64 to {MAX_RING}",
-                spec.ring
-            )));
-        }
+        let (device, queues) = device_and_queues(spec)?;
         let local = local_prefixes(spec)?;
         let mut last = None;
         for mode in modes(spec.xdp_mode) {
@@ -83,10 +73,24 @@ impl AfXdp {
             done => done?,
         };
 
+        Self::assemble(spec, device, queue_ids, mode, Tap::Filter(program), card)
+    }
+
+    /// Memory, sockets and the rest, for a program that is attached.
+    pub(super) fn assemble(
+        spec: &OpenSpec,
+        device: &Device,
+        queue_ids: &[u32],
+        mode: Mode,
+        tap: Tap,
+        card: Option<CardClock>,
+    ) -> Result<AfXdp, OpenError> {
+        let sends = matches!(tap, Tap::Filter(_));
         let frame_size = frame_size(device.mtu);
         let ring = spec.ring as u32;
         // The sender's frames belong to the first queue alone.
-        let frames = |position: usize| if position == 0 { 2 * spec.ring } else { spec.ring };
+        let frames =
+            |position: usize| if position == 0 && sends { 2 * spec.ring } else { spec.ring };
         let total: usize = (0..queue_ids.len()).map(frames).sum();
         let region = Region::new(total * frame_size).map_err(|source| {
             OpenError::Fatal(PortError::Io {
@@ -100,7 +104,7 @@ impl AfXdp {
         let mut queues = Vec::with_capacity(queue_ids.len());
         let mut base = 0;
         for (position, &id) in queue_ids.iter().enumerate() {
-            let tx_frames = if position == 0 { ring } else { 0 };
+            let tx_frames = if position == 0 && sends { ring } else { 0 };
             let mut config = XskConfig {
                 ifindex: device.ifindex,
                 queue: id,
@@ -112,7 +116,7 @@ impl AfXdp {
                 // Above the number of frames: the kernel says late what it has taken.
                 fill: 2 * ring,
                 zero_copy: mode.zero_copy,
-                multi_buffer: device.mtu > SINGLE_BUFFER_MTU && program.multi_buffer(),
+                multi_buffer: device.mtu > SINGLE_BUFFER_MTU && tap.multi_buffer(),
                 busy_poll: spec.busy_poll,
             };
             let mut made = Queue::new(config, base, ring, tx_frames);
@@ -124,13 +128,16 @@ impl AfXdp {
             }
             let queue = made.map_err(|e| OpenError::xsk(device, id, mode, e))?;
             queue.xsk.bind().map_err(|e| OpenError::xsk(device, id, mode, e))?;
-            program.register_socket(id, queue.xsk.fd()).map_err(|e| OpenError::bpf(device, e))?;
+            tap.register_socket(id, queue.xsk.fd()).map_err(|e| OpenError::bpf(device, e))?;
             queues.push(queue);
             base += frames(position) * frame_size;
         }
         // After the program: whoever has the interface is the better thing to name.
-        let guard = Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?;
-        let no_socket_before = program.counters().map_or(0, |c| c.no_socket);
+        let guard = match sends {
+            true => Some(Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?),
+            false => None,
+        };
+        let no_socket_before = tap.no_socket();
         let tx_stamp = match (tx_metadata, mode.zero_copy) {
             (true, true) => StampSource::Hardware,
             (true, false) => StampSource::Driver,
@@ -146,13 +153,17 @@ impl AfXdp {
             ),
             rx_stamp: if card.is_some() { StampSource::Hardware } else { StampSource::Driver },
             tx_stamp,
-            max_frame: (device.mtu + LINK_HEADERS).min(frame_size - HEADROOM),
+            max_frame: if sends {
+                (device.mtu + LINK_HEADERS).min(frame_size - HEADROOM)
+            } else {
+                0
+            },
             link_layer: true,
         };
         // Twice: once for what `tx` takes back, once for what `rx` does.
         let completions = 2 * queues.iter().map(Queue::frames).sum::<usize>();
         Ok(AfXdp {
-            program,
+            tap,
             queues,
             region,
             _guard: guard,
@@ -182,13 +193,13 @@ impl fmt::Display for Mode {
 }
 
 /// Why one mode does not work, and whether another may.
-enum OpenError {
+pub(super) enum OpenError {
     Mode(PortError),
     Fatal(PortError),
 }
 
 impl OpenError {
-    fn bpf(device: &Device, error: BpfError) -> Self {
+    pub fn bpf(device: &Device, error: BpfError) -> Self {
         match error {
             BpfError::Privilege { what, .. } => OpenError::Fatal(PortError::Privilege {
                 what: what.to_owned(),
@@ -243,6 +254,22 @@ impl XskError {
     fn is_invalid(&self) -> bool {
         self.source.raw_os_error() == Some(libc::EINVAL)
     }
+}
+
+/// The interface, and which of its queues to open.
+pub(super) fn device_and_queues(spec: &OpenSpec) -> Result<(Device, Vec<u32>), PortError> {
+    let name = spec.interface.as_deref().ok_or_else(|| {
+        PortError::Config("the af_xdp engine needs an interface; add --iface NAME".into())
+    })?;
+    let device = Device::find(name)?;
+    let queues = chosen_queues(spec, &device)?;
+    if !spec.ring.is_power_of_two() || !(64..=MAX_RING).contains(&spec.ring) {
+        return Err(PortError::Config(format!(
+            "a ring of {} frames cannot be made; use a power of two from 64 to {MAX_RING}",
+            spec.ring
+        )));
+    }
+    Ok((device, queues))
 }
 
 fn chosen_queues(spec: &OpenSpec, device: &Device) -> Result<Vec<u32>, PortError> {

@@ -119,10 +119,12 @@ impl Queue {
             };
             let before = &mut region[place.start - META_LEN..place.start];
             let tai = |ns, seen| card.and_then(|clock| clock.tai(ns, seen));
-            let stamp = read_stamp(before, tai, &mut self.counts.card_stamps_refused, now);
+            let (stamp, wire_len) =
+                read_meta(before, tai, &mut self.counts.card_stamps_refused, now);
             burst.push(FrameDesc {
                 offset: place.start,
                 len: place.len(),
+                wire_len: place.len().max(wire_len),
                 stamp,
                 verdict: Verdict::Release,
             });
@@ -339,32 +341,33 @@ fn give_back(
     }
 }
 
-/// The stamp of the frame that follows `metadata`, which is used up: the frame may come
-/// back without one. `tai` turns a card's stamp into TAI, if it can be of a frame that
+/// The stamp of the frame that follows `metadata`, and the length it had if it was cut.
+/// Both are used up: the frame may come back without. `tai` turns a card's stamp into TAI, if it can be of a frame that
 /// the program saw at the given time.
 #[inline]
-fn read_stamp(
+fn read_meta(
     metadata: &mut [u8],
     tai: impl Fn(u64, Time) -> Option<Time>,
     refused: &mut u64,
     now: &mut Option<Time>,
-) -> Stamp {
+) -> (Stamp, usize) {
     let bytes: &[u8; META_LEN] = (&*metadata).try_into().expect("cut to this length");
     let read = RxMeta::read(bytes);
     metadata[..8].fill(0);
     match read {
-        Some(RxMeta { ns, card }) => {
+        Some(RxMeta { ns, card, wire_len }) => {
+            let wire_len = wire_len as usize;
             let seen = Time::from_nanos(i64::try_from(ns).unwrap_or(i64::MAX));
             match card.map(|card| tai(card.get(), seen)) {
-                Some(Some(at)) => return Stamp { at, source: StampSource::Hardware },
+                Some(Some(at)) => return (Stamp { at, source: StampSource::Hardware }, wire_len),
                 Some(None) => *refused += 1,
                 None => {}
             }
-            Stamp { at: seen, source: StampSource::Driver }
+            (Stamp { at: seen, source: StampSource::Driver }, wire_len)
         }
         None => {
             let at = *now.get_or_insert_with(tai_now);
-            Stamp { at, source: StampSource::User }
+            (Stamp { at, source: StampSource::User }, 0)
         }
     }
 }
@@ -398,10 +401,10 @@ mod tests {
     fn a_stamp_is_used_once() {
         let mut bytes = metadata(42, 0);
         let mut refused = 0;
-        let first = read_stamp(&mut bytes, no_card, &mut refused, &mut None);
+        let (first, _) = read_meta(&mut bytes, no_card, &mut refused, &mut None);
         assert_eq!(first, stamp(42, StampSource::Driver));
         let mut now = Some(Time::from_nanos(77));
-        let second = read_stamp(&mut bytes, no_card, &mut refused, &mut now);
+        let (second, _) = read_meta(&mut bytes, no_card, &mut refused, &mut now);
         assert_eq!(second, stamp(77, StampSource::User));
         assert_eq!(refused, 0);
     }
@@ -414,17 +417,17 @@ mod tests {
             let at = Time::from_nanos(card as i64 + 1000);
             (at <= seen).then_some(at)
         };
-        let good = read_stamp(&mut metadata(2000, 998), tai, &mut refused, &mut None);
+        let (good, _) = read_meta(&mut metadata(2000, 998), tai, &mut refused, &mut None);
         assert_eq!((good, refused), (stamp(1998, StampSource::Hardware), 0));
-        let bad = read_stamp(&mut metadata(2000, 1001), tai, &mut refused, &mut None);
+        let (bad, _) = read_meta(&mut metadata(2000, 1001), tai, &mut refused, &mut None);
         assert_eq!((bad, refused), (stamp(2000, StampSource::Driver), 1));
     }
 
     #[test]
     fn without_metadata_our_clock_is_read_once_a_burst() {
         let (mut now, mut refused) = (None, 0);
-        let first = read_stamp(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
-        let second = read_stamp(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
+        let (first, _) = read_meta(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
+        let (second, _) = read_meta(&mut [0xff; META_LEN], no_card, &mut refused, &mut now);
         assert_eq!((first.source, first), (StampSource::User, second));
     }
 }

@@ -1,6 +1,6 @@
 //! The engine on real veth pairs: AF_XDP at one end or both, sockets at the other.
 
-mod net;
+pub(super) mod net;
 
 use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;

@@ -218,7 +218,8 @@ impl SocketPort {
                     at: *late.get_or_insert_with(tai_now),
                     source: StampSource::User,
                 });
-                self.frames.push(FrameDesc { offset: at, len, stamp, verdict: Verdict::Release });
+                let verdict = Verdict::Release;
+                self.frames.push(FrameDesc { offset: at, len, wire_len: len, stamp, verdict });
             }
             slot += n;
         }

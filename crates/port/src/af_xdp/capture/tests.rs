@@ -1,0 +1,118 @@
+//! Everything that comes in by one end of a veth pair of several queues.
+
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+
+use sonde_lab::LinkOptions;
+use sonde_wire::StampSource;
+
+use crate::af_xdp::AfXdp;
+use crate::af_xdp::tests::net::{A, B, PORT, inside, udp, until, with_net};
+use crate::clock::tai_now;
+use crate::{Engine, OpenSpec, Port, XdpMode, open, open_group};
+
+fn spec(snap: usize) -> OpenSpec {
+    OpenSpec { consume: true, snap, ring: 1024, ..OpenSpec::watching("eth0".into()) }
+}
+
+#[test]
+fn each_frame_is_seen_once_cut_and_not_by_the_host() {
+    for (xdp_mode, shown) in [(XdpMode::Auto, "native"), (XdpMode::Generic, "generic")] {
+        let options = LinkOptions { queues: 2, ..LinkOptions::default() };
+        with_net("capture", options, |net| {
+            let own = udp(&net.a, A, PORT);
+            own.set_nonblocking(true).unwrap();
+            let mut ports = AfXdp::capture(&OpenSpec { xdp_mode, ..spec(100) }, 2).unwrap();
+            assert_eq!(ports.len(), 2);
+            let mode = &ports[1].caps().mode;
+            assert!(mode.starts_with(shown) && mode.contains("1 queue"), "{mode}");
+            let before = tai_now();
+            // By many sockets, so that both queues are used: the kernel takes one by a hash.
+            let sockets: Vec<UdpSocket> =
+                inside(&net.b, || (0..64).map(|_| UdpSocket::bind((B, 0)).unwrap()).collect());
+            for n in 0..640u32 {
+                let mut payload = vec![0; if n % 2 == 0 { 500 } else { 20 }];
+                payload[..4].copy_from_slice(&n.to_be_bytes());
+                sockets[n as usize % 64].send_to(&payload, (A, PORT)).unwrap();
+            }
+            let mut seen = BTreeSet::new();
+            let mut used = [0; 2];
+            until(&format!("640 frames in {shown} mode"), || {
+                for (port, used) in ports.iter_mut().zip(&mut used) {
+                    port.wait(tai_now() + 1_000_000).unwrap();
+                    let mut burst = port.rx().unwrap();
+                    for i in 0..burst.len() {
+                        let wire_len = burst.wire_len(i);
+                        let (frame, stamp) = burst.frame(i);
+                        if frame[23] != 17 || frame[36..38] != PORT.to_be_bytes() {
+                            continue; // the hosts' own, such as neighbour discovery
+                        }
+                        let n = u32::from_be_bytes(frame[42..46].try_into().unwrap());
+                        let lengths = if n % 2 == 0 { (100, 542) } else { (62, 62) };
+                        assert_eq!((frame.len(), wire_len), lengths);
+                        assert_eq!(stamp.source, StampSource::Driver);
+                        assert!(before <= stamp.at && stamp.at <= tai_now());
+                        assert!(seen.insert(n), "frame {n} twice");
+                        *used += 1;
+                    }
+                }
+                seen.len() == 640
+            });
+            // The generic hook knows of no queue on virtual Ethernet: all is the first one's.
+            assert_eq!(used.iter().all(|&n| n > 0), shown == "native", "{used:?}");
+            for port in &mut ports {
+                let stats = port.stats();
+                assert_eq!((stats.rx_dropped, stats.rx_invalid, stats.tx_frames), (0, 0, 0));
+                assert!(port.tx().slot().is_none(), "nothing can be sent");
+            }
+            assert!(own.recv(&mut [0; 9]).is_err(), "the host got none");
+            drop(ports);
+            sockets[0].send_to(b"again", (A, PORT)).unwrap();
+            until("the host's packet", || own.recv(&mut [0; 9]).is_ok());
+        });
+    }
+}
+
+#[test]
+fn there_are_no_more_ports_than_queues_and_whole_frames_are_whole() {
+    with_net("capture, one queue", LinkOptions::default(), |net| {
+        let mut ports = open_group(Engine::AfXdp, &spec(usize::MAX), 4).unwrap();
+        assert_eq!(ports.len(), 1);
+        let peer = udp(&net.b, B, PORT);
+        peer.send_to(&[9; 1400], (A, PORT)).unwrap();
+        until("a whole frame", || {
+            ports[0].wait(tai_now() + 1_000_000).unwrap();
+            let mut burst = ports[0].rx().unwrap();
+            (0..burst.len()).any(|i| burst.wire_len(i) == 1442 && burst.frame(i).0.len() == 1442)
+        });
+    });
+}
+
+#[test]
+fn an_overrun_is_counted() {
+    with_net("capture, overrun", LinkOptions::default(), |net| {
+        let mut port = open(Engine::AfXdp, &OpenSpec { ring: 64, ..spec(128) }).unwrap();
+        let peer = udp(&net.b, B, PORT);
+        for _ in 0..1000 {
+            peer.send_to(&[9; 30], (A, PORT)).unwrap();
+        }
+        let mut seen = 0;
+        until("all frames", || {
+            let mut burst = port.rx().unwrap();
+            for i in 0..burst.len() {
+                let (frame, _) = burst.frame(i);
+                seen += u64::from(frame[23] == 17 && frame[36..38] == PORT.to_be_bytes());
+            }
+            // The hosts' own frames may be among the dropped.
+            seen + port.stats().rx_dropped >= 1000
+        });
+        assert!((64..1000).contains(&seen), "{seen}");
+    });
+}
+
+#[test]
+fn what_would_cut_the_host_off_must_be_asked_for() {
+    let spec = OpenSpec { consume: false, ..spec(128) };
+    let refused = open_group(Engine::AfXdp, &spec, 1).err().unwrap();
+    assert!(refused.to_string().contains("use af_packet to watch"));
+}
