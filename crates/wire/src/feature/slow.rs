@@ -281,31 +281,26 @@ impl Ip {
             shape: if self.v6 { SHAPE_IPV6 } else { 0 },
             ..Feature::default()
         };
-        let mut header_len = Some(0);
-        match &self.fragment {
-            Some(Fragment { later: true, .. }) => {
-                feature.shape |= SHAPE_FRAGMENT | SHAPE_LATER_FRAGMENT;
-                header_len = None;
-            }
-            _ if self.broken => {
+        let later = self.fragment.as_ref().is_some_and(|fragment| fragment.later);
+        let fixed = fixed_len(self.protocol);
+        let header_len = if later {
+            feature.shape |= SHAPE_LATER_FRAGMENT;
+            None
+        } else if self.broken {
+            feature.shape |= SHAPE_NO_TRANSPORT;
+            None
+        } else if fixed == 0 {
+            Some(0)
+        } else {
+            let length = self.end - self.transport;
+            let read = feature.read(fixed, &frame[start..captured], length);
+            if read.is_none() {
                 feature.shape |= SHAPE_NO_TRANSPORT;
-                header_len = None;
             }
-            first => {
-                if first.is_some() {
-                    feature.shape |= SHAPE_FRAGMENT;
-                }
-                let fixed = fixed_len(self.protocol);
-                if fixed != 0 {
-                    let length = self.end - self.transport;
-                    header_len = feature.read(fixed, &frame[start..captured], length);
-                    if header_len.is_none() {
-                        feature.shape |= SHAPE_NO_TRANSPORT;
-                    }
-                }
-            }
-        }
+            read
+        };
         if let Some(fragment) = &self.fragment {
+            feature.shape |= SHAPE_FRAGMENT;
             feature.sequence = fragment.identification;
         }
         let payload = self.transport + header_len.unwrap_or(0);

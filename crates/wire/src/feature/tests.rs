@@ -262,6 +262,11 @@ fn extension_headers_that_end_too_early_leave_a_packet_that_counts() {
     assert_eq!((feature.protocol, feature.ip_len), (crate::ipv6::DESTINATION, 48));
     assert_eq!(feature.shape, SHAPE_IPV6 | SHAPE_NO_TRANSPORT);
     assert_eq!((feature.headers, layers.transport, layers.payload), (10, 0, 54));
+    // Behind the header of a first fragment.
+    let payload = [crate::ipv6::DESTINATION, 0, 0, 1, 0, 0, 0, 9, 6, 200, 0, 0, 0, 0, 0, 0];
+    let (feature, _) = read(&ipv6(crate::ipv6::FRAGMENT, &payload), Keys::Inner);
+    assert_eq!(feature.shape, SHAPE_IPV6 | SHAPE_FRAGMENT | SHAPE_NO_TRANSPORT);
+    assert_eq!((feature.sequence, feature.headers), (9, 12));
 }
 
 /// Frames that come further than random octets do.
