@@ -298,10 +298,9 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 	f->shape |= ip.shape;
 	if (!(ip.shape & SHAPE_LATER_FRAGMENT)) {
 		fixed = fixed_length(ip.protocol);
-		if (ip.broken) {
+		if (ip.broken)
 			length = -1;
-			f->shape &= ~SHAPE_FRAGMENT;
-		} else if (fixed)
+		else if (fixed)
 			length = read_transport(ctx, &b, &ip, f, fixed);
 		if (length < 0) {
 			f->shape |= SHAPE_NO_TRANSPORT;

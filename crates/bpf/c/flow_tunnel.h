@@ -101,26 +101,25 @@ static __always_inline bool is_frame(struct xdp_md *ctx, const struct below *b, 
 static __always_inline int labelled(struct xdp_md *ctx, struct below *b)
 {
 	__u32 room = b->wire_end > b->at ? b->wire_end - b->at : 0;
+	bool fits = false;
 	struct below in;
-	bool ip = false;
 	__u8 h[6];
 
 	if (!load(ctx, b, b->at, h, 1))
 		return TRUNCATED;
-	if (h[0] >> 4 == 4)
-		ip = !load(ctx, b, b->at, h, 4) ||
-		     ((h[0] & 15) >= 5 && (__u32)(h[2] << 8 | h[3]) <= room);
-	else if (h[0] >> 4 == 6)
-		ip = !load(ctx, b, b->at, h, 6) ||
-		     sizeof(struct ipv6hdr) + (h[4] << 8 | h[5]) <= room;
-	if (ip) {
-		b->type = type_of(h[0]);
+	b->type = type_of(h[0]);
+	if (b->type == ETH_P_IP)
+		fits = load(ctx, b, b->at, h, 4) && (h[0] & 15) >= 5 &&
+		       (__u32)(h[2] << 8 | h[3]) <= room;
+	else if (b->type == ETH_P_IPV6)
+		fits = load(ctx, b, b->at, h, 6) &&
+		       sizeof(struct ipv6hdr) + (h[4] << 8 | h[5]) <= room;
+	if (fits)
 		return RECORD;
-	}
 	/* A control word begins with four bits of 0, and so do many MAC addresses. */
 	if (!is_frame(ctx, b, b->at, &in) &&
 	    (h[0] >> 4 != 0 || !is_frame(ctx, b, b->at + CONTROL_WORD, &in)))
-		return NOT_IP;
+		return b->type ? RECORD : NOT_IP;
 	b->at = in.at;
 	b->type = in.type;
 	if (b->vlan == 0)

@@ -49,7 +49,7 @@ fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
     p.jump(libc::BPF_JEQ, ARPHRD_ETHER, ETHERNET);
     p.jump(libc::BPF_JEQ, ARPHRD_LOOPBACK, ETHERNET);
     p.op(libc::BPF_JMP | libc::BPF_JA, 0);
-    p.to_label(IP);
+    p.aim(IP);
     p.label(ETHERNET);
     p.load(libc::BPF_H, 12);
     p.step(14);
@@ -80,7 +80,7 @@ fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
         p.op(libc::BPF_ST, word);
     }
     p.op(libc::BPF_JMP | libc::BPF_JA, 0);
-    p.to_label(MIX);
+    p.aim(MIX);
 
     p.label(V6);
     for word in 0..8 {
@@ -166,10 +166,10 @@ impl Program {
     /// If the comparison of A holds.
     fn jump(&mut self, test: u32, with: u32, label: u32) {
         self.op(libc::BPF_JMP | test, with);
-        self.to_label(label);
+        self.aim(label);
     }
 
-    fn to_label(&mut self, label: u32) {
+    fn aim(&mut self, label: u32) {
         self.open.push((self.code.len() - 1, label));
     }
 
