@@ -5,8 +5,6 @@
 //! The ordinary packet of a known flow ends in [`Hot::count_ordinary`]; all else is in
 //! `cold`, `expire` and below.
 
-use std::array;
-
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
@@ -55,7 +53,7 @@ pub struct FlowCache {
 }
 
 /// A packet on its way through a burst.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Passing {
     key: Key,
     place: Place,
@@ -63,6 +61,17 @@ struct Passing {
     /// Where the flow very likely is; [`NOWHERE`]: unknown.
     slot: u32,
     at: i64,
+}
+
+impl Passing {
+    /// All zero, so that a burst's worth is made in a few stores.
+    const EMPTY: Passing = Passing {
+        key: Key { ends: 0, rest: 0 },
+        place: Place { home: 0, tag: 0 },
+        side: 0,
+        slot: 0,
+        at: 0,
+    };
 }
 
 /// A frame and where its layers lie; without bytes where only headers were passed.
@@ -178,7 +187,7 @@ impl FlowCache {
         frames: &[Frame],
         sink: &mut impl FnMut(FlowRecord),
     ) -> (usize, Told) {
-        let mut passing: [Passing; BURST] = array::from_fn(|_| Passing::default());
+        let mut passing = [Passing::EMPTY; BURST];
         let (mut told, mut len, mut bytes) = (Told::On, packets.len(), 0);
         for (i, (packet, pass)) in packets.iter().zip(&mut passing).enumerate() {
             let at = clamp(packet.at_ns);
@@ -474,7 +483,7 @@ impl FlowCache {
 
     fn enter_wheel(&mut self, slot: u32) {
         let (deadline, _) = self.deadline(slot);
-        self.wheel.enter(slot, self.clock.to_monotonic(deadline + SLACK_NS));
+        self.wheel.enter(slot, self.clock.as_monotonic(deadline + SLACK_NS));
     }
 
     /// Ends what is due, looking at no more than `most` flows while that is in time.

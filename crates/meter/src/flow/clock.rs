@@ -99,7 +99,7 @@ impl Clock {
 
     /// A time on the scale of [`Clock::monotonic`].
     #[inline]
-    pub(super) fn to_monotonic(&self, at: i64) -> i64 {
+    pub(super) fn as_monotonic(&self, at: i64) -> i64 {
         at.wrapping_add(self.offset)
     }
 

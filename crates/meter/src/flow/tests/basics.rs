@@ -89,8 +89,8 @@ fn with(packet: Feature, tcp_flags: u16) -> Feature {
 fn a_biflow_has_both_directions_and_begins_with_the_first_sender() {
     for answer_first in [false, true] {
         let mut meter = Meter::new(config(8));
-        let (one, other): (fn(i64) -> Feature, fn(i64) -> Feature) =
-            if answer_first { (answer, packet) } else { (packet, answer) };
+        let one = |at| if answer_first { answer(at) } else { packet(at) };
+        let other = |at| if answer_first { packet(at) } else { answer(at) };
         meter.packet(one(0)).packet(other(5)).packet(one(7)).packet(Feature {
             ttl: 10,
             tos: 99,
