@@ -1,8 +1,8 @@
 //! Every packet that is not the common one.
 
 use super::{
-    Feature, Given, Keys, Layers, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6, SHAPE_LATER_FRAGMENT,
-    SHAPE_NO_TRANSPORT, TCP_FLAGS,
+    Feature, Given, Keys, Layers, MORE_OR_OFFSET, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6,
+    SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT, TCP_FLAGS,
 };
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::{array_at, u16_at, u32_at};
@@ -13,6 +13,9 @@ use crate::sctp::PROTOCOL_SCTP;
 use crate::{Error, ethernet, icmp, ipv4, ipv6, mpls, sctp, tcp, tunnel, udp};
 
 /// See [`super::parse_cut`].
+///
+/// The layers are read into places that are given: handed back by value, they would be
+/// copied from where they were written a moment ago, which costs more than reading them.
 #[inline(never)]
 pub(super) fn parse(
     frame: &[u8],
@@ -22,31 +25,74 @@ pub(super) fn parse(
 ) -> Result<(Feature, Layers), Error> {
     let wire_len = wire_len.max(frame.len());
     let (ethertype, at) = link.header(frame)?;
-    let below = look_through(frame, wire_len, ethertype, at)?;
-    let outer = Ip::parse(frame, wire_len, below.ethertype, below.at)?;
-    let inner = match given.keys {
-        Keys::Outer => None,
-        Keys::Inner => outer.inner(frame),
+    let mut below = Below { ethertype, at, ..Below::default() };
+    below.look_through(frame, wire_len)?;
+    let (mut outer, mut inner) = (Ip::default(), Ip::default());
+    outer.read(frame, wire_len, &below)?;
+    let mut inside = Below::default();
+    let is_inner =
+        given.keys == Keys::Inner && outer.inner(frame, &mut inside, &mut inner).is_some();
+    let ip = if is_inner { &inner } else { &outer };
+    let mpls = if is_inner && below.mpls == 0 { inside.mpls } else { below.mpls };
+    let captured = ip.end.min(frame.len());
+    let start = ip.transport.min(captured);
+    let fixed = fixed_len(ip.protocol);
+    let mut transport = Transport::default();
+    let header_len = if ip.later || ip.broken {
+        None
+    } else if fixed == 0 {
+        Some(0)
+    } else {
+        let length = ip.end - ip.transport;
+        transport.read(ip.protocol, fixed, &frame[start..captured], length)
     };
-    let (mut feature, mut layers) = match &inner {
-        None => outer.transport(frame),
-        Some((_, ip)) => ip.transport(frame),
+    let payload = ip.transport + header_len.unwrap_or(0);
+    let header = frame.get(ip.start..).unwrap_or(&[]);
+    let (source, destination) = if ip.v6 {
+        let header = header.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Error::Truncated)?;
+        (array_at(header, 8), array_at(header, 24))
+    } else {
+        let header = header.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Error::Truncated)?;
+        (mapped(array_at(header, 12)), mapped(array_at(header, 16)))
     };
-    layers.mpls = place(below.mpls);
-    if let Some((inside, _)) = inner {
-        feature.shape |= SHAPE_INNER;
-        layers.outer_ip = place(outer.start);
-        if layers.mpls == 0 {
-            layers.mpls = place(inside.mpls);
-        }
-    }
-    feature.at_ns = given.at_ns;
-    feature.vlan = below.vlan;
-    feature.point = given.point;
+    let shape = [
+        (ip.v6, SHAPE_IPV6),
+        (ip.fragment.is_some(), SHAPE_FRAGMENT),
+        (ip.later, SHAPE_LATER_FRAGMENT),
+        (is_inner, SHAPE_INNER),
+        (header_len.is_none() && !ip.later, SHAPE_NO_TRANSPORT),
+    ];
+    let feature = Feature {
+        at_ns: given.at_ns,
+        source,
+        destination,
+        source_port: transport.source_port,
+        destination_port: transport.destination_port,
+        ip_len: u32::try_from(ip.end - ip.start).unwrap_or(u32::MAX),
+        sequence: ip.fragment.unwrap_or(transport.sequence),
+        tcp_flags: transport.tcp_flags,
+        vlan: below.vlan,
+        protocol: ip.protocol,
+        tos: ip.tos,
+        ttl: ip.ttl,
+        shape: shape.iter().fold(0, |all, &(is, bit)| if is { all | bit } else { all }),
+        window: transport.window,
+        headers: u8::try_from((payload - ip.start).div_ceil(4)).unwrap_or(u8::MAX),
+        point: given.point,
+    };
+    let layers = Layers {
+        ip: place(ip.start),
+        mpls: place(mpls),
+        outer_ip: if is_inner { place(outer.start) } else { 0 },
+        transport: header_len.map_or(0, |_| place(start)),
+        payload: place(payload.min(captured)),
+        end: place(captured),
+    };
     Ok((feature, layers))
 }
 
 /// What there is below an IP header.
+#[derive(Default)]
 struct Below {
     /// EtherType of what follows.
     ethertype: u16,
@@ -58,35 +104,36 @@ struct Below {
     mpls: usize,
 }
 
-/// Steps over VLAN tags, then a PPPoE header, or an MPLS stack and, in a pseudowire, an
-/// Ethernet header with its own tags.
-fn look_through(frame: &[u8], wire_len: usize, ethertype: u16, at: usize) -> Result<Below, Error> {
-    let (ethertype, at, vlan) = step_over_tags(frame, ethertype, at)?;
-    let mut below = Below { ethertype, at, vlan, mpls: 0 };
-    match ethertype {
-        tunnel::ETHERTYPE_PPPOE => {
-            let header = tunnel::Pppoe::parse(frame.get(at..).unwrap_or(&[]))?;
-            below.at += header.buffer_len();
-            below.ethertype = match header.protocol {
-                tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
-                tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
-                _ => return Err(Error::EtherType),
-            };
-        }
-        ETHERTYPE_MPLS | ETHERTYPE_MPLS_MULTICAST => {
-            let stack = mpls::Stack::new_checked(frame.get(at..).unwrap_or(&[]))?;
-            below.mpls = at;
-            below.at += stack.depth() * mpls::ENTRY_LEN;
-            let (ethertype, at, vlan) = labelled(frame, wire_len, below.at)?;
-            below.ethertype = ethertype;
-            below.at = at;
-            if below.vlan == 0 {
-                below.vlan = vlan;
+impl Below {
+    /// Steps over VLAN tags, then a PPPoE header, or an MPLS stack and, in a pseudowire, an
+    /// Ethernet header with its own tags.
+    fn look_through(&mut self, frame: &[u8], wire_len: usize) -> Result<(), Error> {
+        (self.ethertype, self.at, self.vlan) = step_over_tags(frame, self.ethertype, self.at)?;
+        let rest = frame.get(self.at..).unwrap_or(&[]);
+        match self.ethertype {
+            tunnel::ETHERTYPE_PPPOE => {
+                let header = tunnel::Pppoe::parse(rest)?;
+                self.at += header.buffer_len();
+                self.ethertype = match header.protocol {
+                    tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
+                    tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
+                    _ => return Err(Error::EtherType),
+                };
             }
+            ETHERTYPE_MPLS | ETHERTYPE_MPLS_MULTICAST => {
+                let stack = mpls::Stack::new_checked(rest)?;
+                self.mpls = self.at;
+                self.at += stack.depth() * mpls::ENTRY_LEN;
+                let (ethertype, at, vlan) = labelled(frame, wire_len, self.at)?;
+                (self.ethertype, self.at) = (ethertype, at);
+                if self.vlan == 0 {
+                    self.vlan = vlan;
+                }
+            }
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
-    Ok(below)
 }
 
 /// What an MPLS stack carries, which only its first octets tell (RFC 4928): IP if they
@@ -128,17 +175,20 @@ fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16
     Ok((ip?, at, 0))
 }
 
-/// The IP layer of a packet. Offsets count from the start of the frame.
+/// The IP layer of a packet, but for its addresses. Offsets count from the start of the
+/// frame.
+#[derive(Default)]
 struct Ip {
-    source: [u8; 16],
-    destination: [u8; 16],
     v6: bool,
     protocol: u8,
     tos: u8,
     ttl: u8,
     /// Not all of what stands before the transport could be read.
     broken: bool,
-    fragment: Option<Fragment>,
+    /// A fragment other than the first.
+    later: bool,
+    /// Identification of a fragment.
+    fragment: Option<u32>,
     /// Where the packet begins.
     start: usize,
     /// Where its transport begins; not beyond `end`, but perhaps beyond what was captured.
@@ -147,24 +197,20 @@ struct Ip {
     end: usize,
 }
 
-struct Fragment {
-    later: bool,
-    identification: u32,
-}
-
 impl Ip {
     /// `wire_end` is where the layer below ends.
-    fn parse(frame: &[u8], wire_end: usize, ethertype: u16, start: usize) -> Result<Self, Error> {
-        let packet = frame.get(start..).ok_or(Error::Truncated)?;
-        let room = wire_end.saturating_sub(start);
-        match ethertype {
-            ETHERTYPE_IPV4 => Self::v4(packet, room, start),
-            ETHERTYPE_IPV6 => Self::v6(packet, room, start),
+    fn read(&mut self, frame: &[u8], wire_end: usize, below: &Below) -> Result<(), Error> {
+        let packet = frame.get(below.at..).ok_or(Error::Truncated)?;
+        let room = wire_end.saturating_sub(below.at);
+        self.start = below.at;
+        match below.ethertype {
+            ETHERTYPE_IPV4 => self.v4(packet, room),
+            ETHERTYPE_IPV6 => self.v6(packet, room),
             _ => Err(Error::EtherType),
         }
     }
 
-    fn v4(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
+    fn v4(&mut self, packet: &[u8], room: usize) -> Result<(), Error> {
         let header = packet.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Error::Truncated)?;
         if header[0] >> 4 != 4 {
             return Err(Error::Version);
@@ -178,33 +224,24 @@ impl Ip {
             return Err(Error::Length);
         }
         let flags = u16_at(header, 6);
-        let later = flags & 0x1FFF != 0;
-        let fragment = (flags & super::MORE_OR_OFFSET != 0)
-            .then(|| Fragment { later, identification: u32::from(u16_at(header, 4)) });
-        let mut ip = Ip {
-            source: mapped(array_at(header, 12)),
-            destination: mapped(array_at(header, 16)),
-            v6: false,
-            protocol: header[9],
-            tos: header[1],
-            ttl: header[8],
-            broken: false,
-            fragment,
-            start,
-            transport: start + header_len,
-            end: start + total_len,
-        };
-        if ip.protocol == ipv6::AH && !later {
+        self.protocol = header[9];
+        self.tos = header[1];
+        self.ttl = header[8];
+        self.later = flags & 0x1FFF != 0;
+        self.fragment = (flags & MORE_OR_OFFSET != 0).then(|| u32::from(u16_at(header, 4)));
+        self.transport = self.start + header_len;
+        self.end = self.start + total_len;
+        if self.protocol == ipv6::AH && !self.later {
             let data = packet.get(header_len..total_len.min(packet.len())).unwrap_or(&[]);
-            let (protocol, offset) = ipv4::upper_layer(ip.protocol, data);
-            ip.broken = protocol == ipv6::AH;
-            ip.protocol = protocol;
-            ip.transport += offset;
+            let (protocol, offset) = ipv4::upper_layer(self.protocol, data);
+            self.broken = protocol == ipv6::AH;
+            self.protocol = protocol;
+            self.transport += offset;
         }
-        Ok(ip)
+        Ok(())
     }
 
-    fn v6(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
+    fn v6(&mut self, packet: &[u8], room: usize) -> Result<(), Error> {
         let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Error::Truncated)?;
         if header[0] >> 4 != 6 {
             return Err(Error::Version);
@@ -215,36 +252,29 @@ impl Ip {
             0 => unstated_len(header[6], data, room),
             stated => stated,
         };
-        let mut ip = Ip {
-            source: array_at(header, 8),
-            destination: array_at(header, 24),
-            v6: true,
-            protocol: header[6],
-            tos: (u16_at(header, 0) >> 4) as u8,
-            ttl: header[7],
-            broken: false,
-            fragment: None,
-            start,
-            transport: start + ipv6::HEADER_LEN,
-            end: start + ipv6::HEADER_LEN + payload_len,
-        };
-        if ipv6::is_extension(ip.protocol) {
-            let (upper, error) = ipv6::reach(ip.protocol, &data[..payload_len.min(data.len())]);
-            ip.protocol = upper.protocol;
-            ip.transport += upper.offset;
-            ip.broken = error.is_some();
-            ip.fragment = upper.fragment.filter(|part| !part.is_atomic()).map(|part| Fragment {
-                later: part.offset != 0,
-                identification: part.identification,
-            });
+        self.v6 = true;
+        self.protocol = header[6];
+        self.tos = (u16_at(header, 0) >> 4) as u8;
+        self.ttl = header[7];
+        self.transport = self.start + ipv6::HEADER_LEN;
+        self.end = self.transport + payload_len;
+        if ipv6::is_extension(self.protocol) {
+            let (upper, error) = ipv6::reach(self.protocol, &data[..payload_len.min(data.len())]);
+            self.protocol = upper.protocol;
+            self.transport += upper.offset;
+            self.broken = error.is_some();
+            if let Some(part) = upper.fragment.filter(|part| !part.is_atomic()) {
+                self.later = part.offset != 0;
+                self.fragment = Some(part.identification);
+            }
         }
-        Ok(ip)
+        Ok(())
     }
 
-    /// The packet that this one carries in a tunnel, and what stands between. A fragment
-    /// is not looked into: the rest of the inner packet is elsewhere. What does not fit
-    /// into this packet was not its tunnel's.
-    fn inner(&self, frame: &[u8]) -> Option<(Below, Ip)> {
+    /// Reads the packet that this one carries in a tunnel, and what stands between; `None`
+    /// where there is none. A fragment is not looked into: the rest of the inner packet is
+    /// elsewhere. What does not fit into this packet was not its tunnel's.
+    fn inner(&self, frame: &[u8], below: &mut Below, ip: &mut Ip) -> Option<()> {
         if self.fragment.is_some() || self.broken {
             return None;
         }
@@ -262,68 +292,31 @@ impl Ip {
             protocol => (tunnel::inside_ip(protocol, payload), self.transport),
         };
         let (ethertype, offset) = inside.ok()??;
-        let below = look_through(frame, self.end, ethertype, at + offset).ok()?;
-        let ip = Ip::parse(frame, self.end, below.ethertype, below.at).ok()?;
-        (ip.end <= self.end).then_some((below, ip))
-    }
-
-    /// The feature without time, VLAN and point, and the layers of this packet.
-    fn transport(&self, frame: &[u8]) -> (Feature, Layers) {
-        let captured = self.end.min(frame.len());
-        let start = self.transport.min(captured);
-        let mut feature = Feature {
-            source: self.source,
-            destination: self.destination,
-            ip_len: u32::try_from(self.end - self.start).unwrap_or(u32::MAX),
-            protocol: self.protocol,
-            tos: self.tos,
-            ttl: self.ttl,
-            shape: if self.v6 { SHAPE_IPV6 } else { 0 },
-            ..Feature::default()
-        };
-        let later = self.fragment.as_ref().is_some_and(|fragment| fragment.later);
-        let fixed = fixed_len(self.protocol);
-        let header_len = if later {
-            feature.shape |= SHAPE_LATER_FRAGMENT;
-            None
-        } else if self.broken {
-            feature.shape |= SHAPE_NO_TRANSPORT;
-            None
-        } else if fixed == 0 {
-            Some(0)
-        } else {
-            let length = self.end - self.transport;
-            let read = feature.read(fixed, &frame[start..captured], length);
-            if read.is_none() {
-                feature.shape |= SHAPE_NO_TRANSPORT;
-            }
-            read
-        };
-        if let Some(fragment) = &self.fragment {
-            feature.shape |= SHAPE_FRAGMENT;
-            feature.sequence = fragment.identification;
-        }
-        let payload = self.transport + header_len.unwrap_or(0);
-        feature.headers = u8::try_from((payload - self.start).div_ceil(4)).unwrap_or(u8::MAX);
-        let layers = Layers {
-            ip: place(self.start),
-            mpls: 0,
-            outer_ip: 0,
-            transport: header_len.map_or(0, |_| place(start)),
-            payload: place(payload.min(captured)),
-            end: place(captured),
-        };
-        (feature, layers)
+        (below.ethertype, below.at) = (ethertype, at + offset);
+        below.look_through(frame, self.end).ok()?;
+        ip.read(frame, self.end, below).ok()?;
+        (ip.end <= self.end).then_some(())
     }
 }
 
-impl Feature {
-    /// Takes over what a transport header has, of which the first `fixed` octets must be
-    /// in `segment`, and the whole within `length`, that of the segment by the IP header.
-    /// Length of the header; `None` where it is cut short or malformed.
-    fn read(&mut self, fixed: usize, segment: &[u8], length: usize) -> Option<usize> {
+/// What a transport header has.
+#[derive(Default)]
+struct Transport {
+    source_port: u16,
+    destination_port: u16,
+    sequence: u32,
+    tcp_flags: u16,
+    window: u16,
+}
+
+impl Transport {
+    /// Reads a header, of which the first `fixed` octets must be in `segment`, and the
+    /// whole within `length`, that of the segment by the IP header. Its length; `None` where
+    /// it is cut short or malformed.
+    #[inline(always)]
+    fn read(&mut self, protocol: u8, fixed: usize, segment: &[u8], length: usize) -> Option<usize> {
         let ports = segment.first_chunk::<4>()?;
-        match self.protocol {
+        match protocol {
             PROTOCOL_ICMP | PROTOCOL_ICMPV6 => self.destination_port = u16_at(ports, 0),
             _ => {
                 self.source_port = u16_at(ports, 0);
@@ -331,7 +324,7 @@ impl Feature {
             }
         }
         let header = segment.get(..fixed)?;
-        let header_len = match self.protocol {
+        let header_len = match protocol {
             PROTOCOL_TCP => usize::from(header[12] >> 4) * 4,
             PROTOCOL_DCCP => usize::from(header[4]) * 4,
             _ => fixed,
@@ -339,7 +332,7 @@ impl Feature {
         if header_len < fixed || header_len > length {
             return None;
         }
-        if self.protocol == PROTOCOL_TCP {
+        if protocol == PROTOCOL_TCP {
             self.sequence = u32_at(header, 4);
             self.tcp_flags = u16_at(header, 12) & TCP_FLAGS;
             self.window = u16_at(header, 14);
