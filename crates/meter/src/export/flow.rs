@@ -35,21 +35,26 @@ impl Shape {
     const IPV6: u32 = 1;
     const BIFLOW: u32 = 1 << 1;
     const ICMP: u32 = 1 << 2;
-    const LINK: u32 = 1 << 3;
+    /// TCP flags beyond the 8 classic ones: 2 bytes of them. Else one byte is sent, the
+    /// reduced size of RFC 9565, for nfacctd reads only the first.
+    const WIDE_FLAGS: u32 = 1 << 3;
+    const LINK: u32 = 1 << 4;
     /// 2 bits: MPLS label stack entries.
-    const MPLS: u32 = 4;
-    const TUNNEL: u32 = 1 << 6;
-    const TUNNEL_IPV6: u32 = 1 << 7;
+    const MPLS: u32 = 5;
+    const TUNNEL: u32 = 1 << 7;
+    const TUNNEL_IPV6: u32 = 1 << 8;
     /// 2 bits: the element of the tunnel's identifier.
-    const TUNNEL_ID: u32 = 8;
-    const TCP: u32 = 1 << 10;
-    const PACKETS: u32 = 1 << 11;
-    const SPREAD: u32 = 1 << 12;
-    const REVERSE_SPREAD: u32 = 1 << 13;
+    const TUNNEL_ID: u32 = 9;
+    const TCP: u32 = 1 << 11;
+    const PACKETS: u32 = 1 << 12;
+    const SPREAD: u32 = 1 << 13;
+    const REVERSE_SPREAD: u32 = 1 << 14;
     /// 4 bits: the application, from 1.
     const APP: u32 = 16;
     /// Options templates: what is theirs begins here.
     pub const OPTIONS: u32 = 1 << 31;
+    /// How many shapes have no extra fields: the bits below [`Self::LINK`].
+    pub const BASIC: usize = 16;
 
     /// Only what concerns the basic record.
     #[inline(always)]
@@ -57,10 +62,12 @@ impl Shape {
         let key = &view.record.key;
         let ipv6 = key.source.is_ipv6() || key.destination.is_ipv6();
         let icmp = matches!(key.protocol, ICMP | ICMPV6);
+        let flags = view.near.tcp_flags | view.far.map_or(0, |far| far.tcp_flags);
         Shape(
             u32::from(ipv6) * Self::IPV6
                 | u32::from(view.far.is_some()) * Self::BIFLOW
-                | u32::from(icmp) * Self::ICMP,
+                | u32::from(icmp) * Self::ICMP
+                | u32::from(flags > 0xff) * Self::WIDE_FLAGS,
         )
     }
 
@@ -102,7 +109,7 @@ impl Shape {
     }
 
     pub fn is_basic(self) -> bool {
-        self.0 & !(Self::IPV6 | Self::BIFLOW | Self::ICMP) == 0
+        self.0 < Self::BASIC as u32
     }
 
     fn has(self, bit: u32) -> bool {
@@ -126,6 +133,10 @@ pub(super) fn basic<W: Fields>(w: &mut W, shape: Shape, view: &View) {
         (false, true) => fixed::<W, false, true>(w, view),
         (true, false) => fixed::<W, true, false>(w, view),
         (true, true) => fixed::<W, true, true>(w, view),
+    }
+    tcp_flags(w, shape, view.near, ie::TCP_CONTROL_BITS);
+    if let Some(far) = view.far {
+        tcp_flags(w, shape, far, ie::TCP_CONTROL_BITS.reverse());
     }
     if shape.has(Shape::ICMP) {
         let element =
@@ -215,10 +226,18 @@ fn side<W: Fields>(w: &mut W, view: &View, side: &FlowSide, of: impl Fn(Element)
     };
     w.u64(of(start), first);
     w.u64(of(end), last);
-    w.u16(of(ie::TCP_CONTROL_BITS), side.tcp_flags);
     w.u8(of(ie::IP_CLASS_OF_SERVICE), side.tos);
     w.u8(of(ie::MINIMUM_TTL), side.ttl_min);
     w.u8(of(ie::MAXIMUM_TTL), side.ttl_max);
+}
+
+#[inline(always)]
+fn tcp_flags<W: Fields>(w: &mut W, shape: Shape, side: &FlowSide, element: Element) {
+    if shape.has(Shape::WIDE_FLAGS) {
+        w.u16(element, side.tcp_flags);
+    } else {
+        w.u8(element, side.tcp_flags as u8);
+    }
 }
 
 /// Fields beyond the basic record; strings cut to `text` bytes.
@@ -339,7 +358,7 @@ pub(super) fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Longest basic record: a biflow of IPv6 and ICMP, and the direction.
+/// Longest basic record: a biflow of IPv6 and ICMP with all flags, and the direction.
 pub(super) const BASIC_MAX: usize = 32 + 4 + 2 * 37 + 8 + 2 + 1;
 /// The values of a list are in their order (RFC 6313, section 4.4).
 const ORDERED: u8 = 4;

@@ -37,6 +37,8 @@ pub(super) struct Messages {
     all_records: u16,
     sequence: u32,
     pub templates: Vec<Template>,
+    /// Some template has repeats left.
+    repeating: bool,
     /// Messages since the templates were last declared due.
     since: u32,
     since_ns: Option<i64>,
@@ -55,8 +57,12 @@ pub(super) struct Template {
     bytes: Vec<u8>,
     /// Has to go with its next data.
     due: bool,
+    /// In how many more messages it goes with its data, for the first time.
+    repeats: u32,
     /// Was sent before.
     sent: bool,
+    /// The time has come, or the number of messages, to send it again.
+    stale: bool,
 }
 
 impl Template {
@@ -91,6 +97,7 @@ impl Messages {
             all_records: 0,
             sequence: 0,
             templates: Vec::new(),
+            repeating: false,
             since: 0,
             since_ns: None,
             now_ns: 0,
@@ -112,6 +119,16 @@ impl Messages {
     /// TAI - UTC, ns.
     pub fn tai_offset_ns(&self) -> i64 {
         self.tai_offset_ns
+    }
+
+    /// The time, ns since 1970 UTC.
+    pub fn now_ns(&self) -> i64 {
+        self.now_ns
+    }
+
+    /// What was sent then has to be sent again.
+    pub fn is_stale_since(&self, then_ns: i64) -> bool {
+        self.datagram && self.now_ns - then_ns >= self.every_ns
     }
 
     fn is_empty(&self) -> bool {
@@ -151,8 +168,11 @@ impl Messages {
             fields: writer.fields,
             bytes,
             due: true,
+            repeats: if self.datagram { FIRST_MESSAGES } else { 1 },
             sent: false,
+            stale: false,
         });
+        self.repeating = true;
         self.templates.len() - 1
     }
 
@@ -274,8 +294,11 @@ impl Messages {
     }
 
     fn template_sent(&mut self, template: usize) {
-        self.templates[template].due = false;
-        self.templates[template].sent = true;
+        let template = &mut self.templates[template];
+        template.due = false;
+        template.stale = false;
+        template.sent = true;
+        template.repeats = template.repeats.saturating_sub(1);
         self.all_records += 1;
         self.counters.templates += 1;
     }
@@ -317,7 +340,24 @@ impl Messages {
         self.records = 0;
         self.all_records = 0;
         self.since += 1;
+        if self.repeating {
+            self.repeat();
+        }
         self.refresh();
+    }
+
+    /// A template goes with its data in the first messages, too. A collector of many threads
+    /// may read the second message before the first; when it begins with the next after
+    /// these, though, one of its threads has ended with one of them.
+    #[cold]
+    fn repeat(&mut self) {
+        self.repeating = false;
+        for template in &mut self.templates {
+            if template.repeats > 0 {
+                template.due = true;
+                self.repeating = true;
+            }
+        }
     }
 
     /// Declares all templates due when their time has come, or their number of messages.
@@ -330,7 +370,8 @@ impl Messages {
             self.since = 0;
             self.since_ns = Some(self.now_ns);
             for template in &mut self.templates {
-                template.due = template.due || template.sent;
+                template.stale = template.sent;
+                template.due |= template.stale;
             }
         }
     }
@@ -341,7 +382,7 @@ impl Messages {
         self.emit(out);
         self.refresh();
         if self.datagram {
-            self.put_templates(|template| template.due && template.sent, out);
+            self.put_templates(|template| template.stale, out);
         }
     }
 
@@ -380,4 +421,7 @@ fn header_len(dialect: Dialect) -> usize {
 
 /// A shorter message would not hold a template and its record; RFC 7011, section 10.3.3
 /// names it for a path whose MTU is not known.
-pub(super) const MIN_MESSAGE: usize = 512;
+const MIN_MESSAGE: usize = 512;
+/// Over UDP, in how many messages a new template goes with its data: no collector is known
+/// to read with more threads than this. goflow2 has two, and loses what came too early.
+const FIRST_MESSAGES: u32 = 16;

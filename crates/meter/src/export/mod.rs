@@ -92,7 +92,8 @@ pub struct Interface {
 pub struct Config {
     /// What is exported.
     pub profile: Profile,
-    /// Observation domain; of NetFlow version 5 the low 16 bits, as engine.
+    /// Observation domain; of NetFlow version 5 the low 16 bits, as engine. 0 is that of the
+    /// exporting process itself, whose statistics have messages of their own in IPFIX.
     pub domain: u32,
     /// Longest message, 512..=65535 bytes. Over UDP: the path's MTU less the headers, 1452
     /// for Ethernet and IPv6.
@@ -113,7 +114,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             profile: Profile::default(),
-            domain: 0,
+            domain: 1,
             message_bytes: 1452,
             datagram: true,
             template_every_ns: 600 * 1_000_000_000,
@@ -158,8 +159,13 @@ pub struct Exporter {
     interfaces: Vec<Interface>,
     tai_offset_ns: i64,
     state: State,
+    /// IPFIX: messages of no observation domain, with the process's statistics (RFC 7011,
+    /// section 3.1).
+    process: Option<Messages>,
+    /// What is known to the collector of the domain.
+    told: Option<options::Told>,
     /// Templates of the shapes without extra fields, by shape; `u16::MAX`: not made yet.
-    basic: [u16; 8],
+    basic: [u16; Shape::BASIC],
     /// IPFIX files: the span of what was exported (RFC 5655, section 8.1.2).
     window: options::Window,
 }
@@ -176,6 +182,8 @@ impl Exporter {
             Protocol::Netflow5 => State::Netflow5(Box::new(netflow5::Packets::new(&config))),
             Protocol::Ipfix | Protocol::Netflow9 => State::Templates(Messages::new(&config)),
         };
+        let own = config.profile.protocol == Protocol::Ipfix && config.domain != 0;
+        let process = own.then(|| Messages::new(&Config { domain: 0, ..config.clone() }));
         let mut profile = config.profile;
         if profile.protocol != Protocol::Ipfix {
             profile = Profile { protocol: profile.protocol, ..Profile::default() };
@@ -185,7 +193,9 @@ impl Exporter {
             tai_offset_ns: config.tai_offset_ns(),
             interfaces: config.interfaces,
             state,
-            basic: [u16::MAX; 8],
+            process,
+            told: None,
+            basic: [u16::MAX; Shape::BASIC],
             window: options::Window::default(),
         }
     }
@@ -268,6 +278,10 @@ impl Exporter {
     /// Lets go what is not full yet, and over UDP the templates that are due. To be called
     /// every second or so, and at the end.
     pub fn flush(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
+        if let Some(process) = &mut self.process {
+            process.set_now(now_ns);
+            process.flush(out);
+        }
         match &mut self.state {
             State::Templates(messages) => {
                 messages.set_now(now_ns);
@@ -283,22 +297,38 @@ impl Exporter {
     /// A new connection was opened: `out` gets all templates sent before, in messages of
     /// their own, to go before anything else, be it new or kept from before. The sequence
     /// numbers go on; to begin from 0, as RFC 7011 counts them by connection, subtract from
-    /// each message's that of the first with data ([`sonde_wire::ipfix::set_sequence`]).
+    /// each message's that of its domain's first with data
+    /// ([`sonde_wire::ipfix::set_sequence`]).
     pub fn reconnected(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
-        if let State::Templates(messages) = &mut self.state {
+        self.told = None;
+        let State::Templates(messages) = &mut self.state else { return };
+        for messages in [Some(messages), self.process.as_mut()].into_iter().flatten() {
             messages.set_now(now_ns);
             messages.reconnected(out);
         }
     }
 
-    /// Exports what the collector should know beside the flows: statistics of metering and
-    /// exporting, sampling, names of interfaces, and what the fields mean. To be called at
-    /// the start, from time to time, and at the end. NetFlow version 5 has nothing for it.
+    /// Exports what the collector should know beside the flows, in messages of their own:
+    /// the statistics each time; sampling, names of interfaces and what the fields mean when
+    /// they are not known yet, and over UDP again with the templates. To be called at the
+    /// start before any flow, from time to time, and at the end. NetFlow version 5 has
+    /// nothing for it.
     pub fn options(&mut self, stats: &ExportStats, now_ns: i64, out: &mut impl FnMut(&[u8])) {
-        if let State::Templates(messages) = &mut self.state {
-            messages.set_now(now_ns);
-            options::export(messages, self.profile, &self.interfaces, stats, out);
+        let total = self.counters();
+        let State::Templates(messages) = &mut self.state else { return };
+        messages.set_now(now_ns);
+        messages.emit(out);
+        let domain = messages.domain();
+        if self.told.as_ref().is_none_or(|told| told.is_stale(messages, stats)) {
+            options::information(messages, self.profile, &self.interfaces, stats, out);
+            messages.emit(out);
+            self.told = Some(options::Told::new(messages, stats));
         }
+        let process = self.process.as_mut().unwrap_or(messages);
+        process.set_now(now_ns);
+        let ipfix = self.profile.protocol == Protocol::Ipfix;
+        options::statistics(process, ipfix, domain, &total, stats, out);
+        process.emit(out);
     }
 
     /// Ends an IPFIX file: the span of time in it (RFC 5655, section 8.1.2), then what is
@@ -314,10 +344,22 @@ impl Exporter {
     }
 
     /// What was exported.
-    pub fn counters(&self) -> &ExportCounters {
+    pub fn counters(&self) -> ExportCounters {
         match &self.state {
-            State::Templates(messages) => &messages.counters,
-            State::Netflow5(packets) => &packets.counters,
+            State::Templates(messages) => {
+                let mut sum = messages.counters;
+                if let Some(ExportCounters {
+                    messages, octets, option_records, templates, ..
+                }) = self.process.as_ref().map(|process| process.counters)
+                {
+                    sum.messages += messages;
+                    sum.octets += octets;
+                    sum.option_records += option_records;
+                    sum.templates += templates;
+                }
+                sum
+            }
+            State::Netflow5(packets) => packets.counters,
         }
     }
 }

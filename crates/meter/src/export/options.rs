@@ -9,8 +9,8 @@ use sonde_wire::netflow9;
 
 use super::fields::{Fields, RecordWriter};
 use super::flow::Shape;
-use super::message::Messages;
-use super::{Interface, Profile, Protocol};
+use super::message::{Messages, Template};
+use super::{ExportCounters, Interface, Profile, Protocol};
 
 /// What metering and transport did, for the collector. Counts are totals since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,31 +107,62 @@ impl SelectorAlgorithm {
         }
     }
 
-    /// One of how many packets is taken, and whether at random: all that collectors know
-    /// that read NetFlow's fields.
-    fn one_of(&self) -> Option<(u32, bool)> {
-        let (ratio, random) = match *self {
+    /// One of how many packets is taken: all that collectors know that read NetFlow's fields.
+    fn one_of(&self) -> Option<u32> {
+        let ratio = match *self {
             SelectorAlgorithm::SystematicCount { interval, space } => {
-                (1.0 + f64::from(space) / f64::from(interval.max(1)), false)
+                1.0 + f64::from(space) / f64::from(interval.max(1))
             }
             SelectorAlgorithm::RandomOutOf { size, population } => {
-                (f64::from(population) / f64::from(size.max(1)), true)
+                f64::from(population) / f64::from(size.max(1))
             }
             SelectorAlgorithm::Probabilistic { probability } if probability > 0.0 => {
-                (1.0 / probability, true)
+                1.0 / probability
             }
             SelectorAlgorithm::Hash { output, selected, .. } if selected.1 >= selected.0 => {
                 let width = |(least, most): (u64, u64)| most.saturating_sub(least) as f64 + 1.0;
-                (width(output) / width(selected), true)
+                width(output) / width(selected)
             }
             _ => return None,
         };
-        Some((ratio.round().clamp(1.0, f64::from(u32::MAX)) as u32, random))
+        Some(ratio.round().clamp(1.0, f64::from(u32::MAX)) as u32)
     }
 }
 
-/// Writes all of them.
-pub(super) fn export(
+/// What the collector was told of the domain, to tell it again only when there is need.
+pub(super) struct Told {
+    /// ns since 1970 UTC.
+    at_ns: i64,
+    templates: usize,
+    selectors: Vec<(u64, SelectorAlgorithm)>,
+}
+
+impl Told {
+    pub fn new(messages: &Messages, stats: &ExportStats) -> Self {
+        Told {
+            at_ns: messages.now_ns(),
+            templates: flow_templates(messages).count(),
+            selectors: algorithms(stats).collect(),
+        }
+    }
+
+    pub fn is_stale(&self, messages: &Messages, stats: &ExportStats) -> bool {
+        messages.is_stale_since(self.at_ns)
+            || self.templates != flow_templates(messages).count()
+            || !algorithms(stats).eq(self.selectors.iter().copied())
+    }
+}
+
+fn flow_templates(messages: &Messages) -> impl Iterator<Item = &Template> {
+    messages.templates.iter().filter(|template| !template.is_options())
+}
+
+fn algorithms(stats: &ExportStats) -> impl Iterator<Item = (u64, SelectorAlgorithm)> {
+    stats.selectors.iter().map(|selector| (selector.id, selector.algorithm))
+}
+
+/// Interfaces, sampling, and what the fields mean.
+pub(super) fn information(
     messages: &mut Messages,
     profile: Profile,
     interfaces: &[Interface],
@@ -139,47 +170,24 @@ pub(super) fn export(
     out: &mut impl FnMut(&[u8]),
 ) {
     let ipfix = profile.protocol == Protocol::Ipfix;
-    let statistics = Statistics {
-        ipfix,
-        domain: messages.domain(),
-        messages: messages.counters.messages,
-        flows: messages.counters.records,
-        octets: messages.counters.octets,
-    };
-    send(messages, &statistics, out);
+    let domain = messages.domain();
     for interface in interfaces {
         send(messages, &InterfaceName { ipfix, interface }, out);
     }
     for selector in &stats.selectors {
-        if let Some((interval, random)) = selector.algorithm.one_of() {
-            let domain = messages.domain();
-            send(messages, &Sampling { ipfix, domain, interval, random }, out);
+        if let Some(interval) = selector.algorithm.one_of() {
+            send(messages, &Sampling { ipfix, domain, interval }, out);
+        }
+        if ipfix {
+            send(messages, &SelectorReport(selector), out);
         }
     }
     if !ipfix {
         return;
     }
-    let offset = messages.tai_offset_ns();
-    let span = |(first, last): (i64, i64)| {
-        let utc = |ns: i64| if ns == 0 { 0 } else { time::millis(ns - offset) };
-        (utc(first), utc(last))
-    };
-    let metering = MeteringReliability {
-        domain: messages.domain(),
-        packets: stats.ignored_packets,
-        octets: stats.ignored_octets,
-        span: span(stats.ignored_ns),
-    };
-    send(messages, &metering, out);
-    let exporting = ExportingReliability { stats, span: span(stats.not_sent_ns) };
-    send(messages, &exporting, out);
-    for selector in &stats.selectors {
-        send(messages, &SelectorReport(selector), out);
-        send(messages, &SelectorStatistics(selector), out);
-    }
     let mut keys = Vec::new();
     let mut enterprise = Vec::new();
-    for template in messages.templates.iter().filter(|template| !template.is_options()) {
+    for template in flow_templates(messages) {
         keys.push(FlowKeys { template: template.id, indicator: key_indicator(&template.fields) });
         let own = |f: &&FieldSpecifier| f.enterprise != 0 && f.enterprise != REVERSE;
         let fields = template.fields.iter().filter(own);
@@ -195,6 +203,45 @@ pub(super) fn export(
     }
     for element in enterprise {
         send(messages, &TypeInformation(element), out);
+    }
+}
+
+/// What metering, exporting and selecting did so far.
+pub(super) fn statistics(
+    messages: &mut Messages,
+    ipfix: bool,
+    domain: u32,
+    total: &ExportCounters,
+    stats: &ExportStats,
+    out: &mut impl FnMut(&[u8]),
+) {
+    let statistics = Statistics {
+        ipfix,
+        domain,
+        messages: total.messages,
+        flows: total.records,
+        octets: total.octets,
+    };
+    send(messages, &statistics, out);
+    if !ipfix {
+        return;
+    }
+    let offset = messages.tai_offset_ns();
+    let span = |(first, last): (i64, i64)| {
+        let utc = |ns: i64| if ns == 0 { 0 } else { time::millis(ns - offset) };
+        (utc(first), utc(last))
+    };
+    let metering = MeteringReliability {
+        domain,
+        packets: stats.ignored_packets,
+        octets: stats.ignored_octets,
+        span: span(stats.ignored_ns),
+    };
+    send(messages, &metering, out);
+    let exporting = ExportingReliability { stats, span: span(stats.not_sent_ns) };
+    send(messages, &exporting, out);
+    for selector in &stats.selectors {
+        send(messages, &SelectorStatistics(selector), out);
     }
 }
 
@@ -307,7 +354,7 @@ impl OptionRecord for FlowKeys {
     }
 }
 
-/// Name of an interface. Collectors of NetFlow want names of fixed length.
+/// Name of an interface.
 struct InterfaceName<'a> {
     ipfix: bool,
     interface: &'a Interface,
@@ -320,27 +367,28 @@ impl OptionRecord for InterfaceName<'_> {
 
     fn fields<W: Fields>(&self, w: &mut W) {
         let Interface { index, name, description } = self.interface;
+        w.u32(if self.ipfix { ie::INGRESS_INTERFACE } else { INTERFACE }, *index);
+        w.put(ie::INTERFACE_NAME, padded::<32>(name));
         if self.ipfix {
-            w.u32(ie::INGRESS_INTERFACE, *index);
-            w.variable(ie::INTERFACE_NAME, &name.as_bytes()[..name.floor(LONGEST_NAME)]);
-            let end = description.floor(LONGEST_NAME);
-            w.variable(ie::INTERFACE_DESCRIPTION, &description.as_bytes()[..end]);
-        } else {
-            w.u32(INTERFACE, *index);
-            let mut fixed = [0; 32];
-            let end = name.floor(fixed.len());
-            fixed[..end].copy_from_slice(&name.as_bytes()[..end]);
-            w.put(ie::INTERFACE_NAME, fixed);
+            w.put(ie::INTERFACE_DESCRIPTION, padded::<64>(description));
         }
     }
 }
 
-/// The rate in NetFlow's fields: what most collectors multiply by.
+/// A string of fixed length, zeros behind it: nfcapd refuses options of variable length.
+fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    let end = text.floor(N);
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+    bytes
+}
+
+/// The rate in NetFlow's field: what most collectors multiply by. samplingAlgorithm (35)
+/// does not go with it: nfcapd 1.7.1 knows the two together for nothing.
 struct Sampling {
     ipfix: bool,
     domain: u32,
     interval: u32,
-    random: bool,
 }
 
 impl OptionRecord for Sampling {
@@ -351,7 +399,6 @@ impl OptionRecord for Sampling {
     fn fields<W: Fields>(&self, w: &mut W) {
         w.u32(if self.ipfix { ie::OBSERVATION_DOMAIN_ID } else { SYSTEM }, self.domain);
         w.u32(ie::SAMPLING_INTERVAL, self.interval);
-        w.u8(ie::SAMPLING_ALGORITHM, if self.random { 2 } else { 1 });
     }
 }
 
@@ -433,7 +480,7 @@ impl OptionRecord for TypeInformation {
         w.u8(ie::INFORMATION_ELEMENT_DATA_TYPE, self.0.kind.code());
         // 0: none of the semantics of section 3.6 is claimed.
         w.u8(ie::INFORMATION_ELEMENT_SEMANTICS, 0);
-        w.variable(ie::INFORMATION_ELEMENT_NAME, self.0.name.as_bytes());
+        w.put(ie::INFORMATION_ELEMENT_NAME, padded::<32>(self.0.name));
     }
 }
 
@@ -515,8 +562,6 @@ impl Floor for str {
     }
 }
 
-/// Any message holds two names of this length.
-const LONGEST_NAME: usize = 128;
 /// Scopes of NetFlow version 9, which are numbered apart from the elements.
 const SYSTEM: Element = Element {
     enterprise: 0,

@@ -122,6 +122,18 @@ fn the_interface_has_the_index_of_its_point() {
 }
 
 #[test]
+fn tcp_flags_take_one_byte_where_one_will_do() {
+    let mut record = Random(11).biflow();
+    record.reverse.packets = 0;
+    for (flags, bytes) in [(0x0fff, vec![0x0f, 0xff]), (0xff, vec![0xff])] {
+        record.forward.tcp_flags = flags;
+        let (_, messages) = export(&config(Profile::default()), std::slice::from_ref(&record));
+        assert_eq!(field(&messages, 0, 6), bytes);
+        assert_eq!(read(&messages)[0].forward.tcp_flags, flags);
+    }
+}
+
+#[test]
 fn netflow_9_tells_milliseconds_exactly() {
     let records = records(5, 3000);
     let config = config(Profile { protocol: Protocol::Netflow9, ..Profile::default() });

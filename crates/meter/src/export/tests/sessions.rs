@@ -56,6 +56,24 @@ fn a_template_is_in_the_message_of_its_first_data() {
 }
 
 #[test]
+fn over_udp_a_template_goes_with_its_data_in_the_first_messages() {
+    // Collectors of up to 16 threads find each of the first 16 messages complete.
+    let config =
+        Config { message_bytes: 512, template_every_messages: u32::MAX, ..Config::default() };
+    let (_, messages) = export(&config, &records(8, 2000));
+    let mut seen = std::collections::HashMap::new();
+    for message in &messages {
+        let (templates, data) = sets(message);
+        for id in data.into_iter().collect::<HashSet<_>>() {
+            let times: &mut u32 = seen.entry(id).or_default();
+            *times += 1;
+            assert_eq!(templates.contains(&id), *times <= 16, "template {id}, time {times}");
+        }
+    }
+    assert!(seen.values().all(|times| *times > 16));
+}
+
+#[test]
 fn over_udp_every_template_comes_again_by_count() {
     let config = Config { template_every_messages: 5, message_bytes: 512, ..Config::default() };
     let (_, messages) = export(&config, &records(2, 2000));
@@ -187,8 +205,8 @@ fn options_tell_what_rfc_7011_asks_for() {
     assert_eq!(one(164, 164), 5u64.to_be_bytes());
     assert_eq!(one(166, 166), 7u64.to_be_bytes());
     assert_eq!(one(166, 144), 4711u32.to_be_bytes());
-    assert_eq!(one(82, 82), b"eth0");
-    assert_eq!(one(82, 83), b"uplink");
+    assert_eq!(one(82, 82)[..5], *b"eth0\0");
+    assert_eq!(one(82, 83)[..7], *b"uplink\0");
     assert_eq!(options(&messages, 304, 304), [[0, 1], [0, 6]]);
     assert_eq!(one(305, 306), 99u32.to_be_bytes());
     assert_eq!(options(&messages, 34, 34), [100u32.to_be_bytes(), 4u32.to_be_bytes()]);
@@ -196,10 +214,23 @@ fn options_tell_what_rfc_7011_asks_for() {
     // Fields 0 to 3 are addresses and ports; interface, VLAN and protocol lie further on.
     let keys = u64::from_be_bytes(one(173, 173).try_into().unwrap());
     assert_eq!((keys & 15, keys.count_ones()), (15, 7));
-    assert!(options(&messages, 341, 341).contains(&b"packetLengths".to_vec()));
-    // Options data records count in the sequence, templates do not.
-    let last = Message::new_checked(messages.last().unwrap()).unwrap().header;
-    assert!(last.sequence <= 1 + exporter.counters().option_records as u32);
+    assert!(options(&messages, 341, 341)[0].starts_with(b"packetLengths\0"));
+    // The process's statistics are in messages of no domain, with their own sequence.
+    let domains = |m: &Vec<u8>| Message::new_checked(m).unwrap().header.domain;
+    assert_eq!(messages.iter().map(domains).collect::<Vec<_>>(), [1, 1, 0]);
+    // Again only the statistics, until there is something new to tell, or it is time.
+    let mut told = |exporter: &mut Exporter, at| {
+        let mut again = Vec::new();
+        exporter.options(&stats(), at, &mut |m| again.push(m.to_vec()));
+        messages.extend_from_slice(&again);
+        again.iter().map(domains).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut exporter, NOW + SECOND), [0]);
+    record.key.protocol = if record.key.protocol == 1 { 17 } else { 1 };
+    exporter.push(&record, NOW, &mut |_| ());
+    assert_eq!(told(&mut exporter, NOW + 2 * SECOND), [1, 1, 0], "flow, information, statistics");
+    assert_eq!(told(&mut exporter, NOW + 602 * SECOND), [1, 0]);
+    assert_eq!(options(&messages, 42, 42).last().unwrap(), &2u64.to_be_bytes());
 }
 
 #[test]
