@@ -34,6 +34,7 @@ NAME = "www.example.org"
 
 
 def main():
+    socket.setdefaulttimeout(10)
     if os.environ.get("SONDE_GOLDEN_INSIDE") is None:
         environment = {**os.environ, "SONDE_GOLDEN_INSIDE": "1"}
         command = ["unshare", "--net", sys.executable, __file__]
@@ -49,7 +50,7 @@ def main():
 
 
 def run(*command, good=(0,), **options):
-    done = subprocess.run(command, capture_output=True, check=False, **options)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=20, **options)
     if done.returncode not in good:
         sys.exit(f"{command}: {done.returncode}\n{done.stderr.decode()}")
     return done.stdout.decode()
@@ -71,7 +72,6 @@ def capture(case):
         time.sleep(0.02)
     dump.terminate()
     dump.wait()
-    # Nothing of what follows the beginnings is read: keep the file small.
     flows = judge(path)
     shutil.copy(path, FOLDER / path)
     (FOLDER / f"{case.__name__}.json").write_text(json.dumps(flows, indent=1) + "\n")
@@ -124,10 +124,11 @@ def scripted(port, answers, client):
     def serve_one():
         peer, _ = listener.accept()
         with peer:
-            for answer in answers:
+            for answer in answers[:-1]:
                 peer.sendall(answer)
                 if not peer.recv(9000):
                     return
+            peer.sendall(answers[-1])
 
     thread = threading.Thread(target=serve_one)
     thread.start()
@@ -238,7 +239,7 @@ def others():
                   b"221 bye\r\n"], mail)
 
     def secure():
-        session = smtplib.SMTP(HOST, 587, local_hostname="client.example.org")
+        session = smtplib.SMTP(HOST, 587, local_hostname="client.example.org", timeout=5)
         try:
             session.starttls()
         except (ssl.SSLError, smtplib.SMTPException, OSError):
@@ -288,7 +289,6 @@ def judge(path):
     command = ["tshark", "-r", path, "-d", "tcp.port==4433,tls", "-T", "fields", "-E", "separator=/t",
                "-E", "occurrence=a", "-E", "aggregator=|"]
     command += ["-d", "tcp.port==8000,http", "-d", "tcp.port==587,smtp"]
-    # An answer belongs to the request of its flow, not to the connection of its socket.
     for field in FIELDS:
         command += ["-e", field]
     flows, order = {}, []
@@ -344,7 +344,7 @@ def expect(flow, packet, forward):
                    user_agent=packet.first("http.user_agent", ""), status=0)
     if packet.first("http.response.code") and app.get("status") == 0:
         app["status"] = int(packet.first("http.response.code"))
-    if packet.first("dns.qry.name") and "smtp" not in app:
+    if packet.first("dns.qry.name"):
         if packet.first("dns.flags.response") == "0":
             app.update(protocol="dns", name=packet.first("dns.qry.name"),
                        qtype=int(packet.first("dns.qry.type")), rcode=None, answers=0, latency_ns=0)
@@ -379,7 +379,7 @@ def expect(flow, packet, forward):
             app["from"] = argument
         elif command.upper() == "RCPT":
             app["to"] = app["to"] or argument
-        elif command.upper() == "STARTTLS":
+        elif command.upper() == "STAR":  # tshark takes four letters
             app["starttls"] = True
     if packet.first("dhcp.option.dhcp"):
         if not app:
