@@ -125,7 +125,7 @@ impl Privileges {
         let has = |bit: u32| self.capabilities >> bit & 1 == 1;
         NEEDED
             .into_iter()
-            .filter(|&(_, bit, by_admin)| !has(bit) && !(by_admin && has(CAP_SYS_ADMIN)))
+            .filter(|&(_, bit, by_admin)| !(has(bit) || (by_admin && has(CAP_SYS_ADMIN))))
             .map(|(name, ..)| name)
             .collect()
     }
