@@ -4,6 +4,7 @@
 
 mod child;
 mod engine;
+mod feature;
 mod load;
 mod near;
 mod plain;
@@ -35,7 +36,7 @@ struct Args {
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, reflectors, endurance or rtt
+    /// Only this part: accuracy, reflectors, endurance, rtt or feature
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -92,6 +93,9 @@ fn bench(args: &Args) -> Result<()> {
         rtt::cost_bench()?;
         rtt::capture_bench()?;
         rtt_router::bench(args.seconds, args.repeat)?;
+    }
+    if wanted("feature") {
+        feature::bench()?;
     }
     Ok(())
 }

@@ -157,7 +157,7 @@ fn tcptrace(file: &str, packets: u64) -> Option<f64> {
 }
 
 /// Processor time of this thread, s.
-fn thread_cpu() -> Result<f64> {
+pub fn thread_cpu() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().unwrap_or_default().parse()?;
     Ok(nanos as f64 / 1e9)
