@@ -11,6 +11,7 @@ mod input;
 mod live;
 mod meter;
 mod outcome;
+mod selection;
 mod settings;
 mod top;
 mod view;

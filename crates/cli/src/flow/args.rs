@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::settings::parse_record_interval;
-use crate::units::parse_positive_duration;
-
 use super::export::Target;
+use super::selection::{IpProtocol, Sampling};
+use crate::args::Prefix;
+use crate::settings::{parse_port, parse_record_interval};
+use crate::units::parse_positive_duration;
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -46,6 +47,9 @@ pub struct FlowArgs {
     /// What becomes a flow.
     #[command(flatten, next_help_heading = "Metering")]
     pub metering: MeteringArgs,
+    /// Which packets are metered.
+    #[command(flatten, next_help_heading = "Selection")]
+    pub selection: SelectionArgs,
     /// Where flow records go.
     #[command(flatten, next_help_heading = "Export")]
     pub export: ExportArgs,
@@ -158,6 +162,27 @@ impl FromStr for Field {
             },
         })
     }
+}
+
+/// Which packets are metered.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectionArgs {
+    /// Sample: N/M packets in a row, random:N/M, flow:N/M whole flows, packet:N/M the same
+    /// packets at every place, time:ON/PERIOD
+    #[arg(long, value_name = "HOW")]
+    pub sample: Option<Sampling>,
+    /// Key of flow: and packet: samples: the same wherever the same are to be taken
+    #[arg(long, value_name = "N", default_value = "0", requires = "sample")]
+    pub sample_key: u32,
+    /// Only these IP protocols, by name or number
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub proto: Vec<IpProtocol>,
+    /// Only traffic from or to this prefix; may be given more than once
+    #[arg(long, value_name = "PREFIX")]
+    pub net: Vec<Prefix>,
+    /// Only traffic from or to these ports
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_port)]
+    pub port: Vec<u16>,
 }
 
 /// Where flow records go.
@@ -301,6 +326,7 @@ mod tests {
             "eth0 eth1 -w 1m --engine header --workers 4 --cpus 0,1 --idle 15s --active 60s \
              --flows 4096 --keys inner --fields link,packets=8,apps --seed 7 \
              --export udp://192.0.2.9:9995 --export tcp://[2001:db8::1] --times ns --biflow \
+             --sample flow:1/8 --sample-key 3 --proto tcp,47 --net 192.0.2.0/24 --port 443 \
              --spool /tmp/s --spool-max 64M --write a.ipfix -o r.json",
         )
         .unwrap();
@@ -320,6 +346,9 @@ mod tests {
             ("a --export http://x", "udp://"),
             ("a --uniflow --biflow", "cannot be used with"),
             ("a --trim 10", "64.."),
+            ("a --sample 5", "write 1/100"),
+            ("a --sample-key 5", "--sample <HOW>"),
+            ("a --proto x", "is no protocol"),
         ] {
             let message = flow(line).unwrap_err();
             assert!(message.contains(part), "{line}: {message}");

@@ -2,19 +2,21 @@
 //! every output, and keeps what the summary needs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
-use sonde_meter::export::ExportStats;
+use sonde_meter::export::{ExportStats, Selector};
 use sonde_port::clock::tai_now;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::export::Output;
+use super::meter::Meter;
+use super::selection;
 use super::top::Top;
 
 /// What metering threads, export thread and view tell each other.
@@ -26,10 +28,38 @@ pub struct Shared {
     metered: AtomicBool,
     /// Records that found a queue full.
     pub queue_lost: AtomicU64,
+    /// How packets are selected, by metering thread.
+    selectors: Mutex<BTreeMap<usize, Vec<Selector>>>,
     /// Records that went out.
     pub records: AtomicU64,
     /// Packets that came in and could not be metered, or were dropped on the way.
     pub refused: AtomicU64,
+}
+
+impl Shared {
+    /// Says how many packets a metering thread has selected.
+    pub fn tell_selectors(&self, worker: usize, meter: &Meter) {
+        let report = selection::report(meter.sequence());
+        self.selectors.lock().unwrap_or_else(|e| e.into_inner()).insert(worker, report);
+    }
+
+    /// The selectors of all threads together: they are the same, their counts add up.
+    fn selectors(&self) -> Vec<Selector> {
+        let all = self.selectors.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sum: Vec<Selector> = Vec::new();
+        for report in all.values() {
+            for (i, selector) in report.iter().enumerate() {
+                match sum.get_mut(i) {
+                    Some(s) => {
+                        s.observed += selector.observed;
+                        s.selected += selector.selected;
+                    }
+                    None => sum.push(*selector),
+                }
+            }
+        }
+        sum
+    }
 }
 
 /// A metering thread's end of its queue.
@@ -185,6 +215,7 @@ impl Inner {
             process: std::process::id(),
             ignored_packets: n(&self.shared.refused),
             not_sent_flows: n(&self.shared.queue_lost),
+            selectors: self.shared.selectors(),
             ..ExportStats::default()
         }
     }

@@ -65,12 +65,14 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
             swept = now;
             meter.cache_mut().handle_timeout(now, &mut sink);
             shared.packet_time_ns.store(now.max(1), Ordering::Relaxed);
+            shared.tell_selectors(0, &meter);
         }
         interrupted = signals.wait(Duration::ZERO);
     }
     let latest = meter.latest_ns().max(run.header.start_ns);
     meter.cache_mut().finish(latest, &mut sink);
     shared.packet_time_ns.store(latest.max(1), Ordering::Relaxed);
+    shared.tell_selectors(0, &meter);
 
     if let Some(error) = walk.broken {
         eprintln!("{:#}", unreadable(path, error));

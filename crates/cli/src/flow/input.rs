@@ -1,16 +1,24 @@
-//! How packets of interfaces come to a metering thread.
+//! How packets of interfaces come to the metering threads.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_port::clock::tai_now;
+use sonde_port::headers::{self, HeaderPort, HeaderSpec};
 use sonde_port::netlink::Link as Interface;
-use sonde_port::{Engine, OpenSpec, Port, open as open_port};
+use sonde_port::{Engine, OpenSpec, Port, open_group};
 use sonde_results::flow::FlowRecord;
 use sonde_results::rtt_run::RttPoint;
-use sonde_wire::Time;
 use sonde_wire::flow::Link;
+use sonde_wire::{Error, Time};
 
-use super::args::{FlowArgs, InputEngine};
+use super::args::{Field, FlowArgs, InputArgs, InputEngine};
 use super::meter::{Frame, Meter};
+use super::settings;
+use crate::exit::Failure;
+use crate::rtt::has_ethernet;
 
 /// What was opened for a run.
 pub struct Opened {
@@ -33,82 +41,209 @@ impl Opened {
 }
 
 /// Opens the interfaces for all metering threads.
-pub fn open(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
-    match args.input.engine.unwrap_or(InputEngine::AfPacket) {
-        InputEngine::AfPacket => {}
-        _ => return Err(anyhow!("not built yet")),
-    }
-    let mut places = Vec::new();
-    let mut engine = String::new();
-    for interface in interfaces {
-        let mut place = Place {
-            name: interface.name.clone(),
-            port: None,
-            link: link_of(interface),
-            lost: 0,
-            vanished: 0,
-            tried: tai_now(),
-        };
-        place.open().with_context(|| format!("cannot meter {}", interface.name))?;
-        if let Some(port) = &place.port {
-            engine = format!("{}: {}", port.caps().engine, port.caps().mode);
+pub fn open(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened, Failure> {
+    check(args).map_err(Failure::Usage)?;
+    let opened = match args.input.engine {
+        Some(InputEngine::Header) => open_headers(interfaces, args),
+        Some(InputEngine::AfXdp) => open_frames(Engine::AfXdp, interfaces, args),
+        Some(InputEngine::AfPacket) | None => open_frames(Engine::AfPacket, interfaces, args),
+    };
+    Ok(opened?)
+}
+
+/// What does not go together.
+fn check(args: &FlowArgs) -> Result<()> {
+    let InputArgs { engine, trim, mirror, .. } = args.input;
+    match engine {
+        Some(InputEngine::AfXdp) if !mirror => Err(anyhow!(
+            "--engine af_xdp takes packets from the host: add --mirror if the interfaces only \
+             get copies of others' traffic, else use --engine header or af_packet"
+        )),
+        Some(InputEngine::Header) => {
+            if trim.is_some() {
+                return Err(anyhow!("--engine header hands up no packets; leave --trim out"));
+            }
+            let needs = args.metering.fields.iter().any(|f| matches!(f, Field::Link | Field::Apps));
+            if needs {
+                return Err(anyhow!(
+                    "--engine header hands up no packets, and --fields link and apps need them; \
+                     use --engine af_packet, or af_xdp"
+                ));
+            }
+            Ok(())
         }
-        places.push(place);
+        Some(InputEngine::AfPacket) | None if mirror => Err(anyhow!(
+            "--mirror is for --engine af_xdp and header; af_packet takes nothing from the host"
+        )),
+        _ => Ok(()),
     }
-    Ok(Opened { inputs: vec![Input { places }], engine })
+}
+
+fn open_headers(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
+    let spec = HeaderSpec {
+        interfaces: interfaces.iter().map(|i| i.name.clone()).collect(),
+        raw_ip: interfaces.iter().map(|i| !has_ethernet(i)).collect(),
+        workers: args.input.workers.into(),
+        keys: settings::keys(args),
+        consume: args.input.mirror,
+        ..HeaderSpec::new(String::new())
+    };
+    let ports = headers::open(&spec)?;
+    let engine = ports.first().map(|p| p.mode().to_string()).unwrap_or_default();
+    let inputs = ports.into_iter().enumerate();
+    let inputs = inputs.map(|(i, port)| Input::Headers { port, first: i == 0 }).collect();
+    Ok(Opened { inputs, engine })
+}
+
+fn open_frames(engine: Engine, interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
+    let workers = usize::from(args.input.workers);
+    let apps = args.metering.fields.contains(&Field::Apps);
+    let snap = match args.input.trim {
+        Some(bytes) => bytes.into(),
+        None if apps => SNAP_APPS,
+        None => OpenSpec::WATCHED_BYTES,
+    };
+    let mut places: Vec<Vec<Place>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut how = String::new();
+    for interface in interfaces {
+        let name = &interface.name;
+        let spec =
+            OpenSpec { consume: args.input.mirror, snap, ..OpenSpec::watching(name.clone()) };
+        let group = Group { engine, spec, workers, parked: Mutex::default() };
+        let ports = group.open().with_context(|| format!("cannot meter {name}"))?;
+        if let Some(port) = ports.first() {
+            how = format!("{}: {}", port.caps().engine, port.caps().mode);
+        }
+        let group = Arc::new(group);
+        let link = if has_ethernet(interface) { Link::Ethernet } else { Link::RawIp };
+        for (worker, port) in ports.into_iter().enumerate() {
+            places[worker].push(Place {
+                group: group.clone(),
+                worker,
+                port: Some(port),
+                link,
+                lost: 0,
+                vanished: 0,
+            });
+        }
+    }
+    let inputs = places.into_iter().map(Input::Frames).collect();
+    Ok(Opened { inputs, engine: how })
+}
+
+/// The ports of one interface, one for each metering thread. After the interface was gone
+/// they are opened anew together, by the thread that notices first.
+struct Group {
+    engine: Engine,
+    spec: OpenSpec,
+    workers: usize,
+    parked: Mutex<Parked>,
+}
+
+/// Ports that wait for their threads.
+#[derive(Default)]
+struct Parked {
+    ports: Vec<Option<Box<dyn Port>>>,
+    tried: Option<Time>,
+}
+
+impl Group {
+    fn open(&self) -> Result<Vec<Box<dyn Port>>> {
+        let ports = open_group(self.engine, &self.spec, self.workers)?;
+        if ports.len() < self.workers {
+            return Err(anyhow!(
+                "the interface has {} receive queues for {} workers; use --workers {}, or \
+                 --engine header, which deals packets out by itself",
+                ports.len(),
+                self.workers,
+                ports.len()
+            ));
+        }
+        Ok(ports)
+    }
+
+    /// The port of a thread, if the interface has returned.
+    fn reopen(&self, worker: usize) -> Option<Box<dyn Port>> {
+        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(port) = parked.ports.get_mut(worker).and_then(Option::take) {
+            return Some(port);
+        }
+        let now = tai_now();
+        if parked.tried.is_some_and(|tried| now - tried < RETRY_NS) {
+            return None;
+        }
+        parked.tried = Some(now);
+        parked.ports = self.open().ok()?.into_iter().map(Some).collect();
+        parked.ports.get_mut(worker).and_then(Option::take)
+    }
 }
 
 /// What one metering thread reads.
-pub struct Input {
-    places: Vec<Place>,
+pub enum Input {
+    /// Frames of several interfaces.
+    Frames(Vec<Place>),
+    /// Headers of all interfaces, made by the XDP program.
+    Headers {
+        /// This thread's share.
+        port: HeaderPort,
+        /// The first thread tells what concerns all.
+        first: bool,
+    },
 }
 
-/// One interface.
-struct Place {
-    name: String,
+/// One interface, as one thread sees it.
+pub struct Place {
+    group: Arc<Group>,
+    worker: usize,
     /// `None`: gone, for now.
     port: Option<Box<dyn Port>>,
     link: Link,
     /// Packets lost by ports that are closed.
     lost: u64,
     vanished: u64,
-    /// When it was last tried to open it.
-    tried: Time,
 }
 
 impl Input {
-    /// Takes what has come by every interface. Whether there was anything.
-    pub fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> Result<bool> {
-        let mut busy = false;
-        for (i, place) in self.places.iter_mut().enumerate() {
-            busy |= place.turn(i as u8, meter, sink);
+    /// Takes what has come. Whether there was anything.
+    pub fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
+        match self {
+            Input::Frames(places) => {
+                let mut busy = false;
+                for (i, place) in places.iter_mut().enumerate() {
+                    busy |= place.turn(i as u8, meter, sink);
+                }
+                busy
+            }
+            Input::Headers { port, .. } => {
+                let burst = port.burst();
+                meter.headers(burst, sink);
+                !burst.is_empty()
+            }
         }
-        Ok(busy)
     }
 
     /// Sleeps until something has come, or `until`.
     pub fn wait(&mut self, until: Time) -> Result<()> {
-        // With one interface its port wakes us; with several, none may be waited for alone.
-        let several = self.places.len() > 1;
-        let until = if several { until.min(tai_now() + SHORT_NS) } else { until };
-        match self.places.iter_mut().find_map(|p| p.port.as_mut()) {
-            Some(port) if !several => port.wait(until)?,
-            _ => std::thread::sleep(std::time::Duration::from_nanos(
-                (until - tai_now()).max(0) as u64
-            )),
+        match self {
+            Input::Headers { port, .. } => port.wait(until),
+            Input::Frames(places) => match &mut places[..] {
+                [Place { port: Some(port), .. }] => port.wait(until)?,
+                // With several, none may be waited for alone.
+                _ => {
+                    let until = until.min(tai_now() + SHORT_NS);
+                    let left = (until - tai_now()).max(0).unsigned_abs();
+                    std::thread::sleep(Duration::from_nanos(left));
+                }
+            },
         }
         Ok(())
     }
 
     /// Takes up interfaces that have returned.
     pub fn follow(&mut self) {
-        let now = tai_now();
-        for place in &mut self.places {
-            if place.port.is_none() && now - place.tried >= RETRY_NS {
-                place.tried = now;
-                // It is told when it cannot be opened at the start; later it is waited for.
-                let _ = place.open();
-            }
+        let Input::Frames(places) = self else { return };
+        for place in places.iter_mut().filter(|p| p.port.is_none()) {
+            place.port = place.group.reopen(place.worker);
         }
     }
 
@@ -116,7 +251,7 @@ impl Input {
     pub fn rest(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> Result<()> {
         let end = tai_now() + REST_NS;
         while tai_now() < end {
-            if !self.turn(meter, sink)? {
+            if !self.turn(meter, sink) {
                 self.wait(end)?;
             }
         }
@@ -125,21 +260,40 @@ impl Input {
 
     /// Packets that came in and did not reach the meter.
     pub fn lost(&mut self) -> u64 {
-        self.places.iter_mut().map(Place::lost).sum()
+        match self {
+            Input::Frames(places) => places.iter_mut().map(Place::lost).sum(),
+            Input::Headers { port, .. } => port.lost().packets,
+        }
+    }
+
+    /// Packets that the kernel's program could not read, by why, for the first thread.
+    pub fn refused(&self) -> BTreeMap<String, u64> {
+        let Input::Headers { port, first: true } = self else { return BTreeMap::new() };
+        // If the counters cannot be read, the program is gone, and so is the run.
+        let refused = port.refused().unwrap_or_default();
+        let of = |error: Error| match error {
+            Error::Truncated => "refused_truncated",
+            Error::EtherType => "refused_not_ip",
+            _ => "refused_malformed",
+        };
+        let mut counters = BTreeMap::new();
+        for error in Error::ALL {
+            let n = refused[error.index()].packets;
+            *counters.entry(of(error).to_string()).or_default() += n;
+        }
+        counters
     }
 
     /// How often each interface vanished.
     pub fn vanished(&self) -> Vec<u64> {
-        self.places.iter().map(|p| p.vanished).collect()
+        match self {
+            Input::Frames(places) => places.iter().map(|p| p.vanished).collect(),
+            Input::Headers { .. } => Vec::new(),
+        }
     }
 }
 
 impl Place {
-    fn open(&mut self) -> Result<()> {
-        self.port = Some(open_port(Engine::AfPacket, &OpenSpec::watching(self.name.clone()))?);
-        Ok(())
-    }
-
     /// Takes one burst. Whether it was not empty.
     #[inline]
     fn turn(&mut self, point: u8, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
@@ -170,11 +324,8 @@ fn lost(port: &mut dyn Port) -> u64 {
     stats.rx_dropped + stats.rx_invalid
 }
 
-/// What frames of the interface begin with.
-fn link_of(interface: &Interface) -> Link {
-    if crate::rtt::has_ethernet(interface) { Link::Ethernet } else { Link::RawIp }
-}
-
+/// Bytes of a frame that applications' parsers look at: a whole one of Ethernet.
+const SNAP_APPS: usize = 2_048;
 /// Between tries to open an interface that has gone.
 const RETRY_NS: i64 = 500_000_000;
 /// With several interfaces, how long one may wait for the others.

@@ -1,6 +1,7 @@
 //! Flow metering on interfaces: metering threads that share nothing, the export thread, and
 //! a view of both.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -63,7 +64,8 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     let mut threads = Vec::new();
     for (i, ((meter, input), queue)) in meters.into_iter().zip(inputs).zip(queues).enumerate() {
         let cpu = args.input.cpus.get(i).copied();
-        threads.push(Worker::start(meter, input, queue, cpu, stop.clone(), exporting.shared())?);
+        let which = (i, cpu);
+        threads.push(Worker::start(meter, input, queue, which, stop.clone(), exporting.shared())?);
     }
     let (interrupted, failure) = watch(&run, &threads, &exporting.shared(), args, &signals);
     stop.store(true, Ordering::Relaxed);
@@ -71,6 +73,9 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     for thread in threads {
         let ended = thread.join()?;
         *run.counters.entry("packets_lost".into()).or_default() += ended.lost;
+        for (name, n) in ended.refused {
+            *run.counters.entry(name).or_default() += n;
+        }
         for (point, times) in run.points.iter_mut().zip(&ended.vanished) {
             point.vanished = point.vanished.max(*times);
         }
@@ -233,6 +238,8 @@ struct Ended {
     meter: Meter,
     /// Packets that came in and did not reach the meter.
     lost: u64,
+    /// Packets that the kernel's program could not read, by why.
+    refused: BTreeMap<String, u64>,
     /// How often each interface vanished.
     vanished: Vec<u64>,
 }
@@ -242,7 +249,7 @@ impl Worker {
         meter: Meter,
         input: Input,
         queue: Records,
-        cpu: Option<usize>,
+        (number, cpu): (usize, Option<usize>),
         stop: Arc<AtomicBool>,
         shared: Arc<Shared>,
     ) -> Result<Worker> {
@@ -251,7 +258,8 @@ impl Worker {
         let thread = thread::Builder::new()
             .name("sonde-meter".into())
             .spawn(move || {
-                let mut inner = Inner { meter, input, queue, report: theirs, shared, told: 0 };
+                let mut inner =
+                    Inner { meter, input, queue, report: theirs, shared, number, told: 0 };
                 let pinned = cpu.map_or(Ok(()), |cpu| {
                     pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))
                 });
@@ -283,6 +291,8 @@ struct Inner {
     queue: Records,
     report: Arc<Mutex<Report>>,
     shared: Arc<Shared>,
+    /// Which of the metering threads.
+    number: usize,
     /// Refused packets that the others know of.
     told: u64,
 }
@@ -295,7 +305,7 @@ impl Inner {
             let mut sink = |record| queue.push(record);
             let mut busy = false;
             for _ in 0..TURNS {
-                busy = self.input.turn(&mut self.meter, &mut sink)?;
+                busy = self.input.turn(&mut self.meter, &mut sink);
                 if !busy {
                     break;
                 }
@@ -323,6 +333,7 @@ impl Inner {
         let refused = self.meter.cache().counters().refused();
         self.shared.refused.fetch_add(refused - self.told, Ordering::Relaxed);
         self.told = refused;
+        self.shared.tell_selectors(self.number, &self.meter);
         let protocols = self.meter.by_protocol();
         // If the view is being drawn just now, the next report will do.
         if let Ok(mut report) = self.report.try_lock() {
@@ -341,7 +352,12 @@ impl Inner {
         // What cannot be read any more was lost with its interface.
         let _ = self.input.rest(&mut self.meter, &mut sink);
         self.meter.cache_mut().finish(tai_now().as_nanos(), &mut sink);
-        Ended { lost: self.input.lost(), vanished: self.input.vanished(), meter: self.meter }
+        Ended {
+            lost: self.input.lost(),
+            refused: self.input.refused(),
+            vanished: self.input.vanished(),
+            meter: self.meter,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One metering thread's part: frames in, flow records out. What is offered is metered,
 //! not selected, or refused, and counted as that.
 
+use sonde_meter::flow::sampling::Sequence;
 use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
@@ -23,17 +24,20 @@ pub struct Frame<'a> {
 pub struct Meter {
     cache: FlowCache,
     keys: Keys,
+    sequence: Sequence,
+    selects: bool,
     by_protocol: Box<[ProtocolTotal; 256]>,
     /// Time of the latest packet, ns since 1970 TAI.
     latest_ns: i64,
 }
 
 impl Meter {
-    /// Around `cache`, with the IP header that gives the key.
-    pub fn new(cache: FlowCache, keys: Keys) -> Self {
+    /// Around `cache`, with the IP header that gives the key, and what selects packets.
+    pub fn new(cache: FlowCache, keys: Keys, sequence: Sequence) -> Self {
+        let selects = !sequence.is_empty();
         let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
         let by_protocol = Box::new(std::array::from_fn(|i| total(i as u8)));
-        Meter { cache, keys, by_protocol, latest_ns: i64::MIN }
+        Meter { cache, keys, sequence, selects, by_protocol, latest_ns: i64::MIN }
     }
 
     /// Takes frames, in bursts. They may lie in memory that is lent for this call only.
@@ -49,6 +53,9 @@ impl Meter {
         for frame in frames {
             match parse(frame.bytes, frame.link, self.keys, frame.at_ns, frame.point) {
                 Ok((feature, layers)) => {
+                    if self.selects && !self.sequence.select(&feature, frame.bytes, &layers) {
+                        continue;
+                    }
                     features[n] = feature;
                     parts[n] = (frame.bytes, layers);
                     n += 1;
@@ -66,8 +73,14 @@ impl Meter {
     /// Takes headers that were made by the XDP program.
     #[inline]
     pub fn headers(&mut self, headers: &[Feature], sink: &mut impl FnMut(FlowRecord)) {
-        for burst in headers.chunks(BURST) {
-            self.burst(burst, &[], sink);
+        if !self.selects {
+            headers.chunks(BURST).for_each(|burst| self.burst(burst, &[], sink));
+            return;
+        }
+        for header in headers {
+            if self.sequence.select(header, &[], &Layers::default()) {
+                self.burst(std::slice::from_ref(header), &[], sink);
+            }
         }
     }
 
@@ -100,6 +113,11 @@ impl Meter {
     /// The cache, to let time pass in it.
     pub fn cache_mut(&mut self) -> &mut FlowCache {
         &mut self.cache
+    }
+
+    /// What selects packets, with what it has seen.
+    pub fn sequence(&self) -> &Sequence {
+        &self.sequence
     }
 
     /// What was metered of each protocol, by its number.

@@ -61,6 +61,8 @@ fn add_meter(run: &mut FlowRun, meter: &Meter) {
             None => run.protocols.push(*total),
         }
     }
+    let left_out = meter.sequence().report().map(|(_, c)| c.observed - c.selected).sum::<u64>();
+    *run.counters.entry("not_selected".into()).or_default() += left_out;
     for (name, n) in meter.cache().counters().iter() {
         *run.counters.entry(name.to_string()).or_default() += n;
     }

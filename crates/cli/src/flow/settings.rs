@@ -7,6 +7,7 @@ use sonde_wire::feature::Keys;
 
 use super::args::{Field, FlowArgs, KeysArg};
 use super::meter::Meter;
+use super::selection;
 use crate::settings::secrets;
 
 /// The meter of one of `workers` threads.
@@ -32,11 +33,16 @@ pub fn meter(args: &FlowArgs, workers: usize) -> Result<Meter> {
     };
     config.check()?;
     let cache = FlowCache::new(config);
-    let keys = match metering.keys {
+    let sequence = selection::sequence(&args.selection, secrets(metering.seed)[0])?;
+    Ok(Meter::new(cache, keys(args), sequence))
+}
+
+/// Which IP header gives a flow's key.
+pub fn keys(args: &FlowArgs) -> Keys {
+    match args.metering.keys {
         KeysArg::Outer => Keys::Outer,
         KeysArg::Inner => Keys::Inner,
-    };
-    Ok(Meter::new(cache, keys))
+    }
 }
 
 /// What was asked for, for the run file.
@@ -50,6 +56,6 @@ pub fn run_config(args: &FlowArgs, engine: String) -> FlowRunConfig {
         idle_ns: metering.idle,
         active_ns: metering.active,
         biflow: !metering.uniflow,
-        selection: "all".into(),
+        selection: selection::words(&args.selection),
     }
 }

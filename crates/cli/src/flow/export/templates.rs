@@ -44,6 +44,7 @@ impl Templates {
     }
 
     /// Whether a message holds templates and nothing else.
+    #[cfg(test)]
     pub fn is_only(message: &[u8]) -> bool {
         Message::new_checked(message)
             .is_ok_and(|m| m.sets().all(|s| s.is_ok_and(|s| is_template(s.id))))

@@ -1,0 +1,336 @@
+//! CSV: FlowTest's columns (one line a direction or a flow), ours, and those of
+//! `nfdump -o csv`. Columns are found by their names; others are left alone.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, anyhow};
+use csv::ByteRecord;
+
+use super::observed::{End, Fields, Half, Observed, name_hash};
+
+/// Reads the truth. `start_ms` is added to all times.
+pub(super) fn read_truth(
+    path: &Path,
+    start_ms: i64,
+    take: &mut dyn FnMut(Observed),
+) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    if lines.columns.is_nfdump {
+        return Err(anyhow!(
+            "{}: the truth has FlowTest's columns, START_TIME and so on; this is of nfdump",
+            path.display()
+        ));
+    }
+    while let Some(mut flow) = lines.next()? {
+        for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
+            *span = span.map(|(a, b)| (a + start_ms * 1_000_000, b + start_ms * 1_000_000));
+        }
+        take(flow);
+    }
+    Ok(())
+}
+
+/// Reads what was exported.
+pub(super) fn read(path: &Path, take: &mut dyn FnMut(&Observed)) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    while let Some(flow) = lines.next()? {
+        take(&flow);
+    }
+    Ok(())
+}
+
+struct Lines {
+    reader: csv::Reader<File>,
+    columns: Columns,
+    record: ByteRecord,
+    path: String,
+}
+
+/// Where each column is, if it is there.
+#[derive(Default)]
+struct Columns {
+    is_nfdump: bool,
+    source: Option<usize>,
+    destination: Option<usize>,
+    source_port: Option<usize>,
+    destination_port: Option<usize>,
+    protocol: Option<usize>,
+    start: Option<usize>,
+    end: Option<usize>,
+    start_reverse: Option<usize>,
+    end_reverse: Option<usize>,
+    start_ns: Option<usize>,
+    end_ns: Option<usize>,
+    packets: Option<usize>,
+    bytes: Option<usize>,
+    packets_reverse: Option<usize>,
+    bytes_reverse: Option<usize>,
+    tcp_flags: Option<usize>,
+    tos: Option<usize>,
+    ttl: Option<usize>,
+    vlan: Option<usize>,
+    icmp: Option<usize>,
+    name: Option<usize>,
+}
+
+impl Columns {
+    fn find(header: &ByteRecord) -> Option<Columns> {
+        let at = |name: &str| header.iter().position(|h| h == name.as_bytes());
+        let either = |a: &str, b: &str| at(a).or_else(|| at(b));
+        let is_nfdump = at("sa").is_some();
+        let columns = if is_nfdump {
+            Columns {
+                is_nfdump,
+                source: at("sa"),
+                destination: at("da"),
+                source_port: at("sp"),
+                destination_port: at("dp"),
+                protocol: at("pr"),
+                start: at("ts"),
+                end: at("te"),
+                packets: at("ipkt"),
+                bytes: at("ibyt"),
+                packets_reverse: at("opkt"),
+                bytes_reverse: at("obyt"),
+                tcp_flags: at("flg"),
+                tos: at("stos"),
+                ..Columns::default()
+            }
+        } else {
+            Columns {
+                is_nfdump,
+                source: at("SRC_IP"),
+                destination: at("DST_IP"),
+                source_port: at("SRC_PORT"),
+                destination_port: at("DST_PORT"),
+                protocol: either("PROTOCOL", "L4_PROTO"),
+                start: at("START_TIME"),
+                end: at("END_TIME"),
+                start_reverse: at("START_TIME_REV"),
+                end_reverse: at("END_TIME_REV"),
+                start_ns: at("START_NS"),
+                end_ns: at("END_NS"),
+                packets: at("PACKETS"),
+                bytes: at("BYTES"),
+                packets_reverse: at("PACKETS_REV"),
+                bytes_reverse: at("BYTES_REV"),
+                tcp_flags: at("TCP_FLAGS"),
+                tos: at("TOS"),
+                ttl: at("TTL"),
+                vlan: at("VLAN"),
+                icmp: at("ICMP"),
+                name: at("NAME"),
+            }
+        };
+        let needed = [
+            columns.source,
+            columns.destination,
+            columns.source_port,
+            columns.destination_port,
+            columns.protocol,
+            columns.start,
+            columns.end,
+            columns.packets,
+            columns.bytes,
+        ];
+        needed.iter().all(Option::is_some).then_some(columns)
+    }
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Lines> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut reader = csv::ReaderBuilder::new()
+            .flexible(true)
+            .comment(Some(b'#'))
+            .buffer_capacity(1 << 20)
+            .from_reader(file);
+        let path = path.display().to_string();
+        let header = reader.byte_headers().with_context(|| path.clone())?;
+        let columns = Columns::find(header).with_context(|| {
+            format!(
+                "{path}: not the columns of flows; FlowTest's (START_TIME,END_TIME,PROTOCOL,\
+                 SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES) or nfdump's must be there"
+            )
+        })?;
+        Ok(Lines { reader, columns, record: ByteRecord::new(), path })
+    }
+
+    fn next(&mut self) -> Result<Option<Observed>> {
+        if !self.reader.read_byte_record(&mut self.record).with_context(|| self.path.clone())? {
+            return Ok(None);
+        }
+        // Behind its flows nfdump writes sums.
+        if self.columns.is_nfdump && self.record.get(0) == Some(b"Summary") {
+            return Ok(None);
+        }
+        let line = self.record.position().map_or(0, |p| p.line());
+        match flow(&self.columns, &self.record) {
+            Some(flow) => Ok(Some(flow)),
+            None => Err(anyhow!("{}: line {line} is not a flow", self.path)),
+        }
+    }
+}
+
+fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
+    let text = |at: Option<usize>| std::str::from_utf8(record.get(at?)?).ok().map(str::trim);
+    fn number<T: FromStr>(text: Option<&str>) -> Option<T> {
+        text?.parse().ok()
+    }
+    let address = |at| text(at)?.parse::<IpAddr>().ok();
+    let protocol = match text(columns.protocol)? {
+        name if columns.is_nfdump => protocol_number(name)?,
+        number => number.parse().ok()?,
+    };
+    // Of ICMP nfdump writes "8.0" or 2048; neither is a port, and the key has none.
+    let port = |at| number(text(at)).or(if matches!(protocol, 6 | 17) { None } else { Some(0) });
+    let time = |at| match columns.is_nfdump {
+        true => date(text(at)?),
+        false => millis(text(at)?),
+    };
+    let precise = number(text(columns.start_ns)).zip(number(text(columns.end_ns)));
+    let span = match precise {
+        Some(span) => span,
+        None => (time(columns.start)?, time(columns.end)?),
+    };
+    let flags = match columns.is_nfdump {
+        true => text(columns.tcp_flags).map(flag_letters),
+        false => number(text(columns.tcp_flags)),
+    };
+    let fields = Fields {
+        tcp_flags: flags.filter(|_| protocol == 6),
+        tos: number(text(columns.tos)),
+        ttl: number(text(columns.ttl)),
+        vlan: number(text(columns.vlan)),
+        icmp: number(text(columns.icmp)),
+        name: text(columns.name).filter(|n| !n.is_empty()).map(|n| name_hash(n.as_bytes())),
+    };
+    let mut forward = Half {
+        packets: number(text(columns.packets))?,
+        bytes: number(text(columns.bytes))?,
+        span: None,
+        fields,
+    };
+    let mut reverse = Half {
+        packets: number(text(columns.packets_reverse)).unwrap_or(0),
+        bytes: number(text(columns.bytes_reverse)).unwrap_or(0),
+        ..Half::default()
+    };
+    let mut whole = None;
+    let reverse_span = time(columns.start_reverse).zip(time(columns.end_reverse));
+    if reverse_span.is_some() || reverse.packets == 0 {
+        forward.span = Some(span);
+        reverse.span = reverse_span.filter(|_| reverse.packets > 0);
+    } else {
+        whole = Some(span);
+    }
+    Some(Observed {
+        source: End::new(address(columns.source)?, port(columns.source_port)?),
+        destination: End::new(address(columns.destination)?, port(columns.destination_port)?),
+        protocol,
+        forward,
+        reverse,
+        span: whole,
+        unit_ns: match (columns.is_nfdump, precise) {
+            (true, _) => 1_000_000_000,
+            (_, Some(_)) => 1,
+            _ => 1_000_000,
+        },
+        reason: None,
+        exported_ns: None,
+    })
+}
+
+/// "1700000000001" or "1700000000001.999999", in ns.
+fn millis(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut ns = whole.parse::<i64>().ok()?.checked_mul(1_000_000)?;
+    let mut scale = 100_000;
+    for digit in fraction.bytes() {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        ns += i64::from(digit - b'0') * scale;
+        scale /= 10;
+    }
+    Some(ns)
+}
+
+/// "2023-11-14 22:13:20" with or without a fraction, UTC, in ns.
+fn date(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once([' ', 'T'])?;
+    let mut parts = date.split('-').map(str::parse::<i64>);
+    let mut next = || parts.next()?.ok();
+    let (year, month, day) = (next()?, next()?, next()?);
+    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut parts = time.split(':').map(str::parse::<i64>);
+    let mut next = || parts.next()?.ok();
+    let (hour, minute, second) = (next()?, next()?, next()?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || !(1970..3000).contains(&year) {
+        return None;
+    }
+    // Days of the civil calendar, years beginning in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
+    let fraction: i64 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    Some(seconds * 1_000_000_000 + fraction)
+}
+
+/// "...AP.SF", highest first.
+fn flag_letters(text: &str) -> u8 {
+    let bit = |letter| match letter {
+        b'F' => 1,
+        b'S' => 2,
+        b'R' => 4,
+        b'P' => 8,
+        b'A' => 16,
+        b'U' => 32,
+        b'E' => 64,
+        b'C' | b'W' => 128,
+        _ => 0,
+    };
+    text.bytes().fold(0, |flags, letter| flags | bit(letter))
+}
+
+fn protocol_number(name: &str) -> Option<u8> {
+    Some(match name {
+        "TCP" => 6,
+        "UDP" => 17,
+        "ICMP" => 1,
+        "ICMP6" => 58,
+        "GRE" => 47,
+        "IPIP" => 4,
+        "IPv6" => 41,
+        "ESP" => 50,
+        "AH" => 51,
+        "SCTP" => 132,
+        number => number.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(millis("1700000000001"), Some(1_700_000_000_001_000_000));
+        assert_eq!(millis("1.5"), Some(1_500_000));
+        assert_eq!(millis("1.000001"), Some(1_000_001));
+        assert_eq!((millis("x"), millis("1.x")), (None, None));
+        assert_eq!(date("2023-11-14 22:13:20"), Some(1_700_000_000_000_000_000));
+        assert_eq!(date("2023-11-14 22:13:20.25"), Some(1_700_000_000_250_000_000));
+        assert_eq!(date("2024-02-29 00:00:00"), Some(1_709_164_800_000_000_000));
+        assert_eq!((date("2023-13-14 22:13:20"), date("yesterday")), (None, None));
+    }
+
+    #[test]
+    fn flags_of_nfdump() {
+        assert_eq!(flag_letters("...AP.SF"), 0x1B);
+        assert_eq!(flag_letters("........"), 0);
+    }
+}

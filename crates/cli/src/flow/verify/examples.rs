@@ -1,0 +1,105 @@
+//! Differences: how many of each kind, and the first few in words.
+
+use serde::Serialize;
+
+/// The kinds of difference, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// A flow's direction was not exported at all.
+    Missing,
+    /// What was exported is not in the truth.
+    Unexpected,
+    /// Fewer packets or bytes than there were.
+    Loss,
+    /// More than there were.
+    Surplus,
+    /// The same record twice or more.
+    Duplicate,
+    /// Several flows in one record.
+    Joined,
+    /// Several records, and no time-out asked for them.
+    Split,
+    /// First or last packet at another time.
+    Time,
+    /// Another field differs.
+    Field,
+    /// Exported later than the limit.
+    Late,
+    /// Sequence numbers jump: messages or records were lost on the way.
+    SequenceGap,
+    /// Messages or records that could not be read.
+    Unreadable,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 12] = [
+        Kind::Missing,
+        Kind::Unexpected,
+        Kind::Loss,
+        Kind::Surplus,
+        Kind::Duplicate,
+        Kind::Joined,
+        Kind::Split,
+        Kind::Time,
+        Kind::Field,
+        Kind::Late,
+        Kind::SequenceGap,
+        Kind::Unreadable,
+    ];
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Missing => "missing flows",
+            Kind::Unexpected => "unexpected flows",
+            Kind::Loss => "flows with packets or bytes lost",
+            Kind::Surplus => "flows with packets or bytes too many",
+            Kind::Duplicate => "records sent twice",
+            Kind::Joined => "flows joined into one record",
+            Kind::Split => "flows split without a time-out",
+            Kind::Time => "flows with wrong times",
+            Kind::Field => "flows with wrong fields",
+            Kind::Late => "records exported late",
+            Kind::SequenceGap => "gaps in sequence numbers",
+            Kind::Unreadable => "messages that cannot be read",
+        }
+    }
+}
+
+/// How many of one kind, and what the first ones were.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Difference {
+    pub kind: Kind,
+    pub count: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+}
+
+/// All differences.
+#[derive(Clone, Debug)]
+pub(super) struct Differences {
+    kinds: Vec<Difference>,
+    show: usize,
+}
+
+impl Differences {
+    pub fn new(show: u16) -> Self {
+        let kinds = Kind::ALL.map(|kind| Difference { kind, count: 0, examples: Vec::new() });
+        Differences { kinds: kinds.into(), show: show.into() }
+    }
+
+    /// One more; the words are only asked for while they are wanted.
+    pub fn add(&mut self, kind: Kind, words: impl FnOnce() -> String) {
+        let difference = &mut self.kinds[kind as usize];
+        difference.count += 1;
+        if difference.examples.len() < self.show {
+            difference.examples.push(words());
+        }
+    }
+
+    /// Those that there are.
+    pub fn into_found(self) -> Vec<Difference> {
+        self.kinds.into_iter().filter(|d| d.count > 0).collect()
+    }
+}
