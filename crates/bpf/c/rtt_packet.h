@@ -82,7 +82,10 @@ struct frame {
  * in the packet they stand.
  */
 struct octets {
-	__u8 b[DNS_NAME];
+	union {
+		__u8 b[DNS_NAME];
+		__u64 w[DNS_NAME / 8];
+	};
 	__u32 length;
 };
 
@@ -124,28 +127,48 @@ static __always_inline __u32 offset(const struct frame *f, const void *at)
 	return difference;
 }
 
-/* FNV-1a (RFC 9923); of a name up to its end, its letters in lower case. */
+#define EACH_OCTET 0x0101010101010101ULL
+
+/* The letters among eight octets in lower case. */
+static __always_inline __u64 lower_case(__u64 w)
+{
+	__u64 seven = w & 0x7f * EACH_OCTET, from_a, after_z;
+
+	from_a = seven + (0x80 - 'A') * EACH_OCTET;
+	after_z = seven + (0x7f - 'Z') * EACH_OCTET;
+	return w | ((from_a ^ after_z) & ~w & 0x80 * EACH_OCTET) >> 2;
+}
+
+/* Eight octets at a time; of a name up to its end, its letters in lower case. */
 __noinline __u32 rtt_hash(struct octets *o, bool name)
 {
-	__u32 hash = 0x811c9dc5;
+	__u64 hash = 0;
 
 	if (!o)
 		return 0;
-	for (__u32 i = 0; i < DNS_NAME; i++) {
-		__u8 octet;
+	for (__u32 i = 0; i < DNS_NAME / 8; i++) {
+		__u64 w, zeros = 0;
+		__u32 left = o->length - 8 * i;
 
-		if (i >= o->length)
+		if (8 * i >= o->length)
 			break;
-		octet = o->b[i];
+		w = o->w[i];
+		if (left < 8)
+			w &= (1ULL << 8 * left) - 1;
 		if (name) {
-			if (octet == 0)
+			/* The lowest bit is that of the first octet that is 0. */
+			zeros = (w - EACH_OCTET) & ~w & 0x80 * EACH_OCTET;
+			if (zeros)
+				w &= ((zeros & -zeros) >> 7) - 1;
+			if (w == 0)
 				break;
-			if ((__u8)(octet - 'A') < 26)
-				octet |= 0x20;
+			w = lower_case(w);
 		}
-		hash = (hash ^ octet) * 0x01000193;
+		hash = mix(hash ^ w) + 1;
+		if (zeros)
+			break;
 	}
-	return hash;
+	return hash >> 32;
 }
 
 /* Options that are not just NOP, NOP, timestamps. 1: malformed, and none is used. */

@@ -142,7 +142,7 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 			return PARSED;
 		hash = copied_hash(f->ctx, f->xdp, f->len, offset(f, b + 12),
 				   name < DNS_NAME ? name : DNS_NAME);
-		p->id = (__u32)(b[0] << 8 | b[1]) << 16 | ((hash >> 16 ^ hash) & 0xffff);
+		p->id = (__u32)(b[0] << 8 | b[1]) << 16 | hash >> 16;
 		p->what = response ? W_DNS_RESPONSE : W_DNS;
 		return PARSED;
 	}
