@@ -46,8 +46,10 @@ pub struct FlowCache {
     /// Slots from here on have never been used.
     fresh: u32,
     flows: u32,
-    /// Where the search for a flow to evict goes on.
+    /// Where the search for a flow to evict goes on, and how far apart the slots are that
+    /// it meets one after the other.
     hand: u32,
+    stride: u32,
     clock: Clock,
     counters: Counters,
 }
@@ -105,6 +107,7 @@ impl FlowCache {
             fresh: 0,
             flows: 0,
             hand: 0,
+            stride: stride(config.flows as u32),
             clock: Clock::new(),
             counters: Counters::default(),
         }
@@ -430,24 +433,36 @@ impl FlowCache {
         self.fresh - 1
     }
 
-    /// The flow to evict when all slots are taken: of the next few that are closed or have
-    /// one packet, in the order of a sweep through all; or else that which was silent
-    /// longest. So a flood of single packets evicts itself, the oldest first.
+    /// The flow to evict when all slots are taken. A sweep goes through all slots again and
+    /// again, and takes the next flow that is closed or has one packet: of those nearly the
+    /// oldest. So a flood of single packets evicts itself. If the next few are all
+    /// established, that which was silent longest goes.
     fn least_missed(&mut self) -> u32 {
-        let slots = self.hot.len() as u32;
-        let sweep = |i: u32| (self.hand + i) % slots;
-        let reach = SWEEP.min(slots);
-        let cheap = (0..reach).find(|&i| self.worth(sweep(i)).0 < Worth::LIVE);
-        let victim = match cheap {
-            Some(i) => sweep(i),
-            None => (0..reach).map(sweep).min_by_key(|&s| self.worth(s)).unwrap_or(self.hand),
-        };
-        self.hand = match cheap {
-            Some(_) => (victim + 1) % slots,
-            None => sweep(reach),
-        };
-        prefetch(&self.hot, self.hand as usize);
-        victim
+        let mut longest = (self.worth(self.hand), self.hand);
+        for _ in 0..SWEEP {
+            let slot = self.hand;
+            self.hand = self.sweep(slot);
+            let worth = self.worth(slot);
+            if worth.0 < Worth::LIVE {
+                longest = (worth, slot);
+                break;
+            }
+            longest = longest.min((worth, slot));
+        }
+        // The next search finds its first slots fetched.
+        let mut ahead = self.hand;
+        for _ in 0..4 {
+            prefetch(&self.hot, ahead as usize);
+            ahead = self.sweep(ahead);
+        }
+        longest.1
+    }
+
+    /// The slot after this one in the order of the sweep: far away, so that flows that began
+    /// together are not met together.
+    fn sweep(&self, slot: u32) -> u32 {
+        let slots = self.hot.len() as u64;
+        ((u64::from(slot) + u64::from(self.stride)) % slots) as u32
     }
 
     /// What is less is given up first: closed flows, those of one packet, the longest silent.
@@ -493,24 +508,55 @@ impl FlowCache {
         while let Some(closed) = self.closing.pop(now) {
             self.end_closed(closed, sink);
         }
-        let most = if self.wheel.is_late(now) { usize::MAX } else { most };
-        for _ in 0..most {
-            let Some(slot) = self.wheel.pop(now) else {
+        let mut most = if self.wheel.is_late(now) { usize::MAX } else { most };
+        while most > 0 {
+            let looked = self.expire_some(now, sink);
+            if looked < EXPIRED_TOGETHER {
+                break;
+            }
+            most = most.saturating_sub(looked);
+        }
+    }
+
+    /// The next few entries of the wheel that are due: how many there were. In strides, like
+    /// a burst.
+    fn expire_some(&mut self, now: i64, sink: &mut impl FnMut(FlowRecord)) -> usize {
+        let mut slots = [0; EXPIRED_TOGETHER];
+        let mut looked = 0;
+        for slot in &mut slots {
+            let Some(due) = self.wheel.pop(now) else {
                 break;
             };
-            if let Some(next) = self.wheel.peek() {
-                prefetch(&self.hot, next as usize);
-            }
+            *slot = due;
+            prefetch(&self.hot, due as usize);
+            looked += 1;
+        }
+        let mut over = [(0, FlowEnd::Idle); EXPIRED_TOGETHER];
+        let mut ended = 0;
+        for &slot in &slots[..looked] {
             if !self.hot[slot as usize].key.is_used() {
                 continue;
             }
             let (deadline, end) = self.deadline(slot);
             if self.clock.now >= deadline + SLACK_NS {
-                self.end(slot, end, sink);
+                self.index.prefetch_home(self.place(slot));
+                prefetch(&self.warm, slot as usize);
+                over[ended] = (slot, end);
+                ended += 1;
             } else {
                 self.enter_wheel(slot);
             }
         }
+        for &(slot, end) in &over[..ended] {
+            self.end(slot, end, sink);
+        }
+        looked
+    }
+
+    /// Where the index has the key of the flow in `slot`.
+    fn place(&self, slot: u32) -> Place {
+        let key = self.hot[slot as usize].key;
+        self.index.place(self.hasher.key(key.ends, key.rest))
     }
 
     fn end_closed(&mut self, closed: Closed, sink: &mut impl FnMut(FlowRecord)) {
@@ -560,8 +606,7 @@ impl FlowCache {
     /// Ends the flow in `slot` and frees the slot.
     fn end(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
         self.export(slot, end, sink);
-        let key = self.hot[slot as usize].key;
-        self.index.remove(self.index.place(self.hasher.key(key.ends, key.rest)), slot);
+        self.index.remove(self.place(slot), slot);
         self.hot[slot as usize].key = Key { ends: self.free.into(), rest: 0 };
         self.free = slot;
         self.flows -= 1;
@@ -580,6 +625,37 @@ impl FlowCache {
     }
 }
 
+#[cfg(test)]
+impl FlowCache {
+    /// Packets and bytes inside, counted one by one.
+    pub(super) fn scan_held(&self) -> (u64, u64) {
+        let used = self.hot.iter().filter(|hot| hot.key.is_used());
+        used.fold((0, 0), |(packets, bytes), hot| {
+            (packets + hot.total(), bytes + hot.bytes(0) + hot.bytes(1))
+        })
+    }
+
+    /// The two buckets in which a packet's flow would lie.
+    pub(super) fn buckets_of(&self, packet: &Feature) -> [u32; 2] {
+        let ports = (packet.source_port, packet.destination_port);
+        let (key, _) = Key::new(packet, ports, self.biflow, &self.hasher);
+        self.index.both(self.index.place(self.hasher.key(key.ends, key.rest)))
+    }
+}
+
+/// About 0.618 of the slots, without a common divisor: steps of it spread evenly, and meet
+/// every slot once before any again.
+fn stride(slots: u32) -> u32 {
+    let common = |mut a: u32, mut b: u32| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let wanted = (u64::from(slots) * 618 / 1000) as u32;
+    (wanted..slots).find(|&stride| common(stride, slots) == 1).unwrap_or(1)
+}
+
 /// Classes of flows by how much they are missed.
 struct Worth;
 
@@ -596,5 +672,7 @@ const NOWHERE: u32 = u32::MAX;
 const SLACK_NS: i64 = 500_000_000;
 /// Flows looked at for their time-outs after a burst: more than a burst can begin.
 const EXPIRED_PER_BURST: usize = 128;
+/// Flows looked at in one go: their cache lines are fetched at the same time.
+const EXPIRED_TOGETHER: usize = 16;
 /// Flows looked at for one to evict.
-const SWEEP: u32 = 16;
+const SWEEP: u32 = 32;

@@ -95,7 +95,7 @@ impl Index {
     /// Enters a key that is not there. `home` tells the home bucket of the key in a slot.
     /// False: there is no place.
     pub(super) fn insert(&mut self, place: Place, slot: u32, home: impl Fn(u32) -> u32) -> bool {
-        let both = [place.home, self.other(place.home, place.tag)];
+        let both = self.both(place);
         let free = both.into_iter().find_map(|b| Some((b, self.buckets[b as usize].free()?)));
         let (bucket, way) = match free.or_else(|| self.make_room(both, home)) {
             Some(found) => found,
@@ -152,10 +152,15 @@ impl Index {
 
     /// The slots in both buckets of a key.
     pub(super) fn neighbours(&self, place: Place) -> impl Iterator<Item = u32> {
-        [place.home, self.other(place.home, place.tag)].into_iter().flat_map(|bucket| {
+        self.both(place).into_iter().flat_map(|bucket| {
             let Bucket { tags, slots, .. } = &self.buckets[bucket as usize];
             tags.iter().zip(slots).filter(|(tag, _)| **tag != 0).map(|(_, &slot)| slot)
         })
+    }
+
+    /// The buckets that a key may lie in, its home first.
+    pub(super) fn both(&self, place: Place) -> [u32; 2] {
+        [place.home, self.other(place.home, place.tag)]
     }
 
     /// The other bucket of a tag that lies in `bucket`: from that one, `bucket` again.

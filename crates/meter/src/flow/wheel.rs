@@ -60,12 +60,6 @@ impl Wheel {
         Some(slot)
     }
 
-    /// The slot that [`Wheel::pop`] will give next, if it is known without a search.
-    #[inline]
-    pub(super) fn peek(&self) -> Option<u32> {
-        (self.due != END).then_some(self.due)
-    }
-
     /// Whether lists are left from more than one tick before `now`.
     #[inline]
     pub(super) fn is_late(&self, now: i64) -> bool {

@@ -1,3 +1,6 @@
 //! Tests of the cache as a whole.
 
 mod basics;
+mod full;
+mod oracle;
+mod random;
