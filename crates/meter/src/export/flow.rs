@@ -71,6 +71,11 @@ impl Shape {
         )
     }
 
+    /// What NetFlow version 9 distinguishes: one way, one byte of flags.
+    pub fn netflow9(view: &View) -> Self {
+        Shape(Self::basic(view).0 & (Self::IPV6 | Self::ICMP))
+    }
+
     /// All that the profile asks for and the record has.
     pub fn full(view: &View) -> Self {
         let mut shape = Self::basic(view).0;
@@ -106,6 +111,14 @@ impl Shape {
     /// Without the lists, which are the longest.
     pub fn without_lists(self) -> Self {
         Shape(self.0 & !(Self::PACKETS | Self::SPREAD | Self::REVERSE_SPREAD))
+    }
+
+    pub fn is_ipv6(self) -> bool {
+        self.has(Self::IPV6)
+    }
+
+    pub fn is_icmp(self) -> bool {
+        self.has(Self::ICMP)
     }
 
     pub fn is_basic(self) -> bool {

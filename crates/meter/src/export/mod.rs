@@ -396,15 +396,13 @@ fn netflow9_record(messages: &mut Messages, view: &View, out: &mut impl FnMut(&[
         messages.uptime.restart(first, last);
         messages.uptime.admit(first, last);
     }
-    let key = &view.record.key;
-    let ipv6 = key.source.is_ipv6() || key.destination.is_ipv6();
+    let shape = Shape::netflow9(view);
     let mut bytes = [0; BASIC_MAX];
     let mut writer = RecordWriter::new(&mut bytes);
-    netflow9::fields(&mut writer, ipv6, view, &messages.uptime);
+    netflow9::fields(&mut writer, shape, view, &messages.uptime);
     let len = writer.at();
     let uptime = uptime::Uptime::default();
-    let shape = Shape(u32::from(ipv6));
-    let template = messages.template(shape, 0, |w| netflow9::fields(w, ipv6, view, &uptime));
+    let template = messages.template(shape, 0, |w| netflow9::fields(w, shape, view, &uptime));
     let written = messages.record(template, |w| w.raw(&bytes[..len]), out);
     debug_assert!(written, "any message holds a basic record");
     messages.counters.records += 1;

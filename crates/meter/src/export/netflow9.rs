@@ -4,7 +4,7 @@
 use sonde_wire::ipfix::element as ie;
 
 use super::fields::Fields;
-use super::flow::{View, octets, ports};
+use super::flow::{Shape, View, octets, ports};
 use super::uptime::Uptime;
 
 /// First and last packet, ms since 1970 UTC.
@@ -13,7 +13,8 @@ pub(super) fn times(view: &View) -> (i64, i64) {
     (ms(view.near.first_ns), ms(view.near.last_ns))
 }
 
-pub(super) fn fields<W: Fields>(w: &mut W, ipv6: bool, view: &View, uptime: &Uptime) {
+pub(super) fn fields<W: Fields>(w: &mut W, shape: Shape, view: &View, uptime: &Uptime) {
+    let ipv6 = shape.is_ipv6();
     let key = &view.record.key;
     let (source, destination) =
         if view.reversed { (key.destination, key.source) } else { (key.source, key.destination) };
@@ -40,4 +41,8 @@ pub(super) fn fields<W: Fields>(w: &mut W, ipv6: bool, view: &View, uptime: &Upt
     w.u8(ie::IP_CLASS_OF_SERVICE, view.near.tos);
     w.u8(ie::MINIMUM_TTL, view.near.ttl_min);
     w.u8(ie::MAXIMUM_TTL, view.near.ttl_max);
+    if shape.is_icmp() {
+        // ICMP_TYPE, of both versions; nfcapd looks here and not at the port.
+        w.u16(ie::ICMP_TYPE_CODE_IPV4, to);
+    }
 }
