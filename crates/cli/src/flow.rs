@@ -14,6 +14,7 @@ mod outcome;
 mod selection;
 mod settings;
 mod top;
+pub mod verify;
 mod view;
 
 use sonde_port::clock::{clock_state, tai_now};
@@ -21,7 +22,7 @@ use sonde_results::FlowRun;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
 
-use self::args::{FlowArgs, FlowCommand};
+use self::args::{FlowArgs, FlowCommand, Instead};
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 use crate::sources::{Source, source};
@@ -29,7 +30,7 @@ use crate::sources::{Source, source};
 /// Meters, or does what stands under `sonde flow`.
 pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
     match &command.instead {
-        Some(instead) => match *instead {},
+        Some(Instead::Verify(args)) => verify::run(args),
         None => run(&command.args),
     }
 }

@@ -26,7 +26,10 @@ pub struct FlowCommand {
 
 /// What stands under `sonde flow`.
 #[derive(Subcommand, Debug)]
-pub enum Instead {}
+pub enum Instead {
+    /// Hold what an exporter said against the truth
+    Verify(Box<super::verify::args::VerifyArgs>),
+}
 
 /// `sonde flow`
 #[derive(Args, Debug)]

@@ -14,8 +14,8 @@ mod report;
 mod segments;
 mod source;
 mod table;
-
-
+#[cfg(test)]
+mod tests;
 
 use anyhow::anyhow;
 

@@ -12,11 +12,7 @@ use csv::ByteRecord;
 use super::observed::{End, Fields, Half, Observed, name_hash};
 
 /// Reads the truth. `start_ms` is added to all times.
-pub(super) fn read_truth(
-    path: &Path,
-    start_ms: i64,
-    take: &mut dyn FnMut(Observed),
-) -> Result<()> {
+pub(super) fn read_truth(path: &Path, start_ms: i64, take: &mut dyn FnMut(Observed)) -> Result<()> {
     let mut lines = Lines::open(path)?;
     if lines.columns.is_nfdump {
         return Err(anyhow!(

@@ -115,7 +115,7 @@ fn observed(flow: &Flow<'_>) -> Observed {
         match (field.enterprise, field.number) {
             (0 | REVERSE, 5) => half.fields.tos = Some(side.tos),
             (0 | REVERSE, 6) => half.fields.tcp_flags = flags(side),
-            (0 | REVERSE, 52 | 192) => half.fields.ttl = Some(side.ttl_min),
+            (0 | REVERSE, 52) => half.fields.ttl = Some(side.ttl_min),
             (0, 58) => half.fields.vlan = Some(key.vlan),
             (0, 32 | 139 | 176..=179) if matches!(protocol, 1 | 58) => {
                 half.fields.icmp = Some(key.destination_port);
@@ -144,7 +144,8 @@ fn half(side: &FlowSide) -> Half {
     Half {
         packets: side.packets,
         bytes: side.bytes,
-        span: (side.packets > 0).then_some((side.first_ns, side.last_ns)),
+        // Without times the decoder leaves 0.
+        span: (side.packets > 0 && side.last_ns != 0).then_some((side.first_ns, side.last_ns)),
         ..Half::default()
     }
 }

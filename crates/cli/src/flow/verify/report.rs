@@ -128,7 +128,11 @@ impl fmt::Display for Report {
             format_count(self.records),
         )?;
         if self.rightly_split > 0 {
-            writeln!(f, "{} further records that time-outs asked for", format_count(self.rightly_split))?;
+            writeln!(
+                f,
+                "{} further records that time-outs asked for",
+                format_count(self.rightly_split)
+            )?;
         }
         writeln!(f, "\n{:<24} {:>34} {:>34}", "", "truth: flows packets bytes", "exported")?;
         for SegmentReport { segment, relative, passes } in &self.segments {
@@ -173,7 +177,11 @@ impl fmt::Display for Report {
             )?;
         }
         if self.intervals_refused > 0 {
-            writeln!(f, "--every is too short: flows in {} further intervals", self.intervals_refused)?;
+            writeln!(
+                f,
+                "--every is too short: flows in {} further intervals",
+                self.intervals_refused
+            )?;
         }
         let verdict = if self.exact { "nothing differs" } else { "DIFFERS" };
         writeln!(f, "\n{} model: {verdict}", self.model)

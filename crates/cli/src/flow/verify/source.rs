@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, anyhow};
 use sonde_wire::capture::{LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_RAW, Reader};
 use sonde_wire::{ipfix, parse_udp};
 
+use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
-use super::csv;
 use crate::capture_file;
 
 /// Reads a file of whatever kind, as session `session` << 16 and up.
@@ -46,10 +46,7 @@ pub(super) fn read(
             Ok(())
         }
         [first, ..] if first.is_ascii_alphabetic() => csv::read(path, take),
-        _ => Err(anyhow!(
-            "{} is no IPFIX file, no capture and no CSV of flows",
-            path.display()
-        )),
+        _ => Err(anyhow!("{} is no IPFIX file, no capture and no CSV of flows", path.display())),
     }
 }
 

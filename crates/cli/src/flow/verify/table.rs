@@ -243,9 +243,12 @@ impl Table {
         }
         let entry = &mut self.entries[at];
         entry.unit_ns = entry.unit_ns.max(flow.unit_ns.clamp(0, i64::from(u32::MAX)) as u32);
-        if let (Some((first, _)), true) =
-            (whole, halves.iter().all(|(half, s)| half.packets == 0 || entry.sides[*s].records == entry.generation))
-        {
+        if let (Some((first, _)), true) = (
+            whole,
+            halves
+                .iter()
+                .all(|(half, s)| half.packets == 0 || entry.sides[*s].records == entry.generation),
+        ) {
             entry.generation += 1;
             entry.prior_base = entry.base;
             entry.base = first;
