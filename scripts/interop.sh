@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 export PATH="${HOME:-/root}/.cargo/bin:$PATH:/usr/sbin:/sbin"
 
 STAMP_SUITE_VERSION=1.0.0
+GOFLOW2_VERSION=v2.2.3
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PEERS=$TARGET/interop
 VENV=$PEERS/venv
@@ -50,6 +51,19 @@ if [ "$("$STAMP_SUITE" --version 2>/dev/null)" != "stamp-suite $STAMP_SUITE_VERS
     rm -rf "$PEERS/build"
 fi
 
+# Without Go the tests with goflow2 are left out, and say so.
+if command -v go >/dev/null; then
+    export SONDE_GOFLOW2=$PEERS/goflow2-$GOFLOW2_VERSION/goflow2
+    if [ ! -x "$SONDE_GOFLOW2" ]; then
+        say "installing goflow2 $GOFLOW2_VERSION into ${SONDE_GOFLOW2%/*}: a minute, once"
+        GOBIN=${SONDE_GOFLOW2%/*} GOFLAGS=-modcacherw \
+            go install "github.com/netsampler/goflow2/v2/cmd/goflow2@$GOFLOW2_VERSION" ||
+            unreachable goflow2
+    fi
+else
+    say "no go: goflow2 is left out"
+fi
+
 say "packets as scapy writes them, against the fixtures of crates/wire"
 "$VENV/bin/python" tests/interop/scapy_stamp.py check
 
@@ -59,6 +73,9 @@ PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
 SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --locked -p sonde-cli --test rtt quic
+
+say "exported flows at goflow2"
+cargo test --locked -p sonde-cli --test flow_collectors goflow2
 
 export SONDE=$TARGET/release/sonde PYTHONDONTWRITEBYTECODE=1
 # A variable of this name would be taken for a key.

@@ -22,6 +22,8 @@ tcptrace       judges it too: round trips by sequence numbers
 iputils-ping   ping: traffic of the tests
 dnsmasq-base   a DNS server for the tests
 bind9-dnsutils dig: its client
+nfdump         nfcapd and nfdump: a collector of flows that the tests export to
+pmacct         nfacctd: another
 '
 # As in Cargo.toml, rust-version.
 RUST_NEEDED=1.89
