@@ -56,18 +56,6 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// selectorAlgorithm (304).
-    pub const fn algorithm(&self) -> u16 {
-        match self {
-            Selector::SystematicCount { .. } => 1,
-            Selector::SystematicTime { .. } => 2,
-            Selector::RandomNOutOfN { .. } => 3,
-            Selector::Uniform { .. } => 4,
-            Selector::Filter(_) => 5,
-            Selector::Hash(_) => 6,
-        }
-    }
-
     /// Of all packets, time or hash values the part that it lets through, by its settings;
     /// 1 for a filter, which leaves out what is not wanted.
     pub fn fraction(&self) -> f64 {
