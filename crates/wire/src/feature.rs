@@ -77,6 +77,25 @@ pub const SHAPE_INNER: u8 = 8;
 /// octets of the transport are there.
 pub const SHAPE_NO_TRANSPORT: u8 = 16;
 
+/// Where the parts of a frame lie that the basic record does not need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layers {
+    /// Start of the IP header that the addresses come from.
+    pub ip: u16,
+    /// Start of the first MPLS label stack entry; 0: none.
+    pub mpls: u16,
+    /// Start of the outer IP header, where the addresses are those inside a tunnel
+    /// ([`SHAPE_INNER`]); else 0.
+    pub outer_ip: u16,
+    /// Start of the transport header, of which the fixed part is all there, or of the data
+    /// of a protocol that is not read; 0 for later fragments and [`SHAPE_NO_TRANSPORT`].
+    pub transport: u16,
+    /// Start of the transport's payload as captured.
+    pub payload: u16,
+    /// Its end: by the IP header, and not beyond what was captured.
+    pub end: u16,
+}
+
 /// Which IP header gives addresses, ports and lengths where there is a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keys {
@@ -188,9 +207,9 @@ fn ethertype(frame: &[u8], header_len: usize) -> Option<u16> {
 
 /// What nearly all packets are: IP without options or extension headers, not a fragment,
 /// with TCP or UDP. `None` for all else, malformed packets included. `at` is where IP
-/// begins; constants, once this is inlined, as is the length that is looked at: that of IP
-/// and of TCP's header without options. What is shorter (small datagrams that were not
-/// padded) goes the other way.
+/// begins. One look at the length is enough for all fields: that of IP's header and TCP's
+/// without options; what is shorter (small datagrams that were not padded) goes the other
+/// way.
 #[inline(always)]
 fn plain<const V: u8>(
     frame: &[u8],
@@ -270,25 +289,6 @@ const IPV6: u8 = 6;
 const MORE_OR_OFFSET: u16 = 0x3FFF;
 /// RFC 9293, section 3.1: the data offset above them.
 const TCP_FLAGS: u16 = 0x0FFF;
-
-/// Where the parts of a frame lie that the basic record does not need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layers {
-    /// Start of the IP header that the addresses come from.
-    pub ip: u16,
-    /// Start of the first MPLS label stack entry; 0: none.
-    pub mpls: u16,
-    /// Start of the outer IP header, where the addresses are those inside a tunnel
-    /// ([`SHAPE_INNER`]); else 0.
-    pub outer_ip: u16,
-    /// Start of the transport header, of which the fixed part is all there, or of the data
-    /// of a protocol that is not read; 0 for later fragments and [`SHAPE_NO_TRANSPORT`].
-    pub transport: u16,
-    /// Start of the transport's payload as captured.
-    pub payload: u16,
-    /// Its end: by the IP header, and not beyond what was captured.
-    pub end: u16,
-}
 
 const _: () = assert!(size_of::<Feature>() == 64);
 
