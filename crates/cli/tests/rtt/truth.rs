@@ -266,9 +266,9 @@ fn losses_never_look_like_latency() {
         assert!(of(RttClass::Clean).count() > 500);
         let above: Vec<_> = of(RttClass::Clean).filter(|s| s.rtt_ns as i64 > limit).collect();
         println!("{} above: {above:?}", above.len());
-        // What no monitor can tell from a slow answer: a server's answer that was lost on
-        // its way here together with the acknowledgement before it, and the timer of an
-        // acknowledgement while the sender goes on.
+        // What no monitor can tell: a timestamp's echo names the first of two segments, and the
+        // sender's pause between them was shorter than the rules' 11 ms. And a host that this
+        // machine lets wait answers late.
         assert!(above.len() * 500 <= of(RttClass::Clean).count(), "{} above", above.len());
     }
 }
