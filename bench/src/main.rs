@@ -5,6 +5,10 @@
 mod child;
 mod engine;
 mod feature;
+mod flow_apps;
+mod flow_cache;
+mod flow_engines;
+mod ipfix;
 mod load;
 mod near;
 mod plain;
@@ -13,6 +17,7 @@ mod routed;
 mod rtt;
 mod rtt_router;
 mod table;
+mod traffic;
 
 use std::process::{Command, Stdio};
 
@@ -36,7 +41,7 @@ struct Args {
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, reflectors, endurance, rtt or feature
+    /// Only this part: accuracy, gen, reflectors, endurance, rtt, feature, ipfix, flow-cache, flow-apps or flow-engines
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -94,8 +99,23 @@ fn bench(args: &Args) -> Result<()> {
         rtt::capture_bench()?;
         rtt_router::bench(args.seconds, args.repeat)?;
     }
+    if wanted("gen") {
+        traffic::bench(args.repeat)?;
+    }
     if wanted("feature") {
         feature::bench()?;
+    }
+    if wanted("ipfix") {
+        ipfix::bench()?;
+    }
+    if wanted("flow-cache") {
+        flow_cache::bench(args.repeat)?;
+    }
+    if wanted("flow-apps") {
+        flow_apps::bench(args.repeat)?;
+    }
+    if wanted("flow-engines") {
+        flow_engines::bench(args.seconds, args.repeat)?;
     }
     Ok(())
 }

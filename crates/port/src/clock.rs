@@ -160,6 +160,14 @@ pub fn measure_pauses(duration: Duration, threshold: Duration) -> PauseReport {
     PauseReport { watched_ns: now - start, stats: watch.stats(), pauses }
 }
 
+/// Processor time that the calling thread has had, ns.
+pub fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid, and every thread has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Keeps the calling thread on one processor (numbered from 0).
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
