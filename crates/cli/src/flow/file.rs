@@ -116,7 +116,8 @@ impl<'a> Walk<'a> {
         let at_ns = record.unix_nanos.saturating_add(self.offset_ns);
         let point = record.interface.min(u8::MAX.into()) as u8;
         self.last_interface = self.last_interface.max(point);
-        Some(Frame { bytes: record.data, link, at_ns, point })
+        let wire_len = record.original_len as usize;
+        Some(Frame { bytes: record.data, wire_len, link, at_ns, point })
     }
 }
 

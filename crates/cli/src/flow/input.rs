@@ -16,6 +16,7 @@ use sonde_wire::{Error, Time};
 
 use super::args::{Field, FlowArgs, InputArgs, InputEngine};
 use super::meter::{Frame, Meter};
+use super::selection::Sampling;
 use super::settings;
 use crate::exit::Failure;
 use crate::rtt::has_ethernet;
@@ -68,6 +69,12 @@ fn check(args: &FlowArgs) -> Result<()> {
                 return Err(anyhow!(
                     "--engine header hands up no packets, and --fields link and apps need them; \
                      use --engine af_packet, or af_xdp"
+                ));
+            }
+            if matches!(args.selection.sample, Some(Sampling::Packet(..))) {
+                return Err(anyhow!(
+                    "--engine header hands up no packets, and --sample packet: hashes them; use \
+                     --sample flow:, or --engine af_packet"
                 ));
             }
             Ok(())
@@ -308,7 +315,8 @@ impl Place {
         let link = self.link;
         let frames = (0..burst.len()).map(|i| {
             let (bytes, stamp) = burst.seen(i);
-            Frame { bytes, link, at_ns: stamp.at.as_nanos(), point }
+            let (wire_len, at_ns) = (burst.wire_len(i), stamp.at.as_nanos());
+            Frame { bytes, wire_len, link, at_ns, point }
         });
         meter.frames(frames, sink);
         !burst.is_empty()

@@ -5,13 +5,15 @@ use sonde_meter::flow::sampling::Sequence;
 use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_wire::feature::{Feature, Keys, Layers, parse};
+use sonde_wire::feature::{Feature, Keys, Layers, parse_cut};
 use sonde_wire::flow::Link;
 
 /// A frame as an engine hands it up.
 pub struct Frame<'a> {
     /// From the link header on; may be cut short.
     pub bytes: &'a [u8],
+    /// Length before it was cut.
+    pub wire_len: usize,
     /// What it begins with.
     pub link: Link,
     /// When it was seen, ns since 1970 TAI.
@@ -51,20 +53,21 @@ impl Meter {
         let mut parts: [(&[u8], Layers); BURST] = [(&[], Layers::default()); BURST];
         let mut n = 0;
         for frame in frames {
-            match parse(frame.bytes, frame.link, self.keys, frame.at_ns, frame.point) {
+            let Frame { bytes, wire_len, link, at_ns, point } = frame;
+            match parse_cut(bytes, wire_len, link, self.keys, at_ns, point) {
                 Ok((feature, layers)) => {
-                    if self.selects && !self.sequence.select(&feature, frame.bytes, &layers) {
+                    if self.selects && !self.sequence.select(&feature, bytes, &layers) {
                         continue;
                     }
                     features[n] = feature;
-                    parts[n] = (frame.bytes, layers);
+                    parts[n] = (bytes, layers);
                     n += 1;
                     if n == BURST {
                         self.burst(&features, &parts, sink);
                         n = 0;
                     }
                 }
-                Err(error) => self.cache.refused(error, frame.bytes.len()),
+                Err(error) => self.cache.refused(error, bytes.len()),
             }
         }
         self.burst(&features[..n], &parts[..n], sink);
