@@ -6,6 +6,9 @@ use std::ops::Range;
 use sonde_wire::capture::{self, CaptureError, Record};
 use sonde_wire::feature::{self, Feature, Keys, Layers};
 use sonde_wire::flow::{self, Detail, FlowPacket, Link};
+use sonde_wire::ipfix::record::{BasicList, Records};
+use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Templates};
+use sonde_wire::ipfix::{Sets, element, time};
 use sonde_wire::stamp::{ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
 use sonde_wire::tlv::{self, Tlvs, TlvsMut, value};
 use sonde_wire::{
@@ -345,6 +348,50 @@ fn message(data: &[u8], version: icmp::Version) {
         repr.emit(&mut bytes, version).expect("the buffer has the length asked for");
         let again = icmp::Packet::new_checked(bytes.as_slice()).expect("whole");
         assert_eq!(icmp::Repr::parse(&again, version), Ok(repr));
+    }
+}
+
+/// An IPFIX file, or a NetFlow packet: whatever templates say, no value lies outside its
+/// record, and no record outside its set.
+pub fn ipfix(data: &[u8]) {
+    for message in sonde_wire::ipfix::Messages::new(data).map_while(Result::ok) {
+        let message = sonde_wire::ipfix::Message::new_checked(message).expect("it is whole");
+        sets(message.sets(), Dialect::Ipfix);
+    }
+    if let Ok(packet) = sonde_wire::netflow9::Packet::new_checked(data) {
+        sets(packet.sets(), Dialect::Netflow9);
+    }
+    if let Ok(packet) = sonde_wire::netflow5::Packet::new_checked(data) {
+        assert_eq!(packet.records().count(), usize::from(packet.header.count));
+    }
+}
+
+/// Each template is tried on each set, its own and the others.
+fn sets(sets: Sets, dialect: Dialect) {
+    let all: Vec<_> = sets.map_while(Result::ok).collect();
+    let mut templates: Vec<Vec<FieldSpecifier>> = Vec::new();
+    for set in &all {
+        let plain = Templates::new(set.body, dialect).map_while(Result::ok);
+        let options = Templates::options(set.body, dialect).map_while(Result::ok);
+        templates.extend(plain.chain(options).map(|template| template.fields().collect()));
+    }
+    // So many of so few bytes are none that an exporter makes.
+    templates.truncate(16);
+    for (set, fields) in all.iter().flat_map(|set| templates.iter().map(move |f| (set, f))) {
+        let mut octets = 0;
+        for record in Records::new(set.body, fields).map_while(Result::ok) {
+            octets += record.bytes.len();
+            assert_eq!(record.values().count(), fields.len());
+            for (field, value) in record.values() {
+                if let Some(element) = element::find(field.enterprise, field.number) {
+                    time::to_ns(element.kind, value);
+                }
+                if let Ok(list) = BasicList::parse(value) {
+                    assert!(list.values().map(<[u8]>::len).sum::<usize>() <= value.len());
+                }
+            }
+        }
+        assert!(octets <= set.body.len());
     }
 }
 

@@ -55,6 +55,11 @@ fn stamp_packets() {
 }
 
 #[test]
+fn ipfix_files() {
+    replay("ipfix", fuzz::ipfix);
+}
+
+#[test]
 fn pcap_files() {
     replay("pcap", fuzz::pcap);
 }
