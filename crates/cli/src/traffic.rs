@@ -20,53 +20,60 @@ use crate::units::{format_count, format_share};
 
 /// Makes what was asked for, until it is done or Ctrl-C.
 pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
-    match &args.command {
-        GenCommand::Flows(args) => flows(args),
+    let GenCommand::Flows(args) = &args.command;
+    match flows(args)? {
+        Ok(made) => {
+            report(&made, args.json)?;
+            Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
+        }
+        Err(error) => {
+            eprintln!("sonde: {error:#}");
+            Ok(Exit::NotSaved)
+        }
     }
 }
 
 /// What was made.
 #[derive(Debug, Default, serde::Serialize)]
-struct Made {
-    packets: u64,
+pub struct Made {
+    /// Frames, fragments one by one.
+    pub packets: u64,
     /// Frames' bytes, as captured.
-    bytes: u64,
+    pub bytes: u64,
     /// As the truth counts them: begun and seen.
-    flows: u64,
+    pub flows: u64,
     /// From the first packet to the last, s.
-    seconds: f64,
+    pub seconds: f64,
     /// Of a port: frames that the kernel or card did not take. The truth has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    own_drops: Option<u64>,
+    pub own_drops: Option<u64>,
     /// Of a port: the longest delay of a packet behind its time, s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    behind_s: Option<f64>,
-    interrupted: bool,
+    pub behind_s: Option<f64>,
+    /// Ctrl-C came before the end.
+    pub interrupted: bool,
 }
 
-fn flows(args: &FlowsArgs) -> Result<Exit, Failure> {
+/// Makes traffic and truth. The inner error: something could not be written.
+pub fn flows(args: &FlowsArgs) -> Result<anyhow::Result<Made>, Failure> {
     let config = config(args).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;
-    let generator = Generator::new(config.clone()).map_err(|e| Failure::Usage(e.into()))?;
+    let longest = config.longest_frame();
+    // Before any file is touched: it finds what cannot be made.
+    let generator = Generator::new(config).map_err(|e| Failure::Usage(e.into()))?;
     let mut truth = TruthFile::create(args.truth.as_deref(), args.truth_form)?;
     let result = match (&args.out, &args.iface) {
         (Some(path), None) => {
-            let file = PcapFile::create(path, args.resolution, config.longest_frame())?;
+            let file = PcapFile::create(path, args.resolution, longest)?;
             to_file(generator, file, &mut truth, &signals)
         }
-        (None, Some(iface)) => live::run(iface, args, &config, generator, &mut truth, &signals)?,
+        (None, Some(iface)) => {
+            live::run(iface, args.engine, longest, generator, &mut truth, &signals)?
+        }
         _ => return Err(Failure::Usage(anyhow!("name one of --out and --iface"))),
     };
     let saved = truth.finish();
-    let made = match (result, saved) {
-        (Ok(made), Ok(flows)) => Made { flows, ..made },
-        (Err(error), _) | (_, Err(error)) => {
-            eprintln!("sonde: {error:#}");
-            return Ok(Exit::NotSaved);
-        }
-    };
-    report(&made, args.json)?;
-    Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
+    Ok(result.and_then(|made| Ok(Made { flows: saved?, ..made })))
 }
 
 /// All of it, as fast as it goes.
@@ -148,7 +155,8 @@ fn config(args: &FlowsArgs) -> anyhow::Result<Config> {
         packets: if endless { Some(DEFAULT_PACKETS) } else { args.packets },
         duration_ns: args.duration,
         rate: args.rate,
-        start_ns: FILE_START_NS,
+        // Of a port: since the sending began.
+        start_ns: if args.out.is_some() { FILE_START_NS } else { 0 },
         tick_ns: if args.out.is_some() { args.resolution.tick_ns() } else { 1 },
         arrival: if args.round_robin { args::CONSTANT } else { args.arrival },
         order: if args.round_robin { Order::RoundRobin } else { Order::Random },

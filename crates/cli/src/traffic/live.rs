@@ -1,41 +1,41 @@
 //! Traffic out of a port, paced.
 
-use anyhow::{Context as _, Result};
-use sonde_meter::traffic::{Config, Generator};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::traffic::Generator;
 use sonde_port::clock::clock_state;
-use sonde_port::{Filter, OpenSpec};
+use sonde_port::{Engine, Filter, OpenSpec};
 use sonde_wire::Time;
 
-use super::args::FlowsArgs;
 use super::truth::TruthFile;
 use super::{Made, SIGNALS_EVERY};
 use crate::exit::Failure;
 use crate::signals::Signals;
-use std::time::Duration;
 
 /// Sends until the traffic is over or Ctrl-C. The truth has the times at which packets were
 /// handed to the port.
 pub(super) fn run(
     iface: &str,
-    args: &FlowsArgs,
-    config: &Config,
-    generator: Generator,
+    engine: Engine,
+    longest_frame: usize,
+    mut generator: Generator,
     truth: &mut TruthFile,
     signals: &Signals,
 ) -> Result<Result<Made>, Failure> {
-    drop(generator);
     // An engine wants to know what it is to receive: a port that IANA keeps reserved.
     let filter = Filter {
-        local: vec![std::net::Ipv4Addr::new(198, 18, 0, 0).into()],
+        local: vec![Ipv4Addr::new(198, 18, 0, 0).into()],
         local_ports: vec![UNUSED_PORT],
         peer_ports: Vec::new(),
     };
     let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(Some(iface.to_owned()), filter) };
-    let mut port = sonde_port::open(args.engine, &spec).context("cannot open the port")?;
-    if config.longest_frame() > port.caps().max_frame {
-        return Err(Failure::Usage(anyhow::anyhow!(
+    let mut port = sonde_port::open(engine, &spec).context("cannot open the port")?;
+    if longest_frame > port.caps().max_frame {
+        return Err(Failure::Usage(anyhow!(
             "frames of up to {} bytes do not fit the port's {}; choose a smaller --size",
-            config.longest_frame(),
+            longest_frame,
             port.caps().max_frame
         )));
     }
@@ -43,20 +43,19 @@ pub(super) fn run(
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
     let utc = |at: Time| at.as_nanos() - tai_offset;
     let start = utc(port.now()) + LEAD_NS;
-    let config = Config { start_ns: start, ..config.clone() };
-    let mut generator = Generator::new(config).map_err(|e| Failure::Usage(e.into()))?;
     let mut made = Made::default();
     let (mut behind, mut last, mut looked) = (0, start, 0);
     let mut send = || -> Result<()> {
-        while let Some(due) = generator.next_at() {
+        while let Some(due) = generator.next_at().map(|at| start + at) {
             let now = utc(port.now()).max(last);
             if due > now {
                 if due - now > SPIN_NS {
-                    port.wait(Time::from_nanos(due + tai_offset - SPIN_NS / 2))?;
-                }
-                if made.packets >= looked {
-                    looked = made.packets + SIGNALS_EVERY;
+                    let until = (due - SPIN_NS / 2).min(now + NAP_NS);
+                    port.wait(Time::from_nanos(until + tai_offset))?;
                     made.interrupted = signals.wait(Duration::ZERO);
+                    if made.interrupted {
+                        break;
+                    }
                 }
                 continue;
             }
@@ -66,7 +65,7 @@ pub(super) fn run(
             port.rx()?;
             let mut free = port.tx();
             for _ in 0..BURST {
-                if generator.next_at().is_none_or(|due| due > now) {
+                if generator.next_at().is_none_or(|at| start + at > now) {
                     break;
                 }
                 let Some(buffer) = free.slot() else { break };
@@ -79,9 +78,9 @@ pub(super) fn run(
             if made.packets >= looked {
                 looked = made.packets + SIGNALS_EVERY;
                 made.interrupted = signals.wait(Duration::ZERO);
-            }
-            if made.interrupted {
-                break;
+                if made.interrupted {
+                    break;
+                }
             }
         }
         Ok(())
@@ -109,6 +108,8 @@ const UNUSED_PORT: u16 = 49_151;
 const LEAD_NS: i64 = 10_000_000;
 /// The last stretch before a packet is spun, not slept, ns.
 const SPIN_NS: i64 = 150_000;
+/// Longest sleep before the signals are looked at again, ns.
+const NAP_NS: i64 = 100_000_000;
 /// Frames handed over at once.
 const BURST: usize = 64;
 const FLUSHES: usize = 16;

@@ -84,8 +84,9 @@ impl Default for Config {
 impl Config {
     /// Longest frame that these settings can ask for, bytes from the Ethernet header on.
     pub fn longest_frame(&self) -> usize {
-        // An application's message is as long as it is, and headers may leave no room.
-        self.sizes.longest().max(1024) + 128
+        // What is drawn counts the frame check sequence. An application's message is as long
+        // as it is, behind the longest headers: Ethernet, VXLAN, IPv6, TCP with options.
+        (self.sizes.longest() - 4).max(14 + 50 + 40 + 32 + super::app::LONGEST)
     }
 
     /// What cannot be made, if anything.
