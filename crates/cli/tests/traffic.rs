@@ -66,8 +66,17 @@ fn the_same_seed_gives_the_same_files_and_another_does_not() {
 /// Packets and bytes of each direction, by tshark's own dissection.
 fn tshark(pcap: &str) -> Option<HashMap<String, (u64, u64)>> {
     let fields = [
-        "ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "udp.srcport", "udp.dstport", "tcp.srcport",
-        "tcp.dstport", "ip.proto", "ip.len", "ipv6.plen",
+        "ip.src",
+        "ip.dst",
+        "ipv6.src",
+        "ipv6.dst",
+        "udp.srcport",
+        "udp.dstport",
+        "tcp.srcport",
+        "tcp.dstport",
+        "ip.proto",
+        "ip.len",
+        "ipv6.plen",
     ];
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", pcap, "-T", "fields", "-E", "separator=,", "-E", "occurrence=f"]);
@@ -93,8 +102,7 @@ fn tshark(pcap: &str) -> Option<HashMap<String, (u64, u64)>> {
             "" => f[10].parse::<u64>().unwrap() + 40,
             len => len.parse().unwrap(),
         };
-        let key =
-            format!("{protocol},{},{},{},{}", either(0, 2), either(1, 3), port(4), port(5));
+        let key = format!("{protocol},{},{},{},{}", either(0, 2), either(1, 3), port(4), port(5));
         let sum = found.entry(key).or_default();
         *sum = (sum.0 + 1, sum.1 + bytes);
     }

@@ -157,6 +157,8 @@ impl Flow {
         let plan = self.plan(rng, habits);
         let may_wait = habits.reorder.share > 0.0
             && self.held.is_none()
+            // The first one tells who began.
+            && self.planned > 1
             && matches!(plan.content, Content::Fill(_))
             && self.transport != Transport::Icmp
             && self.data_left() > u32::from(habits.reorder.distance);

@@ -1,1 +1,2 @@
 mod recount;
+mod shape;
