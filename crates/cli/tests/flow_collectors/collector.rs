@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use sonde_meter::export::{Config, Profile, Protocol, TimeUnit};
 
@@ -71,9 +72,17 @@ impl Drop for Folder {
     }
 }
 
-/// A UDP port that nobody had a moment ago.
+/// A UDP port that nobody had a moment ago, and that no other test of this process gets.
 pub fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut given = GIVEN.lock().unwrap();
+    loop {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if !given.contains(&port) {
+            given.push(port);
+            return port;
+        }
+    }
 }
 
 /// A process that listens on a UDP port of the loopback.

@@ -64,10 +64,10 @@ impl Shape {
         let icmp = matches!(key.protocol, ICMP | ICMPV6);
         let flags = view.near.tcp_flags | view.far.map_or(0, |far| far.tcp_flags);
         Shape(
-            u32::from(ipv6) * Self::IPV6
-                | u32::from(view.far.is_some()) * Self::BIFLOW
-                | u32::from(icmp) * Self::ICMP
-                | u32::from(flags > 0xff) * Self::WIDE_FLAGS,
+            (u32::from(ipv6) * Self::IPV6)
+                | (u32::from(view.far.is_some()) * Self::BIFLOW)
+                | (u32::from(icmp) * Self::ICMP)
+                | (u32::from(flags > 0xff) * Self::WIDE_FLAGS),
         )
     }
 
@@ -85,7 +85,7 @@ impl Shape {
             shape |= Self::LINK | (found.mpls.len().min(3) as u32) << Self::MPLS;
             if let Some(tunnel) = &found.tunnel {
                 let ipv6 = tunnel.outer_source.is_ipv6() || tunnel.outer_destination.is_ipv6();
-                shape |= Self::TUNNEL | u32::from(ipv6) * Self::TUNNEL_IPV6;
+                shape |= Self::TUNNEL | (u32::from(ipv6) * Self::TUNNEL_IPV6);
                 let id = match tunnel.kind {
                     TunnelKind::Ip => 0,
                     TunnelKind::Gre => 1,

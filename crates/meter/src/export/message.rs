@@ -106,6 +106,12 @@ impl Messages {
         }
     }
 
+    /// No message is longer from now on, but the one that is being filled.
+    pub fn narrow(&mut self, bytes: usize) {
+        let padding = if self.dialect == Dialect::Netflow9 { 3 } else { 0 };
+        self.limit = self.limit.min(bytes.max(MIN_MESSAGE) - padding);
+    }
+
     /// The time of what comes next, ns since 1970 TAI.
     #[inline]
     pub fn set_now(&mut self, now_ns: i64) {

@@ -161,7 +161,7 @@ pub struct Exporter {
     state: State,
     /// IPFIX: messages of no observation domain, with the process's statistics (RFC 7011,
     /// section 3.1).
-    process: Option<Messages>,
+    process: Option<Box<Messages>>,
     /// What is known to the collector of the domain.
     told: Option<options::Told>,
     /// Templates of the shapes without extra fields, by shape; `u16::MAX`: not made yet.
@@ -171,7 +171,7 @@ pub struct Exporter {
 }
 
 enum State {
-    Templates(Messages),
+    Templates(Box<Messages>),
     Netflow5(Box<netflow5::Packets>),
 }
 
@@ -180,10 +180,12 @@ impl Exporter {
     pub fn new(config: Config) -> Self {
         let state = match config.profile.protocol {
             Protocol::Netflow5 => State::Netflow5(Box::new(netflow5::Packets::new(&config))),
-            Protocol::Ipfix | Protocol::Netflow9 => State::Templates(Messages::new(&config)),
+            Protocol::Ipfix | Protocol::Netflow9 => {
+                State::Templates(Box::new(Messages::new(&config)))
+            }
         };
         let own = config.profile.protocol == Protocol::Ipfix && config.domain != 0;
-        let process = own.then(|| Messages::new(&Config { domain: 0, ..config.clone() }));
+        let process = own.then(|| Box::new(Messages::new(&Config { domain: 0, ..config.clone() })));
         let mut profile = config.profile;
         if profile.protocol != Protocol::Ipfix {
             profile = Profile { protocol: profile.protocol, ..Profile::default() };
@@ -197,6 +199,17 @@ impl Exporter {
             told: None,
             basic: [u16::MAX; Shape::BASIC],
             window: options::Window::default(),
+        }
+    }
+
+    /// From the next message on none is longer than this: the path has become narrower.
+    pub fn set_message_bytes(&mut self, bytes: usize) {
+        match &mut self.state {
+            State::Templates(messages) => messages.narrow(bytes),
+            State::Netflow5(packets) => packets.narrow(bytes),
+        }
+        if let Some(process) = &mut self.process {
+            process.narrow(bytes);
         }
     }
 

@@ -38,6 +38,11 @@ impl Packets {
         }
     }
 
+    /// No packet is longer from now on, but the one that is being filled.
+    pub fn narrow(&mut self, bytes: usize) {
+        self.most = self.most.min((bytes.saturating_sub(HEADER_LEN) / RECORD_LEN).max(1));
+    }
+
     pub fn set_now(&mut self, now_ns: i64) {
         self.now_ns = now_ns - self.tai_offset_ns;
     }
@@ -79,7 +84,7 @@ impl Packets {
         let at = HEADER_LEN + self.count * RECORD_LEN;
         record.emit(&mut self.buffer[at..]).expect("a full packet was sent off");
         self.count += 1;
-        if self.count == self.most {
+        if self.count >= self.most {
             self.emit(out);
         }
         true

@@ -108,8 +108,8 @@ impl SelectorAlgorithm {
     }
 
     /// One of how many packets is taken: all that collectors know that read NetFlow's fields.
-    fn one_of(&self) -> Option<u32> {
-        let ratio = match *self {
+    fn one_of(&self) -> Option<f64> {
+        Some(match *self {
             SelectorAlgorithm::SystematicCount { interval, space } => {
                 1.0 + f64::from(space) / f64::from(interval.max(1))
             }
@@ -124,8 +124,7 @@ impl SelectorAlgorithm {
                 width(output) / width(selected)
             }
             _ => return None,
-        };
-        Some(ratio.round().clamp(1.0, f64::from(u32::MAX)) as u32)
+        })
     }
 }
 
@@ -174,16 +173,16 @@ pub(super) fn information(
     for interface in interfaces {
         send(messages, &InterfaceName { ipfix, interface }, out);
     }
-    for selector in &stats.selectors {
-        if let Some(interval) = selector.algorithm.one_of() {
-            send(messages, &Sampling { ipfix, domain, interval }, out);
-        }
-        if ipfix {
-            send(messages, &SelectorReport(selector), out);
-        }
+    let rates = stats.selectors.iter().filter_map(|selector| selector.algorithm.one_of());
+    if let Some(rate) = rates.reduce(|product, rate| product * rate) {
+        let interval = rate.round().clamp(1.0, f64::from(u32::MAX)) as u32;
+        send(messages, &Sampling { ipfix, domain, interval }, out);
     }
     if !ipfix {
         return;
+    }
+    for selector in &stats.selectors {
+        send(messages, &SelectorReport(selector), out);
     }
     let mut keys = Vec::new();
     let mut enterprise = Vec::new();
@@ -383,7 +382,7 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// The rate in NetFlow's field: what most collectors multiply by. samplingAlgorithm (35)
+/// The rate of all selectors together in NetFlow's field: what most collectors multiply by. samplingAlgorithm (35)
 /// does not go with it: nfcapd 1.7.1 knows the two together for nothing.
 struct Sampling {
     ipfix: bool,

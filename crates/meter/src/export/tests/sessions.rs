@@ -209,7 +209,7 @@ fn options_tell_what_rfc_7011_asks_for() {
     assert_eq!(one(82, 83)[..7], *b"uplink\0");
     assert_eq!(options(&messages, 304, 304), [[0, 1], [0, 6]]);
     assert_eq!(one(305, 306), 99u32.to_be_bytes());
-    assert_eq!(options(&messages, 34, 34), [100u32.to_be_bytes(), 4u32.to_be_bytes()]);
+    assert_eq!(options(&messages, 34, 34), [400u32.to_be_bytes()]);
     assert_eq!(one(319, 319), 10u64.to_be_bytes());
     // Fields 0 to 3 are addresses and ports; interface, VLAN and protocol lie further on.
     let keys = u64::from_be_bytes(one(173, 173).try_into().unwrap());
@@ -242,7 +242,7 @@ fn netflow_9_has_options_of_its_own_kind() {
     let mut messages = Vec::new();
     exporter.options(&stats(), NOW, &mut |m| messages.push(m.to_vec()));
     exporter.flush(NOW, &mut |m| messages.push(m.to_vec()));
-    assert_eq!(options(&messages, 34, 34)[0], 100u32.to_be_bytes());
+    assert_eq!(options(&messages, 34, 34)[0], 400u32.to_be_bytes());
     assert_eq!(options(&messages, 82, 82)[0][..5], *b"eth0\0");
 }
 
