@@ -249,6 +249,17 @@ fn a_syn_on_a_closed_connection_begins_another() {
     assert_eq!(meter.finish(START + 5 * S)[1].forward.packets, 1);
 }
 
+/// What the closed connection before it left behind does not end it early.
+#[test]
+fn a_connection_that_closes_again_has_its_own_linger() {
+    let mut meter = Meter::new(config(8));
+    meter.packet(packet(0)).packet(with(packet(1), RST)).packet(with(packet(S), SYN));
+    meter.packet(with(packet(S + 1), RST)).timeout(START + 2 * S + 500 * MS);
+    assert_eq!(meter.records.len(), 1);
+    meter.timeout(START + 3 * S + 1);
+    assert_eq!((meter.records.len(), meter.records[1].end), (2, FlowEnd::EndDetected));
+}
+
 #[test]
 fn a_repeated_syn_is_no_new_connection() {
     let mut meter = Meter::new(config(8));
@@ -282,6 +293,16 @@ fn a_straggler_still_finds_its_flow() {
     meter.packet(packet(10 * S - 1));
     assert_eq!(meter.records, []);
     assert_eq!(meter.finish(START + 11 * S).len(), 2);
+}
+
+/// Also where the wheel comes by for an older deadline, within the half second.
+#[test]
+fn a_look_before_the_half_second_is_over_ends_nothing() {
+    let mut meter = Meter::new(config(8));
+    meter.packet(packet(0)).packet(packet(300 * MS)).timeout(START + 10 * S + 700 * MS);
+    meter.packet(packet(10 * S + 299 * MS));
+    assert_eq!(meter.records, []);
+    assert_eq!(meter.finish(START + 11 * S)[0].forward.packets, 3);
 }
 
 /// Later fragments count to the flow of their first one, in whatever burst.
