@@ -48,6 +48,8 @@ fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
     p.op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, AD_HATYPE);
     p.jump(libc::BPF_JEQ, ARPHRD_ETHER, ETHERNET);
     p.jump(libc::BPF_JEQ, ARPHRD_LOOPBACK, ETHERNET);
+    // There the link header may be anywhere, but IP is where the network header is.
+    p.op(libc::BPF_LDX | libc::BPF_IMM, (libc::SKF_NET_OFF - libc::SKF_LL_OFF) as u32);
     p.op(libc::BPF_JMP | libc::BPF_JA, 0);
     p.aim(IP);
     p.label(ETHERNET);

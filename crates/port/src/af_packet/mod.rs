@@ -68,7 +68,11 @@ impl AfPacket {
     /// # Errors
     /// As [`AfPacket::open`]; [`PortError::Config`] for no port at all.
     pub fn watch(spec: &OpenSpec, count: usize) -> Result<Vec<AfPacket>, PortError> {
-        if !spec.everything || count == 0 || count > fanout::MAX {
+        if !spec.everything {
+            let why = "only ports that watch everything can share an interface's packets";
+            return Err(PortError::Config(why.into()));
+        }
+        if count == 0 || count > fanout::MAX {
             return Err(PortError::Config(format!(
                 "1 to {} ports can watch an interface together, not {count}",
                 fanout::MAX

@@ -1,6 +1,8 @@
 //! Sockets that share the traffic of one end of a veth pair; frames are put in at both.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use super::super::tests::{Net, inside, net};
@@ -134,6 +136,75 @@ fn each_pair_of_addresses_has_its_socket_and_each_packet_is_seen_once() {
     assert!(ports.iter_mut().all(|port| port.stats().rx_dropped == 0));
 }
 
+/// A tun device "tun0" of this thread's namespace, up: what is written here comes in there.
+fn tun() -> File {
+    let file = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+    // SAFETY: plain data, for which all zeros is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"tun0") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
+    // SAFETY: TUNSETIFF reads and writes the request.
+    sys::check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
+        .unwrap();
+    file
+}
+
+#[test]
+fn without_an_ethernet_header_it_is_the_same() {
+    let Some(net) = net("af_packet fan-out, tun") else { return };
+    let mut tun = inside(&net.a, tun);
+    net.a.set_up("tun0", true).unwrap();
+    let spec = OpenSpec::watching("tun0".into());
+    let mut ports = inside(&net.a, || AfPacket::watch(&spec, 2).unwrap());
+    let out = inside(&net.a, || {
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
+        bind(&socket, sys::interface_index("tun0").unwrap(), 0).unwrap();
+        socket
+    });
+    let mut pair_of = Vec::new();
+    for v6 in [false, true] {
+        for pair in 0..40 {
+            for (from, to) in [(pair, 200), (200, pair)] {
+                let number = pair_of.len() as u32;
+                let (_, packet) = ip(v6, from, to, true, number);
+                if from == 200 {
+                    // SAFETY: the buffer is valid for its length.
+                    let sent = unsafe {
+                        libc::send(out.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0)
+                    };
+                    assert_eq!(sent, packet.len() as isize);
+                } else {
+                    tun.write_all(&packet).unwrap();
+                }
+                pair_of.push((v6, pair));
+            }
+        }
+    }
+    let mut seen: HashMap<u32, usize> = HashMap::new();
+    let deadline = ports[0].now() + 5_000_000_000;
+    while seen.len() < pair_of.len() && ports[0].now() < deadline {
+        for (i, port) in ports.iter_mut().enumerate() {
+            let mut burst = port.rx().unwrap();
+            for k in 0..burst.len() {
+                let (packet, _) = burst.frame(k);
+                let number = u32::from_be_bytes(*packet.last_chunk::<4>().unwrap());
+                if (number as usize) < pair_of.len() {
+                    assert!(seen.insert(number, i).is_none(), "once each");
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), pair_of.len());
+    let mut of_pair = HashMap::new();
+    for (number, port) in seen {
+        let pair = pair_of[number as usize];
+        assert_eq!(*of_pair.entry(pair).or_insert(port), port, "{pair:?}");
+    }
+    assert!(of_pair.values().any(|&port| port == 0) && of_pair.values().any(|&port| port == 1));
+}
+
 #[test]
 fn every_socket_cuts_and_tells_the_length_on_the_wire() {
     let Some(net) = net("af_packet fan-out, cut") else { return };
@@ -165,9 +236,14 @@ fn every_socket_cuts_and_tells_the_length_on_the_wire() {
 #[test]
 fn a_group_needs_members_and_a_watching_port() {
     let watching = OpenSpec::watching("lo".into());
-    let other = OpenSpec { everything: false, ..watching.clone() };
-    for (spec, count) in [(&watching, 0), (&watching, 257), (&other, 2)] {
+    let filtering = OpenSpec { everything: false, ..watching.clone() };
+    let refused = [
+        (&watching, 0, "1 to 256"),
+        (&watching, 257, "1 to 256"),
+        (&filtering, 2, "watch everything"),
+    ];
+    for (spec, count, reason) in refused {
         let refused = AfPacket::watch(spec, count).err().unwrap();
-        assert!(matches!(&refused, PortError::Config(why) if why.contains("1 to 256")));
+        assert!(matches!(&refused, PortError::Config(why) if why.contains(reason)), "{refused}");
     }
 }
