@@ -154,7 +154,7 @@ impl Decoder {
         let context = self.context(header.domain, exported_ns, 0);
         let records = self.sets(message.sets(), ipfix::VERSION, context, sink);
         let next = records.map(|records| header.sequence.wrapping_add(records));
-        self.expected.insert((ipfix::VERSION, header.domain), next);
+        self.expect((ipfix::VERSION, header.domain), next);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Decoder {
         let context = self.context(header.source, exported_ns, header.uptime_ms);
         self.sets(packet.sets(), netflow9::VERSION, context, sink);
         let next = Some(header.sequence.wrapping_add(1));
-        self.expected.insert((netflow9::VERSION, header.source), next);
+        self.expect((netflow9::VERSION, header.source), next);
         Ok(())
     }
 
@@ -182,13 +182,20 @@ impl Decoder {
             sink(Decoded::Flow(netflow5_flow(&record, context)));
         }
         let next = Some(header.sequence.wrapping_add(u32::from(header.count)));
-        self.expected.insert((netflow5::VERSION, domain), next);
+        self.expect((netflow5::VERSION, domain), next);
         Ok(())
     }
 
     fn context(&self, domain: u32, exported_ns: i64, uptime_ms: u32) -> Context {
         let boot_ns = exported_ns - i64::from(uptime_ms) * 1_000_000;
         Context { domain, exported_ns, boot_ns, tai_offset_ns: self.tai_offset_ns }
+    }
+
+    /// What is expected next; of more domains than there are templates for, nothing.
+    fn expect(&mut self, session: (u16, u32), next: Option<u32>) {
+        if self.expected.len() < MAX_TEMPLATES || self.expected.contains_key(&session) {
+            self.expected.insert(session, next);
+        }
     }
 
     fn check_sequence(&mut self, session: (u16, u32), sequence: u32) {
