@@ -75,7 +75,35 @@ def capture(case):
     flows = judge(path)
     shutil.copy(path, FOLDER / path)
     (FOLDER / f"{case.__name__}.json").write_text(json.dumps(flows, indent=1) + "\n")
+    corpus(path)
     print(path, os.path.getsize(path), len(flows), "flows")
+
+
+def corpus(path):
+    """The first packets of each flow as an input of the fuzzer: see fuzz/src/apps.rs."""
+    file = pathlib.Path(path).read_bytes()
+    flows, at = {}, 24
+    while at < len(file):
+        length = struct.unpack_from("<I", file, at + 8)[0]
+        packet = file[at + 16 + 14:at + 16 + length]
+        at += 16 + length
+        transport = packet[4 * (packet[0] & 15):struct.unpack_from("!H", packet, 2)[0]]
+        tcp = packet[9] == 6
+        source, destination = struct.unpack_from("!HH", transport)
+        flow = flows.setdefault((tcp, *sorted((source, destination))), [(source, destination)])
+        data = transport[transport[12] // 16 * 4 if tcp else 8:]
+        syn = tcp and transport[13] & 2
+        if (data or syn) and len(flow) <= 8:
+            reverse = source != flow[0][0]
+            flow.append(struct.pack("!BBH", reverse | syn, 0, len(data)) + data)
+    folder = FOLDER.parents[2] / "fuzz" / "corpus" / "flow_apps"
+    folder.mkdir(exist_ok=True)
+    for i, ((tcp, *_), (ports, *packets)) in enumerate(flows.items()):
+        start = struct.pack("!BH", tcp, ports[1])
+        if sum(map(len, packets)) < 40:
+            # Somebody looked whether a server listens.
+            continue
+        (folder / f"{pathlib.Path(path).stem}_{i}").write_bytes(start + b"".join(packets)[:3000])
 
 
 def listening(port):

@@ -10,6 +10,9 @@ use sonde_results::flow::FlowRecord;
 use sonde_wire::feature::{self, Keys};
 use sonde_wire::{capture, flow::Link};
 
+#[path = "../../../fuzz/src/apps.rs"]
+mod fuzz;
+
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/flow_apps")
 }
@@ -83,4 +86,28 @@ fn headers_alone_tell_nothing() {
     let found = records(&file, true, 66);
     assert!(found.len() >= 7);
     assert!(found.iter().all(|record| app(record).is_null()));
+}
+
+/// The fuzzer's corpus, each input again cut short and with single octets changed.
+#[test]
+fn corpus() {
+    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/flow_apps");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(corpus).expect("a corpus") {
+        let mut input = std::fs::read(entry.expect("an entry").path()).expect("an input");
+        inputs += 1;
+        fuzz::apps(&input);
+        for len in (0..input.len()).step_by(1 + input.len() / 300) {
+            fuzz::apps(&input[..len]);
+        }
+        for at in (0..input.len()).step_by(1 + input.len() / 200) {
+            let kept = input[at];
+            for value in [0, 1, kept ^ 0x80, kept.wrapping_add(1), 0x7F, 0xFF] {
+                input[at] = value;
+                fuzz::apps(&input);
+            }
+            input[at] = kept;
+        }
+    }
+    assert!(inputs > 20, "{inputs} inputs");
 }

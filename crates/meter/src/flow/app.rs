@@ -6,8 +6,8 @@
 //!
 //! Bounds, of a flow: [`MAX_PACKETS`] packets with payload; [`Stream::LIMIT`] octets of
 //! each direction; [`text::MAX_TEXT`] octets of each string. Of all flows together:
-//! [`OCTETS_PER_FLOW`] for each slot there is room for, beyond the slots themselves. What
-//! would need more is counted and left out; flows that need nothing are not touched by it.
+//! [`OCTETS_PER_FLOW`] for each slot there is room for, beyond the slots themselves, to read
+//! with, and as much for what is known. What would need more is counted and left out.
 
 mod dhcp;
 mod dns;
@@ -74,6 +74,8 @@ impl Input<'_> {
 enum Step {
     /// Further packets.
     More,
+    /// Those of the other direction only.
+    Other,
     /// None: everything is known, or nothing can be.
     Done,
 }
@@ -94,7 +96,9 @@ trait Parse {
 /// The applications of all flows, by slot.
 pub(super) struct Apps {
     slots: Vec<Slot>,
-    held: usize,
+    /// Octets of flows that are read, and of what is known of those that were.
+    held: [usize; 2],
+    /// Of each of the two.
     limit: usize,
     counters: AppCounters,
 }
@@ -108,8 +112,8 @@ struct Slot {
     held: u32,
     packets: u8,
     known: u8,
-    /// Directions in whose start nothing was recognised.
-    unknown: u8,
+    /// Directions that are not read any more: all is known, or nothing was recognised.
+    silent: u8,
     /// Counted.
     closed: bool,
 }
@@ -133,7 +137,7 @@ impl Apps {
     pub(super) fn new(flows: usize) -> Self {
         Apps {
             slots: std::iter::repeat_with(Slot::default).take(flows).collect(),
-            held: 0,
+            held: [0; 2],
             limit: flows.saturating_mul(OCTETS_PER_FLOW).max(MIN_OCTETS),
             counters: AppCounters::default(),
         }
@@ -145,9 +149,8 @@ impl Apps {
 
     /// A flow begins; whatever was in the slot is forgotten.
     pub(super) fn created(&mut self, slot: usize) {
-        let slot = &mut self.slots[slot];
-        self.held -= slot.held as usize;
-        *slot = Slot::default();
+        self.charge(slot, 0);
+        self.slots[slot] = Slot::default();
     }
 
     /// A packet of the flow. False: no further one is wanted.
@@ -164,7 +167,7 @@ impl Apps {
             return false;
         }
         if frame.is_empty() || ![PROTOCOL_TCP, PROTOCOL_UDP].contains(&packet.protocol) {
-            entry.closed = true;
+            self.close(slot);
             return false;
         }
         if packet.shape & (SHAPE_FRAGMENT | SHAPE_NO_TRANSPORT) != 0 {
@@ -193,7 +196,7 @@ impl Apps {
             destination_port: packet.destination_port,
         };
         entry.packets += 1;
-        let room = self.limit.saturating_sub(self.held);
+        let room = self.limit.saturating_sub(self.held[0]);
         let (step, short) = match tcp {
             true => entry.segment(&input, sequence, room),
             false => entry.datagram(&input, room),
@@ -203,16 +206,18 @@ impl Apps {
             self.close(slot);
             return false;
         }
-        self.account(slot);
+        if let State::Open(flow) = &entry.state {
+            let held = size_of::<Flow>() + flow.held();
+            self.charge(slot, held);
+        }
         true
     }
 
     /// The flow is over.
     pub(super) fn ended(&mut self, slot: usize) -> Option<App> {
         self.close(slot);
-        let entry = &mut self.slots[slot];
-        self.held -= entry.held as usize;
-        match std::mem::take(entry).state {
+        self.charge(slot, 0);
+        match std::mem::take(&mut self.slots[slot]).state {
             State::Done(app) => app.map(|app| *app),
             _ => None,
         }
@@ -220,27 +225,32 @@ impl Apps {
 
     /// No further packet of the flow will be read.
     fn close(&mut self, slot: usize) {
-        let entry = &mut self.slots[slot];
-        if std::mem::replace(&mut entry.closed, true) {
+        if self.slots[slot].closed {
             return;
         }
+        self.charge(slot, 0);
+        let entry = &mut self.slots[slot];
+        entry.closed = true;
         entry.conclude();
-        match (&entry.state, entry.packets) {
-            (State::Done(Some(_)), _) => self.counters.identified += 1,
-            (_, 0) => {}
-            _ => self.counters.unknown += 1,
+        let State::Done(Some(app)) = &entry.state else {
+            self.counters.unknown += u64::from(entry.packets > 0);
+            return;
+        };
+        let held = size_of::<App>() + parser::octets(app);
+        if self.held[1] + held > self.limit {
+            entry.state = State::Done(None);
+            self.counters.no_memory += 1;
+            return;
         }
-        self.account(slot);
+        self.counters.identified += 1;
+        self.charge(slot, held);
     }
 
-    fn account(&mut self, slot: usize) {
+    /// What the flow in the slot takes from now on.
+    fn charge(&mut self, slot: usize, held: usize) {
         let entry = &mut self.slots[slot];
-        let held = match &entry.state {
-            State::New | State::Done(None) => 0,
-            State::Open(flow) => size_of::<Flow>() + flow.held(),
-            State::Done(Some(app)) => size_of::<App>() + parser::octets(app),
-        };
-        self.held = self.held - entry.held as usize + held;
+        let sum = &mut self.held[usize::from(entry.closed)];
+        *sum = *sum - entry.held as usize + held;
         entry.held = held as u32;
     }
 }
@@ -249,6 +259,10 @@ impl Slot {
     /// A segment with payload, from `sequence` on. True: memory was short.
     fn segment(&mut self, input: &Input<'_>, sequence: u32, room: usize) -> (Step, bool) {
         let d = usize::from(input.reverse);
+        if self.silent & 1 << d != 0 {
+            let parser = matches!(&self.state, State::Open(flow) if flow.parser.is_some());
+            return (if self.is_hopeless(parser) { Step::Done } else { Step::More }, false);
+        }
         if self.known & 1 << d == 0 {
             self.start[d] = sequence;
             self.known |= 1 << d;
@@ -274,9 +288,9 @@ impl Slot {
             step = self.parse(&mut parser, &input);
         }
         let mut short = false;
-        if step == Step::More && self.unknown & 1 << d == 0 {
+        if step == Step::More && self.silent & 1 << d == 0 {
             let stream = flow.as_ref().map_or(0, |flow| flow.streams[d].held());
-            let need = size_of::<Flow>() + 2 * (offset + data.len());
+            let need = size_of::<Flow>() + offset + data.len() + Stream::STEP;
             short = need.saturating_sub(stream) > room;
             if short
                 && direct
@@ -291,10 +305,14 @@ impl Slot {
                 }
             }
         }
-        // The other direction may still be known.
-        let hopeless = self.unknown == 3 || self.unknown != 0 && self.packets >= UNKNOWN_PACKETS;
-        if short || parser.is_none() && hopeless {
+        if short || self.is_hopeless(parser.is_some()) {
             step = Step::Done;
+        }
+        if step == Step::Other {
+            self.silent |= 1 << d;
+            if let Some(flow) = &mut flow {
+                flow.streams[d] = Stream::default();
+            }
         }
         self.put(flow, parser, step);
         (step, short)
@@ -328,9 +346,14 @@ impl Slot {
             return parser.input(input);
         }
         if input.data.len() >= RECOGNISABLE {
-            self.unknown |= 1 << u8::from(input.reverse);
+            self.silent |= 1 << u8::from(input.reverse);
         }
         Step::More
+    }
+
+    /// No parser was found, and none will be: the other direction had its turn, too.
+    fn is_hopeless(&self, parser: bool) -> bool {
+        !parser && (self.silent == 3 || self.silent != 0 && self.packets >= UNKNOWN_PACKETS)
     }
 
     fn open(&mut self) -> Option<Box<Flow>> {
@@ -390,11 +413,11 @@ impl Flow {
 /// Most packets with payload that are read of a flow.
 const MAX_PACKETS: u8 = 16;
 /// Most of a flow in which nothing is recognised.
-const UNKNOWN_PACKETS: u8 = 4;
+const UNKNOWN_PACKETS: u8 = 2;
 /// Octets of a stream's start in which a protocol is recognised, or it is none.
 const RECOGNISABLE: usize = 32;
-/// Memory on average, beyond the slots, octets.
+/// Memory on average, octets, of each kind.
 const OCTETS_PER_FLOW: usize = 512;
-/// Memory of a small cache, octets.
+/// The same of a small cache, all told.
 const MIN_OCTETS: usize = 1 << 20;
 const _: () = assert!(size_of::<Slot>() == 32);

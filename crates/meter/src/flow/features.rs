@@ -1,8 +1,8 @@
 //! What a flow record holds beyond the basic one: kept apart from the flow cache, indexed
 //! by its slots, and there only for what was asked for.
 //!
-//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each,
-//! `spread` 144, `tcp` 120, `apps` 32, and 16 for all together. It is laid out at the start.
+//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
+//! and 16, `spread` 144, `tcp` 120, `apps` 32. It is laid out at the start.
 //! What applications say takes more where there is something to keep: see `app.rs`.
 
 mod link;
@@ -60,7 +60,6 @@ pub struct Features {
 struct List {
     last_ns: i64,
     len: u8,
-    protocol: u8,
 }
 
 impl Features {
@@ -72,7 +71,7 @@ impl Features {
             config: *config,
             link: vec![Link::default(); of(config.link)],
             packets: vec![nothing; usize::from(config.packets) * flows],
-            lists: vec![List::default(); of(!config.is_empty())],
+            lists: vec![List::default(); of(config.packets > 0)],
             spread: vec![Spread::default(); of(config.spread)],
             tcp: vec![Tcp::default(); of(config.tcp)],
             apps: config.apps.then(|| Apps::new(flows)),
@@ -84,7 +83,7 @@ impl Features {
     pub fn created(&mut self, slot: u32, packet: &Feature, frame: &[u8], layers: &Layers) {
         let slot = slot as usize;
         if let Some(list) = self.lists.get_mut(slot) {
-            *list = List { last_ns: packet.at_ns, len: 0, protocol: packet.protocol };
+            *list = List::default();
         }
         if let Some(link) = self.link.get_mut(slot) {
             *link = Link::read(packet, frame, layers);
@@ -165,19 +164,26 @@ impl Features {
         list.len += 1;
     }
 
-    /// The flow in `slot` is over: what is to be reported of it.
+    /// The flow in `slot` is over: what is to be reported of it, if there is anything.
     pub fn ended(&mut self, slot: u32) -> Option<Box<FlowExtra>> {
         let slot = slot as usize;
-        let list = *self.lists.get(slot)?;
-        let spread = self.spread.get(slot);
+        let listed = self.lists.get(slot).map_or(0, |list| usize::from(list.len));
         let start = slot * usize::from(self.config.packets);
-        Some(Box::new(FlowExtra {
+        let spread = self.spread.get(slot);
+        let extra = FlowExtra {
             link: self.link.get(slot).map(Link::result),
-            packets: self.packets[start..start + usize::from(list.len)].to_vec(),
+            packets: self.packets[start..start + listed].to_vec(),
             forward_spread: spread.and_then(|spread| spread.result(false)),
             reverse_spread: spread.and_then(|spread| spread.result(true)),
-            tcp: self.tcp.get(slot).filter(|_| list.protocol == PROTOCOL_TCP).map(Tcp::result),
+            tcp: self.tcp.get(slot).and_then(Tcp::result),
             app: self.apps.as_mut().and_then(|apps| apps.ended(slot)),
-        }))
+        };
+        let told = extra.link.is_some()
+            || listed > 0
+            || extra.forward_spread.is_some()
+            || extra.reverse_spread.is_some()
+            || extra.tcp.is_some()
+            || extra.app.is_some();
+        told.then(|| Box::new(extra))
     }
 }

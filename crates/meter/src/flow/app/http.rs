@@ -82,13 +82,15 @@ impl Http {
 impl Parse for Http {
     fn input(&mut self, input: &Input<'_>) -> Step {
         let d = usize::from(input.reverse);
-        if !self.read[d] {
-            self.read[d] = match input.data.starts_with(b"HTTP/") {
-                true => self.read_status(input.data, input.last),
-                false => self.read_request(input.data, input.last),
-            };
+        self.read[d] = match input.data.starts_with(b"HTTP/") {
+            true => self.read_status(input.data, input.last),
+            false => self.read_request(input.data, input.last),
+        };
+        match self.read {
+            [true, true] => Step::Done,
+            read if read[d] => Step::Other,
+            _ => Step::More,
         }
-        if self.read == [true; 2] { Step::Done } else { Step::More }
     }
 
     fn finish(&mut self) -> Option<App> {

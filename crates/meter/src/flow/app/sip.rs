@@ -1,6 +1,6 @@
 //! SIP (RFC 3261): the first request and its last answer.
 
-use httparse::{EMPTY_HEADER, Header, parse_headers};
+use httparse::{EMPTY_HEADER, Header, Status, parse_headers};
 use sonde_results::flow::App;
 
 use super::http::MAX_HEADERS;
@@ -29,6 +29,16 @@ impl Sip {
         let rest = &data[method.count()..];
         let schemes: [&[u8]; 3] = [b" sip:", b" sips:", b" tel:"];
         rest.len() < data.len() && schemes.iter().any(|scheme| begins(rest, scheme))
+    }
+
+    /// A message cut off by the capture, or by the bound: its whole lines.
+    fn read_cut(&mut self, first: &[u8], rest: &[u8], reverse: bool) -> Step {
+        let lines = closed(rest);
+        let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+        match parse_headers(&lines, &mut headers) {
+            Ok(Status::Complete((_, headers))) => self.read(first, headers, reverse),
+            _ => Step::More,
+        }
     }
 
     fn read(&mut self, first: &[u8], headers: &[Header<'_>], reverse: bool) -> Step {
@@ -60,26 +70,23 @@ impl Sip {
 
 impl Parse for Sip {
     fn input(&mut self, input: &Input<'_>) -> Step {
-        // A stream has its messages one behind the other: the first of each direction.
-        let Some((first, rest)) = line(input.data) else { return Step::More };
-        let mut headers = [EMPTY_HEADER; MAX_HEADERS];
-        match parse_headers(rest, &mut headers) {
-            Ok(httparse::Status::Complete((_, headers))) => {
-                self.read(first, headers, input.reverse)
+        let cut = input.last || input.length > input.data.len();
+        let mut data = input.data;
+        // In a stream one message follows the other (RFC 3261, section 18.3).
+        for _ in 0..MAX_MESSAGES {
+            let Some((first, rest)) = line(data) else { return Step::More };
+            let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+            let Ok(Status::Complete((len, headers))) = parse_headers(rest, &mut headers) else {
+                return if cut { self.read_cut(first, rest, input.reverse) } else { Step::More };
+            };
+            if self.read(first, headers, input.reverse) == Step::Done {
+                return Step::Done;
             }
-            Ok(httparse::Status::Partial) if input.last || input.length > input.data.len() => {
-                // Cut off by the capture, or by the bound.
-                let lines = closed(rest);
-                let mut headers = [EMPTY_HEADER; MAX_HEADERS];
-                match parse_headers(&lines, &mut headers) {
-                    Ok(httparse::Status::Complete((_, headers))) => {
-                        self.read(first, headers, input.reverse)
-                    }
-                    _ => Step::More,
-                }
-            }
-            _ => Step::More,
+            let body = number(field(headers, "content-length", "l")).unwrap_or(0);
+            let next = rest.get(len + usize::from(body)..).unwrap_or(&[]);
+            data = next.trim_ascii_start();
         }
+        Step::More
     }
 
     fn finish(&mut self) -> Option<App> {
@@ -111,14 +118,16 @@ fn uri(address: &[u8]) -> &[u8] {
     }
 }
 
-/// Three digits.
+/// A decimal number of up to four digits: a status, or as long a body as is looked behind.
 fn number(digits: &[u8]) -> Option<u16> {
-    digits.iter().try_fold(0, |sum, digit| match digit {
-        b'0'..=b'9' => Some(sum * 10 + u16::from(digit - b'0')),
+    digits.iter().take(5).try_fold(0u16, |sum, digit| match digit {
+        b'0'..=b'9' if sum < 1000 => Some(sum * 10 + u16::from(digit - b'0')),
         _ => None,
     })
 }
 
+/// Most messages that are looked for in what has come of a stream.
+const MAX_MESSAGES: usize = 8;
 /// Longest method that is recognised.
 const MAX_METHOD: usize = 16;
 /// Below are provisional answers.

@@ -44,10 +44,12 @@ impl Parse for Ssh {
                 _ => None,
             };
         }
-        if !self.read[d] {
-            self.read[d] = self.find(d, input.data, input.last);
+        self.read[d] = self.find(d, input.data, input.last);
+        match self.read {
+            [true, true] => Step::Done,
+            read if read[d] => Step::Other,
+            _ => Step::More,
         }
-        if self.read == [true; 2] { Step::Done } else { Step::More }
     }
 
     fn finish(&mut self) -> Option<App> {

@@ -128,7 +128,7 @@ impl Talk {
             }
         }
         let app = apps.ended(2);
-        assert_eq!(apps.held, 0, "whatever was held is given back");
+        assert_eq!(apps.held, [0; 2], "whatever was held is given back");
         (app, read)
     }
 

@@ -46,10 +46,13 @@ pub(super) fn numbers(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
 /// is no UTF-8, or could change how the text around it is shown (control characters, line
 /// separators, changes of direction), is replaced by U+FFFD.
 pub(super) fn text(bytes: &[u8]) -> String {
-    if bytes.len() <= MAX_TEXT && bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) {
-        return bytes.iter().map(|byte| char::from(*byte)).collect();
+    let plain = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    if bytes.len() <= MAX_TEXT
+        && plain(bytes)
+        && let Ok(text) = str::from_utf8(bytes)
+    {
+        return text.to_owned();
     }
-    // No character is longer than the octets that are replaced by one of three.
     let start = &bytes[..bytes.len().min(MAX_TEXT)];
     let mut shown = String::with_capacity(MAX_TEXT);
     for chunk in start.utf8_chunks() {

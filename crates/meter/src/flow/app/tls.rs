@@ -37,9 +37,6 @@ impl Tls {
 
 impl Parse for Tls {
     fn input(&mut self, input: &Input<'_>) -> Step {
-        if self.read[usize::from(input.reverse)] {
-            return Step::More;
-        }
         match first_message(input.data) {
             Message::Partial(_) if !input.last => return Step::More,
             Message::Partial(start) => {
@@ -59,7 +56,7 @@ impl Parse for Tls {
             _ => {}
         }
         self.read[usize::from(input.reverse)] = true;
-        if self.read == [true; 2] { Step::Done } else { Step::More }
+        if self.read == [true; 2] { Step::Done } else { Step::Other }
     }
 
     fn finish(&mut self) -> Option<App> {

@@ -21,6 +21,8 @@ pub(super) struct Tcp {
     ambiguous: bool,
     /// The client's direction.
     client: u8,
+    /// There was a packet.
+    seen: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -99,6 +101,7 @@ impl Tcp {
     /// A segment whose header was whole.
     pub(super) fn packet(&mut self, reverse: bool, packet: &Feature) {
         let d = usize::from(reverse);
+        self.seen = true;
         let flags = packet.tcp_flags as u8;
         if flags & RST != 0 {
             // Its window and often its sequence number mean nothing.
@@ -169,9 +172,10 @@ impl Tcp {
         }
     }
 
-    pub(super) fn result(&self) -> FlowTcp {
+    /// If there was a packet whose header could be read.
+    pub(super) fn result(&self) -> Option<FlowTcp> {
         let [forward, reverse] = &self.sides;
-        FlowTcp {
+        self.seen.then_some(FlowTcp {
             handshake_server_ns: self.server_ns,
             handshake_client_ns: self.client_ns,
             retransmitted: forward.retransmitted,
@@ -180,7 +184,7 @@ impl Tcp {
             reverse_reordered: reverse.reordered,
             window_min: forward.window_min,
             reverse_window_min: reverse.window_min,
-        }
+        })
     }
 }
 
