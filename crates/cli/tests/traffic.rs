@@ -2,8 +2,12 @@
 //! files, other programs count the same, and what Sonde exports of it is exact.
 
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+
+use sonde_lab::{LinkOptions, Topology};
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -184,6 +188,89 @@ fn what_sonde_exports_is_what_was_made() {
         let (code, report) = verify(&[&timeouts[..], &files[..]].concat());
         assert_eq!((code, &report["exact"]), (0, &true.into()), "{options} {metering}");
         assert!(Path::new(&flows).exists());
+        std::fs::remove_file(&flows).unwrap();
+    }
+}
+
+/// `sonde flow verify --listen`, started and listening.
+fn listening(protocol: &str, truth: &str) -> (Child, String) {
+    let line = ["flow", "verify", "--truth", truth, "--until-idle", "10s", "--listen"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sonde"))
+        .args(line)
+        .arg(format!("{protocol}://127.0.0.1:0"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.trim().strip_prefix("listening on ").expect(&said).to_owned();
+    (child, format!("{protocol}://{address}"))
+}
+
+#[test]
+fn what_is_collected_live_is_compared_too() {
+    let folder = Folder::new("gen-listen");
+    let (pcap, truth) = (folder.file("a.pcap"), folder.file("a.csv"));
+    make("--flows 100 --packets 5k", &pcap, &truth);
+    let flows = folder.file("a.ipfix");
+    assert!(sonde(&["flow", &pcap, "--write", &flows]).status.success());
+    let by_udp = |collector: &str| {
+        assert!(sonde(&["flow", &pcap, "--export", collector]).status.success());
+    };
+    // A file is what a connection carries (RFC 5655, section 4), here in odd pieces.
+    let by_tcp = |collector: &str| {
+        let mut stream = TcpStream::connect(collector.strip_prefix("tcp://").unwrap()).unwrap();
+        for piece in std::fs::read(&flows).unwrap().chunks(977) {
+            stream.write_all(piece).unwrap();
+        }
+    };
+    for (protocol, export) in [("udp", &by_udp as &dyn Fn(&str)), ("tcp", &by_tcp)] {
+        let (verify, collector) = listening(protocol, &truth);
+        export(&collector);
+        let output = verify.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{protocol}: {text}");
+        assert!(text.contains("precise model: nothing differs"), "{text}");
+    }
+}
+
+#[test]
+fn a_port_sends_what_the_truth_says() {
+    if sonde_lab::skip("a_port_sends_what_the_truth_says") {
+        return;
+    }
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        println!("skipped: tcpdump is not installed");
+        return;
+    }
+    let folder = Folder::new("gen-port");
+    let topology = Topology::pair("gen", &LinkOptions::default()).unwrap();
+    for engine in ["af_packet", "af_xdp"] {
+        let (pcap, truth, flows) =
+            (folder.file("p.pcap"), folder.file("p.csv"), folder.file("p.ipfix"));
+        // Ends by itself when all have come; if some are lost, by the time limit.
+        let mut dump = topology.reflector.command("timeout");
+        dump.args(["60", "tcpdump", "-i", Topology::INTERFACE, "-c", "20000", "-B", "65536"])
+            .args(["-Z", "root", "-w", &pcap, "ether[0:4] == 0x02000000 and ether[4] == 0"])
+            .stderr(Stdio::piped());
+        let mut dump = dump.spawn().unwrap();
+        let mut said = BufReader::new(dump.stderr.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("listening on")), "tcpdump listens");
+        let mut send = topology.probe.command(env!("CARGO_BIN_EXE_sonde"));
+        send.args(["gen", "flows", "--iface", Topology::INTERFACE, "--engine", engine])
+            .args(["--rate", "20k", "--packets", "20k", "--flows", "200", "--json"])
+            .args(["--truth", &truth]);
+        let output = send.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        println!("{engine}: {made}");
+        assert_eq!((&made["packets"], &made["own_drops"]), (&20_000.into(), &0.into()));
+        assert!(dump.wait().unwrap().success(), "tcpdump saw all packets");
+        assert!(sonde(&["flow", &pcap, "--write", &flows]).status.success());
+        // The kernel stamps frames later than they were handed over.
+        let (code, report) = verify(&["--truth", &truth, "--time-tolerance", "1m", &flows]);
+        assert_eq!((code, &report["exact"]), (0, &true.into()), "{engine}");
         std::fs::remove_file(&flows).unwrap();
     }
 }

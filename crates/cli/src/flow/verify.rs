@@ -1,7 +1,7 @@
 //! `sonde flow verify`: what an exporter said, held against the truth, as CESNET's FlowTest
 //! does it: by sums (statistical), flow by flow (precise), field by field (validation).
 //!
-//! Memory: about 350 bytes a flow of the truth, whatever the exporter sends; of what
+//! Memory: about 500 bytes a flow of the truth, whatever the exporter sends; of what
 //! differs, counts and a few examples.
 
 pub mod args;

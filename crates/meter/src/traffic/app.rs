@@ -61,10 +61,10 @@ pub(super) fn write(app: App, side: usize, number: u64, exchange: u16, buffer: &
 }
 
 /// What `write` writes into `buffer`. The messages here fit by construction.
-fn written<'a>(
-    buffer: &'a mut [u8],
+fn written(
+    buffer: &mut [u8],
     write: impl FnOnce(&mut Cursor<&mut [u8]>) -> std::io::Result<()>,
-) -> &'a [u8] {
+) -> &[u8] {
     let mut out = Cursor::new(&mut *buffer);
     write(&mut out).expect("the buffer is longer than any message");
     let len = out.position() as usize;

@@ -194,7 +194,7 @@ impl Arrival {
     pub(super) fn check(&self) -> Result<(), TrafficError> {
         match *self {
             Arrival::Bursts { packets, peak }
-                if !(1.0..1e9).contains(&packets) || !(peak > 1.0 && peak < 1e6) =>
+                if !((1.0..1e9).contains(&packets) && peak > 1.0 && peak < 1e6) =>
             {
                 Err(TrafficError::Law(
                     "bursts need a mean of at least 1 packet and a peak above 1 (times the rate)",

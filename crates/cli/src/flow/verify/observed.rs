@@ -4,16 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Address and port. IPv4 as `::ffff:a.b.c.d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct End {
-    pub address: u128,
+    pub address: [u8; 16],
     pub port: u16,
-}
-
-impl Default for End {
-    fn default() -> Self {
-        End { address: 0, port: 0 }
-    }
 }
 
 impl End {
@@ -22,12 +16,12 @@ impl End {
             IpAddr::V4(a) => a.to_ipv6_mapped(),
             IpAddr::V6(a) => a,
         };
-        End { address: v6.to_bits(), port }
+        End { address: v6.octets(), port }
     }
 
     /// The address as people write it.
     pub fn ip(&self) -> IpAddr {
-        Ipv6Addr::from_bits(self.address).to_canonical()
+        Ipv6Addr::from(self.address).to_canonical()
     }
 }
 

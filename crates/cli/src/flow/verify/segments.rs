@@ -78,7 +78,7 @@ impl Segments {
     ) {
         self.all.add(which, flows, packets, bytes);
         for ((low, high), segment) in &mut self.subnets {
-            if ends.iter().any(|end| (*low..=*high).contains(&end.address)) {
+            if ends.iter().any(|end| (*low..=*high).contains(&u128::from_be_bytes(end.address))) {
                 segment.add(which, flows, packets, bytes);
             }
         }

@@ -34,7 +34,7 @@ pub(super) fn run(config: Config) -> (Vec<(i64, Vec<u8>)>, Vec<Truth>) {
 /// Counts frames by key; later fragments by the identification of the first one.
 fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, Side> {
     let mut found: HashMap<Key, Side> = HashMap::new();
-    let mut fragments: HashMap<([u8; 16], [u8; 16], u32), (u16, u16)> = HashMap::new();
+    let mut fragments = HashMap::new();
     let mut last = i64::MIN;
     for (at, frame) in frames {
         assert!(*at >= last, "times go back");

@@ -103,8 +103,13 @@ fn rate_duration_and_resolution_are_kept() {
     }
 }
 
+/// Client's and server's address and the client's port.
+type Client = (u32, u32, u16);
+/// Sent by the client, the header, the length of the payload.
+type Segment = (bool, tcp::Repr, u32);
+
 /// Headers of every TCP packet over plain IPv4, by flow with the client first.
-fn connections(frames: &[(i64, Vec<u8>)]) -> HashMap<(u32, u32, u16), Vec<(bool, tcp::Repr, u32)>> {
+fn connections(frames: &[(i64, Vec<u8>)]) -> HashMap<Client, Vec<Segment>> {
     let mut all: HashMap<_, Vec<_>> = HashMap::new();
     for (_, frame) in frames {
         let Ok(ip) = ipv4::Packet::new_checked(&frame[14..]) else { continue };
@@ -214,7 +219,7 @@ fn variety_is_within_flows() {
         };
         let (_, truth) = run(config);
         // All of one length: bytes are a multiple of packets.
-        let alike = |s: &Side| s.packets == 0 || s.bytes % u64::from(s.packets) == 0;
+        let alike = |s: &Side| s.packets == 0 || s.bytes.is_multiple_of(s.packets.into());
         let whole = count(&truth, |t| t.forward.packets + t.reverse.packets == 50);
         (count(&truth, |t| alike(&t.forward) && alike(&t.reverse)), whole, truth.len())
     };
