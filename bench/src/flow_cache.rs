@@ -2,16 +2,19 @@
 //! memory allows: the same frames parsed and hashed, and a bare table walked with the same
 //! prefetching. All processor time of the thread; each repetition runs every row once.
 
+mod bare;
+
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::flow::prefetch::prefetch;
 use sonde_meter::flow::{BURST, Config, FlowCache};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_wire::feature::{self, Feature, Keys, Layers};
 use sonde_wire::flow::Link;
+
+use bare::Bare;
 
 /// Prints the tables.
 pub fn bench(repeat: usize) -> Result<()> {
@@ -83,7 +86,7 @@ fn ends(kind: Kind, flows: u32) -> Vec<Ends> {
         Kind::Chosen => {
             let is_chosen = |ends: &Ends| {
                 let (low, high) = (ends.source, ends.destination);
-                bare_hash(Bare::key(low, high)) >> 58 == 0
+                bare::hash(Bare::key(low, high)) >> 58 == 0
             };
             let tried = (0u32..).map(|i| Ends {
                 source: (0x0A00_0000 + (i & 0xFF_FFFF), 40_000 + (i >> 24) as u16),
@@ -130,110 +133,6 @@ fn write_frame(frame: &mut [u8], ends: Ends, ipv6: bool, tcp: bool) {
     }
 }
 
-/// The machine's limit: a table without anything around it. IPv4 and UDP only, one key
-/// word compared, no times, no limits, no second bucket.
-struct Bare {
-    buckets: Vec<[u64; 8]>,
-    entries: Vec<Entry>,
-}
-
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-struct Entry {
-    key: [u64; 2],
-    packets: u64,
-    bytes: u64,
-    last: u64,
-}
-
-impl Bare {
-    fn new(flows: u32) -> Self {
-        // Half full.
-        Bare {
-            buckets: vec![[0; 8]; flows as usize / 4],
-            entries: vec![Entry::default(); flows as usize * 2],
-        }
-    }
-
-    fn key(a: (u32, u16), b: (u32, u16)) -> [u64; 2] {
-        let (low, high) = if a <= b { (a, b) } else { (b, a) };
-        let word = |(address, port): (u32, u16)| u64::from(address) << 16 | u64::from(port);
-        [word(low), word(high)]
-    }
-
-    fn burst(&mut self, frames: &[&[u8]], now: u64, used: &mut u32) {
-        let mut keys = [([0u64; 2], 0usize, 0u16, 0u64, 0u32); BURST];
-        let mask = self.buckets.len() - 1;
-        for (frame, slot) in frames.iter().zip(&mut keys) {
-            let Some(frame) = frame.first_chunk::<60>() else { continue };
-            if frame[12..15] != [0x08, 0, 0x45] || frame[23] != 17 {
-                continue;
-            }
-            let u32_at =
-                |i: usize| u32::from_be_bytes([frame[i], frame[i + 1], frame[i + 2], frame[i + 3]]);
-            let u16_at = |i: usize| u16::from_be_bytes([frame[i], frame[i + 1]]);
-            let key = Bare::key((u32_at(26), u16_at(34)), (u32_at(30), u16_at(36)));
-            let hash = bare_hash(key);
-            let bucket = (hash >> 32) as usize & mask;
-            prefetch(&self.buckets, bucket);
-            *slot = (key, bucket, (hash as u16).max(1), u64::from(u16_at(16)), 0);
-        }
-        for (_, bucket, tag, _, index) in &mut keys[..frames.len()] {
-            *index = find(&self.buckets[*bucket], *tag).unwrap_or(u32::MAX);
-            prefetch(&self.entries, *index as usize);
-        }
-        for (key, bucket, tag, len, index) in &keys[..frames.len()] {
-            let index = match self.entries.get(*index as usize) {
-                Some(entry) if entry.key == *key => *index,
-                _ => match self.insert(*bucket, *tag, *key, used) {
-                    Some(index) => index,
-                    None => continue,
-                },
-            };
-            let entry = &mut self.entries[index as usize];
-            entry.packets += 1;
-            entry.bytes += len;
-            entry.last = now;
-        }
-    }
-
-    #[cold]
-    fn insert(&mut self, bucket: usize, tag: u16, key: [u64; 2], used: &mut u32) -> Option<u32> {
-        let words = &mut self.buckets[bucket];
-        for way in 0..8 {
-            let (t, index) = way_of(words, way);
-            if t == tag && self.entries[index as usize].key == key {
-                return Some(index);
-            }
-            if t == 0 {
-                words[way / 4] |= u64::from(tag) << (16 * (way % 4));
-                words[2 + way / 2] |= u64::from(*used) << (32 * (way % 2));
-                self.entries[*used as usize].key = key;
-                *used += 1;
-                return Some(*used - 1);
-            }
-        }
-        None
-    }
-}
-
-fn way_of(words: &[u64; 8], way: usize) -> (u16, u32) {
-    ((words[way / 4] >> (16 * (way % 4))) as u16, (words[2 + way / 2] >> (32 * (way % 2))) as u32)
-}
-
-fn find(words: &[u64; 8], tag: u16) -> Option<u32> {
-    let mut mask = 0u32;
-    for way in 0..8 {
-        mask |= u32::from(way_of(words, way).0 == tag) << way;
-    }
-    (mask != 0).then(|| way_of(words, mask.trailing_zeros() as usize % 8).1)
-}
-
-fn bare_hash([a, b]: [u64; 2]) -> u64 {
-    let product = u128::from(a ^ 0x9E37_79B9_7F4A_7C15) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
-    product as u64 ^ (product >> 64) as u64
-}
-
 /// Millions of packets a second of processor time of the bare table.
 fn limit(load: &Load, flows: u32) -> Result<f64> {
     let mut table = Bare::new(flows);
@@ -252,7 +151,7 @@ fn limit(load: &Load, flows: u32) -> Result<f64> {
         pass(&mut table, u64::from(number));
     }
     let seconds = thread_cpu()? - before;
-    black_box(&table.entries);
+    black_box(&table);
     Ok(f64::from(PACKETS) * f64::from(PASSES) / seconds / 1e6)
 }
 
@@ -264,9 +163,9 @@ struct Metered {
     records: u64,
 }
 
-/// All passes through a cache with room for `room` flows; the first is not measured.
-fn metered(load: &Load, room: usize) -> Result<Metered> {
-    let mut cache = FlowCache::new(Config { flows: room, ..config() });
+/// All passes through a cache; the first is not measured.
+fn metered(load: &Load, config: Config) -> Result<Metered> {
+    let mut cache = FlowCache::new(config);
     let mut records = 0u64;
     let mut sink = |record: FlowRecord| {
         records += 1;
@@ -310,30 +209,44 @@ fn pass(load: &Load, cache: &mut FlowCache, number: u32, sink: &mut impl FnMut(F
     }
 }
 
-/// Idle and active time-outs so short that every flow meets both while it is measured.
+/// Every flow is looked at for its time-outs twice while it is measured, and none ends.
 fn config() -> Config {
     Config {
+        flows: ROOM,
         idle_ns: 10_000_000_000,
-        active_ns: 20_000_000_000,
+        active_ns: 60_000_000_000,
         secret: [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344],
         ..Config::default()
     }
+}
+
+/// A row of the table of rates.
+#[derive(Clone, Copy)]
+enum Row {
+    Bare,
+    /// With room for many more flows than there are.
+    Metered(Kind),
+    /// Nine tenths of the places are taken.
+    Full,
+    /// Every flow meets the active time-out once while it is measured, and begins anew.
+    Ending,
 }
 
 fn rates(repeat: usize) -> Result<()> {
     println!("\n## Flow metering from memory: million packets a second of one core\n");
     println!(
         "Frames of 64 bytes, {PACKETS} in memory, {PASSES} passes after a first; median of {repeat}. Room for \
-         {ROOM} flows, time-outs 10 s and 20 s, packets 1 us apart."
+         {ROOM} flows, packets 1 us apart, time-outs 10 s and 60 s (where flows end 20 s)."
     );
     println!("\n| | {} |", FLOWS.map(|flows| format!("{flows} flows")).join(" | "));
     println!("|---|{}", "---|".repeat(FLOWS.len()));
-    const ROWS: [(&str, Option<(Kind, bool)>); 5] = [
-        ("bare table, one way", None),
-        ("metering, one way", Some((Kind::OneWay, false))),
-        ("metering, both ways", Some((Kind::BothWays, false))),
-        ("metering, both ways, 90 % full", Some((Kind::BothWays, true))),
-        ("metering, 20 % IPv6, 50 % TCP", Some((Kind::Mix, false))),
+    const ROWS: [(&str, Row); 6] = [
+        ("bare table, one way", Row::Bare),
+        ("metering, one way", Row::Metered(Kind::OneWay)),
+        ("metering, both ways", Row::Metered(Kind::BothWays)),
+        ("metering, both ways, 90 % full", Row::Full),
+        ("metering, both ways, every flow ends and begins anew", Row::Ending),
+        ("metering, both ways, 20 % IPv6, 50 % TCP", Row::Metered(Kind::Mix)),
     ];
     let mut runs = vec![vec![Vec::new(); FLOWS.len()]; ROWS.len()];
     let mut records = vec![[0; FLOWS.len()]; ROWS.len()];
@@ -343,18 +256,28 @@ fn rates(repeat: usize) -> Result<()> {
             let mut load = Load::new(Kind::OneWay, flows);
             let mut kind = Kind::OneWay;
             for (row, (_, what)) in ROWS.into_iter().enumerate() {
-                let Some((wanted, is_full)) = what else {
-                    runs[row][column].push(limit(&load, flows)?);
-                    continue;
+                let (wanted, config) = match what {
+                    Row::Bare => (Kind::OneWay, config()),
+                    Row::Metered(kind) => (kind, config()),
+                    Row::Full => {
+                        (Kind::BothWays, Config { flows: flows as usize * 10 / 9, ..config() })
+                    }
+                    Row::Ending => {
+                        (Kind::BothWays, Config { active_ns: 20_000_000_000, ..config() })
+                    }
                 };
                 if kind != wanted {
                     load = Load::new(wanted, flows);
                     kind = wanted;
                 }
-                let room = if is_full { flows as usize * 10 / 9 } else { ROOM };
-                let metered = metered(&load, room)?;
-                runs[row][column].push(metered.mpps);
-                records[row][column] = metered.records;
+                let rate = if matches!(what, Row::Bare) {
+                    limit(&load, flows)?
+                } else {
+                    let metered = metered(&load, config)?;
+                    records[row][column] = metered.records;
+                    metered.mpps
+                };
+                runs[row][column].push(rate);
             }
         }
     }
@@ -363,7 +286,7 @@ fn rates(repeat: usize) -> Result<()> {
         for column in 0..FLOWS.len() {
             let rate = median(&runs[row][column]);
             print!(" {rate:.1}");
-            if what.is_some() {
+            if !matches!(what, Row::Bare) {
                 print!(" ({:.0} %)", 100.0 * rate / median(&runs[0][column]));
             }
             print!(" |");
@@ -395,7 +318,7 @@ fn collisions(repeat: usize) -> Result<()> {
     let mut runs = [const { Vec::new() }; 3];
     for _ in 0..repeat {
         for ((_, kind), runs) in kinds.iter().zip(&mut runs) {
-            runs.push(metered(&Load::new(*kind, CHOSEN), ROOM)?.mpps);
+            runs.push(metered(&Load::new(*kind, CHOSEN), config())?.mpps);
         }
     }
     for ((name, _), rates) in kinds.iter().zip(&runs) {
@@ -469,9 +392,9 @@ fn threads(repeat: usize) -> Result<()> {
         let (mut one, mut two) = (Vec::new(), Vec::new());
         for _ in 0..repeat {
             let load = Load::new(Kind::BothWays, flows);
-            one.push(metered(&load, ROOM)?.mpps);
+            one.push(metered(&load, config())?.mpps);
             let both = thread::scope(|scope| {
-                let threads = [(); 2].map(|()| scope.spawn(|| metered(&load, ROOM)));
+                let threads = [(); 2].map(|()| scope.spawn(|| metered(&load, config())));
                 threads.map(|thread| thread.join())
             });
             let mut sum = 0.0;

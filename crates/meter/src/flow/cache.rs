@@ -433,6 +433,11 @@ impl FlowCache {
         })
     }
 
+    /// The addresses of the flow in `slot`.
+    pub(super) fn addresses_mut(&mut self, slot: u32) -> &mut Addresses {
+        &mut self.ipv6[slot as usize]
+    }
+
     /// The two buckets in which a packet's flow would lie.
     pub(super) fn buckets_of(&self, packet: &Feature) -> [u32; 2] {
         let ports = (packet.source_port, packet.destination_port);

@@ -145,6 +145,20 @@ fn ipv6_flows_differ_by_all_their_bits() {
     assert!(records.iter().all(|r| r.forward.packets == 2 && r.key.source.is_ipv6()));
 }
 
+/// Keys hold a hash of IPv6 addresses. Two flows with the same one are still two.
+#[test]
+fn ipv6_addresses_are_compared_whole() {
+    let packet = |at| Feature { shape: SHAPE_IPV6, ..packet(at) };
+    for word in 0..4 {
+        let mut meter = Meter::new(config(8));
+        meter.packet(packet(0));
+        meter.cache.addresses_mut(0)[word] ^= 1 << 40;
+        meter.packet(packet(1)).packet(packet(2));
+        let packets = meter.finish(START + 3).iter().map(|r| r.forward.packets).collect::<Vec<_>>();
+        assert_eq!(packets, [1, 2]);
+    }
+}
+
 #[test]
 fn vlan_and_interface_are_part_of_the_key() {
     let mut meter = Meter::new(config(8));
