@@ -37,6 +37,8 @@ pub(super) struct Messages {
     all_records: u16,
     sequence: u32,
     pub templates: Vec<Template>,
+    /// Their shapes, apart, for they are looked through.
+    shapes: Vec<Shape>,
     /// Some template has repeats left.
     repeating: bool,
     /// Messages since the templates were last declared due.
@@ -49,7 +51,6 @@ pub(super) struct Messages {
 
 /// A template of this session.
 pub(super) struct Template {
-    shape: Shape,
     pub id: u16,
     scope_count: u16,
     pub fields: Vec<FieldSpecifier>,
@@ -97,6 +98,7 @@ impl Messages {
             all_records: 0,
             sequence: 0,
             templates: Vec::new(),
+            shapes: Vec::new(),
             repeating: false,
             since: 0,
             since_ns: None,
@@ -149,10 +151,17 @@ impl Messages {
         scope_count: u16,
         describe: impl FnOnce(&mut TemplateWriter),
     ) -> usize {
-        match self.templates.iter().position(|template| template.shape == shape) {
+        match self.shapes.iter().position(|known| *known == shape) {
             Some(found) => found,
             None => self.define(shape, scope_count, describe),
         }
+    }
+
+    /// There is a template of this shape, or room for one. Which shapes there are is up to
+    /// who sends the packets, so their number has a limit.
+    #[inline]
+    pub fn has_room(&self, shape: Shape) -> bool {
+        self.shapes.len() < MAX_TEMPLATES || self.shapes.contains(&shape)
     }
 
     #[cold]
@@ -164,11 +173,11 @@ impl Messages {
     ) -> usize {
         let mut writer = TemplateWriter::default();
         describe(&mut writer);
-        // Fewer shapes exist than ids: bits of one flow and few kinds of options.
+        // Basic shapes and options are few; the others are limited by `has_room`.
         let id = ipfix::MIN_DATA_SET + self.templates.len() as u16;
         let bytes = self.template_record(id, scope_count, &writer.fields);
+        self.shapes.push(shape);
         self.templates.push(Template {
-            shape,
             id,
             scope_count,
             fields: writer.fields,
@@ -428,6 +437,8 @@ fn header_len(dialect: Dialect) -> usize {
 /// A shorter message would not hold a template and its record; RFC 7011, section 10.3.3
 /// names it for a path whose MTU is not known.
 const MIN_MESSAGE: usize = 512;
+/// Most templates before records with extra fields go without those.
+const MAX_TEMPLATES: usize = 1024;
 /// Over UDP, in how many messages a new template goes with its data: no collector is known
 /// to read with more threads than this. goflow2 has two, and loses what came too early.
 const FIRST_MESSAGES: u32 = 16;

@@ -144,7 +144,7 @@ counters! {
         option_records,
         /// Templates, each time one was sent.
         templates,
-        /// Records sent without a part for which no message has room.
+        /// Records sent without a part for which there was no room in a message, or no template.
         reduced,
         /// Flows (by direction) that the format cannot tell: IPv6 or large counters in
         /// NetFlow version 5.
@@ -377,8 +377,9 @@ impl Exporter {
     }
 }
 
-/// A record with more than the basic fields. Where it is longer than a message, it goes
-/// without the lists and with short strings, then without all that is extra.
+/// A record with more than the basic fields. Where it is longer than a message, or its
+/// template is one too many, it goes without the lists and with short strings, then without
+/// all that is extra.
 fn with_extra(messages: &mut Messages, shape: Shape, view: &View, out: &mut impl FnMut(&[u8])) {
     let tries = [
         (shape, usize::from(u16::MAX)),
@@ -386,6 +387,9 @@ fn with_extra(messages: &mut Messages, shape: Shape, view: &View, out: &mut impl
         (Shape::basic(view), 0),
     ];
     for (attempt, (shape, text)) in tries.into_iter().enumerate() {
+        if !shape.is_basic() && !messages.has_room(shape) {
+            continue;
+        }
         let template = messages.template(shape, 0, |w| all_fields(w, shape, view, text));
         if messages.record(template, |w| all_fields(w, shape, view, text), out) {
             messages.counters.records += 1;

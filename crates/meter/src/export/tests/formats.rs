@@ -257,6 +257,54 @@ fn a_record_too_long_for_a_message_loses_its_lists_then_the_rest() {
 }
 
 #[test]
+fn templates_beyond_the_most_are_done_without() {
+    // Every combination of what a sender of packets can choose: more than 1024.
+    let profile = Profile {
+        biflow: true,
+        lists: true,
+        extra: Extra { link: true, tcp: true, apps: true },
+        ..Profile::default()
+    };
+    let (full, mut records) = (extra(), Vec::new());
+    for n in 0..4096u32 {
+        let mut record = Random(12).biflow();
+        let mut extra = full.clone();
+        let has = |bit: u32| n & 1 << bit != 0;
+        record.key.protocol = if has(0) { 1 } else { 6 };
+        record.forward.tcp_flags = if has(1) { 0xfff } else { 1 };
+        record.reverse.packets = u64::from(has(2));
+        let link = extra.link.as_mut().unwrap();
+        link.mpls.truncate(usize::from(has(3)));
+        link.tunnel = link.tunnel.filter(|_| has(4));
+        extra.tcp = extra.tcp.filter(|_| has(5));
+        extra.packets.truncate(usize::from(has(6)));
+        extra.forward_spread = extra.forward_spread.filter(|_| has(7));
+        extra.reverse_spread = extra.reverse_spread.filter(|_| has(8));
+        extra.app = extra.app.filter(|_| has(9));
+        extra.link = extra.link.filter(|_| has(10));
+        record.key.source = if has(11) { [10, 0, 0, 1].into() } else { record.key.source };
+        record.key.destination =
+            if has(11) { [10, 0, 0, 2].into() } else { record.key.destination };
+        record.extra = Some(Box::new(extra));
+        records.push(record);
+    }
+    let (exporter, messages) = export(&config(profile), &records);
+    assert!(exporter.counters().reduced > 0);
+    assert_eq!(read(&messages).len(), records.len());
+    let mut decoder = Decoder::new(37);
+    let mut ids = std::collections::HashSet::new();
+    for message in &messages {
+        for set in sonde_wire::ipfix::Message::new_checked(message).unwrap().sets() {
+            ids.extend(set.ok().map(|set| set.id).filter(|id| *id >= 256));
+        }
+        decoder.message(message, &mut |_| ());
+    }
+    // The basic shapes always find a place.
+    assert!((1024..1024 + 16).contains(&ids.len()), "{}", ids.len());
+    assert_eq!(decoder.counters().not_flows, 0);
+}
+
+#[test]
 fn times_before_any_other_are_told_by_netflow_9() {
     // Flows of an old capture, exported now: the header's clock gives way.
     let mut record = Random(10).biflow();
