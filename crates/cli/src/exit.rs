@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Measured, and every stream was answered; or nothing was wrong.
     Ok = 0,
-    /// Measured, but at least one stream had no reply at all.
+    /// Measured, but at least one stream had no reply at all; verified, and something differs.
     NoReply = 1,
     /// Measured, but some output could not be saved.
     NotSaved = 4,
@@ -58,7 +58,8 @@ impl From<anyhow::Error> for Failure {
 pub const HELP: &str = "\
 Exit codes:
   0    measured, and every stream was answered
-  1    measured, but some stream had no reply at all; rtt: no round trip was found
+  1    measured, but some stream had no reply at all; rtt: no round trip was found;
+       flow verify: something differs
   2    bad usage or configuration
   3    could not run: privilege, interface, engine
   4    measured, but some output could not be saved
