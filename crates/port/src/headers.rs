@@ -117,7 +117,7 @@ impl HeaderPort {
     }
 
     /// Sleeps until there are packets or `until` has come, in steps of a millisecond: the
-    /// program wakes nobody, which would cost it more than all it does.
+    /// program wakes nobody, so that receiving packets costs no wake-ups.
     pub fn wait(&mut self, until: Time) {
         loop {
             let left = until - tai_now();

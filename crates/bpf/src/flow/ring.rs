@@ -3,8 +3,8 @@
 //! Each processor takes a place by an atomic step and writes its record there, the time
 //! last. So a record whose time is not 0 is complete; its reader puts the 0 back. Nobody
 //! takes a lock, nobody is woken, and what is read are the kernel's own octets: there is no
-//! copy. (A `BPF_MAP_TYPE_RINGBUF` has a lock, a header for each record and a wake-up that
-//! costs the receive path microseconds: see `docs/flow-input.md` for the figures.)
+//! copy. (A `BPF_MAP_TYPE_RINGBUF` has a lock, and a header before each record, so that
+//! records would have to be copied together for a burst.)
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
