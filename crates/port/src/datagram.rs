@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use crate::sys::{get, set};
+use crate::sys::{get, poll_one, set};
 
 /// A socket to one peer.
 #[derive(Debug)]
@@ -40,10 +41,17 @@ impl Datagrams {
     }
 
     /// Sends one datagram; waits a tenth of a second for room in the socket's buffer.
-    /// `WouldBlock`: there was none. `ConnectionRefused`:
-    /// nobody listened to an earlier one. EMSGSIZE: longer than [`Datagrams::longest`].
+    /// `WouldBlock`: there was none.
+    /// `ConnectionRefused`: nobody listened to an earlier one, and this was not sent. EMSGSIZE: longer than [`Datagrams::longest`].
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.socket.send(datagram).map(drop)
+    }
+
+    /// Waits so long for an answer that nobody listened to what was sent last.
+    pub fn is_refused(&self, patience: Duration) -> bool {
+        let events = poll_one(self.socket.as_raw_fd(), 0, patience.as_nanos() as i64);
+        events.is_ok_and(|events| events & libc::POLLERR != 0)
+            && self.socket.take_error().is_ok_and(|error| error.is_some())
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use crate::sys::{SockAddr, check, get, poll_one, socket};
+use crate::sys::{SockAddr, check, get, poll_one, set, socket};
 
 /// Connects over TCP. What is written leaves at once.
 pub fn connect_tcp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream> {
@@ -18,16 +18,7 @@ pub fn connect_tcp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream>
 /// Connects over SCTP (RFC 9260), one association on stream 0: each write is a message of
 /// its own. `Unsupported` where this kernel has no SCTP.
 pub fn connect_sctp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream> {
-    let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let fd = socket(family, libc::SOCK_STREAM, libc::IPPROTO_SCTP).map_err(|error| match error
-        .raw_os_error()
-    {
-        Some(libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT) => io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this kernel has no SCTP; load its module (modprobe sctp), or use tcp://",
-        ),
-        _ => error,
-    })?;
+    let fd = sctp_socket(peer)?;
     let address = SockAddr::new(peer.ip(), peer.port(), 0);
     // SAFETY: `address` holds an address of the stated length and lives through the call.
     let rc = unsafe {
@@ -51,12 +42,26 @@ pub fn connect_sctp(peer: SocketAddr, longest: Duration) -> io::Result<TcpStream
     Ok(stream)
 }
 
-/// Bytes written that the other end's kernel has not acknowledged.
-pub fn unacknowledged(stream: &TcpStream) -> io::Result<usize> {
+/// Bytes written that the other end's kernel has not acknowledged; of SCTP no fewer than
+/// that, because chunks are counted.
+pub fn unacknowledged(stream: &TcpStream, sctp: bool) -> io::Result<usize> {
+    if sctp {
+        let status: SctpStatus =
+            get(stream, libc::IPPROTO_SCTP, SCTP_STATUS, SctpStatus::default())?;
+        let chunks = usize::from(status.unacknowledged) + usize::from(status.pending);
+        return Ok(chunks * status.fragmentation_point as usize);
+    }
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int, to `bytes`.
     check(unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
     Ok(bytes.max(0) as usize)
+}
+
+/// Closes the connection at once; what has not been acknowledged is thrown away.
+pub fn abort(stream: TcpStream) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    // If that is refused, it is closed in the ordinary way.
+    let _ = set(&stream, libc::SOL_SOCKET, libc::SO_LINGER, at_once);
 }
 
 /// Whether the other end has closed or reset the connection. Reads nothing.
@@ -64,3 +69,41 @@ pub fn is_closed(stream: &TcpStream) -> bool {
     let ready = poll_one(stream.as_raw_fd(), libc::POLLIN | libc::POLLRDHUP, 0);
     ready.is_ok_and(|events| events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0)
 }
+
+/// Whether this kernel has SCTP; if not, the error says what to do.
+pub fn has_sctp(peer: SocketAddr) -> io::Result<()> {
+    sctp_socket(peer).map(drop)
+}
+
+fn sctp_socket(peer: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let made = socket(family, libc::SOCK_STREAM, libc::IPPROTO_SCTP);
+    made.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT) => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this kernel has no SCTP; load its module (modprobe sctp), or use tcp://",
+        ),
+        _ => error,
+    })
+}
+
+/// RFC 6458, section 8.2.1; Linux's struct sctp_status.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct SctpStatus {
+    association: i32,
+    state: i32,
+    receiver_window: u32,
+    /// DATA chunks not acknowledged ...
+    unacknowledged: u16,
+    /// ... and not sent.
+    pending: u16,
+    inbound_streams: u16,
+    outbound_streams: u16,
+    /// Longest chunk.
+    fragmentation_point: u32,
+    primary: [u64; 20],
+}
+
+/// Of Linux's sctp.h.
+const SCTP_STATUS: libc::c_int = 14;

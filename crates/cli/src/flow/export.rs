@@ -3,6 +3,7 @@
 
 mod backlog;
 mod collector;
+mod connection;
 mod ipfix_file;
 mod json_lines;
 mod parquet_file;
@@ -25,9 +26,9 @@ use super::args::{ExportArgs, Field, FlowArgs, Format, Times};
 
 /// One destination of flow records.
 pub trait Output: Send {
-    /// Takes a record. Never waits: what cannot be taken now is kept within bounds, and
-    /// beyond them counted.
-    fn record(&mut self, record: &FlowRecord, now_ns: i64);
+    /// Takes records. A collector never makes it wait: what cannot be taken now is kept
+    /// within bounds, and beyond them counted.
+    fn records(&mut self, records: &[FlowRecord], now_ns: i64);
 
     /// Called several times a second: sends what has waited long enough, looks after
     /// connections, reports the meter's own statistics when they are due.
@@ -114,6 +115,27 @@ impl Common<'_> {
             tai_offset_s: self.tai_offset_s.into(),
             interfaces: self.interfaces.clone(),
         }
+    }
+}
+
+/// Flow records pushed into an exporter, and how many of them are in the next message.
+#[derive(Default)]
+pub struct Tally {
+    all: u64,
+    waiting: u64,
+}
+
+impl Tally {
+    /// Counts one.
+    pub fn add(&mut self) {
+        self.all += 1;
+        self.waiting += 1;
+    }
+
+    /// A message has left: how many records it took along. Where a record has two parts,
+    /// for the two directions, it counts to the message with the first one.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.waiting)
     }
 }
 

@@ -62,31 +62,62 @@ impl Shared {
     }
 }
 
-/// A metering thread's end of its queue.
+/// A metering thread's end of its queue, which carries records in batches: a batch stays
+/// where it is in memory, and its memory comes back to be filled again.
 pub struct Records {
-    queue: Producer<FlowRecord>,
+    batch: Vec<FlowRecord>,
+    full: Producer<Vec<FlowRecord>>,
+    empty: Consumer<Vec<FlowRecord>>,
     shared: Arc<Shared>,
+}
+
+/// The export thread's end.
+struct Queue {
+    full: Consumer<Vec<FlowRecord>>,
+    empty: Producer<Vec<FlowRecord>>,
 }
 
 impl Records {
     /// For captures: waits for room, since the packets can wait, too.
     #[inline]
     pub fn push_waiting(&mut self, record: FlowRecord) {
-        let mut record = record;
-        while let Err(rtrb::PushError::Full(back)) = self.queue.push(record) {
-            if self.queue.is_abandoned() {
-                return;
-            }
-            record = back;
-            thread::sleep(FULL);
+        if self.batch.len() == BATCH {
+            self.flush_waiting();
         }
+        self.batch.push(record);
     }
 
     /// For interfaces: packets do not wait. What finds no room is counted.
     #[inline]
     pub fn push(&mut self, record: FlowRecord) {
-        if self.queue.push(record).is_err() {
+        if self.batch.len() == BATCH && !self.flush() {
             self.shared.queue_lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.batch.push(record);
+    }
+
+    /// Hands over what there is, to be called now and then. False: there is no room.
+    pub fn flush(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return true;
+        }
+        if self.full.is_full() {
+            return false;
+        }
+        let next = self.empty.pop().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.full.push(batch).is_ok()
+    }
+
+    /// Hands over what there is, and waits for room.
+    pub fn flush_waiting(&mut self) {
+        while !self.flush() {
+            if self.full.is_abandoned() {
+                self.batch.clear();
+                return;
+            }
+            thread::sleep(FULL);
         }
     }
 }
@@ -110,16 +141,21 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Starts it, with a queue for each of `workers`.
+    /// Starts it, with a queue for each of `workers` in which so many records find room.
     pub fn start(
         outputs: Vec<Box<dyn Output>>,
         workers: usize,
+        room: usize,
     ) -> Result<(Exporting, Vec<Records>)> {
         let shared = Arc::new(Shared::default());
-        let (producers, consumers): (Vec<_>, Vec<_>) =
-            (0..workers).map(|_| RingBuffer::new(QUEUE)).unzip();
-        let records =
-            producers.into_iter().map(|queue| Records { queue, shared: shared.clone() }).collect();
+        let queue = |_| {
+            let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
+            let (empty, back) = RingBuffer::new(KEPT);
+            let batch = Vec::with_capacity(BATCH);
+            let records = Records { batch, full: to, empty: back, shared: shared.clone() };
+            (records, Queue { full, empty })
+        };
+        let (records, consumers) = (0..workers).map(queue).unzip();
         let theirs = shared.clone();
         let thread = thread::Builder::new()
             .name("sonde-export".into())
@@ -144,7 +180,7 @@ impl Exporting {
 
 struct Inner {
     outputs: Vec<Box<dyn Output>>,
-    queues: Vec<Consumer<FlowRecord>>,
+    queues: Vec<Queue>,
     shared: Arc<Shared>,
     ends: [u64; 6],
     top: Top,
@@ -152,11 +188,7 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(
-        outputs: Vec<Box<dyn Output>>,
-        queues: Vec<Consumer<FlowRecord>>,
-        shared: Arc<Shared>,
-    ) -> Self {
+    fn new(outputs: Vec<Box<dyn Output>>, queues: Vec<Queue>, shared: Arc<Shared>) -> Self {
         Inner { outputs, queues, shared, ends: [0; 6], top: Top::new(TOP), records: 0 }
     }
 
@@ -188,14 +220,19 @@ impl Inner {
     fn take(&mut self, now_ns: i64) -> usize {
         let mut taken = 0;
         for queue in &mut self.queues {
-            let Ok(chunk) = queue.read_chunk(queue.slots()) else { continue };
-            for record in chunk {
+            for _ in 0..queue.full.slots() {
+                let Ok(mut batch) = queue.full.pop() else { break };
                 for output in &mut self.outputs {
-                    output.record(&record, now_ns);
+                    output.records(&batch, now_ns);
                 }
-                self.ends[record.end as usize] += 1;
-                self.top.add(record);
-                taken += 1;
+                for record in &batch {
+                    self.ends[record.end as usize] += 1;
+                    self.top.add(record);
+                }
+                taken += batch.len();
+                batch.clear();
+                // What is more than is kept is given back to the system.
+                let _ = queue.empty.push(batch);
             }
         }
         self.records += taken as u64;
@@ -234,8 +271,10 @@ impl Inner {
 
 /// By `FlowEnd`.
 const NAMES: [&str; 6] = ["", "idle", "active", "end_detected", "forced", "lack_of_resources"];
-/// Records under way between a metering thread and the export thread.
-const QUEUE: usize = 1 << 15;
+/// Records handed over together.
+const BATCH: usize = 256;
+/// Empty batches that wait to be filled.
+const KEPT: usize = 16;
 /// How long a capture's reader waits for room in the queue.
 const FULL: Duration = Duration::from_micros(50);
 /// How long the export thread rests when there is nothing to export.

@@ -42,7 +42,7 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     let mut meter = settings::meter(args, 1).map_err(Failure::Usage)?;
     let common = Common { args, tai_offset_s, interfaces: Vec::new() };
     let outputs = export::open(&common)?;
-    let (exporting, mut queues) = Exporting::start(outputs, 1)?;
+    let (exporting, mut queues) = Exporting::start(outputs, 1, QUEUE)?;
     let (shared, mut queue) = (exporting.shared(), queues.remove(0));
     shared.packet_time_ns.store(run.header.start_ns.max(1), Ordering::Relaxed);
     let mut sink = |record| queue.push_waiting(record);
@@ -71,6 +71,7 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     }
     let latest = meter.latest_ns().max(run.header.start_ns);
     meter.cache_mut().finish(latest, &mut sink);
+    queue.flush_waiting();
     shared.packet_time_ns.store(latest.max(1), Ordering::Relaxed);
     shared.tell_selectors(0, &meter);
 
@@ -154,6 +155,8 @@ fn point(path: &Path, interface: u8, last: u8) -> RttPoint {
     }
 }
 
+/// Records under way to the export thread: no more than a processor's cache holds.
+const QUEUE: usize = 1 << 13;
 /// Packets between two looks at time and signals.
 const STRETCH: usize = 4_096;
 /// Between two looks for expired flows, ns of the packets' time.

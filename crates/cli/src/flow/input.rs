@@ -1,6 +1,7 @@
 //! How packets of interfaces come to the metering threads.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use sonde_wire::flow::Link;
 use sonde_wire::{Error, Time};
 
 use super::args::{Field, FlowArgs, InputArgs, InputEngine};
+use super::follow::Index;
 use super::meter::{Frame, Meter};
 use super::selection::Sampling;
 use super::settings;
@@ -42,12 +44,20 @@ impl Opened {
 }
 
 /// Opens the interfaces for all metering threads.
-pub fn open(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened, Failure> {
+pub fn open(
+    interfaces: &[Interface],
+    indexes: &[Index],
+    args: &FlowArgs,
+) -> Result<Opened, Failure> {
     check(args).map_err(Failure::Usage)?;
-    let opened = match args.input.engine {
-        Some(InputEngine::Header) => open_headers(interfaces, args),
-        Some(InputEngine::AfXdp) => open_frames(Engine::AfXdp, interfaces, args),
-        Some(InputEngine::AfPacket) | None => open_frames(Engine::AfPacket, interfaces, args),
+    let engine = match args.input.engine {
+        Some(InputEngine::Header) => None,
+        Some(InputEngine::AfXdp) => Some(Engine::AfXdp),
+        Some(InputEngine::AfPacket) | None => Some(Engine::AfPacket),
+    };
+    let opened = match engine {
+        None => open_headers(interfaces, args),
+        Some(engine) => open_frames(engine, interfaces, indexes, args),
     };
     Ok(opened?)
 }
@@ -102,7 +112,12 @@ fn open_headers(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
     Ok(Opened { inputs, engine })
 }
 
-fn open_frames(engine: Engine, interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
+fn open_frames(
+    engine: Engine,
+    interfaces: &[Interface],
+    indexes: &[Index],
+    args: &FlowArgs,
+) -> Result<Opened> {
     let workers = usize::from(args.input.workers);
     let apps = args.metering.fields.contains(&Field::Apps);
     let snap = match args.input.trim {
@@ -112,11 +127,12 @@ fn open_frames(engine: Engine, interfaces: &[Interface], args: &FlowArgs) -> Res
     };
     let mut places: Vec<Vec<Place>> = (0..workers).map(|_| Vec::new()).collect();
     let mut how = String::new();
-    for interface in interfaces {
+    for (interface, index) in interfaces.iter().zip(indexes) {
         let name = &interface.name;
         let spec =
             OpenSpec { consume: args.input.mirror, snap, ..OpenSpec::watching(name.clone()) };
-        let group = Group { engine, spec, workers, parked: Mutex::default() };
+        let index = index.clone();
+        let group = Group { engine, spec, workers, index, parked: Mutex::default() };
         let ports = group.open().with_context(|| format!("cannot meter {name}"))?;
         if let Some(port) = ports.first() {
             how = format!("{}: {}", port.caps().engine, port.caps().mode);
@@ -128,9 +144,9 @@ fn open_frames(engine: Engine, interfaces: &[Interface], args: &FlowArgs) -> Res
                 group: group.clone(),
                 worker,
                 port: Some(port),
+                index: interface.ifindex,
                 link,
                 lost: 0,
-                vanished: 0,
             });
         }
     }
@@ -144,6 +160,7 @@ struct Group {
     engine: Engine,
     spec: OpenSpec,
     workers: usize,
+    index: Index,
     parked: Mutex<Parked>,
 }
 
@@ -205,9 +222,10 @@ pub struct Place {
     /// `None`: gone, for now.
     port: Option<Box<dyn Port>>,
     link: Link,
+    /// Which interface of that name the port is on.
+    index: u32,
     /// Packets lost by ports that are closed.
     lost: u64,
-    vanished: u64,
 }
 
 impl Input {
@@ -246,11 +264,24 @@ impl Input {
         Ok(())
     }
 
-    /// Takes up interfaces that have returned.
-    pub fn follow(&mut self) {
+    /// Lets go of interfaces that have vanished, and takes up those that have returned.
+    pub fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
         let Input::Frames(places) = self else { return };
-        for place in places.iter_mut().filter(|p| p.port.is_none()) {
-            place.port = place.group.reopen(place.worker);
+        for (i, place) in places.iter_mut().enumerate() {
+            let now = place.group.index.load(Ordering::Relaxed);
+            if place.port.is_some() && place.index != now {
+                // What its ring still holds.
+                while place.turn(i as u8, meter, sink) {}
+                place.close();
+            }
+            if place.port.is_none() && now != 0 {
+                place.port = place.group.reopen(place.worker);
+                place.index = now;
+                if place.port.is_some() && place.worker == 0 {
+                    let name = place.group.spec.interface.as_deref().unwrap_or_default();
+                    eprintln!("{name} has returned and is metered again");
+                }
+            }
         }
     }
 
@@ -290,14 +321,6 @@ impl Input {
         }
         counters
     }
-
-    /// How often each interface vanished.
-    pub fn vanished(&self) -> Vec<u64> {
-        match self {
-            Input::Frames(places) => places.iter().map(|p| p.vanished).collect(),
-            Input::Headers { .. } => Vec::new(),
-        }
-    }
 }
 
 impl Place {
@@ -307,9 +330,7 @@ impl Place {
         let Some(port) = &mut self.port else { return false };
         let Ok(burst) = port.rx() else {
             // The interface has gone; its port is of no further use.
-            self.lost += lost(port.as_mut());
-            self.port = None;
-            self.vanished += 1;
+            self.close();
             return false;
         };
         let link = self.link;
@@ -320,6 +341,12 @@ impl Place {
         });
         meter.frames(frames, sink);
         !burst.is_empty()
+    }
+
+    fn close(&mut self) {
+        if let Some(mut port) = self.port.take() {
+            self.lost += lost(port.as_mut());
+        }
     }
 
     fn lost(&mut self) -> u64 {

@@ -2,7 +2,7 @@
 //! a view of both.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::Interface;
 use sonde_port::clock::{pin_to_cpu, tai_now};
 use sonde_port::netlink::Link;
-use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun};
 use sonde_wire::Time;
@@ -20,9 +19,10 @@ use sonde_wire::Time;
 use super::args::FlowArgs;
 use super::export::{self, Common};
 use super::exporting::{Exporting, Records, Shared};
+use super::follow::Follow;
 use super::input::{Input, Opened};
 use super::meter::Meter;
-use super::top::bytes;
+use super::now::{self, Fast, Now};
 use super::view::{self, Snapshot};
 use super::{outcome, settings};
 use crate::exit::{Exit, Failure};
@@ -44,7 +44,8 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         .map(|_| settings::meter(args, workers))
         .collect::<Result<_>>()
         .map_err(Failure::Usage)?;
-    let opened = super::input::open(&links, args)?;
+    let mut follow = Follow::open(&links)?;
+    let opened = super::input::open(&links, &follow.indexes(), args)?;
     let mut run = super::empty_run(args, opened.engine.clone());
     run.points = opened.points(&links);
     let interfaces = links.iter().map(|l| Interface {
@@ -58,16 +59,26 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         interfaces: interfaces.collect(),
     };
     let outputs = export::open(&common)?;
-    let (exporting, queues) = Exporting::start(outputs, workers)?;
+    let (exporting, queues) = Exporting::start(outputs, workers, QUEUE)?;
     let Opened { inputs, .. } = opened;
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for (i, ((meter, input), queue)) in meters.into_iter().zip(inputs).zip(queues).enumerate() {
         let cpu = args.input.cpus.get(i).copied();
-        let which = (i, cpu);
-        threads.push(Worker::start(meter, input, queue, which, stop.clone(), exporting.shared())?);
+        let inner = Inner {
+            meter,
+            input,
+            queue,
+            report: Arc::default(),
+            shared: exporting.shared(),
+            number: i,
+            told: 0,
+            now: is_live(args).then(Now::default),
+        };
+        threads.push(inner.start(cpu, stop.clone())?);
     }
-    let (interrupted, failure) = watch(&run, &threads, &exporting.shared(), args, &signals);
+    let shared = exporting.shared();
+    let (interrupted, failure) = watch(&mut run, &mut follow, &threads, &shared, args, &signals);
     stop.store(true, Ordering::Relaxed);
     let mut meters = Vec::new();
     for thread in threads {
@@ -76,13 +87,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         for (name, n) in ended.refused {
             *run.counters.entry(name).or_default() += n;
         }
-        for (point, times) in run.points.iter_mut().zip(&ended.vanished) {
-            point.vanished = point.vanished.max(*times);
-        }
         meters.push(ended.meter);
-    }
-    if run.points.iter().any(|p| p.vanished > 0) {
-        run.caveats.insert(Caveat::InterfaceVanished);
     }
     run.header.end_ns = tai_now().as_nanos();
     let meters: Vec<&Meter> = meters.iter().collect();
@@ -95,15 +100,15 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
 
 /// Shows how it goes until the end. Whether it was interrupted, and what failed.
 fn watch(
-    run: &FlowRun,
+    run: &mut FlowRun,
+    follow: &mut Follow,
     threads: &[Worker],
     shared: &Shared,
     args: &FlowArgs,
     signals: &Signals,
 ) -> (bool, Option<anyhow::Error>) {
-    let printed = args.export.jsonl.as_ref().is_some_and(|p| p.as_os_str() == "-");
-    let live = stdout().is_terminal() && !args.output.quiet && !args.output.json && !printed;
-    let mut screen = live.then(InPlace::default);
+    let mut screen = is_live(args).then(InPlace::default);
+    let mut lines = !is_live(args) && !args.output.quiet;
     let start = tai_now();
     let end = args.duration.map(|ns| start + ns);
     let mut before = Seen::of(threads, shared);
@@ -115,7 +120,8 @@ fn watch(
         if signals.wait(Duration::from_nanos(wait as u64)) {
             return (true, None);
         }
-        if let Some(error) = threads.iter().find_map(Worker::failure) {
+        let failure = threads.iter().find_map(Worker::failure);
+        if let Some(error) = failure.or_else(|| follow.look(run).err()) {
             return (false, Some(error));
         }
         let now = tai_now();
@@ -126,26 +132,38 @@ fn watch(
             continue;
         }
         let seen = Seen::of(threads, shared);
+        // If nobody looks any more, the export goes on.
         if let Some(place) = &mut screen {
-            let lines = picture(run, &seen, &before, now - start, now - begun);
-            if place.draw(&mut stdout().lock(), &lines).is_err() {
-                // Nobody looks any more; the export goes on.
+            let (width, height) = terminal_size();
+            let picture = picture(run, &seen, &before, (now - start, now - begun), |s| {
+                view::live(s, width, height, Style::for_stdout())
+            });
+            if place.draw(&mut stdout().lock(), &picture).is_err() {
                 screen = None;
             }
+        } else if lines {
+            let line = picture(run, &seen, &before, (now - start, now - begun), view::line);
+            lines = writeln!(stderr(), "{line}").is_ok();
         }
         before = seen;
         begun = now;
     }
 }
 
-/// The live view.
-fn picture(
+/// The live view has the terminal, unless something else is to be printed there.
+fn is_live(args: &FlowArgs) -> bool {
+    let printed = args.export.jsonl.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    stdout().is_terminal() && !args.output.quiet && !args.output.json && !printed
+}
+
+/// Shows one moment of the run.
+fn picture<T>(
     run: &FlowRun,
     seen: &Seen,
     before: &Seen,
-    elapsed_ns: i64,
-    interval_ns: i64,
-) -> Vec<String> {
+    (elapsed_ns, interval_ns): (i64, i64),
+    show: impl FnOnce(&Snapshot<'_>) -> T,
+) -> T {
     let protocols: Vec<ProtocolTotal> = seen
         .protocols
         .iter()
@@ -161,7 +179,6 @@ fn picture(
     if seen.lost != (0, 0) {
         caveats.insert(Caveat::OwnDrops);
     }
-    let (width, height) = terminal_size();
     let snapshot = Snapshot {
         elapsed_ns,
         interval_ns,
@@ -175,7 +192,7 @@ fn picture(
         top: &seen.top,
         caveats,
     };
-    view::live(&snapshot, width, height, Style::for_stdout())
+    show(&snapshot)
 }
 
 /// What all threads have seen, at one moment.
@@ -185,7 +202,7 @@ struct Seen {
     created: u64,
     records: u64,
     lost: (u64, u64),
-    top: Vec<FlowRecord>,
+    top: Vec<Fast>,
 }
 
 impl Seen {
@@ -211,7 +228,7 @@ impl Seen {
             seen.lost.0 += report.lost;
             seen.top.extend(report.top.iter().cloned());
         }
-        seen.top.sort_by_key(|r| std::cmp::Reverse(bytes(r)));
+        now::cut(&mut seen.top);
         seen
     }
 }
@@ -223,7 +240,7 @@ struct Report {
     held: u64,
     created: u64,
     lost: u64,
-    top: Vec<FlowRecord>,
+    top: Vec<Fast>,
     failure: Option<anyhow::Error>,
 }
 
@@ -240,39 +257,9 @@ struct Ended {
     lost: u64,
     /// Packets that the kernel's program could not read, by why.
     refused: BTreeMap<String, u64>,
-    /// How often each interface vanished.
-    vanished: Vec<u64>,
 }
 
 impl Worker {
-    fn start(
-        meter: Meter,
-        input: Input,
-        queue: Records,
-        (number, cpu): (usize, Option<usize>),
-        stop: Arc<AtomicBool>,
-        shared: Arc<Shared>,
-    ) -> Result<Worker> {
-        let report = Arc::new(Mutex::new(Report::default()));
-        let theirs = report.clone();
-        let thread = thread::Builder::new()
-            .name("sonde-meter".into())
-            .spawn(move || {
-                let mut inner =
-                    Inner { meter, input, queue, report: theirs, shared, number, told: 0 };
-                let pinned = cpu.map_or(Ok(()), |cpu| {
-                    pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))
-                });
-                if let Err(error) = pinned.and_then(|()| inner.run(&stop)) {
-                    let mut report = inner.report.lock().unwrap_or_else(|e| e.into_inner());
-                    report.failure = Some(error);
-                }
-                inner.end()
-            })
-            .context("cannot start a metering thread")?;
-        Ok(Worker { thread, report })
-    }
-
     fn failure(&self) -> Option<anyhow::Error> {
         self.report.lock().unwrap_or_else(|e| e.into_inner()).failure.take()
     }
@@ -295,9 +282,30 @@ struct Inner {
     number: usize,
     /// Refused packets that the others know of.
     told: u64,
+    /// For the live view.
+    now: Option<Now>,
 }
 
 impl Inner {
+    /// Begins to meter, on processor `cpu` if there is one.
+    fn start(mut self, cpu: Option<usize>, stop: Arc<AtomicBool>) -> Result<Worker> {
+        let report = self.report.clone();
+        let thread = thread::Builder::new()
+            .name("sonde-meter".into())
+            .spawn(move || {
+                let pinned = cpu.map_or(Ok(()), |cpu| {
+                    pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))
+                });
+                if let Err(error) = pinned.and_then(|()| self.run(&stop)) {
+                    let mut report = self.report.lock().unwrap_or_else(|e| e.into_inner());
+                    report.failure = Some(error);
+                }
+                self.end()
+            })
+            .context("cannot start a metering thread")?;
+        Ok(Worker { thread, report })
+    }
+
     fn run(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut swept = tai_now();
         while !stop.load(Ordering::Relaxed) {
@@ -329,12 +337,15 @@ impl Inner {
         let queue = &mut self.queue;
         let mut sink = |record| queue.push(record);
         self.meter.cache_mut().handle_timeout(now.as_nanos() - IN_RINGS_NS, &mut sink);
-        self.input.follow();
+        self.input.follow(&mut self.meter, &mut sink);
+        // If there is no room now, there will be.
+        self.queue.flush();
         let refused = self.meter.cache().counters().refused();
         self.shared.refused.fetch_add(refused - self.told, Ordering::Relaxed);
         self.told = refused;
         self.shared.tell_selectors(self.number, &self.meter);
         let protocols = self.meter.by_protocol();
+        let looked = self.now.as_mut().and_then(|n| n.look(self.meter.cache(), now.as_nanos()));
         // If the view is being drawn just now, the next report will do.
         if let Ok(mut report) = self.report.try_lock() {
             report.protocols.clear();
@@ -342,6 +353,9 @@ impl Inner {
             report.held = self.meter.cache().held().flows;
             report.created = self.meter.cache().counters().flows;
             report.lost = self.input.lost();
+            if let Some(top) = looked {
+                report.top = top;
+            }
         }
     }
 
@@ -352,17 +366,16 @@ impl Inner {
         // What cannot be read any more was lost with its interface.
         let _ = self.input.rest(&mut self.meter, &mut sink);
         self.meter.cache_mut().finish(tai_now().as_nanos(), &mut sink);
-        Ended {
-            lost: self.input.lost(),
-            refused: self.input.refused(),
-            vanished: self.input.vanished(),
-            meter: self.meter,
-        }
+        self.queue.flush_waiting();
+        Ended { lost: self.input.lost(), refused: self.input.refused(), meter: self.meter }
     }
 }
 
 /// `point` is an octet; a run of more interfaces than this is a mistake.
 const MOST_POINTS: usize = 64;
+/// Records that wait for the export thread, by metering thread: as many as may end in one
+/// moment after a flood. Memory is only taken when they do.
+const QUEUE: usize = 1 << 20;
 /// How long a signal may wait.
 const LOOK_AROUND_NS: i64 = 100_000_000;
 /// Bursts in one go: then time-outs have their turn.

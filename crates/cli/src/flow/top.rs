@@ -7,26 +7,31 @@ pub struct Top {
     keep: usize,
     /// At most twice as many as are kept.
     records: Vec<FlowRecord>,
-    /// Records of fewer bytes are not among the greatest.
-    least: u64,
+    /// Records of no more bytes are not among the greatest, once there are enough.
+    least: Option<u64>,
 }
 
 impl Top {
     /// Keeps `keep` records.
     pub fn new(keep: usize) -> Self {
-        Top { keep, records: Vec::with_capacity(2 * keep), least: 0 }
+        Top { keep, records: Vec::with_capacity(2 * keep), least: None }
     }
 
     /// Takes a record.
     #[inline]
-    pub fn add(&mut self, record: FlowRecord) {
-        if bytes(&record) < self.least {
-            return;
+    pub fn add(&mut self, record: &FlowRecord) {
+        if self.least.is_none_or(|least| bytes(record) > least) {
+            self.keep(record);
         }
+    }
+
+    #[inline(never)]
+    fn keep(&mut self, record: &FlowRecord) {
+        let FlowRecord { key, forward, reverse, end, .. } = *record;
+        self.records.push(FlowRecord { key, forward, reverse, end, extra: None });
         if self.records.len() == 2 * self.keep {
             self.cut();
         }
-        self.records.push(FlowRecord { extra: None, ..record });
     }
 
     /// The greatest, greatest first.
@@ -39,7 +44,7 @@ impl Top {
         self.records.sort_by_key(|r| std::cmp::Reverse(bytes(r)));
         self.records.truncate(self.keep);
         if self.records.len() == self.keep {
-            self.least = self.records.last().map_or(0, bytes);
+            self.least = self.records.last().map(bytes);
         }
     }
 }
@@ -78,7 +83,7 @@ mod tests {
     fn the_greatest_are_kept_in_order() {
         let mut top = Top::new(3);
         // 7919 is prime: every size from 0 to 999 comes once, in no order.
-        (0..1000).for_each(|i| top.add(record(i * 7919 % 1000)));
+        (0..1000).for_each(|i| top.add(&record(i * 7919 % 1000)));
         assert_eq!(top.sorted().iter().map(bytes).collect::<Vec<_>>(), [999, 998, 997]);
     }
 }

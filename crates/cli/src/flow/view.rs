@@ -8,6 +8,7 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
 
+use super::now::Fast;
 use super::top::bytes;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
@@ -33,17 +34,22 @@ pub struct Snapshot<'a> {
     pub records: (u64, u64),
     /// Packets dropped before metering, and records dropped after it, since the start.
     pub lost: (u64, u64),
-    /// Flows with most bytes now, most first.
-    pub top: &'a [FlowRecord],
+    /// The fastest flows now, the fastest first.
+    pub top: &'a [Fast],
     /// What casts doubt so far.
     pub caveats: CaveatSet,
 }
 
+impl Snapshot<'_> {
+    /// What came in the latest interval, a second.
+    fn rate(&self, n: u64) -> String {
+        format_count((n as f64 * SECOND as f64 / self.interval_ns.max(1) as f64).round() as u64)
+    }
+}
+
 /// The view for a terminal of `width` by `height`: never wider, never higher.
 pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
-    let rate = |n: u64| {
-        format_count((n as f64 * SECOND as f64 / s.interval_ns.max(1) as f64).round() as u64)
-    };
+    let rate = |n: u64| s.rate(n);
     let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
     let (packets, octets) = (sum(|p| p.packets), sum(|p| p.bytes));
     let first = format!(
@@ -84,7 +90,7 @@ pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<
     let room = height.saturating_sub(lines.len() + doubts.len() + 4);
     if !s.top.is_empty() && room > 0 {
         lines.push(String::new());
-        lines.extend(flows(&s.top[..s.top.len().min(room)], width, style));
+        lines.extend(fast(&s.top[..s.top.len().min(room)], width, style));
     }
     if !doubts.is_empty() {
         lines.push(String::new());
@@ -92,6 +98,29 @@ pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<
     }
     lines.truncate(height.saturating_sub(1));
     lines
+}
+
+/// One line for the latest interval, for a file or a pipe.
+pub fn line(s: &Snapshot<'_>) -> String {
+    let rate = |n: u64| s.rate(n);
+    let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
+    let mut line = format!(
+        "{}: packets {}/s, {}bit/s, flows {}, new {}/s, records {}/s",
+        format_elapsed(s.elapsed_ns),
+        rate(sum(|p| p.packets)),
+        rate(sum(|p| p.bytes) * 8),
+        format_count(s.flows.0),
+        rate(s.created),
+        rate(s.records.0),
+    );
+    if s.lost != (0, 0) {
+        line.push_str(&format!(
+            ", LOST {} packets, {} records",
+            format_count(s.lost.0),
+            format_count(s.lost.1)
+        ));
+    }
+    line
 }
 
 /// What is printed at the end.
@@ -166,43 +195,66 @@ fn protocol_line(protocols: &[ProtocolTotal]) -> String {
     if told.is_empty() { "no packet yet".into() } else { told.join("  ") }
 }
 
-/// A table of flows.
+/// A table of ended flows.
 fn flows(records: &[FlowRecord], width: usize, style: Style) -> Vec<String> {
-    let cells: Vec<[String; 6]> = records
-        .iter()
-        .map(|r| {
-            let k = &r.key;
-            let span = r.last_ns().saturating_sub(r.first_ns());
+    table(["BYTES", "PACKETS", "LASTED"], records, width, style, |r| {
+        let span = r.last_ns().saturating_sub(r.first_ns());
+        (
+            r,
             [
-                protocol_name(k.protocol),
-                end(k.source, k.source_port),
-                end(k.destination, k.destination_port),
                 format_count(bytes(r)),
                 format_count(r.forward.packets + r.reverse.packets),
                 format_ns(span as f64),
-            ]
+            ],
+        )
+    })
+}
+
+/// A table of flows as they are now.
+fn fast(flows: &[Fast], width: usize, style: Style) -> Vec<String> {
+    table(["BIT/S", "BYTES", "PACKETS"], flows, width, style, |f| {
+        let r = &f.record;
+        (
+            r,
+            [
+                format_count(f.rate.saturating_mul(8)),
+                format_count(bytes(r)),
+                format_count(r.forward.packets + r.reverse.packets),
+            ],
+        )
+    })
+}
+
+/// Who talks to whom, and three numbers of it.
+fn table<T>(
+    heads: [&str; 3],
+    rows: &[T],
+    width: usize,
+    style: Style,
+    of: impl Fn(&T) -> (&FlowRecord, [String; 3]),
+) -> Vec<String> {
+    let mut cells =
+        vec![["PROTO", "SOURCE", "DESTINATION", heads[0], heads[1], heads[2]].map(String::from)];
+    cells.extend(rows.iter().map(|row| {
+        let (record, [a, b, c]) = of(row);
+        let k = &record.key;
+        let (from, to) = (end(k.source, k.source_port), end(k.destination, k.destination_port));
+        [protocol_name(k.protocol), from, to, a, b, c]
+    }));
+    let widths: [usize; 6] =
+        std::array::from_fn(|i| cells.iter().map(|c| c[i].chars().count()).max().unwrap_or(0));
+    let mut lines: Vec<String> = cells
+        .iter()
+        .map(|row| {
+            let cell = |(i, c): (usize, &String)| match i {
+                0..3 => format!("{c:<w$}", w = widths[i]),
+                _ => format!("{c:>w$}", w = widths[i]),
+            };
+            let text: Vec<String> = row.iter().enumerate().map(cell).collect();
+            clip(text.join("  ").trim_end(), width)
         })
         .collect();
-    const HEADS: [&str; 6] = ["PROTO", "SOURCE", "DESTINATION", "BYTES", "PACKETS", "LASTED"];
-    let widths: Vec<usize> = (0..6)
-        .map(|i| cells.iter().map(|c| c[i].chars().count()).max().unwrap_or(0).max(HEADS[i].len()))
-        .collect();
-    let row = |cells: &[&str]| {
-        let text: Vec<String> = cells
-            .iter()
-            .enumerate()
-            .map(|(i, c)| {
-                if i < 3 {
-                    format!("{c:<w$}", w = widths[i])
-                } else {
-                    format!("{c:>w$}", w = widths[i])
-                }
-            })
-            .collect();
-        clip(text.join("  ").trim_end(), width)
-    };
-    let mut lines = vec![style.paint(Tone::Head, &row(&HEADS))];
-    lines.extend(cells.iter().map(|c| row(&c.each_ref().map(String::as_str))));
+    lines[0] = style.paint(Tone::Head, &lines[0]);
     lines
 }
 

@@ -20,6 +20,6 @@ mod table;
 mod tests;
 mod wheel;
 
-pub use cache::{BURST, FlowCache};
+pub use cache::{BURST, FlowCache, Glimpse};
 pub use config::{Config, ConfigError};
 pub use counters::{Counters, Held};

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use anyhow::Result;
+use sonde_wire::ipfix::{Header, Messages};
 
 use super::segments::Segments;
 use super::templates::Templates;
@@ -15,20 +16,32 @@ use super::templates::Templates;
 pub struct Waiting {
     /// As the exporter made it.
     pub bytes: Vec<u8>,
-    /// Made by a run before this one: its sequence numbers are of another series.
-    pub earlier: bool,
+    /// Which series its sequence numbers belong to: that of this run, or an earlier one's.
+    pub series: u64,
 }
 
 /// What waits.
 pub struct Backlog {
     disk: Option<Segments>,
-    memory: VecDeque<Vec<u8>>,
+    /// Messages, and how many flow records are in each.
+    memory: VecDeque<(Vec<u8>, u64)>,
     memory_bytes: usize,
     /// Messages at the front of `memory` that were handed out and not yet delivered.
     handed_out: usize,
+    /// Of what has left `memory`.
     templates: Templates,
-    lost: u64,
+    lost: Lost,
     report: Option<String>,
+    told: Option<String>,
+}
+
+/// What was given up because there was no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Messages.
+    pub messages: u64,
+    /// Flow records in them.
+    pub records: u64,
 }
 
 impl Backlog {
@@ -41,37 +54,66 @@ impl Backlog {
             memory_bytes: 0,
             handed_out: 0,
             templates: Templates::default(),
-            lost: 0,
+            lost: Lost::default(),
             report: None,
+            told: None,
         })
     }
 
-    /// Adds a message. While the collector is away it goes to disk at once, so that a kill
-    /// loses nothing.
-    pub fn push(&mut self, message: &[u8], connected: bool) {
-        self.templates.note(message);
-        self.memory_bytes += message.len();
-        self.memory.push_back(message.to_vec());
+    /// Whether there is a folder.
+    pub fn has_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Adds a message of so many flow records. While the collector is away it goes to disk
+    /// at once, so that a kill loses nothing. Where there is no room, it is given up, since
+    /// what is older may be on its way already.
+    pub fn push(&mut self, message: &[u8], records: u64, connected: bool) {
+        if self.memory_bytes + message.len() > MEMORY_WITHOUT_DISK {
+            self.spill();
+        }
+        if self.memory_bytes + message.len() > MEMORY_WITHOUT_DISK {
+            self.lost.messages += 1;
+            self.lost.records += records;
+            // What comes later may need its templates.
+            let mut templates = Templates::default();
+            templates.note(message);
+            if let Ok(Header { domain, sequence, export_time, .. }) = Header::parse(message) {
+                let messages = templates.of_domain(domain, sequence, export_time);
+                for rest in Messages::new(&messages).flatten() {
+                    self.keep(rest, 0);
+                }
+            }
+            return;
+        }
+        self.keep(message, records);
         if !connected || self.memory_bytes > MEMORY {
             self.spill();
         }
-        while self.memory_bytes > MEMORY_WITHOUT_DISK {
-            self.give_up();
-        }
+    }
+
+    fn keep(&mut self, message: &[u8], records: u64) {
+        self.memory_bytes += message.len();
+        self.memory.push_back((message.to_vec(), records));
     }
 
     /// The next message that was not handed out since the last [`Backlog::rewind`].
     pub fn next(&mut self) -> Option<Waiting> {
         if let Some(disk) = &mut self.disk {
-            match disk.next() {
-                Ok(Some(waiting)) => return Some(waiting),
-                Ok(None) => {}
-                Err(error) => self.report = Some(error.to_string()),
+            loop {
+                match disk.next() {
+                    Ok(Some(waiting)) => return Some(waiting),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.lost.messages += 1;
+                        self.report = Some(error.to_string());
+                    }
+                }
             }
         }
-        let bytes = self.memory.get(self.handed_out)?.clone();
+        let bytes = self.memory.get(self.handed_out)?.0.clone();
         self.handed_out += 1;
-        Some(Waiting { bytes, earlier: false })
+        Some(Waiting { bytes, series: self.disk.as_ref().map_or(0, Segments::series) })
     }
 
     /// The oldest message that was handed out has been delivered.
@@ -82,7 +124,6 @@ impl Backlog {
             return;
         }
         if self.handed_out > 0 {
-            self.handed_out -= 1;
             self.drop_oldest();
         }
     }
@@ -95,11 +136,12 @@ impl Backlog {
         }
     }
 
-    /// A message of all templates that what comes next may need; empty if there is none.
-    pub fn templates(&mut self, sequence: u32, export_time: u32) -> Vec<u8> {
+    /// Messages of all templates that what comes next may need, for a collector that knows
+    /// none.
+    pub fn templates(&mut self, export_time: u32) -> Vec<u8> {
         match self.disk.as_mut().and_then(Segments::templates) {
-            Some(templates) => templates.message(sequence, export_time),
-            None => self.templates.message(sequence, export_time),
+            Some(templates) => templates.all(export_time),
+            None => self.templates.all(export_time),
         }
     }
 
@@ -108,23 +150,29 @@ impl Backlog {
         self.memory_bytes as u64 + self.disk.as_ref().map_or(0, Segments::bytes)
     }
 
-    /// Messages given up because there was no room.
-    pub fn lost(&self) -> u64 {
+    /// What was given up so far.
+    pub fn lost(&self) -> Lost {
         self.lost
     }
 
-    /// What the disk refused since the last call, in words.
+    /// What the disk refused, in words, once for each reason.
     pub fn take_report(&mut self) -> Option<String> {
-        self.report.take()
+        let report = self.report.take()?;
+        if self.told.as_ref() == Some(&report) {
+            return None;
+        }
+        self.told = Some(report.clone());
+        Some(report)
     }
 
     /// At the end: what has not been delivered stays on disk, or is lost.
     pub fn close(&mut self) {
         self.rewind();
         self.spill();
-        while !self.memory.is_empty() {
-            self.give_up();
-        }
+        self.lost.messages += self.memory.len() as u64;
+        self.lost.records += self.memory.iter().map(|(_, records)| records).sum::<u64>();
+        self.memory.clear();
+        self.memory_bytes = 0;
         if let Some(disk) = &mut self.disk {
             disk.close();
         }
@@ -132,10 +180,9 @@ impl Backlog {
 
     /// What is in memory goes to disk as far as there is room.
     pub fn spill(&mut self) {
-        let Some(disk) = &mut self.disk else { return };
-        while let Some(message) = self.memory.front() {
+        while let (Some(disk), Some((message, _))) = (&mut self.disk, self.memory.front()) {
             match disk.append(message, &self.templates, self.handed_out > 0) {
-                Ok(true) => {}
+                Ok(true) => self.drop_oldest(),
                 // Full: the newest have to wait in memory.
                 Ok(false) => return,
                 Err(error) => {
@@ -143,24 +190,14 @@ impl Backlog {
                     return;
                 }
             }
-            self.handed_out = self.handed_out.saturating_sub(1);
-            self.memory_bytes -= message.len();
-            self.memory.pop_front();
         }
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(message) = self.memory.pop_front() {
+        if let Some((message, _)) = self.memory.pop_front() {
+            self.templates.note(&message);
             self.memory_bytes -= message.len();
-        }
-    }
-
-    /// The newest goes: what is older may be on its way already.
-    fn give_up(&mut self) {
-        if let Some(message) = self.memory.pop_back() {
-            self.memory_bytes -= message.len();
-            self.handed_out = self.handed_out.min(self.memory.len());
-            self.lost += 1;
+            self.handed_out = self.handed_out.saturating_sub(1);
         }
     }
 }
@@ -184,7 +221,7 @@ mod tests {
     fn what_was_not_delivered_comes_again_in_order() {
         let mut backlog = Backlog::open(None).unwrap();
         let messages: Vec<_> = (0..5).map(data).collect();
-        messages.iter().for_each(|m| backlog.push(m, true));
+        messages.iter().for_each(|m| backlog.push(m, 1, true));
         assert_eq!(backlog.next().unwrap().bytes, messages[0]);
         assert_eq!(backlog.next().unwrap().bytes, messages[1]);
         backlog.delivered();
@@ -196,52 +233,88 @@ mod tests {
     fn disk_and_memory_are_one_list() {
         let folder = Folder::new();
         let mut backlog = Backlog::open(Some((&folder.0, 1 << 20))).unwrap();
-        backlog.push(&template(), true);
+        backlog.push(&template(), 0, true);
         let messages: Vec<_> = (1..9).map(data).collect();
-        messages[..3].iter().for_each(|m| backlog.push(m, true));
+        messages[..3].iter().for_each(|m| backlog.push(m, 1, true));
         assert_eq!(backlog.next().unwrap().bytes, template());
         assert_eq!(backlog.next().unwrap().bytes, messages[0]);
         backlog.delivered();
         // The collector goes away while one message is on its way.
-        messages[3..6].iter().for_each(|m| backlog.push(m, false));
+        messages[3..6].iter().for_each(|m| backlog.push(m, 1, false));
         assert_eq!(backlog.memory_bytes, 0);
         backlog.rewind();
-        messages[6..].iter().for_each(|m| backlog.push(m, true));
-        let rest: Vec<_> =
-            all(&mut backlog).into_iter().filter(|m| !Templates::is_only(m)).collect();
-        assert_eq!(rest, messages);
-        (0..20).for_each(|_| backlog.delivered());
-        assert_eq!((backlog.bytes(), backlog.next(), backlog.lost()), (0, None, 0));
+        messages[6..].iter().for_each(|m| backlog.push(m, 1, true));
+        assert_eq!(all(&mut backlog), messages);
+        (0..messages.len()).for_each(|_| backlog.delivered());
+        assert_eq!((backlog.bytes(), backlog.next(), backlog.lost()), (0, None, Lost::default()));
+    }
+
+    #[test]
+    fn what_is_on_its_way_may_go_to_disk_meanwhile() {
+        let folder = Folder::new();
+        let mut backlog = Backlog::open(Some((&folder.0, 1 << 30))).unwrap();
+        backlog.push(&template(), 0, true);
+        assert_eq!(backlog.next().unwrap().bytes, template());
+        backlog.delivered();
+        let messages: Vec<_> = (0..6).map(data).collect();
+        messages[..4].iter().for_each(|m| backlog.push(m, 1, true));
+        (0..3).for_each(|i| assert_eq!(backlog.next().unwrap().bytes, messages[i]));
+        backlog.spill();
+        assert_eq!(backlog.memory_bytes, 0);
+        messages[4..].iter().for_each(|m| backlog.push(m, 1, true));
+        // Two of the three arrive, then the connection is lost.
+        (0..2).for_each(|_| backlog.delivered());
+        assert_eq!(backlog.next().unwrap().bytes, messages[3]);
+        backlog.rewind();
+        assert_eq!(backlog.templates(1), template());
+        assert_eq!(all(&mut backlog), messages[2..]);
+        (0..4).for_each(|_| backlog.delivered());
+        assert_eq!((backlog.bytes(), backlog.lost()), (0, Lost::default()));
+        backlog.close();
+        assert_eq!(folder.segments(), 0);
+    }
+
+    #[test]
+    fn templates_outlive_the_message_that_was_given_up() {
+        let mut backlog = Backlog::open(None).unwrap();
+        let big = [data(1), vec![0; 60_000]].concat();
+        while backlog.lost().messages == 0 {
+            backlog.push(&big, 2, false);
+        }
+        backlog.push(&template(), 5, false);
+        assert_eq!(backlog.lost(), Lost { messages: 2, records: 7 });
+        assert_eq!(all(&mut backlog).last(), Some(&template()));
     }
 
     #[test]
     fn the_next_run_sends_what_the_last_one_left() {
         let folder = Folder::new();
         let mut first = Backlog::open(Some((&folder.0, 1 << 20))).unwrap();
-        first.push(&template(), true);
-        (0..4).for_each(|i| first.push(&data(i), true));
+        first.push(&template(), 0, true);
+        (0..4).for_each(|i| first.push(&data(i), 1, true));
         (0..3).for_each(|_| drop(first.next()));
         (0..3).for_each(|_| first.delivered());
         first.close();
         drop(first);
         let mut second = Backlog::open(Some((&folder.0, 1 << 20))).unwrap();
-        assert!(!second.templates(0, 0).is_empty());
-        second.push(&data(9), true);
-        let left: Vec<_> = std::iter::from_fn(|| second.next())
-            .filter(|w| !Templates::is_only(&w.bytes))
-            .collect();
-        let expected = [(data(2), true), (data(3), true), (data(9), false)];
-        assert_eq!(left, expected.map(|(bytes, earlier)| Waiting { bytes, earlier }));
+        second.push(&data(9), 1, true);
+        let mut left = std::iter::from_fn(|| second.next());
+        // The segment begins with the templates.
+        let first = left.next().unwrap();
+        assert_eq!((first.bytes.len(), first.series), (template().len(), 0));
+        let left: Vec<_> = left.collect();
+        let expected = [(data(2), 0), (data(3), 0), (data(9), 2)];
+        assert_eq!(left, expected.map(|(bytes, series)| Waiting { bytes, series }));
     }
 
     #[test]
     fn bounds_are_kept_and_losses_counted() {
         let folder = Folder::new();
         let mut backlog = Backlog::open(Some((&folder.0, 4_096))).unwrap();
-        backlog.push(&template(), false);
+        backlog.push(&template(), 0, false);
         let big = vec![data(1), vec![0; 60_000]].concat();
-        (0..2_000).for_each(|_| backlog.push(&big, false));
+        (0..2_000).for_each(|_| backlog.push(&big, 1, false));
         assert!(backlog.bytes() <= (MEMORY_WITHOUT_DISK + 4_096) as u64);
-        assert!(backlog.lost() > 500);
+        assert!(backlog.lost().messages > 500);
     }
 }

@@ -1,18 +1,20 @@
 //! Collectors on the network: those that get datagrams are here, the others in `stream.rs`.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::{Config, ExportStats, Exporter, Protocol};
 use sonde_port::datagram::Datagrams;
+use sonde_port::stream::has_sctp;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::backlog::Backlog;
 use super::stream::Stream;
 use super::tls::Tls;
-use super::{Common, OptionsDue, Output, Target, Transport, protocol};
+use super::{Common, OptionsDue, Output, Tally, Target, Transport, protocol};
 use crate::flow::args::Format;
 
 /// Opens the way to a collector.
@@ -23,8 +25,7 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
             let peer = target.resolve()?;
             let socket =
                 Datagrams::connect(peer).with_context(|| format!("cannot send to {target}"))?;
-            let longest = socket.longest().unwrap_or(MTU_UNKNOWN).clamp(MTU_UNKNOWN, LONGEST);
-            let config = common.config(protocol(args.export.format), longest, true);
+            let config = common.config(protocol(args.export.format), longest(&socket), true);
             Ok(Box::new(Udp::new(target.to_string(), socket, config)))
         }
         _ if args.export.format != Format::Ipfix => {
@@ -32,6 +33,9 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
         }
         transport => {
             let export = &args.export;
+            if transport == Transport::Sctp {
+                has_sctp(target.resolve()?).with_context(|| target.to_string())?;
+            }
             let tls = match transport {
                 Transport::Tls => Some(Tls::new(&target.host, export)?),
                 _ => None,
@@ -51,7 +55,7 @@ struct Udp {
     exporter: Exporter,
     form: String,
     out: Sending,
-    records: u64,
+    records: Tally,
     flushed_ns: i64,
     options: OptionsDue,
 }
@@ -62,8 +66,14 @@ struct Sending {
     socket: Datagrams,
     sent: u64,
     bytes: u64,
-    /// Messages that the kernel did not take, by why.
+    /// Flow records in the message sent last.
+    last: u64,
+    /// Flow records in messages that did not get there.
+    lost: u64,
+    /// Messages that did not get there, by why.
     refused: BTreeMap<&'static str, u64>,
+    /// The path takes no messages as long as they are.
+    too_long: bool,
     told: bool,
 }
 
@@ -73,76 +83,116 @@ impl Udp {
             "{:?} over UDP, messages up to {} bytes",
             config.profile.protocol, config.message_bytes
         );
-        let out =
-            Sending { name, socket, sent: 0, bytes: 0, refused: BTreeMap::new(), told: false };
+        let out = Sending {
+            name,
+            socket,
+            sent: 0,
+            bytes: 0,
+            last: 0,
+            lost: 0,
+            refused: BTreeMap::new(),
+            too_long: false,
+            told: false,
+        };
         Udp {
             exporter: Exporter::new(config),
             form,
             out,
-            records: 0,
+            records: Tally::default(),
             flushed_ns: 0,
             options: OptionsDue::default(),
         }
     }
+
+    /// After the path has become narrower.
+    fn fit(&mut self) {
+        if std::mem::take(&mut self.out.too_long) {
+            self.exporter.set_message_bytes(longest(&self.out.socket));
+        }
+    }
+}
+
+/// Octets of a message that the path takes.
+fn longest(socket: &Datagrams) -> usize {
+    socket.longest().unwrap_or(MTU_UNKNOWN).clamp(MTU_UNKNOWN, LONGEST)
 }
 
 impl Sending {
-    fn message(&mut self, message: &[u8]) {
+    fn message(&mut self, message: &[u8], records: u64) {
         let mut result = self.socket.send(message);
         if result.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
-            // The answer to an earlier message; this one was not sent yet.
-            self.count("unreachable");
+            // The answer to the message before; this one was not sent yet.
+            self.unreachable();
             result = self.socket.send(message);
         }
         match result {
             Ok(()) => {
                 self.sent += 1;
                 self.bytes += message.len() as u64;
+                self.last = records;
             }
             Err(error) => {
-                self.count(match error.kind() {
+                self.too_long |= error.raw_os_error() == Some(libc::EMSGSIZE);
+                let why = match error.kind() {
                     ErrorKind::WouldBlock => "messages_lost_buffer_full",
                     ErrorKind::ConnectionRefused => "messages_lost_unreachable",
+                    _ if self.too_long => "messages_lost_too_long",
                     _ => "messages_lost",
-                });
-                if !self.told {
-                    self.told = true;
-                    eprintln!(
-                        "{}: {error}; records are being lost until it can be reached",
-                        self.name
-                    );
-                }
+                };
+                self.lose(why, records, &error);
             }
         }
     }
 
-    fn count(&mut self, what: &'static str) {
-        *self.refused.entry(what).or_default() += 1;
+    /// Nobody listened to the message sent last.
+    fn unreachable(&mut self) {
+        let records = std::mem::take(&mut self.last);
+        let error = ErrorKind::ConnectionRefused.into();
+        self.lose("messages_lost_unreachable", records, &error);
+    }
+
+    fn lose(&mut self, why: &'static str, records: u64, error: &io::Error) {
+        *self.refused.entry(why).or_default() += 1;
+        self.lost += records;
+        if !self.told {
+            self.told = true;
+            eprintln!("{}: {error}; what is sent meanwhile is lost, and counted", self.name);
+        }
     }
 }
 
 impl Output for Udp {
-    fn record(&mut self, record: &FlowRecord, now_ns: i64) {
-        self.records += 1;
-        let out = &mut self.out;
-        self.exporter.push(record, now_ns, &mut |message| out.message(message));
+    fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
+        for record in records {
+            let (out, tally) = (&mut self.out, &mut self.records);
+            let mut out = |message: &[u8]| out.message(message, tally.take());
+            self.exporter.push(record, now_ns, &mut out);
+            self.records.add();
+            self.fit();
+        }
     }
 
     fn tick(&mut self, now_ns: i64, stats: &ExportStats) {
-        let out = &mut self.out;
+        let (out, records) = (&mut self.out, &mut self.records);
+        let mut out = |message: &[u8]| out.message(message, records.take());
         if self.options.now(now_ns) {
-            self.exporter.options(stats, now_ns, &mut |message| out.message(message));
+            self.exporter.options(stats, now_ns, &mut out);
         }
         if now_ns - self.flushed_ns >= LONGEST_WAIT_NS {
             self.flushed_ns = now_ns;
-            self.exporter.flush(now_ns, &mut |message| out.message(message));
+            self.exporter.flush(now_ns, &mut out);
         }
+        self.fit();
     }
 
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
-        let out = &mut self.out;
-        self.exporter.options(stats, now_ns, &mut |message| out.message(message));
-        self.exporter.flush(now_ns, &mut |message| out.message(message));
+        let (out, records) = (&mut self.out, &mut self.records);
+        let mut send = |message: &[u8]| out.message(message, records.take());
+        self.exporter.options(stats, now_ns, &mut send);
+        self.exporter.flush(now_ns, &mut send);
+        if self.out.socket.is_refused(ANSWER) {
+            self.out.unreachable();
+        }
     }
 
     fn total(&self) -> ExportTotal {
@@ -150,22 +200,19 @@ impl Output for Udp {
             self.exporter.counters().iter().map(|(name, n)| (name.to_string(), n)).collect();
         counters.insert("messages_sent".into(), self.out.sent);
         counters.insert("bytes_sent".into(), self.out.bytes);
+        counters.insert("records_lost".into(), self.out.lost);
         counters.extend(self.out.refused.iter().map(|(name, n)| (name.to_string(), *n)));
         ExportTotal {
             to: self.out.name.clone(),
             form: self.form.clone(),
-            records: self.records,
+            records: self.records.all,
             counters,
         }
     }
 
     fn lost(&self) -> u64 {
-        self.out
-            .refused
-            .iter()
-            .filter(|(n, _)| n.starts_with("messages_lost"))
-            .map(|(_, n)| n)
-            .sum()
+        // A message may hold what is no flow record; but something is missing.
+        self.out.lost.max(u64::from(!self.out.refused.is_empty()))
     }
 }
 
@@ -177,3 +224,5 @@ const LONGEST: usize = 1_500 - 40 - 8;
 const STREAM_MESSAGE: usize = 16_384;
 /// A record waits no longer for its message to fill.
 const LONGEST_WAIT_NS: i64 = 500_000_000;
+/// For a last answer that nobody listens.
+const ANSWER: Duration = Duration::from_millis(100);

@@ -17,6 +17,7 @@ pub struct IpfixFile {
     path: PathBuf,
     out: Writer,
     records: u64,
+    flushed_ns: i64,
 }
 
 /// Whole messages on their way to the disk.
@@ -41,7 +42,8 @@ impl IpfixFile {
             bytes: 0,
             failed: None,
         };
-        Ok(IpfixFile { exporter: Exporter::new(config), path: path.to_owned(), out, records: 0 })
+        let exporter = Exporter::new(config);
+        Ok(IpfixFile { exporter, path: path.to_owned(), out, records: 0, flushed_ns: 0 })
     }
 }
 
@@ -68,13 +70,22 @@ impl Writer {
 }
 
 impl Output for IpfixFile {
-    fn record(&mut self, record: &FlowRecord, now_ns: i64) {
-        self.records += 1;
+    fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
+        self.records += records.len() as u64;
         let out = &mut self.out;
-        self.exporter.push(record, now_ns, &mut |message| out.message(message));
+        for record in records {
+            self.exporter.push(record, now_ns, &mut |message| out.message(message));
+        }
     }
 
-    fn tick(&mut self, _: i64, _: &ExportStats) {}
+    fn tick(&mut self, now_ns: i64, _: &ExportStats) {
+        if now_ns - self.flushed_ns >= LONGEST_WAIT_NS {
+            self.flushed_ns = now_ns;
+            let out = &mut self.out;
+            self.exporter.flush(now_ns, &mut |message| out.message(message));
+            self.out.write();
+        }
+    }
 
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
         let out = &mut self.out;
@@ -105,3 +116,5 @@ impl Output for IpfixFile {
 
 /// Bytes for one write.
 const GATHER: usize = 1 << 20;
+/// A kill loses no more than the records of this time.
+const LONGEST_WAIT_NS: i64 = 1_000_000_000;

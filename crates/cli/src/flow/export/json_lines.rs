@@ -1,5 +1,7 @@
 //! A line of JSON for each record: for people's own tools.
 
+use std::fs::File;
+use std::io::{self, ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -8,45 +10,98 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::output::sink::Sink;
 
 /// The lines.
 pub struct JsonLines {
-    sink: Sink<Box<dyn std::io::Write + Send>>,
+    out: Box<dyn Write + Send>,
     path: PathBuf,
+    /// Lines not written yet; `text[..written]` are.
     text: Vec<u8>,
+    written: usize,
     records: u64,
+    lost: u64,
+    told: bool,
+    /// The reader of the pipe has gone: what nobody reads is not lost.
+    unread: bool,
 }
 
 impl JsonLines {
     /// To the file at `path`; '-' is standard output.
     pub fn create(path: &Path) -> Result<Self> {
-        let sink =
-            Sink::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(JsonLines { sink, path: path.to_owned(), text: Vec::new(), records: 0 })
+        let what = || format!("cannot write {}", path.display());
+        let out: Box<dyn Write + Send> = match path.as_os_str() == "-" {
+            true => Box::new(stdout()),
+            false => Box::new(File::create(path).with_context(what)?),
+        };
+        Ok(JsonLines {
+            out,
+            path: path.to_owned(),
+            text: Vec::new(),
+            written: 0,
+            records: 0,
+            lost: 0,
+            told: false,
+            unread: false,
+        })
+    }
+
+    /// Writes what waits; what cannot be written is tried again, so that lines stay whole.
+    fn write(&mut self) {
+        while self.written < self.text.len() && !self.unread {
+            match self.out.write(&self.text[self.written..]) {
+                Ok(0) => return self.failed(&ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::BrokenPipe => self.unread = true,
+                Err(error) => return self.failed(&error),
+            }
+        }
+        self.text.clear();
+        self.written = 0;
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        self.text.drain(..std::mem::take(&mut self.written));
+        if !self.told {
+            self.told = true;
+            let (path, most) = (self.path.display(), WAITING >> 20);
+            eprintln!("{path}: {error}; metering goes on, up to {most} MiB of records wait");
+        }
     }
 }
 
 impl Output for JsonLines {
-    fn record(&mut self, record: &FlowRecord, _: i64) {
-        self.records += 1;
-        self.text.clear();
-        // Writing to memory does not fail, and every field can be written.
-        if serde_json::to_writer(&mut self.text, record).is_ok() {
-            self.text.push(b'\n');
-            self.sink.push(&self.text);
+    fn records(&mut self, records: &[FlowRecord], _: i64) {
+        self.records += records.len() as u64;
+        for record in records {
+            if self.text.len() - self.written >= WAITING {
+                self.lost += 1;
+                continue;
+            }
+            let before = self.text.len();
+            // Writing to memory does not fail, and every field can be written.
+            match serde_json::to_writer(&mut self.text, record) {
+                Ok(()) => self.text.push(b'\n'),
+                Err(_) => self.text.truncate(before),
+            }
+        }
+        if self.text.len() >= GATHER {
+            self.write();
         }
     }
 
     fn tick(&mut self, _: i64, _: &ExportStats) {
-        self.sink.flush();
-        if let Some(report) = self.sink.take_report() {
-            eprintln!("{report}");
-        }
+        self.write();
     }
 
-    fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
-        self.tick(now_ns, stats);
+    fn finish(&mut self, _: i64, _: &ExportStats) {
+        self.write();
+        let left = &self.text[self.written..];
+        self.lost += left.iter().filter(|b| **b == b'\n').count() as u64;
+        if self.lost > 0 {
+            let (path, lost) = (self.path.display(), self.lost);
+            eprintln!("{path}: {lost} records could not be saved; free space and run again");
+        }
     }
 
     fn total(&self) -> ExportTotal {
@@ -54,11 +109,16 @@ impl Output for JsonLines {
             to: self.path.display().to_string(),
             form: "JSON Lines".into(),
             records: self.records,
-            counters: [("records_lost".to_string(), self.sink.lost())].into(),
+            counters: [("records_lost".to_string(), self.lost)].into(),
         }
     }
 
     fn lost(&self) -> u64 {
-        self.sink.lost()
+        self.lost
     }
 }
+
+/// Bytes for one write.
+const GATHER: usize = 256 << 10;
+/// Bytes that wait for room on a full disk.
+const WAITING: usize = 64 << 20;

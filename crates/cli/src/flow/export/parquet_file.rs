@@ -65,10 +65,10 @@ impl ParquetFile {
 }
 
 impl Output for ParquetFile {
-    fn record(&mut self, record: &FlowRecord, _: i64) {
-        self.records += 1;
-        self.waiting.push(record.clone());
-        if self.waiting.len() == GROUP {
+    fn records(&mut self, records: &[FlowRecord], _: i64) {
+        self.records += records.len() as u64;
+        self.waiting.extend_from_slice(records);
+        if self.waiting.len() >= GROUP {
             self.write();
         }
     }

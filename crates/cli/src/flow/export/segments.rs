@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -20,21 +20,31 @@ pub struct Segments {
     limit: u64,
     /// Oldest first; the last one may be written to, if it is of this run.
     list: VecDeque<Segment>,
-    /// Number of the next one.
+    /// Number of the next one. One is left out between runs: where numbers do not follow
+    /// each other, another series of sequence numbers begins.
     next_number: u64,
+    /// The number of this run's first one.
+    series: u64,
+    /// How far the oldest was delivered, for the next run.
+    position: File,
     /// Held as long as the folder is.
     _lock: File,
 }
 
 struct Segment {
     number: u64,
+    series: u64,
     file: File,
     length: u64,
     /// Bytes delivered, from the start.
     delivered: u64,
     /// Bytes handed out.
     handed_out: u64,
-    earlier: bool,
+    /// From where to where templates were put in for those who begin to read here: they are
+    /// not of the list of messages. Only of this run's segments: of others they are sent.
+    repeated: Vec<(u64, u64)>,
+    /// Domains whose templates were put in where they were needed.
+    domains: Vec<u32>,
 }
 
 impl Segments {
@@ -56,98 +66,122 @@ impl Segments {
             .collect();
         numbers.sort_unstable();
         let delivered = read_position(folder);
-        let mut list = VecDeque::new();
+        let position = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.join(POSITION))
+            .with_context(what)?;
+        let mut list: VecDeque<Segment> = VecDeque::new();
         for &number in &numbers {
             let file = File::open(path(folder, number)).with_context(what)?;
             let length = whole_messages(&file).with_context(what)?;
             let done = delivered.filter(|d| d.0 == number).map_or(0, |d| d.1.min(length));
-            list.push_back(Segment {
-                number,
-                file,
-                length,
-                delivered: done,
-                handed_out: done,
-                earlier: true,
-            });
+            let follows = list.back().filter(|s| s.number + 1 == number);
+            let series = follows.map_or(number, |s| s.series);
+            list.push_back(Segment::new(number, series, file, length, done));
         }
+        let next_number = numbers.last().map_or(0, |n| n + 2);
         let mut segments = Segments {
             folder: folder.to_owned(),
             limit,
-            next_number: numbers.last().map_or(0, |n| n + 1),
+            next_number,
+            series: next_number,
             list,
+            position,
             _lock: lock,
         };
         segments.clear();
+        segments.note_position();
         Ok(segments)
     }
 
-    /// Adds a message at the end. False: there is no room. `handed_out`: so it counts as that.
+    /// Tells this run's messages from those of earlier ones.
+    pub fn series(&self) -> u64 {
+        self.series
+    }
+
+    /// Adds a message at the end. False: there is no room. `handed_out`: so it counts as
+    /// that. `templates`: of all messages before it.
     pub fn append(
         &mut self,
         message: &[u8],
         templates: &Templates,
         handed_out: bool,
     ) -> io::Result<bool> {
-        let full = |s: &Segment| s.earlier || s.length >= SEGMENT;
-        let first = if self.list.back().is_none_or(full) {
-            templates.message(sequence(message), 0)
-        } else {
-            Vec::new()
+        let header = header(message)?;
+        let full = |s: &Segment| s.series != self.series || s.length >= SEGMENT;
+        let is_new = self.list.back().is_none_or(full);
+        let known = self.list.back().is_some_and(|s| s.domains.contains(&header.domain));
+        let repeated = match known && !is_new {
+            true => Vec::new(),
+            false => templates.of_domain(header.domain, header.sequence, header.export_time),
         };
-        if self.bytes() + (first.len() + message.len()) as u64 > self.limit {
+        if self.bytes() + (repeated.len() + message.len()) as u64 > self.limit {
             return Ok(false);
         }
-        if self.list.back().is_none_or(full) {
-            let name = path(&self.folder, self.next_number);
+        if is_new {
+            let (number, series) = (self.next_number, self.series);
+            let name = path(&self.folder, number);
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(name)?;
-            self.list.push_back(Segment {
-                number: self.next_number,
-                file,
-                length: 0,
-                delivered: 0,
-                handed_out: 0,
-                earlier: false,
-            });
+            self.list.push_back(Segment::new(number, series, file, 0, 0));
             self.next_number += 1;
         }
         let Some(segment) = self.list.back_mut() else { return Ok(false) };
-        for part in [&first[..], message] {
-            if let Err(error) = segment.write(part) {
-                // Half a message would make the rest unreadable.
-                segment.file.set_len(segment.length)?;
-                return Err(error);
-            }
+        let all = [&repeated[..], message].concat();
+        if let Err(error) = segment.file.write_all_at(&all, segment.length) {
+            // Half a message would make the rest unreadable.
+            segment.file.set_len(segment.length)?;
+            return Err(error);
         }
+        if !repeated.is_empty() {
+            let end = segment.length + repeated.len() as u64;
+            segment.repeated.push((segment.length, end));
+        }
+        if !known || is_new {
+            segment.domains.push(header.domain);
+        }
+        segment.length += all.len() as u64;
         if handed_out {
             segment.handed_out = segment.length;
         }
         Ok(true)
     }
 
-    /// The next message that was not handed out.
+    /// The next message that was not handed out. What cannot be read is given up.
     pub fn next(&mut self) -> io::Result<Option<Waiting>> {
-        for segment in &mut self.list {
-            if segment.handed_out < segment.length {
-                let bytes = segment.read(segment.handed_out)?;
-                segment.handed_out += bytes.len() as u64;
-                return Ok(Some(Waiting { bytes, earlier: segment.earlier }));
+        let Some(segment) = self.list.iter_mut().find(|s| s.handed_out < s.length) else {
+            return Ok(None);
+        };
+        let at = segment.skip_repeated(segment.handed_out);
+        match segment.read(at) {
+            Ok(bytes) => {
+                segment.handed_out = at + bytes.len() as u64;
+                Ok(Some(Waiting { bytes, series: segment.series }))
+            }
+            Err(error) => {
+                let lost = segment.length - segment.handed_out;
+                let name = path(&self.folder, segment.number);
+                segment.length = segment.handed_out;
+                segment.series = OVER;
+                let text = format!("{}: {error}; {lost} bytes of it are lost", name.display());
+                Err(io::Error::new(error.kind(), text))
             }
         }
-        Ok(None)
     }
 
     /// The oldest message that was handed out was delivered. False: none was.
     pub fn delivered(&mut self) -> bool {
-        let Some(segment) = self.list.front_mut() else { return false };
-        if segment.delivered == segment.handed_out {
+        let Some(segment) = self.list.iter_mut().find(|s| s.delivered < s.handed_out) else {
             return false;
+        };
+        let at = segment.skip_repeated(segment.delivered);
+        // It was read before; what cannot be read again will be sent again.
+        if let Ok(length) = segment.message_length(at) {
+            segment.delivered = (at + length).min(segment.handed_out);
+            self.clear();
+            self.note_position();
         }
-        match segment.read(segment.delivered) {
-            Ok(message) => segment.delivered += message.len() as u64,
-            // It was read before; what cannot be read again will be sent again.
-            Err(_) => return true,
-        }
-        self.clear();
         true
     }
 
@@ -161,8 +195,9 @@ impl Segments {
         let segment = self.list.iter().find(|s| s.handed_out < s.length)?;
         let mut templates = Templates::default();
         let mut at = 0;
-        // Those at the start, and those that came into use in between.
-        while at < segment.handed_out.max(1) {
+        // Those put in at the start, and those that came into use in between.
+        let end = segment.skip_repeated(segment.handed_out);
+        while at < end {
             let message = segment.read(at).ok()?;
             at += message.len() as u64;
             templates.note(&message);
@@ -175,45 +210,68 @@ impl Segments {
         self.list.iter().map(|s| s.length - s.delivered).sum()
     }
 
-    /// Notes how far the oldest segment was delivered, for the next run.
+    /// At the end: nothing stays of what was delivered.
     pub fn close(&mut self) {
-        let position = self.list.front().map(|s| format!("{} {}\n", s.number, s.delivered));
-        // Without it the next run sends the oldest segment from its start.
-        let _ = match position {
-            Some(text) => fs::write(self.folder.join(POSITION), text),
-            None => fs::remove_file(self.folder.join(POSITION)),
+        self.series = OVER;
+        self.clear();
+        self.note_position();
+    }
+
+    /// Notes how far the oldest segment was delivered, for the next run. If that cannot be
+    /// written, the next run sends the segment from its start.
+    fn note_position(&mut self) {
+        let _ = match self.list.front() {
+            Some(s) => {
+                let text = format!("{:012} {:012}\n", s.number, s.delivered);
+                self.position.write_all_at(text.as_bytes(), 0)
+            }
+            None => self.position.set_len(0),
         };
     }
 
-    /// Removes what was delivered whole, except that which is being written.
+    /// Removes what was delivered whole, except that which is being written and still short:
+    /// a collector that comes and goes would make many small ones.
     fn clear(&mut self) {
         while let Some(first) = self.list.front() {
-            let in_use = self.list.len() == 1 && !first.earlier && first.length < IDLE;
-            if first.delivered < first.length || in_use {
+            let in_use = first.series == self.series && self.list.len() == 1;
+            if first.delivered < first.length || in_use && first.length < IDLE {
                 break;
             }
             // If it cannot be removed now, the next run sends it again.
             let _ = fs::remove_file(path(&self.folder, first.number));
             self.list.pop_front();
-            self.close();
         }
     }
 }
 
 impl Segment {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(self.length))?;
-        self.file.write_all(bytes)?;
-        self.length += bytes.len() as u64;
-        Ok(())
+    fn new(number: u64, series: u64, file: File, length: u64, delivered: u64) -> Segment {
+        Segment {
+            number,
+            series,
+            file,
+            length,
+            delivered,
+            handed_out: delivered,
+            repeated: Vec::new(),
+            domains: Vec::new(),
+        }
+    }
+
+    /// Where the message is that `at` leads to.
+    fn skip_repeated(&self, at: u64) -> u64 {
+        self.repeated.iter().find(|r| r.0 == at).map_or(at, |r| r.1)
+    }
+
+    fn message_length(&self, at: u64) -> io::Result<u64> {
+        let mut bytes = [0; HEADER_LEN];
+        self.file.read_exact_at(&mut bytes, at)?;
+        Ok(header(&bytes)?.length.into())
     }
 
     /// The message that begins at `at`.
     fn read(&self, at: u64) -> io::Result<Vec<u8>> {
-        let mut header = [0; HEADER_LEN];
-        self.file.read_exact_at(&mut header, at)?;
-        let length = message_length(&header)?;
-        let mut message = vec![0; length];
+        let mut message = vec![0; self.message_length(at)? as usize];
         self.file.read_exact_at(&mut message, at)?;
         Ok(message)
     }
@@ -226,22 +284,17 @@ fn whole_messages(file: &File) -> io::Result<u64> {
     let mut header = [0; HEADER_LEN];
     while at + HEADER_LEN as u64 <= length {
         file.read_exact_at(&mut header, at)?;
-        match message_length(&header) {
-            Ok(n) if at + n as u64 <= length => at += n as u64,
+        match self::header(&header).map(|h| u64::from(h.length)) {
+            Ok(n) if at + n <= length => at += n,
             _ => break,
         }
     }
     Ok(at)
 }
 
-fn message_length(header: &[u8]) -> io::Result<usize> {
-    let header = Header::parse(header)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("in the spool: {e}")))?;
-    Ok(header.length.into())
-}
-
-fn sequence(message: &[u8]) -> u32 {
-    Header::parse(message).map_or(0, |h| h.sequence)
+fn header(message: &[u8]) -> io::Result<Header> {
+    Header::parse(message)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("no IPFIX message: {e}")))
 }
 
 /// Which segment was delivered how far by an earlier run.
@@ -257,9 +310,10 @@ fn path(folder: &Path, number: u64) -> PathBuf {
 
 /// Bytes of a segment, about.
 const SEGMENT: u64 = 16 << 20;
-/// A segment that is written to is removed when it was delivered and is longer than this, so
-/// that a collector that comes and goes does not make many small ones.
+/// A delivered segment that is shorter is written to further.
 const IDLE: u64 = 1 << 20;
+/// The series of segments that are no longer written to.
+const OVER: u64 = u64::MAX;
 const SUFFIX: &str = ".ipfix";
 const LOCK: &str = "lock";
 const POSITION: &str = "delivered";
@@ -284,6 +338,12 @@ pub mod tests {
             );
             Folder(std::env::temp_dir().join(name))
         }
+
+        /// Segments in it.
+        pub fn segments(&self) -> usize {
+            let names = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name());
+            names.filter(|n| n.to_str().unwrap().ends_with(SUFFIX)).count()
+        }
     }
 
     impl Drop for Folder {
@@ -306,8 +366,10 @@ pub mod tests {
         let mut segments = Segments::open(&folder.0, 1 << 20).unwrap();
         let read: Vec<_> = std::iter::from_fn(|| segments.next().unwrap()).collect();
         assert_eq!(read.len(), 3);
-        assert_eq!(read[0].bytes, templates.message(0, 0));
-        assert_eq!((&read[2].bytes, read[2].earlier), (&data(1), true));
+        // To the next run the templates put in are messages like others.
+        assert_eq!(read[0].bytes, templates.of_domain(7, 0, 1));
+        assert_eq!((&read[2].bytes, read[2].series), (&data(1), 0));
+        assert_eq!(segments.series(), 2);
         let error = Segments::open(&folder.0, 1).err().unwrap().to_string();
         assert!(error.contains("in use"), "{error}");
     }

@@ -7,9 +7,8 @@
 //! IPFIX has no acknowledgement of its own: what a collector had received and not read when
 //! it was killed is lost, and nobody can tell.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -17,21 +16,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use sonde_meter::export::{Config, ExportStats, Exporter};
-use sonde_port::stream::{connect_sctp, connect_tcp, is_closed, unacknowledged};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
-use sonde_wire::ipfix::{Header, set_sequence};
 
-use super::backlog::{Backlog, Waiting};
+use super::backlog::Backlog;
+use super::connection::Connection;
 use super::tls::Tls;
-use super::{OptionsDue, Output, Target, Transport};
+use super::{OptionsDue, Output, Tally, Target};
 
 /// A collector that is connected to.
 pub struct Stream {
     exporter: Exporter,
     name: String,
     form: String,
-    records: u64,
+    records: Tally,
     flushed_ns: i64,
     options: OptionsDue,
     shared: Arc<Shared>,
@@ -79,13 +77,13 @@ impl Stream {
         let theirs = shared.clone();
         let sender = thread::Builder::new()
             .name("sonde-send".into())
-            .spawn(move || Sender { target, tls, shared: theirs, told: None }.run())
+            .spawn(move || Sender::new(target, tls, theirs).run())
             .context("cannot start a sending thread")?;
         Ok(Stream {
             exporter: Exporter::new(config),
             name,
             form: form.trim().to_string(),
-            records: 0,
+            records: Tally::default(),
             flushed_ns: 0,
             options: OptionsDue::default(),
             shared,
@@ -99,30 +97,34 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn message(&self, message: &[u8]) {
+    fn message(&self, message: &[u8], records: u64) {
         let mut state = self.lock();
         let connected = state.connected;
-        state.backlog.push(message, connected);
+        state.backlog.push(message, records, connected);
         drop(state);
         self.changed.notify_one();
     }
 }
 
 impl Output for Stream {
-    fn record(&mut self, record: &FlowRecord, now_ns: i64) {
-        self.records += 1;
-        let shared = &self.shared;
-        self.exporter.push(record, now_ns, &mut |message| shared.message(message));
+    fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
+        let (shared, tally) = (&self.shared, &mut self.records);
+        for record in records {
+            let mut out = |message: &[u8]| shared.message(message, tally.take());
+            self.exporter.push(record, now_ns, &mut out);
+            tally.add();
+        }
     }
 
     fn tick(&mut self, now_ns: i64, stats: &ExportStats) {
-        let shared = &self.shared;
+        let (shared, records) = (&self.shared, &mut self.records);
+        let mut out = |message: &[u8]| shared.message(message, records.take());
         if self.options.now(now_ns) {
-            self.exporter.options(stats, now_ns, &mut |message| shared.message(message));
+            self.exporter.options(stats, now_ns, &mut out);
         }
         if now_ns - self.flushed_ns >= LONGEST_WAIT_NS {
             self.flushed_ns = now_ns;
-            self.exporter.flush(now_ns, &mut |message| shared.message(message));
+            self.exporter.flush(now_ns, &mut out);
         }
         if let Some(report) = self.shared.lock().backlog.take_report() {
             eprintln!("{}: spool: {report}", self.name);
@@ -130,9 +132,10 @@ impl Output for Stream {
     }
 
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
-        let shared = &self.shared;
-        self.exporter.options(stats, now_ns, &mut |message| shared.message(message));
-        self.exporter.flush(now_ns, &mut |message| shared.message(message));
+        let (shared, records) = (&self.shared, &mut self.records);
+        let mut out = |message: &[u8]| shared.message(message, records.take());
+        self.exporter.options(stats, now_ns, &mut out);
+        self.exporter.flush(now_ns, &mut out);
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
         if let Some(sender) = self.sender.take()
@@ -141,15 +144,26 @@ impl Output for Stream {
             eprintln!("{}: the sending thread failed; please report what it printed", self.name);
         }
         let mut state = self.shared.lock();
-        let left = state.backlog.bytes();
         state.backlog.close();
+        if let Some(report) = state.backlog.take_report() {
+            eprintln!("{}: spool: {report}", self.name);
+        }
+        let (left, lost) = (state.backlog.bytes(), state.backlog.lost());
         if left > 0 {
             eprintln!(
-                "{}: {left} bytes could not be delivered{}",
+                "{}: {left} bytes wait in the spool; the next run with it sends them",
+                self.name
+            );
+        }
+        if lost.messages > 0 {
+            eprintln!(
+                "{}: {} messages with {} records could not be delivered; {}",
                 self.name,
-                match state.backlog.lost() {
-                    0 => "; they are in the spool and the next run sends them",
-                    _ => "; give a folder with --spool to keep them",
+                lost.messages,
+                lost.records,
+                match state.backlog.has_disk() {
+                    true => "make room for more with --spool-max",
+                    false => "give a folder with --spool to keep them",
                 }
             );
         }
@@ -165,7 +179,8 @@ impl Output for Stream {
             ("messages_delivered", c.delivered),
             ("bytes_delivered", c.bytes),
             ("messages_sent_again", c.again),
-            ("messages_lost", state.backlog.lost()),
+            ("messages_lost", state.backlog.lost().messages),
+            ("records_lost", state.backlog.lost().records),
             ("bytes_spooled", state.backlog.bytes()),
         ] {
             counters.insert(name.into(), n);
@@ -173,13 +188,15 @@ impl Output for Stream {
         ExportTotal {
             to: self.name.clone(),
             form: self.form.clone(),
-            records: self.records,
+            records: self.records.all,
             counters,
         }
     }
 
     fn lost(&self) -> u64 {
-        self.shared.lock().backlog.lost()
+        let lost = self.shared.lock().backlog.lost();
+        // A message may hold what is no flow record; but something is missing.
+        lost.records.max(u64::from(lost.messages > 0))
     }
 }
 
@@ -190,34 +207,24 @@ struct Sender {
     shared: Arc<Shared>,
     /// The last failure that was printed.
     told: Option<String>,
-}
-
-/// A connection, and what is on its way over it.
-struct Connection {
-    stream: TcpStream,
-    tls: Option<super::tls::Session>,
-    /// Lengths of messages that were written and not acknowledged, the oldest first.
-    under_way: VecDeque<usize>,
-    under_way_bytes: usize,
-    /// Sequence number of the first data record, which counts as 0 here.
-    base: Option<u32>,
-    /// Of the messages of this connection: made by an earlier run.
-    earlier: Option<bool>,
+    /// When the end was asked for.
+    stopped: Option<Instant>,
+    /// When the collector took something last.
+    moved: Instant,
 }
 
 impl Sender {
+    fn new(target: Target, tls: Option<Tls>, shared: Arc<Shared>) -> Self {
+        Sender { target, tls, shared, told: None, stopped: None, moved: Instant::now() }
+    }
+
     fn run(mut self) {
         let mut pause = FIRST_PAUSE;
-        let mut give_up = None;
         loop {
-            let stopping = self.shared.stop.load(Ordering::Acquire);
-            if stopping {
-                let end = *give_up.get_or_insert_with(|| Instant::now() + LAST_TRIES);
-                if self.shared.lock().backlog.bytes() == 0 || Instant::now() >= end {
-                    return;
-                }
+            if self.is_stopped() && (self.shared.lock().backlog.bytes() == 0 || self.is_over()) {
+                return;
             }
-            match self.connect() {
+            match Connection::open(&self.target, self.tls.as_ref()) {
                 Ok(mut connection) => {
                     pause = FIRST_PAUSE;
                     self.told = None;
@@ -226,16 +233,19 @@ impl Sender {
                         state.connected = true;
                         state.counters.connections += 1;
                     }
-                    let result = self.serve(&mut connection, &mut give_up);
+                    let result = self.serve(&mut connection);
+                    // What arrived before the end of the connection is not sent again.
+                    let confirmed = self.confirm(&mut connection);
                     let mut state = self.shared.lock();
                     state.connected = false;
-                    state.counters.again += connection.under_way.len() as u64;
+                    state.counters.again += connection.under_way() as u64;
                     state.backlog.rewind();
                     state.backlog.spill();
                     drop(state);
-                    match result {
-                        Ok(()) => {}
-                        Err(error) => self.tell(&error),
+                    if let Err(error) = result.and(confirmed) {
+                        connection.abort();
+                        self.tell(&error);
+                        self.rest(FIRST_PAUSE);
                     }
                 }
                 Err(error) => {
@@ -247,113 +257,97 @@ impl Sender {
         }
     }
 
-    fn connect(&self) -> io::Result<Connection> {
-        let peer = self.target.resolve().map_err(|e| io::Error::other(format!("{e:#}")))?;
-        let stream = match self.target.transport {
-            Transport::Sctp => connect_sctp(peer, CONNECTING)?,
-            _ => connect_tcp(peer, CONNECTING)?,
-        };
-        stream.set_write_timeout(Some(WRITING))?;
-        stream.set_read_timeout(Some(CONNECTING))?;
-        let tls = self.tls.as_ref().map(|tls| tls.handshake(&stream)).transpose()?;
-        Ok(Connection {
-            stream,
-            tls,
-            under_way: VecDeque::new(),
-            under_way_bytes: 0,
-            base: None,
-            earlier: None,
-        })
-    }
-
     /// Sends until the connection fails, its series of messages ends, or all is over.
-    fn serve(&self, connection: &mut Connection, give_up: &mut Option<Instant>) -> io::Result<()> {
+    fn serve(&mut self, connection: &mut Connection) -> io::Result<()> {
+        self.moved = Instant::now();
+        let first = self.shared.lock().backlog.templates(now_s());
+        connection.put_first(&first)?;
+        self.write(connection)?;
         loop {
-            self.confirm(connection)?;
-            let next = {
-                let mut state = self.shared.lock();
-                // The first message tells the templates that what follows needs.
-                if connection.base.is_none() {
-                    let first = state.backlog.templates(0, now_s());
-                    if !first.is_empty() {
-                        drop(state);
-                        connection.write(&first)?;
-                        state = self.shared.lock();
-                    }
-                }
-                match state.backlog.next() {
-                    Some(waiting) => Some(waiting),
-                    None => {
-                        let wait = if connection.under_way.is_empty() { IDLE } else { CONFIRMING };
-                        if !self.shared.stop.load(Ordering::Acquire) {
-                            drop(self.shared.changed.wait_timeout(state, wait));
-                        }
-                        None
-                    }
-                }
-            };
-            match next {
+            self.look(connection)?;
+            let stopped = self.is_stopped();
+            let mut state = self.shared.lock();
+            match state.backlog.next() {
                 Some(waiting) => {
-                    if connection.earlier.is_some_and(|e| e != waiting.earlier) {
+                    drop(state);
+                    if !connection.continues(&waiting) {
                         // Another series of sequence numbers: another connection.
-                        self.confirm_all(connection, give_up)?;
-                        return Ok(());
+                        return self.leave(connection);
                     }
-                    connection.send(waiting)?;
+                    connection.put(&waiting)?;
+                    self.write(connection)?;
+                    connection.sent();
                 }
-                None if self.shared.stop.load(Ordering::Acquire) => {
-                    self.confirm_all(connection, give_up)?;
-                    return Ok(());
+                None if stopped => {
+                    drop(state);
+                    return self.leave(connection);
                 }
-                None => {}
+                None => {
+                    let wait = if connection.under_way() == 0 { IDLE } else { CONFIRMING };
+                    drop(self.shared.changed.wait_timeout(state, wait));
+                }
             }
         }
+    }
+
+    /// Writes out what was put in.
+    fn write(&mut self, connection: &mut Connection) -> io::Result<()> {
+        while !connection.write()? {
+            self.look(connection)?;
+        }
+        Ok(())
+    }
+
+    /// Takes off the backlog what has arrived, and looks whether the collector is there.
+    fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
+        self.confirm(connection)?;
+        connection.check()?;
+        if self.is_stopped() && self.is_over() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "the collector takes nothing more"));
+        }
+        Ok(())
     }
 
     /// Takes off the backlog what the collector's kernel has acknowledged.
-    fn confirm(&self, connection: &mut Connection) -> io::Result<()> {
-        if is_closed(&connection.stream) {
-            return Err(io::Error::new(ErrorKind::ConnectionAborted, "the collector has gone"));
-        }
-        if connection.under_way.is_empty() {
+    fn confirm(&mut self, connection: &mut Connection) -> io::Result<()> {
+        if connection.under_way() == 0 {
             return Ok(());
         }
-        let left = unacknowledged(&connection.stream)?;
+        let acknowledged = connection.acknowledged()?;
         let mut state = None;
-        while let Some(&length) = connection.under_way.front() {
-            if connection.under_way_bytes - length < left {
-                break;
-            }
-            connection.under_way.pop_front();
-            connection.under_way_bytes -= length;
+        while let Some(length) = connection.arrived(acknowledged) {
+            self.moved = Instant::now();
             let state = state.get_or_insert_with(|| self.shared.lock());
             state.backlog.delivered();
             state.counters.delivered += 1;
-            state.counters.bytes += length as u64;
+            state.counters.bytes += length;
         }
         Ok(())
     }
 
-    /// Waits until all is acknowledged, within bounds, and closes in order.
-    fn confirm_all(
-        &self,
-        connection: &mut Connection,
-        give_up: &mut Option<Instant>,
-    ) -> io::Result<()> {
-        let end = *give_up.get_or_insert_with(|| Instant::now() + LAST_TRIES);
-        while !connection.under_way.is_empty() {
-            self.confirm(connection)?;
-            if Instant::now() >= end {
-                return Err(ErrorKind::TimedOut.into());
-            }
+    /// Waits until all has arrived, and closes in order.
+    fn leave(&mut self, connection: &mut Connection) -> io::Result<()> {
+        while connection.under_way() > 0 {
+            self.look(connection)?;
             thread::sleep(CONFIRMING);
         }
-        if !self.shared.stop.load(Ordering::Acquire) {
-            *give_up = None;
-        }
-        // All is delivered; how the collector takes leave is its own affair.
+        // All has arrived; how the collector takes leave is its own affair.
         let _ = connection.close();
         Ok(())
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        if self.shared.stop.load(Ordering::Acquire) {
+            self.stopped.get_or_insert_with(Instant::now);
+        }
+        self.stopped.is_some()
+    }
+
+    /// After the end was asked for: whether it was tried for long enough.
+    fn is_over(&self) -> bool {
+        self.stopped.is_some_and(|stopped| {
+            stopped.max(self.moved).elapsed() >= LAST_TRIES || stopped.elapsed() >= LAST_TRY
+        })
     }
 
     /// Says what fails, once for each reason.
@@ -369,39 +363,9 @@ impl Sender {
         let state = self.shared.lock();
         let stop = |_: &mut State| !self.shared.stop.load(Ordering::Acquire);
         drop(self.shared.changed.wait_timeout_while(state, pause, stop));
-    }
-}
-
-impl Connection {
-    /// Sends a message of the backlog.
-    fn send(&mut self, waiting: Waiting) -> io::Result<()> {
-        let mut bytes = waiting.bytes;
-        self.earlier = Some(waiting.earlier);
-        let sequence = Header::parse(&bytes).map_err(io::Error::other)?.sequence;
-        let base = *self.base.get_or_insert(sequence);
-        set_sequence(&mut bytes, sequence.wrapping_sub(base)).map_err(io::Error::other)?;
-        self.under_way.push_back(bytes.len());
-        self.under_way_bytes += bytes.len();
-        self.write(&bytes)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.tls {
-            Some(session) => session.write_all(&mut self.stream, bytes),
-            None => self.stream.write_all(bytes),
+        if self.shared.stop.load(Ordering::Acquire) {
+            thread::sleep(AT_THE_END);
         }
-    }
-
-    fn close(&mut self) -> io::Result<()> {
-        if let Some(session) = &mut self.tls {
-            session.close(&mut self.stream)?;
-        }
-        self.stream.shutdown(Shutdown::Write)?;
-        // When the collector closes, it has read everything.
-        self.stream.set_read_timeout(Some(CLOSING))?;
-        let mut buffer = [0; 1024];
-        while self.stream.read(&mut buffer)? > 0 {}
-        Ok(())
     }
 }
 
@@ -413,17 +377,15 @@ fn now_s() -> u32 {
 
 /// A record waits no longer for its message to fill.
 const LONGEST_WAIT_NS: i64 = 500_000_000;
-/// To connect, and for the handshake of TLS.
-const CONNECTING: Duration = Duration::from_secs(5);
-/// A collector that takes nothing for so long is connected to anew.
-const WRITING: Duration = Duration::from_secs(30);
 /// Between tries to connect: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// At the end: so long is tried to deliver what waits.
+/// Between tries to connect when the end was asked for.
+const AT_THE_END: Duration = Duration::from_millis(100);
+/// After the end was asked for: so long is waited for a collector that takes nothing ...
 const LAST_TRIES: Duration = Duration::from_secs(5);
-/// For the collector to close after us.
-const CLOSING: Duration = Duration::from_secs(2);
+/// ... and for one that takes a little.
+const LAST_TRY: Duration = Duration::from_secs(60);
 /// Between looks at a connection on which nothing is sent.
 const IDLE: Duration = Duration::from_millis(200);
 /// Between looks at what is under way.

@@ -3,51 +3,53 @@
 
 use sonde_wire::ipfix::{HEADER_LEN, Header, Message};
 
-/// All template sets so far, each once.
+/// All template sets so far, each once, by observation domain.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
-    sets: Vec<Vec<u8>>,
-    domain: u32,
+    sets: Vec<(u32, Vec<u8>)>,
 }
 
 impl Templates {
     /// Notes the template sets of a message that are new.
     pub fn note(&mut self, message: &[u8]) {
         let Ok(message) = Message::new_checked(message) else { return };
-        self.domain = message.header.domain;
         for set in message.sets().flatten() {
             if is_template(set.id) {
                 let mut whole = Vec::with_capacity(set.body.len() + 4);
                 whole.extend_from_slice(&set.id.to_be_bytes());
                 whole.extend_from_slice(&((set.body.len() + 4) as u16).to_be_bytes());
                 whole.extend_from_slice(set.body);
-                if !self.sets.contains(&whole) {
-                    self.sets.push(whole);
+                let entry = (message.header.domain, whole);
+                if !self.sets.contains(&entry) {
+                    self.sets.push(entry);
                 }
             }
         }
     }
 
-    /// A message of all of them, to go before data record `sequence`; empty if there are none.
-    pub fn message(&self, sequence: u32, export_time: u32) -> Vec<u8> {
-        let body: usize = self.sets.iter().map(Vec::len).sum();
-        let mut message = vec![0; HEADER_LEN];
-        let header = match u16::try_from(body + HEADER_LEN) {
-            Ok(length) if body > 0 => Header { length, export_time, sequence, domain: self.domain },
-            _ => return Vec::new(),
-        };
-        if header.emit(&mut message).is_err() {
-            return Vec::new();
+    /// Messages with the templates of `domain`, to go before its data record `sequence`;
+    /// empty if there are none.
+    pub fn of_domain(&self, domain: u32, sequence: u32, export_time: u32) -> Vec<u8> {
+        let mut messages = Vec::new();
+        for (_, set) in self.sets.iter().filter(|(of, _)| *of == domain) {
+            // It came in a message, so it fits into one.
+            let length = (HEADER_LEN + set.len()) as u16;
+            let mut header = [0; HEADER_LEN];
+            let fields = Header { length, export_time, sequence, domain };
+            if fields.emit(&mut header).is_ok() {
+                messages.extend_from_slice(&header);
+                messages.extend_from_slice(set);
+            }
         }
-        self.sets.iter().for_each(|set| message.extend_from_slice(set));
-        message
+        messages
     }
 
-    /// Whether a message holds templates and nothing else.
-    #[cfg(test)]
-    pub fn is_only(message: &[u8]) -> bool {
-        Message::new_checked(message)
-            .is_ok_and(|m| m.sets().all(|s| s.is_ok_and(|s| is_template(s.id))))
+    /// Messages with all templates, to go before the first data record of each domain.
+    pub fn all(&self, export_time: u32) -> Vec<u8> {
+        let mut domains: Vec<u32> = self.sets.iter().map(|(domain, _)| *domain).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        domains.iter().flat_map(|&domain| self.of_domain(domain, 0, export_time)).collect()
     }
 }
 
@@ -62,30 +64,32 @@ pub mod tests {
 
     /// A message with a template of one field.
     pub fn template() -> Vec<u8> {
-        message(0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1])
+        message(7, 0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1])
     }
 
     /// A message with a data record, number `i`.
     pub fn data(i: u32) -> Vec<u8> {
-        message(i, &[1, 0, 0, 5, 17])
+        message(7, i, &[1, 0, 0, 5, 17])
     }
 
-    fn message(sequence: u32, set: &[u8]) -> Vec<u8> {
+    fn message(domain: u32, sequence: u32, set: &[u8]) -> Vec<u8> {
         let length = (HEADER_LEN + set.len()) as u16;
         let mut message = vec![0; HEADER_LEN];
-        Header { length, export_time: 1, sequence, domain: 7 }.emit(&mut message).unwrap();
+        Header { length, export_time: 1, sequence, domain }.emit(&mut message).unwrap();
         message.extend_from_slice(set);
         message
     }
 
     #[test]
-    fn each_template_is_told_once() {
+    fn each_template_is_told_once_in_its_domain() {
         let mut templates = Templates::default();
-        assert!(templates.message(0, 1).is_empty());
-        for message in [template(), data(0), template()] {
+        assert!(templates.all(1).is_empty());
+        let other = message(0, 0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1]);
+        for message in [template(), data(0), template(), other.clone()] {
             templates.note(&message);
         }
-        assert_eq!(templates.message(0, 1), template());
-        assert!(Templates::is_only(&template()) && !Templates::is_only(&data(0)));
+        assert_eq!(templates.of_domain(7, 0, 1), template());
+        assert_eq!(templates.all(1), [other, template()].concat());
+        assert!(templates.of_domain(8, 0, 1).is_empty());
     }
 }

@@ -1,15 +1,16 @@
 //! TLS to collectors (RFC 7011, section 11): they are always authenticated, we are where a
 //! certificate is given.
 
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore};
 
 use crate::flow::args::ExportArgs;
 
@@ -60,36 +61,74 @@ impl Tls {
     pub fn handshake(&self, stream: &TcpStream) -> io::Result<Session> {
         let mut inner = ClientConnection::new(self.config.clone(), self.name.clone())
             .map_err(io::Error::other)?;
-        let mut stream = stream;
+        let mut wire = stream;
         while inner.is_handshaking() {
-            inner.complete_io(&mut stream)?;
+            inner.complete_io(&mut wire).map_err(explained)?;
         }
-        Ok(Session { inner })
+        let mut session = Session { inner };
+        if session.inner.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+            // The collector judges our certificate only after that: it sends session tickets
+            // or, as RFC 8446, section 4.6.1 allows, nothing; or an alert.
+            let usual = stream.read_timeout()?;
+            stream.set_read_timeout(Some(JUDGING))?;
+            session.hear(stream)?;
+            stream.set_read_timeout(usual)?;
+        }
+        Ok(session)
     }
 }
 
 impl Session {
-    /// Writes all of `bytes`.
-    pub fn write_all(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let taken = self.inner.writer().write(rest)?;
-            rest = &rest[taken..];
-            while self.inner.wants_write() {
-                self.inner.write_tls(stream)?;
-            }
+    /// Puts in what is to be written: no more than before was all written.
+    pub fn enter(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.writer().write_all(bytes)
+    }
+
+    /// Writes once. Whether all is written.
+    pub fn write(&mut self, wire: &mut impl Write) -> io::Result<bool> {
+        if self.inner.wants_write() {
+            self.inner.write_tls(wire)?;
+        }
+        Ok(!self.inner.wants_write())
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self, wire: &mut impl Write) -> io::Result<()> {
+        self.inner.send_close_notify();
+        while self.inner.wants_write() {
+            self.inner.write_tls(wire)?;
         }
         Ok(())
     }
 
-    /// Says that nothing more comes.
-    pub fn close(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        self.inner.send_close_notify();
-        while self.inner.wants_write() {
-            self.inner.write_tls(stream)?;
-        }
-        stream.flush()
+    /// What the collector said before it closed, if that was an alert.
+    pub fn farewell(&mut self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(SHORTEST))?;
+        self.hear(stream)
     }
+
+    /// Reads what the collector has said, if anything comes in time.
+    fn hear(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+        match self.inner.read_tls(&mut stream) {
+            Ok(_) => {
+                let heard = self.inner.process_new_packets().map(drop);
+                heard.map_err(|e| explained(io::Error::other(e)))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Says what to look at.
+fn explained(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let advice = match () {
+        () if text.starts_with("invalid peer certificate") => "; see --tls-ca",
+        () if text.contains("alert") => "; see --tls-cert and --tls-key",
+        () => "",
+    };
+    io::Error::new(error.kind(), format!("TLS: {text}{advice}"))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -102,3 +141,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
     Ok(all)
 }
+
+/// For the collector to judge our certificate.
+const JUDGING: Duration = Duration::from_millis(500);
+/// For what has come already.
+const SHORTEST: Duration = Duration::from_millis(1);

@@ -1,0 +1,128 @@
+//! Captures: what is metered of them, what is refused, and with which exit code.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use sonde_results::Caveat;
+use sonde_results::flow::FlowEnd;
+
+use crate::packets::{flows, pcap, pcapng, ten};
+use crate::support::{Folder, SONDE, Told, assert_conserved, flow, records, run_of, tai_offset_s};
+
+#[test]
+fn all_formats_of_a_capture_tell_the_same() {
+    let folder = Folder::new();
+    let files = [
+        folder.write("us.pcap", &pcap(&ten(), 1, false)),
+        folder.write("ns.pcap", &pcap(&ten(), 1, true)),
+        folder.write("a.pcapng", &pcapng(&ten())),
+    ];
+    let told: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let ended = flow(&format!("{file} --jsonl - -q"));
+            assert_eq!(ended.code, 0, "{}", ended.err);
+            let mut all = records(&ended.out);
+            all.sort_by_key(|r| r.key.source_port);
+            all
+        })
+        .collect();
+    assert!(told[0] == told[1] && told[1] == told[2]);
+    let [one, dns, time] = &told[0][..] else { panic!("{told:?}") };
+    assert_eq!((dns.forward.packets, dns.forward.bytes), (3, 3 * 68));
+    assert_eq!((dns.reverse.packets, dns.reverse.bytes), (3, 3 * 428));
+    assert_eq!((time.forward.packets, time.reverse.packets), (2, 0));
+    assert_eq!((one.forward.bytes, one.end), (2 * 28, FlowEnd::Forced));
+    let first = (1_700_000_000 + tai_offset_s()) * 1_000_000_000;
+    assert_eq!((dns.first_ns(), dns.last_ns()), (first, first + 900_000));
+}
+
+#[test]
+fn the_run_is_described_by_its_schema_and_adds_up() {
+    let folder = Folder::new();
+    let file = folder.write("a.pcap", &pcap(&ten(), 1, false));
+    let (saved, lines) = (folder.file("run.json"), folder.file("a.jsonl"));
+    let ended = flow(&format!("{file} --json -o {saved} --jsonl {lines}"));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let saved = std::fs::read_to_string(saved).unwrap();
+    assert_eq!(run_of(&saved), run_of(&ended.out));
+    assert_conserved(&run_of(&saved), &records(&std::fs::read_to_string(lines).unwrap()));
+    let schema = Command::new(SONDE).args(["schema", "flow"]).output().unwrap().stdout;
+    let schema: Value = serde_json::from_slice(&schema).unwrap();
+    let run: Value = serde_json::from_str(&saved).unwrap();
+    let described = |value: &Value, schema: &Value| {
+        let known = schema["properties"].as_object().unwrap();
+        let value = value.as_object().unwrap();
+        assert!(value.keys().all(|name| known.contains_key(name)), "{value:?}");
+        let required = schema["required"].as_array().unwrap();
+        assert!(required.iter().all(|name| value.contains_key(name.as_str().unwrap())));
+    };
+    described(&run, &schema);
+    for (path, name) in
+        [("/config", "FlowRunConfig"), ("/exports/0", "ExportTotal"), ("/top/0", "FlowRecord")]
+    {
+        described(run.pointer(path).unwrap(), &schema["$defs"][name]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_capture_is_said() {
+    let folder = Folder::new();
+    let whole = pcap(&ten(), 1, false);
+    let cut = folder.write("cut.pcap", &whole[..whole.len() - 1]);
+    for (name, content, code, part) in [
+        ("none.pcap", &[][..], 3, "neither a pcap nor a pcapng"),
+        ("text.pcap", b"this is no capture, but some text", 3, "neither a pcap nor a pcapng"),
+        ("header.pcap", &whole[..24], 1, ""),
+        ("wifi.pcap", &pcap(&ten(), 105, false), 1, "10 packets of link types that are not known"),
+    ] {
+        let file = folder.write(name, content);
+        let ended = flow(&format!("{file} -q"));
+        assert_eq!(ended.code, code, "{name}: {}{}", ended.out, ended.err);
+        assert!(ended.err.contains(part), "{name}: {}", ended.err);
+    }
+    let ended = flow(&format!("{cut} --json"));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let run = run_of(&ended.out);
+    assert!(run.caveats.contains(Caveat::CaptureCutShort));
+    assert_eq!(run.protocols.iter().map(|p| p.packets).sum::<u64>(), 9);
+    let ended = flow(&folder.file("absent.pcap"));
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    let ended = flow(&format!("{cut} --workers 2"));
+    assert_eq!(ended.code, 2, "{}", ended.err);
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let folder = Folder::new();
+    let file = folder.write("many.pcap", &pcap(&flows(20_000), 1, false));
+    let mut child = Command::new(SONDE)
+        .args(["flow", &file, "--jsonl", "-"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn generated_traffic_is_verified_against_its_truth() {
+    let folder = Folder::new();
+    let (capture, truth, out) =
+        (folder.file("g.pcap"), folder.file("g.csv"), folder.file("g.ipfix"));
+    let line = format!(
+        "gen flows --seed 5 --flows 2000 --packets 60000 --fragments 0.02 --out {capture} --truth {truth}"
+    );
+    let made = Command::new(SONDE).args(line.split_whitespace()).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let ended = flow(&format!("{capture} --write {out} --json"));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let told = Told::of(&std::fs::read(&out).unwrap());
+    assert!(told.is_whole);
+    let packets: u64 = told.flows.iter().map(|r| r.forward.packets).sum();
+    assert_eq!(packets, run_of(&ended.out).counters["exported_packets"]);
+    let verified = flow(&format!("verify --truth {truth} {out}"));
+    assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
+}

@@ -1,0 +1,60 @@
+//! Output files, and disks that are full.
+
+use std::os::unix::fs::symlink;
+
+use crate::packets::{flows, number, pcap};
+use crate::support::{Folder, Told, flow, records, run_of};
+
+#[test]
+fn every_form_of_output_has_every_record() {
+    let folder = Folder::new();
+    let capture = folder.write("a.pcap", &pcap(&flows(3_000), 1, false));
+    let [ipfix, parquet, lines] = ["a.ipfix", "a.parquet", "a.jsonl"].map(|n| folder.file(n));
+    let ended =
+        flow(&format!("{capture} --write {ipfix} --write {parquet} --jsonl {lines} --json"));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let told = Told::of(&std::fs::read(ipfix).unwrap());
+    assert!(told.is_whole);
+    let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..3_000));
+    assert_eq!(records(&std::fs::read_to_string(lines).unwrap()).len(), 3_000);
+    let parquet = std::fs::read(parquet).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+    assert!(run_of(&ended.out).exports.iter().all(|e| e.records == 3_000));
+}
+
+#[test]
+fn a_full_disk_is_told_and_everything_is_metered() {
+    let folder = Folder::new();
+    let capture = folder.write("a.pcap", &pcap(&flows(3_000), 1, false));
+    for (option, name) in [
+        ("--write", "full.ipfix"),
+        ("--write", "full.parquet"),
+        ("--jsonl", "full.jsonl"),
+        ("-o", "full.json"),
+    ] {
+        // Where every write fails for want of space.
+        symlink("/dev/full", folder.0.join(name)).unwrap();
+        let (full, other) = (folder.file(name), folder.file("other.ipfix"));
+        let option =
+            if option == "-o" { "-o /dev/full".into() } else { format!("{option} {full}") };
+        let ended = flow(&format!("{capture} {option} --json --write {other}"));
+        assert_eq!(ended.code, 4, "{name}: {}", ended.err);
+        assert!(ended.err.contains("No space left"), "{name}: {}", ended.err);
+        let run = run_of(&ended.out);
+        let lost = if name == "full.json" { 0 } else { 3_000 };
+        assert_eq!((run.counters["records_lost"], run.counters["exported_packets"]), (lost, 3_000));
+        let told = Told::of(&std::fs::read(other).unwrap());
+        assert!(told.is_whole && told.flows.len() == 3_000, "{name}");
+    }
+}
+
+#[test]
+fn a_name_that_tells_no_format_is_refused() {
+    let folder = Folder::new();
+    let capture = folder.write("a.pcap", &pcap(&flows(3), 1, false));
+    let ended = flow(&format!("{capture} --write {}", folder.file("a.txt")));
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    assert!(ended.err.contains("call it .ipfix or .parquet"), "{}", ended.err);
+}

@@ -1,0 +1,174 @@
+//! Interfaces: every packet is in a record, in time, however the run ends.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+
+use sonde_lab::{Host, LinkOptions, Topology};
+use sonde_results::Caveat;
+use sonde_results::flow::{FlowEnd, FlowRecord};
+
+use crate::process::{self, Process};
+use crate::support::{Folder, Told, assert_conserved, meter, pair, records, run_of};
+
+/// Datagrams there and back over one pair of ports, one after the other.
+fn exchange(net: &Topology, count: usize) {
+    let bind = |host: &Host, address| host.inside(|| UdpSocket::bind(address).unwrap()).unwrap();
+    let (near, far) = (bind(&net.probe, "10.1.0.1:0"), bind(&net.reflector, "10.1.0.2:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    far.connect(near.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 300];
+    for _ in 0..count {
+        near.send(&[1; 100]).unwrap();
+        far.recv(&mut buffer).unwrap();
+        far.send(&[2; 200]).unwrap();
+        near.recv(&mut buffer).unwrap();
+    }
+}
+
+/// Ends the run: its records, which are all of what the run says it metered.
+fn interrupt(run: Process, lines: &str, file: &str) -> Vec<FlowRecord> {
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let all = records(&std::fs::read_to_string(lines).unwrap());
+    assert_conserved(&run_of(&std::fs::read_to_string(file).unwrap()), &all);
+    all
+}
+
+#[test]
+fn both_directions_are_one_record_and_every_packet_is_counted() {
+    let name = "both_directions_are_one_record_and_every_packet_is_counted";
+    let Some(net) = pair(name) else { return };
+    for workers in [1, 2] {
+        let folder = Folder::new();
+        let [lines, file, ipfix] = ["a.jsonl", "run.json", "a.ipfix"].map(|n| folder.file(n));
+        let line = format!(
+            "eth0 --workers {workers} --jsonl {lines} -o {file} --write {ipfix} --proto udp"
+        );
+        let run = meter(&net.probe, &line);
+        let flows = 20;
+        (0..flows).for_each(|i| exchange(&net, 5 + i));
+        let all = interrupt(run, &lines, &file);
+        let mut counts: Vec<_> =
+            all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
+        counts.sort_unstable();
+        let expected: Vec<_> = (0..flows as u64).map(|i| (5 + i, 5 + i)).collect();
+        assert_eq!(counts, expected);
+        assert!(all.iter().all(|r| r.forward.bytes == 128 * r.forward.packets
+            && r.reverse.bytes == 228 * r.reverse.packets
+            && r.end == FlowEnd::Forced));
+        let index = net.probe.run(&["cat", "/sys/class/net/eth0/ifindex"]).unwrap();
+        let told = Told::of(&std::fs::read(ipfix).unwrap());
+        assert!(told.is_whole && told.flows.len() == 2 * flows);
+        assert!(told.interfaces.iter().all(|i| i.to_string() == index.trim()));
+    }
+}
+
+#[test]
+fn the_kernels_headers_and_af_xdp_count_what_is_received() {
+    let Some(net) = pair("the_kernels_headers_and_af_xdp_count_what_is_received") else { return };
+    // To AF_XDP with --mirror packets are taken from the host: one way only, and by hand.
+    net.probe.set_neighbour("eth0", "10.1.0.2", "02:00:00:00:00:99").unwrap();
+    for how in ["--engine header", "--engine header --workers 2", "--engine af_xdp --mirror"] {
+        let folder = Folder::new();
+        let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
+        let run =
+            meter(&net.reflector, &format!("eth0 {how} --jsonl {lines} -o {file} --proto udp"));
+        let sockets: Vec<UdpSocket> = net
+            .probe
+            .inside(|| (0..50).map(|_| UdpSocket::bind("10.1.0.1:0").unwrap()).collect())
+            .unwrap();
+        for _ in 0..20 {
+            for socket in &sockets {
+                assert_eq!(socket.send_to(&[0; 100], "10.1.0.2:9").unwrap(), 100);
+            }
+        }
+        let all = interrupt(run, &lines, &file);
+        assert_eq!(all.len(), 50, "{how}");
+        for r in all {
+            assert_eq!((r.forward.packets, r.forward.bytes, r.reverse.packets), (20, 20 * 128, 0));
+        }
+    }
+}
+
+#[test]
+fn an_idle_flow_is_exported_though_nothing_comes() {
+    let Some(net) = pair("an_idle_flow_is_exported_though_nothing_comes") else { return };
+    let mut run = meter(&net.probe, "eth0 --idle 300ms --jsonl - --proto udp");
+    exchange(&net, 3);
+    run.until("the record", |p| !p.out().is_empty());
+    let told = records(&run.out().join("\n"));
+    assert_eq!((told.len(), told[0].end, told[0].reverse.packets), (1, FlowEnd::Idle, 3));
+    run.signal("INT");
+    assert_eq!(run.end().code, 0);
+}
+
+#[test]
+fn a_connection_ends_when_both_have_closed() {
+    let Some(net) = pair("a_connection_ends_when_both_have_closed") else { return };
+    let mut run = meter(&net.probe, "eth0 --jsonl - --proto tcp");
+    let listener = net.reflector.inside(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut near = net.probe.inside(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    near.write_all(b"question").unwrap();
+    far.read_exact(&mut [0; 8]).unwrap();
+    far.write_all(b"answer").unwrap();
+    near.read_exact(&mut [0; 6]).unwrap();
+    drop((near, far));
+    run.until("the record", |p| !p.out().is_empty());
+    let told = records(&run.out().join("\n"));
+    assert_eq!((told.len(), told[0].end), (1, FlowEnd::EndDetected));
+    assert_eq!(told[0].key.destination_port, address.port());
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(records(&ended.out).len(), 1, "its last acknowledgement is no flow of its own");
+}
+
+#[test]
+fn an_interface_that_returns_is_metered_again() {
+    let Some(mut net) = pair("an_interface_that_returns_is_metered_again") else { return };
+    let folder = Folder::new();
+    let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
+    let mut run = meter(&net.probe, &format!("eth0 --jsonl {lines} -o {file} --proto udp"));
+    exchange(&net, 4);
+    net.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
+    run.until("the loss", |p| p.err().iter().any(|l| l.contains("has vanished")));
+    net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
+    run.until("the return", |p| p.err().iter().any(|l| l.contains("is metered again")));
+    net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
+    net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
+    exchange(&net, 7);
+    let all = interrupt(run, &lines, &file);
+    let mut counts: Vec<_> = all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts.last(), Some(&(7, 7)));
+    let run = run_of(&std::fs::read_to_string(file).unwrap());
+    assert_eq!(run.points[0].vanished, 1);
+    assert!(run.caveats.contains(Caveat::InterfaceVanished));
+}
+
+#[test]
+fn nothing_stays_attached_however_it_ends() {
+    let Some(net) = pair("nothing_stays_attached_however_it_ends") else { return };
+    let has_xdp =
+        || net.reflector.run(&["ip", "link", "show", "dev", "eth0"]).unwrap().contains("prog/xdp");
+    for how in ["--engine header", "--engine af_xdp --mirror"] {
+        for signal in ["KILL", "TERM", "INT"] {
+            let run = meter(&net.reflector, &format!("eth0 {how}"));
+            assert!(has_xdp(), "{how}");
+            run.signal(signal);
+            let code = run.end().code;
+            // Interrupted before any packet was seen.
+            assert_eq!(code, if signal == "KILL" { 128 + 9 } else { 130 }, "{how} {signal}");
+            process::until("the program to go", || !has_xdp());
+        }
+    }
+}
+
+#[test]
+fn a_duration_ends_a_run_and_silence_is_exit_code_1() {
+    let Some(net) = pair("a_duration_ends_a_run_and_silence_is_exit_code_1") else { return };
+    let ended = meter(&net.probe, "eth0 -w 1s --port 9").end();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+}

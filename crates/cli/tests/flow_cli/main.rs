@@ -1,0 +1,16 @@
+//! `sonde flow` as a process: what it makes of captures and of interfaces, what reaches
+//! files and collectors, and how it ends.
+
+mod captures;
+mod collector;
+mod datagrams;
+mod files;
+mod interfaces;
+mod packets;
+#[path = "../e2e/process.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use more of it")]
+mod process;
+mod secured;
+mod spool;
+mod streams;
+mod support;

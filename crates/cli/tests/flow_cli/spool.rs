@@ -1,0 +1,139 @@
+//! The spool: what waits on disk, through ends and kills.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use crate::collector::{accept, rest, silent_port};
+use crate::packets::{flows, number, pcap};
+use crate::process;
+use crate::support::{Folder, Told, start};
+
+/// The segments of all spools in `folder`, the oldest first.
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries
+        .map(|e| e.unwrap().path())
+        .flat_map(|p| if p.is_dir() { segments(&p) } else { vec![p] })
+        .filter(|p| p.extension().is_some_and(|e| e == "ipfix"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn numbers(told: &Told) -> Vec<u32> {
+    let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn the_next_run_sends_what_waited_and_then_its_own() {
+    let folder = Folder::new();
+    let capture = folder.write("a.pcap", &pcap(&flows(3_000), 1, false));
+    let spool = folder.0.join("spool");
+    let address = silent_port();
+    let line = format!("{capture} --export tcp://{address} --spool {} -q", spool.display());
+    let ended = start(&line).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("wait in the spool"), "{}", ended.err);
+    let waiting = segments(&spool);
+    assert_eq!(waiting.len(), 1);
+    let told = Told::of(&std::fs::read(&waiting[0]).unwrap());
+    assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000), "a readable IPFIX file");
+
+    let listener = TcpListener::bind(address).unwrap();
+    let run = start(&line);
+    // The sequence numbers of each run begin anew, and so do connections.
+    for _ in 0..2 {
+        let told = Told::of(&rest(&mut accept(&listener)));
+        assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000));
+    }
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(segments(&spool).len(), 0, "nothing stays that was delivered");
+}
+
+#[test]
+fn a_kill_leaves_a_spool_that_can_be_read_and_sent() {
+    let folder = Folder::new();
+    let count = 200_000;
+    let capture = folder.write("a.pcap", &pcap(&flows(count), 1, false));
+    let spool = folder.0.join("spool");
+    let address = silent_port();
+    let line = format!("{capture} --export tcp://{address} --spool {} -q", spool.display());
+    let run = start(&line);
+    let size = || segments(&spool).iter().map(|p| p.metadata().unwrap().len()).sum::<u64>();
+    process::until("some megabytes to wait", || size() > 3_000_000);
+    run.signal("KILL");
+    assert_eq!(run.end().code, 128 + 9);
+    // What the kernel had of the last write may be less than a message.
+    let mut left: Vec<u32> = Vec::new();
+    for path in segments(&spool) {
+        let bytes = std::fs::read(path).unwrap();
+        left.extend(numbers(&Told::of(&bytes[..whole(&bytes)])));
+    }
+    assert!(left.len() > 10_000);
+    let listener = TcpListener::bind(address).unwrap();
+    let run = start(&line);
+    let first = Told::of(&rest(&mut accept(&listener)));
+    assert!(first.is_whole);
+    left.sort_unstable();
+    assert_eq!(numbers(&first), left);
+    let second = Told::of(&rest(&mut accept(&listener)));
+    assert!(second.is_whole && numbers(&second).into_iter().eq(0..count));
+    assert_eq!(run.end().code, 0);
+}
+
+/// Octets of whole messages.
+fn whole(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(header) = bytes.get(at..at + 16) {
+        let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if end > bytes.len() {
+            break;
+        }
+        at = end;
+    }
+    at
+}
+
+#[test]
+fn the_spool_is_bounded_and_what_it_cannot_hold_is_counted() {
+    let folder = Folder::new();
+    // Of about 60 octets each; the memory holds 64 MB.
+    let count = 1_500_000;
+    let capture = folder.write("a.pcap", &pcap(&flows(count), 1, false));
+    let spool = folder.0.join("spool");
+    let line = format!(
+        "{capture} --export tcp://{} --spool {} --spool-max 1M --json --flows 2000000",
+        silent_port(),
+        spool.display()
+    );
+    let ended = start(&line).end();
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    assert!(ended.err.contains("--spool-max"), "{}", ended.err);
+    let paths = segments(&spool);
+    let bytes: Vec<u8> = paths.iter().flat_map(|p| std::fs::read(p).unwrap()).collect();
+    assert!(bytes.len() <= 1 << 20, "{}", bytes.len());
+    let told = Told::of(&bytes);
+    assert!(told.is_whole);
+    let run = crate::support::run_of(&ended.out);
+    assert_eq!(run.counters["records_lost"] + told.flows.len() as u64, u64::from(count));
+}
+
+#[test]
+fn a_spool_has_one_run_at_a_time() {
+    let folder = Folder::new();
+    let capture = folder.write("a.pcap", &pcap(&flows(10), 1, false));
+    let line = format!(
+        "{capture} --export tcp://{} --spool {} -q",
+        silent_port(),
+        folder.0.join("spool").display()
+    );
+    let mut first = start(&line);
+    first.until("the refusal", |p| p.err().iter().any(|l| l.contains("trying again")));
+    let second = start(&line).end();
+    assert_eq!(second.code, 3, "{}", second.err);
+    assert!(second.err.contains("in use by another run"), "{}", second.err);
+    assert_eq!(first.end().code, 0);
+}
