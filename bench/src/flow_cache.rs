@@ -59,7 +59,7 @@ impl Load {
                 ends = Ends { source: ends.destination, destination: ends.source };
             }
             let (ipv6, tcp) =
-                (kind == Kind::Mix && flow % 5 == 0, kind == Kind::Mix && flow & 1 == 1);
+                (kind == Kind::Mix && flow.is_multiple_of(5), kind == Kind::Mix && flow & 1 == 1);
             write_frame(frame, ends, ipv6, tcp);
         }
         Load { bytes, stride }
@@ -283,11 +283,11 @@ fn rates(repeat: usize) -> Result<()> {
     }
     for (row, (name, what)) in ROWS.into_iter().enumerate() {
         print!("| {name} |");
-        for column in 0..FLOWS.len() {
-            let rate = median(&runs[row][column]);
+        for (rates, bare) in runs[row].iter().zip(&runs[0]) {
+            let rate = median(rates);
             print!(" {rate:.1}");
             if !matches!(what, Row::Bare) {
-                print!(" ({:.0} %)", 100.0 * rate / median(&runs[0][column]));
+                print!(" ({:.0} %)", 100.0 * rate / median(bare));
             }
             print!(" |");
         }

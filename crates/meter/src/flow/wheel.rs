@@ -106,7 +106,7 @@ impl Closing {
     #[inline]
     pub(super) fn pop(&mut self, now: i64) -> Option<Closed> {
         let first = *self.queue.front()?;
-        if now - first.at < LINGER_NS {
+        if now.wrapping_sub(first.at) < LINGER_NS {
             return None;
         }
         self.queue.pop_front()
