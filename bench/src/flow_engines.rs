@@ -119,7 +119,7 @@ impl Source for Frames {
     fn turn(&mut self, sum: &mut Sum) -> Result<()> {
         loop {
             let mut burst = self.0.rx()?;
-            if burst.len() == 0 {
+            if burst.is_empty() {
                 return Ok(());
             }
             for i in 0..burst.len() {
