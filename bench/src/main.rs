@@ -8,6 +8,7 @@ mod feature;
 mod flow_apps;
 mod flow_cache;
 mod flow_engines;
+mod flow_peers;
 mod ipfix;
 mod load;
 mod near;
@@ -41,7 +42,7 @@ struct Args {
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, gen, reflectors, endurance, rtt, feature, ipfix, flow-cache, flow-apps or flow-engines
+    /// Only this part: accuracy, gen, reflectors, endurance, rtt, flow, feature, ipfix, flow-cache, flow-apps or flow-engines
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -93,6 +94,9 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("endurance") {
         endurance(args)?;
+    }
+    if wanted("flow") {
+        flow_peers::bench(args.repeat)?;
     }
     if wanted("rtt") {
         rtt::cost_bench()?;
