@@ -30,6 +30,9 @@ pub trait Output: Send {
     /// within bounds, and beyond them counted.
     fn records(&mut self, records: &[FlowRecord], now_ns: i64);
 
+    /// The interfaces have changed, by the flow key's `point`.
+    fn interfaces(&mut self, _: &[Interface]) {}
+
     /// Called several times a second: sends what has waited long enough, looks after
     /// connections, reports the meter's own statistics when they are due.
     fn tick(&mut self, now_ns: i64, stats: &ExportStats);
@@ -146,6 +149,11 @@ pub struct OptionsDue {
 }
 
 impl OptionsDue {
+    /// There is something new to tell.
+    pub fn hurry(&mut self) {
+        self.next_ns = None;
+    }
+
     /// Whether they are due; then not again for a while.
     pub fn now(&mut self, now_ns: i64) -> bool {
         let due = self.next_ns.is_none_or(|next| now_ns >= next);

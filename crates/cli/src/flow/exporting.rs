@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
-use sonde_meter::export::{ExportStats, Selector};
+use sonde_meter::export::{ExportStats, Interface, Selector};
 use sonde_port::clock::tai_now;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
@@ -30,6 +30,8 @@ pub struct Shared {
     pub queue_lost: AtomicU64,
     /// How packets are selected, by metering thread.
     selectors: Mutex<BTreeMap<usize, Vec<Selector>>>,
+    /// The interfaces, after they have changed, until the outputs know.
+    interfaces: Mutex<Option<Vec<Interface>>>,
     /// Records that went out.
     pub records: AtomicU64,
     /// Packets that came in and could not be metered, or were dropped on the way.
@@ -41,6 +43,11 @@ impl Shared {
     pub fn tell_selectors(&self, worker: usize, meter: &Meter) {
         let report = selection::report(meter.sequence());
         self.selectors.lock().unwrap_or_else(|e| e.into_inner()).insert(worker, report);
+    }
+
+    /// Says that the interfaces have changed; by the flow key's `point`.
+    pub fn tell_interfaces(&self, interfaces: Vec<Interface>) {
+        *self.interfaces.lock().unwrap_or_else(|e| e.into_inner()) = Some(interfaces);
     }
 
     /// The selectors of all threads together: they are the same, their counts add up.
@@ -198,6 +205,10 @@ impl Inner {
             // Before the queues are emptied: what was pushed before it, is found there.
             let last = self.shared.metered.load(Ordering::Acquire);
             let now_ns = self.now_ns();
+            let changed = self.shared.interfaces.lock().unwrap_or_else(|e| e.into_inner()).take();
+            if let Some(interfaces) = changed {
+                self.outputs.iter_mut().for_each(|o| o.interfaces(&interfaces));
+            }
             let taken = self.take(now_ns);
             if now_ns - ticked >= TICK_NS || now_ns < ticked {
                 ticked = now_ns;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
+use sonde_meter::export::Interface;
 use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
@@ -37,14 +38,25 @@ impl Follow {
         self.list.iter().map(|(_, index)| index.clone()).collect()
     }
 
-    /// Notes what has vanished and what has returned.
-    pub fn look(&mut self, run: &mut FlowRun) -> Result<()> {
+    /// As collectors are told of them, by point.
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let interface = |(name, index): &(String, Index)| Interface {
+            index: index.load(Ordering::Relaxed),
+            name: name.clone(),
+            description: String::new(),
+        };
+        self.list.iter().map(interface).collect()
+    }
+
+    /// Notes what has vanished and what has returned. The interfaces, if one has returned.
+    pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<Interface>>> {
         let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
         self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
         if !std::mem::take(&mut self.stale) {
-            return Ok(());
+            return Ok(None);
         }
         let all = self.links.all().context("cannot list the interfaces")?;
+        let mut returned = false;
         for ((name, index), point) in self.list.iter().zip(&mut run.points) {
             let now = all.iter().find(|l| l.name == *name).map_or(0, |l| l.ifindex);
             let before = index.swap(now, Ordering::Relaxed);
@@ -53,7 +65,8 @@ impl Follow {
                 run.caveats.insert(Caveat::InterfaceVanished);
                 eprintln!("{name} has vanished; waiting for it to return");
             }
+            returned |= now != 0 && now != before;
         }
-        Ok(())
+        Ok(returned.then(|| self.interfaces()))
     }
 }

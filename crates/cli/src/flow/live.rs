@@ -9,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_meter::export::Interface;
 use sonde_port::clock::{pin_to_cpu, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
@@ -48,15 +47,10 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     let opened = super::input::open(&links, &follow.indexes(), args)?;
     let mut run = super::empty_run(args, opened.engine.clone());
     run.points = opened.points(&links);
-    let interfaces = links.iter().map(|l| Interface {
-        index: l.ifindex,
-        name: l.name.clone(),
-        description: String::new(),
-    });
     let common = Common {
         args,
         tai_offset_s: run.header.host.tai_offset_s,
-        interfaces: interfaces.collect(),
+        interfaces: follow.interfaces(),
     };
     let outputs = export::open(&common)?;
     let (exporting, queues) = Exporting::start(outputs, workers, QUEUE)?;
@@ -120,9 +114,13 @@ fn watch(
         if signals.wait(Duration::from_nanos(wait as u64)) {
             return (true, None);
         }
-        let failure = threads.iter().find_map(Worker::failure);
-        if let Some(error) = failure.or_else(|| follow.look(run).err()) {
+        if let Some(error) = threads.iter().find_map(Worker::failure) {
             return (false, Some(error));
+        }
+        match follow.look(run) {
+            Ok(Some(interfaces)) => shared.tell_interfaces(interfaces),
+            Ok(None) => {}
+            Err(error) => return (false, Some(error)),
         }
         let now = tai_now();
         if end.is_some_and(|end| now >= end) {

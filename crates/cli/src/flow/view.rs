@@ -59,7 +59,7 @@ pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<
         s.engine
     );
     let second = format!(
-        "packets {}/s  {}bit/s  new flows {}/s  records {}/s",
+        "packets {}/s  {} bit/s  new flows {}/s  records {}/s",
         rate(packets),
         rate(octets * 8),
         rate(s.created),
@@ -105,7 +105,7 @@ pub fn line(s: &Snapshot<'_>) -> String {
     let rate = |n: u64| s.rate(n);
     let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
     let mut line = format!(
-        "{}: packets {}/s, {}bit/s, flows {}, new {}/s, records {}/s",
+        "{}: packets {}/s, {} bit/s, flows {}, new {}/s, records {}/s",
         format_elapsed(s.elapsed_ns),
         rate(sum(|p| p.packets)),
         rate(sum(|p| p.bytes) * 8),
@@ -238,7 +238,15 @@ fn table<T>(
     cells.extend(rows.iter().map(|row| {
         let (record, [a, b, c]) = of(row);
         let k = &record.key;
-        let (from, to) = (end(k.source, k.source_port), end(k.destination, k.destination_port));
+        let from = end(k.source, k.source_port);
+        let to = match k.protocol {
+            // Type and code.
+            1 | 58 => {
+                let [kind, code] = k.destination_port.to_be_bytes();
+                format!("{} ({kind}/{code})", k.destination)
+            }
+            _ => end(k.destination, k.destination_port),
+        };
         [protocol_name(k.protocol), from, to, a, b, c]
     }));
     let widths: [usize; 6] =

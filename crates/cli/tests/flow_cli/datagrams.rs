@@ -56,7 +56,9 @@ fn a_path_that_becomes_narrower_gets_shorter_messages() {
             .probe
             .inside(|| (0..flows).map(|_| UdpSocket::bind("10.1.0.1:0").unwrap()).collect())
             .unwrap();
-        sockets.iter().for_each(|s: &UdpSocket| drop(s.send_to(&[0; 10], "10.1.0.2:9").unwrap()));
+        for socket in &sockets as &Vec<UdpSocket> {
+            assert_eq!(socket.send_to(&[0; 10], "10.1.0.2:9").unwrap(), 10);
+        }
     };
     let mut buffer = [0; 65_536];
     let mut long: Vec<Vec<u8>> = Vec::new();

@@ -129,9 +129,16 @@ fn a_connection_ends_when_both_have_closed() {
 fn an_interface_that_returns_is_metered_again() {
     let Some(mut net) = pair("an_interface_that_returns_is_metered_again") else { return };
     let folder = Folder::new();
-    let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
-    let mut run = meter(&net.probe, &format!("eth0 --jsonl {lines} -o {file} --proto udp"));
+    let [lines, file, ipfix] = ["a.jsonl", "run.json", "a.ipfix"].map(|n| folder.file(n));
+    let line = format!("eth0 --jsonl {lines} -o {file} --write {ipfix} --proto udp --idle 500ms");
+    let mut run = meter(&net.probe, &line);
     exchange(&net, 4);
+    process::until("the first record", || std::fs::metadata(&lines).unwrap().len() > 0);
+    let index = |net: &Topology| -> u32 {
+        let text = net.probe.run(&["cat", "/sys/class/net/eth0/ifindex"]).unwrap();
+        text.trim().parse().unwrap()
+    };
+    let first = index(&net);
     net.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
     run.until("the loss", |p| p.err().iter().any(|l| l.contains("has vanished")));
     net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
@@ -140,9 +147,12 @@ fn an_interface_that_returns_is_metered_again() {
     net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
     exchange(&net, 7);
     let all = interrupt(run, &lines, &file);
-    let mut counts: Vec<_> = all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
-    counts.sort_unstable();
-    assert_eq!(counts.last(), Some(&(7, 7)));
+    let counts: Vec<_> = all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
+    assert_eq!((counts.first(), counts.last()), (Some(&(4, 4)), Some(&(7, 7))));
+    let told = Told::of(&std::fs::read(ipfix).unwrap());
+    assert!(told.is_whole && first != index(&net));
+    let [.., last, _] = told.interfaces[..] else { panic!("{:?}", told.interfaces) };
+    assert_eq!((told.interfaces[0], last), (first, index(&net)));
     let run = run_of(&std::fs::read_to_string(file).unwrap());
     assert_eq!(run.points[0].vanished, 1);
     assert!(run.caveats.contains(Caveat::InterfaceVanished));

@@ -202,6 +202,13 @@ impl Exporter {
         }
     }
 
+    /// The interfaces have changed, as when one has vanished and returned by another index:
+    /// with the next options they are told again.
+    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+        self.interfaces = interfaces.to_vec();
+        self.told = None;
+    }
+
     /// From the next message on none is longer than this: the path has become narrower.
     pub fn set_message_bytes(&mut self, bytes: usize) {
         match &mut self.state {

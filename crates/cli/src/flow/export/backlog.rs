@@ -281,7 +281,11 @@ mod tests {
         while backlog.lost().messages == 0 {
             backlog.push(&big, 2, false);
         }
-        backlog.push(&template(), 5, false);
+        // As long as the others, which no longer fit.
+        let mut first = [template(), vec![0; 60_000]].concat();
+        let length = (first.len() as u16).to_be_bytes();
+        first[2..4].copy_from_slice(&length);
+        backlog.push(&first, 5, false);
         assert_eq!(backlog.lost(), Lost { messages: 2, records: 7 });
         assert_eq!(all(&mut backlog).last(), Some(&template()));
     }
@@ -312,7 +316,7 @@ mod tests {
         let folder = Folder::new();
         let mut backlog = Backlog::open(Some((&folder.0, 4_096))).unwrap();
         backlog.push(&template(), 0, false);
-        let big = vec![data(1), vec![0; 60_000]].concat();
+        let big = [data(1), vec![0; 60_000]].concat();
         (0..2_000).for_each(|_| backlog.push(&big, 1, false));
         assert!(backlog.bytes() <= (MEMORY_WITHOUT_DISK + 4_096) as u64);
         assert!(backlog.lost().messages > 500);

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_meter::export::{Config, ExportStats, Exporter, Protocol};
+use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
 use sonde_port::datagram::Datagrams;
 use sonde_port::stream::has_sctp;
 use sonde_results::flow::FlowRecord;
@@ -170,6 +170,11 @@ impl Output for Udp {
             self.records.add();
             self.fit();
         }
+    }
+
+    fn interfaces(&mut self, interfaces: &[Interface]) {
+        self.exporter.set_interfaces(interfaces);
+        self.options.hurry();
     }
 
     fn tick(&mut self, now_ns: i64, stats: &ExportStats) {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::export::{Config, ExportStats, Exporter};
+use sonde_meter::export::{Config, ExportStats, Exporter, Interface};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -76,6 +76,10 @@ impl Output for IpfixFile {
         for record in records {
             self.exporter.push(record, now_ns, &mut |message| out.message(message));
         }
+    }
+
+    fn interfaces(&mut self, interfaces: &[Interface]) {
+        self.exporter.set_interfaces(interfaces);
     }
 
     fn tick(&mut self, now_ns: i64, _: &ExportStats) {

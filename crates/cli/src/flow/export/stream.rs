@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::export::{Config, ExportStats, Exporter};
+use sonde_meter::export::{Config, ExportStats, Exporter, Interface};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -114,6 +114,11 @@ impl Output for Stream {
             self.exporter.push(record, now_ns, &mut out);
             tally.add();
         }
+    }
+
+    fn interfaces(&mut self, interfaces: &[Interface]) {
+        self.exporter.set_interfaces(interfaces);
+        self.options.hurry();
     }
 
     fn tick(&mut self, now_ns: i64, stats: &ExportStats) {
