@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use sonde_meter::flow::prefetch::prefetch;
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::capture::{CaptureError, Reader, Record};
@@ -50,6 +51,7 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     let end_ns = args.duration.map_or(i64::MAX, |d| run.header.start_ns.saturating_add(d));
     let mut walk = Walk {
         records,
+        bytes: mapping.as_slice(),
         offset_ns,
         end_ns,
         ended: false,
@@ -96,6 +98,8 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
 /// The file's packets as frames.
 struct Walk<'a> {
     records: Reader<'a>,
+    /// The file.
+    bytes: &'a [u8],
     offset_ns: i64,
     /// Packets from this time on are left out.
     end_ns: i64,
@@ -114,6 +118,9 @@ impl<'a> Walk<'a> {
             self.other_link += 1;
             return None;
         };
+        // The processor fetches ahead by itself, but not across pages.
+        let at = record.data.as_ptr().addr() - self.bytes.as_ptr().addr();
+        prefetch(self.bytes, at + AHEAD);
         let at_ns = record.unix_nanos.saturating_add(self.offset_ns);
         let point = record.interface.min(u8::MAX.into()) as u8;
         self.last_interface = self.last_interface.max(point);
@@ -157,6 +164,8 @@ fn point(path: &Path, interface: u8, last: u8) -> RttPoint {
 
 /// Records under way to the export thread: no more than a processor's cache holds.
 const QUEUE: usize = 1 << 13;
+/// Bytes of the file that are fetched ahead.
+const AHEAD: usize = 2_048;
 /// Packets between two looks at time and signals.
 const STRETCH: usize = 4_096;
 /// Between two looks for expired flows, ns of the packets' time.

@@ -69,7 +69,7 @@ pub fn cut(flows: &mut Vec<Fast>) {
     flows.truncate(KEPT);
 }
 
-/// Slots of one look: at most a millisecond, of the hundred between looks.
+/// Slots of one look: 4 MiB are read in order, which takes well below the 100 ms between looks.
 const PART: usize = 1 << 16;
 /// Flows that are kept.
 const KEPT: usize = 50;

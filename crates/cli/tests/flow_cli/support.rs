@@ -47,7 +47,8 @@ pub fn pair(test: &str) -> Option<Topology> {
     let net = Topology::pair("flowcli", &LinkOptions::default()).unwrap();
     // Nothing but what the tests send.
     for host in [&net.probe, &net.reflector] {
-        host.run(&["ip", "-6", "addr", "flush", "dev", "eth0"]).unwrap();
+        host.sysctl(&["net.ipv6.conf.all.disable_ipv6=1"]).unwrap();
+        host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
     }
     Some(net)
 }

@@ -181,6 +181,11 @@ impl FlowCache {
     /// others for the one given, or by force.
     pub(super) fn end_all(&mut self, end: Option<FlowEnd>, sink: &mut impl FnMut(FlowRecord)) {
         for slot in 0..self.fresh {
+            // So that the bucket is there when the flow is taken out of the index.
+            let ahead = slot + EXPIRED_TOGETHER as u32;
+            if ahead < self.fresh && self.hot[ahead as usize].key.is_used() {
+                self.index.prefetch_home(self.place(ahead));
+            }
             let hot = &self.hot[slot as usize];
             if !hot.key.is_used() {
                 continue;
