@@ -251,7 +251,7 @@ struct Flight {
 impl Flight {
     fn new(random: &mut Random, i: u16) -> Flight {
         let (seq, clock) = (random.below(u32::MAX), u32::MAX - random.below(3000));
-        let (timestamps, sent) = (i % 2 == 0, VecDeque::new());
+        let (timestamps, sent) = (i.is_multiple_of(2), VecDeque::new());
         Flight { port: 6000 + i, timestamps, sent, seq, clock, answered: (seq, clock) }
     }
 
