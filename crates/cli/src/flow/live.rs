@@ -40,7 +40,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let workers = usize::from(args.input.workers);
     let meters: Vec<Meter> = (0..workers)
-        .map(|_| settings::meter(args, workers))
+        .map(|i| meter_at(args.input.cpus.get(i).copied(), args))
         .collect::<Result<_>>()
         .map_err(Failure::Usage)?;
     let mut follow = Follow::open(&links)?;
@@ -90,6 +90,20 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         Some(error) => Err(Failure::CannotRun(error)),
         None => Ok(exit),
     }
+}
+
+/// A meter whose memory lies by the processor that will use it: the kernel takes memory from
+/// the NUMA node of the processor that writes it first.
+fn meter_at(cpu: Option<usize>, args: &FlowArgs) -> Result<Meter> {
+    let make = || {
+        if let Some(cpu) = cpu {
+            pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
+        }
+        settings::meter(args, args.input.workers.into())
+    };
+    thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
+        Err(anyhow!("a meter could not be made; please report what it printed"))
+    })
 }
 
 /// Shows how it goes until the end. Whether it was interrupted, and what failed.
