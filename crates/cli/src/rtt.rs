@@ -21,11 +21,8 @@ mod view;
 mod watcher;
 
 use std::io::{IsTerminal as _, stdout};
-use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
 use sonde_port::clock::{clock_state, tai_now};
-use sonde_port::netlink::{Link, Links};
 use sonde_results::RttRun;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::Coverage;
@@ -36,6 +33,7 @@ use self::collect::Prints;
 pub use self::places::has_ethernet;
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
+use crate::sources::{Source, source};
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
@@ -47,43 +45,6 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
             Some(engine) => watcher::run(links, engine, args, prints),
         },
     }
-}
-
-/// Where packets come from.
-enum Source<'a> {
-    Interfaces(Vec<Link>),
-    File(&'a Path),
-}
-
-/// An interface's name counts before a file's; a path with a '/' is always a file.
-fn source(names: &[String]) -> Result<Source<'_>, Failure> {
-    let all = Links::open()
-        .and_then(|mut links| links.all())
-        .context("cannot ask the kernel for interfaces")?;
-    let mut links: Vec<Link> = Vec::new();
-    for name in names {
-        match all.iter().find(|l| l.name == *name) {
-            Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
-                return Err(Failure::Usage(anyhow!("interface {name} is named twice")));
-            }
-            Some(link) => links.push(link.clone()),
-            None if Path::new(name).exists() && names.len() == 1 => {
-                return Ok(Source::File(Path::new(name)));
-            }
-            None if Path::new(name).exists() => {
-                return Err(Failure::Usage(anyhow!(
-                    "{name} is a file: give one file alone, or interfaces"
-                )));
-            }
-            None => {
-                return Err(Failure::CannotRun(anyhow!(
-                    "no interface and no file named '{name}'; 'ip link' lists the interfaces of \
-                     this network namespace"
-                )));
-            }
-        }
-    }
-    Ok(Source::Interfaces(links))
 }
 
 /// A run that begins now and has measured nothing.

@@ -1,22 +1,21 @@
 //! Round-trip times from a capture file, by the matcher of user space. The file's clock is
 //! its packets' time.
 
-use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use sonde_meter::rtt::{Config, Matcher};
-use sonde_port::pcap::Mapping;
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::Time;
-use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, Record};
+use sonde_wire::capture::{CaptureError, Reader, Record};
 use sonde_wire::flow::{Link, parse};
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::{empty_run, settings};
+use crate::capture_file::{self, unreadable};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
 
@@ -29,7 +28,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     }
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;
-    let mapping = open(path)?;
+    let mapping = capture_file::open(path)?;
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
     let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?.peekable();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -213,27 +212,6 @@ impl Replay {
         }
         collected.finish(end_ns, coverage, interrupted)
     }
-}
-
-fn open(path: &Path) -> anyhow::Result<Mapping> {
-    let what = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(what)?;
-    if !file.metadata().with_context(what)?.is_file() {
-        return Err(anyhow!(
-            "{} is not a regular file; save the capture first, then read it",
-            path.display()
-        ));
-    }
-    Mapping::new(&file).with_context(what)
-}
-
-fn unreadable(path: &Path, error: CaptureError) -> anyhow::Error {
-    let hint = match error.kind {
-        CaptureErrorKind::Magic => "; 'sonde rtt' reads pcap and pcapng",
-        CaptureErrorKind::Truncated => "",
-        _ => "; 'capinfos' says more",
-    };
-    anyhow!("{}: {error}{hint}", path.display())
 }
 
 fn point(name: &str) -> RttPoint {

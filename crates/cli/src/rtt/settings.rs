@@ -1,6 +1,5 @@
 //! From what was typed to what the matchers are told.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use sonde_results::rtt_run::RttRunConfig;
 
 use super::args::{By, FilterArgs, Proto, RttArgs, SampleLimit};
 use super::collect::{GroupOf, Prints};
+use crate::settings::secrets;
 
 /// The settings of a matcher that serves `prints`.
 pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
@@ -22,7 +22,7 @@ pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
     }
     let config = Config {
         flows: args.flows as usize,
-        seed: seed(args.seed),
+        seed: secrets(args.seed),
         group_by: group_by(args.by),
         groups: groups(args.by),
         prefixes: args.prefixes.as_deref().map(prefixes).transpose()?.unwrap_or_default(),
@@ -113,14 +113,6 @@ fn filter(args: &FilterArgs) -> Filter {
     });
     let nets = args.net.iter().map(|p| (p.address, p.bits)).collect();
     Filter { protocols, nets, ports: args.port.clone() }
-}
-
-/// Secrets of the flow table's hash, from the kernel unless given.
-fn seed(given: Option<u64>) -> [u64; 2] {
-    match given {
-        Some(seed) => [seed, !seed],
-        None => [(); 2].map(|()| RandomState::new().build_hasher().finish()),
-    }
 }
 
 #[cfg(test)]
