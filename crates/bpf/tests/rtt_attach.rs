@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -197,8 +198,13 @@ fn an_interface_that_returns_is_pinned_again() {
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(eventually(LIMIT, || at_tcx(again) == 0));
         assert!(eventually(LIMIT, || !ip(&["-d", "link", "show", "va"]).contains("prog/xdp")));
-        // SAFETY: no pointers; a number that is found gives a descriptor, and a failed test.
-        let exists = |id: u32| unsafe { sys::bpf_map_get_fd_by_id(id) } >= 0;
+        // A descriptor that stayed open would keep the map.
+        let exists = |id: u32| {
+            // SAFETY: no pointers.
+            let fd = unsafe { sys::bpf_map_get_fd_by_id(id) };
+            // SAFETY: the descriptor is new and nobody else's.
+            (fd >= 0).then(|| drop(unsafe { OwnedFd::from_raw_fd(fd) })).is_some()
+        };
         assert!(eventually(LIMIT, || !maps.iter().any(|&id| exists(id))), "no map is left");
     });
 }
