@@ -5,12 +5,14 @@
 mod common;
 
 use std::collections::{BTreeSet, HashMap};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::rtt::{A, B};
 use common::xsk_socket::XskSocket;
-use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use common::{
+    RawSocket, eventually, in_namespace, index, ip, nothing_outlives_the_kill, privileged,
+    veth_pair, xdp_attached,
+};
 use sonde_bpf::flow::LiveFrames;
 use sonde_bpf::{
     AttachMode, BpfError, FlowInput, FlowInterface, FlowProgram, FlowRing, RxMeta, XskFilter,
@@ -28,10 +30,6 @@ fn headers(workers: u32, ring: u32, consume: bool) -> FlowInput {
 
 fn ethernet(ifindex: u32) -> FlowInterface {
     FlowInterface { ifindex, raw_ip: false }
-}
-
-fn attached(name: &str) -> bool {
-    ip(&["-j", "link", "show", "dev", name]).contains("\"xdp\"")
 }
 
 fn rings(program: &mut FlowProgram, workers: u32) -> Vec<FlowRing> {
@@ -83,9 +81,9 @@ fn attaches_in_every_mode_and_detaches_on_drop() {
                 let (program, used) = FlowProgram::attach(input, &[ethernet(b)], &[mode])
                     .unwrap_or_else(|e| panic!("{input:?} {mode:?} {mtu}: {e}"));
                 assert_eq!(used, [mode]);
-                assert!(attached("vb") && program.multi_buffer());
+                assert!(xdp_attached("vb") && program.multi_buffer());
                 drop(program);
-                assert!(!attached("vb"), "{input:?} {mode:?}");
+                assert!(!xdp_attached("vb"), "{input:?} {mode:?}");
             }
             ip(&["link", "del", "va"]);
         }
@@ -305,7 +303,7 @@ fn several_interfaces_are_told_apart() {
             assert_eq!(ring.take(1)[0].0[63], point);
         }
         drop(program);
-        assert!(!attached("va") && !attached("vb"));
+        assert!(!xdp_attached("va") && !xdp_attached("vb"));
     });
 }
 
@@ -331,7 +329,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         }
         let nowhere = FlowProgram::attach(one, &[ethernet(b), ethernet(4_000_000)], &BOTH);
         assert!(matches!(nowhere, Err(BpfError::NoInterface(4_000_000))));
-        assert!(!attached("vb"), "all or none");
+        assert!(!xdp_attached("vb"), "all or none");
 
         let filter = XskFilter { local_ports: &[862], peer_ports: &[], local: &[] };
         let _other = XskProgram::attach(a, &filter, AttachMode::Native, false).unwrap();
@@ -339,7 +337,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
             Err(e @ BpfError::Busy { .. }) => assert!(e.to_string().contains("'sonde_xsk'"), "{e}"),
             other => panic!("{other:?}"),
         }
-        assert!(!attached("vb"), "all or none");
+        assert!(!xdp_attached("vb"), "all or none");
         assert!(matches!(LiveFrames::load(a, 3), Err(BpfError::Config(_))));
     });
 }
@@ -361,17 +359,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    in_namespace(|| {
-        veth_pair(1500);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "attach_and_wait"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let came_up = eventually(Duration::from_secs(20), || attached("vb"));
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        assert!(came_up, "the child did not attach");
-        assert!(eventually(LIMIT, || !attached("vb")));
-    });
+    nothing_outlives_the_kill(|| xdp_attached("vb"));
 }

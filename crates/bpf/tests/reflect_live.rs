@@ -4,11 +4,13 @@
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use common::packet::{OUR_PORT, base};
-use common::{eventually, in_namespace, index, ip, privileged, veth_pair};
+use common::{
+    in_namespace, index, ip, nothing_outlives_the_kill, privileged, veth_pair, xdp_attached,
+};
 use sonde_bpf::{AttachMode, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -93,18 +95,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    in_namespace(|| {
-        veth_pair(1500);
-        let attached = || ip(&["-j", "link", "show", "dev", "vb"]).contains("\"xdp\"");
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "attach_and_wait"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let came_up = eventually(Duration::from_secs(20), attached);
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        assert!(came_up, "the child did not attach");
-        assert!(eventually(LIMIT, || !attached()));
-    });
+    nothing_outlives_the_kill(|| xdp_attached("vb"));
 }

@@ -3,11 +3,13 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::xsk_socket::XskSocket;
-use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use common::{
+    RawSocket, eventually, in_namespace, index, nothing_outlives_the_kill, privileged, veth_pair,
+    xdp_attached,
+};
 use sonde_bpf::{AttachMode, BpfError, RxMeta, XskFilter, XskProgram};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -28,10 +30,6 @@ fn udp4(destination: [u8; 4], source_port: u16, port: u16) -> Vec<u8> {
     f
 }
 
-fn attached(name: &str) -> bool {
-    ip(&["-j", "link", "show", "dev", name]).contains("\"xdp\"")
-}
-
 #[test]
 fn attaches_in_every_mode_and_detaches_on_drop() {
     if !privileged("attaches_in_every_mode_and_detaches_on_drop") {
@@ -44,9 +42,9 @@ fn attaches_in_every_mode_and_detaches_on_drop() {
         {
             let program = XskProgram::attach(b, &filter(), mode, hw)
                 .unwrap_or_else(|e| panic!("{mode:?}, hardware stamps {hw}: {e}"));
-            assert!(attached("vb"));
+            assert!(xdp_attached("vb"));
             drop(program);
-            assert!(!attached("vb"), "{mode:?}, hardware stamps {hw}");
+            assert!(!xdp_attached("vb"), "{mode:?}, hardware stamps {hw}");
         }
     });
 }
@@ -216,17 +214,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    in_namespace(|| {
-        veth_pair(1500);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "attach_and_wait"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let came_up = eventually(Duration::from_secs(20), || attached("vb"));
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        assert!(came_up, "the child did not attach");
-        assert!(eventually(LIMIT, || !attached("vb")));
-    });
+    nothing_outlives_the_kill(|| xdp_attached("vb"));
 }

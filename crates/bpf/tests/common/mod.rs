@@ -8,7 +8,7 @@ pub mod xsk_socket;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Whether eBPF can be tested here; says why not.
@@ -43,6 +43,29 @@ pub fn veth_pair(mtu: u32) -> (u32, u32) {
         ip(&["link", "set", end, "up"]);
     }
     (index("va"), index("vb"))
+}
+
+/// Whether an XDP program is attached to the interface in this thread's namespace.
+pub fn xdp_attached(name: &str) -> bool {
+    ip(&["-j", "link", "show", "dev", name]).contains("\"xdp\"")
+}
+
+/// Starts the test `attach_and_wait` of this binary in a namespace with a veth pair, kills it
+/// once `attached`, and asserts that then nothing is attached any more.
+pub fn nothing_outlives_the_kill(attached: impl Fn() -> bool + Send + 'static) {
+    in_namespace(move || {
+        veth_pair(1500);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "attach_and_wait"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let came_up = eventually(Duration::from_secs(20), &attached);
+        child.kill().unwrap(); // SIGKILL
+        child.wait().unwrap();
+        assert!(came_up, "the child did not attach");
+        assert!(eventually(Duration::from_secs(5), || !attached()));
+    });
 }
 
 /// Runs `ip`; returns what it prints.
