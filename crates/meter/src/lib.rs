@@ -12,6 +12,7 @@ pub mod rtt;
 mod sequence;
 pub mod stamp;
 pub mod traffic;
+pub mod trial;
 
 use sonde_wire::{Stamp, Time, TxDone, Verdict};
 

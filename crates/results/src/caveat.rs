@@ -64,11 +64,29 @@ pub enum Caveat {
     CaptureCutShort,
     /// The capture file's times step back, or do not advance.
     CaptureTimesWrong,
+    /// Trials were invalid and had to be repeated.
+    TrialsRepeated,
+    /// No valid trial could be had for some load.
+    TrialsInvalid,
+    /// The tester without the device is no better than with it.
+    TesterLimited,
+    /// The device runs on the sender's own processor and cannot drop.
+    DeviceInline,
+    /// Tester and device share processors.
+    ProcessorsShared,
+    /// Frames left in batches: the latency includes the wait for the rest of the batch.
+    BatchedSends,
+    /// Percentiles were left out for want of samples.
+    TooFewSamples,
+    /// Sender and receiver have clocks of their own.
+    ClocksDiffer,
+    /// Trials were shorter than the standard asks for.
+    ShortTrials,
 }
 
 impl Caveat {
     /// Every caveat, in order.
-    pub const ALL: [Caveat; 27] = {
+    pub const ALL: [Caveat; 36] = {
         use Caveat::*;
         [
             SoftwareStamps,
@@ -98,6 +116,15 @@ impl Caveat {
             InterfaceVanished,
             CaptureCutShort,
             CaptureTimesWrong,
+            TrialsRepeated,
+            TrialsInvalid,
+            TesterLimited,
+            DeviceInline,
+            ProcessorsShared,
+            BatchedSends,
+            TooFewSamples,
+            ClocksDiffer,
+            ShortTrials,
         ]
     };
 
@@ -131,6 +158,15 @@ impl Caveat {
             Caveat::InterfaceVanished => "an interface was gone for part of the time",
             Caveat::CaptureCutShort => "the capture file ends early",
             Caveat::CaptureTimesWrong => "the times in the capture file do not ascend",
+            Caveat::TrialsRepeated => "some trials were invalid and were repeated",
+            Caveat::TrialsInvalid => "some loads were never measured by a valid trial",
+            Caveat::TesterLimited => "the tester, not the device, sets the limit",
+            Caveat::DeviceInline => "the device ran inside the sender's processor time",
+            Caveat::ProcessorsShared => "tester and device shared processors",
+            Caveat::BatchedSends => "frames left in batches",
+            Caveat::TooFewSamples => "there were too few samples for some percentiles",
+            Caveat::ClocksDiffer => "sender and receiver had different clocks",
+            Caveat::ShortTrials => "trials were shorter than the standard's",
         }
     }
 
@@ -212,13 +248,36 @@ impl Caveat {
             Caveat::CaptureTimesWrong => {
                 "sort the file with 'reordercap', or capture with a clock that nobody sets"
             }
+            Caveat::TrialsRepeated => {
+                "all tries are kept with their reasons; use an idle host or isolated cores"
+            }
+            Caveat::TrialsInvalid => {
+                "read the reasons in the trials; give the tester processors of its own"
+            }
+            Caveat::TesterLimited => {
+                "the device may do better than this number; use a faster engine or more processors"
+            }
+            Caveat::DeviceInline => {
+                "its rate is that of sender and device together; give it a processor of its own ('sonde lab --help')"
+            }
+            Caveat::ProcessorsShared => {
+                "rates depend on how the kernel shares them; use a host with more processors"
+            }
+            Caveat::BatchedSends => {
+                "measure latency at loads that are paced frame by frame (burst = 1)"
+            }
+            Caveat::TooFewSamples => "lengthen the trial, or read the lower percentiles",
+            Caveat::ClocksDiffer => {
+                "one-way latency is off by the offset's error, which stands beside it; use PTP"
+            }
+            Caveat::ShortTrials => "repeat with the standard's duration before publishing",
         }
     }
 }
 
 /// A set of caveats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CaveatSet(u32);
+pub struct CaveatSet(u64);
 
 impl CaveatSet {
     /// Adds one.
@@ -286,6 +345,6 @@ mod tests {
             assert_eq!(c as usize, i);
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
-        assert_eq!(Caveat::CaptureTimesWrong as usize + 1, Caveat::ALL.len());
+        assert_eq!(Caveat::ShortTrials as usize + 1, Caveat::ALL.len());
     }
 }

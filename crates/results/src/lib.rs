@@ -4,6 +4,7 @@
 //! are nanoseconds; instants are nanoseconds since 1970-01-01 TAI.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod caveat;
 pub mod flow;
 pub mod flow_run;
@@ -12,10 +13,13 @@ pub mod record;
 pub mod rtt;
 pub mod rtt_run;
 pub mod run;
+pub mod trial;
 
+pub use bench::BenchRun;
 pub use caveat::Caveat;
 pub use flow_run::FlowRun;
 pub use hist::Hist;
 pub use record::{Counters, Interval, LossSide, StreamInfo};
 pub use rtt_run::RttRun;
 pub use run::{Host, Run, RunConfig, RunHeader};
+pub use trial::Trial;

@@ -1,0 +1,191 @@
+//! A benchmark of a device: what was planned, on which bed, and what each measurement found.
+//!
+//! A run is a folder that grows while it is measured and can be read at any time:
+//! `run.json` ([`BenchRun`] without the two lists), `trials.jsonl` (a [`Trial`] a line) and
+//! `measurements.jsonl` (a finished [`Measurement`] a line).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::caveat::CaveatSet;
+use crate::run::RunHeader;
+use crate::trial::Trial;
+
+/// The layout of these run folders; raised when a reader of the old one would go wrong.
+pub const BENCH_SCHEMA_VERSION: u32 = 1;
+
+/// A run of `sonde bench`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchRun {
+    /// What every run file begins with; `schema` is [`BENCH_SCHEMA_VERSION`].
+    #[serde(flatten)]
+    pub header: RunHeader,
+    /// What was asked for.
+    pub config: BenchConfig,
+    /// What it was measured on.
+    pub bed: Bed,
+    /// Finished measurements, in the order in which they were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measurements: Vec<Measurement>,
+    /// All trials, invalid ones included, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<Trial>,
+    /// What casts doubt on the whole run.
+    pub caveats: CaveatSet,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchConfig {
+    /// The plan's title.
+    pub title: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The plan, as it was read.
+    pub plan: String,
+    /// SHA-256 of the plan, hexadecimal.
+    pub plan_sha256: String,
+    /// Seed of everything random in the run.
+    pub seed: u64,
+    /// The load generator and analyser, and how they run.
+    pub engine: String,
+    /// Measurements that the plan expands to.
+    pub measurements_planned: u32,
+}
+
+/// The test bed, as found when the run began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bed {
+    /// How tester and device are joined, one line each: "tester a -- router eth0".
+    pub diagram: Vec<String>,
+    /// The tester's ports.
+    pub ports: Vec<BedPort>,
+    /// Facts of host and device by name: kernel command line, microcode, mitigations,
+    /// sysctls, versions, offloads, rings, configuration of the device.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// A port of the tester.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BedPort {
+    /// Its name in the plan: "a".
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// The driver.
+    pub driver: String,
+    /// Nominal speed, bit/s; `None`: it has none (virtual Ethernet).
+    pub speed_bps: Option<u64>,
+    /// How frames are sent and received there.
+    pub mode: String,
+}
+
+/// What tells one measurement from the others of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Case {
+    /// The procedure, as in a plan: "throughput", "mlrsearch".
+    pub procedure: String,
+    /// The device, as in the plan; "loop": the tester's ports joined without it.
+    pub device: String,
+    /// The condition, as in the plan ("kernel", "tuned"); empty: there is but one.
+    pub condition: String,
+    /// Frame sizes: "64", "imix:aaaaaaabbbbc" (octets with the FCS, RFC 6985).
+    pub frame: String,
+    /// Mean octets of a frame, with the FCS.
+    pub frame_bytes: f64,
+    /// "unidirectional" or "bidirectional".
+    pub direction: String,
+    /// Flows in each direction.
+    pub flows: u32,
+    /// Load that the plan fixes, in its own words ("25 Mbit/s", "50 %"); empty: the
+    /// procedure finds it.
+    pub load: String,
+    /// Values of the plan's other sweeps, by name.
+    pub sweep: BTreeMap<String, String>,
+    /// Repetition, from 1.
+    pub repetition: u32,
+}
+
+/// A finished measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measurement {
+    /// Unique within the run, made of the case: "throughput/router/kernel/64/1".
+    pub id: String,
+    /// What was measured.
+    pub case: Case,
+    /// Begin and end, ns since 1970 TAI.
+    pub time_ns: [i64; 2],
+    /// What was found.
+    pub finding: Finding,
+    /// Numbers of the trials behind it, invalid ones included.
+    pub trials: Vec<u64>,
+    /// What casts doubt on it.
+    pub caveats: CaveatSet,
+    /// The plan's thresholds for it, and whether they are met.
+    pub checks: Vec<Check>,
+}
+
+/// What a procedure found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The numbers, the most important one first.
+    pub values: Vec<Quantity>,
+    /// Whether the procedure came to its end; `false`: what is here was found until then.
+    pub complete: bool,
+    /// What a reader must know, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl Finding {
+    /// The number of that name.
+    pub fn value(&self, name: &str) -> Option<&Quantity> {
+        self.values.iter().find(|q| q.name == name)
+    }
+}
+
+/// A number with its unit and bounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Quantity {
+    /// Its name, by the standard that defines it: "throughput", "latency_p99_9@50".
+    pub name: String,
+    /// Its unit: "frames/s", "ns", "ratio", "frames", "s".
+    pub unit: String,
+    /// The number.
+    pub value: f64,
+    /// Bounds within which the procedure knows it (a search's relevant lower and upper
+    /// bound, or a confidence interval, as `notes` say).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<[f64; 2]>,
+    /// Samples or trials behind it.
+    pub samples: u64,
+}
+
+impl Quantity {
+    /// Without bounds.
+    pub fn new(name: impl Into<String>, unit: &str, value: f64, samples: u64) -> Quantity {
+        Quantity { name: name.into(), unit: unit.into(), value, bounds: None, samples }
+    }
+
+    /// With bounds.
+    pub fn between(self, low: f64, high: f64) -> Quantity {
+        Quantity { bounds: Some([low, high]), ..self }
+    }
+}
+
+/// A threshold of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// As the plan has it: "throughput >= 1.0e6".
+    pub text: String,
+    /// The number that it was held against; `None`: the measurement has none of that name.
+    pub value: Option<f64>,
+    /// Whether it holds.
+    pub pass: bool,
+}
+
+/// The JSON schema of run folders, the lists as in one document.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(BenchRun).to_value()
+}

@@ -1,0 +1,392 @@
+//! One trial of a benchmark: a load offered for a time, what became of its frames, where
+//! they were lost, and whether the tester itself was fit to judge.
+//!
+//! Terms are those of RFC 1242, RFC 2285 and RFC 2544; the direction of a frame is the
+//! path from one of the tester's ports, through the device, to another.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::hist::Hist;
+
+/// What a trial is to offer, in each direction alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Offer {
+    /// Intended load (RFC 2285, section 3.5.1): frames a second in each direction.
+    pub rate_fps: f64,
+    /// Frames in each direction. With `rate_fps` they give the trial's duration.
+    pub frames: u64,
+    /// Frames that leave back to back at a time; 1: every frame at its own due time.
+    pub burst: u32,
+    /// Change of the load within the trial: system recovery (RFC 2544, section 26.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<LoadStep>,
+    /// Distinct flows, other than the plan's: address caching and learning (RFC 2889,
+    /// section 5.7), scaled groups (RFC 3918, section 4.3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    /// What is done to the device during the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<DeviceEvent>,
+}
+
+impl Offer {
+    /// An even load for `duration_ns`.
+    pub fn steady(rate_fps: f64, duration_ns: i64) -> Offer {
+        let frames = (rate_fps * duration_ns as f64 / 1e9).round().max(1.0) as u64;
+        Offer { rate_fps, frames, burst: 1, step: None, flows: None, event: None }
+    }
+
+    /// How long sending takes, ns, as intended.
+    pub fn duration_ns(&self) -> i64 {
+        let (first, then) = match &self.step {
+            Some(step) => (step.after_frames.min(self.frames), step.rate_fps),
+            None => (self.frames, self.rate_fps),
+        };
+        let seconds = first as f64 / self.rate_fps + (self.frames - first) as f64 / then;
+        (seconds * 1e9).round() as i64
+    }
+}
+
+/// A load that changes once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadStep {
+    /// Frames of each direction before the change.
+    pub after_frames: u64,
+    /// Frames a second after it.
+    pub rate_fps: f64,
+}
+
+/// Something done to the device while frames are offered (RFC 6201).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceEvent {
+    /// The name under which the plan or the lab knows it: "reset".
+    pub action: String,
+    /// When, ns from the first frame.
+    pub at_ns: i64,
+}
+
+/// A trial as it was run. Trials are never merged: each try has one of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trial {
+    /// Number within the run, from 1.
+    pub number: u64,
+    /// The measurement that it belongs to: [`crate::bench::Measurement::id`].
+    pub measurement: String,
+    /// Try of the same offer, from 1; every one but the last was invalid.
+    pub attempt: u32,
+    /// Why it was run: "search", "loss verification", "latency at 50 %", "loop".
+    pub purpose: String,
+    /// When it began, ns since 1970 TAI.
+    pub start_ns: i64,
+    /// What was to be offered.
+    pub offer: Offer,
+    /// What became of it, by direction.
+    pub directions: Vec<Direction>,
+    /// Every counter on the way that moved.
+    pub ledger: Vec<LedgerEntry>,
+    /// The tester's own state.
+    pub health: TrialHealth,
+    /// Why it cannot be used; empty: valid.
+    pub invalid: Vec<Invalid>,
+}
+
+impl Trial {
+    /// Whether the tester was fit to judge.
+    pub fn valid(&self) -> bool {
+        self.invalid.is_empty()
+    }
+
+    /// Frames sent and lost, all directions together.
+    pub fn sent_and_lost(&self) -> (u64, u64) {
+        self.directions.iter().fold((0, 0), |(s, l), d| (s + d.sent, l + d.lost))
+    }
+
+    /// Frames lost of those sent, 0 to 1, all directions together (RFC 1242, section 3.6).
+    pub fn loss_ratio(&self) -> f64 {
+        let (sent, lost) = self.sent_and_lost();
+        if sent == 0 { 0.0 } else { lost as f64 / sent as f64 }
+    }
+
+    /// Frames received a second, the least of the directions, over the time of sending.
+    pub fn forwarding_rate_fps(&self) -> f64 {
+        self.directions.iter().map(Direction::forwarding_rate_fps).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Latency of all directions together, ns.
+    pub fn latency(&self) -> Hist {
+        let mut all = Hist::default();
+        self.directions.iter().for_each(|d| all.merge(&d.latency));
+        all
+    }
+}
+
+/// What became of the frames of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Direction {
+    /// From and to which of the tester's ports: "a>b".
+    pub name: String,
+    /// Frames that were to be sent.
+    pub intended: u64,
+    /// Frames that left the tester.
+    pub sent: u64,
+    /// Frames of this trial that arrived, each counted once.
+    pub received: u64,
+    /// Frames sent that never arrived before the end of the drain.
+    pub lost: u64,
+    /// Further copies of frames that had arrived.
+    pub duplicates: u64,
+    /// Frames that arrived after one of their stream that was sent later (RFC 4737,
+    /// section 3.4).
+    pub reordered: u64,
+    /// Frames with the signature's mark whose digest is wrong.
+    pub corrupted: u64,
+    /// Frames of another trial, or at the wrong port.
+    pub stray: u64,
+    /// Octets of the frames sent, with the FCS.
+    pub sent_bytes: u64,
+    /// Octets of the frames received, with the FCS.
+    pub received_bytes: u64,
+    /// First and last departure, ns since 1970 TAI.
+    pub sent_ns: [i64; 2],
+    /// First and last arrival, likewise; 0 where nothing arrived.
+    pub received_ns: [i64; 2],
+    /// Latency, ns: from the frame's transmit stamp to its receive stamp.
+    pub latency: Hist,
+    /// Signed difference of the latencies of frames sent one after the other, both of which
+    /// arrived, ns (RFC 3393, IPDV).
+    pub ipdv: Hist,
+    /// Absolute difference of the latencies of frames in the order of arrival, ns (RFC 4689,
+    /// section 3.2.5; independent of loss).
+    pub jitter: Hist,
+    /// Interarrival jitter of RFC 3550, section 6.4.1, at the end of the trial, ns.
+    pub rfc3550_jitter_ns: f64,
+    /// Time between departures, ns.
+    pub gaps: Hist,
+    /// How late frames left against their due times, ns.
+    pub lateness: Hist,
+    /// Runs of lost frames, in the order of sending; the first [`Direction::LOSS_RUNS`].
+    pub losses: Vec<LossRun>,
+    /// Runs of lost frames beyond those.
+    pub losses_omitted: u64,
+    /// The frames with the greatest latency, greatest first.
+    pub worst: Vec<WorstFrame>,
+    /// Second by second, or coarser: at most [`Direction::SERIES_POINTS`].
+    pub series: Vec<SeriesPoint>,
+    /// By stream.
+    pub streams: Vec<StreamCount>,
+}
+
+impl Direction {
+    /// Runs of lost frames that are kept, at most.
+    pub const LOSS_RUNS: usize = 1000;
+    /// Points of a time series, at most.
+    pub const SERIES_POINTS: usize = 3600;
+
+    /// Frames received a second over the time of sending.
+    pub fn forwarding_rate_fps(&self) -> f64 {
+        self.received as f64 * 1e9 / self.sending_ns()
+    }
+
+    /// Frames sent a second (offered load, RFC 2285, section 3.5.2).
+    pub fn sent_rate_fps(&self) -> f64 {
+        self.sent as f64 * 1e9 / self.sending_ns()
+    }
+
+    /// From the first departure to the end of the last frame's own slot, ns, at least 1.
+    fn sending_ns(&self) -> f64 {
+        let between = (self.sent_ns[1] - self.sent_ns[0]) as f64;
+        match self.sent {
+            0 | 1 => between.max(1.0),
+            n => (between * n as f64 / (n - 1) as f64).max(1.0),
+        }
+    }
+}
+
+/// Frames lost in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LossRun {
+    /// Number of the first, in the order of sending, from 0.
+    pub first: u64,
+    /// How many.
+    pub frames: u64,
+    /// When the first was due, ns from the first departure.
+    pub at_ns: i64,
+}
+
+/// A frame worth a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorstFrame {
+    /// Latency, ns.
+    pub latency_ns: i64,
+    /// Departure, ns from the first departure.
+    pub at_ns: i64,
+    /// Number, in the order of sending, from 0.
+    pub sequence: u64,
+    /// Stream.
+    pub stream: u16,
+}
+
+/// A piece of a time series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesPoint {
+    /// Begin, ns from the first departure.
+    pub at_ns: i64,
+    /// Length, ns.
+    pub length_ns: i64,
+    /// Frames that arrived.
+    pub received: u64,
+    /// Frames sent in it that never arrived, where the engine tells.
+    pub lost: u64,
+    /// Least, median, 99th percentile and greatest latency, ns; 0 where nothing arrived.
+    pub latency_ns: [i64; 4],
+}
+
+/// Counts of one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamCount {
+    /// Its number.
+    pub stream: u16,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that arrived, each once.
+    pub received: u64,
+}
+
+/// Who had the frames that a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The tester: they say nothing of the device.
+    Tester,
+    /// The device under test.
+    Device,
+    /// Both share it (a host's softnet backlog): they may be either's.
+    Shared,
+}
+
+/// A counter that moved during the trial, the drain included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LedgerEntry {
+    /// Whose.
+    pub side: Side,
+    /// Where: "router eth0", "tester port a".
+    pub place: String,
+    /// Its name: "rx_queue_0_drops".
+    pub counter: String,
+    /// Frames.
+    pub frames: u64,
+}
+
+/// The state of the tester and its host during a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialHealth {
+    /// Processor time of the tester, ns: all of its threads, in user space and in the kernel.
+    pub cpu_ns: i64,
+    /// Processor time that a hypervisor gave to others, ns, over all processors.
+    pub stolen_ns: i64,
+    /// Time for which the tester's control group was throttled, ns.
+    pub throttled_ns: i64,
+    /// How often the kernel took the processor from the tester's threads.
+    pub involuntary_switches: u64,
+    /// Pauses of an idle watchdog thread longer than its threshold, ns: the host's own jitter.
+    pub pauses: Hist,
+    /// How far the clock was moved or slewed against the raw monotonic one, ns.
+    pub clock_drift_ns: i64,
+    /// Offset between the clocks of sender and receiver, ns, before and after; 0 on one clock.
+    pub clock_offset_ns: [i64; 2],
+    /// Error of these offsets, ns; 0 on one clock.
+    pub clock_error_ns: i64,
+}
+
+/// Why a trial cannot be used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum Invalid {
+    /// Fewer or more frames left than intended, by more than 0.1 %.
+    NotSent {
+        /// Direction.
+        direction: String,
+        /// Frames sent of those intended, 0 to 1 or a little above.
+        ratio: f64,
+    },
+    /// The load was not offered in the time that it should have taken.
+    Slow {
+        /// Direction.
+        direction: String,
+        /// Time taken of the time intended.
+        ratio: f64,
+    },
+    /// Frames left too far from their due times.
+    Pacing {
+        /// Direction.
+        direction: String,
+        /// 99th percentile of the lateness, ns.
+        late_ns: i64,
+    },
+    /// The tester itself lost frames.
+    TesterDrops {
+        /// How many.
+        frames: u64,
+    },
+    /// The hypervisor or the control group took the processor away, or the kernel paused us.
+    Starved {
+        /// For how long, ns.
+        ns: i64,
+    },
+    /// The clock was moved, or sender and receiver drifted apart.
+    Clock {
+        /// By how much, ns.
+        ns: i64,
+    },
+    /// The device could not be brought to the state that was asked for, or a port went down.
+    Bed {
+        /// What happened.
+        what: String,
+    },
+    /// Interrupted before its end.
+    Interrupted,
+}
+
+impl Invalid {
+    /// What happened and what to do, in one line.
+    pub fn text(&self) -> String {
+        let percent = |r: &f64| format!("{:.2} %", r * 100.0);
+        match self {
+            Invalid::NotSent { direction, ratio } => {
+                format!("{direction}: sent {} of the frames intended", percent(ratio))
+            }
+            Invalid::Slow { direction, ratio } => {
+                format!("{direction}: sending took {} of its time", percent(ratio))
+            }
+            Invalid::Pacing { direction, late_ns } => {
+                format!("{direction}: 1 % of the frames left {late_ns} ns late or later")
+            }
+            Invalid::TesterDrops { frames } => format!("the tester itself lost {frames} frames"),
+            Invalid::Starved { ns } => format!("the tester was not run for {ns} ns"),
+            Invalid::Clock { ns } => format!("the clock moved by {ns} ns"),
+            Invalid::Bed { what } => what.clone(),
+            Invalid::Interrupted => "interrupted".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_lasts_as_long_as_its_frames_take() {
+        let offer = Offer::steady(1000.0, 2_500_000_000);
+        assert_eq!((offer.frames, offer.duration_ns()), (2500, 2_500_000_000));
+        let step = Some(LoadStep { after_frames: 1000, rate_fps: 500.0 });
+        assert_eq!(Offer { frames: 2000, step, ..offer }.duration_ns(), 3_000_000_000);
+    }
+
+    #[test]
+    fn rates_count_the_last_frames_own_slot() {
+        // 5 frames, 1 ms apart: 1000 a second, although only 4 ms lie between the ends.
+        let d = Direction { sent: 5, received: 4, sent_ns: [0, 4_000_000], ..Default::default() };
+        assert_eq!((d.sent_rate_fps(), d.forwarding_rate_fps()), (1000.0, 800.0));
+    }
+}
