@@ -65,8 +65,13 @@ impl HostFacts {
                 total: memory("HugePages_Total"),
                 free: memory("HugePages_Free"),
             },
-            stolen: stolen(&file("/proc/stat")),
+            stolen: Self::stolen_now(),
         }
+    }
+
+    /// Processor time that a hypervisor gave to others so far: [`Self::stolen`] by itself.
+    pub fn stolen_now() -> Duration {
+        stolen(&file("/proc/stat"))
     }
 }
 

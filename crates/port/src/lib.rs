@@ -21,6 +21,7 @@ pub mod socket;
 pub mod spec;
 pub mod stream;
 mod sys;
+pub mod usage;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
 pub use spec::{Engine, Filter, OpenSpec, XdpMode};
