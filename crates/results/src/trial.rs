@@ -28,13 +28,40 @@ pub struct Offer {
     /// What is done to the device during the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<DeviceEvent>,
+    /// To and from whom the frames are.
+    #[serde(default, skip_serializing_if = "Pattern::is_plan")]
+    pub pattern: Pattern,
+    /// Frames due before this time, ns from the first, are sent and forwarded like the
+    /// others, but neither counted nor timed: the device is to be in a steady state.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub discard_ns: i64,
+}
+
+impl Default for Offer {
+    /// One frame.
+    fn default() -> Offer {
+        Offer {
+            rate_fps: 1.0,
+            frames: 1,
+            burst: 1,
+            step: None,
+            flows: None,
+            event: None,
+            pattern: Pattern::Plan,
+            discard_ns: 0,
+        }
+    }
+}
+
+fn is_zero(n: &i64) -> bool {
+    *n == 0
 }
 
 impl Offer {
     /// An even load for `duration_ns`.
     pub fn steady(rate_fps: f64, duration_ns: i64) -> Offer {
         let frames = (rate_fps * duration_ns as f64 / 1e9).round().max(1.0) as u64;
-        Offer { rate_fps, frames, burst: 1, step: None, flows: None, event: None }
+        Offer { rate_fps, frames, ..Offer::default() }
     }
 
     /// How long sending takes, ns, as intended.
@@ -45,6 +72,37 @@ impl Offer {
         };
         let seconds = first as f64 / self.rate_fps + (self.frames - first) as f64 / then;
         (seconds * 1e9).round() as i64
+    }
+}
+
+/// To and from whom the frames of a trial are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "to")]
+pub enum Pattern {
+    /// As the plan's flows are.
+    #[default]
+    Plan,
+    /// From each of `flows` stations behind the receiving port in turn, to the sending one:
+    /// the device learns where they are (RFC 2889, sections 5.7 and 5.8: learning frames).
+    Learning,
+    /// To each of these stations in turn (test frames of the same sections). What arrives at
+    /// any port but theirs is [`Direction::flooded`].
+    Stations,
+    /// To stations that the device has never heard: it must send a copy to every other port,
+    /// and each of these counts as a direction of its own.
+    Unknown,
+    /// To `flows` multicast groups that every other port has joined (RFC 3918); each
+    /// receiving port is a direction of its own.
+    Multicast {
+        /// Multicast frames of all, 0 to 1, evenly spread; the others are as in the plan.
+        share: f64,
+    },
+}
+
+impl Pattern {
+    /// Whether the frames are as the plan says.
+    pub fn is_plan(&self) -> bool {
+        *self == Pattern::Plan
     }
 }
 
@@ -62,7 +120,8 @@ pub struct LoadStep {
 pub struct DeviceEvent {
     /// The name under which the plan or the lab knows it: "reset".
     pub action: String,
-    /// When, ns from the first frame.
+    /// When, ns from the first frame; negative: before it, and the first frame leaves when
+    /// the action is done and this time has passed.
     pub at_ns: i64,
 }
 
@@ -143,6 +202,10 @@ pub struct Direction {
     pub corrupted: u64,
     /// Frames of another trial, or at the wrong port.
     pub stray: u64,
+    /// Copies that arrived at a port behind which their station is not: the device flooded
+    /// them ([`Pattern::Stations`]; they are no strays).
+    #[serde(default)]
+    pub flooded: u64,
     /// Octets of the frames sent, with the FCS.
     pub sent_bytes: u64,
     /// Octets of the frames received, with the FCS.
@@ -169,6 +232,14 @@ pub struct Direction {
     pub losses: Vec<LossRun>,
     /// Runs of lost frames beyond those.
     pub losses_omitted: u64,
+    /// The last run of lost frames, whether kept in `losses` or not: recovery ends with it
+    /// (RFC 2544, section 26.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_loss: Option<LossRun>,
+    /// The longest time between two arrivals, one after the other, ns: an interruption by
+    /// the time-stamp method of RFC 6201, section 1.3.
+    #[serde(default)]
+    pub arrival_gap_ns: i64,
     /// The frames with the greatest latency, greatest first.
     pub worst: Vec<WorstFrame>,
     /// Second by second, or coarser: at most [`Direction::SERIES_POINTS`].

@@ -30,6 +30,11 @@ pub trait Procedure {
     /// What was found so far.
     fn finding(&self) -> Finding;
 
-    /// The longest that it may still take, ns, as far as it can be known: for `--dry-run`.
+    /// The longest that sending may still take, ns, as far as it can be known: for
+    /// `--dry-run`. What goes before and after each trial (learning frames, drain, rest) is
+    /// added by whoever runs them, [`Procedure::remaining_trials`] times.
     fn remaining_ns(&self) -> i64;
+
+    /// The most trials that may still be asked for, as far as it can be known.
+    fn remaining_trials(&self) -> u32;
 }
