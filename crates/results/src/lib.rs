@@ -13,6 +13,7 @@ pub mod record;
 pub mod rtt;
 pub mod rtt_run;
 pub mod run;
+pub mod stats;
 pub mod trial;
 
 pub use bench::BenchRun;
