@@ -12,7 +12,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::backlog::Backlog;
-use super::stream::Stream;
+use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, Target, Transport, protocol};
 use crate::flow::args::Format;
@@ -45,7 +45,7 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
             let folder =
                 export.spool.as_ref().map(|s| s.join(target.to_string().replace(['/', ':'], "_")));
             let backlog = Backlog::open(folder.as_deref().map(|f| (f, export.spool_max)))?;
-            Ok(Box::new(Stream::open(target.clone(), tls, config, backlog)?))
+            Ok(Box::new(Stream::open(target.clone(), tls, config, backlog, PATIENCE)?))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read as _, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use sonde_port::stream::{abort, connect_sctp, connect_tcp, is_closed, unacknowledged};
+use sonde_port::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, unacknowledged};
 use sonde_wire::ipfix::{Header, set_sequence};
 
 use super::backlog::Waiting;
@@ -29,6 +29,7 @@ pub struct Connection {
     /// The sequence number that counts as 0 here, by domain.
     bases: Vec<(u32, u32)>,
     series: Option<u64>,
+    patience: Duration,
 }
 
 /// Counts what is written.
@@ -38,12 +39,13 @@ struct Wire {
 }
 
 impl Connection {
-    /// Connects, and makes the session of TLS if there is to be one.
-    pub fn open(target: &Target, tls: Option<&Tls>) -> io::Result<Connection> {
+    /// Connects, and makes the session of TLS if there is to be one. A collector that
+    /// answers nothing for `patience` counts as dead.
+    pub fn open(target: &Target, tls: Option<&Tls>, patience: Duration) -> io::Result<Connection> {
         let peer = target.resolve().map_err(|e| io::Error::other(format!("{e:#}")))?;
         let stream = match target.transport {
             Transport::Sctp => connect_sctp(peer, CONNECTING)?,
-            _ => connect_tcp(peer, CONNECTING)?,
+            _ => connect_tcp(peer, CONNECTING, patience)?,
         };
         stream.set_write_timeout(Some(CONNECTING))?;
         stream.set_read_timeout(Some(CONNECTING))?;
@@ -59,6 +61,7 @@ impl Connection {
             writing: 0,
             bases: Vec::new(),
             series: None,
+            patience,
         })
     }
 
@@ -145,10 +148,19 @@ impl Connection {
         Some(length)
     }
 
-    /// Fails if the collector has closed.
+    /// Fails if the collector has closed, or does not answer any more.
     pub fn check(&mut self) -> io::Result<()> {
         if !is_closed(&self.wire.stream) {
+            // SCTP finds out by itself: heartbeats (RFC 9260, section 8.3).
+            if self.transport != Transport::Sctp && is_silent(&self.wire.stream, self.patience)? {
+                let text = format!("no answer for {} s", self.patience.as_secs());
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
             return Ok(());
+        }
+        // What the kernel found: a reset, a time-out.
+        if let Some(error) = self.wire.stream.take_error()? {
+            return Err(error);
         }
         if let Some(session) = &mut self.tls {
             session.farewell(&self.wire.stream)?;

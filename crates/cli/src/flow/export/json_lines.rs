@@ -116,6 +116,10 @@ impl Output for JsonLines {
     fn lost(&self) -> u64 {
         self.lost
     }
+
+    fn is_unread(&self) -> bool {
+        self.unread
+    }
 }
 
 /// Bytes for one write.

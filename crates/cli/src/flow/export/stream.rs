@@ -4,6 +4,7 @@
 //!
 //! A message counts as delivered when the collector's kernel has acknowledged its bytes.
 //! What was not is sent again over the next connection, whose sequence numbers begin anew.
+//! A collector that has gone without a word is noticed by its silence (see [`PATIENCE`]).
 //! IPFIX has no acknowledgement of its own: what a collector had received and not read when
 //! it was killed is lost, and nobody can tell.
 
@@ -46,7 +47,8 @@ struct Shared {
 
 struct State {
     backlog: Backlog,
-    connected: bool,
+    /// The collector is there and takes what it is sent.
+    takes: bool,
     /// Connections made, messages and bytes acknowledged, messages sent again.
     counters: Counters,
 }
@@ -66,18 +68,15 @@ impl Stream {
         tls: Option<Tls>,
         config: Config,
         backlog: Backlog,
+        patience: Duration,
     ) -> Result<Self> {
         let name = target.to_string();
         let form = format!("IPFIX, {} ", name.split(':').next().unwrap_or_default());
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State { backlog, connected: false, counters: Counters::default() }),
-            changed: Condvar::new(),
-            stop: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(backlog));
         let theirs = shared.clone();
         let sender = thread::Builder::new()
             .name("sonde-send".into())
-            .spawn(move || Sender::new(target, tls, theirs).run())
+            .spawn(move || Sender::new(target, tls, theirs, patience).run())
             .context("cannot start a sending thread")?;
         Ok(Stream {
             exporter: Exporter::new(config),
@@ -93,14 +92,22 @@ impl Stream {
 }
 
 impl Shared {
+    fn new(backlog: Backlog) -> Self {
+        Shared {
+            state: Mutex::new(State { backlog, takes: false, counters: Counters::default() }),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn message(&self, message: &[u8], records: u64) {
         let mut state = self.lock();
-        let connected = state.connected;
-        state.backlog.push(message, records, connected);
+        let takes = state.takes;
+        state.backlog.push(message, records, takes);
         drop(state);
         self.changed.notify_one();
     }
@@ -210,17 +217,21 @@ struct Sender {
     target: Target,
     tls: Option<Tls>,
     shared: Arc<Shared>,
+    patience: Duration,
     /// The last failure that was printed.
     told: Option<String>,
     /// When the end was asked for.
     stopped: Option<Instant>,
-    /// When the collector took something last.
+    /// When the collector took something last, or had nothing to take.
     moved: Instant,
+    /// Whether it takes anything.
+    takes: bool,
 }
 
 impl Sender {
-    fn new(target: Target, tls: Option<Tls>, shared: Arc<Shared>) -> Self {
-        Sender { target, tls, shared, told: None, stopped: None, moved: Instant::now() }
+    fn new(target: Target, tls: Option<Tls>, shared: Arc<Shared>, patience: Duration) -> Self {
+        let moved = Instant::now();
+        Sender { target, tls, shared, patience, told: None, stopped: None, moved, takes: true }
     }
 
     fn run(mut self) {
@@ -229,20 +240,20 @@ impl Sender {
             if self.is_stopped() && (self.shared.lock().backlog.bytes() == 0 || self.is_over()) {
                 return;
             }
-            match Connection::open(&self.target, self.tls.as_ref()) {
+            match Connection::open(&self.target, self.tls.as_ref(), self.patience) {
                 Ok(mut connection) => {
                     pause = FIRST_PAUSE;
                     self.told = None;
                     {
                         let mut state = self.shared.lock();
-                        state.connected = true;
+                        state.takes = true;
                         state.counters.connections += 1;
                     }
                     let result = self.serve(&mut connection);
                     // What arrived before the end of the connection is not sent again.
                     let confirmed = self.confirm(&mut connection);
                     let mut state = self.shared.lock();
-                    state.connected = false;
+                    state.takes = false;
                     state.counters.again += connection.under_way() as u64;
                     state.backlog.rewind();
                     state.backlog.spill();
@@ -265,6 +276,7 @@ impl Sender {
     /// Sends until the connection fails, its series of messages ends, or all is over.
     fn serve(&mut self, connection: &mut Connection) -> io::Result<()> {
         self.moved = Instant::now();
+        self.takes = true;
         let first = self.shared.lock().backlog.templates(now_s());
         connection.put_first(&first)?;
         self.write(connection)?;
@@ -280,6 +292,9 @@ impl Sender {
                         return self.leave(connection);
                     }
                     connection.put(&waiting)?;
+                    if connection.under_way() == 0 {
+                        self.moved = Instant::now();
+                    }
                     self.write(connection)?;
                     connection.sent();
                 }
@@ -307,6 +322,15 @@ impl Sender {
     fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
         self.confirm(connection)?;
         connection.check()?;
+        let takes = connection.under_way() == 0 || self.moved.elapsed() < STALLED;
+        if takes != self.takes {
+            self.takes = takes;
+            let mut state = self.shared.lock();
+            state.takes = takes;
+            if !takes {
+                state.backlog.spill();
+            }
+        }
         if self.is_stopped() && self.is_over() {
             return Err(io::Error::new(ErrorKind::TimedOut, "the collector takes nothing more"));
         }
@@ -380,6 +404,13 @@ fn now_s() -> u32 {
     since.map_or(0, |d| d.as_secs() as u32)
 }
 
+/// A collector that answers nothing for so long, though it was asked several times, is
+/// dead: long enough for a route to change, short enough to lose little where there is no
+/// spool.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A collector that took nothing for so long may be dead: what waits goes to disk at once,
+/// so that a kill loses nothing.
+const STALLED: Duration = Duration::from_secs(1);
 /// A record waits no longer for its message to fill.
 const LONGEST_WAIT_NS: i64 = 500_000_000;
 /// Between tries to connect: doubled each time.
@@ -395,3 +426,6 @@ const LAST_TRY: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_millis(200);
 /// Between looks at what is under way.
 const CONFIRMING: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;
