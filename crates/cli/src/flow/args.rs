@@ -171,10 +171,10 @@ impl FromStr for Field {
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectionArgs {
     /// Sample: N/M packets in a row, random:N/M, flow:N/M whole flows, packet:N/M the same
-    /// packets at every place, time:ON/PERIOD
+    /// packets at every place (by other hashes: crc:N/M, ipsx:N/M), time:ON/PERIOD
     #[arg(long, value_name = "HOW")]
     pub sample: Option<Sampling>,
-    /// Key of flow: and packet: samples: the same wherever the same are to be taken
+    /// Key of flow:, packet: and crc: samples: the same wherever the same are to be taken
     #[arg(long, value_name = "N", default_value = "0", requires = "sample")]
     pub sample_key: u32,
     /// Only these IP protocols, by name or number

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use sonde_meter::export;
-use sonde_meter::flow::sampling::{Filter, HashInput, HashSelector, Selector, Sequence};
+use sonde_meter::flow::sampling::{
+    Filter, HashFunction, HashInput, HashSelector, Selector, Sequence,
+};
 
 use super::args::SelectionArgs;
 use crate::units::parse_positive_duration;
@@ -20,8 +22,9 @@ pub enum Sampling {
     Random(u32, u32),
     /// `flow:n/N`: about so many of N flows, each whole, by a hash.
     Flow(u32, u32),
-    /// `packet:n/N`: about so many of N packets, the same at every place, by a hash.
-    Packet(u32, u32),
+    /// `packet:n/N`, `ipsx:n/N`, `crc:n/N`: about so many of N packets, the same at every
+    /// place, by a hash.
+    Packet(HashFunction, u32, u32),
     /// `time:ON/PERIOD`: all packets of so much time in each period, us.
     Time(u32, u32),
 }
@@ -32,7 +35,7 @@ impl FromStr for Sampling {
         let wrong = || {
             format!(
                 "'{text}' is no way to sample; write 1/100, random:1/100, flow:1/100, \
-                 packet:1/100 or time:100ms/1s"
+                 packet:1/100, ipsx:1/100, crc:1/100 or time:100ms/1s"
             )
         };
         let (kind, ratio) = text.split_once(':').unwrap_or(("", text));
@@ -56,7 +59,9 @@ impl FromStr for Sampling {
             "" => Sampling::Count(n, of),
             "random" => Sampling::Random(n, of),
             "flow" => Sampling::Flow(n, of),
-            "packet" => Sampling::Packet(n, of),
+            "packet" => Sampling::Packet(HashFunction::Bob, n, of),
+            "ipsx" => Sampling::Packet(HashFunction::Ipsx, n, of),
+            "crc" => Sampling::Packet(HashFunction::Crc32, n, of),
             _ => return Err(wrong()),
         })
     }
@@ -68,7 +73,10 @@ impl fmt::Display for Sampling {
             Sampling::Count(n, of) => write!(f, "{n} of {of} packets, systematic"),
             Sampling::Random(n, of) => write!(f, "{n} of {of} packets, random"),
             Sampling::Flow(n, of) => write!(f, "{n} of {of} flows, by hash"),
-            Sampling::Packet(n, of) => write!(f, "{n} of {of} packets, by hash"),
+            Sampling::Packet(HashFunction::Ipsx, n, of) => {
+                write!(f, "{n} of {of} IPv4 packets, by hash")
+            }
+            Sampling::Packet(_, n, of) => write!(f, "{n} of {of} packets, by hash"),
             Sampling::Time(on, of) => write!(f, "{on} us of each {of} us"),
         }
     }
@@ -109,8 +117,9 @@ pub fn sequence(args: &SelectionArgs, seed: u64) -> Result<Sequence> {
         selectors.push(Selector::Filter(filter));
     }
     if let Some(sampling) = args.sample {
-        let hash = |input, n: u32, of: u32| {
-            HashSelector::of_fraction(input, args.sample_key, f64::from(n) / f64::from(of))
+        let hash = |function, input, n: u32, of: u32| {
+            let fraction = f64::from(n) / f64::from(of);
+            HashSelector::of_fraction(function, input, args.sample_key, fraction)
         };
         selectors.push(match sampling {
             Sampling::Count(n, of) => Selector::SystematicCount { interval: n, spacing: of - n },
@@ -118,10 +127,15 @@ pub fn sequence(args: &SelectionArgs, seed: u64) -> Result<Sequence> {
             Sampling::Time(on, of) => {
                 Selector::SystematicTime { interval_us: on, spacing_us: of - on }
             }
-            Sampling::Flow(n, of) => Selector::Hash(hash(HashInput::Flow, n, of)?),
-            Sampling::Packet(n, of) => {
-                let input = HashInput::Packet { offset: 0, size: HASHED };
-                Selector::Hash(hash(input, n, of)?)
+            Sampling::Flow(n, of) => {
+                Selector::Hash(hash(HashFunction::Bob, HashInput::Flow, n, of)?)
+            }
+            Sampling::Packet(function, n, of) => {
+                let input = match function {
+                    HashFunction::Ipsx => HashInput::IPSX,
+                    _ => HashInput::Packet { offset: 0, size: HASHED },
+                };
+                Selector::Hash(hash(function, input, n, of)?)
             }
         });
     }
@@ -166,9 +180,10 @@ pub fn report(sequence: &Sequence) -> Vec<export::Selector> {
                 };
                 let [least, most] = hash.selected.map(u64::from);
                 export::SelectorAlgorithm::Hash {
+                    function: hash.function,
                     payload_offset,
                     payload_size,
-                    output: (0, u32::MAX.into()),
+                    output: (0, hash.function.most().into()),
                     selected: (least, most),
                     // Who knows it can send packets that are never seen, or always.
                     initialiser: 0,
@@ -198,7 +213,9 @@ mod tests {
             ("1/100", Sampling::Count(1, 100)),
             ("random:5/1000", Sampling::Random(5, 1000)),
             ("flow:1/8", Sampling::Flow(1, 8)),
-            ("packet:1/8", Sampling::Packet(1, 8)),
+            ("packet:1/8", Sampling::Packet(HashFunction::Bob, 1, 8)),
+            ("ipsx:1/8", Sampling::Packet(HashFunction::Ipsx, 1, 8)),
+            ("crc:1/8", Sampling::Packet(HashFunction::Crc32, 1, 8)),
             ("time:100ms/1s", Sampling::Time(100_000, 1_000_000)),
         ] {
             assert_eq!(text.parse(), Ok(sampling));

@@ -11,6 +11,7 @@ use super::fields::{Fields, RecordWriter};
 use super::flow::Shape;
 use super::message::{Messages, Template};
 use super::{ExportCounters, Interface, Profile, Protocol};
+use crate::flow::sampling::HashFunction;
 
 /// What metering and transport did, for the collector. Counts are totals since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,8 +81,10 @@ pub enum SelectorAlgorithm {
     },
     /// 5: by what is in the packet.
     PropertyMatch,
-    /// 6: by a hash of the packet (BOB; RFC 5475, appendix A.2).
+    /// 6 to 8: by a hash of the packet.
     Hash {
+        /// Which hash.
+        function: HashFunction,
         /// Where the hashed part of the payload starts.
         payload_offset: u64,
         /// How much of the payload is hashed, bytes.
@@ -103,7 +106,7 @@ impl SelectorAlgorithm {
             SelectorAlgorithm::RandomOutOf { .. } => 3,
             SelectorAlgorithm::Probabilistic { .. } => 4,
             SelectorAlgorithm::PropertyMatch => 5,
-            SelectorAlgorithm::Hash { .. } => 6,
+            SelectorAlgorithm::Hash { function, .. } => function.selector_algorithm(),
         }
     }
 
@@ -430,6 +433,7 @@ impl OptionRecord for SelectorReport<'_> {
             }
             SelectorAlgorithm::PropertyMatch => {}
             SelectorAlgorithm::Hash {
+                function: _,
                 payload_offset,
                 payload_size,
                 output,

@@ -6,8 +6,10 @@
 //! whole, which is what the selectors' options records tell a collector.
 
 mod bob;
+mod crc;
 mod filter;
 mod hash;
+mod ipsx;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +17,7 @@ use fastrand::Rng;
 use sonde_wire::feature::{Feature, Layers};
 
 pub use filter::Filter;
-pub use hash::{HashInput, HashSelector, MAX_PAYLOAD};
+pub use hash::{HashFunction, HashInput, HashSelector, MAX_PAYLOAD};
 
 /// How packets are selected.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,8 +107,11 @@ pub enum SelectorError {
     #[error("a probability of {0}: give more than 0 and at most 1, such as 0.01")]
     Probability(f64),
     /// See [`HashSelector`].
-    #[error("hash values {0:#x} to {1:#x} are none: give the smaller one first")]
+    #[error("hash values {0:#x} to {1:#x} are none: give the smaller one first, IPSX has 16 bits")]
     Range(u32, u32),
+    /// See [`HashSelector`].
+    #[error("IPSX has its own input and no key: leave the key out, or take another hash")]
+    Ipsx,
     /// See [`HashInput::Packet`].
     #[error("{0} octets of payload: give at most {MAX_PAYLOAD}")]
     Payload(u16),

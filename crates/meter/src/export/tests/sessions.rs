@@ -11,6 +11,7 @@ use crate::export::{
     Config, Decoded, Decoder, ExportStats, Exporter, Interface, Profile, Protocol, Selector,
     SelectorAlgorithm,
 };
+use crate::flow::sampling::HashFunction;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -152,6 +153,7 @@ fn stats() -> ExportStats {
             Selector {
                 id: 2,
                 algorithm: SelectorAlgorithm::Hash {
+                    function: HashFunction::Ipsx,
                     payload_offset: 0,
                     payload_size: 8,
                     output: (0, 1023),
@@ -207,7 +209,7 @@ fn options_tell_what_rfc_7011_asks_for() {
     assert_eq!(one(166, 144), 4711u32.to_be_bytes());
     assert_eq!(one(82, 82)[..5], *b"eth0\0");
     assert_eq!(one(82, 83)[..7], *b"uplink\0");
-    assert_eq!(options(&messages, 304, 304), [[0, 1], [0, 6]]);
+    assert_eq!(options(&messages, 304, 304), [[0, 1], [0, 7]]);
     assert_eq!(one(305, 306), 99u32.to_be_bytes());
     assert_eq!(options(&messages, 34, 34), [400u32.to_be_bytes()]);
     assert_eq!(one(319, 319), 10u64.to_be_bytes());

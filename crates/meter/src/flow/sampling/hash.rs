@@ -4,17 +4,58 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_IPV6};
 
 use super::SelectorError;
 use super::bob::bob;
+use super::crc::crc32;
+use super::ipsx::ipsx;
 
-/// Selects packets by the BOB hash of their content.
+/// Selects packets by a hash of their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashSelector {
-    /// What is hashed.
+    /// How it is hashed.
+    pub function: HashFunction,
+    /// What is hashed; for [`HashFunction::Ipsx`] [`HashInput::IPSX`].
     pub input: HashInput,
     /// hashInitialiserValue (334): the same wherever the same packets are to be selected;
-    /// secret where senders must not know which.
+    /// secret where senders must not know which. 0 for IPSX, which has none.
     pub initialiser: u32,
     /// hashSelectedRangeMin (331) and hashSelectedRangeMax (332), both included.
     pub selected: [u32; 2],
+}
+
+/// How packets are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashFunction {
+    /// RFC 5475, appendix A.2; 32 bits. The one to take (section 6.2.4.1): with a secret
+    /// initialiser a sender cannot tell which packets are selected.
+    Bob,
+    /// RFC 5475, appendix A.1; 16 bits. Of IPv4 only: packets of IPv6 have no value and are
+    /// not selected.
+    Ipsx,
+    /// CRC-32; 32 bits. Linear: a sender can tell, whatever the initialiser.
+    Crc32,
+}
+
+impl HashFunction {
+    /// Its number in the registry of selectorAlgorithm (304).
+    pub const fn selector_algorithm(self) -> u16 {
+        match self {
+            HashFunction::Bob => 6,
+            HashFunction::Ipsx => 7,
+            HashFunction::Crc32 => 8,
+        }
+    }
+
+    /// The greatest value; the least is 0.
+    pub const fn most(self) -> u32 {
+        match self {
+            HashFunction::Ipsx => u16::MAX as u32,
+            HashFunction::Bob | HashFunction::Crc32 => u32::MAX,
+        }
+    }
+
+    /// How many values there are.
+    fn values(self) -> f64 {
+        f64::from(self.most()) + 1.0
+    }
 }
 
 /// What is hashed.
@@ -37,23 +78,35 @@ pub enum HashInput {
     Flow,
 }
 
+impl HashInput {
+    /// What IPSX takes: the header's fields, and octets 4 to 7 of the payload.
+    pub const IPSX: HashInput = HashInput::Packet { offset: 4, size: 4 };
+}
+
 impl HashSelector {
     /// Selects this part of all hash values: more than 0, at most 1.
     pub fn of_fraction(
+        function: HashFunction,
         input: HashInput,
         initialiser: u32,
         fraction: f64,
     ) -> Result<Self, SelectorError> {
-        let last = (fraction * VALUES).round() - 1.0;
-        if !(0.0..VALUES).contains(&last) {
+        let last = (fraction * function.values()).round() - 1.0;
+        if !(0.0..function.values()).contains(&last) {
             return Err(SelectorError::Probability(fraction));
         }
-        Ok(HashSelector { input, initialiser, selected: [0, last as u32] })
+        Ok(HashSelector { function, input, initialiser, selected: [0, last as u32] })
     }
 
     pub(super) fn check(&self) -> Result<(), SelectorError> {
+        let is_ipsx = self.function == HashFunction::Ipsx;
         match (self.selected, self.input) {
-            ([first, last], _) if first > last => Err(SelectorError::Range(first, last)),
+            ([first, last], _) if first > last || last > self.function.most() => {
+                Err(SelectorError::Range(first, last))
+            }
+            (_, input) if is_ipsx && (input != HashInput::IPSX || self.initialiser != 0) => {
+                Err(SelectorError::Ipsx)
+            }
             (_, HashInput::Packet { size, .. }) if usize::from(size) > MAX_PAYLOAD => {
                 Err(SelectorError::Payload(size))
             }
@@ -63,16 +116,24 @@ impl HashSelector {
 
     pub(super) fn fraction(&self) -> f64 {
         let [first, last] = self.selected;
-        (f64::from(last) - f64::from(first) + 1.0) / VALUES
+        (f64::from(last) - f64::from(first) + 1.0) / self.function.values()
     }
 
     #[inline]
-    pub(super) fn selects(&self, value: u32) -> bool {
-        (self.selected[0]..=self.selected[1]).contains(&value)
+    pub(super) fn selects(&self, value: Option<u32>) -> bool {
+        value.is_some_and(|value| (self.selected[0]..=self.selected[1]).contains(&value))
     }
 
-    /// The hash, and whether all that belongs into it was there.
-    pub(super) fn value(&self, packet: &Feature, frame: &[u8], layers: &Layers) -> (u32, bool) {
+    /// The hash, if the packet has one, and whether all that belongs into it was there.
+    pub(super) fn value(
+        &self,
+        packet: &Feature,
+        frame: &[u8],
+        layers: &Layers,
+    ) -> (Option<u32>, bool) {
+        if self.function == HashFunction::Ipsx && packet.shape & SHAPE_IPV6 != 0 {
+            return (None, true);
+        }
         let mut key = Key { octets: [0; KEY_LEN], len: 0 };
         let mut whole = true;
         match self.input {
@@ -112,7 +173,13 @@ impl HashSelector {
                 }
             }
         }
-        (bob(&key.octets[..key.len], self.initialiser), whole)
+        let value = match self.function {
+            HashFunction::Bob => bob(key.octets(), self.initialiser),
+            HashFunction::Crc32 => crc32(key.octets(), self.initialiser),
+            // What is missing at the packet's end counts as 0.
+            HashFunction::Ipsx => key.octets.first_chunk().map_or(0, |f| ipsx(f).into()),
+        };
+        (Some(value), whole)
     }
 }
 
@@ -123,6 +190,10 @@ struct Key {
 }
 
 impl Key {
+    fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+
     fn put(&mut self, octets: &[u8]) {
         self.octets[self.len..self.len + octets.len()].copy_from_slice(octets);
         self.len += octets.len();
@@ -133,7 +204,5 @@ impl Key {
 pub const MAX_PAYLOAD: usize = 64;
 /// Header fields (12 octets of either version), or a flow's key (37), and payload.
 const KEY_LEN: usize = 12 + MAX_PAYLOAD;
-/// How many hash values there are.
-const VALUES: f64 = 4_294_967_296.0;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;

@@ -131,8 +131,10 @@ fn every_place_of_the_population_is_as_likely() {
 #[test]
 fn what_a_router_changes_does_not_change_the_choice() {
     let input = HashInput::Packet { offset: 0, size: 16 };
-    let hash = HashSelector::of_fraction(input, 0xFEED, 0.1).unwrap();
-    for v6 in [false, true] {
+    let functions = [HashFunction::Bob, HashFunction::Crc32];
+    let cases = functions.into_iter().flat_map(|f| [(f, false), (f, true)]);
+    for (function, v6) in cases {
+        let hash = HashSelector::of_fraction(function, input, 0xFEED, 0.1).unwrap();
         let near = datagram(ends(v6), 7, 64, b"sonde sonde sonde");
         let mut far = datagram(ends(v6), 7, 61, b"sonde sonde sonde");
         far.splice(12..12, [0x81, 0, 0, 9]); // over a VLAN
@@ -166,12 +168,13 @@ fn the_hash_is_over_the_octets_that_the_standard_names() {
     let frame = datagram(ends(false), 0x0102, 64, b"0123456789");
     let (feature, layers) = packet(&frame);
     let hash = |offset, size| HashSelector {
+        function: HashFunction::Bob,
         input: HashInput::Packet { offset, size },
         initialiser: 9,
         selected: [0, 0],
     };
     let header = [1, 2, 0x40, 0, 192, 0, 2, 1, 198, 51, 100, 2];
-    let of = |rest: &[u8]| bob::bob(&[&header[..], rest].concat(), 9);
+    let of = |rest: &[u8]| Some(bob::bob(&[&header[..], rest].concat(), 9));
     assert_eq!(hash(0, 0).value(&feature, &frame, &layers), (of(&[]), true));
     assert_eq!(hash(10, 3).value(&feature, &frame, &layers), (of(b"234"), true));
     assert_eq!(hash(15, 9).value(&feature, &frame, &layers), (of(b"789"), true));
@@ -183,12 +186,33 @@ fn the_hash_is_over_the_octets_that_the_standard_names() {
     let (feature, layers) = packet(&frame);
     // Payload length 18; of 2001:db8::1 and ::2 all octets that are taken but the last are 0.
     let fields = [0, 18, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, b'0', b'1'];
-    assert_eq!(hash(8, 2).value(&feature, &frame, &layers), (bob::bob(&fields, 9), true));
+    assert_eq!(hash(8, 2).value(&feature, &frame, &layers), (Some(bob::bob(&fields, 9)), true));
+    let crc = HashSelector { function: HashFunction::Crc32, ..hash(8, 2) };
+    assert_eq!(crc.value(&feature, &frame, &layers), (Some(crc::crc32(&fields, 9)), true));
+}
+
+#[test]
+fn ipsx_is_over_the_fields_that_the_standard_names_and_of_ipv4() {
+    let hash = HashSelector::of_fraction(HashFunction::Ipsx, HashInput::IPSX, 0, 0.5).unwrap();
+    hash.check().unwrap();
+    let frame = datagram(ends(false), 0x0102, 64, b"");
+    let (feature, layers) = packet(&frame);
+    // The payload's second word is UDP's length and checksum.
+    let input = [1, 2, 0x40, 0, 192, 0, 2, 1, 198, 51, 100, 2, 0, 8, 0, 0];
+    let value = u32::from(ipsx::ipsx(&input));
+    assert_eq!(hash.value(&feature, &frame, &layers), (Some(value), true));
+    let short = &frame[..frame.len() - 1];
+    assert!(!hash.value(&feature, short, &layers).1);
+    let frame = datagram(ends(true), 0, 64, b"");
+    let (feature, layers) = packet(&frame);
+    let all = HashSelector::of_fraction(HashFunction::Ipsx, HashInput::IPSX, 0, 1.0).unwrap();
+    assert_eq!(all.selected, [0, 0xFFFF]);
+    assert!(!alone(Selector::Hash(all), 0).select(&feature, &frame, &layers));
 }
 
 #[test]
 fn hashes_of_flows_are_evenly_spread() {
-    let hash = HashSelector::of_fraction(HashInput::Flow, 3, 0.25).unwrap();
+    let hash = HashSelector::of_fraction(HashFunction::Bob, HashInput::Flow, 3, 0.25).unwrap();
     let selector = Selector::Hash(hash);
     assert!((selector.fraction() - 0.25).abs() < 1e-9);
     let mut sequence = alone(selector, 0);
@@ -206,7 +230,7 @@ fn hashes_of_flows_are_evenly_spread() {
 #[test]
 fn a_packet_hash_needs_the_packet() {
     let input = HashInput::Packet { offset: 0, size: 8 };
-    let hash = HashSelector::of_fraction(input, 0, 1.0).unwrap();
+    let hash = HashSelector::of_fraction(HashFunction::Bob, input, 0, 1.0).unwrap();
     let mut sequence = alone(Selector::Hash(hash), 0);
     assert!(sequence.needs_frame());
     assert!(sequence.select(&Feature::default(), &[], &Layers::default()));
@@ -239,7 +263,9 @@ fn filters() {
 fn settings_that_cannot_be_are_refused() {
     let net =
         |length| Filter { nets: vec![("192.0.2.0".parse().unwrap(), length)], ..Filter::default() };
-    let hash = HashSelector { input: HashInput::Flow, initialiser: 0, selected: [2, 1] };
+    let function = HashFunction::Bob;
+    let hash = HashSelector { function, input: HashInput::Flow, initialiser: 0, selected: [2, 1] };
+    let ipsx = HashSelector { function: HashFunction::Ipsx, input: HashInput::IPSX, ..hash };
     let packet = HashInput::Packet { offset: 0, size: 65 };
     for (selector, word) in [
         (Selector::SystematicCount { interval: 0, spacing: 5 }, "interval"),
@@ -253,12 +279,18 @@ fn settings_that_cannot_be_are_refused() {
         (Selector::Filter(Filter { ports: vec![1; 9], ..Filter::default() }), "9 ports"),
         (Selector::Hash(hash), "0x2 to 0x1"),
         (Selector::Hash(HashSelector { input: packet, selected: [1, 2], ..hash }), "65 octets"),
+        (Selector::Hash(HashSelector { selected: [0, 0x1_0000], ..ipsx }), "16 bits"),
+        (Selector::Hash(HashSelector { selected: [0, 1], initialiser: 1, ..ipsx }), "no key"),
+        (Selector::Hash(HashSelector { selected: [0, 1], input: packet, ..ipsx }), "own input"),
     ] {
         let error = Sequence::new(vec![selector], 0).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
     for fraction in [0.0, -1.0, 1.1, f64::NAN, 1e-11] {
-        assert!(HashSelector::of_fraction(HashInput::Flow, 0, fraction).is_err(), "{fraction}");
+        assert!(
+            HashSelector::of_fraction(function, HashInput::Flow, 0, fraction).is_err(),
+            "{fraction}"
+        );
     }
     let many = vec![Selector::Uniform { probability: 0.5 }; 5];
     assert_eq!(Sequence::new(many, 0).unwrap_err(), SelectorError::Selectors(5));
@@ -294,8 +326,12 @@ proptest! {
     ) {
         let packet = Feature { ip_len, shape, ..Feature::default() };
         let layers = Layers { ip: places[0], end: places[1], ..Layers::default() };
-        for input in [HashInput::Packet { offset, size }, HashInput::Flow] {
-            let hash = HashSelector { input, initialiser: 0, selected: [0, 1] };
+        for (function, input) in [
+            (HashFunction::Bob, HashInput::Packet { offset, size }),
+            (HashFunction::Crc32, HashInput::Flow),
+            (HashFunction::Ipsx, HashInput::IPSX),
+        ] {
+            let hash = HashSelector { function, input, initialiser: 0, selected: [0, 1] };
             hash.check().unwrap();
             let _ = hash.value(&packet, &frame, &layers);
         }
