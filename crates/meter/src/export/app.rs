@@ -1,5 +1,6 @@
 //! What applications said, in the elements that are in use: CESNET's and Flowmon's, as
-//! ipfixprobe exports them. What has no element there is left to JSON Lines and Parquet.
+//! ipfixprobe exports them, CERT's and ntop's. What has no element there is left to JSON
+//! Lines and Parquet.
 
 use sonde_results::flow::{App, TlsInfo};
 use sonde_wire::ipfix::element as ie;
@@ -47,11 +48,14 @@ pub(super) fn fields<W: Fields>(w: &mut W, app: &App, text: usize) {
             w.u32(ie::QUIC_VERSION, *version);
             tls(w, info, text);
         }
-        App::Dns { name, qtype, rcode, answers, latency_ns: _ } => {
+        App::Dns { name, qtype, rcode, answers, latency_ns } => {
             w.variable(ie::DNS_NAME, cut(name, text));
             w.u16(ie::DNS_QUERY_TYPE, *qtype);
             w.u8(ie::DNS_RESPONSE_CODE, rcode.unwrap_or(0));
             w.u16(ie::DNS_ANSWERS, *answers);
+            // Rounded up, so that 0 says that there was no answer.
+            let ms = latency_ns.div_ceil(1_000_000).min(u32::MAX.into());
+            w.u32(ie::APPL_LATENCY_MS, ms as u32);
         }
         App::Http { method, host, target, user_agent, status } => {
             w.variable(ie::HTTP_METHOD, cut(method, text));
@@ -77,7 +81,17 @@ pub(super) fn fields<W: Fields>(w: &mut W, app: &App, text: usize) {
             w.variable(ie::SMTP_SENDER, cut(from, text));
             w.variable(ie::SMTP_RECIPIENT, cut(to, text));
         }
-        App::Ssh { .. } | App::Dhcp { .. } => {}
+        App::Ssh { client, server } => {
+            // One element for both; the order tells them apart (RFC 7011, section 8).
+            w.variable(ie::SSH_VERSION, cut(client, text));
+            w.variable(ie::SSH_VERSION, cut(server, text));
+        }
+        App::Dhcp { message, client_mac, host_name, vendor } => {
+            w.u8(ie::DHCP_MESSAGE_TYPE, *message);
+            w.put(ie::DHCP_CLIENT_MAC, *client_mac);
+            w.variable(ie::DHCP_CLIENT_NAME, cut(host_name, text));
+            w.variable(ie::DHCP_VENDOR_CODE, cut(vendor, text));
+        }
     }
 }
 

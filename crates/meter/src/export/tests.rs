@@ -1,5 +1,6 @@
 //! Messages of the exporter, read back.
 
+mod apps;
 mod formats;
 mod garbage;
 mod sample;

@@ -3,7 +3,8 @@
 //!
 //! IANA's are the registry's. No IANA element exists for most of what applications say, so
 //! these are the numbers in use: CESNET's (8057) and Flowmon's (39499) as ipfixprobe has
-//! them, ntop's (35632) for TCP's losses. Their names are ours where theirs are not public.
+//! them, CERT's (6871) as libfixbuf and the documents of YAF do, ntop's (35632) as those of
+//! nProbe do. Their names are ours where theirs are not public.
 
 use super::REVERSE;
 
@@ -229,6 +230,8 @@ elements! {
     LAYER2_SEGMENT_ID = 0, 351, "layer2SegmentId", Unsigned64;
     GTPU_TEID = 0, 507, "gtpuTEid", Unsigned32;
     PATH_DELAY_MEAN_DELTA_MICROSECONDS = 0, 530, "pathDelayMeanDeltaMicroseconds", Unsigned32;
+    SSH_VERSION = 6871, 171, "sshVersion", String;
+    DHCP_VENDOR_CODE = 6871, 243, "dhcpVendorCode", String;
     DNS_RESPONSE_CODE = 8057, 1, "dnsResponseCode", Unsigned8;
     DNS_NAME = 8057, 2, "dnsName", String;
     DNS_QUERY_TYPE = 8057, 3, "dnsQueryType", Unsigned16;
@@ -261,6 +264,10 @@ elements! {
     RETRANSMITTED_OUT_PKTS = 35632, 110, "retransmittedOutPkts", Unsigned32;
     OUT_OF_ORDER_IN_PKTS = 35632, 111, "outOfOrderInPkts", Unsigned32;
     OUT_OF_ORDER_OUT_PKTS = 35632, 112, "outOfOrderOutPkts", Unsigned32;
+    APPL_LATENCY_MS = 35632, 125, "applLatencyMs", Unsigned32;
+    DHCP_CLIENT_MAC = 35632, 353, "dhcpClientMac", MacAddress;
+    DHCP_CLIENT_NAME = 35632, 355, "dhcpClientName", String;
+    DHCP_MESSAGE_TYPE = 35632, 429, "dhcpMessageType", Unsigned8;
     HTTP_HOST = 39499, 1, "httpHost", String;
     HTTP_TARGET = 39499, 2, "httpTarget", String;
     HTTP_STATUS = 39499, 12, "httpStatus", Unsigned16;

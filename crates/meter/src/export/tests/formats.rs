@@ -45,7 +45,7 @@ fn records(seed: u64, count: usize) -> Vec<FlowRecord> {
     (0..count).map(|_| random.record()).collect()
 }
 
-fn config(profile: Profile) -> Config {
+pub fn config(profile: Profile) -> Config {
     let interface =
         |index| Interface { index, name: format!("eth{index}"), description: String::new() };
     Config { profile, interfaces: vec![interface(3), interface(4)], ..Config::default() }
