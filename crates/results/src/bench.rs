@@ -104,6 +104,9 @@ pub struct Case {
     pub load: String,
     /// Values of the plan's other sweeps, by name.
     pub sweep: BTreeMap<String, String>,
+    /// Layers of optimisation that were applied: an ablation measures every combination.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
     /// Repetition, from 1.
     pub repetition: u32,
 }
