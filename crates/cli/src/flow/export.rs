@@ -45,6 +45,11 @@ pub trait Output: Send {
 
     /// Records that did not get there and never will.
     fn lost(&self) -> u64;
+
+    /// Whoever read this has gone, and with them the reason to go on.
+    fn is_unread(&self) -> bool {
+        false
+    }
 }
 
 /// What all outputs of a run have in common.
