@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use crate::collector::{accept, rest, silent_port};
+use crate::collector::{accept, rest, silent_port, unread};
 use crate::packets::{flows, number, pcap};
 use crate::process;
 use crate::support::{Folder, Told, start};
@@ -82,6 +82,65 @@ fn a_kill_leaves_a_spool_that_can_be_read_and_sent() {
     let second = Told::of(&rest(&mut accept(&listener)));
     assert!(second.is_whole && numbers(&second).into_iter().eq(0..count));
     assert_eq!(run.end().code, 0);
+}
+
+#[test]
+fn after_a_kill_only_what_was_not_confirmed_comes_twice() {
+    let folder = Folder::new();
+    let count = 300_000;
+    let capture = folder.write("a.pcap", &pcap(&flows(count), 1, false));
+    let spool = folder.0.join("spool");
+    let address = silent_port();
+    let line = format!("{capture} --export tcp://{address} --spool {} -q", spool.display());
+    assert_eq!(start(&line).end().code, 0);
+    let segment = std::fs::read(&segments(&spool)[0]).unwrap();
+
+    // A collector that takes what its kernel has room for, and reads nothing.
+    let listener = TcpListener::bind(address).unwrap();
+    let run = start(&line);
+    let mut stream = accept(&listener);
+    let position = spool_position(&spool);
+    let mut before = 0;
+    process::until("all that arrived to be noted", || {
+        let arrived = unread(&stream);
+        let is_still = arrived > 0 && arrived == before;
+        before = arrived;
+        is_still && noted(&position) == whole(&segment[..arrived]) as u64
+    });
+    let confirmed = noted(&position) as usize;
+    run.signal("KILL");
+    assert_eq!(run.end().code, 128 + 9);
+    // The kernel still sends what it had taken.
+    let first = rest(&mut stream);
+    let first = &first[..whole(&first)];
+    assert_eq!(first, &segment[..first.len()], "as it was kept");
+    let twice = first.len() - confirmed;
+    println!("{confirmed} octets were confirmed, {twice} came twice");
+    assert!(twice <= 512 << 10, "{twice}");
+
+    let run = start(&line);
+    let second = rest(&mut accept(&listener));
+    // The sequence numbers of a connection begin at 0: only the records are compared.
+    let (a, b) = (Told::of(&segment[..confirmed]), Told::of(&second));
+    assert!(b.is_whole);
+    let mut all = numbers(&a);
+    all.extend(numbers(&b));
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..count), "what was confirmed does not come again");
+    assert!(Told::of(&rest(&mut accept(&listener))).is_whole);
+    assert_eq!(run.end().code, 0);
+}
+
+/// The file that says how far the spool's oldest segment was delivered.
+fn spool_position(spool: &Path) -> PathBuf {
+    let folders: Vec<_> = std::fs::read_dir(spool).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(folders.len(), 1);
+    folders[0].join("delivered")
+}
+
+fn noted(position: &Path) -> u64 {
+    let text = std::fs::read_to_string(position).unwrap();
+    text.split_whitespace().nth(1).map_or(0, |octets| octets.parse().unwrap())
 }
 
 /// Octets of whole messages.
