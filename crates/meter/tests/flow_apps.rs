@@ -12,6 +12,8 @@ use sonde_wire::{capture, flow::Link};
 
 #[path = "../../../fuzz/src/apps.rs"]
 mod fuzz;
+#[path = "../../../fuzz/src/replay.rs"]
+mod replay;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/flow_apps")
@@ -91,23 +93,5 @@ fn headers_alone_tell_nothing() {
 /// The fuzzer's corpus, each input again cut short and with single octets changed.
 #[test]
 fn corpus() {
-    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/flow_apps");
-    let mut inputs = 0;
-    for entry in std::fs::read_dir(corpus).expect("a corpus") {
-        let mut input = std::fs::read(entry.expect("an entry").path()).expect("an input");
-        inputs += 1;
-        fuzz::apps(&input);
-        for len in (0..input.len()).step_by(1 + input.len() / 300) {
-            fuzz::apps(&input[..len]);
-        }
-        for at in (0..input.len()).step_by(1 + input.len() / 200) {
-            let kept = input[at];
-            for value in [0, 1, kept ^ 0x80, kept.wrapping_add(1), 0x7F, 0xFF] {
-                input[at] = value;
-                fuzz::apps(&input);
-            }
-            input[at] = kept;
-        }
-    }
-    assert!(inputs > 20, "{inputs} inputs");
+    replay::replay("flow_apps", 300, fuzz::apps);
 }
