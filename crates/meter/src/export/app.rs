@@ -5,8 +5,7 @@
 use sonde_results::flow::{App, TlsInfo};
 use sonde_wire::ipfix::element as ie;
 
-use super::fields::Fields;
-use super::options::Floor;
+use super::fields::{Fields, Floor as _};
 
 /// A number for each protocol, from 1, below 16.
 pub(super) fn index(app: &App) -> u32 {

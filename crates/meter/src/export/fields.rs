@@ -166,6 +166,21 @@ impl Fields for RecordWriter<'_> {
     }
 }
 
+/// The longest start of a string that is no longer than `max` and ends between characters.
+pub(super) trait Floor {
+    fn floor(&self, max: usize) -> usize;
+}
+
+impl Floor for str {
+    fn floor(&self, max: usize) -> usize {
+        let mut end = self.len().min(max);
+        while !self.is_char_boundary(end) {
+            end -= 1;
+        }
+        end
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sonde_wire::ipfix::record::{BasicList, Records};
