@@ -16,6 +16,11 @@ impl Host {
         Host { name }
     }
 
+    /// The handle of a namespace that exists, by its name: that of a test bed's port.
+    pub fn of(netns: &str) -> Self {
+        Host::new(netns.to_owned())
+    }
+
     /// The namespace's name, as `ip netns` knows it.
     pub fn name(&self) -> &str {
         &self.name

@@ -3,6 +3,7 @@
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::device::run_dir;
 use crate::host::{Host, run};
 use crate::{LabError, is_root};
 
@@ -53,6 +54,11 @@ impl Lab {
             }
         };
         Ok(Lab { stem, hosts: Vec::new(), links: 0 })
+    }
+
+    /// What the names of its namespaces begin with, but for the dot: unique on this machine.
+    pub(crate) fn stem(&self) -> &str {
+        &self.stem
     }
 
     /// Adds a host with its loopback up, no reverse-path filter, no duplicate
@@ -111,10 +117,9 @@ impl Lab {
     /// inside them, and returns their names.
     pub fn sweep() -> Vec<String> {
         let mut left = namespaces();
-        left.retain(|name| {
-            owner(name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
-        });
+        left.retain(|name| is_abandoned(name));
         left.iter().for_each(|name| remove(name));
+        run_dir::sweep(is_abandoned);
         left
     }
 }
@@ -145,10 +150,17 @@ fn namespaces() -> Vec<String> {
     directory.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The process id in a namespace's name, if a lab made it.
+/// Whether a lab made this (a namespace, or the folder of a bed) and its process is gone.
+pub(crate) fn is_abandoned(name: &str) -> bool {
+    owner(name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// The process id in a namespace's name, or in a lab's, if a lab made it.
 fn owner(name: &str) -> Option<u32> {
     let parts: Vec<&str> = name.split('.').collect();
-    let [MARK, _prefix, pid, number, _host] = parts[..] else { return None };
+    let ([MARK, _prefix, pid, number, _] | [MARK, _prefix, pid, number]) = parts[..] else {
+        return None;
+    };
     number.parse::<u32>().ok()?;
     pid.parse().ok()
 }
@@ -181,7 +193,8 @@ mod tests {
     #[test]
     fn only_a_labs_names_have_an_owner() {
         assert_eq!(owner("sonde.demo.4711.0.probe"), Some(4711));
-        for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1.0", "a.b.1.2.c"] {
+        assert_eq!(owner("sonde.demo.4711.0"), Some(4711));
+        for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1", "a.b.1.2.c"] {
             assert_eq!(owner(other), None, "{other}");
         }
     }

@@ -8,6 +8,7 @@
 //! A child gets a fresh `/sys` from `ip netns exec`: file systems mounted below the
 //! machine's own, such as `/sys/fs/bpf`, are not seen from inside.
 
+pub mod device;
 mod host;
 mod lab;
 mod relay;
@@ -55,6 +56,33 @@ pub enum LabError {
     Enter {
         /// Its name.
         name: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A bed that cannot be, and why.
+    #[error("{0}")]
+    Bed(String),
+    /// A program of another package.
+    #[error("there is no '{program}' here: install it ('apt-get install {package}')")]
+    Missing {
+        /// The program.
+        program: String,
+        /// Debian's package.
+        package: String,
+    },
+    /// A file or kernel setting.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: std::path::PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The kernel was asked by netlink.
+    #[error("cannot {what}: {source}")]
+    Netlink {
+        /// What was asked for.
+        what: &'static str,
         /// The kernel's answer.
         source: std::io::Error,
     },

@@ -1,5 +1,5 @@
-//! The system calls of this crate: entering a namespace, packet sockets (packet(7)), and
-//! waiting to the microsecond. The only place in it where `unsafe` is allowed.
+//! The system calls of this crate: entering a namespace, packet sockets (packet(7)), netlink,
+//! and waiting to the microsecond. The only place in it where `unsafe` is allowed.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -64,12 +64,7 @@ pub(crate) struct PacketSocket {
 impl PacketSocket {
     /// Opens it in the calling thread's namespace.
     pub(crate) fn open(interface: &str) -> io::Result<PacketSocket> {
-        let name = CString::new(interface)?;
-        // SAFETY: a string that ends in NUL.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        if index == 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let index = interface_index(interface).ok_or_else(io::Error::last_os_error)?;
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory is passed; the new descriptor is owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
@@ -167,6 +162,79 @@ impl PacketSocket {
         let rc = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) };
         check(rc).map(drop)
     }
+}
+
+/// A netlink socket (netlink(7)) of the calling thread's namespace.
+pub(crate) struct Netlink {
+    fd: OwnedFd,
+}
+
+impl Netlink {
+    /// Opens it; `protocol` is one of libc's NETLINK_*.
+    pub(crate) fn open(protocol: i32) -> io::Result<Netlink> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: no memory is passed; the new descriptor is owned by nobody else.
+        let fd =
+            unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_NETLINK, kind, protocol))?) };
+        Ok(Netlink { fd })
+    }
+
+    /// Sends a request and returns the messages of its answer, one after the other.
+    pub(crate) fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: the kernel reads `request`, which lives through the call.
+        let sent = unsafe { libc::send(fd, request.as_ptr().cast(), request.len(), 0) };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut all = Vec::new();
+        let mut buffer = vec![0u8; 64 << 10];
+        loop {
+            // SAFETY: the kernel writes at most the buffer's length.
+            let got = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+            let Ok(got) = usize::try_from(got) else { return Err(io::Error::last_os_error()) };
+            let mut rest = &buffer[..got];
+            let mut more = false;
+            while let Some((length, kind)) = netlink_head(rest) {
+                match i32::from(kind) {
+                    // linux/netlink.h, struct nlmsgerr: 0 is a confirmation.
+                    libc::NLMSG_ERROR => {
+                        let code = rest.get(16..20).and_then(|c| c.try_into().ok());
+                        return match code.map_or(-libc::EBADMSG, i32::from_ne_bytes) {
+                            0 => Ok(all),
+                            code => Err(io::Error::from_raw_os_error(-code)),
+                        };
+                    }
+                    libc::NLMSG_DONE => return Ok(all),
+                    _ => {
+                        more = i32::from(u16::from_ne_bytes([rest[6], rest[7]])) & libc::NLM_F_MULTI
+                            != 0
+                    }
+                }
+                all.extend_from_slice(&rest[..length]);
+                all.resize(all.len().next_multiple_of(4), 0);
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            }
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// Length and type of the netlink message that `bytes` begins with, if it is whole.
+pub(crate) fn netlink_head(bytes: &[u8]) -> Option<(usize, u16)> {
+    let head: &[u8; 16] = bytes.first_chunk()?;
+    let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    (16..=bytes.len()).contains(&length).then(|| (length, u16::from_ne_bytes([head[4], head[5]])))
+}
+
+/// The kernel's number of an interface of the calling thread's namespace.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a string that ends in NUL.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
 }
 
 fn check(rc: i32) -> io::Result<i32> {

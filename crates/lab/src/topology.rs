@@ -14,7 +14,8 @@ use crate::lab::mac_text;
 use crate::{Host, Impairment, Lab, LabError, LinkOptions, Relay};
 
 /// The address family of the destinations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Family {
     /// IPv4.
     V4,

@@ -1,0 +1,203 @@
+//! What is known of a bed, also by other processes: a note in its folder.
+
+use serde::{Deserialize, Serialize};
+
+use super::addresses::{self, TESTER_PORTS, TESTERS};
+use super::function::as_on_a_wire;
+use super::{BedSpec, mac_text, netlink, run_dir};
+use crate::{Family, Host, LabError, Mac};
+
+/// A bed: what it was made as, its ports, its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BedInfo {
+    /// Unique on this machine; begins the names of its namespaces.
+    pub name: String,
+    /// What was asked for.
+    pub spec: BedSpec,
+    /// The tester's ports, a and b.
+    pub ports: Vec<Port>,
+    /// The devices, from a to b; none in a loop.
+    pub devices: Vec<DeviceInfo>,
+    /// On which processor the devices run.
+    pub placement: Placement,
+}
+
+/// A port of the tester.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// "a" or "b".
+    pub name: String,
+    /// Its network namespace, as `ip netns` knows it.
+    pub netns: String,
+    /// Its interface there.
+    pub interface: String,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// The MAC address to send to: the device's, or behind a bridge the other port's.
+    pub next_hop_mac: Mac,
+    /// Its addresses, by family.
+    pub addresses: Vec<PortAddress>,
+}
+
+/// A port's addresses of one family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortAddress {
+    /// The family.
+    pub family: Family,
+    /// The port's own address.
+    pub address: String,
+    /// Where it sends what is not for its own link: the device; or the other port itself.
+    pub next_hop: String,
+    /// What it may send from: the device routes it back to this port.
+    pub network: String,
+    /// What it may send to: the other port's network.
+    pub far_network: String,
+}
+
+/// A device under test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// "dut", or "dut1" and "dut2".
+    pub name: String,
+    /// Its network namespace.
+    pub netns: String,
+    /// Its interfaces towards a and towards b.
+    pub interfaces: Vec<String>,
+    /// Processes that forward in user space.
+    pub processes: Vec<u32>,
+}
+
+/// On which processor the devices run: what `Caveat::DeviceInline` and
+/// `Caveat::ProcessorsShared` are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// There is no device.
+    None,
+    /// On the sender's, inside its system calls: it cannot drop.
+    Inline,
+    /// In threads or processes of their own, wherever the kernel runs them.
+    Anywhere,
+    /// In threads or processes of their own on this processor.
+    OwnCpu {
+        /// Which.
+        cpu: usize,
+        /// The tester's ports receive there, too.
+        shared: bool,
+    },
+}
+
+impl BedInfo {
+    /// The beds on this machine whose process lives.
+    pub fn all() -> Result<Vec<BedInfo>, LabError> {
+        let mut all = Vec::new();
+        for folder in run_dir::all() {
+            if folder.file_name().and_then(|n| n.to_str()).is_some_and(crate::lab::is_abandoned) {
+                continue;
+            }
+            all.extend(run_dir::read(&folder.join(NOTE))?);
+        }
+        Ok(all)
+    }
+
+    /// How tester and devices are joined, a line a wire.
+    pub fn diagram(&self) -> Vec<String> {
+        let mut ends = vec![format!("tester {}", TESTERS[0])];
+        for device in &self.devices {
+            ends.extend(device.interfaces.iter().map(|i| format!("{} {i}", device.name)));
+        }
+        ends.push(format!("tester {}", TESTERS[1]));
+        ends.chunks(2).map(|wire| wire.join(" -- ")).collect()
+    }
+
+    /// The process ids of a device's receive threads; none: it receives in its sender's
+    /// context.
+    pub fn receive_threads(&self, device: &DeviceInfo) -> Result<Vec<u32>, LabError> {
+        netlink::threads(&Self::host(device), &device.interfaces)
+    }
+
+    /// A device's namespace.
+    pub(crate) fn host(device: &DeviceInfo) -> Host {
+        Host::of(&device.netns)
+    }
+
+    /// Puts the receive threads of all ports, and the processes of the devices, on their
+    /// processors.
+    pub(crate) fn place_threads(&self) -> Result<(), LabError> {
+        if let Some(cpu) = self.spec.own_cpu {
+            for device in &self.devices {
+                let host = Self::host(device);
+                for interface in &device.interfaces {
+                    netlink::set_threaded(&host, interface, true)?;
+                }
+                for pid in self.receive_threads(device)?.iter().chain(&device.processes) {
+                    netlink::pin(*pid, cpu)?;
+                }
+            }
+        }
+        if let Some(cpu) = self.spec.tester_cpu {
+            for port in &self.ports {
+                let host = Host::of(&port.netns);
+                netlink::set_threaded(&host, &port.interface, true)?;
+                for pid in netlink::threads(&host, std::slice::from_ref(&port.interface))? {
+                    netlink::pin(pid, cpu)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Port {
+    /// Gives port `n` of the tester its addresses and the way to the other.
+    pub(super) fn set_up(
+        host: &Host,
+        n: usize,
+        mac: Mac,
+        far: Mac,
+        bridged: bool,
+        spec: &BedSpec,
+    ) -> Result<Port, LabError> {
+        let interface = TESTER_PORTS[n];
+        as_on_a_wire(host, interface)?;
+        // Test frames for a port's own address that come up to the host must not fill the
+        // way back with ICMP errors: one an hour.
+        host.sysctl(&["net.ipv4.icmp_ratelimit=3600000", "net.ipv6.icmp.ratelimit=3600000"])?;
+        let mut all = Vec::with_capacity(spec.families.len());
+        for &family in &spec.families {
+            let address = addresses::tester(n, family);
+            let everything = addresses::everything(family);
+            let (_, whole) = everything.split_once('/').expect("a prefix");
+            let next_hop = if bridged {
+                host.add_address(interface, &format!("{address}/{whole}"))?;
+                addresses::tester(1 - n, family)
+            } else {
+                let prefix = addresses::link_prefix(family);
+                host.add_address(interface, &format!("{address}/{prefix}"))?;
+                addresses::gateway(n, family)
+            };
+            host.set_neighbour(interface, next_hop, &mac_text(far))?;
+            if !bridged {
+                host.add_route(everything, &["via", next_hop])?;
+            }
+            all.push(PortAddress {
+                family,
+                address: address.into(),
+                next_hop: next_hop.into(),
+                network: addresses::network(n, family).into(),
+                far_network: addresses::network(1 - n, family).into(),
+            });
+        }
+        Ok(Port {
+            name: TESTERS[n].into(),
+            netns: host.name().into(),
+            interface: interface.into(),
+            mac,
+            next_hop_mac: far,
+            addresses: all,
+        })
+    }
+}
+
+/// A bed's note in its folder.
+pub(super) const NOTE: &str = "bed.json";

@@ -1,0 +1,202 @@
+//! Test beds: two ports of a tester, and between them a device under test made on the spot
+//! (RFC 2544, section 6), alone or two in series.
+//!
+//! ```text
+//! a (namespace "a") -- eth0 [ device 1 ] eth1 -- eth0 [ device 2 ] eth1 -- b (namespace "b")
+//! ```
+//!
+//! Addresses are those of RFC 6815, section 4.1: port a's networks are 198.18.0.0/16 and
+//! 2001:2::/49, port b's 198.19.0.0/16 and 2001:2:0:8000::/49. Each has one address of its
+//! own (.2); all others of its networks are reached through it. Neighbour entries are
+//! permanent at both ends of a link, so that no trial waits for ARP or loses to it; who asks
+//! all the same is answered.
+//!
+//! On virtual Ethernet a device is part of its sender by nature: the kernel forwards a frame
+//! inside the system call that sends it, and nothing can be lost. [`BedSpec::own_cpu`] takes
+//! it out of there: its ports receive in kernel threads of their own ("threaded NAPI") on
+//! that processor, behind a ring of 256 frames that overflows as a real one does.
+
+mod addresses;
+mod bridge;
+mod counters;
+mod facts;
+mod function;
+mod info;
+mod netfilter;
+pub(crate) mod netlink;
+mod router;
+pub(crate) mod run_dir;
+mod spec;
+
+pub use counters::{Counter, CounterKind};
+pub use info::{BedInfo, DeviceInfo, Placement, Port, PortAddress};
+pub use spec::{BedSpec, DeviceSpec};
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::addresses::{TESTER_PORTS, TESTERS};
+use self::function::{Function, Place};
+use self::run_dir::RunDir;
+use crate::lab::mac_text;
+use crate::{Host, Lab, LabError, LinkOptions};
+
+/// A test bed in use. Dropping it, in a panic too, ends its processes and removes it; what a
+/// killed process left, [`Lab::sweep`] removes.
+pub struct Bed {
+    info: BedInfo,
+    devices: Vec<Device>,
+    // Dropped in this order: the namespaces go before the folder that their processes use.
+    _lab: Lab,
+    _run_dir: RunDir,
+}
+
+struct Device {
+    place: Place,
+    function: Box<dyn Function>,
+}
+
+/// What is done to a device (RFC 6201). In all of them the links stay up, as a wire does to
+/// a tester that goes on sending: with one down the frames would be the tester's own loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The forwarding process restarts (section 4.2): configuration and state are dropped
+    /// and made anew; a virtual machine reboots, a user-space switch is started again.
+    Software,
+    /// Power is cut for this long (section 4.3): processes are killed, nothing is
+    /// forwarded, then all begins anew.
+    Power(Duration),
+}
+
+impl Bed {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// [`LabError::Bed`] for what cannot be built; a missing tool, kernel feature or
+    /// privilege by its name.
+    pub fn build(spec: &BedSpec) -> Result<Bed, LabError> {
+        spec.check()?;
+        let mut lab = Lab::new("bed")?;
+        let run_dir = RunDir::make(lab.stem())?;
+        let testers = [lab.host(TESTERS[0])?, lab.host(TESTERS[1])?];
+        let count = if spec.device == DeviceSpec::Loop { 0 } else { usize::from(spec.chain) };
+        let name = |i: usize| match count {
+            1 => "dut".to_owned(),
+            _ => format!("dut{}", i + 1),
+        };
+        let duts: Vec<Host> = (0..count).map(|i| lab.host(&name(i))).collect::<Result<_, _>>()?;
+        let link =
+            LinkOptions { queues: spec.queues, mtu: spec.mtu, gro: spec.gro || spec.threaded() };
+
+        // From a to b: the two ends of each wire, and the MAC addresses there.
+        let ends: Vec<(&Host, &str, &Host, &str)> = (0..=count)
+            .map(|i| {
+                let left =
+                    if i == 0 { (&testers[0], TESTER_PORTS[0]) } else { (&duts[i - 1], "eth1") };
+                let right =
+                    if i == count { (&testers[1], TESTER_PORTS[1]) } else { (&duts[i], "eth0") };
+                (left.0, left.1, right.0, right.1)
+            })
+            .collect();
+        let macs = (ends.iter().map(|(h, i, g, j)| lab.link(h, i, g, j, &link)))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let mut devices = Vec::with_capacity(count);
+        for (i, host) in duts.into_iter().enumerate() {
+            let macs = [[macs[i].1, macs[i].0], [macs[i + 1].0, macs[i + 1].1]];
+            let sides = addresses::sides(i, count, macs, &spec.families);
+            let place = Place::new(host, name(i), sides, spec, run_dir.path());
+            place.quiet()?;
+            let mut function = function::make(&spec.device)?;
+            function.start(&place)?;
+            devices.push(Device { place, function });
+        }
+        let bridged = count == 0 || spec.device.is_bridge();
+        let mut ports = Vec::with_capacity(2);
+        for (n, host) in testers.iter().enumerate() {
+            let (own, far) = match n {
+                0 => (macs[0].0, if bridged { macs[count].1 } else { macs[0].1 }),
+                _ => (macs[count].1, if bridged { macs[0].0 } else { macs[count].0 }),
+            };
+            ports.push(Port::set_up(host, n, own, far, bridged, spec)?);
+        }
+        let info = BedInfo {
+            name: lab.stem().to_owned(),
+            spec: spec.clone(),
+            ports,
+            devices: Vec::new(),
+            placement: spec.placement(),
+        };
+        let mut bed = Bed { info, devices, _lab: lab, _run_dir: run_dir };
+        bed.settle()?;
+        Ok(bed)
+    }
+
+    /// Everything that others need to know of it: the ports, the devices, where they run.
+    pub fn info(&self) -> &BedInfo {
+        &self.info
+    }
+
+    /// Every counter on the way, as it stands. Those that grew during a trial are its
+    /// ledger.
+    pub fn counters(&self) -> Result<Vec<Counter>, LabError> {
+        let mut all = self.info.counters()?;
+        for device in &self.devices {
+            device.function.counters(&device.place, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    /// Facts of the devices by name: versions, settings, offloads, configuration.
+    pub fn facts(&self) -> Result<BTreeMap<String, String>, LabError> {
+        let mut facts = self.info.facts()?;
+        for device in &self.devices {
+            device.function.facts(&device.place, &mut facts)?;
+        }
+        Ok(facts)
+    }
+
+    /// Resets all devices, one after the other from port a; returns when they are
+    /// configured again.
+    pub fn reset(&mut self, reset: Reset) -> Result<(), LabError> {
+        match reset {
+            Reset::Software => {
+                for device in &mut self.devices {
+                    device.function.restart(&device.place)?;
+                }
+            }
+            Reset::Power(off) => {
+                for device in &mut self.devices {
+                    device.function.stop(&device.place)?;
+                }
+                std::thread::sleep(off);
+                for device in &mut self.devices {
+                    device.function.start(&device.place)?;
+                }
+            }
+        }
+        self.settle()
+    }
+
+    /// Puts threads and processes where they belong, and brings the notes for other
+    /// processes up to date. To be called again after a tester has attached or detached an
+    /// XDP program at its ports: the kernel then replaces receive threads.
+    pub fn settle(&mut self) -> Result<(), LabError> {
+        self.info.devices = (self.devices.iter())
+            .map(|d| DeviceInfo {
+                name: d.place.name.clone(),
+                netns: d.place.host.name().to_owned(),
+                interfaces: d.place.interfaces(),
+                processes: d.function.processes(),
+            })
+            .collect();
+        self.info.place_threads()?;
+        self._run_dir.write("bed.json", &self.info)
+    }
+}
+
+impl std::fmt::Debug for Bed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bed").field("info", &self.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! The folder of a bed: notes for other processes, and what its own processes need.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::LabError;
+
+/// A folder below [`BASE`] that is removed when dropped.
+#[derive(Debug)]
+pub(crate) struct RunDir(PathBuf);
+
+impl RunDir {
+    /// Makes that of a lab. One that a dead process of the same number left is emptied.
+    pub(crate) fn make(stem: &str) -> Result<RunDir, LabError> {
+        let path = Path::new(BASE).join(stem);
+        let made = fs::remove_dir_all(&path)
+            .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+            .and_then(|()| fs::create_dir_all(&path));
+        made.map_err(|e| file_error(&path, e))?;
+        Ok(RunDir(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a note; a reader sees the old one or the new one, whole.
+    pub(crate) fn write(&self, name: &str, note: &impl Serialize) -> Result<(), LabError> {
+        write_whole(&self.0.join(name), note)
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // What is left, a sweep removes.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes JSON to a file, in one step.
+pub(crate) fn write_whole(path: &Path, note: &impl Serialize) -> Result<(), LabError> {
+    let new = path.with_extension("new");
+    let text = serde_json::to_string_pretty(note).expect("these notes are JSON");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|e| file_error(path, e))
+}
+
+/// Reads one; `None`: there is none.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
+    match fs::read_to_string(path) {
+        Ok(text) => match serde_json::from_str(&text) {
+            Ok(note) => Ok(Some(note)),
+            Err(e) => Err(file_error(path, io::Error::new(io::ErrorKind::InvalidData, e))),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(file_error(path, e)),
+    }
+}
+
+/// The folders of all labs, those of dead processes included.
+pub(crate) fn all() -> Vec<PathBuf> {
+    let Ok(directory) = fs::read_dir(BASE) else {
+        return Vec::new(); // none was ever made
+    };
+    let mut all: Vec<_> = directory.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    all.sort();
+    all
+}
+
+/// Removes the folders of the labs that `gone` names.
+pub(crate) fn sweep(gone: impl Fn(&str) -> bool) {
+    for path in all() {
+        if path.file_name().and_then(|n| n.to_str()).is_some_and(&gone) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+pub(crate) fn file_error(path: &Path, source: io::Error) -> LabError {
+    LabError::File { path: path.to_owned(), source }
+}
+
+/// Memory, gone with the next start of the machine, as are the namespaces.
+pub(crate) const BASE: &str = "/run/sonde";
