@@ -22,6 +22,9 @@ use crate::{PortError, XdpMode, sys};
 pub struct HeaderSpec {
     /// The interfaces, by name; their places in this list are the features' points.
     pub interfaces: Vec<String>,
+    /// The first one's point. For an interface that has returned, and whose program went with
+    /// it, while others are read further by the program that they have.
+    pub first_point: u8,
     /// Which of them have no Ethernet header (tun, WireGuard, PPP).
     pub raw_ip: Vec<bool>,
     /// How many threads will read: one [`HeaderPort`] each.
@@ -42,6 +45,7 @@ impl HeaderSpec {
     pub fn new(interface: String) -> Self {
         HeaderSpec {
             interfaces: vec![interface],
+            first_point: 0,
             raw_ip: vec![false],
             workers: 1,
             ring: 1 << 16,
@@ -58,6 +62,9 @@ pub struct HeaderPort {
     ring: FlowRing,
     program: Arc<FlowProgram>,
     mode: Arc<str>,
+    first_point: u8,
+    /// The latest burst, where its points are others than the program's.
+    moved: Vec<Feature>,
 }
 
 /// Loads and attaches the program; one port for each worker.
@@ -100,20 +107,37 @@ pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
         if spec.consume { "packets end here" } else { "packets go on" }
     )
     .into();
-    let port = |ring| HeaderPort { ring, program: program.clone(), mode: mode.clone() };
+    let port = |ring| HeaderPort {
+        ring,
+        program: program.clone(),
+        mode: mode.clone(),
+        first_point: spec.first_point,
+        moved: Vec::with_capacity(if spec.first_point > 0 { BURST } else { 0 }),
+    };
     Ok(rings.into_iter().map(port).collect())
 }
 
 impl HeaderPort {
     /// The next packets, at most [`BURST`]; none when there are none. Those of the call
-    /// before are given up. They lie where the kernel wrote them.
+    /// before are given up. They lie where the kernel wrote them, unless their points must be
+    /// others than its own.
     #[inline]
     pub fn burst(&mut self) -> &[Feature] {
         let records = self.ring.take(BURST);
         // SAFETY: a record has the size of a feature and at least its alignment, both
         // asserted below, and every octets are a feature: it has integers only. The borrow
         // is the same.
-        unsafe { std::slice::from_raw_parts(records.as_ptr().cast::<Feature>(), records.len()) }
+        let features = unsafe {
+            std::slice::from_raw_parts(records.as_ptr().cast::<Feature>(), records.len())
+        };
+        if self.first_point == 0 {
+            return features;
+        }
+        self.moved.clear();
+        let first = self.first_point;
+        let moved = |f: &Feature| Feature { point: f.point.saturating_add(first), ..*f };
+        self.moved.extend(features.iter().map(moved));
+        &self.moved
     }
 
     /// Sleeps until there are packets or `until` has come, in steps of a millisecond: the

@@ -56,7 +56,7 @@ pub fn open(
         Some(InputEngine::AfPacket) | None => Some(Engine::AfPacket),
     };
     let opened = match engine {
-        None => open_headers(interfaces, args),
+        None => open_headers(interfaces, indexes, args),
         Some(engine) => open_frames(engine, interfaces, indexes, args),
     };
     Ok(opened?)
@@ -96,19 +96,40 @@ fn check(args: &FlowArgs) -> Result<()> {
     }
 }
 
-fn open_headers(interfaces: &[Interface], args: &FlowArgs) -> Result<Opened> {
-    let spec = HeaderSpec {
+fn open_headers(interfaces: &[Interface], indexes: &[Index], args: &FlowArgs) -> Result<Opened> {
+    let spec = |interfaces: &[Interface], first_point| HeaderSpec {
         interfaces: interfaces.iter().map(|i| i.name.clone()).collect(),
+        first_point,
         raw_ip: interfaces.iter().map(|i| !has_ethernet(i)).collect(),
         workers: args.input.workers.into(),
         keys: settings::keys(args),
         consume: args.input.mirror,
         ..HeaderSpec::new(String::new())
     };
-    let ports = headers::open(&spec)?;
+    let ports = headers::open(&spec(interfaces, 0))?;
     let engine = ports.first().map(|p| p.mode().to_string()).unwrap_or_default();
-    let inputs = ports.into_iter().enumerate();
-    let inputs = inputs.map(|(i, port)| Input::Headers { port, first: i == 0 }).collect();
+    let groups: Vec<Arc<Group<HeaderPort>>> = interfaces
+        .iter()
+        .zip(indexes)
+        .enumerate()
+        .map(|(point, (interface, index))| {
+            let spec = spec(std::slice::from_ref(interface), point as u8);
+            let open = move || Ok(headers::open(&spec)?);
+            Arc::new(Group::new(&interface.name, index, open))
+        })
+        .collect();
+    let input = |(worker, port)| {
+        let watched = |(group, interface): (&Arc<Group<HeaderPort>>, &Interface)| Returning {
+            group: group.clone(),
+            index: interface.ifindex,
+            is_missed: false,
+            port: None,
+        };
+        let returning = groups.iter().zip(interfaces).map(watched).collect();
+        let gone = HeaderLoss::default();
+        Input::Headers(Headers { worker, port, returning, gone })
+    };
+    let inputs = ports.into_iter().enumerate().map(input).collect();
     Ok(Opened { inputs, engine })
 }
 
@@ -131,13 +152,12 @@ fn open_frames(
         let name = &interface.name;
         let spec =
             OpenSpec { consume: args.input.mirror, snap, ..OpenSpec::watching(name.clone()) };
-        let index = index.clone();
-        let group = Group { engine, spec, workers, index, parked: Mutex::default() };
-        let ports = group.open().with_context(|| format!("cannot meter {name}"))?;
+        let open = move || open_frames_of(engine, &spec, workers);
+        let ports = open().with_context(|| format!("cannot meter {name}"))?;
         if let Some(port) = ports.first() {
             how = format!("{}: {}", port.caps().engine, port.caps().mode);
         }
-        let group = Arc::new(group);
+        let group = Arc::new(Group::new(name, index, open));
         let link = if has_ethernet(interface) { Link::Ethernet } else { Link::RawIp };
         for (worker, port) in ports.into_iter().enumerate() {
             places[worker].push(Place {
@@ -156,40 +176,39 @@ fn open_frames(
 
 /// The ports of one interface, one for each metering thread. After the interface was gone
 /// they are opened anew together, by the thread that notices first.
-struct Group {
-    engine: Engine,
-    spec: OpenSpec,
-    workers: usize,
+struct Group<P> {
+    name: String,
+    open: Box<dyn Fn() -> Result<Vec<P>> + Send + Sync>,
+    /// The interface of that name.
     index: Index,
-    parked: Mutex<Parked>,
+    parked: Mutex<Parked<P>>,
 }
 
 /// Ports that wait for their threads.
-#[derive(Default)]
-struct Parked {
-    ports: Vec<Option<Box<dyn Port>>>,
+struct Parked<P> {
+    ports: Vec<Option<P>>,
+    /// Which interface they are of.
+    index: u32,
     tried: Option<Time>,
 }
 
-impl Group {
-    fn open(&self) -> Result<Vec<Box<dyn Port>>> {
-        let ports = open_group(self.engine, &self.spec, self.workers)?;
-        if ports.len() < self.workers {
-            return Err(anyhow!(
-                "the interface has {} receive queues for {} workers; use --workers {}, or \
-                 --engine header, which deals packets out by itself",
-                ports.len(),
-                self.workers,
-                ports.len()
-            ));
-        }
-        Ok(ports)
+impl<P> Group<P> {
+    fn new(
+        name: &str,
+        index: &Index,
+        open: impl Fn() -> Result<Vec<P>> + Send + Sync + 'static,
+    ) -> Self {
+        let parked = Parked { ports: Vec::new(), index: 0, tried: None };
+        let (name, index) = (name.to_string(), index.clone());
+        Group { name, open: Box::new(open), index, parked: Mutex::new(parked) }
     }
 
-    /// The port of a thread, if the interface has returned.
-    fn reopen(&self, worker: usize) -> Option<Box<dyn Port>> {
+    /// The port of a thread on interface `index`, if the interface has returned.
+    fn reopen(&self, worker: usize, index: u32) -> Option<P> {
         let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(port) = parked.ports.get_mut(worker).and_then(Option::take) {
+        if parked.index == index
+            && let Some(port) = parked.ports.get_mut(worker).and_then(Option::take)
+        {
             return Some(port);
         }
         let now = tai_now();
@@ -197,27 +216,137 @@ impl Group {
             return None;
         }
         parked.tried = Some(now);
-        parked.ports = self.open().ok()?.into_iter().map(Some).collect();
+        // Those of an interface that went again before every thread had its port.
+        parked.ports.clear();
+        parked.ports = (self.open)().ok()?.into_iter().map(Some).collect();
+        parked.index = index;
+        eprintln!("{} has returned and is metered again", self.name);
         parked.ports.get_mut(worker).and_then(Option::take)
     }
+}
+
+/// Frames of an interface, for all metering threads.
+fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec<Box<dyn Port>>> {
+    let ports = open_group(engine, spec, workers)?;
+    if ports.len() < workers {
+        return Err(anyhow!(
+            "the interface has {} receive queues for {workers} workers; use --workers {}, or \
+             --engine af_packet, whose packets the kernel deals out whole, or --engine header",
+            ports.len(),
+            ports.len()
+        ));
+    }
+    Ok(ports)
 }
 
 /// What one metering thread reads.
 pub enum Input {
     /// Frames of several interfaces.
     Frames(Vec<Place>),
-    /// Headers of all interfaces, made by the XDP program.
-    Headers {
-        /// This thread's share.
-        port: HeaderPort,
-        /// The first thread tells what concerns all.
-        first: bool,
-    },
+    /// Headers of all interfaces, made by XDP programs.
+    Headers(Headers),
+}
+
+/// One thread's share of the headers.
+pub struct Headers {
+    worker: usize,
+    /// Of the program that the run began with, which all interfaces had.
+    port: HeaderPort,
+    /// By the headers' `point`.
+    returning: Vec<Returning>,
+    /// What was counted by ports that are closed.
+    gone: HeaderLoss,
+}
+
+/// An interface that may go, and return: its program goes with it, and it gets another.
+struct Returning {
+    group: Arc<Group<HeaderPort>>,
+    /// Which interface of that name is read.
+    index: u32,
+    /// It is there, and has no program yet.
+    is_missed: bool,
+    /// The program that it has since it returned.
+    port: Option<HeaderPort>,
+}
+
+/// What did not become a header.
+#[derive(Default)]
+struct HeaderLoss {
+    lost: u64,
+    /// By the index of the error that says why; of all threads.
+    refused: [u64; Error::COUNT],
+}
+
+impl HeaderLoss {
+    fn add(&mut self, port: &HeaderPort) {
+        self.lost += port.lost().packets;
+        // If the counters cannot be read, the program is gone, and so is the run.
+        for (sum, refused) in self.refused.iter_mut().zip(port.refused().unwrap_or_default()) {
+            *sum += refused.packets;
+        }
+    }
+}
+
+impl Headers {
+    /// The ports that there are, those of returned interfaces last.
+    fn ports(&mut self) -> impl Iterator<Item = &mut HeaderPort> {
+        std::iter::once(&mut self.port).chain(self.returning.iter_mut().flat_map(|r| &mut r.port))
+    }
+
+    fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
+        let mut busy = false;
+        for port in self.ports() {
+            let burst = port.burst();
+            meter.headers(burst, sink);
+            busy |= !burst.is_empty();
+        }
+        busy
+    }
+
+    fn wait(&mut self, until: Time) {
+        // With several, none may be waited for alone.
+        let is_one = self.returning.iter().all(|r| r.port.is_none());
+        let until = if is_one { until } else { until.min(tai_now() + SHORT_NS) };
+        self.port.wait(until);
+    }
+
+    fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
+        for interface in &mut self.returning {
+            let now = interface.group.index.load(Ordering::Relaxed);
+            if interface.index != now {
+                (interface.index, interface.is_missed) = (now, now != 0);
+                if let Some(mut port) = interface.port.take() {
+                    // What its ring still holds.
+                    loop {
+                        let burst = port.burst();
+                        if burst.is_empty() {
+                            break;
+                        }
+                        meter.headers(burst, sink);
+                    }
+                    self.gone.add(&port);
+                }
+            }
+            if interface.is_missed {
+                interface.port = interface.group.reopen(self.worker, now);
+                interface.is_missed = interface.port.is_none();
+            }
+        }
+    }
+
+    /// What did not become a header so far.
+    fn loss(&self) -> HeaderLoss {
+        let HeaderLoss { lost, refused } = self.gone;
+        let mut loss = HeaderLoss { lost, refused };
+        loss.add(&self.port);
+        self.returning.iter().flat_map(|r| &r.port).for_each(|port| loss.add(port));
+        loss
+    }
 }
 
 /// One interface, as one thread sees it.
 pub struct Place {
-    group: Arc<Group>,
+    group: Arc<Group<Box<dyn Port>>>,
     worker: usize,
     /// `None`: gone, for now.
     port: Option<Box<dyn Port>>,
@@ -239,18 +368,14 @@ impl Input {
                 }
                 busy
             }
-            Input::Headers { port, .. } => {
-                let burst = port.burst();
-                meter.headers(burst, sink);
-                !burst.is_empty()
-            }
+            Input::Headers(headers) => headers.turn(meter, sink),
         }
     }
 
     /// Sleeps until something has come, or `until`.
     pub fn wait(&mut self, until: Time) -> Result<()> {
         match self {
-            Input::Headers { port, .. } => port.wait(until),
+            Input::Headers(headers) => headers.wait(until),
             Input::Frames(places) => match &mut places[..] {
                 [Place { port: Some(port), .. }] => port.wait(until)?,
                 // With several, none may be waited for alone.
@@ -266,7 +391,10 @@ impl Input {
 
     /// Lets go of interfaces that have vanished, and takes up those that have returned.
     pub fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
-        let Input::Frames(places) = self else { return };
+        let places = match self {
+            Input::Frames(places) => places,
+            Input::Headers(headers) => return headers.follow(meter, sink),
+        };
         for (i, place) in places.iter_mut().enumerate() {
             let now = place.group.index.load(Ordering::Relaxed);
             if place.port.is_some() && place.index != now {
@@ -275,12 +403,8 @@ impl Input {
                 place.close();
             }
             if place.port.is_none() && now != 0 {
-                place.port = place.group.reopen(place.worker);
+                place.port = place.group.reopen(place.worker, now);
                 place.index = now;
-                if place.port.is_some() && place.worker == 0 {
-                    let name = place.group.spec.interface.as_deref().unwrap_or_default();
-                    eprintln!("{name} has returned and is metered again");
-                }
             }
         }
     }
@@ -300,15 +424,16 @@ impl Input {
     pub fn lost(&mut self) -> u64 {
         match self {
             Input::Frames(places) => places.iter_mut().map(Place::lost).sum(),
-            Input::Headers { port, .. } => port.lost().packets,
+            Input::Headers(headers) => headers.loss().lost,
         }
     }
 
-    /// Packets that the kernel's program could not read, by why, for the first thread.
+    /// Packets that the kernel's program could not read, by why: the first thread tells.
     pub fn refused(&self) -> BTreeMap<String, u64> {
-        let Input::Headers { port, first: true } = self else { return BTreeMap::new() };
-        // If the counters cannot be read, the program is gone, and so is the run.
-        let refused = port.refused().unwrap_or_default();
+        let refused = match self {
+            Input::Headers(headers) if headers.worker == 0 => headers.loss().refused,
+            _ => return BTreeMap::new(),
+        };
         let of = |error: Error| match error {
             Error::Truncated => "refused_truncated",
             Error::EtherType => "refused_not_ip",
@@ -316,8 +441,7 @@ impl Input {
         };
         let mut counters = BTreeMap::new();
         for error in Error::ALL {
-            let n = refused[error.index()].packets;
-            *counters.entry(of(error).to_string()).or_default() += n;
+            *counters.entry(of(error).to_string()).or_default() += refused[error.index()];
         }
         counters
     }

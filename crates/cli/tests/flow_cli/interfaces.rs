@@ -1,14 +1,15 @@
 //! Interfaces: every packet is in a record, in time, however the run ends.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Stdio;
 
 use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_results::Caveat;
 use sonde_results::flow::{FlowEnd, FlowRecord};
 
 use crate::process::{self, Process};
-use crate::support::{Folder, Told, assert_conserved, meter, pair, records, run_of};
+use crate::support::{Folder, SONDE, Told, assert_conserved, meter, pair, records, run_of};
 
 /// Datagrams there and back over one pair of ports, one after the other.
 fn exchange(net: &Topology, count: usize) {
@@ -60,6 +61,10 @@ fn both_directions_are_one_record_and_every_packet_is_counted() {
         let index = net.probe.run(&["cat", "/sys/class/net/eth0/ifindex"]).unwrap();
         let told = Told::of(&std::fs::read(ipfix).unwrap());
         assert!(told.is_whole && told.flows.len() == 2 * flows);
+        let counters = run_of(&std::fs::read_to_string(file).unwrap()).counters;
+        let left_out = ["packets_lost", "refused_not_ip", "refused_truncated", "refused_malformed"];
+        assert_eq!(told.ignored, Some(left_out.map(|name| counters[name]).iter().sum()));
+        assert!(workers > 1 || counters["refused_not_ip"] > 0, "the first address resolution");
         assert!(told.interfaces.iter().all(|i| i.to_string() == index.trim()));
     }
 }
@@ -156,6 +161,89 @@ fn an_interface_that_returns_is_metered_again() {
     let run = run_of(&std::fs::read_to_string(file).unwrap());
     assert_eq!(run.points[0].vanished, 1);
     assert!(run.caveats.contains(Caveat::InterfaceVanished));
+}
+
+/// Datagrams one way, each of a flow of its own.
+fn send(net: &Topology, to: &str, count: usize) {
+    let sockets: Vec<UdpSocket> = net
+        .probe
+        .inside(|| (0..count).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect())
+        .unwrap();
+    sockets.iter().for_each(|socket| assert_eq!(socket.send_to(&[0; 100], to).unwrap(), 100));
+}
+
+#[test]
+fn the_kernels_headers_of_an_interface_that_returns_are_metered_again() {
+    let name = "the_kernels_headers_of_an_interface_that_returns_are_metered_again";
+    let Some(mut net) = pair(name) else { return };
+    let folder = Folder::new();
+    let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
+    net.lab.link(&net.probe, "eth1", &net.reflector, "eth1", &LinkOptions::default()).unwrap();
+    let address = |net: &Topology, interface: &str, n: u8| {
+        net.probe.add_address(interface, &format!("10.{n}.0.1/24")).unwrap();
+        net.reflector.add_address(interface, &format!("10.{n}.0.2/24")).unwrap();
+    };
+    address(&net, "eth1", 9);
+    let line = format!(
+        "eth1 eth0 --engine header --workers 2 --jsonl {lines} -o {file} --port 9 --idle 500ms"
+    );
+    let mut run = meter(&net.reflector, &line);
+    send(&net, "10.1.0.2:9", 5);
+    let count = |of: &str| {
+        std::fs::read_to_string(&lines).unwrap().lines().filter(|l| l.contains(of)).count()
+    };
+    process::until("the first records", || count("10.1.0.2") == 5);
+    // Twice: the program that took the first one's place goes, too.
+    for (round, sent) in [7, 11].into_iter().enumerate() {
+        net.reflector.run(&["ip", "link", "del", "eth0"]).unwrap();
+        let lost = |l: &&String| l.contains("eth0 has vanished");
+        run.until("the loss", |p| p.err().iter().filter(lost).count() > round);
+        net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
+        let back = |l: &&String| l.contains("eth0 has returned and is metered again");
+        run.until("the return", |p| p.err().iter().filter(back).count() > round);
+        address(&net, "eth0", 1);
+        send(&net, "10.1.0.2:9", sent);
+        send(&net, "10.9.0.2:9", 3);
+        let all = [5, 5 + 7, 5 + 7 + 11][round + 1];
+        process::until("all records", || count("10.1.0.2") == all);
+    }
+    let all = interrupt(run, &lines, &file);
+    assert_eq!(all.len(), 5 + 7 + 11 + 2 * 3);
+    for r in &all {
+        let point = u8::from(r.key.destination.to_string() == "10.1.0.2");
+        assert_eq!((r.key.point, r.forward.packets, r.forward.bytes), (point, 1, 128), "{r:?}");
+    }
+    let run = run_of(&std::fs::read_to_string(file).unwrap());
+    assert_eq!((run.points[0].vanished, run.points[1].vanished), (0, 2));
+}
+
+#[test]
+fn a_run_ends_when_nobody_reads_its_lines() {
+    let Some(net) = pair("a_run_ends_when_nobody_reads_its_lines") else { return };
+    let folder = Folder::new();
+    let err = folder.file("err");
+    let line = "flow eth0 --idle 300ms --jsonl - --proto udp -i 100ms";
+    let mut child = net
+        .probe
+        .command(SONDE)
+        .args(line.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&err).unwrap())
+        .spawn()
+        .unwrap();
+    let told = || std::fs::read_to_string(&err).unwrap();
+    process::until("the first interval", || told().contains("packets "));
+    exchange(&net, 3);
+    let mut first = String::new();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_line(&mut first).unwrap();
+    assert_eq!(records(&first)[0].reverse.packets, 3);
+    drop(reader);
+    exchange(&net, 2);
+    process::until("its end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", told());
+    assert!(told().contains("10 packets"), "{}", told());
 }
 
 #[test]
