@@ -15,9 +15,11 @@ mod now;
 mod outcome;
 mod selection;
 mod settings;
+mod share;
 mod top;
 pub mod verify;
 mod view;
+mod walk;
 
 use sonde_port::clock::{clock_state, tai_now};
 use sonde_results::FlowRun;

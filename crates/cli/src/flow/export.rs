@@ -82,7 +82,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("ipfix") => {
             let config = common.config(Protocol::Ipfix, FILE_MESSAGE, false);
-            Ok(Box::new(ipfix_file::IpfixFile::create(path, config)?))
+            Ok(Box::new(ipfix_file::IpfixFile::create(path, config, common.args.export.checksums)?))
         }
         Some("parquet") => {
             Ok(Box::new(parquet_file::ParquetFile::create(path, common.tai_offset_s)?))

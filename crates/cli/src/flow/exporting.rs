@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::export::{ExportStats, Interface, Selector};
 use sonde_port::clock::tai_now;
-use sonde_results::flow::FlowRecord;
+use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 
 use super::export::Output;
@@ -28,21 +28,33 @@ pub struct Shared {
     metered: AtomicBool,
     /// Records that found a queue full.
     pub queue_lost: AtomicU64,
-    /// How packets are selected, by metering thread.
-    selectors: Mutex<BTreeMap<usize, Vec<Selector>>>,
+    /// By metering thread.
+    told: Mutex<BTreeMap<usize, Told>>,
     /// The interfaces, after they have changed, until the outputs know.
     interfaces: Mutex<Option<Vec<Interface>>>,
     /// Records that went out.
     pub records: AtomicU64,
+    /// The reader of an output has gone: the run is to end.
+    pub unread: AtomicBool,
+}
+
+/// What a metering thread tells of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// How packets are selected.
+    selectors: Vec<Selector>,
     /// Packets that came in and could not be metered, or were dropped on the way.
-    pub refused: AtomicU64,
+    ignored: u64,
 }
 
 impl Shared {
-    /// Says how many packets a metering thread has selected.
-    pub fn tell_selectors(&self, worker: usize, meter: &Meter) {
-        let report = selection::report(meter.sequence());
-        self.selectors.lock().unwrap_or_else(|e| e.into_inner()).insert(worker, report);
+    /// Says how many packets a metering thread has selected, and how many it could not meter;
+    /// `lost` came in and did not reach its meter.
+    pub fn tell(&self, worker: usize, meter: &Meter, lost: u64) {
+        let selectors = meter.sequence().map(selection::report).unwrap_or_default();
+        let ignored = meter.cache().counters().refused() + lost;
+        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        told.insert(worker, Told { selectors, ignored });
     }
 
     /// Says that the interfaces have changed; by the flow key's `point`.
@@ -50,18 +62,19 @@ impl Shared {
         *self.interfaces.lock().unwrap_or_else(|e| e.into_inner()) = Some(interfaces);
     }
 
-    /// The selectors of all threads together: they are the same, their counts add up.
-    fn selectors(&self) -> Vec<Selector> {
-        let all = self.selectors.lock().unwrap_or_else(|e| e.into_inner());
-        let mut sum: Vec<Selector> = Vec::new();
-        for report in all.values() {
-            for (i, selector) in report.iter().enumerate() {
-                match sum.get_mut(i) {
+    /// Of all threads together: the selectors are the same, their counts add up.
+    fn told(&self) -> Told {
+        let all = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sum = Told::default();
+        for told in all.values() {
+            sum.ignored += told.ignored;
+            for (i, selector) in told.selectors.iter().enumerate() {
+                match sum.selectors.get_mut(i) {
                     Some(s) => {
                         s.observed += selector.observed;
                         s.selected += selector.selected;
                     }
-                    None => sum.push(*selector),
+                    None => sum.selectors.push(*selector),
                 }
             }
         }
@@ -215,6 +228,8 @@ impl Inner {
                 let stats = self.stats();
                 self.outputs.iter_mut().for_each(|o| o.tick(now_ns, &stats));
                 self.shared.records.store(self.records, Ordering::Relaxed);
+                let unread = self.outputs.iter().any(|o| o.is_unread());
+                self.shared.unread.store(unread, Ordering::Relaxed);
             }
             if last {
                 let (now_ns, stats) = (self.now_ns(), self.stats());
@@ -258,20 +273,20 @@ impl Inner {
     }
 
     fn stats(&self) -> ExportStats {
-        let n = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let Told { selectors, ignored } = self.shared.told();
         ExportStats {
             process: std::process::id(),
-            ignored_packets: n(&self.shared.refused),
-            not_sent_flows: n(&self.shared.queue_lost),
-            selectors: self.shared.selectors(),
+            ignored_packets: ignored,
+            not_sent_flows: self.shared.queue_lost.load(Ordering::Relaxed),
+            selectors,
             ..ExportStats::default()
         }
     }
 
     fn exported(self) -> Exported {
-        let ends = NAMES.iter().zip(self.ends).filter(|(_, n)| *n > 0);
+        let ends = FlowEnd::ALL.map(|end| (end.name(), self.ends[end as usize]));
         Exported {
-            ends: ends.map(|(name, n)| (name.to_string(), n)).collect(),
+            ends: ends.into_iter().filter(|(_, n)| *n > 0).collect(),
             top: self.top.sorted(),
             exports: self.outputs.iter().map(|o| o.total()).collect(),
             lost: self.outputs.iter().map(|o| o.lost()).sum::<u64>()
@@ -280,8 +295,6 @@ impl Inner {
     }
 }
 
-/// By `FlowEnd`.
-const NAMES: [&str; 6] = ["", "idle", "active", "end_detected", "forced", "lack_of_resources"];
 /// Records handed over together.
 const BATCH: usize = 256;
 /// Empty batches that wait to be filled.

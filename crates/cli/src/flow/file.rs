@@ -1,38 +1,40 @@
 //! Flow metering from a capture file, at the speed of memory. The file's clock is its
-//! packets' time.
+//! packets' time. Each metering thread reads the whole file and meters its share.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::anyhow;
-use sonde_meter::flow::prefetch::prefetch;
-use sonde_results::Caveat;
+use anyhow::{Context as _, anyhow};
+use sonde_port::clock::pin_to_cpu;
 use sonde_results::rtt_run::RttPoint;
-use sonde_wire::capture::{CaptureError, Reader, Record};
-use sonde_wire::flow::Link;
+use sonde_results::{Caveat, FlowRun};
+use sonde_wire::capture::{CaptureError, Reader};
 
 use super::args::FlowArgs;
 use super::export::{self, Common};
-use super::exporting::Exporting;
-use super::meter::Frame;
+use super::exporting::{Exporting, Records, Shared};
+use super::meter::Meter;
+use super::share::Share;
+use super::walk::Walk;
 use super::{outcome, settings};
 use crate::capture_file::{self, unreadable};
 use crate::exit::{Exit, Failure};
+use crate::settings::secrets;
 use crate::signals::Signals;
 
 /// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
 pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     let input = &args.input;
-    if input.engine.is_some() || input.trim.is_some() || input.mirror || input.workers > 1 {
+    if input.engine.is_some() || input.trim.is_some() || input.mirror {
         return Err(Failure::Usage(anyhow!(
-            "--engine, --trim, --mirror and --workers are for interfaces, not files"
+            "--engine, --trim and --mirror are for interfaces, not files"
         )));
     }
     let signals = Signals::catch()?;
     let mapping = capture_file::open(path)?;
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
-    let records = Reader::new(mapping.as_slice()).map_err(cannot_read)?;
     let first = Reader::new(mapping.as_slice()).map_err(cannot_read)?.next();
     let mut run = super::empty_run(args, "capture file".into());
     let tai_offset_s = run.header.host.tai_offset_s;
@@ -40,43 +42,61 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     if let Some(Ok(first)) = first {
         run.header.start_ns = first.unix_nanos.saturating_add(offset_ns);
     }
-    let mut meter = settings::meter(args, 1).map_err(Failure::Usage)?;
+    let start_ns = run.header.start_ns;
+    let end_ns = args.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
+    let walk = Walk::new(mapping.as_slice(), offset_ns, end_ns).map_err(cannot_read)?;
+    let meters = meters(args).map_err(Failure::Usage)?;
     let common = Common { args, tai_offset_s, interfaces: Vec::new() };
     let outputs = export::open(&common)?;
-    let (exporting, mut queues) = Exporting::start(outputs, 1, QUEUE)?;
-    let (shared, mut queue) = (exporting.shared(), queues.remove(0));
-    shared.packet_time_ns.store(run.header.start_ns.max(1), Ordering::Relaxed);
-    let mut sink = |record| queue.push_waiting(record);
+    let (exporting, queues) = Exporting::start(outputs, meters.len(), QUEUE)?;
+    let shared = exporting.shared();
+    shared.packet_time_ns.store(start_ns.max(1), Ordering::Relaxed);
 
-    let end_ns = args.duration.map_or(i64::MAX, |d| run.header.start_ns.saturating_add(d));
-    let mut walk = Walk {
-        records,
-        bytes: mapping.as_slice(),
-        offset_ns,
-        end_ns,
-        ended: false,
-        broken: None,
-        other_link: 0,
-        last_interface: 0,
+    let turnstile = Turnstile::default();
+    let part = |((number, meter), queue)| Part {
+        number,
+        meter,
+        queue,
+        walk: walk.clone(),
+        shared: &shared,
+        turnstile: &turnstile,
+        start_ns,
     };
-    let (mut swept, mut interrupted) = (i64::MIN, false);
-    while !walk.ended && !interrupted {
-        meter.frames(walk.by_ref().take(STRETCH), &mut sink);
-        let now = meter.latest_ns();
-        if now.saturating_sub(swept) >= SWEEP_NS {
-            swept = now;
-            meter.cache_mut().handle_timeout(now, &mut sink);
-            shared.packet_time_ns.store(now.max(1), Ordering::Relaxed);
-            shared.tell_selectors(0, &meter);
+    let mut parts = meters.into_iter().enumerate().zip(queues).map(part);
+    let here = parts.next().context("there is at least one worker")?;
+    let interrupted = || signals.wait(Duration::ZERO);
+    let parts: Vec<Part<'_>> = thread::scope(|scope| {
+        let started: Vec<_> = parts.map(|part| scope.spawn(|| part.run(args, || false))).collect();
+        let mut parts = vec![here.run(args, interrupted)?];
+        for thread in started {
+            parts.push(thread.join().map_err(|_| {
+                anyhow!("a metering thread failed; please report what it printed")
+            })??);
         }
-        interrupted = signals.wait(Duration::ZERO);
-    }
-    let latest = meter.latest_ns().max(run.header.start_ns);
-    meter.cache_mut().finish(latest, &mut sink);
-    queue.flush_waiting();
-    shared.packet_time_ns.store(latest.max(1), Ordering::Relaxed);
-    shared.tell_selectors(0, &meter);
+        anyhow::Ok(parts)
+    })?;
 
+    let interrupted = turnstile.is_closed();
+    let meters: Vec<&Meter> = parts.iter().map(|part| &part.meter).collect();
+    tell(&mut run, &parts[0].walk, path);
+    outcome::finish(run, &meters, exporting, args, interrupted)
+}
+
+/// One for each metering thread, in the memory of its processor.
+fn meters(args: &FlowArgs) -> anyhow::Result<Vec<Meter>> {
+    let (workers, keys) = (usize::from(args.input.workers), settings::keys(args));
+    let secret = secrets(args.metering.seed);
+    // Chance decides the same in every thread, if all of them ask it for every packet.
+    let parses_all = !super::selection::sequence(&args.selection, secret[0])?.is_empty();
+    let share = |i| match workers {
+        1 => Share::whole(),
+        _ => Share::new(i, workers, secret, keys, parses_all),
+    };
+    (0..workers).map(|i| settings::meter_at(i, args, secret, share(i))).collect()
+}
+
+/// What the file was like.
+fn tell(run: &mut FlowRun, walk: &Walk<'_>, path: &Path) {
     if let Some(error) = walk.broken {
         eprintln!("{:#}", unreadable(path, error));
         run.caveats.insert(Caveat::CaptureCutShort);
@@ -91,66 +111,7 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     }
     run.counters.insert("other_link_type".into(), walk.other_link);
     run.points = (0..=walk.last_interface).map(|i| point(path, i, walk.last_interface)).collect();
-    run.header.end_ns = latest;
-    outcome::finish(run, &[&meter], exporting, args, interrupted)
-}
-
-/// The file's packets as frames.
-struct Walk<'a> {
-    records: Reader<'a>,
-    /// The file.
-    bytes: &'a [u8],
-    offset_ns: i64,
-    /// Packets from this time on are left out.
-    end_ns: i64,
-    ended: bool,
-    broken: Option<CaptureError>,
-    /// Packets of link types that are not known.
-    other_link: u64,
-    /// The highest of the interfaces that a pcapng file describes and its packets name.
-    last_interface: u8,
-}
-
-impl<'a> Walk<'a> {
-    #[inline]
-    fn frame(&mut self, record: &Record<'a>) -> Option<Frame<'a>> {
-        let Some(link) = Link::from_capture(record.link_type) else {
-            self.other_link += 1;
-            return None;
-        };
-        // The processor fetches ahead by itself, but not across pages.
-        let at = record.data.as_ptr().addr() - self.bytes.as_ptr().addr();
-        prefetch(self.bytes, at + AHEAD);
-        let at_ns = record.unix_nanos.saturating_add(self.offset_ns);
-        let point = record.interface.min(u8::MAX.into()) as u8;
-        self.last_interface = self.last_interface.max(point);
-        let wire_len = record.original_len as usize;
-        Some(Frame { bytes: record.data, wire_len, link, at_ns, point })
-    }
-}
-
-impl<'a> Iterator for Walk<'a> {
-    type Item = Frame<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Frame<'a>> {
-        loop {
-            match self.records.next() {
-                Some(Ok(record)) => match self.frame(&record) {
-                    Some(frame) if frame.at_ns < self.end_ns => return Some(frame),
-                    Some(_) => break,
-                    None => {}
-                },
-                Some(Err(error)) => {
-                    self.broken = Some(error);
-                    break;
-                }
-                None => break,
-            }
-        }
-        self.ended = true;
-        None
-    }
+    run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
 }
 
 fn point(path: &Path, interface: u8, last: u8) -> RttPoint {
@@ -162,11 +123,121 @@ fn point(path: &Path, interface: u8, last: u8) -> RttPoint {
     }
 }
 
+/// One metering thread's work.
+struct Part<'a> {
+    number: usize,
+    meter: Meter,
+    queue: Records,
+    walk: Walk<'a>,
+    shared: &'a Shared,
+    turnstile: &'a Turnstile,
+    start_ns: i64,
+}
+
+impl Part<'_> {
+    /// Reads the file to its end, or to where all threads end after one was interrupted.
+    fn run(mut self, args: &FlowArgs, interrupted: impl Fn() -> bool) -> anyhow::Result<Self> {
+        if let Some(&cpu) = args.input.cpus.get(self.number) {
+            pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+        }
+        let share = *self.meter.share();
+        let mut own = Vec::with_capacity(super::walk::GROUP);
+        let (mut told, mut stretch) = (i64::MIN, 0);
+        'file: loop {
+            if interrupted() {
+                self.turnstile.close();
+            }
+            if !self.turnstile.lets_in(stretch) {
+                break;
+            }
+            stretch += 1;
+            for _ in 0..STRETCH {
+                if !self.walk.group(&share, &mut own) {
+                    break 'file;
+                }
+                let queue = &mut self.queue;
+                let mut sink = |record| queue.push_waiting(record);
+                if let Some(now) = self.walk.clock() {
+                    self.meter.cache_mut().handle_timeout(now, &mut sink);
+                }
+                self.meter.frames(own.iter().copied(), &mut sink);
+            }
+            if self.walk.latest_ns.saturating_sub(told) >= TELL_NS {
+                told = self.walk.latest_ns;
+                self.tell();
+            }
+        }
+        let queue = &mut self.queue;
+        let now_ns = self.walk.now_ns().max(self.start_ns);
+        self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
+        self.queue.flush_waiting();
+        self.tell();
+        Ok(self)
+    }
+
+    /// How far it is, and what could not be metered.
+    fn tell(&self) {
+        let now = self.walk.latest_ns.max(self.start_ns).max(1);
+        self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
+        let other_link = if self.meter.share().tells_all() { self.walk.other_link } else { 0 };
+        self.shared.tell(self.number, &self.meter, other_link);
+    }
+}
+
+/// Has all threads end after the same part of the file, though none knows how far the others
+/// are.
+#[derive(Debug, Default)]
+struct Turnstile(AtomicU64);
+
+impl Turnstile {
+    /// A thread asks to begin a stretch: all that one of them has begun before this was
+    /// closed may be read by all.
+    fn lets_in(&self, stretch: u64) -> bool {
+        let mut begun = self.0.load(Ordering::Relaxed);
+        loop {
+            if stretch < begun & !CLOSED {
+                return true;
+            }
+            if begun & CLOSED != 0 {
+                return false;
+            }
+            let (order, next) = (Ordering::Relaxed, stretch + 1);
+            match self.0.compare_exchange_weak(begun, next, order, order) {
+                Ok(_) => return true,
+                Err(now) => begun = now,
+            }
+        }
+    }
+
+    fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
+}
+
+/// Beside the number of stretches that have begun.
+const CLOSED: u64 = 1 << 63;
 /// Records under way to the export thread: no more than a processor's cache holds.
 const QUEUE: usize = 1 << 13;
-/// Bytes of the file that are fetched ahead.
-const AHEAD: usize = 2_048;
-/// Packets between two looks at time and signals.
-const STRETCH: usize = 4_096;
-/// Between two looks for expired flows, ns of the packets' time.
-const SWEEP_NS: i64 = 100_000_000;
+/// Groups of packets between two looks at time and signals.
+const STRETCH: usize = 64;
+/// Between two reports to the export thread, ns of the packets' time.
+const TELL_NS: i64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_turnstile_lets_everyone_go_as_far_as_the_first() {
+        let turnstile = Turnstile::default();
+        assert!((0..5).all(|stretch| turnstile.lets_in(stretch)));
+        assert!(turnstile.lets_in(0) && !turnstile.is_closed());
+        turnstile.close();
+        assert!((1..5).all(|stretch| turnstile.lets_in(stretch)));
+        assert!(!turnstile.lets_in(5) && turnstile.is_closed());
+    }
+}

@@ -22,11 +22,13 @@ use super::follow::Follow;
 use super::input::{Input, Opened};
 use super::meter::Meter;
 use super::now::{self, Fast, Now};
+use super::share::Share;
 use super::view::{self, Snapshot};
 use super::{outcome, settings};
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
 use crate::output::style::{Style, terminal_size};
+use crate::settings::secrets;
 use crate::signals::Signals;
 
 /// Meters until the time is over, or Ctrl-C.
@@ -40,7 +42,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let workers = usize::from(args.input.workers);
     let meters: Vec<Meter> = (0..workers)
-        .map(|i| meter_at(args.input.cpus.get(i).copied(), args))
+        .map(|i| settings::meter_at(i, args, secrets(args.metering.seed), Share::whole()))
         .collect::<Result<_>>()
         .map_err(Failure::Usage)?;
     let mut follow = Follow::open(&links)?;
@@ -66,7 +68,6 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
             report: Arc::default(),
             shared: exporting.shared(),
             number: i,
-            told: 0,
             now: is_live(args).then(Now::default),
         };
         threads.push(inner.start(cpu, stop.clone())?);
@@ -90,20 +91,6 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         Some(error) => Err(Failure::CannotRun(error)),
         None => Ok(exit),
     }
-}
-
-/// A meter whose memory lies by the processor that will use it: the kernel takes memory from
-/// the NUMA node of the processor that writes it first.
-fn meter_at(cpu: Option<usize>, args: &FlowArgs) -> Result<Meter> {
-    let make = || {
-        if let Some(cpu) = cpu {
-            pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
-        }
-        settings::meter(args, args.input.workers.into())
-    };
-    thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
-        Err(anyhow!("a meter could not be made; please report what it printed"))
-    })
 }
 
 /// Shows how it goes until the end. Whether it was interrupted, and what failed.
@@ -130,6 +117,9 @@ fn watch(
         }
         if let Some(error) = threads.iter().find_map(Worker::failure) {
             return (false, Some(error));
+        }
+        if shared.unread.load(Ordering::Relaxed) {
+            return (false, None);
         }
         match follow.look(run) {
             Ok(Some(interfaces)) => shared.tell_interfaces(interfaces),
@@ -292,8 +282,6 @@ struct Inner {
     shared: Arc<Shared>,
     /// Which of the metering threads.
     number: usize,
-    /// Refused packets that the others know of.
-    told: u64,
     /// For the live view.
     now: Option<Now>,
 }
@@ -352,10 +340,8 @@ impl Inner {
         self.input.follow(&mut self.meter, &mut sink);
         // If there is no room now, there will be.
         self.queue.flush();
-        let refused = self.meter.cache().counters().refused();
-        self.shared.refused.fetch_add(refused - self.told, Ordering::Relaxed);
-        self.told = refused;
-        self.shared.tell_selectors(self.number, &self.meter);
+        let (lost, refused) = (self.input.lost(), self.input.refused());
+        self.tell(lost, &refused);
         let protocols = self.meter.by_protocol();
         let looked = self.now.as_mut().and_then(|n| n.look(self.meter.cache(), now.as_nanos()));
         // If the view is being drawn just now, the next report will do.
@@ -364,11 +350,17 @@ impl Inner {
             report.protocols.extend_from_slice(protocols);
             report.held = self.meter.cache().held().flows;
             report.created = self.meter.cache().counters().flows;
-            report.lost = self.input.lost();
+            report.lost = lost;
             if let Some(top) = looked {
                 report.top = top;
             }
         }
+    }
+
+    /// What could not be metered, and how packets were selected, for the collectors.
+    fn tell(&self, lost: u64, refused: &BTreeMap<String, u64>) {
+        let unread: u64 = refused.values().sum();
+        self.shared.tell(self.number, &self.meter, lost + unread);
     }
 
     /// Takes what the rings still hold, and ends all flows.
@@ -379,7 +371,9 @@ impl Inner {
         let _ = self.input.rest(&mut self.meter, &mut sink);
         self.meter.cache_mut().finish(tai_now().as_nanos(), &mut sink);
         self.queue.flush_waiting();
-        Ended { lost: self.input.lost(), refused: self.input.refused(), meter: self.meter }
+        let (lost, refused) = (self.input.lost(), self.input.refused());
+        self.tell(lost, &refused);
+        Ended { lost, refused, meter: self.meter }
     }
 }
 

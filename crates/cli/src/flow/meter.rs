@@ -8,7 +8,10 @@ use sonde_results::flow_run::ProtocolTotal;
 use sonde_wire::feature::{Feature, Keys, Layers, parse_cut};
 use sonde_wire::flow::Link;
 
+use super::share::Share;
+
 /// A frame as an engine hands it up.
+#[derive(Clone, Copy)]
 pub struct Frame<'a> {
     /// From the link header on; may be cut short.
     pub bytes: &'a [u8],
@@ -28,18 +31,18 @@ pub struct Meter {
     keys: Keys,
     sequence: Sequence,
     selects: bool,
+    share: Share,
     by_protocol: Box<[ProtocolTotal; 256]>,
-    /// Time of the latest packet, ns since 1970 TAI.
-    latest_ns: i64,
 }
 
 impl Meter {
-    /// Around `cache`, with the IP header that gives the key, and what selects packets.
-    pub fn new(cache: FlowCache, keys: Keys, sequence: Sequence) -> Self {
+    /// Around `cache`, with the IP header that gives the key, what selects packets, and which
+    /// of the selected ones are metered here.
+    pub fn new(cache: FlowCache, keys: Keys, sequence: Sequence, share: Share) -> Self {
         let selects = !sequence.is_empty();
         let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
         let by_protocol = Box::new(std::array::from_fn(|i| total(i as u8)));
-        Meter { cache, keys, sequence, selects, by_protocol, latest_ns: i64::MIN }
+        Meter { cache, keys, sequence, selects, share, by_protocol }
     }
 
     /// Takes frames, in bursts. They may lie in memory that is lent for this call only.
@@ -59,6 +62,9 @@ impl Meter {
                     if self.selects && !self.sequence.select(&feature, bytes, &layers) {
                         continue;
                     }
+                    if !self.share.has(&feature) {
+                        continue;
+                    }
                     features[n] = feature;
                     parts[n] = (bytes, layers);
                     n += 1;
@@ -67,7 +73,11 @@ impl Meter {
                         n = 0;
                     }
                 }
-                Err(error) => self.cache.refused(error, bytes.len()),
+                Err(error) => {
+                    if self.share.counts_refused(bytes, link) {
+                        self.cache.refused(error, bytes.len());
+                    }
+                }
             }
         }
         self.burst(&features[..n], &parts[..n], sink);
@@ -98,14 +108,8 @@ impl Meter {
             let total = &mut self.by_protocol[usize::from(feature.protocol)];
             total.packets += 1;
             total.bytes += u64::from(feature.ip_len);
-            self.latest_ns = self.latest_ns.max(feature.at_ns);
         }
         self.cache.burst(features, parts, sink);
-    }
-
-    /// Time of the latest packet; `i64::MIN` before the first.
-    pub fn latest_ns(&self) -> i64 {
-        self.latest_ns
     }
 
     /// The cache.
@@ -118,9 +122,15 @@ impl Meter {
         &mut self.cache
     }
 
-    /// What selects packets, with what it has seen.
-    pub fn sequence(&self) -> &Sequence {
-        &self.sequence
+    /// What selects packets, with what it has seen; `None` where another thread has seen the
+    /// same packets, and tells it.
+    pub fn sequence(&self) -> Option<&Sequence> {
+        self.share.tells_all().then_some(&self.sequence)
+    }
+
+    /// What of the packets is metered here.
+    pub fn share(&self) -> &Share {
+        &self.share
     }
 
     /// What was metered of each protocol, by its number.

@@ -61,10 +61,14 @@ fn add_meter(run: &mut FlowRun, meter: &Meter) {
             None => run.protocols.push(*total),
         }
     }
-    let left_out = meter.sequence().report().map(|(_, c)| c.observed - c.selected).sum::<u64>();
+    let selected = meter.sequence().into_iter().flat_map(|sequence| sequence.report());
+    let left_out: u64 = selected.map(|(_, c)| c.observed - c.selected).sum();
     *run.counters.entry("not_selected".into()).or_default() += left_out;
     for (name, n) in meter.cache().counters().iter() {
         *run.counters.entry(name.to_string()).or_default() += n;
+    }
+    for (name, n) in meter.cache().app_counters().into_iter().flat_map(|apps| apps.iter()) {
+        *run.counters.entry(format!("apps_{name}")).or_default() += n;
     }
 }
 

@@ -1,17 +1,21 @@
 //! From what was typed to meters and outputs.
 
-use anyhow::Result;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::flow::{Config, FlowCache, features};
+use sonde_port::clock::pin_to_cpu;
 use sonde_results::flow_run::FlowRunConfig;
 use sonde_wire::feature::Keys;
 
 use super::args::{Field, FlowArgs, KeysArg};
 use super::meter::Meter;
 use super::selection;
-use crate::settings::secrets;
+use super::share::Share;
 
-/// The meter of one of `workers` threads.
-pub fn meter(args: &FlowArgs, workers: usize) -> Result<Meter> {
+/// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
+/// and chance where packets are sampled by it; `share` says which packets are this thread's.
+fn meter(args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
     let metering = &args.metering;
     let mut fields = features::Config::default();
     for field in &metering.fields {
@@ -24,17 +28,31 @@ pub fn meter(args: &FlowArgs, workers: usize) -> Result<Meter> {
         }
     }
     let config = Config {
-        flows: (metering.flows as usize).div_ceil(workers),
+        flows: (metering.flows as usize).div_ceil(usize::from(args.input.workers)),
         idle_ns: metering.idle,
         active_ns: metering.active,
         biflow: !metering.uniflow,
-        secret: secrets(metering.seed),
+        secret,
         features: fields,
     };
     config.check()?;
     let cache = FlowCache::new(config);
-    let sequence = selection::sequence(&args.selection, secrets(metering.seed)[0])?;
-    Ok(Meter::new(cache, keys(args), sequence))
+    let sequence = selection::sequence(&args.selection, secret[0])?;
+    Ok(Meter::new(cache, keys(args), sequence, share))
+}
+
+/// The meter of a thread, by its number, whose memory lies by the processor that will use it:
+/// the kernel takes memory from the NUMA node of the processor that writes it first.
+pub fn meter_at(number: usize, args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
+    let make = || {
+        if let Some(&cpu) = args.input.cpus.get(number) {
+            pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
+        }
+        meter(args, secret, share)
+    };
+    thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
+        Err(anyhow!("a meter could not be made; please report what it printed"))
+    })
 }
 
 /// Which IP header gives a flow's key.

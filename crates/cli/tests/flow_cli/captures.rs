@@ -88,8 +88,77 @@ fn what_is_wrong_with_a_capture_is_said() {
     assert_eq!(run.protocols.iter().map(|p| p.packets).sum::<u64>(), 9);
     let ended = flow(&folder.file("absent.pcap"));
     assert_eq!(ended.code, 3, "{}", ended.err);
-    let ended = flow(&format!("{cut} --workers 2"));
+    let ended = flow(&format!("{cut} --trim 64"));
     assert_eq!(ended.code, 2, "{}", ended.err);
+}
+
+/// Thirty seconds of connections that open, close, fall silent and last, with what cannot be
+/// read, of a link type that is not known, and out of order in between.
+fn long_capture(folder: &Folder) -> String {
+    let capture = folder.file("long.pcap");
+    let line = format!(
+        "gen flows --seed 9 --flows 600 --packets 60000 --rate 2000 --fragments 0.02 \
+         --encap vlan=0.1,vxlan=0.1,gre=0.1 --out {capture}"
+    );
+    let made = Command::new(SONDE).args(line.split_whitespace()).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mut file = std::fs::read(&capture).unwrap();
+    // Every 50th packet loses all but its first 20 octets, every 70th comes 20 ms late.
+    let (mut at, mut number, mut out) = (24, 0, file[..24].to_vec());
+    let per_second =
+        if file[..4] == 0xa1b2_3c4du32.to_le_bytes() { 1_000_000_000 } else { 1_000_000 };
+    while at < file.len() {
+        let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+        let (fraction, len) = (word(at + 4), word(at + 8) as usize);
+        if number % 70 == 69 {
+            let earlier = fraction.saturating_sub(per_second / 50);
+            file[at + 4..at + 8].copy_from_slice(&earlier.to_le_bytes());
+        }
+        if number % 50 == 49 {
+            file[at + 8..at + 12].copy_from_slice(&20u32.to_le_bytes());
+            out.extend(&file[at..at + 16 + 20]);
+        } else {
+            out.extend(&file[at..at + 16 + len]);
+        }
+        (at, number) = (at + 16 + len, number + 1);
+    }
+    folder.write("long.pcap", &out)
+}
+
+#[test]
+fn any_number_of_workers_makes_the_same_records_of_a_file() {
+    let folder = Folder::new();
+    let capture = long_capture(&folder);
+    for options in [
+        "--idle 1s --active 5s --fields link,packets=8,spread,tcp,apps",
+        "--keys inner --idle 2s --uniflow",
+        "--sample random:1/3 --proto tcp,udp --idle 1s",
+        "-w 11s --idle 1s",
+    ] {
+        let told = [1, 2, 3, 8].map(|workers| {
+            let lines = folder.file("w.jsonl");
+            let ended = flow(&format!(
+                "{capture} --workers {workers} --seed 4 {options} --jsonl {lines} --json"
+            ));
+            assert_eq!(ended.code, 0, "{}", ended.err);
+            let text = std::fs::read_to_string(lines).unwrap();
+            let mut run = run_of(&ended.out);
+            assert_conserved(&run, &records(&text));
+            run.protocols.sort_by_key(|p| p.protocol);
+            let mut lines: Vec<String> = text.lines().map(String::from).collect();
+            lines.sort_unstable();
+            (lines, run.protocols, run.counters, run.ends, run.header.end_ns)
+        });
+        let (lines, _, counters, ends, _) = &told[0];
+        assert!(lines.len() > 600 && counters["refused_truncated"] > 100, "{counters:?}");
+        assert!(options.contains("-w") || (ends["idle"] > 100), "{options}: {ends:?}");
+        assert_eq!(counters["not_selected"] > 0, options.contains("--sample"));
+        for other in &told[1..] {
+            let differ: Vec<_> = lines.iter().zip(&other.0).filter(|(a, b)| a != b).collect();
+            assert!(differ.is_empty(), "{options}: {:?}", &differ[..differ.len().min(3)]);
+            assert!(told[0] == *other, "{options}: {counters:?} {:?}", other.2);
+        }
+    }
 }
 
 #[test]

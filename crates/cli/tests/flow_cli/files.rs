@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::packets::{flows, number, pcap};
+use crate::packets::{flows, number, pcap, ten};
 use crate::support::{Folder, Told, flow, records, run_of};
 
 #[test]
@@ -22,6 +22,28 @@ fn every_form_of_output_has_every_record() {
     let parquet = std::fs::read(parquet).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
     assert!(run_of(&ended.out).exports.iter().all(|e| e.records == 3_000));
+}
+
+#[test]
+fn the_last_options_records_tell_what_the_summary_tells() {
+    let folder = Folder::new();
+    let mut packets = ten();
+    // Not IP; cut short; a datagram that contradicts itself.
+    let mut arp = packets[0].clone();
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let mut wrong = packets[0].clone();
+    wrong[14] = 0x42;
+    packets.extend([arp.clone(), arp, packets[0][..30].to_vec(), wrong]);
+    let capture = folder.write("a.pcap", &pcap(&packets, 1, false));
+    let ipfix = folder.file("a.ipfix");
+    for workers in [1, 3] {
+        let ended = flow(&format!("{capture} --write {ipfix} --json --workers {workers}"));
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let c = &run_of(&ended.out).counters;
+        let parts = ["refused_not_ip", "refused_truncated", "refused_malformed"].map(|n| c[n]);
+        assert_eq!(parts, [2, 1, 1]);
+        assert_eq!(Told::of(&std::fs::read(&ipfix).unwrap()).ignored, Some(4));
+    }
 }
 
 #[test]

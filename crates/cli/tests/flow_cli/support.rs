@@ -8,6 +8,8 @@ use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_meter::export::{Decoded, Decoder};
 use sonde_results::FlowRun;
 use sonde_results::flow::FlowRecord;
+use sonde_wire::ipfix::record::unsigned;
+use sonde_wire::ipfix::template::FieldSpecifier;
 
 use crate::process::{Ended, Process};
 
@@ -115,6 +117,8 @@ pub struct Told {
     pub flows: Vec<FlowRecord>,
     /// ingressInterface of each.
     pub interfaces: Vec<u32>,
+    /// ignoredPacketTotalCount, as it was told last.
+    pub ignored: Option<u64>,
     /// Exported in order: every message was understood, none is missing.
     pub is_whole: bool,
 }
@@ -123,10 +127,18 @@ impl Told {
     pub fn of(messages: &[u8]) -> Told {
         let mut told = Told::default();
         let mut decoder = Decoder::new(tai_offset_s());
-        let left = decoder.file(messages, &mut |decoded| {
-            if let Decoded::Flow(flow) = decoded {
+        let left = decoder.file(messages, &mut |decoded| match decoded {
+            Decoded::Flow(flow) => {
                 told.flows.push(flow.record);
                 told.interfaces.push(flow.interface);
+            }
+            Decoded::Options { record, .. } => {
+                let ignored = |(field, _): &(&FieldSpecifier, _)| {
+                    (field.enterprise, field.number) == (0, IGNORED_PACKETS)
+                };
+                if let Some((_, value)) = record.values().find(ignored) {
+                    told.ignored = unsigned(value);
+                }
             }
         });
         let c = decoder.counters();
@@ -139,3 +151,6 @@ impl Told {
         told
     }
 }
+
+/// ignoredPacketTotalCount.
+const IGNORED_PACKETS: u16 = 164;

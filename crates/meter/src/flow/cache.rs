@@ -12,6 +12,7 @@ use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
+use super::app::AppCounters;
 use super::clock::{Clock, Told, clamp};
 use super::config::Config;
 use super::counters::{Counters, Held};
@@ -164,6 +165,11 @@ impl FlowCache {
     /// What has been counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What became of the flows' applications, if they are asked for.
+    pub fn app_counters(&self) -> Option<&AppCounters> {
+        self.features.app_counters()
     }
 
     /// What is inside.

@@ -1,0 +1,169 @@
+//! A capture's packets in order, in groups during which the clock stands.
+//!
+//! Whatever the time decides is decided between two groups, and a group is the same to every
+//! thread that reads the file: so a flow's records do not depend on how many threads there
+//! are, nor on which other flows its thread has.
+
+use sonde_meter::flow::prefetch::prefetch;
+use sonde_wire::capture::{CaptureError, Reader, Record};
+use sonde_wire::flow::Link;
+
+use super::meter::Frame;
+use super::share::Share;
+
+/// A way through a file.
+#[derive(Clone)]
+pub struct Walk<'a> {
+    /// `None`: no more of it is wanted.
+    records: Option<Reader<'a>>,
+    /// The file.
+    bytes: &'a [u8],
+    offset_ns: i64,
+    /// Packets from this time on are left out.
+    end_ns: i64,
+    /// The first packet of the next group.
+    held: Option<Record<'a>>,
+    pace: Pace,
+    /// Time of the latest packet, ns since 1970 TAI; `i64::MIN` before the first.
+    pub latest_ns: i64,
+    /// What is wrong with the file.
+    pub broken: Option<CaptureError>,
+    /// Packets of link types that are not known.
+    pub other_link: u64,
+    /// The highest of the interfaces that a pcapng file describes and its packets name.
+    pub last_interface: u8,
+}
+
+impl<'a> Walk<'a> {
+    /// From the beginning of a file to `end_ns`; `offset_ns` is TAI - UTC.
+    pub fn new(bytes: &'a [u8], offset_ns: i64, end_ns: i64) -> Result<Walk<'a>, CaptureError> {
+        Ok(Walk {
+            records: Some(Reader::new(bytes)?),
+            bytes,
+            offset_ns,
+            end_ns,
+            held: None,
+            pace: Pace::default(),
+            latest_ns: i64::MIN,
+            broken: None,
+            other_link: 0,
+            last_interface: 0,
+        })
+    }
+
+    /// The next group; false: there is none. `own` becomes what of it may be in `share`.
+    #[inline]
+    pub fn group(&mut self, share: &Share, own: &mut Vec<Frame<'a>>) -> bool {
+        own.clear();
+        let (mut begin, mut latest, mut passed) = (0, i64::MIN, 0);
+        let mut next = self.held.take().or_else(|| self.read());
+        while let Some(record) = next {
+            let at_ns = record.unix_nanos.saturating_add(self.offset_ns);
+            if passed == 0 {
+                begin = at_ns;
+            } else if passed == GROUP || at_ns.saturating_sub(begin) > LONGEST_NS {
+                self.held = Some(record);
+                break;
+            }
+            if at_ns >= self.end_ns {
+                self.records = None;
+                break;
+            }
+            self.pass(&record, at_ns, share, own);
+            latest = latest.max(at_ns);
+            passed += 1;
+            next = self.read();
+        }
+        if passed > 0 {
+            self.latest_ns = self.latest_ns.max(latest);
+            self.pace.group(latest);
+        }
+        passed > 0
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, record: &Record<'a>, at_ns: i64, share: &Share, own: &mut Vec<Frame<'a>>) {
+        let Record { data: bytes, original_len, link_type, interface, .. } = *record;
+        // The processor fetches ahead by itself, but not across pages.
+        let at = bytes.as_ptr().addr() - self.bytes.as_ptr().addr();
+        prefetch(self.bytes, at + AHEAD);
+        let Some(link) = Link::from_capture(link_type) else {
+            self.other_link += 1;
+            return;
+        };
+        let point = interface.min(u8::MAX.into()) as u8;
+        self.last_interface = self.last_interface.max(point);
+        if !share.can_skip(bytes, link) {
+            own.push(Frame { bytes, wire_len: original_len as usize, link, at_ns, point });
+        }
+    }
+
+    /// The next packet; `None`: the file ends, or cannot be read further.
+    #[inline(always)]
+    fn read(&mut self) -> Option<Record<'a>> {
+        match self.records.as_mut()?.next()? {
+            Ok(record) => Some(record),
+            Err(error) => {
+                self.broken = Some(error);
+                None
+            }
+        }
+    }
+
+    /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it is
+    /// not to be told anew.
+    pub fn clock(&self) -> Option<i64> {
+        self.pace.tells.then_some(self.pace.now)
+    }
+
+    /// The time at the end of the file, ns since 1970 TAI: `i64::MIN` if it was empty.
+    pub fn now_ns(&self) -> i64 {
+        self.pace.now
+    }
+}
+
+/// The clock that the packets make.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    now: i64,
+    /// The cache is to be told.
+    tells: bool,
+    /// Groups in a row that were well behind.
+    behind: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { now: i64::MIN, tells: false, behind: 0 }
+    }
+}
+
+impl Pace {
+    /// A group passes, and this is its latest time. A single packet a little behind merely
+    /// came out of order.
+    #[inline]
+    fn group(&mut self, latest: i64) {
+        let behind = self.now.saturating_sub(latest);
+        let is_behind = behind > BEHIND_NS;
+        self.behind = if is_behind { self.behind + 1 } else { 0 };
+        self.tells = behind <= 0 || behind > JUMP_NS || self.behind == BEHIND_GROUPS;
+        if self.tells {
+            (self.now, self.behind) = (latest, 0);
+        }
+    }
+}
+
+/// Frames of a group at most: enough for bursts of several threads, and few enough to stay
+/// in the processor's nearest cache.
+pub const GROUP: usize = 128;
+/// How much later than its first a packet of a group may be, ns: less than the flow cache
+/// gives stragglers, so that no flow is over before a packet that belongs to it.
+const LONGEST_NS: i64 = 250_000_000;
+/// Bytes of the file that are fetched ahead.
+const AHEAD: usize = 2_048;
+/// Packets further behind did not merely come out of order, ns; as in the flow cache.
+const BEHIND_NS: i64 = 1_000_000_000;
+/// So many groups in a row: the clock was set back.
+const BEHIND_GROUPS: u32 = 2;
+/// Across such a leap no flow goes on, ns; as in the flow cache.
+const JUMP_NS: i64 = 12 * 3600 * 1_000_000_000;
