@@ -152,6 +152,17 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
         lines.push(String::new());
         lines.extend(flows(&run.top[..run.top.len().min(SUMMARY_FLOWS)], width, style));
     }
+    let flows = |name: &str| run.counters.get(name).map(|n| format_count(*n));
+    if let [Some(identified), Some(unknown), Some(no_memory)] =
+        ["apps_identified", "apps_unknown", "apps_no_memory"].map(flows)
+    {
+        let line = format!(
+            "applications: {identified} flows identified, {unknown} unknown, {no_memory} not read \
+             for lack of memory"
+        );
+        lines.push(String::new());
+        lines.extend(wrapped(&line, width));
+    }
     lines.push(String::new());
     for export in &run.exports {
         let mut line =
@@ -307,3 +318,161 @@ const LEFT_OUT: &[&str] = &[
     "refused_malformed",
     "records_lost",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::run_header;
+    use proptest::prelude::*;
+    use sonde_results::Caveat;
+    use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
+    use sonde_results::flow_run::{ExportTotal, FlowRunConfig};
+    use sonde_results::rtt_run::RttPoint;
+
+    const START: i64 = 1_795_262_437 * SECOND;
+
+    fn record(protocol: u8, ends: [(&str, u16); 2], bytes: [u64; 2]) -> FlowRecord {
+        let side = |bytes| FlowSide {
+            packets: bytes / 1_000,
+            bytes,
+            first_ns: START,
+            last_ns: START + 2 * SECOND + 345_000_000,
+            ..FlowSide::default()
+        };
+        let [(source, source_port), (destination, destination_port)] = ends;
+        FlowRecord {
+            key: FlowKey {
+                point: 0,
+                vlan: 0,
+                protocol,
+                source: source.parse().unwrap(),
+                destination: destination.parse().unwrap(),
+                source_port,
+                destination_port,
+            },
+            forward: side(bytes[0]),
+            reverse: side(bytes[1]),
+            end: FlowEnd::Idle,
+            extra: None,
+        }
+    }
+
+    fn top() -> Vec<Fast> {
+        let flows = [
+            record(6, [("192.0.2.1", 50_123), ("198.51.100.7", 443)], [12_000, 34_567_000]),
+            record(17, [("2001:db8::1", 5_353), ("2001:db8::53", 53)], [4_000, 9_000]),
+            record(1, [("192.0.2.1", 0), ("192.0.2.9", 0x0800)], [3_000, 0]),
+        ];
+        flows
+            .into_iter()
+            .zip([1_250_000, 9_000, 0])
+            .map(|(record, rate)| Fast { record, rate })
+            .collect()
+    }
+
+    fn protocols() -> Vec<ProtocolTotal> {
+        [(6, 34_567, 34_579_000), (17, 130, 13_000), (1, 3, 3_000), (99, 0, 0)]
+            .map(|(protocol, packets, bytes)| ProtocolTotal { protocol, packets, bytes })
+            .to_vec()
+    }
+
+    fn caveats(all: &[Caveat]) -> CaveatSet {
+        let mut set = CaveatSet::default();
+        all.iter().for_each(|caveat| set.insert(*caveat));
+        set
+    }
+
+    fn snapshot<'a>(
+        points: &'a [String],
+        protocols: &'a [ProtocolTotal],
+        top: &'a [Fast],
+        lost: (u64, u64),
+    ) -> Snapshot<'a> {
+        Snapshot {
+            elapsed_ns: 83 * SECOND,
+            interval_ns: 2 * SECOND,
+            points,
+            engine: "af_packet: ring, fan-out of 2",
+            protocols,
+            flows: (262_144, 1_048_576),
+            created: 5_000,
+            records: (4_200, 98_765),
+            lost,
+            top,
+            caveats: match lost {
+                (0, 0) => CaveatSet::default(),
+                _ => caveats(&[Caveat::OwnDrops]),
+            },
+        }
+    }
+
+    /// Compares `text` with the golden file `name` (SONDE_BLESS=1 writes it anew: read it).
+    fn golden(name: &str, lines: &[String]) {
+        let path = format!("{}/src/flow/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = lines.join("\n") + "\n";
+        if std::env::var_os("SONDE_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{name}");
+    }
+
+    #[test]
+    fn the_live_view() {
+        let (points, protocols, top) = (["eth0", "eth1"].map(String::from), protocols(), top());
+        let calm = snapshot(&points, &protocols, &top, (0, 0));
+        golden("live.txt", &live(&calm, 100, 24, Style::default()));
+        let losing = snapshot(&points, &protocols, &top, (12_345, 6));
+        golden("live_losing.txt", &live(&losing, 100, 24, Style::default()));
+        let first = snapshot(&points, &[], &[], (0, 0));
+        let mut lines = live(&first, 100, 24, Style::default());
+        lines.extend([line(&calm), line(&losing)]);
+        golden("lines.txt", &lines);
+    }
+
+    #[test]
+    fn the_summary() {
+        let count = |all: &[(&str, u64)]| all.iter().map(|(k, n)| (k.to_string(), *n)).collect();
+        let mut header = run_header("flow", 1, START, &sonde_port::clock::clock_state());
+        header.end_ns = START + 83 * SECOND;
+        let run = FlowRun {
+            header,
+            config: FlowRunConfig::default(),
+            points: vec![RttPoint {
+                name: "eth0".into(),
+                how: "af_packet: ring".into(),
+                vanished: 1,
+            }],
+            protocols: protocols(),
+            ends: count(&[("idle", 1_200), ("end_detected", 3_456)]),
+            top: top().into_iter().map(|fast| fast.record).collect(),
+            exports: vec![ExportTotal {
+                to: "udp://192.0.2.9:4739".into(),
+                form: "IPFIX, one record a direction, ms".into(),
+                records: 4_656,
+                counters: count(&[("messages_sent", 400), ("records_lost", 0)]),
+            }],
+            counters: count(&[
+                ("apps_identified", 2_345),
+                ("apps_unknown", 678),
+                ("apps_no_memory", 9),
+                ("packets_lost", 77),
+                ("refused_not_ip", 1_234),
+                ("flows", 4_656),
+            ]),
+            caveats: caveats(&[Caveat::OwnDrops, Caveat::InterfaceVanished]),
+        };
+        golden("summary.txt", &summary(&run, 100, Style::default()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_live_view_fits_any_terminal(width in 1usize..200, height in 0usize..60, lost: bool) {
+            let (points, protocols, top) = (["eth0".to_string()], protocols(), top());
+            let lost = if lost { (1, 1) } else { (0, 0) };
+            let lines =
+                live(&snapshot(&points, &protocols, &top, lost), width, height, Style::default());
+            prop_assert!(lines.len() <= height);
+            prop_assert!(lines.iter().all(|l| l.chars().count() <= width), "{lines:?}");
+        }
+    }
+}
