@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use sonde_port::collector;
 use sonde_wire::ipfix;
 
 use super::args::Listen;
@@ -22,14 +23,14 @@ pub(super) fn collect(
     take: &mut dyn FnMut(&Observed),
 ) -> Result<()> {
     let signals = Signals::catch()?;
-    // Bounded: a flood waits in the kernel, and what does not fit there shows up as gaps in
-    // the sequence numbers.
+    // Bounded: a flood waits in the kernel. What does not fit there is counted, and shows up
+    // as gaps in the sequence numbers.
     let (give, get) = sync_channel::<(u32, Vec<u8>)>(QUEUE);
     let bound = match *listen {
         Listen::Udp(at) => udp(at, give),
         Listen::Tcp(at) => tcp(at, give),
     }?;
-    eprintln!("listening on {bound}");
+    eprintln!("listening on {}", bound.words);
     let idle = Duration::from_nanos(idle_ns.max(0) as u64);
     let mut last: Option<Instant> = None;
     loop {
@@ -40,17 +41,31 @@ pub(super) fn collect(
             }
             Err(RecvTimeoutError::Timeout) => {
                 if signals.wait(Duration::ZERO) || last.is_some_and(|at| at.elapsed() >= idle) {
-                    return Ok(());
+                    break;
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break,
         }
     }
+    if let Some(socket) = &bound.socket {
+        exporters.dropped(collector::dropped(socket).context("cannot count lost datagrams")?);
+    }
+    Ok(())
 }
 
-fn udp(at: SocketAddr, give: SyncSender<(u32, Vec<u8>)>) -> Result<SocketAddr> {
-    let socket = UdpSocket::bind(at).with_context(|| cannot(at))?;
-    let bound = socket.local_addr()?;
+/// What is listened on.
+struct Bound {
+    words: String,
+    /// Of datagrams, for what the kernel drops.
+    socket: Option<UdpSocket>,
+}
+
+fn udp(at: SocketAddr, give: SyncSender<(u32, Vec<u8>)>) -> Result<Bound> {
+    let socket = collector::bind(at, BUFFER).with_context(|| cannot(at))?;
+    let bytes = collector::receive_buffer(&socket)?;
+    let short = if bytes < BUFFER { ": root, or net.core.rmem_max, would give more" } else { "" };
+    let words = format!("{} (receive buffer {} KiB{short})", socket.local_addr()?, bytes >> 10);
+    let bound = Bound { words, socket: Some(socket.try_clone()?) };
     spawn(move || {
         let mut sessions = HashMap::new();
         let mut buffer = vec![0; usize::from(u16::MAX)];
@@ -65,9 +80,9 @@ fn udp(at: SocketAddr, give: SyncSender<(u32, Vec<u8>)>) -> Result<SocketAddr> {
     Ok(bound)
 }
 
-fn tcp(at: SocketAddr, give: SyncSender<(u32, Vec<u8>)>) -> Result<SocketAddr> {
+fn tcp(at: SocketAddr, give: SyncSender<(u32, Vec<u8>)>) -> Result<Bound> {
     let listener = TcpListener::bind(at).with_context(|| cannot(at))?;
-    let bound = listener.local_addr()?;
+    let bound = Bound { words: listener.local_addr()?.to_string(), socket: None };
     spawn(move || {
         for (i, stream) in listener.incoming().take(MOST_CONNECTIONS).enumerate() {
             let Ok(mut stream) = stream else { continue };
@@ -106,6 +121,8 @@ fn cannot(at: SocketAddr) -> String {
     format!("cannot listen on {at}; 'ss -lntu' shows who does")
 }
 
+/// Bytes of a UDP socket's receive buffer: a second of half a million flow records.
+const BUFFER: usize = 64 << 20;
 /// Messages that may wait.
 const QUEUE: usize = 4096;
 /// Sessions of sockets are numbered from here, those of files below.

@@ -17,6 +17,8 @@ pub(super) struct Exporters {
     decoders: HashMap<u32, Decoder>,
     /// What is no message, or of a session too many.
     unreadable: u64,
+    /// Datagrams that found the collector's buffer full.
+    dropped: u64,
 }
 
 /// What was read.
@@ -38,6 +40,9 @@ pub(super) struct Counters {
     pub sequence_missing: u64,
     /// Messages with a lower number than expected.
     pub sequence_back: u64,
+    /// Datagrams that the kernel dropped, for our own receive buffer was full: what is missing
+    /// with them is not the exporter's fault.
+    pub dropped: u64,
 }
 
 impl Exporters {
@@ -61,11 +66,17 @@ impl Exporters {
         self.unreadable += 1;
     }
 
+    /// Datagrams came in and found the receive buffer full.
+    pub fn dropped(&mut self, datagrams: u32) {
+        self.dropped += u64::from(datagrams);
+    }
+
     /// What was read so far.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters {
             sessions: self.decoders.len() as u64,
             unreadable: self.unreadable,
+            dropped: self.dropped,
             ..Counters::default()
         };
         for counters in self.decoders.values().map(Decoder::counters) {

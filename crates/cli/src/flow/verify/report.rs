@@ -175,6 +175,14 @@ impl fmt::Display for Report {
                 format_count(m.options),
                 format_count(m.not_flows)
             )?;
+            if m.dropped > 0 {
+                writeln!(
+                    f,
+                    "{} datagrams DROPPED here, for the receive buffer was full: what is missing may \
+                     be those; raise net.core.rmem_max, or have the exporter send slower",
+                    format_count(m.dropped)
+                )?;
+            }
         }
         if self.intervals_refused > 0 {
             writeln!(

@@ -1,10 +1,9 @@
 //! The comparison: flows of the truth by key, and what was exported added to them as it
 //! comes, in any order of keys.
 
-use std::collections::HashMap;
-
 use sonde_results::Hist;
 
+use super::entries::{Entries, Entry, NONE, Sum};
 use super::examples::{Difference, Differences, Kind};
 use super::observed::{Directed, Fields, Half, Key, Observed, join};
 use super::segments::{SEEN, Segment, Segments, TRUTH};
@@ -29,8 +28,7 @@ pub(super) struct Limits {
 /// The truth and what was exported of it.
 pub(super) struct Table {
     limits: Limits,
-    heads: HashMap<Key, u32>,
-    entries: Vec<Entry>,
+    entries: Entries,
     /// Of each entry, where fields are compared.
     fields: Vec<[Told; 2]>,
     differences: Differences,
@@ -56,70 +54,10 @@ pub(super) struct Findings {
     pub lateness: Hist,
 }
 
-/// A flow of the truth, both directions.
-struct Entry {
-    key: Key,
-    sides: [Side; 2],
-    /// First and last packet of either direction.
-    truth_span: (i64, i64),
-    /// The same of records that tell no more.
-    seen_span: Option<(i64, i64)>,
-    /// When the newest of its records begins, and the one before: both directions count,
-    /// for a meter of biflows splits both at once.
-    base: i64,
-    prior_base: i64,
-    generation: u32,
-    /// Coarsest unit of its records' times, ns.
-    unit_ns: u32,
-    /// The next flow with this key.
-    next: u32,
-    is_head: bool,
-    /// A record covers this one and the one before.
-    joined: bool,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Side {
-    truth: Sum,
-    seen: Sum,
-    records: u32,
-    /// Records like the one before.
-    twins: u32,
-    /// Records that a time-out asked for, and others.
-    asked: u32,
-    unasked: u32,
-    /// flowEndReason of the record before the first that nobody asked for.
-    reason: u8,
-    last: Sum,
-    last_reason: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    packets: u64,
-    bytes: u64,
-    span: Option<(i64, i64)>,
-}
-
 #[derive(Clone, Copy, Default)]
 struct Told {
     truth: Fields,
     seen: Fields,
-}
-
-impl Sum {
-    fn of(half: &Half) -> Sum {
-        Sum { packets: half.packets, bytes: half.bytes, span: half.span }
-    }
-
-    fn add(&mut self, other: &Sum) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.span = match (self.span, other.span) {
-            (Some(a), Some(b)) => Some(join(a, b)),
-            (a, b) => a.or(b),
-        };
-    }
 }
 
 impl Table {
@@ -127,8 +65,7 @@ impl Table {
         Table {
             differences: Differences::new(limits.show),
             segments: Segments::new(&limits.subnets, limits.every_ns),
-            heads: HashMap::new(),
-            entries: Vec::new(),
+            entries: Entries::new(),
             fields: Vec::new(),
             records: 0,
             lateness: Hist::default(),
@@ -140,66 +77,64 @@ impl Table {
     pub fn add_truth(&mut self, flow: &Observed) {
         let (key, side) = flow.key();
         let span = flow.whole().unwrap_or_default();
-        let next = self.heads.get(&key).copied().unwrap_or(NONE);
+        let next = self.entries.head(&key);
         // The other direction of one that is there, the nearest in time; else a new flow.
         let other_half = (flow.reverse.packets == 0).then(|| self.without(next, side, span.0));
         let at = match other_half.flatten() {
             Some(at) => at,
             None => {
-                let at = self.entries.len();
-                self.entries.push(Entry::new(key, span, next));
+                let at = self.entries.push(&Entry::new(key, span, next));
                 if self.limits.fields {
                     self.fields.push(Default::default());
                 }
-                self.heads.insert(key, at as u32);
+                self.entries.set_head(&key, at);
                 at
             }
         };
-        let entry = &mut self.entries[at];
-        entry.truth_span = join(entry.truth_span, span);
-        for (half, side) in [(&flow.forward, side), (&flow.reverse, 1 - side)] {
-            if half.packets > 0 {
-                entry.sides[side].truth.add(&Sum::of(half));
-                if self.limits.fields {
-                    self.fields[at][side].truth = half.fields;
-                }
-            }
+        let halves = [(&flow.forward, side), (&flow.reverse, 1 - side)];
+        let told = || halves.into_iter().filter(|(half, _)| half.packets > 0);
+        self.entries.change(at, |entry| {
+            entry.truth_span = join(entry.truth_span, span);
+            told().for_each(|(half, side)| entry.sides[side].truth.add(&Sum::of(half)));
+        });
+        if self.limits.fields {
+            told().for_each(|(half, side)| self.fields[at as usize][side].truth = half.fields);
         }
     }
 
     /// In the chain that begins at `at`, the flow without direction `side` that begins
     /// nearest to `first`.
-    fn without(&self, at: u32, side: usize, first: i64) -> Option<usize> {
-        let chain = self.chain(at).filter(|&i| {
-            let sides = &self.entries[i].sides;
+    fn without(&self, at: u32, side: usize, first: i64) -> Option<u32> {
+        let chain = self.chain(at).filter(|(_, entry)| {
+            let sides = &entry.sides;
             sides[side].truth.packets == 0 && sides[1 - side].truth.packets > 0
         });
-        chain.min_by_key(|&i| self.entries[i].truth_span.0.abs_diff(first))
+        let nearest = chain.min_by_key(|(_, entry)| entry.truth_span.0.abs_diff(first));
+        nearest.map(|(at, _)| at)
     }
 
-    fn chain(&self, mut at: u32) -> impl Iterator<Item = usize> {
+    /// Flows of a key, from `at` on, with their places.
+    fn chain(&self, mut at: u32) -> impl Iterator<Item = (u32, Entry)> {
         std::iter::from_fn(move || {
-            let entry = self.entries.get(at as usize)?;
-            let this = at as usize;
-            at = entry.next;
-            Some(this)
+            let entry = self.entries.get(at)?;
+            let this = std::mem::replace(&mut at, entry.next);
+            Some((this, entry))
         })
     }
 
     /// Puts flows of the same key in the order of time.
     pub fn truth_is_complete(&mut self) {
-        let heads: Vec<(Key, u32)> = self.heads.iter().map(|(k, at)| (*k, *at)).collect();
-        for (key, at) in heads {
-            let mut chain: Vec<usize> = self.chain(at).collect();
-            if chain.len() > 1 {
-                chain.sort_by_key(|&i| self.entries[i].truth_span);
-                for pair in chain.windows(2) {
-                    self.entries[pair[0]].next = pair[1] as u32;
-                }
-                self.entries[chain[chain.len() - 1]].next = NONE;
-                self.heads.insert(key, chain[0] as u32);
+        for head in self.entries.heads() {
+            let mut chain: Vec<(u32, Entry)> = self.chain(head).collect();
+            chain.sort_by_key(|(_, entry)| entry.truth_span);
+            let places: Vec<u32> = chain.iter().map(|(at, _)| *at).collect();
+            for (i, (at, entry)) in chain.iter_mut().enumerate() {
+                entry.next = places.get(i + 1).copied().unwrap_or(NONE);
+                entry.is_head = i == 0;
+                self.entries.set(*at, entry);
             }
-            self.entries[chain[0]].is_head = true;
+            let (first, entry) = &chain[0];
+            self.entries.set_head(&entry.key, *first);
         }
     }
 
@@ -230,18 +165,19 @@ impl Table {
             }
             return;
         };
+        let mut entry = self.entries.get(at).expect("it was found");
         if let Some((_, last)) = whole {
             // Flows that begin well before this record ends are in it, too.
-            let mut after = self.entries[at].next;
-            while let Some(entry) = self.entries.get_mut(after as usize) {
-                if entry.truth_span.0.saturating_add(tolerance) > last {
+            let mut after = entry.next;
+            while let Some(mut later) = self.entries.get(after) {
+                if later.truth_span.0.saturating_add(tolerance) > last {
                     break;
                 }
-                entry.joined = true;
-                after = entry.next;
+                later.joined = true;
+                self.entries.set(after, &later);
+                after = later.next;
             }
         }
-        let entry = &mut self.entries[at];
         entry.unit_ns = entry.unit_ns.max(flow.unit_ns.clamp(0, i64::from(u32::MAX)) as u32);
         if let (Some((first, _)), true) = (
             whole,
@@ -265,17 +201,18 @@ impl Table {
             let span = half.span.or(flow.span);
             entry.record(side, half, span, flow.reason.unwrap_or(0), &self.limits, tolerance);
             if self.limits.fields {
-                merge(&mut self.fields[at][side].seen, &half.fields);
+                merge(&mut self.fields[at as usize][side].seen, &half.fields);
             }
         }
+        self.entries.set(at, &entry);
     }
 
     /// The flow of `key` that a record of `span` is of: the last one that has begun by then.
-    fn find(&self, key: &Key, span: Option<(i64, i64)>, tolerance: i64) -> Option<usize> {
-        let head = *self.heads.get(key)?;
-        let Some((first, _)) = span else { return Some(head as usize) };
-        let begun = |&i: &usize| self.entries[i].truth_span.0 <= first.saturating_add(tolerance);
-        Some(self.chain(head).take_while(begun).last().unwrap_or(head as usize))
+    fn find(&self, key: &Key, span: Option<(i64, i64)>, tolerance: i64) -> Option<u32> {
+        let head = Some(self.entries.head(key)).filter(|head| *head != NONE)?;
+        let Some((first, _)) = span else { return Some(head) };
+        let begun = |(_, e): &(u32, Entry)| e.truth_span.0 <= first.saturating_add(tolerance);
+        Some(self.chain(head).take_while(begun).last().map_or(head, |(at, _)| at))
     }
 
     /// Names all differences.
@@ -290,12 +227,11 @@ impl Table {
             refused_times: 0,
             lateness: self.lateness.clone(),
         };
-        for at in 0..self.entries.len() {
-            if self.entries[at].is_head {
-                let chain: Vec<usize> = self.chain(at as u32).collect();
-                let groups = chain.chunk_by(|_, b| self.entries[*b].joined);
-                for group in groups.map(<[usize]>::to_vec).collect::<Vec<_>>() {
-                    self.compare(&group, &mut findings);
+        for at in 0..self.entries.len() as u32 {
+            if self.entries.get(at).is_some_and(|entry| entry.is_head) {
+                let chain: Vec<(u32, Entry)> = self.chain(at).collect();
+                for group in chain.chunk_by(|_, (_, entry)| entry.joined) {
+                    self.compare(group, &mut findings);
                 }
             }
         }
@@ -306,10 +242,9 @@ impl Table {
     }
 
     /// Flows that one record covers, mostly a single one.
-    fn compare(&mut self, group: &[usize], findings: &mut Findings) {
-        let key = self.entries[group[0]].key;
-        let tolerance =
-            group.iter().map(|&i| i64::from(self.entries[i].unit_ns)).max().unwrap_or(0);
+    fn compare(&mut self, group: &[(u32, Entry)], findings: &mut Findings) {
+        let key = group[0].1.key;
+        let tolerance = group.iter().map(|(_, e)| i64::from(e.unit_ns)).max().unwrap_or(0);
         let tolerance = tolerance.max(self.limits.time_tolerance_ns);
         if group.len() > 1 {
             let words = || format!("{}: {} flows", Directed(key, 0), group.len());
@@ -324,8 +259,7 @@ impl Table {
             let (mut truth, mut seen) = (Sum::default(), Sum::default());
             let (mut records, mut twins, mut unasked, mut asked) = (0, 0, 0, 0);
             let mut reason = 0;
-            for &i in group {
-                let entry = &self.entries[i];
+            for (_, entry) in group {
                 let s = &entry.sides[side];
                 truth.add(&s.truth);
                 seen.add(&s.seen);
@@ -397,8 +331,8 @@ impl Table {
                 _ => sided = false,
             }
             if self.limits.fields {
-                for &i in group {
-                    for (what, is, was) in unequal(&self.fields[i][side]) {
+                for &(at, _) in group {
+                    for (what, is, was) in unequal(&self.fields[at as usize][side]) {
                         name(Kind::Field, &|| format!("{what} {is}, and it was {was}"));
                     }
                 }
@@ -421,22 +355,6 @@ impl Table {
 }
 
 impl Entry {
-    fn new(key: Key, truth_span: (i64, i64), next: u32) -> Self {
-        Entry {
-            key,
-            sides: Default::default(),
-            truth_span,
-            seen_span: None,
-            base: 0,
-            prior_base: 0,
-            generation: 0,
-            unit_ns: 0,
-            next,
-            is_head: false,
-            joined: false,
-        }
-    }
-
     /// One direction of one record.
     fn record(
         &mut self,
@@ -530,5 +448,3 @@ fn shift(truth: (i64, i64), seen: (i64, i64)) -> String {
 fn seconds(ns: i64) -> String {
     crate::units::format_ns(ns as f64)
 }
-
-const NONE: u32 = u32::MAX;
