@@ -197,6 +197,9 @@ pub struct ExportArgs {
     /// Write flow records to this file: .ipfix (RFC 5655) or .parquet
     #[arg(long, value_name = "FILE")]
     pub write: Vec<PathBuf>,
+    /// IPFIX files: an MD5 checksum in each message (RFC 5655, section 8.1.1)
+    #[arg(long, requires = "write")]
+    pub checksums: bool,
     /// Write flow records to this file, one JSON object a line; '-' is standard output
     #[arg(long, value_name = "FILE")]
     pub jsonl: Option<PathBuf>,

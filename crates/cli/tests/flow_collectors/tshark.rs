@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use sonde_meter::export::{ExportStats, Profile, TimeUnit};
+use sonde_meter::export::{Checksums, ExportStats, Profile, TimeUnit};
 use sonde_wire::{build, pcap};
 
 use crate::collector::{
@@ -12,24 +12,29 @@ use crate::truth::{self, Flows, Key, Told, compare};
 
 /// What tshark says of the messages in a capture of UDP datagrams, or in an IPFIX file.
 fn dissect(test: &str, profile: Profile, ipv6: bool, as_file: bool) -> Option<Flows> {
-    let tshark = program(test, "tshark")?;
-    let folder = Folder::new(test);
     let messages =
         truth::messages(config(profile), &ExportStats::default(), &truth::records(RECORDS, ipv6));
-    let file = folder.file("messages");
     let bytes = if as_file { messages.concat() } else { capture(&messages) };
+    Some(flows(&text(test, &bytes)?))
+}
+
+/// What tshark makes of a file.
+fn text(test: &str, bytes: &[u8]) -> Option<String> {
+    let tshark = program(test, "tshark")?;
+    let folder = Folder::new(test);
+    let file = folder.file("messages");
     std::fs::write(&file, bytes).unwrap();
     let mut command = Command::new(tshark);
     command.args(["-n", "-V", "-d", &format!("udp.port=={PORT},cflow"), "-r", &file]);
     let output = command.env("TZ", "UTC").env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for complaint in
         ["Malformed", "Expert Info (Warning", "Expert Info (Error", "No template found"]
     {
         assert!(!text.contains(complaint), "{test}: tshark says '{complaint}'");
     }
-    Some(flows(&text))
+    Some(text)
 }
 
 /// Ethernet frames of the messages.
@@ -171,6 +176,21 @@ fn tshark_reads_ipfix_as_datagrams_and_as_a_file() {
             let Some(told) = dissect(&test, profile, true, as_file) else { return };
             compare(&test, &told, &truth::flows(&truth::records(RECORDS, true)));
         }
+    }
+}
+
+#[test]
+fn tshark_reads_files_with_checksums() {
+    let records = truth::records(RECORDS, true);
+    let messages = truth::messages(config(DEFAULT), &ExportStats::default(), &records);
+    let mut checksums = Checksums::default();
+    let sealed: Vec<Vec<u8>> = messages.iter().map(|m| checksums.seal(m).to_vec()).collect();
+    let Some(text) = text("tshark-checksums", &sealed.concat()) else { return };
+    compare("tshark-checksums", &flows(&text), &truth::flows(&records));
+    for message in sealed {
+        let sum: String =
+            message[message.len() - 16..].iter().map(|b| format!("{b:02x}")).collect();
+        assert!(text.contains(&format!("Message MD5 Checksum: {sum}")), "{sum}");
     }
 }
 

@@ -11,6 +11,7 @@ use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Template, Templates};
 use sonde_wire::ipfix::{self, REVERSE, time};
 use sonde_wire::{Error, netflow5, netflow9};
 
+use super::checksum;
 use crate::counters::counters;
 
 /// One data record.
@@ -56,7 +57,8 @@ counters! {
         option_records,
         /// Templates, each time one came.
         templates,
-        /// Messages, sets and records that contradict themselves or end too early.
+        /// Messages, sets and records that contradict themselves or end too early; messages
+        /// whose checksum is wrong (RFC 5655, section 8.1.1).
         malformed,
         /// Data sets whose template was not known.
         no_template,
@@ -152,7 +154,17 @@ impl Decoder {
         self.check_sequence((ipfix::VERSION, header.domain), header.sequence);
         let exported_ns = i64::from(header.export_time) * SECOND;
         let context = self.context(header.domain, exported_ns, 0);
-        let records = self.sets(message.sets(), ipfix::VERSION, context, sink);
+        let whole = &data[..usize::from(header.length).min(data.len())];
+        // A message has one checksum: more are not looked at, for each costs all of its octets.
+        let mut is_right = None;
+        let mut look = |decoded: Decoded| {
+            if let (Decoded::Options { record, .. }, None) = (&decoded, is_right) {
+                is_right = checksum::is_right(whole, record);
+            }
+            sink(decoded);
+        };
+        let records = self.sets(message.sets(), ipfix::VERSION, context, &mut look);
+        self.counters.malformed += u64::from(is_right == Some(false));
         let next = records.map(|records| header.sequence.wrapping_add(records));
         self.expect((ipfix::VERSION, header.domain), next);
         Ok(())

@@ -5,6 +5,7 @@
 //! `docs/ipfix.md`. Reading it back: [`decode`].
 
 mod app;
+mod checksum;
 pub mod decode;
 mod fields;
 mod flow;
@@ -18,6 +19,7 @@ mod uptime;
 
 use sonde_results::flow::{FlowRecord, FlowSide};
 
+pub use checksum::Checksums;
 pub use decode::{Decoded, Decoder};
 pub use options::{ExportStats, Selector, SelectorAlgorithm};
 

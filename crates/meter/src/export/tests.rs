@@ -1,7 +1,7 @@
 //! Messages of the exporter, read back.
 
 mod apps;
-mod formats;
+pub(super) mod formats;
 mod garbage;
-mod sample;
+pub(super) mod sample;
 mod sessions;

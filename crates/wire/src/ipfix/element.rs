@@ -195,6 +195,8 @@ elements! {
     DOT1Q_CUSTOMER_VLAN_ID = 0, 245, "dot1qCustomerVlanId", Unsigned16;
     MAX_EXPORT_SECONDS = 0, 260, "maxExportSeconds", DateTimeSeconds;
     MAX_FLOW_END_SECONDS = 0, 261, "maxFlowEndSeconds", DateTimeSeconds;
+    MESSAGE_MD5_CHECKSUM = 0, 262, "messageMD5Checksum", OctetArray;
+    MESSAGE_SCOPE = 0, 263, "messageScope", Unsigned8;
     MIN_EXPORT_SECONDS = 0, 264, "minExportSeconds", DateTimeSeconds;
     MIN_FLOW_START_SECONDS = 0, 265, "minFlowStartSeconds", DateTimeSeconds;
     SESSION_SCOPE = 0, 267, "sessionScope", Unsigned8;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::export::{Config, ExportStats, Exporter, Interface};
+use sonde_meter::export::{Checksums, Config, ExportStats, Exporter, Interface};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -23,6 +23,8 @@ pub struct IpfixFile {
 /// Whole messages on their way to the disk.
 struct Writer {
     file: File,
+    /// Each message gets one, if that was asked for.
+    checksums: Option<Checksums>,
     /// Messages that were not written yet.
     waiting: Vec<u8>,
     messages: u64,
@@ -31,12 +33,17 @@ struct Writer {
 }
 
 impl IpfixFile {
-    /// Makes or empties the file.
-    pub fn create(path: &Path, config: Config) -> Result<Self> {
+    /// Makes or empties the file; its messages get checksums, or not.
+    pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
         let file =
             File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let checksums = checksums.then(Checksums::default);
+        if checksums.is_some() {
+            config.message_bytes -= Checksums::ADDED;
+        }
         let out = Writer {
             file,
+            checksums,
             waiting: Vec::with_capacity(2 * GATHER),
             messages: 0,
             bytes: 0,
@@ -49,7 +56,10 @@ impl IpfixFile {
 
 impl Writer {
     fn message(&mut self, message: &[u8]) {
-        self.waiting.extend_from_slice(message);
+        match &mut self.checksums {
+            Some(checksums) => self.waiting.extend_from_slice(checksums.seal(message)),
+            None => self.waiting.extend_from_slice(message),
+        }
         self.messages += 1;
         if self.waiting.len() >= GATHER {
             self.write();
