@@ -1,5 +1,5 @@
 //! What the fuzzer of applications does with its bytes: they are one flow's packets.
-//! crates/meter/tests/flow_apps.rs does the same with the checked-in corpus.
+//! crates/meter/tests/corpora.rs does the same with the checked-in corpus.
 
 use sonde_meter::flow::features::{Config, Features};
 use sonde_results::flow::App;

@@ -1,5 +1,5 @@
 //! The fuzzers' corpora (fuzz/corpus) as tests: `crates/wire/tests/corpora.rs` and
-//! `crates/meter/tests/flow_apps.rs`.
+//! `crates/meter/tests/corpora.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

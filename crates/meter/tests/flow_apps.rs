@@ -10,11 +10,6 @@ use sonde_results::flow::FlowRecord;
 use sonde_wire::feature::{self, Keys};
 use sonde_wire::{capture, flow::Link};
 
-#[path = "../../../fuzz/src/apps.rs"]
-mod fuzz;
-#[path = "../../../fuzz/src/replay.rs"]
-mod replay;
-
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/flow_apps")
 }
@@ -88,10 +83,4 @@ fn headers_alone_tell_nothing() {
     let found = records(&file, true, 66);
     assert!(found.len() >= 7);
     assert!(found.iter().all(|record| app(record).is_null()));
-}
-
-/// The fuzzer's corpus, each input again cut short and with single octets changed.
-#[test]
-fn corpus() {
-    replay::replay("flow_apps", 300, fuzz::apps);
 }
