@@ -158,12 +158,12 @@ impl Connection {
             }
             return Ok(());
         }
+        if let Some(session) = &mut self.tls {
+            session.farewell(&self.wire.stream)?;
+        }
         // What the kernel found: a reset, a time-out.
         if let Some(error) = self.wire.stream.take_error()? {
             return Err(error);
-        }
-        if let Some(session) = &mut self.tls {
-            session.farewell(&self.wire.stream)?;
         }
         Err(io::Error::new(ErrorKind::ConnectionAborted, "the collector has closed"))
     }
