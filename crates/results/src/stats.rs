@@ -13,6 +13,7 @@ pub use ranks::{MannWhitney, Shift, cliffs_delta, hodges_lehmann, least_p, mann_
 pub use shapley::{Share, interactions, shapley, shares};
 
 use fastrand::Rng;
+use serde::Serialize;
 
 /// Level of every interval, and the complement of every test's.
 pub const LEVEL: f64 = 0.95;
@@ -27,7 +28,7 @@ const RESAMPLES: usize = 5000;
 pub const MEDIAN_VALUES: usize = 6;
 
 /// An interval at [`LEVEL`], both ends included.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,

@@ -1,0 +1,179 @@
+//! Charts as pgfplots, with the numbers in the source, so that an author can change their look.
+
+use std::fmt::Write as _;
+
+use super::scale::{Placed, axes};
+use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape};
+use crate::file::latex::escape;
+
+/// The chart as a `tikzpicture`. The preamble needs [`PREAMBLE`].
+pub fn render(chart: &Chart) -> String {
+    let (x, y) = axes(chart);
+    let mut out = String::from("\\begin{tikzpicture}\n\\begin{axis}[\n");
+    let height = match &chart.y.scale {
+        Scale::Names(names) => format!("{:.1}cm", 2.4 + 0.55 * names.len() as f64),
+        _ => "0.55\\linewidth".into(),
+    };
+    let _ = writeln!(
+        out,
+        "  width=0.95\\linewidth, height={height}, clip=false,\n  \
+         grid=major, grid style={{black!12}}, axis lines=left,\n  \
+         label style={{font=\\small}}, tick label style={{font=\\footnotesize}},\n  \
+         legend style={{font=\\footnotesize, draw=none, fill=none, at={{(1.02,1)}}, anchor=north west}},"
+    );
+    for (letter, axis, placed) in [("x", &chart.x, &x), ("y", &chart.y, &y)] {
+        self::axis(&mut out, letter, axis, placed);
+    }
+    out.push_str("]\n");
+    for (i, series) in chart.series.iter().enumerate() {
+        draw(&mut out, chart, i, series);
+    }
+    out.push_str("\\end{axis}\n\\end{tikzpicture}\n");
+    out
+}
+
+/// Packages and colours.
+pub fn preamble() -> String {
+    let mut out = String::from("\\usepackage{pgfplots}\n\\pgfplotsset{compat=1.16}\n");
+    for (i, (light, _)) in COLOURS.iter().enumerate() {
+        let _ = writeln!(out, "\\definecolor{{sonde{i}}}{{HTML}}{{{}}}", light[1..].to_uppercase());
+    }
+    for (i, (light, _)) in HEAT.iter().enumerate() {
+        let _ =
+            writeln!(out, "\\definecolor{{sondeheat{i}}}{{HTML}}{{{}}}", light[1..].to_uppercase());
+    }
+    out
+}
+
+fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
+    let (low, high) = placed.range();
+    let ticks: Vec<String> = placed.ticks.iter().map(|t| number(axis, t.0)).collect();
+    let labels: Vec<String> =
+        placed.ticks.iter().map(|t| format!("{{{}}}", escape(&t.1))).collect();
+    let mode = match axis.scale {
+        Scale::Log => format!("  {letter}mode=log,\n"),
+        _ => String::new(),
+    };
+    let _ = writeln!(
+        out,
+        "{mode}  {letter}label={{{}}}, {letter}min={}, {letter}max={},\n  \
+         {letter}tick={{{}}}, {letter}ticklabels={{{}}},",
+        escape(&axis.title),
+        number(axis, low),
+        number(axis, high),
+        ticks.join(","),
+        labels.join(",")
+    );
+}
+
+/// A value in the units of the tick labels. Nines are drawn on a linear axis by their number:
+/// pgfplots has no such scale.
+fn number(axis: &Axis, value: f64) -> String {
+    let value = match axis.scale {
+        Scale::Nines => -(1.0 - value).log10(),
+        _ => value / axis.divisor,
+    };
+    // TeX's own arithmetic does not read 1e-7; pgf's does.
+    if value != 0.0 && !(1e-4..1e6).contains(&value.abs()) {
+        format!("{value:.6e}")
+    } else {
+        let text = format!("{value:.6}");
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    }
+}
+
+fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
+    let colour = series.colour.map_or("black!60".into(), |c| format!("sonde{}", c % COLOURS.len()));
+    let mark = ["*", "square*", "triangle*", "diamond*"][i % 4];
+    let at = |x: f64, y: f64| format!("({},{})", number(&chart.x, x), number(&chart.y, y));
+    let finite = |v: f64, axis: &Axis| match axis.scale {
+        Scale::Log => v > 0.0,
+        _ => v.is_finite(),
+    };
+    let shown = |x: f64, y: f64| finite(x, &chart.x) && finite(y, &chart.y);
+    let legend = |out: &mut String| {
+        if !series.name.is_empty() {
+            let _ = writeln!(out, "\\addlegendentry{{{}}}", escape(&series.name));
+        }
+    };
+    match &series.shape {
+        Shape::Line { points, dashed, marks } => {
+            let style = if *dashed { ", dashed" } else { "" };
+            let mark = if *marks { mark } else { "none" };
+            let _ = write!(out, "\\addplot[{colour}, thick{style}, mark={mark}] coordinates {{");
+            for (x, y) in points.iter().filter(|p| shown(p.0, p.1)) {
+                out.push_str(&at(*x, *y));
+            }
+            out.push_str("};\n");
+            legend(out);
+        }
+        Shape::Intervals(points) | Shape::Rows(points) => {
+            let upright = matches!(series.shape, Shape::Intervals(_));
+            let (style, direction) = if upright { ("thick", "y") } else { ("only marks", "x") };
+            let _ = writeln!(
+                out,
+                "\\addplot+[{colour}, {style}, mark={mark}, mark options={{fill={colour}}}, \
+                 error bars/.cd, {direction} dir=both, {direction} explicit] \
+                 table[x=x, y=y, {direction} error plus=plus, {direction} error minus=minus] {{\n\
+                 x y plus minus"
+            );
+            for p in points.iter().filter(|p| shown(p.x, p.y)) {
+                let (axis, value) = if upright { (&chart.y, p.y) } else { (&chart.x, p.x) };
+                let error = |d: f64| number(&Axis { scale: Scale::Linear, ..axis.clone() }, d);
+                let _ = writeln!(
+                    out,
+                    "{} {} {} {}",
+                    number(&chart.x, p.x),
+                    number(&chart.y, p.y),
+                    error(p.high - value),
+                    error(value - p.low)
+                );
+            }
+            out.push_str("};\n");
+            legend(out);
+        }
+        Shape::Bars(bars) => {
+            for bar in bars {
+                let _ = writeln!(
+                    out,
+                    "\\fill[{colour}, opacity=0.8] (axis cs:{},{}) rectangle (axis cs:{},{});",
+                    number(&chart.x, bar.x - 0.32),
+                    number(&chart.y, bar.from),
+                    number(&chart.x, bar.x + 0.32),
+                    number(&chart.y, bar.to)
+                );
+                let mut top = bar.from.max(bar.to);
+                if let Some((low, high)) = bar.interval {
+                    let x = number(&chart.x, bar.x);
+                    let _ = writeln!(
+                        out,
+                        "\\draw[|-|] (axis cs:{x},{}) -- (axis cs:{x},{});",
+                        number(&chart.y, low),
+                        number(&chart.y, high)
+                    );
+                    top = top.max(high);
+                }
+                let _ = writeln!(
+                    out,
+                    "\\node[above, font=\\footnotesize] at (axis cs:{},{}) {{{}}};",
+                    number(&chart.x, bar.x),
+                    number(&chart.y, top),
+                    escape(&bar.label)
+                );
+            }
+        }
+        Shape::Cells(cells) => {
+            for cell in cells {
+                let _ = writeln!(
+                    out,
+                    "\\fill[sondeheat{}] (axis cs:{},{}) rectangle (axis cs:{},{});",
+                    cell.level.min(HEAT.len() - 1),
+                    number(&chart.x, cell.x.0),
+                    number(&chart.y, cell.y.0),
+                    number(&chart.x, cell.x.1),
+                    number(&chart.y, cell.y.1)
+                );
+            }
+        }
+    }
+}

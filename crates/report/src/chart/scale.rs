@@ -1,0 +1,171 @@
+//! From values to places, and where the ticks are.
+
+use super::{Axis, Chart, Scale, Shape};
+use crate::quantity::figures;
+
+/// An axis with its range and ticks.
+pub(super) struct Placed<'a> {
+    axis: &'a Axis,
+    low: f64,
+    high: f64,
+    /// Value and label.
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Placed<'_> {
+    /// 0 at the axis' begin, 1 at its end.
+    pub fn at(&self, value: f64) -> f64 {
+        let (v, low, high) = (self.along(value), self.along(self.low), self.along(self.high));
+        if high > low { (v - low) / (high - low) } else { 0.5 }
+    }
+
+    /// Least and greatest value that it shows.
+    pub fn range(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
+    fn along(&self, value: f64) -> f64 {
+        along(&self.axis.scale, value)
+    }
+}
+
+/// The chart's axes, wide enough for all that is drawn.
+pub(super) fn axes(chart: &Chart) -> (Placed<'_>, Placed<'_>) {
+    let (mut xs, mut ys) = (Vec::new(), Vec::new());
+    for series in &chart.series {
+        match &series.shape {
+            Shape::Line { points, .. } => {
+                xs.extend(points.iter().map(|p| p.0));
+                ys.extend(points.iter().map(|p| p.1));
+            }
+            Shape::Intervals(points) => {
+                xs.extend(points.iter().map(|p| p.x));
+                ys.extend(points.iter().flat_map(|p| [p.y, p.low, p.high]));
+            }
+            Shape::Rows(points) => {
+                xs.extend(points.iter().flat_map(|p| [p.x, p.low, p.high]));
+                ys.extend(points.iter().map(|p| p.y));
+            }
+            Shape::Bars(bars) => {
+                xs.extend(bars.iter().map(|b| b.x));
+                ys.extend(bars.iter().flat_map(|b| {
+                    let (low, high) = b.interval.unwrap_or((b.to, b.to));
+                    [b.from, b.to, low, high]
+                }));
+            }
+            Shape::Cells(cells) => {
+                xs.extend(cells.iter().flat_map(|c| [c.x.0, c.x.1]));
+                ys.extend(cells.iter().flat_map(|c| [c.y.0, c.y.1]));
+            }
+        }
+    }
+    (place(&chart.x, &xs), place(&chart.y, &ys))
+}
+
+fn place<'a>(axis: &'a Axis, values: &[f64]) -> Placed<'a> {
+    let shown = values.iter().copied().filter(|v| along(&axis.scale, *v).is_finite());
+    let (low, high) =
+        shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) = if low <= high { (low, high) } else { (1.0, 2.0) };
+    match &axis.scale {
+        Scale::Names(names) => Placed {
+            axis,
+            low: -0.5,
+            high: names.len() as f64 - 0.5,
+            ticks: names.iter().enumerate().map(|(i, n)| (i as f64, n.clone())).collect(),
+        },
+        Scale::Linear => linear(axis, low.min(0.0), high.max(0.0)),
+        Scale::Log => log(axis, low, high),
+        Scale::Nines => nines(axis, high),
+    }
+}
+
+fn along(scale: &Scale, value: f64) -> f64 {
+    match scale {
+        Scale::Linear | Scale::Names(_) => value,
+        Scale::Log => value.log10(),
+        Scale::Nines => -(1.0 - value).log10(),
+    }
+}
+
+/// Steps of 1, 2 or 5 times a power of ten, about five of them, and whole steps at the ends.
+fn linear(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
+    let high = if high > low { high } else { low + axis.divisor };
+    let rough = (high - low) / axis.divisor / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * power).into_iter().find(|s| *s >= rough * 0.999);
+    let step = step.unwrap_or(power) * axis.divisor;
+    let (first, last) = ((low / step + 1e-9).floor() as i64, (high / step - 1e-9).ceil() as i64);
+    let ticks = (first..=last).map(|i| {
+        let value = i as f64 * step;
+        (value, figures(value / axis.divisor).replace('-', "\u{2212}"))
+    });
+    Placed { axis, low: first as f64 * step, high: last as f64 * step, ticks: ticks.collect() }
+}
+
+/// Whole decades, or where there are fewer than two, steps of 1, 2 and 5.
+fn log(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
+    let label = |v: f64| figures((v / axis.divisor * 1e9).round() / 1e9);
+    let steps: &[f64] = if high / low > 60.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let all: Vec<f64> = (-12..=15)
+        .flat_map(|e| steps.iter().map(move |s| s * 10f64.powi(e) * axis.divisor))
+        .collect();
+    // A hair's breadth, for powers that are not exact.
+    let begin = all.iter().rposition(|v| *v <= low * 1.000_001).unwrap_or(0);
+    let end = all.iter().position(|v| *v >= high * 0.999_999).unwrap_or(all.len() - 1);
+    let end = end.max(begin + 1).min(all.len() - 1);
+    let ticks = all[begin..=end].iter().map(|v| (*v, label(*v))).collect();
+    Placed { axis, low: all[begin], high: all[end], ticks }
+}
+
+/// From 0 to the nines that the greatest share needs.
+fn nines(axis: &Axis, high: f64) -> Placed<'_> {
+    let high = high.clamp(0.9, 1.0 - 1e-9);
+    let shares = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999];
+    let names = ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999"];
+    let ticks = shares.iter().zip(names).filter(|(s, _)| **s <= high + 1e-12);
+    let ticks = ticks.map(|(s, n)| (*s, n.to_string())).collect();
+    Placed { axis, low: 0.0, high, ticks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks<'a>(placed: &'a Placed<'_>) -> Vec<&'a str> {
+        placed.ticks.iter().map(|t| t.1.as_str()).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3 };
+        let linear_axis = axis(Scale::Linear);
+        let placed = place(&linear_axis, &[0.0, 740_000.0]);
+        assert_eq!(ticks(&placed), ["0", "200", "400", "600", "800"]);
+        assert_eq!(placed.at(400_000.0), 0.5);
+        let placed = place(&linear_axis, &[-3_000.0, 11_000.0]);
+        assert_eq!(ticks(&placed), ["\u{2212}5", "0", "5", "10", "15"]);
+        let log_axis = axis(Scale::Log);
+        assert_eq!(
+            ticks(&place(&log_axis, &[900.0, 2e6])),
+            ["0.1", "1", "10", "100", "1000", "10000"]
+        );
+        assert_eq!(ticks(&place(&log_axis, &[1_100.0, 3_000.0])), ["1", "2", "5"]);
+        let nine_axis = axis(Scale::Nines);
+        let placed = place(&nine_axis, &[0.2, 0.9992]);
+        assert_eq!(ticks(&placed), ["0", "50", "90", "99", "99.9"]);
+        assert!((placed.at(0.999) - 3.0 / -(0.0008f64).log10()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn odd_values_have_axes_all_the_same() {
+        for scale in [Scale::Linear, Scale::Log, Scale::Nines, Scale::Names(vec!["a".into()])] {
+            let axis = Axis { title: String::new(), scale, divisor: 1.0 };
+            for values in [&[][..], &[0.0], &[5.0, 5.0], &[f64::NAN, 3.0], &[-1.0, 0.0]] {
+                let placed = place(&axis, values);
+                assert!(placed.at(placed.range().0).is_finite(), "{:?} {values:?}", axis.scale);
+                assert!(!placed.ticks.is_empty(), "{:?} {values:?}", axis.scale);
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Distributions of latency and of its variation, and the device beside the bare tester.
+
+use sonde_results::Hist;
+use sonde_results::bench::{BenchRun, Case};
+use sonde_results::hist::bounds_of;
+
+use super::{id, split};
+use crate::LOOP;
+use crate::chart::{Axis, Chart, Scale, Series, Shape};
+use crate::group::Labels;
+use crate::trials::{BEYOND, Pooled, percentile, pooled, reach};
+
+pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
+    let mut pools = pooled(run);
+    // One procedure speaks for a bed: with both a latency and a PDV test, the figures are of
+    // the one with more frames.
+    pools.sort_by(|a, b| a.case.frame_bytes.total_cmp(&b.case.frame_bytes));
+    let layered = pools.iter().filter(|p| !p.case.layers.is_empty()).count() > 3;
+    pools.retain(|p| !layered || p.case.layers.is_empty());
+    let cases: Vec<Case> = pools.iter().map(|p| p.case.clone()).collect();
+    let labels = Labels::of(&cases);
+    let mut charts = Vec::new();
+    for set in split(&cases, &["load"]) {
+        let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
+        if set[0].case.device == LOOP && cases.iter().any(|c| c.device != LOOP) {
+            // The loop stands beside the devices, below.
+            continue;
+        }
+        let title = labels.name(&set[0].case, &["load"]);
+        charts.push(by_nines(&set, &title));
+        charts.push(cumulative(&set, &title));
+        charts.push(variation(&set, &title));
+        charts.push(signed_variation(&set, &title));
+    }
+    charts.extend(with_and_without(&pools, &labels));
+    charts
+}
+
+/// A line for each load.
+fn lines(set: &[&Pooled], line: impl Fn(&Pooled) -> Vec<(f64, f64)>) -> Vec<Series> {
+    set.iter()
+        .enumerate()
+        .map(|(i, pool)| Series {
+            name: load_name(pool),
+            colour: Some(i),
+            shape: Shape::Line { points: line(pool), dashed: false, marks: false },
+        })
+        .collect()
+}
+
+/// What tells a pool from the others of its case: the end of "latency at 50 %", or the plan's
+/// own load.
+fn load_name(pool: &Pooled) -> String {
+    let purpose = pool.purpose.trim_start_matches("latency").trim_start_matches([',', ':', ' ']);
+    match (purpose.is_empty(), pool.case.load.as_str()) {
+        (false, "") => purpose.to_string(),
+        (true, "") => pool.case.procedure.clone(),
+        (_, load) => load.to_string(),
+    }
+}
+
+/// Share of values up to each, and the value: a bucket a point, up to where ten samples lie
+/// beyond.
+fn shares(hist: &Hist) -> Vec<(f64, f64)> {
+    let held: u64 = hist.buckets.iter().map(|&(_, n)| u64::from(n)).sum();
+    let reach = reach(hist);
+    let mut points = vec![(0.0, hist.min as f64)];
+    let mut seen = 0;
+    for &(bucket, n) in &hist.buckets {
+        let (low, high) = bounds_of(bucket);
+        let middle = (low + (high - low) / 2).clamp(hist.min, hist.max) as f64;
+        let before = seen as f64 / held as f64;
+        seen += u64::from(n);
+        let share = seen as f64 / held as f64;
+        // The last bucket that begins within reach is drawn up to there.
+        if before >= reach {
+            break;
+        }
+        points.push((share.min(reach), middle));
+    }
+    points
+}
+
+fn count_note(set: &[&Pooled]) -> String {
+    let frames: Vec<u64> = set.iter().map(|p| p.latency.count).collect();
+    let (least, most) =
+        (frames.iter().min().copied().unwrap_or(0), frames.iter().max().copied().unwrap_or(0));
+    match least == most {
+        true => format!("{most} frames each, all valid trials of a load together."),
+        false => format!("{least} to {most} frames each, all valid trials of a load together."),
+    }
+}
+
+fn greatest(set: &[&Pooled], of: impl Fn(&Pooled) -> f64) -> f64 {
+    set.iter().map(|p| of(p)).fold(0.0, f64::max)
+}
+
+fn by_nines(set: &[&Pooled], title: &str) -> Chart {
+    let most = greatest(set, |p| p.latency.max as f64);
+    Chart {
+        id: id(&["latency_percentiles", title]),
+        title: format!("Latency by percentile: {title}"),
+        caption: format!(
+            "{} Each line ends where fewer than {BEYOND} frames lie beyond.",
+            count_note(set)
+        ),
+        x: Axis::percent("Percentile", Scale::Nines),
+        y: Axis::time("One-way latency", most, Scale::Log),
+        series: lines(set, |p| shares(&p.latency)),
+    }
+}
+
+fn cumulative(set: &[&Pooled], title: &str) -> Chart {
+    let most = greatest(set, |p| p.latency.max as f64);
+    let swapped = |p: &Pooled| shares(&p.latency).into_iter().map(|(q, v)| (v, q)).collect();
+    Chart {
+        id: id(&["latency_cdf", title]),
+        title: format!("Cumulative distribution of latency: {title}"),
+        caption: count_note(set),
+        x: Axis::time("One-way latency", most, Scale::Log),
+        y: Axis::percent("Share of frames at or below", Scale::Linear),
+        series: lines(set, swapped),
+    }
+}
+
+/// PDV (RFC 5481): latency beyond the least one of the same load.
+fn variation(set: &[&Pooled], title: &str) -> Chart {
+    let most = greatest(set, |p| (p.latency.max - p.latency.min) as f64);
+    let line = |p: &Pooled| {
+        let points = shares(&p.latency).into_iter();
+        // Below the histogram's own resolution (1.6 %, 16 ns) a difference says nothing.
+        let least = (p.latency.min as f64 * 0.016).max(16.0);
+        points.map(|(q, v)| (q, (v - p.latency.min as f64).max(least))).collect()
+    };
+    Chart {
+        id: id(&["pdv", title]),
+        title: format!("Delay variation by percentile: {title}"),
+        caption: format!(
+            "PDV (RFC 5481): latency above the least of the same load. {} Values below the \
+             histogram's resolution are drawn at it.",
+            count_note(set)
+        ),
+        x: Axis::percent("Percentile", Scale::Nines),
+        y: Axis::time("PDV", most, Scale::Log),
+        series: lines(set, line),
+    }
+}
+
+/// IPDV (RFC 3393) has a sign: its distribution function on a linear axis, between the 1st and
+/// the 99th percentile, which is where the two sides can be compared.
+fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
+    let window = |p: &Pooled| Some((percentile(&p.ipdv, 0.01)?, percentile(&p.ipdv, 0.99)?));
+    let line = |p: &Pooled| match window(p) {
+        Some((low, high)) => {
+            let (low, high) = (low as f64, high as f64);
+            let points = shares(&p.ipdv).into_iter().map(|(q, v)| (v, q));
+            points.filter(|(v, _)| (low..=high).contains(v)).collect()
+        }
+        None => Vec::new(),
+    };
+    let most = greatest(set, |p| window(p).map_or(0, |(l, h)| l.abs().max(h.abs())) as f64);
+    Chart {
+        id: id(&["ipdv", title]),
+        title: format!("Inter-packet delay variation: {title}"),
+        caption: "IPDV (RFC 3393): latency of a frame less that of the one sent before it, from \
+                  the 1st to the 99th percentile. RFC 4689 and RFC 3550 jitter are in the table \
+                  of trials."
+            .into(),
+        x: Axis::time("IPDV", most, Scale::Linear),
+        y: Axis::percent("Share of pairs at or below", Scale::Linear),
+        series: lines(set, line),
+    }
+}
+
+/// The least load of each device beside the loop, percentile by percentile.
+fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
+    const QUANTILES: [(&str, f64); 6] = [
+        ("p1", 0.01),
+        ("p50", 0.5),
+        ("p90", 0.9),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("p99.99", 0.9999),
+    ];
+    let cases: Vec<Case> =
+        pools.iter().map(|p| Case { load: String::new(), ..p.case.clone() }).collect();
+    let mut charts = Vec::new();
+    for set in split(&cases, &["device", "condition", "load"]) {
+        let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
+        let Some(bare) = set.iter().find(|p| p.case.device == LOOP) else { continue };
+        // Of each device the load that is nearest to the loop's.
+        let mut shown: Vec<&Pooled> = vec![bare];
+        for p in set.iter().filter(|p| p.case.device != LOOP) {
+            let near = |q: &Pooled| (q.rate_fps / bare.rate_fps).ln().abs();
+            let same = |q: &&Pooled| {
+                q.case.device == p.case.device && q.case.condition == p.case.condition
+            };
+            match shown.iter().position(|q| same(q)) {
+                Some(i) if near(p) < near(shown[i]) => shown[i] = p,
+                Some(_) => {}
+                None => shown.push(p),
+            }
+        }
+        if shown.len() < 2 {
+            continue;
+        }
+        let most = greatest(&shown, |p| {
+            QUANTILES.iter().filter_map(|q| percentile(&p.latency, q.1)).max().unwrap_or(0) as f64
+        });
+        let rates: Vec<String> = shown
+            .iter()
+            .map(|p| {
+                let what = labels.name(&p.case, &["frame", "procedure", "load"]);
+                format!("{what} {} frames/s", crate::quantity::show(p.rate_fps, "frames/s"))
+            })
+            .collect();
+        let series = shown
+            .iter()
+            .enumerate()
+            .map(|(i, p)| {
+                let points = QUANTILES
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(x, q)| percentile(&p.latency, q.1).map(|v| (x as f64, v as f64)));
+                let bare = p.case.device == LOOP;
+                let name = match bare {
+                    true => "without the device".into(),
+                    false => labels.name(&p.case, &["frame", "procedure", "load", "direction"]),
+                };
+                Series {
+                    name,
+                    colour: (!bare).then_some(i.saturating_sub(1)),
+                    shape: Shape::Line { points: points.collect(), dashed: false, marks: true },
+                }
+            })
+            .collect();
+        let title = labels.name(&bare.case, &["device", "condition", "load"]);
+        charts.push(Chart {
+            id: id(&["with_and_without", &title]),
+            title: format!("Latency with and without the device: {title}"),
+            caption: format!(
+                "What lies between the lines is the device's. Loads: {}. Only percentiles with \
+                 {BEYOND} frames beyond.",
+                rates.join("; ")
+            ),
+            x: Axis::names("Percentile", QUANTILES.iter().map(|q| q.0.to_string()).collect()),
+            y: Axis::time("One-way latency", most, Scale::Log),
+            series,
+        });
+    }
+    charts
+}

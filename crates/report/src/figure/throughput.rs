@@ -1,0 +1,106 @@
+//! Throughput against frame size beside the theoretical rate (RFC 2544, section 26.1).
+
+use sonde_results::bench::{BenchRun, Case};
+
+use super::{id, split};
+use crate::chart::{Axis, Chart, Point, Series, Shape};
+use crate::group::{Group, Labels, groups};
+use crate::{LOOP, line_rate_fps};
+
+pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
+    let mut groups = groups(run);
+    // Only what finds a rate; an ablation has a figure of its own.
+    groups.retain(|g| g.names().first() == Some(&"throughput"));
+    let layered = groups.iter().filter(|g| !g.case.layers.is_empty()).count() > 3;
+    groups.retain(|g| !layered || g.case.layers.is_empty());
+    let cases: Vec<Case> = groups.iter().map(|g| g.case.clone()).collect();
+    let labels = Labels::of(&cases);
+    let sets = split(&cases, &["frame", "device", "condition", "direction"]);
+    let chart = |set: &Vec<usize>| {
+        let groups: Vec<&Group<'_>> = set.iter().map(|&i| &groups[i]).collect();
+        one(run, &groups, &labels)
+    };
+    sets.iter().map(chart).collect()
+}
+
+fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
+    let mut frames: Vec<(f64, &str)> = Vec::new();
+    for g in groups {
+        if !frames.iter().any(|f| f.1 == g.case.frame) {
+            frames.push((g.case.frame_bytes, &g.case.frame));
+        }
+    }
+    frames.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let place = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
+    let mut lines: Vec<(String, bool, Vec<Point>)> = Vec::new();
+    for g in groups {
+        let Some(s) = g.summary("throughput", run.config.seed) else { continue };
+        let name = labels.name(&g.case, &["frame", "procedure"]);
+        let spread = s.spread();
+        let point =
+            Point { x: place(&g.case.frame), y: s.median, low: spread.low, high: spread.high };
+        match lines.iter_mut().find(|l| l.0 == name) {
+            Some((_, _, points)) => points.push(point),
+            None => lines.push((name, g.case.device == LOOP, vec![point])),
+        }
+    }
+    let mut series = Vec::new();
+    let theory: Vec<(f64, f64)> = frames
+        .iter()
+        .enumerate()
+        .filter_map(|(i, f)| Some((i as f64, line_rate_fps(run, f.0)?)))
+        .collect();
+    let speed_known = !theory.is_empty();
+    if speed_known {
+        series.push(Series {
+            name: "theoretical".into(),
+            colour: None,
+            shape: Shape::Line { points: theory, dashed: true, marks: false },
+        });
+    }
+    let mut colour = 0;
+    for (name, without_device, mut points) in lines {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let name = if without_device { format!("{name} (no device)") } else { name };
+        let own = (!without_device).then(|| {
+            colour += 1;
+            colour - 1
+        });
+        series.push(Series { name, colour: own, shape: Shape::Intervals(points) });
+    }
+    let greatest = series
+        .iter()
+        .flat_map(|s| match &s.shape {
+            Shape::Intervals(points) => points.iter().map(|p| p.high).collect::<Vec<_>>(),
+            Shape::Line { points, .. } => points.iter().map(|p| p.1).collect(),
+            _ => Vec::new(),
+        })
+        .fold(0.0, f64::max);
+    let case = &groups[0].case;
+    let title = labels.name(case, &["frame", "device", "condition", "direction"]);
+    let mut caption = "Median over the repetitions in each direction. Bars: 95 % interval of the \
+                       median by bootstrap where there are at least six repetitions, else least \
+                       and greatest, of a single one the bounds of the search."
+        .to_string();
+    if !speed_known {
+        caption.push_str(
+            " No theoretical line: a port has no nominal speed (virtual Ethernet has none).",
+        );
+    }
+    Chart {
+        id: id(&["throughput", &title]),
+        title: format!("Throughput by frame size: {title}"),
+        caption,
+        x: Axis::names(
+            "Frame size, octets with FCS",
+            frames.iter().map(|f| short(f.1).to_string()).collect(),
+        ),
+        y: Axis::rate("Throughput", greatest, "frames/s"),
+        series,
+    }
+}
+
+/// A mix by its name; its genome stands in the tables.
+fn short(frame: &str) -> &str {
+    frame.split_once(':').map_or(frame, |(name, _)| name)
+}

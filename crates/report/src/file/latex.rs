@@ -1,0 +1,128 @@
+//! LaTeX: booktabs tables and pgfplots figures in one source.
+
+use std::fmt::Write as _;
+
+use super::Report;
+use crate::chart::pgf;
+use crate::sheet::{Cell, Sheet};
+
+pub(super) fn render(report: &Report<'_>) -> String {
+    let mut out = format!(
+        "\\documentclass[a4paper,10pt]{{article}}\n\\usepackage[T1]{{fontenc}}\n\
+         \\usepackage[utf8]{{inputenc}}\n\\usepackage{{textcomp}}\n\
+         \\usepackage[margin=20mm]{{geometry}}\n\\usepackage{{booktabs,longtable,array}}\n{}\
+         \\setlength{{\\LTleft}}{{0pt}}\n\\setlength{{\\tabcolsep}}{{4pt}}\n\
+         \\begin{{document}}\n\\section*{{{}}}\n",
+        pgf::preamble(),
+        escape(report.title())
+    );
+    for line in report.lead() {
+        let _ = writeln!(out, "{}\n", escape(&line));
+    }
+    for chart in &report.charts {
+        let _ = write!(
+            out,
+            "\\begin{{figure}}[htbp]\n\\centering\n{}\\caption{{{}. {}}}\n\\label{{fig:{}}}\n\
+             \\end{{figure}}\n",
+            pgf::render(chart),
+            escape(&chart.title),
+            escape(&chart.caption),
+            chart.id.replace('_', "-")
+        );
+    }
+    out.push_str("\\clearpage\n");
+    for sheet in report.sheets.iter().filter(|s| !s.for_programs_only()) {
+        table(&mut out, sheet);
+    }
+    let _ =
+        write!(out, "\\section*{{Methods}}\n{}\n\\end{{document}}\n", escape(&report.methods()));
+    out
+}
+
+fn table(out: &mut String, sheet: &Sheet) {
+    let words = |i: usize| {
+        let texts = sheet.rows.iter().filter_map(|r| match &r[i] {
+            Cell::Text(text) => Some(text.chars().count()),
+            _ => None,
+        });
+        texts.max()
+    };
+    // Columns of sentences share what is left of the line.
+    let long: Vec<bool> =
+        (0..sheet.columns.len()).map(|i| words(i).is_some_and(|w| w > 24)).collect();
+    let share = 0.72 / long.iter().filter(|l| **l).count().max(1) as f64;
+    let columns: String = (0..sheet.columns.len())
+        .map(|i| match (long[i], words(i)) {
+            (true, _) => format!(">{{\\raggedright\\arraybackslash}}p{{{share:.2}\\linewidth}}"),
+            (false, Some(_)) => "l".into(),
+            (false, None) => "r".into(),
+        })
+        .collect();
+    let _ = write!(out, "\\subsection*{{{}}}\n", escape(&sheet.title));
+    if !sheet.note.is_empty() {
+        let _ = writeln!(out, "{{\\small {}}}", escape(&sheet.note));
+    }
+    let size = if sheet.columns.len() > 8 { "\\tiny" } else { "\\footnotesize" };
+    let head: Vec<String> = sheet.columns.iter().map(|c| escape(&c.heading())).collect();
+    let _ = write!(
+        out,
+        "{{{size}\n\\begin{{longtable}}{{@{{}}{columns}@{{}}}}\n\\toprule\n{} \\\\\n\\midrule\n\
+         \\endhead\n",
+        head.join(" & ")
+    );
+    for row in &sheet.rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&sheet.columns)
+            .map(|(cell, column)| escape(&cell.text(&column.unit)))
+            .collect();
+        // A bracket at the begin of a row would be read as the option of the one before.
+        let _ = writeln!(out, "{{}}{} \\\\", cells.join(" & "));
+    }
+    out.push_str("\\bottomrule\n\\end{longtable}}\n");
+}
+
+/// Text that stays text. What this fonts' encoding lacks becomes a question mark.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\textbackslash{}"),
+            '{' | '}' | '$' | '&' | '#' | '%' | '_' => out.extend(['\\', c]),
+            '~' => out.push_str("\\textasciitilde{}"),
+            '^' => out.push_str("\\textasciicircum{}"),
+            '<' => out.push_str("\\textless{}"),
+            '>' => out.push_str("\\textgreater{}"),
+            '"' => out.push_str("\\textquotedbl{}"),
+            '|' => out.push_str("\\textbar{}"),
+            'µ' | 'μ' => out.push_str("\\textmu{}"),
+            '\u{2212}' => out.push_str("$-$"),
+            '±' => out.push_str("$\\pm$"),
+            '⁻' => out.push_str("$^{-}$"),
+            '³' => out.push_str("$^{3}$"),
+            '⁴' => out.push_str("$^{4}$"),
+            '…' => out.push_str("\\ldots{}"),
+            // A double hyphen is a dash in this font.
+            '-' => out.push_str("{-}"),
+            c if c.is_control() => out.push(' '),
+            c if c.is_ascii() => out.push(c),
+            'À'..='ÿ' => out.push(c),
+            _ => out.push('?'),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_command() {
+        assert_eq!(
+            escape("50 % of \\x_1 {µs}"),
+            "50 \\% of \\textbackslash{}x\\_1 \\{\\textmu{}s\\}"
+        );
+        assert_eq!(escape("--io\u{1f600}\n"), "{-}{-}io? ");
+    }
+}

@@ -1,0 +1,200 @@
+//! Measurements that differ only by their repetition, and what tells groups apart.
+
+use std::collections::{BTreeSet, HashMap};
+
+use sonde_results::bench::{BenchRun, Case, Measurement};
+use sonde_results::stats::{self, Interval};
+
+/// The repetitions of one case.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// The case, repetition 0.
+    pub case: Case,
+    /// Its measurements, in the order in which they were made.
+    pub measurements: Vec<&'a Measurement>,
+}
+
+/// A quantity over the repetitions of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The unit.
+    pub unit: String,
+    /// The values of the complete measurements.
+    pub values: Vec<f64>,
+    /// Their median.
+    pub median: f64,
+    /// Bootstrap interval of the median; `None`: too few repetitions.
+    pub interval: Option<Interval>,
+    /// Bounds by the procedure itself, where there was but one measurement.
+    pub bounds: Option<Interval>,
+    /// Samples or trials behind all values together.
+    pub samples: u64,
+}
+
+impl Summary {
+    /// What to draw around the median: the interval; with too few repetitions the whole range
+    /// of the values; of a single one the procedure's own bounds.
+    pub fn spread(&self) -> Interval {
+        let range = || Interval {
+            low: self.values.iter().copied().fold(f64::INFINITY, f64::min),
+            high: self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        };
+        self.interval.or(self.bounds).unwrap_or_else(range)
+    }
+}
+
+/// The groups of a run, in the order of their first measurements.
+pub fn groups(run: &BenchRun) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for measurement in &run.measurements {
+        let case = Case { repetition: 0, ..measurement.case.clone() };
+        let place = *places.entry(key(&case)).or_insert_with(|| {
+            groups.push(Group { case, measurements: Vec::new() });
+            groups.len() - 1
+        });
+        groups[place].measurements.push(measurement);
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// Names of the quantities found, the most important first.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for value in self.measurements.iter().flat_map(|m| &m.finding.values) {
+            if !names.contains(&value.name.as_str()) {
+                names.push(&value.name);
+            }
+        }
+        names
+    }
+
+    /// That quantity over the repetitions. Measurements that did not come to their end take no
+    /// part: theirs is what was found until then.
+    pub fn summary(&self, name: &str, seed: u64) -> Option<Summary> {
+        let complete = self.measurements.iter().filter(|m| m.finding.complete);
+        let found: Vec<_> = complete.filter_map(|m| m.finding.value(name)).collect();
+        let values: Vec<f64> = found.iter().map(|q| q.value).filter(|v| !v.is_nan()).collect();
+        let bounds = match found[..] {
+            [only] => only.bounds.map(|[low, high]| Interval { low, high }),
+            _ => None,
+        };
+        Some(Summary {
+            unit: found.first()?.unit.clone(),
+            median: stats::median(&values)?,
+            interval: stats::median_interval(&values, seed),
+            bounds,
+            samples: found.iter().map(|q| q.samples).sum(),
+            values,
+        })
+    }
+}
+
+/// What a case is told by, apart from its repetition.
+pub fn key(case: &Case) -> String {
+    serde_json::to_string(&Case { repetition: 0, ..case.clone() }).unwrap_or_default()
+}
+
+/// Names cases by what differs among them.
+#[derive(Clone, Debug)]
+pub struct Labels {
+    varying: Vec<String>,
+}
+
+impl Labels {
+    /// For those cases.
+    pub fn of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Labels {
+        let mut seen: Vec<(String, BTreeSet<String>)> = Vec::new();
+        for (field, text) in cases.into_iter().flat_map(fields) {
+            match seen.iter_mut().find(|(f, _)| *f == field) {
+                Some((_, texts)) => drop(texts.insert(text)),
+                None => seen.push((field, [text].into())),
+            }
+        }
+        Labels { varying: seen.into_iter().filter(|s| s.1.len() > 1).map(|s| s.0).collect() }
+    }
+
+    /// The name of `case`; the fields of `without` are told elsewhere. Never empty.
+    pub fn name(&self, case: &Case, without: &[&str]) -> String {
+        let told = |field: &str| self.varying.iter().any(|f| f == field);
+        let parts = fields(case)
+            .into_iter()
+            .filter(|(f, text)| told(f) && !without.contains(&f.as_str()) && !text.is_empty());
+        let name = parts.map(|(_, text)| text).collect::<Vec<_>>().join(", ");
+        match name.is_empty() {
+            true if without.contains(&"device") => case.procedure.clone(),
+            true => case.device.clone(),
+            false => name,
+        }
+    }
+}
+
+/// The fields of a case as text, in the order in which a name has them.
+fn fields(case: &Case) -> Vec<(String, String)> {
+    let frame = match case.frame.parse::<u32>() {
+        Ok(bytes) => format!("{bytes} B"),
+        Err(_) => case.frame.clone(),
+    };
+    let fixed = [
+        ("procedure", case.procedure.clone()),
+        ("device", case.device.clone()),
+        ("condition", case.condition.clone()),
+        ("frame", frame),
+        ("direction", case.direction.clone()),
+        ("flows", format!("{} flows", case.flows)),
+        ("load", case.load.clone()),
+    ];
+    let sweep = case.sweep.iter().map(|(name, value)| (name.clone(), format!("{name} {value}")));
+    fixed.map(|(name, text)| (name.to_string(), text)).into_iter().chain(sweep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_results::bench::{Finding, Quantity};
+
+    fn run(values: &[(&str, u32, f64, bool)]) -> BenchRun {
+        let measurement = |&(frame, repetition, value, complete): &(&str, u32, f64, bool)| {
+            let case = Case {
+                procedure: "throughput".into(),
+                device: "router".into(),
+                frame: frame.into(),
+                repetition,
+                ..Case::default()
+            };
+            let values = vec![Quantity::new("throughput", "frames/s", value, 4).between(1.0, 9.0)];
+            let finding = Finding { values, complete, notes: Vec::new() };
+            Measurement { case, finding, ..Measurement::default() }
+        };
+        BenchRun { measurements: values.iter().map(measurement).collect(), ..BenchRun::default() }
+    }
+
+    #[test]
+    fn repetitions_come_together_and_unfinished_ones_do_not_count() {
+        let run = run(&[
+            ("64", 1, 10.0, true),
+            ("512", 1, 5.0, true),
+            ("64", 2, 14.0, true),
+            ("64", 3, 0.5, false),
+        ]);
+        let groups = groups(&run);
+        assert_eq!(groups.len(), 2);
+        let summary = groups[0].summary("throughput", 1).unwrap();
+        assert_eq!((summary.median, summary.samples, summary.interval), (12.0, 8, None));
+        assert_eq!(summary.spread(), Interval { low: 10.0, high: 14.0 });
+        let single = groups[1].summary("throughput", 1).unwrap();
+        assert_eq!(single.spread(), Interval { low: 1.0, high: 9.0 });
+        assert_eq!(groups[0].names(), ["throughput"]);
+        assert_eq!(groups[0].summary("none", 1), None);
+    }
+
+    #[test]
+    fn names_tell_what_differs() {
+        let run = run(&[("64", 1, 1.0, true), ("imix:aab", 1, 1.0, true)]);
+        let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
+        let name = |i: usize, without: &[&str]| labels.name(&run.measurements[i].case, without);
+        assert_eq!((name(0, &[]), name(1, &[])), ("64 B".into(), "imix:aab".into()));
+        assert_eq!(name(0, &["frame"]), "router");
+    }
+}

@@ -1,0 +1,187 @@
+//! Numbers as people read them, and which way is better.
+
+/// Which way a quantity is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sense {
+    /// Throughput: more is better.
+    More,
+    /// Latency: less is better.
+    Less,
+}
+
+/// Which way the quantity of that name (as in [`sonde_results::bench::Quantity`]) and unit is
+/// better; `None`: a difference is only a difference.
+pub fn sense(name: &str, unit: &str) -> Option<Sense> {
+    let starts = |list: &[&str]| list.iter().any(|start| name.starts_with(start));
+    if starts(LESS) {
+        return Some(Sense::Less);
+    }
+    if starts(MORE) {
+        return Some(Sense::More);
+    }
+    match unit {
+        "frames/s" | "bit/s" => Some(Sense::More),
+        "ns" => Some(Sense::Less),
+        _ => None,
+    }
+}
+
+/// `value` of `unit` with four figures and a fitting prefix: 1234567 frames/s are "1.235 M",
+/// 1234 ns "1.234 µs", a ratio of 0.01 "1 %". The unit itself is left to the heading, except
+/// where it is a time or a ratio.
+pub fn show(value: f64, unit: &str) -> String {
+    match unit {
+        _ if !value.is_finite() => "-".into(),
+        "ns" => {
+            let (divisor, unit) = time_unit(value.abs());
+            format!("{} {unit}", figures(value / divisor))
+        }
+        "ratio" => format!("{} %", figures(value * 100.0)),
+        "frames/s" | "bit/s" => {
+            let (divisor, prefix) = prefix(value.abs());
+            let gap = if prefix.is_empty() { "" } else { " " };
+            format!("{}{gap}{prefix}", figures(value / divisor))
+        }
+        _ => figures(value),
+    }
+}
+
+/// Divisor and name of the unit in which a time of so many ns is best read.
+pub(crate) fn time_unit(ns: f64) -> (f64, &'static str) {
+    match ns {
+        ns if ns < 1e3 => (1.0, "ns"),
+        ns if ns < 1e6 => (1e3, "µs"),
+        ns if ns < 1e9 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    }
+}
+
+/// Divisor and prefix for a number of that size.
+pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
+    match value {
+        v if v < 1e3 => (1.0, ""),
+        v if v < 1e6 => (1e3, "k"),
+        v if v < 1e9 => (1e6, "M"),
+        _ => (1e9, "G"),
+    }
+}
+
+/// Four significant figures, none after the point that are zero. Whole numbers stay whole.
+pub(crate) fn figures(value: f64) -> String {
+    if value == value.trunc() && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    if value.abs() < 1e-4 || value.abs() >= 1e15 {
+        return format!("{value:.3e}");
+    }
+    let before = value.abs().log10().floor() as i32;
+    let text = format!("{value:.*}", (3 - before).max(0) as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
+    }
+}
+
+/// TAI ns since 1970 as a UTC time to the second, by RFC 3339. `tai_offset_s`: TAI - UTC as
+/// the host had it; a host that was not told counts UTC.
+pub fn show_time(tai_ns: i64, tai_offset_s: i32) -> String {
+    let seconds = tai_ns.div_euclid(1_000_000_000) - i64::from(tai_offset_s);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // The civil calendar from the day number, counted from 0000-03-01 so that the leap day
+    // ends a year, an era being 400 years.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let of_era = z.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
+
+const LESS: &[&str] = &[
+    "latency",
+    "jitter",
+    "ipdv",
+    "pdv",
+    "loss",
+    "lost",
+    "frame_loss",
+    "recovery",
+    "reset",
+    "duplicate",
+    "reorder",
+    "corrupt",
+    "flooded",
+    "ftd",
+    "fdv",
+    "flr",
+    "plr",
+    "tl",
+    "wcl",
+];
+
+const MORE: &[&str] = &[
+    "throughput",
+    "conditional_throughput",
+    "forwarding",
+    "frmol",
+    "mfr",
+    "ndr",
+    "pdr",
+    "back_to_back",
+    "burst",
+    "buffer",
+    "corrected_buffer",
+    "implied_buffer",
+    "capacity",
+    "address",
+    "learning",
+    "availability",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_keep_their_figures() {
+        for (value, unit, text) in [
+            (1_234_567.0, "frames/s", "1.235 M"),
+            (999.0, "frames/s", "999"),
+            (1_500.0, "frames/s", "1.5 k"),
+            (1_234.0, "ns", "1.234 µs"),
+            (-20.0, "ns", "-20 ns"),
+            (2.5e9, "ns", "2.5 s"),
+            (0.01, "ratio", "1 %"),
+            (0.000_001_5, "ratio", "1.5e-4 %"),
+            (0.0, "ratio", "0 %"),
+            (12_345.678, "frames", "12346"),
+            (f64::NAN, "ns", "-"),
+        ] {
+            let got = show(value, unit);
+            assert!(got == text || got == text.replace("1.5e-4", "0.00015"), "{value}: {got}");
+        }
+    }
+
+    #[test]
+    fn names_say_which_way_is_better() {
+        assert_eq!(sense("latency_p99_9@50", "ns"), Some(Sense::Less));
+        assert_eq!(sense("throughput", "frames/s"), Some(Sense::More));
+        assert_eq!(sense("loss_ratio", "ratio"), Some(Sense::Less));
+        assert_eq!(sense("something", "frames/s"), Some(Sense::More));
+        assert_eq!(sense("trials", ""), None);
+    }
+
+    #[test]
+    fn times_are_utc() {
+        // date -u -d @1709251199: 2024-02-29T23:59:59Z, 37 s before in UTC than in TAI.
+        assert_eq!(show_time(1_709_251_236_000_000_000, 37), "2024-02-29T23:59:59Z");
+        assert_eq!(show_time(0, 0), "1970-01-01T00:00:00Z");
+        assert_eq!(show_time(-1, 0), "1969-12-31T23:59:59Z");
+    }
+}

@@ -1,0 +1,208 @@
+//! Tables: what every tabular output is written from.
+
+mod bed;
+mod results;
+mod rfc2544;
+mod trials;
+
+use sonde_results::bench::{BenchRun, Case};
+
+use crate::quantity::show;
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sheet {
+    /// Name for files and links: "throughput".
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// What a reader must know; may be empty.
+    pub note: String,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The rows, each as long as `columns`.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name: lower case, words joined by `_` where files need it.
+    pub name: String,
+    /// Unit of its numbers; empty: none, or another in each row (see the column "unit").
+    pub unit: String,
+}
+
+impl Column {
+    /// Name and unit as a heading has them. Times and ratios carry their unit in each cell.
+    pub fn heading(&self) -> String {
+        match self.unit.as_str() {
+            "" | "ns" | "ratio" => self.name.clone(),
+            unit => format!("{}, {unit}", self.name),
+        }
+    }
+
+    /// Name for a file: "received_frames", "median_ns".
+    pub fn key(&self) -> String {
+        let words = |text: &str| {
+            text.replace('%', "percent").replace("/s", "_per_s").replace([' ', '-', '.', '/'], "_")
+        };
+        match self.unit.as_str() {
+            "" => words(&self.name),
+            unit => format!("{}_{}", words(&self.name), words(unit)),
+        }
+    }
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A whole number, printed in full.
+    Count(u64),
+    /// A number of the column's unit.
+    Number(f64),
+    /// A number with a unit of its own.
+    Of(f64, String),
+    /// No value.
+    None,
+}
+
+impl Cell {
+    /// As people read it. `unit` is the column's.
+    pub fn text(&self, unit: &str) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(n) => n.to_string(),
+            Cell::Number(v) => show(*v, unit),
+            Cell::Of(v, unit) => show(*v, unit),
+            Cell::None => "-".into(),
+        }
+    }
+
+    /// As programs read it: all digits, no prefix; empty: no value.
+    pub fn raw(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(n) => n.to_string(),
+            Cell::Number(v) | Cell::Of(v, _) if v.is_finite() => v.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// The number; `None`: words or nothing.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Cell::Count(n) => Some(*n as f64),
+            Cell::Number(v) | Cell::Of(v, _) => Some(*v),
+            _ => None,
+        }
+    }
+
+    fn maybe(value: Option<f64>) -> Cell {
+        value.map_or(Cell::None, Cell::Number)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::Text(text)
+    }
+}
+
+/// Every table of a run that has rows: results first, then what they rest on.
+pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
+    let mut sheets = rfc2544::sheets(run);
+    sheets.extend([
+        results::sheet(run),
+        results::checks(run),
+        results::notes(run),
+        trials::caveats(run),
+        trials::invalid(run),
+        trials::ledger(run),
+        bed::ports(run),
+        bed::facts(run),
+        trials::all(run),
+        trials::latency_buckets(run),
+    ]);
+    sheets.retain(|s| !s.rows.is_empty());
+    sheets
+}
+
+impl Sheet {
+    /// Those that only files have: too long to be read.
+    pub fn for_programs_only(&self) -> bool {
+        ["trials", "latency_histograms"].contains(&self.id.as_str())
+    }
+
+    fn new(id: &str, title: &str, note: &str, columns: &[(&str, &str)]) -> Sheet {
+        let columns = columns
+            .iter()
+            .map(|&(name, unit)| Column { name: name.into(), unit: unit.into() })
+            .collect();
+        Sheet { id: id.into(), title: title.into(), note: note.into(), columns, rows: Vec::new() }
+    }
+
+    /// Leaves out columns of words that are empty or the same in every row: the note says it.
+    fn without_constants(mut self, keep: &[&str]) -> Sheet {
+        let constant = |i: usize| {
+            let words = |row: &Vec<Cell>| match &row[i] {
+                Cell::Text(text) => Some(text.clone()),
+                _ => None,
+            };
+            let first = self.rows.first().and_then(words);
+            let same = first.is_some() && self.rows.iter().all(|row| words(row) == first);
+            let none = self.rows.iter().all(|row| row[i] == Cell::None);
+            (none || same && !keep.contains(&self.columns[i].name.as_str())).then_some(first)
+        };
+        let dropped: Vec<Option<Option<String>>> = (0..self.columns.len()).map(constant).collect();
+        for (column, text) in self.columns.iter().zip(&dropped) {
+            if let Some(Some(text)) = text
+                && !text.is_empty()
+            {
+                let gap = if self.note.is_empty() { "" } else { " " };
+                self.note.push_str(&format!("{gap}All rows: {} {text}.", column.name));
+            }
+        }
+        let kept = |i: &usize| dropped[*i].is_none();
+        self.columns =
+            (0..self.columns.len()).filter(kept).map(|i| self.columns[i].clone()).collect();
+        for row in &mut self.rows {
+            *row = (0..row.len()).filter(kept).map(|i| row[i].clone()).collect();
+        }
+        self
+    }
+}
+
+/// Columns that tell a case, and their cells.
+const CASE_COLUMNS: [(&str, &str); 8] = [
+    ("procedure", ""),
+    ("device", ""),
+    ("condition", ""),
+    ("frame", ""),
+    ("direction", ""),
+    ("flows", ""),
+    ("load", ""),
+    ("sweep", ""),
+];
+
+fn case_cells(case: &Case) -> Vec<Cell> {
+    let sweep: Vec<String> = case.sweep.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    vec![
+        case.procedure.as_str().into(),
+        case.device.as_str().into(),
+        case.condition.as_str().into(),
+        case.frame.as_str().into(),
+        case.direction.as_str().into(),
+        case.flows.to_string().into(),
+        case.load.as_str().into(),
+        sweep.join(" ").into(),
+    ]
+}

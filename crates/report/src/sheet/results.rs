@@ -1,0 +1,92 @@
+//! All results in one long table, the plan's thresholds, and what the procedures noted.
+
+use sonde_results::bench::BenchRun;
+
+use super::{CASE_COLUMNS, Cell, Sheet, case_cells};
+use crate::group::groups;
+
+/// Every quantity of every case over its repetitions.
+pub fn sheet(run: &BenchRun) -> Sheet {
+    let columns = [
+        ("quantity", ""),
+        ("unit", ""),
+        ("repetitions", ""),
+        ("median", ""),
+        ("low", ""),
+        ("high", ""),
+        ("kind of interval", ""),
+        ("samples", ""),
+    ];
+    let mut sheet =
+        Sheet::new("results", "All results", "", &[&CASE_COLUMNS[..], &columns].concat());
+    for group in groups(run) {
+        for name in group.names() {
+            let Some(s) = group.summary(name, run.config.seed) else { continue };
+            let spread = s.spread();
+            let kind = match (s.interval, s.bounds, s.values.len()) {
+                (Some(_), _, _) => "95 %, median",
+                (None, Some(_), _) => "bounds of the procedure",
+                (None, None, 1) => "single value",
+                _ => "least and greatest",
+            };
+            let number = |v: f64| Cell::Of(v, s.unit.clone());
+            let mut row = case_cells(&group.case);
+            row.extend([
+                name.into(),
+                s.unit.as_str().into(),
+                Cell::Count(s.values.len() as u64),
+                number(s.median),
+                number(spread.low),
+                number(spread.high),
+                kind.into(),
+                Cell::Count(s.samples),
+            ]);
+            sheet.rows.push(row);
+        }
+    }
+    sheet.without_constants(&["frame", "quantity", "unit", "kind of interval"])
+}
+
+/// The plan's thresholds.
+pub fn checks(run: &BenchRun) -> Sheet {
+    let columns = [("measurement", ""), ("threshold", ""), ("value", ""), ("met", "")];
+    let mut sheet = Sheet::new("thresholds", "Thresholds of the plan", "", &columns);
+    for m in &run.measurements {
+        sheet.rows.extend(m.checks.iter().map(|c| {
+            let met = if c.pass { "yes" } else { "NO" };
+            vec![m.id.as_str().into(), c.text.as_str().into(), Cell::maybe(c.value), met.into()]
+        }));
+    }
+    sheet
+}
+
+/// What the procedures noted, and measurements that did not come to their end.
+pub fn notes(run: &BenchRun) -> Sheet {
+    let mut sheet =
+        Sheet::new("notes", "Notes of the procedures", "", &[("note", ""), ("measurements", "")]);
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    for m in &run.measurements {
+        let unfinished = (!m.finding.complete).then(|| {
+            "The procedure did not come to its end: its values are left out of medians.".to_string()
+        });
+        for note in m.finding.notes.iter().cloned().chain(unfinished) {
+            match notes.iter_mut().find(|(n, _)| *n == note) {
+                Some((_, ids)) => ids.push(&m.id),
+                None => notes.push((note, vec![&m.id])),
+            }
+        }
+    }
+    sheet.rows =
+        notes.into_iter().map(|(note, ids)| vec![note.into(), listed(&ids).into()]).collect();
+    sheet
+}
+
+/// The first few, and how many more.
+pub(super) fn listed(ids: &[&str]) -> String {
+    const SHOWN: usize = 4;
+    let first = ids.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
