@@ -3,7 +3,51 @@
 //! A procedure is pure logic. Whoever runs the trials asks [`Procedure::next`], offers what
 //! it says to the device, repeats what was invalid, and tells the outcome by
 //! [`Procedure::observe`]. A run that is taken up again tells the trials of before in their
-//! order, and the procedure goes on from there.
+//! order, and the procedure goes on from there. Each is described in docs/procedures.md.
+
+mod addresses;
+mod back_to_back;
+mod bisection;
+mod chain;
+mod delays;
+mod fixed;
+mod flooding;
+mod forwarding;
+mod latency;
+mod loss_rate;
+mod mlrsearch;
+mod multicast;
+mod rate_search;
+mod recovery;
+mod reset;
+mod rfc8219;
+mod script;
+pub mod sim;
+mod soak;
+#[cfg(test)]
+mod tests;
+mod throughput;
+mod tst009;
+mod values;
+mod y1564;
+
+pub use addresses::{AddressConfig, AddressGoal, AddressSearch, FORGET};
+pub use back_to_back::{BackToBack, BackToBackConfig};
+pub use chain::Chain;
+pub use fixed::{FixedLoad, FixedLoadConfig};
+pub use forwarding::{ForwardingConfig, ForwardingRate};
+pub use latency::{LabelledLoad, Latency, LatencyConfig};
+pub use loss_rate::{LossRate, LossRateConfig};
+pub use mlrsearch::{Goal, MlrConfig, MlrSearch};
+pub use multicast::{GroupMatrix, GroupMatrixConfig};
+pub use rate_search::{RateSearch, RateSearchConfig};
+pub use recovery::{Recovery, RecoveryConfig};
+pub use reset::{Reset, ResetConfig};
+pub use rfc8219::{DelayConfig, DelayKind, DelaySummary};
+pub use soak::{Soak, SoakConfig};
+pub use y1564::{
+    ConfigurationTest, ConfigurationTestConfig, PerformanceTest, PerformanceTestConfig, Sla,
+};
 
 use sonde_results::Trial;
 use sonde_results::bench::Finding;

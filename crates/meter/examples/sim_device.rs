@@ -1,0 +1,37 @@
+//! The simulated device of the benchmarking procedures behind standard input and output, so
+//! that another implementation of a search can be held against ours on the same device
+//! (tests/golden/make_mlrsearch.py).
+//!
+//! Arguments: seed, capacity in frames/s, buffer in frames, stalls a second, mean stall in
+//! ns. Each line of input, `RATE DURATION_NS`, is a trial; its answer is `SENT LOST`.
+
+use std::io::{BufRead as _, Write as _};
+
+use sonde_meter::trial::Next;
+use sonde_meter::trial::sim::{Device, DeviceConfig};
+use sonde_results::trial::Offer;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<f64> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
+    let [seed, capacity_fps, buffer_frames, stalls_per_s, stall_ns] = args[..] else {
+        return Err("usage: sim_device SEED CAPACITY BUFFER STALLS_PER_S STALL_NS".into());
+    };
+    let config = DeviceConfig {
+        capacity_fps,
+        buffer_frames,
+        stalls_per_s,
+        stall_ns,
+        ..DeviceConfig::default()
+    };
+    let mut device = Device::new(config, seed as u64);
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let (rate, duration) = line.split_once(' ').ok_or("RATE DURATION_NS expected")?;
+        let offer = Offer::steady(rate.parse()?, duration.parse()?);
+        let (sent, lost) = device.run(&Next { offer, purpose: String::new() }).sent_and_lost();
+        writeln!(out, "{sent} {lost}")?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Back-to-back frames (RFC 2544, section 26.4, as updated by RFC 9004): the longest burst at
+//! the greatest rate that the device forwards whole, and the buffer time that follows.
+
+use sonde_results::Trial;
+use sonde_results::bench::{Finding, Quantity};
+use sonde_results::trial::Offer;
+
+use super::bisection::Bisection;
+use super::values::{SECOND, deviation, mean, reasons};
+use super::{Next, Procedure};
+
+/// How bursts are searched.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackToBackConfig {
+    /// Rate within a burst, frames/s: the medium's maximum.
+    pub rate_fps: f64,
+    /// Throughput at this frame size, frames/s, as measured before (RFC 9004, section 5.1).
+    pub throughput_fps: f64,
+    /// The longest burst, ns (2 s: RFC 2544; up to 30 s: RFC 9004, section 5.3).
+    pub longest_ns: i64,
+    /// The search ends when its bounds are so many frames apart.
+    pub step_frames: u64,
+    /// A burst fails that is lossy in so many trials; 1: without loss verification.
+    pub attempts: u32,
+    /// Searches, each on its own (50: RFC 2544).
+    pub tests: u32,
+}
+
+impl Default for BackToBackConfig {
+    fn default() -> Self {
+        BackToBackConfig {
+            rate_fps: 14_880_952.0,
+            throughput_fps: 0.0,
+            longest_ns: 2 * SECOND,
+            step_frames: 16,
+            attempts: 2,
+            tests: 50,
+        }
+    }
+}
+
+/// Back-to-back frames under way.
+#[derive(Clone, Debug)]
+pub struct BackToBack {
+    config: BackToBackConfig,
+    bisection: Bisection,
+    failed: u32,
+    begun: u32,
+    /// Longest bursts of the tests that came to their end.
+    lengths: Vec<f64>,
+    /// Tests that were given up, and why the last was.
+    given_up: (u32, String),
+    trials: u64,
+}
+
+impl BackToBack {
+    /// Only for frame sizes whose throughput is below the rate: otherwise it ends at once,
+    /// for no buffer fills.
+    pub fn new(config: BackToBackConfig) -> BackToBack {
+        let bisection = BackToBack::search(&config);
+        let begun = if config.throughput_fps >= config.rate_fps { config.tests } else { 0 };
+        BackToBack {
+            config,
+            bisection,
+            failed: 0,
+            begun,
+            lengths: Vec::new(),
+            given_up: (0, String::new()),
+            trials: 0,
+        }
+    }
+
+    fn search(config: &BackToBackConfig) -> Bisection {
+        let seconds = config.longest_ns.clamp(1, 30 * SECOND) as f64 / SECOND as f64;
+        let longest = (config.rate_fps * seconds).floor().max(1.0) as u64;
+        Bisection::whole(1, longest, config.step_frames)
+    }
+
+    fn end_test(&mut self) {
+        self.begun += 1;
+        self.failed = 0;
+        self.bisection = BackToBack::search(&self.config);
+    }
+}
+
+impl Procedure for BackToBack {
+    fn next(&mut self) -> Option<Next> {
+        if self.begun >= self.config.tests {
+            return None;
+        }
+        let frames = self.bisection.next()? as u64;
+        let offer = Offer { rate_fps: self.config.rate_fps, frames, ..Offer::default() };
+        let purpose = if self.failed > 0 { "loss verification" } else { "burst" };
+        Some(Next { offer, purpose: format!("{purpose}, test {}", self.begun + 1) })
+    }
+
+    fn observe(&mut self, trial: &Trial) {
+        if self.begun >= self.config.tests {
+            return;
+        }
+        let Some(frames) = self.bisection.next() else { return };
+        self.trials += 1;
+        if !trial.valid() {
+            // Half a search tells nothing; the next test begins anew.
+            self.given_up = (self.given_up.0 + 1, reasons(trial));
+            return self.end_test();
+        }
+        let lossless = trial.sent_and_lost().1 == 0;
+        self.failed = if lossless { 0 } else { self.failed + 1 };
+        if lossless || self.failed >= self.config.attempts.max(1) {
+            self.failed = 0;
+            self.bisection.observe(frames, lossless);
+        }
+        if self.bisection.next().is_none() {
+            self.lengths.push(self.bisection.lower.unwrap_or(0.0));
+            self.end_test();
+        }
+    }
+
+    fn finding(&self) -> Finding {
+        let config = &self.config;
+        let ended = self.begun >= config.tests;
+        let mut finding = Finding { complete: ended, ..Finding::default() };
+        let (rate, throughput) = (config.rate_fps, config.throughput_fps);
+        if throughput >= rate {
+            finding.notes.push(
+                "The throughput is the medium's rate: no buffer fills, and RFC 9004 leaves this size out.".into(),
+            );
+            return finding;
+        }
+        if self.given_up.0 > 0 {
+            finding.notes.push(format!(
+                "{} tests were given up, the tester was not fit: {}.",
+                self.given_up.0, self.given_up.1
+            ));
+        }
+        let Some(frames) = mean(&self.lengths) else {
+            finding.complete = false;
+            return finding;
+        };
+        let tests = self.lengths.len() as u64;
+        let least = self.lengths.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.lengths.iter().copied().fold(0.0, f64::max);
+        finding.values.push(
+            Quantity::new("back_to_back_frames", "frames", frames, tests).between(least, most),
+        );
+        if let Some(deviation) = deviation(&self.lengths) {
+            let name = "back_to_back_frames_deviation";
+            finding.values.push(Quantity::new(name, "frames", deviation, tests));
+        }
+        // RFC 9004, section 6.3: during the burst the device forwards as well, so that only
+        // the rest of it was in the buffer.
+        let implied = frames / rate;
+        let corrected = implied * (rate - throughput) / rate;
+        finding.values.push(Quantity::new("implied_buffer_time", "s", implied, tests));
+        finding.values.push(Quantity::new("corrected_buffer_time", "s", corrected, tests));
+        finding.notes.push(format!(
+            "Mean of {tests} searches between their least and greatest; steps of {} frames, {} trials before a burst fails, throughput {throughput:.0} frames/s.",
+            config.step_frames.max(1),
+            config.attempts.max(1)
+        ));
+        let longest = (rate * config.longest_ns as f64 / SECOND as f64).floor();
+        if most >= longest {
+            finding
+                .notes
+                .push("Bursts of the greatest length passed: the buffer may be larger.".into());
+        }
+        finding
+    }
+
+    fn remaining_ns(&self) -> i64 {
+        // No burst is longer than the first, and each search about halves them from there:
+        // twice the first is what a search takes, as often as loss is verified.
+        let left = self.config.tests.saturating_sub(self.begun);
+        let longest = self.config.longest_ns.clamp(1, 30 * SECOND);
+        i64::from(left) * i64::from(self.config.attempts.max(1)) * 2 * longest
+    }
+
+    fn remaining_trials(&self) -> u32 {
+        let left = self.config.tests.saturating_sub(self.begun);
+        if left == 0 {
+            return 0;
+        }
+        let attempts = self.config.attempts.max(1);
+        let whole = BackToBack::search(&self.config).remaining() * attempts;
+        let present = (self.bisection.remaining() * attempts).saturating_sub(self.failed);
+        (left - 1) * whole + present
+    }
+}

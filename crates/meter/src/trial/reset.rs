@@ -1,0 +1,115 @@
+//! Reset (RFC 6201, which replaces RFC 2544, section 26.6): for how long does a device not
+//! forward when it is restarted? By both methods of section 4.1: the frames lost over the
+//! rate, and the time between the arrivals before and after.
+
+use sonde_results::Trial;
+use sonde_results::bench::{Finding, Quantity};
+use sonde_results::trial::{DeviceEvent, Offer};
+
+use super::script::{Script, scripted};
+use super::values::{SECOND, mean};
+use super::{Next, Procedure};
+
+/// The reset and the load during it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResetConfig {
+    /// Load, frames/s in each direction: below the throughput, so that only the reset loses.
+    pub rate_fps: f64,
+    /// The name under which the plan or the lab knows the reset.
+    pub action: String,
+    /// When it is done, ns from the first frame.
+    pub at_ns: i64,
+    /// Duration of a trial, ns: longer than the reset takes.
+    pub duration_ns: i64,
+    /// Resets.
+    pub trials: u32,
+}
+
+impl Default for ResetConfig {
+    fn default() -> Self {
+        ResetConfig {
+            rate_fps: 1000.0,
+            action: "reset".into(),
+            at_ns: 10 * SECOND,
+            duration_ns: 120 * SECOND,
+            trials: 3,
+        }
+    }
+}
+
+/// What a trial showed.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// The longest of the directions, ns.
+    by_loss_ns: f64,
+    by_gap_ns: f64,
+    /// Frames arrived again at the end.
+    returned: bool,
+}
+
+/// Reset under way.
+#[derive(Clone, Debug)]
+pub struct Reset {
+    script: Script<Outcome>,
+}
+
+impl Reset {
+    /// One reset a trial.
+    pub fn new(config: ResetConfig) -> Reset {
+        let event = DeviceEvent { action: config.action.clone(), at_ns: config.at_ns };
+        let offer = Offer::steady(config.rate_fps, config.duration_ns);
+        let next = Next {
+            offer: Offer { event: Some(event), ..offer },
+            purpose: format!("reset: {}", config.action),
+        };
+        Reset { script: Script::new(vec![next; config.trials as usize]) }
+    }
+}
+
+fn outcome(trial: &Trial) -> Outcome {
+    let mut outcome = Outcome { by_loss_ns: 0.0, by_gap_ns: 0.0, returned: true };
+    for direction in &trial.directions {
+        let by_loss = direction.lost as f64 / trial.offer.rate_fps * SECOND as f64;
+        outcome.by_loss_ns = outcome.by_loss_ns.max(by_loss);
+        outcome.by_gap_ns = outcome.by_gap_ns.max(direction.arrival_gap_ns as f64);
+        let last = direction.last_loss.or(direction.losses.last().copied());
+        let to_the_end = last.is_some_and(|run| run.first + run.frames >= direction.sent);
+        outcome.returned &= !to_the_end && direction.received > 0;
+    }
+    outcome
+}
+
+impl Procedure for Reset {
+    scripted!();
+
+    fn observe(&mut self, trial: &Trial) {
+        self.script.observe(trial, outcome);
+    }
+
+    fn finding(&self) -> Finding {
+        let mut finding = self.script.finding();
+        let returned: Vec<Outcome> =
+            self.script.seen().map(|(_, o)| *o).filter(|o| o.returned).collect();
+        let mut add = |name: &str, of: fn(&Outcome) -> f64| {
+            let times: Vec<f64> = returned.iter().map(of).collect();
+            let Some(time) = mean(&times) else { return };
+            let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = times.iter().copied().fold(0.0, f64::max);
+            let quantity = Quantity::new(name, "ns", time, times.len() as u64);
+            finding.values.push(quantity.between(least, most));
+        };
+        add("reset_time_frame_loss", |o| o.by_loss_ns);
+        add("reset_time_time_stamp", |o| o.by_gap_ns);
+        let gone = self.script.seen().count() - returned.len();
+        if gone > 0 {
+            finding
+                .notes
+                .push(format!("In {gone} trials the device did not forward again before the end."));
+            finding.complete &= !returned.is_empty();
+        }
+        if !returned.is_empty() {
+            finding.notes.push("Means of the trials, between least and greatest.".into());
+        }
+        finding
+    }
+}
