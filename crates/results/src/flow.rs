@@ -27,6 +27,23 @@ pub enum FlowEnd {
     LackOfResources = 5,
 }
 
+impl FlowEnd {
+    /// All, by number.
+    pub const ALL: [FlowEnd; 5] = [
+        FlowEnd::Idle,
+        FlowEnd::Active,
+        FlowEnd::EndDetected,
+        FlowEnd::Forced,
+        FlowEnd::LackOfResources,
+    ];
+
+    /// Its name, as records have it.
+    pub fn name(self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.as_str().unwrap_or_default().to_string()
+    }
+}
+
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSide {
