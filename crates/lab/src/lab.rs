@@ -106,8 +106,13 @@ impl Lab {
         let (end_a, end_b) =
             (end(a_interface, a.name(), &mac_a), end(b_interface, b.name(), &mac_b));
         run(&[&["ip", "link", "add"], &end_a[..], &["type", "veth", "peer"], &end_b].concat())?;
-        for (host, interface) in [(a, a_interface), (b, b_interface)] {
+        let ends = [(a, a_interface), (b, b_interface)];
+        // Both before either is up: an end that comes up learns then whether its peer can take
+        // frames of XDP programs, and does not ask again.
+        for (host, interface) in ends {
             host.set_feature(interface, "gro", options.gro)?;
+        }
+        for (host, interface) in ends {
             host.set_up(interface, true)?;
         }
         Ok((macs[0], macs[1]))
