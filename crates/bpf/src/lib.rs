@@ -7,7 +7,10 @@
 pub mod doctor;
 pub mod error;
 pub mod flow;
+pub mod forward;
 mod load;
+pub mod load_gen;
+mod mapping;
 pub mod reflect;
 pub mod rtt;
 mod settings;
@@ -17,7 +20,9 @@ pub mod xsk;
 pub use doctor::{BpfSupport, bpf_support};
 pub use error::BpfError;
 pub use flow::{FlowCounters, FlowInput, FlowInterface, FlowProgram, FlowRing};
+pub use forward::{ForwardCounters, ForwardPort, Forwarder};
 pub use load::{AttachMode, TestRun};
+pub use load_gen::{Analyser, AnalyserConfig, FlowHeader, Generator, GeneratorConfig, Pace};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{
     RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
@@ -35,6 +40,18 @@ mod skel {
     #[allow(missing_docs, clippy::all)]
     pub mod flow_live {
         include!(concat!(env!("OUT_DIR"), "/flow_live.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod load_rx {
+        include!(concat!(env!("OUT_DIR"), "/load_rx.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod load_tx {
+        include!(concat!(env!("OUT_DIR"), "/load_tx.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
+    pub mod forward {
+        include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
     }
     #[allow(missing_docs, clippy::all)]
     pub mod reflect {

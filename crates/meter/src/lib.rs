@@ -8,6 +8,7 @@
 mod counters;
 pub mod export;
 pub mod flow;
+pub mod load;
 pub mod rtt;
 mod sequence;
 pub mod stamp;

@@ -27,6 +27,7 @@ pub mod pcap;
 pub mod pcapng;
 pub mod quic;
 pub mod sctp;
+pub mod signature;
 pub mod stamp;
 pub mod tcp;
 pub mod time;

@@ -6,15 +6,13 @@
 //! copy. (A `BPF_MAP_TYPE_RINGBUF` has a lock, and a header before each record, so that
 //! records would have to be copied together for a burst.)
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::MapHandle;
 
 use crate::BpfError;
 use crate::flow::Refused;
+use crate::mapping::Mapping;
 
 /// Octets of a record.
 pub const RECORD_LEN: usize = 64;
@@ -75,7 +73,7 @@ impl FlowRing {
         // borrowed with it; any octets make a record. Nobody writes to these: a place is
         // taken again only after it was given back, by the call that ends this borrow.
         unsafe {
-            let first = self.records.at.as_ptr().add(first as usize * RECORD_LEN);
+            let first = self.records.bytes().add(first as usize * RECORD_LEN);
             std::slice::from_raw_parts(first.cast::<Record>(), count as usize)
         }
     }
@@ -111,53 +109,6 @@ impl FlowRing {
         self.lent = 0;
         // Release: the times are 0 before anybody may take the places.
         self.control.long(self.at + TAIL).store(self.tail, Ordering::Release);
-    }
-}
-
-/// A shared mapping of an array map.
-#[derive(Debug)]
-struct Mapping {
-    at: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping lives as long as the value and belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(map: &MapHandle, offset: usize, len: usize) -> Result<Self, BpfError> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                map.as_fd().as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(BpfError::io("map a ring of headers", io::Error::last_os_error()));
-        }
-        Ok(Mapping { at: NonNull::new(at.cast()).expect("the kernel maps nothing at 0"), len })
-    }
-
-    /// The double word at this offset, a multiple of 8.
-    #[inline]
-    fn long(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8));
-        assert!(offset + 8 <= self.len);
-        // SAFETY: within the mapping and aligned; the program changes it concurrently,
-        // which atomics allow.
-        unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this mapping was made in `new`, and no borrow of it is left.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 

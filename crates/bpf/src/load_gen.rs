@@ -1,0 +1,9 @@
+//! Test frames for a device: generated and analysed in the kernel, by `c/load_tx.bpf.c` and
+//! `c/load_rx.bpf.c`. See docs/load.md.
+
+mod analyser;
+mod generator;
+mod hist;
+
+pub use analyser::{Analyser, AnalyserConfig, WINDOW};
+pub use generator::{FlowHeader, Generator, GeneratorConfig, HEADER_MAX, Pace};

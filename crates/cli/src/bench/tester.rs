@@ -1,0 +1,212 @@
+//! The tester: a load generator and an analyser on a pair of ports, by any engine. What it
+//! measures, and how, is in docs/load.md.
+//!
+//! [`Tester::open`] prepares the ports, [`Tester::run`] offers one load and says what became
+//! of it. Who is at fault, and whether to try again, is for the caller to judge.
+
+mod bed;
+mod series;
+mod xdp;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use sonde_meter::load::{LoadError, Schedule, Traffic, fill_streams};
+use sonde_results::trial::{Direction, LedgerEntry, Offer};
+use sonde_wire::ethernet::Mac;
+
+pub use bed::{PortFacts, port_facts};
+
+/// How frames are sent and received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadEngine {
+    /// XDP live frames, and an analyser in the XDP program of the port.
+    Xdp,
+    /// AF_XDP sockets.
+    AfXdp,
+    /// Packet sockets.
+    AfPacket,
+}
+
+/// A port of the tester.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TesterPort {
+    /// Its name in results: "a".
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// The network namespace where it is; `None`: the caller's.
+    pub netns: Option<String>,
+    /// The processor of the thread that sends from it; `None`: any.
+    pub cpu: Option<usize>,
+}
+
+/// A direction: what is sent from one port and expected at another. At most one leaves each
+/// port, and at most one arrives.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Index of the sending port.
+    pub from: usize,
+    /// Index of the receiving port.
+    pub to: usize,
+    /// The frames.
+    pub traffic: Traffic,
+    /// Octets by which a frame arrives longer than it left (tags or labels that the device
+    /// adds); negative: shorter.
+    pub length_change: i32,
+    /// Destination MAC address of what arrives; others are stray. `None`: any.
+    pub for_mac: Option<Mac>,
+}
+
+/// What a tester is opened with.
+#[derive(Clone, Debug)]
+pub struct TesterSpec {
+    /// How frames are sent and received.
+    pub engine: LoadEngine,
+    /// The ports.
+    pub ports: Vec<TesterPort>,
+    /// The directions.
+    pub ways: Vec<Way>,
+    /// How long to wait for the last frames (RFC 2544, section 23: 2 s). It ends earlier when
+    /// all have arrived.
+    pub drain: Duration,
+}
+
+/// How far a trial is, now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames sent, all directions together.
+    pub sent: u64,
+    /// Frames received, each once.
+    pub received: u64,
+}
+
+/// What became of a load.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// When the first frame was due, ns since 1970 TAI.
+    pub start_ns: i64,
+    /// In the order of [`TesterSpec::ways`].
+    pub directions: Vec<Direction>,
+    /// Frames that the tester itself had and lost.
+    pub counters: Vec<LedgerEntry>,
+    /// A port that went down, and when it was seen.
+    pub down: Option<String>,
+}
+
+/// A tester on its ports. Dropping it, or the end of the process, gives the ports back.
+pub struct Tester {
+    spec: TesterSpec,
+    engine: xdp::Xdp,
+    ports: Vec<PortFacts>,
+    /// Of the next trial's first direction: 8 bits of the signature.
+    tag: u8,
+}
+
+impl Tester {
+    /// Prepares the ports. Nothing is sent.
+    ///
+    /// # Errors
+    /// Frames that cannot be made or that the ports do not carry; no such interface or
+    /// namespace; what the engine lacks.
+    pub fn open(spec: &TesterSpec) -> Result<Tester> {
+        let ports = spec.ports.iter().map(port_facts).collect::<Result<Vec<_>>>()?;
+        for way in &spec.ways {
+            ensure!(
+                way.from < ports.len() && way.to < ports.len() && way.from != way.to,
+                "a direction needs two of the tester's ports"
+            );
+            let others = spec.ways.iter().filter(|w| w.from == way.from || w.to == way.to);
+            ensure!(others.count() == 1, "only one direction can leave a port, or arrive at it");
+            way.traffic.check(ports[way.from].mtu)?;
+        }
+        let engine = xdp::Xdp::open(spec, &ports, secret())?;
+        Ok(Tester { spec: spec.clone(), engine, ports, tag: 0 })
+    }
+
+    /// The ports, in the order of the specification.
+    pub fn ports(&self) -> &[PortFacts] {
+        &self.ports
+    }
+
+    /// How the frames are sent and received, for people.
+    pub fn mode(&self) -> &str {
+        self.engine.mode()
+    }
+
+    /// Offers a load in every direction and waits for what comes of it. It ends early when
+    /// `stop` is set, when a port goes down, or after twice the time that it should take: then
+    /// fewer frames were sent than intended.
+    ///
+    /// # Errors
+    /// The engine failed. A device that loses everything is no error.
+    pub fn run(
+        &mut self,
+        offer: &Offer,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome> {
+        ensure!(
+            offer.frames > 0 && offer.rate_fps.is_finite() && offer.rate_fps > 0.0,
+            "a trial needs frames and a rate"
+        );
+        let loads = self.loads(offer)?;
+        let mut outcome = self.engine.run(&self.spec, &self.ports, &loads, stop, progress)?;
+        for (load, direction) in loads.iter().zip(&mut outcome.directions) {
+            let way = &self.spec.ways[load.way];
+            let [from, to] = [way.from, way.to].map(|port| &self.spec.ports[port].name);
+            direction.name = format!("{from}>{to}");
+            direction.intended = offer.frames;
+            fill_streams(direction, load.traffic.flows);
+        }
+        Ok(outcome)
+    }
+
+    fn loads(&mut self, offer: &Offer) -> Result<Vec<Load>, LoadError> {
+        let mut loads = Vec::new();
+        for (way, spec) in self.spec.ways.iter().enumerate() {
+            let mut traffic = spec.traffic.clone();
+            if let Some(flows) = offer.flows {
+                traffic.flows = flows;
+                traffic.check(self.ports[spec.from].mtu)?;
+            }
+            self.tag = self.tag.wrapping_add(1);
+            let (tag, schedule) = (self.tag, Schedule::new(offer));
+            loads.push(Load { way, traffic, schedule, tag, offer: offer.clone() });
+        }
+        Ok(loads)
+    }
+}
+
+/// What one direction has to do in one trial.
+struct Load {
+    way: usize,
+    traffic: Traffic,
+    schedule: Schedule,
+    tag: u8,
+    offer: Offer,
+}
+
+impl Load {
+    /// Points of the time series are this long: a second, or longer where there would be too
+    /// many.
+    fn slot_ns(&self) -> i64 {
+        let seconds = self.schedule.duration_ns() / (Direction::SERIES_POINTS as i64 - 60);
+        (seconds / SECOND + 1) * SECOND
+    }
+
+    /// After this time, ns, a trial that has not ended is given up.
+    fn limit_ns(&self) -> i64 {
+        2 * self.schedule.duration_ns() + SECOND
+    }
+}
+
+/// Drawn anew for every tester, so that frames of another one are told apart.
+fn secret() -> [u64; 2] {
+    // The standard library seeds these from the system's source of randomness.
+    [(); 2].map(|()| RandomState::new().build_hasher().finish())
+}
+
+const SECOND: i64 = 1_000_000_000;

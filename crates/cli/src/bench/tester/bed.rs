@@ -1,0 +1,80 @@
+//! The tester's ports: what they are, and whether they are still up.
+
+use anyhow::{Context as _, Result, ensure};
+use sonde_port::netlink::{Link, Links};
+use sonde_port::netns;
+use sonde_wire::ethernet::Mac;
+
+use super::TesterPort;
+
+/// A port, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Index of its interface, in its namespace.
+    pub ifindex: u32,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Largest IP packet, octets.
+    pub mtu: u32,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// "veth", "vlan" and so on; empty for hardware.
+    pub kind: String,
+}
+
+/// What a port is.
+///
+/// # Errors
+/// No such interface or namespace, or it is down.
+pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
+    let named = || format!("port {}", port.name);
+    let link = netns::inside(port.netns.as_deref(), || -> std::io::Result<Option<Link>> {
+        Ok(Links::open()?.all()?.into_iter().find(|link| link.name == port.interface))
+    });
+    let link = link.with_context(named)?.with_context(named)?;
+    let whose = port.netns.as_ref().map_or(String::new(), |n| format!(" in namespace {n}"));
+    let link = link.with_context(|| {
+        format!("port {}: no interface named '{}'{whose}; see 'ip link'", port.name, port.interface)
+    })?;
+    ensure!(
+        link.running,
+        "port {}: interface {}{whose} is down or has no carrier; see 'ip link'",
+        port.name,
+        port.interface
+    );
+    Ok(PortFacts {
+        ifindex: link.ifindex,
+        mac: link.mac,
+        mtu: link.mtu,
+        rx_queues: link.rx_queues,
+        kind: link.kind,
+    })
+}
+
+/// Looks whether ports are still up.
+pub(super) struct Watch {
+    ports: Vec<(String, u32, Links)>,
+}
+
+impl Watch {
+    pub(super) fn open(ports: &[TesterPort], facts: &[PortFacts]) -> Result<Watch> {
+        let open = |(port, facts): (&TesterPort, &PortFacts)| {
+            // A socket stays in the namespace where it was opened.
+            let links = netns::inside(port.netns.as_deref(), Links::open)?
+                .with_context(|| format!("port {}: watch it", port.name))?;
+            Ok((port.name.clone(), facts.ifindex, links))
+        };
+        Ok(Watch { ports: ports.iter().zip(facts).map(open).collect::<Result<_>>()? })
+    }
+
+    /// What is wrong with a port, if anything is.
+    pub(super) fn down(&mut self) -> Option<String> {
+        self.ports.iter_mut().find_map(|(name, ifindex, links)| match links.get(*ifindex) {
+            Ok(Some(link)) if link.running => None,
+            Ok(Some(_)) => Some(format!("port {name} went down, or lost its carrier")),
+            Ok(None) => Some(format!("the interface of port {name} is gone")),
+            // Not being able to look is no reason to end a trial.
+            Err(_) => None,
+        })
+    }
+}

@@ -1,0 +1,290 @@
+//! The engine "xdp": both generator and analyser run in the kernel. This process loads them,
+//! waits, and reads what they have counted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_bpf::load_gen::WINDOW;
+use sonde_bpf::{
+    Analyser, AnalyserConfig, AttachMode, BpfError, FlowHeader, Generator, GeneratorConfig, Pace,
+};
+use sonde_meter::load::{FCS_LEN, Header, Losses, headers};
+use sonde_port::clock::{pin_to_cpu, tai_now};
+use sonde_port::netns;
+use sonde_results::trial::{Direction, Offer};
+
+use super::bed::{PortFacts, Watch};
+use super::series::Series;
+use super::{Load, Outcome, Progress, SECOND, TesterSpec};
+
+/// The analysers, one a direction, attached to the ports where frames arrive.
+pub(super) struct Xdp {
+    analysers: Vec<Analyser>,
+    secret: [u64; 2],
+    mode: String,
+}
+
+impl Xdp {
+    pub(super) fn open(spec: &TesterSpec, ports: &[PortFacts], secret: [u64; 2]) -> Result<Xdp> {
+        let (mut analysers, mut modes) = (Vec::new(), Vec::new());
+        for way in &spec.ways {
+            let (port, facts) = (&spec.ports[way.to], &ports[way.to]);
+            let config = AnalyserConfig {
+                queues: facts.rx_queues,
+                secret,
+                mac: way.for_mac,
+                long_frames: facts.mtu > LINEAR,
+                tagged: !way.traffic.tags.is_empty(),
+            };
+            let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
+                let mut analyser = Analyser::load(&config)?;
+                let mode = attach(&mut analyser, facts.ifindex)?;
+                Ok((analyser, mode))
+            });
+            let attached = attached?.with_context(|| format!("port {}", port.name))?;
+            analysers.push(attached.0);
+            modes.push(format!("{} {}", port.name, attached.1.name()));
+        }
+        let mode = format!("live frames; analyser in XDP: {}", modes.join(", "));
+        Ok(Xdp { analysers, secret, mode })
+    }
+
+    pub(super) fn mode(&self) -> &str {
+        &self.mode
+    }
+
+    pub(super) fn run(
+        &mut self,
+        spec: &TesterSpec,
+        ports: &[PortFacts],
+        loads: &[Load],
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome> {
+        let mut watch = Watch::open(&spec.ports, ports)?;
+        let generators = loads.iter().map(|load| generator(load, ports, spec, self.secret));
+        let generators = generators.collect::<Result<Vec<_>>>()?;
+        let start_ns = tai_now().as_nanos() + LEAD_NS;
+        generators.iter().for_each(|generator| generator.start_at(start_ns));
+        let mut tracks: Vec<Track> = self
+            .analysers
+            .iter_mut()
+            .zip(loads)
+            .map(|(analyser, load)| Track::begin(analyser, load, spec, start_ns))
+            .collect();
+
+        let mut down = None;
+        let sent = std::thread::scope(|scope| {
+            let threads: Vec<_> = generators
+                .iter()
+                .zip(loads)
+                .map(|(generator, load)| {
+                    let port = &spec.ports[spec.ways[load.way].from];
+                    scope.spawn(move || -> Result<()> {
+                        if let Some(name) = &port.netns {
+                            netns::enter(name)?;
+                        }
+                        if let Some(cpu) = port.cpu {
+                            pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
+                        }
+                        Ok(generator.run()?)
+                    })
+                })
+                .collect();
+            let limit_ns = start_ns + loads.iter().map(Load::limit_ns).max().unwrap_or(0);
+            let mut turn = 0u32;
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                let failed = threads
+                    .iter()
+                    .zip(&generators)
+                    .any(|(thread, generator)| thread.is_finished() && !generator.done());
+                let now = tai_now().as_nanos();
+                if turn.is_multiple_of(LOOK_EVERY) {
+                    down = down.take().or_else(|| watch.down());
+                    progress(so_far(&generators, &tracks));
+                }
+                turn += 1;
+                if failed || down.is_some() || now > limit_ns || stop.load(Ordering::Relaxed) {
+                    generators.iter().for_each(Generator::stop);
+                }
+                for (track, generator) in tracks.iter_mut().zip(&generators) {
+                    generator.end_if_done();
+                    track.follow(now, generator.sent());
+                }
+                std::thread::sleep(TICK);
+            }
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                thread.join().map_err(|_| anyhow!("a generator's thread panicked"))?
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<()>>>()
+        });
+        drain(spec.drain, stop, &generators, &mut tracks, progress);
+        let directions = tracks
+            .into_iter()
+            .zip(&generators)
+            .map(|(track, generator)| track.end(generator))
+            .collect();
+        sent?;
+        Ok(Outcome { start_ns, directions, counters: Vec::new(), down })
+    }
+}
+
+/// Waits for late frames, and for copies of frames where none is missing.
+fn drain(
+    drain: Duration,
+    stop: &AtomicBool,
+    generators: &[Generator],
+    tracks: &mut [Track],
+    progress: &mut dyn FnMut(Progress),
+) {
+    let begin = tai_now().as_nanos();
+    let mut end = begin + drain.as_nanos() as i64;
+    let mut complete = false;
+    loop {
+        let now = tai_now().as_nanos();
+        for (track, generator) in tracks.iter_mut().zip(generators) {
+            track.follow(now, generator.sent());
+        }
+        let all = so_far(generators, tracks);
+        progress(all);
+        if all.received >= all.sent && !complete {
+            complete = true;
+            end = end.min(now + COPIES_NS);
+        }
+        if now >= end || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(TICK.min(Duration::from_nanos((end - now) as u64)));
+    }
+}
+
+fn so_far(generators: &[Generator], tracks: &[Track]) -> Progress {
+    Progress {
+        sent: generators.iter().map(Generator::sent).sum(),
+        received: tracks.iter().map(|track| track.analyser.received()).sum(),
+    }
+}
+
+fn generator(
+    load: &Load,
+    ports: &[PortFacts],
+    spec: &TesterSpec,
+    secret: [u64; 2],
+) -> Result<Generator> {
+    let headers = headers(&load.traffic)?;
+    let Header { len, l3_at, l4_at, .. } = headers[0];
+    let from = spec.ways[load.way].from;
+    let offer = &load.offer;
+    let config = GeneratorConfig {
+        ifindex: ports[from].ifindex,
+        batch: batch(offer),
+        batch_stamps: false,
+        sizes: load.traffic.sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
+        header_len: len,
+        l3_at,
+        l4_at,
+        ipv6: load.traffic.ipv6(),
+        tag: load.tag,
+        secret,
+    };
+    let pace = Pace {
+        frames: offer.frames,
+        burst: offer.burst.max(1).into(),
+        rate_fps: offer.rate_fps,
+        then: offer.step.map(|step| (step.after_frames, step.rate_fps)),
+    };
+    let flow = |h: Header| FlowHeader {
+        header: h.octets,
+        ip_sum: h.ip_sum,
+        udp_sum: h.udp_sum,
+        stream: h.stream,
+    };
+    let flows: Vec<FlowHeader> = headers.into_iter().map(flow).collect();
+    let port = &spec.ports[from];
+    let loaded = netns::inside(port.netns.as_deref(), || Generator::load(&config, &flows, &pace));
+    loaded?.with_context(|| format!("port {}", port.name))
+}
+
+/// One direction under way.
+struct Track<'a> {
+    analyser: &'a mut Analyser,
+    losses: Losses,
+    series: Series,
+    flows: u32,
+    start_ns: i64,
+}
+
+impl<'a> Track<'a> {
+    fn begin(analyser: &'a mut Analyser, load: &Load, spec: &TesterSpec, start_ns: i64) -> Self {
+        let slot_ns = load.slot_ns();
+        let change = spec.ways[load.way].length_change.into();
+        let flows = load.traffic.flows;
+        let frames = load.offer.frames;
+        analyser.begin(load.tag, frames, flows as usize, start_ns, slot_ns, change);
+        let losses = Losses::new(load.schedule, slot_ns);
+        Track { analyser, losses, series: Series::new(start_ns, slot_ns), flows, start_ns }
+    }
+
+    /// Settles what is too long ago to arrive any more, and notes seconds that have passed.
+    fn follow(&mut self, now_ns: i64, sent: u64) {
+        let old = sent.saturating_sub(WINDOW / 2) & !63;
+        let losses = &mut self.losses;
+        self.analyser.harvest(old, |first, arrived| losses.read(first, arrived, sent));
+        if self.series.due(now_ns) {
+            self.series.note(now_ns, self.analyser.latency());
+        }
+    }
+
+    fn end(self, generator: &Generator) -> Direction {
+        let mut direction = Direction::default();
+        generator.read(&mut direction);
+        self.analyser.end();
+        self.analyser.read(&mut direction);
+        let (mut losses, sent) = (self.losses, direction.sent);
+        self.analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
+        self.series.fill(&mut direction.series, self.analyser.latency());
+        losses.finish(&mut direction);
+        // Times count from the first departure, not from when it was due.
+        let late = direction.sent_ns[0] - self.start_ns;
+        direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
+        debug_assert!(direction.streams.len() <= self.flows as usize);
+        direction
+    }
+}
+
+/// In the driver, or where it cannot, in the generic hook.
+fn attach(analyser: &mut Analyser, ifindex: u32) -> Result<AttachMode, BpfError> {
+    match analyser.attach(ifindex, AttachMode::Native) {
+        Err(BpfError::Mode { .. }) => {
+            analyser.attach(ifindex, AttachMode::Generic).map(|()| AttachMode::Generic)
+        }
+        result => result.map(|()| AttachMode::Native),
+    }
+}
+
+/// Slots that the kernel gathers before it hands over what has left. Each alone has the least
+/// latency and costs most; what is offered faster than that can go needs more.
+fn batch(offer: &Offer) -> u32 {
+    let peak = offer.rate_fps.max(offer.step.map_or(0.0, |step| step.rate_fps));
+    if offer.burst > 1 {
+        return offer.burst.clamp(1, BATCH_MAX);
+    }
+    if peak <= ALONE_FPS { 1 } else { ((peak / BATCH_FPS) as u32).clamp(4, BATCH_MAX) }
+}
+
+/// Frames a second up to which each frame leaves alone.
+const ALONE_FPS: f64 = 300_000.0;
+/// Frames a second for each slot of a batch beyond that.
+const BATCH_FPS: f64 = 50_000.0;
+const BATCH_MAX: u32 = 64;
+/// From loading the generators to the first frame: threads start and pages are made meanwhile.
+const LEAD_NS: i64 = SECOND / 20;
+/// Between two looks at the programs.
+const TICK: Duration = Duration::from_millis(2);
+/// Looks, of which one in this many goes to the ports and the reader of the progress, too.
+const LOOK_EVERY: u32 = 50;
+/// How long after the last frame copies of frames are waited for.
+const COPIES_NS: i64 = SECOND / 10;
+/// MTU up to which a frame lies in one page.
+const LINEAR: u32 = 3000;

@@ -1,0 +1,22 @@
+//! Load for a device under test: what the frames look like, when each is due, and what became
+//! of them. Whatever engine sends and receives, it is described and judged by what is here.
+//!
+//! [`Traffic`] says what one direction carries; [`headers`] makes the flows' headers from it.
+//! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`Generator`] and
+//! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
+
+mod header;
+mod losses;
+mod schedule;
+mod streams;
+mod traffic;
+
+pub use header::{HEADER_MAX, Header, headers};
+pub use losses::Losses;
+pub use schedule::Schedule;
+pub use streams::{STREAMS_KEPT, fill_streams};
+pub use traffic::{AddressRule, LoadError, MacRule, Order, PortRule, Traffic};
+
+/// Octets of the frame check sequence, which belong to a frame's size (RFC 2544, section 9)
+/// and which engines neither see nor send.
+pub const FCS_LEN: usize = 4;

@@ -1,0 +1,79 @@
+//! When each frame of a trial is due.
+
+use sonde_results::trial::Offer;
+
+/// The due times of one direction: bursts at equal distances, which may change once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// Frames in all.
+    pub frames: u64,
+    /// Frames that are due together.
+    pub burst: u64,
+    /// Between bursts, ns.
+    step_ns: f64,
+    /// The burst boundary from which on bursts follow each other at the second distance, ns.
+    then: Option<(u64, f64)>,
+}
+
+impl Schedule {
+    /// That of an offer. With a step, the load changes at the first burst at or after it.
+    pub fn new(offer: &Offer) -> Schedule {
+        let burst = u64::from(offer.burst.max(1));
+        let step_ns = |rate: f64| burst as f64 * 1e9 / rate;
+        Schedule {
+            frames: offer.frames,
+            burst,
+            step_ns: step_ns(offer.rate_fps),
+            then: offer.step.map(|s| (s.after_frames.next_multiple_of(burst), step_ns(s.rate_fps))),
+        }
+    }
+
+    /// When frame `n` is due, ns from the first.
+    #[inline]
+    pub fn due_ns(&self, n: u64) -> i64 {
+        let at = |n: u64, step: f64| (n / self.burst) as f64 * step;
+        let ns = match self.then {
+            Some((change, step)) if n > change => at(change, self.step_ns) + at(n - change, step),
+            _ => at(n, self.step_ns),
+        };
+        ns as i64
+    }
+
+    /// Whether frame `n` is the first of its burst.
+    #[inline]
+    pub fn leads(&self, n: u64) -> bool {
+        self.burst == 1 || n.is_multiple_of(self.burst)
+    }
+
+    /// How long sending takes, to the end of the last frame's own slot, ns.
+    pub fn duration_ns(&self) -> i64 {
+        self.due_ns(self.frames.next_multiple_of(self.burst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_results::trial::LoadStep;
+
+    #[test]
+    fn frames_are_due_at_the_offered_rate_and_change_with_it() {
+        let steady = Schedule::new(&Offer::steady(3.0, 4_000_000_000));
+        assert_eq!(steady.frames, 12);
+        assert_eq!(steady.due_ns(7), 2_333_333_333);
+        let step = Some(LoadStep { after_frames: 10, rate_fps: 10.0 });
+        let offer = Offer { rate_fps: 100.0, frames: 20, step, ..Offer::steady(1.0, 1) };
+        let schedule = Schedule::new(&offer);
+        assert_eq!((schedule.due_ns(10), schedule.due_ns(11)), (100_000_000, 200_000_000));
+        assert_eq!(schedule.duration_ns(), offer.duration_ns());
+    }
+
+    #[test]
+    fn bursts_keep_the_mean_rate() {
+        let offer = Offer { burst: 16, frames: 64, ..Offer::steady(1000.0, 1) };
+        let schedule = Schedule::new(&offer);
+        assert_eq!((schedule.due_ns(15), schedule.due_ns(16)), (0, 16_000_000));
+        assert!(schedule.leads(16) && !schedule.leads(17));
+        assert_eq!(schedule.duration_ns(), 64_000_000);
+    }
+}
