@@ -19,6 +19,8 @@ pub struct Chart {
     pub y: Axis,
     /// What is drawn, in this order.
     pub series: Vec<Series>,
+    /// One of many alike, which a reader opens when wanted.
+    pub minor: bool,
 }
 
 /// An axis.
@@ -126,7 +128,7 @@ impl Axis {
     }
 
     /// Of rates, with a prefix that fits `greatest`.
-    pub fn rate(title: &str, greatest: f64, unit: &str) -> Axis {
+    pub fn rate(title: &str, greatest: f64, unit: &str, scale: Scale) -> Axis {
         let (divisor, prefix) = crate::quantity::prefix(greatest);
         let title = match prefix {
             "" => format!("{title}, {unit}"),
@@ -134,7 +136,7 @@ impl Axis {
             "M" => format!("{title}, million {unit}"),
             _ => format!("{title}, 10^9 {unit}"),
         };
-        Axis { title, scale: Scale::Linear, divisor }
+        Axis { title, scale, divisor }
     }
 
     /// Of ratios, in per cent.

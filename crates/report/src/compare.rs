@@ -146,7 +146,7 @@ impl Metrics {
 pub fn compare(a: &BenchRun, b: &BenchRun, metrics: &Metrics) -> Comparison {
     let (in_a, in_b) = (groups(a), groups(b));
     let labels = Labels::of(in_a.iter().chain(&in_b).map(|g| &g.case));
-    let full = |g: &Group<'_>| labels.name(&g.case, &[]);
+    let full = |g: &Group<'_>| named(&labels, &g.case, &[]);
     let mut comparison = Comparison { bed: bed_differences(a, b), ..Comparison::default() };
     for group in &in_a {
         match in_b.iter().find(|g| key(&g.case) == key(&group.case)) {
@@ -188,7 +188,7 @@ pub fn conditions(run: &BenchRun, metrics: &Metrics) -> Vec<(String, String, Com
         let mut comparison = Comparison::default();
         for group in groups.iter().filter(|g| g.case.condition == *base) {
             let wanted = under(&group.case, other);
-            let name = labels.name(&group.case, &["condition"]);
+            let name = named(&labels, &group.case, &["condition"]);
             let pair = groups
                 .iter()
                 .find(|g| g.case.condition == *other && under(&g.case, other) == wanted);
@@ -202,6 +202,14 @@ pub fn conditions(run: &BenchRun, metrics: &Metrics) -> Vec<(String, String, Com
         (base.clone(), other.clone(), comparison)
     };
     others.iter().map(against).collect()
+}
+
+/// The case; its procedure only where that is not the name of what it finds.
+fn named(labels: &Labels, case: &Case, without: &[&str]) -> String {
+    match case.procedure.as_str() {
+        "throughput" | "latency" => labels.name(case, &[without, &["procedure"]].concat()),
+        _ => labels.name(case, without),
+    }
 }
 
 fn rows(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str, seed: u64) -> Vec<Row> {

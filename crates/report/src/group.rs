@@ -100,50 +100,63 @@ pub fn key(case: &Case) -> String {
 #[derive(Clone, Debug)]
 pub struct Labels {
     varying: Vec<String>,
+    /// Mixes are told apart by their names alone, without their genomes.
+    short_mixes: bool,
 }
 
 impl Labels {
     /// For those cases.
     pub fn of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Labels {
+        let cases: Vec<&Case> = cases.into_iter().collect();
+        let frames: BTreeSet<&str> = cases.iter().map(|c| c.frame.as_str()).collect();
+        let short: BTreeSet<&str> = frames.iter().map(|f| mix_name(f)).collect();
+        let short_mixes = short.len() == frames.len();
         let mut seen: Vec<(String, BTreeSet<String>)> = Vec::new();
-        for (field, text) in cases.into_iter().flat_map(fields) {
+        for (field, text) in cases.iter().flat_map(|c| fields(c, false)) {
             match seen.iter_mut().find(|(f, _)| *f == field) {
                 Some((_, texts)) => drop(texts.insert(text)),
                 None => seen.push((field, [text].into())),
             }
         }
-        Labels { varying: seen.into_iter().filter(|s| s.1.len() > 1).map(|s| s.0).collect() }
+        let varying = seen.into_iter().filter(|s| s.1.len() > 1).map(|s| s.0).collect();
+        Labels { varying, short_mixes }
     }
 
     /// The name of `case`; the fields of `without` are told elsewhere. Never empty.
     pub fn name(&self, case: &Case, without: &[&str]) -> String {
         let told = |field: &str| self.varying.iter().any(|f| f == field);
-        let parts = fields(case)
+        let parts = fields(case, self.short_mixes)
             .into_iter()
             .filter(|(f, text)| told(f) && !without.contains(&f.as_str()) && !text.is_empty());
         let name = parts.map(|(_, text)| text).collect::<Vec<_>>().join(", ");
         match name.is_empty() {
-            true if without.contains(&"device") => case.procedure.clone(),
+            true if without.contains(&"device") => case.procedure.replace('_', " "),
             true => case.device.clone(),
             false => name,
         }
     }
 }
 
+/// A mix without its genome.
+fn mix_name(frame: &str) -> &str {
+    frame.split_once(':').map_or(frame, |(name, _)| name)
+}
+
 /// The fields of a case as text, in the order in which a name has them.
-fn fields(case: &Case) -> Vec<(String, String)> {
+fn fields(case: &Case, short_mixes: bool) -> Vec<(String, String)> {
     let frame = match case.frame.parse::<u32>() {
         Ok(bytes) => format!("{bytes} B"),
+        Err(_) if short_mixes => mix_name(&case.frame).to_string(),
         Err(_) => case.frame.clone(),
     };
     let fixed = [
-        ("procedure", case.procedure.clone()),
         ("device", case.device.clone()),
         ("condition", case.condition.clone()),
         ("frame", frame),
         ("direction", case.direction.clone()),
         ("flows", format!("{} flows", case.flows)),
         ("load", case.load.clone()),
+        ("procedure", case.procedure.replace('_', " ")),
     ];
     let sweep = case.sweep.iter().map(|(name, value)| (name.clone(), format!("{name} {value}")));
     fixed.map(|(name, text)| (name.to_string(), text)).into_iter().chain(sweep).collect()
@@ -194,7 +207,10 @@ mod tests {
         let run = run(&[("64", 1, 1.0, true), ("imix:aab", 1, 1.0, true)]);
         let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
         let name = |i: usize, without: &[&str]| labels.name(&run.measurements[i].case, without);
-        assert_eq!((name(0, &[]), name(1, &[])), ("64 B".into(), "imix:aab".into()));
+        assert_eq!((name(0, &[]), name(1, &[])), ("64 B".into(), "imix".into()));
         assert_eq!(name(0, &["frame"]), "router");
+        let run = self::run(&[("mix:aab", 1, 1.0, true), ("mix:aac", 1, 1.0, true)]);
+        let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
+        assert_eq!(labels.name(&run.measurements[0].case, &[]), "mix:aab");
     }
 }

@@ -163,13 +163,14 @@ impl Sheet {
             (none || same && !keep.contains(&self.columns[i].name.as_str())).then_some(first)
         };
         let dropped: Vec<Option<Option<String>>> = (0..self.columns.len()).map(constant).collect();
-        for (column, text) in self.columns.iter().zip(&dropped) {
-            if let Some(Some(text)) = text
-                && !text.is_empty()
-            {
-                let gap = if self.note.is_empty() { "" } else { " " };
-                self.note.push_str(&format!("{gap}All rows: {} {text}.", column.name));
-            }
+        let said = self.columns.iter().zip(&dropped).filter_map(|(column, text)| match text {
+            Some(Some(text)) if !text.is_empty() => Some(format!("{} {text}", column.name)),
+            _ => None,
+        });
+        let said = said.collect::<Vec<_>>().join(", ");
+        if !said.is_empty() {
+            let gap = if self.note.is_empty() { "" } else { " " };
+            self.note.push_str(&format!("{gap}All rows: {said}."));
         }
         let kept = |i: &usize| dropped[*i].is_none();
         self.columns =

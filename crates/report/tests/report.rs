@@ -47,7 +47,7 @@ fn every_format_of_a_full_run() {
         "Delay variation",
         "Heat map of latency",
         "Latency with and without the device",
-        "tuned against kernel",
+        "Difference of tuned from kernel",
         "RFC 2544, section 26.1",
         "RFC 2544, section 26.2",
         "RFC 2544, section 26.3",

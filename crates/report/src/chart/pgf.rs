@@ -14,9 +14,13 @@ pub fn render(chart: &Chart) -> String {
         Scale::Names(names) => format!("{:.1}cm", 2.4 + 0.55 * names.len() as f64),
         _ => "0.55\\linewidth".into(),
     };
+    // A legend stands to the right; that of a heat map is in the caption.
+    let longest = chart.series.iter().filter(|s| !s.name.contains('|'));
+    let longest = longest.map(|s| s.name.chars().count()).max().unwrap_or(0);
+    let width = 0.97 - 0.011 * longest.min(36) as f64 - if longest > 0 { 0.09 } else { 0.0 };
     let _ = writeln!(
         out,
-        "  width=0.95\\linewidth, height={height}, clip=false,\n  \
+        "  width={width:.2}\\linewidth, height={height}, clip=false,\n  \
          grid=major, grid style={{black!12}}, axis lines=left,\n  \
          label style={{font=\\small}}, tick label style={{font=\\footnotesize}},\n  \
          legend style={{font=\\footnotesize, draw=none, fill=none, at={{(1.02,1)}}, anchor=north west}},"

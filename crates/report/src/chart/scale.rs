@@ -59,10 +59,13 @@ pub(super) fn axes(chart: &Chart) -> (Placed<'_>, Placed<'_>) {
             }
         }
     }
-    (place(&chart.x, &xs), place(&chart.y, &ys))
+    // The ends of intervals need room.
+    let tight = !chart.series.iter().any(|s| matches!(s.shape, Shape::Rows(_)));
+    (place(&chart.x, &xs, tight), place(&chart.y, &ys, false))
 }
 
-fn place<'a>(axis: &'a Axis, values: &[f64]) -> Placed<'a> {
+/// `tight`: the axis ends with its values, not with a whole step.
+fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
     let shown = values.iter().copied().filter(|v| along(&axis.scale, *v).is_finite());
     let (low, high) =
         shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -74,7 +77,7 @@ fn place<'a>(axis: &'a Axis, values: &[f64]) -> Placed<'a> {
             high: names.len() as f64 - 0.5,
             ticks: names.iter().enumerate().map(|(i, n)| (i as f64, n.clone())).collect(),
         },
-        Scale::Linear => linear(axis, low.min(0.0), high.max(0.0)),
+        Scale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
         Scale::Log => log(axis, low, high),
         Scale::Nines => nines(axis, high),
     }
@@ -89,33 +92,40 @@ fn along(scale: &Scale, value: f64) -> f64 {
 }
 
 /// Steps of 1, 2 or 5 times a power of ten, about five of them, and whole steps at the ends.
-fn linear(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
+fn linear(axis: &Axis, low: f64, high: f64, tight: bool) -> Placed<'_> {
     let high = if high > low { high } else { low + axis.divisor };
     let rough = (high - low) / axis.divisor / 5.0;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * power).into_iter().find(|s| *s >= rough * 0.999);
     let step = step.unwrap_or(power) * axis.divisor;
     let (first, last) = ((low / step + 1e-9).floor() as i64, (high / step - 1e-9).ceil() as i64);
-    let ticks = (first..=last).map(|i| {
-        let value = i as f64 * step;
-        (value, figures(value / axis.divisor).replace('-', "\u{2212}"))
-    });
-    Placed { axis, low: first as f64 * step, high: last as f64 * step, ticks: ticks.collect() }
+    let (begin, end) = match tight {
+        true => (low, high),
+        false => (first as f64 * step, last as f64 * step),
+    };
+    let hair = step * 1e-6;
+    let ticks = (first..=last)
+        .map(|i| i as f64 * step)
+        .filter(|v| (begin - hair..=end + hair).contains(v))
+        .map(|v| (v, figures(v / axis.divisor).replace('-', "\u{2212}")));
+    Placed { axis, low: begin, high: end, ticks: ticks.collect() }
 }
 
-/// Whole decades, or where there are fewer than two, steps of 1, 2 and 5.
+/// Ends at 1, 2 or 5 times a power of ten; ticks at the decades, and where there are fewer than
+/// three, at all of these steps.
 fn log(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
-    let label = |v: f64| figures((v / axis.divisor * 1e9).round() / 1e9);
-    let steps: &[f64] = if high / low > 60.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let all: Vec<f64> = (-12..=15)
-        .flat_map(|e| steps.iter().map(move |s| s * 10f64.powi(e) * axis.divisor))
+    let steps: Vec<(f64, bool)> = (-12..=15)
+        .flat_map(|e| [1.0, 2.0, 5.0].map(|s| (s * 10f64.powi(e) * axis.divisor, s == 1.0)))
         .collect();
     // A hair's breadth, for powers that are not exact.
-    let begin = all.iter().rposition(|v| *v <= low * 1.000_001).unwrap_or(0);
-    let end = all.iter().position(|v| *v >= high * 0.999_999).unwrap_or(all.len() - 1);
-    let end = end.max(begin + 1).min(all.len() - 1);
-    let ticks = all[begin..=end].iter().map(|v| (*v, label(*v))).collect();
-    Placed { axis, low: all[begin], high: all[end], ticks }
+    let begin = steps.iter().rposition(|s| s.0 <= low * 1.000_001).unwrap_or(0);
+    let begin = begin.min(steps.len() - 2);
+    let end = steps.iter().position(|s| s.0 >= high * 0.999_999).unwrap_or(steps.len() - 1);
+    let shown = &steps[begin..=end.max(begin + 1)];
+    let decades = shown.iter().filter(|s| s.1).count() > 2;
+    let label = |v: f64| figures((v / axis.divisor * 1e9).round() / 1e9);
+    let ticks = shown.iter().filter(|s| s.1 || !decades).map(|s| (s.0, label(s.0))).collect();
+    Placed { axis, low: shown[0].0, high: shown[shown.len() - 1].0, ticks }
 }
 
 /// From 0 to the nines that the greatest share needs.
@@ -140,19 +150,22 @@ mod tests {
     fn ticks_are_round_and_cover_the_values() {
         let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3 };
         let linear_axis = axis(Scale::Linear);
-        let placed = place(&linear_axis, &[0.0, 740_000.0]);
+        let placed = place(&linear_axis, &[0.0, 740_000.0], false);
         assert_eq!(ticks(&placed), ["0", "200", "400", "600", "800"]);
         assert_eq!(placed.at(400_000.0), 0.5);
-        let placed = place(&linear_axis, &[-3_000.0, 11_000.0]);
+        let placed = place(&linear_axis, &[-3_000.0, 11_000.0], false);
         assert_eq!(ticks(&placed), ["\u{2212}5", "0", "5", "10", "15"]);
+        let placed = place(&linear_axis, &[0.0, 740_000.0], true);
+        assert_eq!((ticks(&placed), placed.at(740_000.0)), (vec!["0", "200", "400", "600"], 1.0));
         let log_axis = axis(Scale::Log);
+        let placed = place(&log_axis, &[900.0, 1.5e6], false);
         assert_eq!(
-            ticks(&place(&log_axis, &[900.0, 2e6])),
-            ["0.1", "1", "10", "100", "1000", "10000"]
+            (ticks(&placed), placed.range()),
+            (vec!["1", "10", "100", "1000"], (500.0, 2e6))
         );
-        assert_eq!(ticks(&place(&log_axis, &[1_100.0, 3_000.0])), ["1", "2", "5"]);
+        assert_eq!(ticks(&place(&log_axis, &[1_100.0, 3_000.0], false)), ["1", "2", "5"]);
         let nine_axis = axis(Scale::Nines);
-        let placed = place(&nine_axis, &[0.2, 0.9992]);
+        let placed = place(&nine_axis, &[0.2, 0.9992], true);
         assert_eq!(ticks(&placed), ["0", "50", "90", "99", "99.9"]);
         assert!((placed.at(0.999) - 3.0 / -(0.0008f64).log10()).abs() < 1e-9);
     }
@@ -162,7 +175,7 @@ mod tests {
         for scale in [Scale::Linear, Scale::Log, Scale::Nines, Scale::Names(vec!["a".into()])] {
             let axis = Axis { title: String::new(), scale, divisor: 1.0 };
             for values in [&[][..], &[0.0], &[5.0, 5.0], &[f64::NAN, 3.0], &[-1.0, 0.0]] {
-                let placed = place(&axis, values);
+                let placed = place(&axis, values, values.len() == 1);
                 assert!(placed.at(placed.range().0).is_finite(), "{:?} {values:?}", axis.scale);
                 assert!(!placed.ticks.is_empty(), "{:?} {values:?}", axis.scale);
             }

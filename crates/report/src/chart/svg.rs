@@ -33,7 +33,7 @@ pub fn style() -> String {
     }
     format!(
         ":root{{--ink:#1d2328;--soft:#5a646d;--rule:#dfe3e7;--ground:#fff;{light}}}\
-         @media (prefers-color-scheme:dark) and (not print){{:root{{--ink:#e6e9ec;--soft:#a3adb6;\
+         @media screen and (prefers-color-scheme:dark){{:root{{--ink:#e6e9ec;--soft:#a3adb6;\
          --rule:#333b43;--ground:#14181c;{dark}}}}}\
          .chart{{font:12px system-ui,'DejaVu Sans',sans-serif}}\
          .chart text{{fill:var(--ink)}}.chart .soft{{fill:var(--soft)}}\
@@ -74,8 +74,10 @@ impl<'a> Drawing<'a> {
         let wide =
             |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64 * CHARACTER;
         let ticks = wide(&mut y.ticks.iter().map(|t| t.1.chars().count()));
-        let labels = wide(&mut chart.series.iter().map(|s| s.name.chars().count()));
-        let beside = if labels > 0.0 { labels.min(WIDTH * 0.36) + 22.0 } else { 14.0 };
+        // A heat map's name is the texts of its key.
+        let names = chart.series.iter().flat_map(|s| s.name.split('|'));
+        let labels = wide(&mut names.map(|n| n.chars().count()));
+        let beside = if labels > 0.0 { labels.min(WIDTH * 0.36) + 32.0 } else { 14.0 };
         let height = match &chart.y.scale {
             Scale::Names(names) => (names.len() as f64 * ROW_HEIGHT).max(60.0),
             _ => PLOT_HEIGHT,
@@ -240,8 +242,9 @@ impl<'a> Drawing<'a> {
                         "<rect class=\"h{}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
                          shape-rendering=\"crispEdges\"/>",
                         cell.level.min(HEAT.len() - 1),
-                        (right - x).max(0.3),
-                        (bottom - y).max(0.3)
+                        // A little over the next, or rounding leaves a gap.
+                        right - x + 0.4,
+                        bottom - y + 0.2
                     );
                 }
                 self.key(&series.name);

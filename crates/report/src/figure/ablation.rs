@@ -191,6 +191,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         false => "No intervals: fewer than five blocks were measured in full.",
     };
     Chart {
+        minor: false,
         id: id(&["ablation", title, name]),
         title: format!("Contribution of each layer to {}: {title}", name.replace('_', " ")),
         caption: format!(
@@ -201,7 +202,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         x: Axis::names("Layer", names),
         y: match unit {
             "ns" => Axis::time(&name.replace('_', " "), most, Scale::Linear),
-            unit => Axis::rate(&name.replace('_', " "), most, unit),
+            unit => Axis::rate(&name.replace('_', " "), most, unit, Scale::Linear),
         },
         series: vec![series(None, ends), series(Some(0), good), series(Some(1), bad)],
     }

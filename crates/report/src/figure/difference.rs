@@ -20,7 +20,10 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
 /// How far `other` lies from `base`.
 pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
     let rows: Vec<_> = comparison.rows.iter().filter(|r| r.relative.is_some()).rev().collect();
-    let names = rows.iter().map(|r| format!("{} {}", r.metric.replace('_', " "), r.name)).collect();
+    let names = rows
+        .iter()
+        .map(|r| format!("{}: {}", r.metric.replace('_', " ").replace('@', ", "), r.name))
+        .collect();
     let shown = |wanted: fn(Verdict) -> bool| {
         let rows = rows.iter().enumerate().filter(|(_, r)| wanted(r.verdict));
         let points = rows.filter_map(|(place, r)| {
@@ -36,8 +39,9 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
         (None, shown(|v| !matches!(v, Verdict::Better | Verdict::Worse))),
     ];
     Chart {
+        minor: false,
         id: id(&["difference", base, other]),
-        title: format!("{other} against {base}"),
+        title: format!("Difference of {other} from {base}"),
         caption: "Hodges-Lehmann shift as a share of the first's median, with its 95 % interval \
                   (none: too few repetitions). Blue: better, red: worse by the rank-sum test at \
                   the 5 % level, grey: no difference shown."

@@ -12,27 +12,32 @@ use crate::trials::{BEYOND, Pooled, percentile, pooled, reach};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let mut pools = pooled(run);
-    // One procedure speaks for a bed: with both a latency and a PDV test, the figures are of
-    // the one with more frames.
     pools.sort_by(|a, b| a.case.frame_bytes.total_cmp(&b.case.frame_bytes));
     let layered = pools.iter().filter(|p| !p.case.layers.is_empty()).count() > 3;
     pools.retain(|p| !layered || p.case.layers.is_empty());
     let cases: Vec<Case> = pools.iter().map(|p| p.case.clone()).collect();
     let labels = Labels::of(&cases);
-    let mut charts = Vec::new();
+    let bytes = |p: &Pooled| p.case.frame_bytes;
+    let smallest = pools.first().map_or(0.0, bytes);
+    let greatest = pools.last().map_or(0.0, bytes);
+    let mut charts = with_and_without(&pools, &labels);
     for set in split(&cases, &["load"]) {
         let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
-        if set[0].case.device == LOOP && cases.iter().any(|c| c.device != LOOP) {
-            // The loop stands beside the devices, below.
+        let case = &set[0].case;
+        if case.device == LOOP && cases.iter().any(|c| c.device != LOOP) {
+            // The loop stands beside the devices, above.
             continue;
         }
-        let title = labels.name(&set[0].case, &["load"]);
-        charts.push(by_nines(&set, &title));
-        charts.push(cumulative(&set, &title));
-        charts.push(variation(&set, &title));
-        charts.push(signed_variation(&set, &title));
+        let title = match case.procedure.as_str() {
+            "latency" => labels.name(case, &["load", "procedure"]),
+            _ => labels.name(case, &["load"]),
+        };
+        // Frame sizes between the smallest and the greatest seldom tell anything new.
+        let between = bytes(set[0]) > smallest && bytes(set[0]) < greatest;
+        for chart in [by_nines, cumulative, variation, signed_variation] {
+            charts.push(Chart { minor: between, ..chart(&set, &title) });
+        }
     }
-    charts.extend(with_and_without(&pools, &labels));
     charts
 }
 
@@ -98,6 +103,7 @@ fn greatest(set: &[&Pooled], of: impl Fn(&Pooled) -> f64) -> f64 {
 fn by_nines(set: &[&Pooled], title: &str) -> Chart {
     let most = greatest(set, |p| p.latency.max as f64);
     Chart {
+        minor: false,
         id: id(&["latency_percentiles", title]),
         title: format!("Latency by percentile: {title}"),
         caption: format!(
@@ -114,6 +120,7 @@ fn cumulative(set: &[&Pooled], title: &str) -> Chart {
     let most = greatest(set, |p| p.latency.max as f64);
     let swapped = |p: &Pooled| shares(&p.latency).into_iter().map(|(q, v)| (v, q)).collect();
     Chart {
+        minor: false,
         id: id(&["latency_cdf", title]),
         title: format!("Cumulative distribution of latency: {title}"),
         caption: count_note(set),
@@ -127,12 +134,14 @@ fn cumulative(set: &[&Pooled], title: &str) -> Chart {
 fn variation(set: &[&Pooled], title: &str) -> Chart {
     let most = greatest(set, |p| (p.latency.max - p.latency.min) as f64);
     let line = |p: &Pooled| {
-        let points = shares(&p.latency).into_iter();
+        // The least value's own point would be at 0, which has no place on this axis.
+        let points = shares(&p.latency).into_iter().skip(1);
         // Below the histogram's own resolution (1.6 %, 16 ns) a difference says nothing.
         let least = (p.latency.min as f64 * 0.016).max(16.0);
         points.map(|(q, v)| (q, (v - p.latency.min as f64).max(least))).collect()
     };
     Chart {
+        minor: false,
         id: id(&["pdv", title]),
         title: format!("Delay variation by percentile: {title}"),
         caption: format!(
@@ -160,6 +169,7 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
     };
     let most = greatest(set, |p| window(p).map_or(0, |(l, h)| l.abs().max(h.abs())) as f64);
     Chart {
+        minor: false,
         id: id(&["ipdv", title]),
         title: format!("Inter-packet delay variation: {title}"),
         caption: "IPDV (RFC 3393): latency of a frame less that of the one sent before it, from \
@@ -172,7 +182,7 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
     }
 }
 
-/// The least load of each device beside the loop, percentile by percentile.
+/// Each device beside the loop, percentile by percentile.
 fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
     const QUANTILES: [(&str, f64); 6] = [
         ("p1", 0.01),
@@ -187,26 +197,14 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
     let mut charts = Vec::new();
     for set in split(&cases, &["device", "condition", "load"]) {
         let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
-        let Some(bare) = set.iter().find(|p| p.case.device == LOOP) else { continue };
-        // Of each device the load that is nearest to the loop's.
-        let mut shown: Vec<&Pooled> = vec![bare];
-        for p in set.iter().filter(|p| p.case.device != LOOP) {
-            let near = |q: &Pooled| (q.rate_fps / bare.rate_fps).ln().abs();
-            let same = |q: &&Pooled| {
-                q.case.device == p.case.device && q.case.condition == p.case.condition
-            };
-            match shown.iter().position(|q| same(q)) {
-                Some(i) if near(p) < near(shown[i]) => shown[i] = p,
-                Some(_) => {}
-                None => shown.push(p),
-            }
-        }
-        if shown.len() < 2 {
-            continue;
-        }
+        let Some(shown) = near_each_other(&set) else { continue };
         let most = greatest(&shown, |p| {
             QUANTILES.iter().filter_map(|q| percentile(&p.latency, q.1)).max().unwrap_or(0) as f64
         });
+        let quantiles: Vec<(&str, f64)> = QUANTILES
+            .into_iter()
+            .filter(|q| shown.iter().any(|p| percentile(&p.latency, q.1).is_some()))
+            .collect();
         let rates: Vec<String> = shown
             .iter()
             .map(|p| {
@@ -234,8 +232,9 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
                 }
             })
             .collect();
-        let title = labels.name(&bare.case, &["device", "condition", "load"]);
+        let title = labels.name(&shown[0].case, &["device", "condition", "load", "procedure"]);
         charts.push(Chart {
+            minor: false,
             id: id(&["with_and_without", &title]),
             title: format!("Latency with and without the device: {title}"),
             caption: format!(
@@ -243,10 +242,41 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
                  {BEYOND} frames beyond.",
                 rates.join("; ")
             ),
-            x: Axis::names("Percentile", QUANTILES.iter().map(|q| q.0.to_string()).collect()),
+            x: Axis::names("Percentile", quantiles.iter().map(|q| q.0.to_string()).collect()),
             y: Axis::time("One-way latency", most, Scale::Log),
             series,
         });
     }
     charts
+}
+
+/// The loop's load that every device has one nearest to, and those of the devices: rates are
+/// shares of what each can do, so that equal shares are no equal loads.
+fn near_each_other<'a>(set: &[&'a Pooled]) -> Option<Vec<&'a Pooled>> {
+    let apart = |a: &Pooled, b: &Pooled| (a.rate_fps / b.rate_fps).ln().abs();
+    let mut devices: Vec<Vec<&Pooled>> = Vec::new();
+    for p in set.iter().filter(|p| p.case.device != LOOP) {
+        let same =
+            |q: &Pooled| q.case.device == p.case.device && q.case.condition == p.case.condition;
+        match devices.iter_mut().find(|d| same(d[0])) {
+            Some(device) => device.push(p),
+            None => devices.push(vec![p]),
+        }
+    }
+    if devices.is_empty() {
+        return None;
+    }
+    let nearest = |bare: &Pooled| -> Vec<&'a Pooled> {
+        let near = |d: &Vec<&'a Pooled>| {
+            d.iter().copied().min_by(|a, b| apart(a, bare).total_cmp(&apart(b, bare)))
+        };
+        devices.iter().filter_map(near).collect()
+    };
+    let worst = |bare: &Pooled| nearest(bare).iter().map(|p| apart(p, bare)).fold(0.0, f64::max);
+    let bare = set
+        .iter()
+        .copied()
+        .filter(|p| p.case.device == LOOP)
+        .min_by(|a, b| worst(a).total_cmp(&worst(b)))?;
+    Some([vec![bare], nearest(bare)].concat())
 }

@@ -62,7 +62,7 @@ fn one(
         });
     }
     let case = &curves[0].0;
-    let title = labels.name(case, inside);
+    let title = labels.name(case, &[inside, &["procedure"]].concat());
     let greatest = curves.iter().flat_map(|c| c.1.iter().map(|p| p.rate_fps)).fold(0.0, f64::max);
     let caption = match of_line {
         true => "Share of the frames sent in valid trials, repetitions together.".to_string(),
@@ -71,12 +71,15 @@ fn one(
             .to_string(),
     };
     Chart {
+        minor: false,
         id: id(&["loss", &title]),
         title: format!("Frame loss by offered load: {title}"),
         caption,
         x: match of_line {
             true => Axis::percent("Offered load, of the theoretical rate", Scale::Linear),
-            false => Axis::rate("Offered load in each direction", greatest, "frames/s"),
+            false => {
+                Axis::rate("Offered load in each direction", greatest, "frames/s", Scale::Linear)
+            }
         },
         y: Axis::percent("Frame loss rate", Scale::Linear),
         series,

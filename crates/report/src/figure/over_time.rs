@@ -54,6 +54,7 @@ fn bands(trial: &Trial, title: &str) -> Chart {
     let most = cells.iter().map(|c| c.y.1).fold(0.0, f64::max);
     let end = points.last().map_or(0, |p| p.at_ns + p.length_ns) as f64;
     Chart {
+        minor: false,
         id: id(&["latency_over_time", title]),
         title: format!("Latency over time: {title}"),
         caption: format!(
@@ -85,6 +86,7 @@ fn losses(trial: &Trial, title: &str) -> Chart {
     }
     let end = trial.directions.iter().filter_map(|d| d.series.last()).map(|p| p.at_ns).max();
     Chart {
+        minor: false,
         id: id(&["loss_over_time", title]),
         title: format!("Loss over time: {title}"),
         caption: format!("Trial {}, by the time of sending.", trial.number),
@@ -145,6 +147,7 @@ fn heat_map(trials: &[&Trial], title: &str) -> Chart {
     let most = cells.iter().map(|c| c.y.1).fold(0.0, f64::max);
     let end = columns.iter().map(|c| c.0.1).fold(0.0, f64::max);
     Chart {
+        minor: false,
         id: id(&["latency_heat_map", title]),
         title: format!("Heat map of latency: {title}"),
         caption: format!(

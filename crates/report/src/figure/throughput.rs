@@ -3,7 +3,7 @@
 use sonde_results::bench::{BenchRun, Case};
 
 use super::{id, split};
-use crate::chart::{Axis, Chart, Point, Series, Shape};
+use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
 use crate::group::{Group, Labels, groups};
 use crate::{LOOP, line_rate_fps};
 
@@ -20,7 +20,9 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
         let groups: Vec<&Group<'_>> = set.iter().map(|&i| &groups[i]).collect();
         one(run, &groups, &labels)
     };
-    sets.iter().map(chart).collect()
+    // A single size is no curve.
+    let sizes = |set: &&Vec<usize>| set.iter().any(|&i| cases[i].frame != cases[set[0]].frame);
+    sets.iter().filter(sizes).map(chart).collect()
 }
 
 fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
@@ -68,14 +70,16 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
         });
         series.push(Series { name, colour: own, shape: Shape::Intervals(points) });
     }
-    let greatest = series
-        .iter()
-        .flat_map(|s| match &s.shape {
-            Shape::Intervals(points) => points.iter().map(|p| p.high).collect::<Vec<_>>(),
-            Shape::Line { points, .. } => points.iter().map(|p| p.1).collect(),
-            _ => Vec::new(),
-        })
-        .fold(0.0, f64::max);
+    let drawn = series.iter().flat_map(|s| match &s.shape {
+        Shape::Intervals(points) => points.iter().map(|p| p.y).collect::<Vec<_>>(),
+        Shape::Line { points, .. } => points.iter().map(|p| p.1).collect(),
+        _ => Vec::new(),
+    });
+    let (least, greatest) = drawn
+        .filter(|y| *y > 0.0)
+        .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), y| (least.min(y), most.max(y)));
+    // Beside a medium far faster than the device its line would lie on the axis.
+    let scale = if greatest > 8.0 * least { Scale::Log } else { Scale::Linear };
     let case = &groups[0].case;
     let title = labels.name(case, &["frame", "device", "condition", "direction"]);
     let mut caption = "Median over the repetitions in each direction. Bars: 95 % interval of the \
@@ -88,14 +92,18 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
         );
     }
     Chart {
+        minor: false,
         id: id(&["throughput", &title]),
-        title: format!("Throughput by frame size: {title}"),
+        title: match title.as_str() {
+            "throughput" => "Throughput by frame size".into(),
+            other => format!("Throughput by frame size: {other}"),
+        },
         caption,
         x: Axis::names(
             "Frame size, octets with FCS",
             frames.iter().map(|f| short(f.1).to_string()).collect(),
         ),
-        y: Axis::rate("Throughput", greatest, "frames/s"),
+        y: Axis::rate("Throughput", greatest, "frames/s", scale),
         series,
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Report;
+use crate::chart::Chart;
 use crate::chart::svg::{self, escape};
 use crate::sheet::{Cell, Sheet};
 
@@ -24,19 +25,19 @@ pub(super) fn render(report: &Report<'_>) -> String {
         .filter(|s| !s.for_programs_only())
         .partition(|s| ["thresholds", "caveats"].contains(&s.id.as_str()));
     before.iter().for_each(|s| table(&mut out, s));
+    let (minor, major): (Vec<&Chart>, Vec<&Chart>) = report.charts.iter().partition(|c| c.minor);
     if !report.charts.is_empty() {
-        out.push_str("<h2>Figures</h2>\n<div class=\"figures\">\n");
-        for chart in &report.charts {
-            let _ = write!(
-                out,
-                "<figure id=\"figure-{}\">\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n</figure>\n",
-                chart.id,
-                escape(&chart.title),
-                svg::render(chart, false),
-                escape(&chart.caption)
-            );
-        }
-        out.push_str("</div>\n");
+        out.push_str("<h2>Figures</h2>\n");
+        figures(&mut out, &major);
+    }
+    if !minor.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details>\n<summary>{} more figures: the frame sizes between</summary>",
+            minor.len()
+        );
+        figures(&mut out, &minor);
+        out.push_str("</details>\n");
     }
     after.iter().for_each(|s| table(&mut out, s));
     let _ = write!(
@@ -47,6 +48,21 @@ pub(super) fn render(report: &Report<'_>) -> String {
         escape(&report.run.config.plan)
     );
     out
+}
+
+fn figures(out: &mut String, charts: &[&Chart]) {
+    out.push_str("<div class=\"figures\">\n");
+    for chart in charts {
+        let _ = write!(
+            out,
+            "<figure id=\"figure-{}\">\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n</figure>\n",
+            chart.id,
+            escape(&chart.title),
+            svg::render(chart, false),
+            escape(&chart.caption)
+        );
+    }
+    out.push_str("</div>\n");
 }
 
 fn table(out: &mut String, sheet: &Sheet) {
@@ -87,7 +103,7 @@ figure{margin:0;break-inside:avoid;min-width:0}figure svg{width:100%;height:auto
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;\
 border-bottom:1px solid var(--rule);overflow-wrap:anywhere;min-width:3.2rem}\
-th{border-bottom:2px solid var(--soft);font-weight:600}.n{text-align:right;white-space:nowrap}\
+th{overflow-wrap:normal;border-bottom:2px solid var(--soft);font-weight:600}.n{text-align:right;white-space:nowrap}\
 th.n{white-space:normal}\
 pre{overflow-x:auto;font-size:.8rem}\
 @media print{body{max-width:none;padding:0;font-size:10pt}.figures{display:block}\

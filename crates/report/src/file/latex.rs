@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::chart::pgf;
+use crate::chart::{Chart, Shape, pgf};
 use crate::sheet::{Cell, Sheet};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = format!(
         "\\documentclass[a4paper,10pt]{{article}}\n\\usepackage[T1]{{fontenc}}\n\
          \\usepackage[utf8]{{inputenc}}\n\\usepackage{{textcomp}}\n\
-         \\usepackage[margin=20mm]{{geometry}}\n\\usepackage{{booktabs,longtable,array}}\n{}\
+         \\usepackage[margin=20mm]{{geometry}}\n\\usepackage{{booktabs,longtable,array,pdflscape}}\n{}\
          \\setlength{{\\LTleft}}{{0pt}}\n\\setlength{{\\tabcolsep}}{{4pt}}\n\
          \\begin{{document}}\n\\section*{{{}}}\n",
         pgf::preamble(),
@@ -19,14 +19,19 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for line in report.lead() {
         let _ = writeln!(out, "{}\n", escape(&line));
     }
-    for chart in &report.charts {
+    for (i, chart) in report.charts.iter().enumerate() {
+        // TeX holds some fifty figures back at most.
+        if i % 8 == 7 {
+            out.push_str("\\clearpage\n");
+        }
         let _ = write!(
             out,
-            "\\begin{{figure}}[htbp]\n\\centering\n{}\\caption{{{}. {}}}\n\\label{{fig:{}}}\n\
+            "\\begin{{figure}}[htbp]\n\\centering\n{}\\caption{{{}. {}{}}}\n\\label{{fig:{}}}\n\
              \\end{{figure}}\n",
             pgf::render(chart),
             escape(&chart.title),
             escape(&chart.caption),
+            key(chart),
             chart.id.replace('_', "-")
         );
     }
@@ -37,6 +42,14 @@ pub(super) fn render(report: &Report<'_>) -> String {
     let _ =
         write!(out, "\\section*{{Methods}}\n{}\n\\end{{document}}\n", escape(&report.methods()));
     out
+}
+
+/// The key of a heat map, for its caption.
+fn key(chart: &Chart) -> String {
+    let mut keys = chart.series.iter().filter(|s| matches!(s.shape, Shape::Cells(_)));
+    keys.next().map_or(String::new(), |s| {
+        format!(" From dark to light: {}.", escape(&s.name.replace('|', ", ")))
+    })
 }
 
 fn table(out: &mut String, sheet: &Sheet) {
@@ -58,11 +71,15 @@ fn table(out: &mut String, sheet: &Sheet) {
             (false, None) => "r".into(),
         })
         .collect();
-    let _ = write!(out, "\\subsection*{{{}}}\n", escape(&sheet.title));
+    let wide = sheet.columns.len() > 8;
+    if wide {
+        out.push_str("\\begin{landscape}\n");
+    }
+    let _ = writeln!(out, "\\subsection*{{{}}}", escape(&sheet.title));
     if !sheet.note.is_empty() {
         let _ = writeln!(out, "{{\\small {}}}", escape(&sheet.note));
     }
-    let size = if sheet.columns.len() > 8 { "\\tiny" } else { "\\footnotesize" };
+    let size = if wide { "\\scriptsize" } else { "\\footnotesize" };
     let head: Vec<String> = sheet.columns.iter().map(|c| escape(&c.heading())).collect();
     let _ = write!(
         out,
@@ -80,6 +97,9 @@ fn table(out: &mut String, sheet: &Sheet) {
         let _ = writeln!(out, "{{}}{} \\\\", cells.join(" & "));
     }
     out.push_str("\\bottomrule\n\\end{longtable}}\n");
+    if wide {
+        out.push_str("\\end{landscape}\n");
+    }
 }
 
 /// Text that stays text. What this fonts' encoding lacks becomes a question mark.

@@ -1,6 +1,6 @@
 //! All results in one long table, the plan's thresholds, and what the procedures noted.
 
-use sonde_results::bench::BenchRun;
+use sonde_results::bench::{BenchRun, Check};
 
 use super::{CASE_COLUMNS, Cell, Sheet, case_cells};
 use crate::group::groups;
@@ -47,17 +47,46 @@ pub fn sheet(run: &BenchRun) -> Sheet {
     sheet.without_constants(&["frame", "quantity", "unit", "kind of interval"])
 }
 
-/// The plan's thresholds.
+/// The plan's thresholds, the repetitions of a case together.
 pub fn checks(run: &BenchRun) -> Sheet {
-    let columns = [("measurement", ""), ("threshold", ""), ("value", ""), ("met", "")];
-    let mut sheet = Sheet::new("thresholds", "Thresholds of the plan", "", &columns);
-    for m in &run.measurements {
-        sheet.rows.extend(m.checks.iter().map(|c| {
-            let met = if c.pass { "yes" } else { "NO" };
-            vec![m.id.as_str().into(), c.text.as_str().into(), Cell::maybe(c.value), met.into()]
-        }));
+    let columns = [
+        ("threshold", ""),
+        ("repetitions", ""),
+        ("met", ""),
+        ("least value", ""),
+        ("greatest value", ""),
+        ("verdict", ""),
+    ];
+    let mut sheet = Sheet::new(
+        "thresholds",
+        "Thresholds of the plan",
+        "",
+        &[&CASE_COLUMNS[..], &columns].concat(),
+    );
+    for group in groups(run) {
+        let mut checks: Vec<(&str, Vec<&Check>)> = Vec::new();
+        for check in group.measurements.iter().flat_map(|m| &m.checks) {
+            match checks.iter_mut().find(|c| c.0 == check.text) {
+                Some((_, all)) => all.push(check),
+                None => checks.push((&check.text, vec![check])),
+            }
+        }
+        for (text, all) in checks {
+            let values = || all.iter().filter_map(|c| c.value);
+            let met = all.iter().filter(|c| c.pass).count();
+            let mut row = case_cells(&group.case);
+            row.extend([
+                text.into(),
+                Cell::Count(all.len() as u64),
+                Cell::Count(met as u64),
+                Cell::maybe(values().min_by(f64::total_cmp)),
+                Cell::maybe(values().max_by(f64::total_cmp)),
+                if met == all.len() { "met" } else { "NOT met" }.into(),
+            ]);
+            sheet.rows.push(row);
+        }
     }
-    sheet
+    sheet.without_constants(&["device", "frame", "threshold", "verdict"])
 }
 
 /// What the procedures noted, and measurements that did not come to their end.
