@@ -91,6 +91,12 @@ impl Group<'_> {
     }
 }
 
+/// Whether a quantity of that name is a rate that a search found: "throughput",
+/// "conditional_throughput@NDR".
+pub fn is_rate(name: &str) -> bool {
+    name.split('@').next().is_some_and(|base| base.ends_with("throughput"))
+}
+
 /// What a case is told by, apart from its repetition.
 pub fn key(case: &Case) -> String {
     serde_json::to_string(&Case { repetition: 0, ..case.clone() }).unwrap_or_default()

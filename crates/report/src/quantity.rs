@@ -21,6 +21,7 @@ pub fn sense(name: &str, unit: &str) -> Option<Sense> {
         return Some(Sense::More);
     }
     match unit {
+        _ if name.contains("throughput") => Some(Sense::More),
         "frames/s" | "bit/s" => Some(Sense::More),
         "ns" => Some(Sense::Less),
         _ => None,
@@ -105,6 +106,8 @@ pub fn show_time(tai_ns: i64, tai_offset_s: i32) -> String {
 
 const LESS: &[&str] = &[
     "latency",
+    "typical_latency",
+    "worst_case_latency",
     "jitter",
     "ipdv",
     "pdv",
@@ -116,7 +119,6 @@ const LESS: &[&str] = &[
     "duplicate",
     "reorder",
     "corrupt",
-    "flooded",
     "ftd",
     "fdv",
     "flr",
@@ -140,7 +142,8 @@ const MORE: &[&str] = &[
     "implied_buffer",
     "capacity",
     "address",
-    "learning",
+    "steps_passed",
+    "sla_kept",
     "availability",
 ];
 

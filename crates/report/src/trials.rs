@@ -75,25 +75,31 @@ pub struct Pooled {
     pub rate_fps: f64,
 }
 
-/// Pools what was measured for its latency: trials whose rate a search was still looking for
-/// are of no interest, and overloads show the device's buffer.
+/// What a trial was run for, without its number: "soak" of "soak, 3 of 24".
+pub fn kind_of(purpose: &str) -> &str {
+    match purpose.split_once(", ") {
+        Some((kind, rest)) if rest.starts_with(|c: char| c.is_ascii_digit()) => kind,
+        _ => purpose,
+    }
+}
+
+/// Purposes whose trials were run to see the latency. Those of a search are of no interest:
+/// overloads show the depth of the device's buffer.
+const FOR_LATENCY: [&str; 5] =
+    ["latency", "delay variation", "fixed load", "soak", "service performance"];
+
+/// Pools what was measured for its latency.
 pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
     let mut all: Vec<Pooled> = Vec::new();
-    let told = |t: &Trial| {
-        let purpose = t.purpose.to_lowercase();
-        !["search", "verif", "loss", "burst", "learn", "recovery", "reset", "probe"]
-            .iter()
-            .any(|w| purpose.contains(w))
-    };
+    let told = |t: &Trial| FOR_LATENCY.iter().any(|p| t.purpose.contains(p));
     for (case, trial) in valid(run).filter(|(_, t)| told(t)) {
         let case = Case { repetition: 0, ..case.clone() };
-        let place = all
-            .iter()
-            .position(|p| p.case == case && p.purpose == trial.purpose)
-            .unwrap_or_else(|| {
+        let purpose = kind_of(&trial.purpose);
+        let place =
+            all.iter().position(|p| p.case == case && p.purpose == purpose).unwrap_or_else(|| {
                 all.push(Pooled {
                     case,
-                    purpose: trial.purpose.clone(),
+                    purpose: purpose.to_string(),
                     latency: Hist::default(),
                     ipdv: Hist::default(),
                     jitter: Hist::default(),
@@ -127,5 +133,12 @@ mod tests {
         assert!(percentile(&hist, 0.99).is_some() && percentile(&hist, 0.01).is_some());
         assert!(percentile(&hist, 0.999).is_none() && percentile(&hist, 0.001).is_none());
         assert_eq!(percentile(&Hist::default(), 0.5), None);
+    }
+
+    #[test]
+    fn a_purpose_loses_its_number_only() {
+        assert_eq!(kind_of("soak, 3 of 24"), "soak");
+        assert_eq!(kind_of("latency at 50 %"), "latency at 50 %");
+        assert_eq!(kind_of("burst, test 2"), "burst, test 2");
     }
 }

@@ -85,7 +85,7 @@ fn percentiles_need_samples() {
     let trials = all.iter().find(|s| s.id == "trials").unwrap();
     let place = |name: &str| trials.columns.iter().position(|c| c.name == name).unwrap();
     // 400 frames a direction at no load: 4 beyond p99.
-    let idle = trials.rows.iter().find(|r| r[3].raw() == "latency at no load").unwrap();
+    let idle = trials.rows.iter().find(|r| r[3].raw() == "latency at 0 %").unwrap();
     assert!(idle[place("latency p50")].number().is_some());
     assert!(idle[place("latency p99")].number().is_none());
     let busy = trials.rows.iter().find(|r| r[3].raw() == "latency at 50 %").unwrap();

@@ -30,8 +30,9 @@ pub struct Ablation {
     pub blocks: usize,
 }
 
-/// Quantities that are attributed: the first found, and these.
-const QUANTITIES: [&str; 4] = ["throughput", "latency_p50", "latency_p99_9", "latency_max"];
+/// Quantities that are attributed, whatever load they were found at.
+const QUANTITIES: [&str; 5] =
+    ["throughput", "conditional_throughput", "latency_p50", "latency_p99_9", "latency_max"];
 
 /// The ablations of a run: cases that were measured with every subset of two or more layers, a
 /// repetition being a block.

@@ -56,11 +56,11 @@ fn lines(set: &[&Pooled], line: impl Fn(&Pooled) -> Vec<(f64, f64)>) -> Vec<Seri
 /// What tells a pool from the others of its case: the end of "latency at 50 %", or the plan's
 /// own load.
 fn load_name(pool: &Pooled) -> String {
-    let purpose = pool.purpose.trim_start_matches("latency").trim_start_matches([',', ':', ' ']);
-    match (purpose.is_empty(), pool.case.load.as_str()) {
-        (false, "") => purpose.to_string(),
-        (true, "") => pool.case.procedure.clone(),
-        (_, load) => load.to_string(),
+    match (pool.purpose.strip_prefix("latency at "), pool.case.load.as_str()) {
+        (Some("0 %"), _) => "no load".into(),
+        (Some(load), _) => load.to_string(),
+        (None, "") => pool.purpose.clone(),
+        (None, load) => load.to_string(),
     }
 }
 

@@ -8,7 +8,7 @@ use super::id;
 use crate::chart::{Area, Axis, Chart, LEVELS, Scale, Series, Shape};
 use crate::group::{Labels, key};
 use crate::quantity::time_unit;
-use crate::trials::valid;
+use crate::trials::{kind_of, valid};
 
 /// Fewest points or windows for a picture over time.
 const LEAST: usize = 8;
@@ -100,13 +100,14 @@ fn losses(trial: &Trial, title: &str) -> Chart {
 fn windows(run: &BenchRun, labels: &Labels) -> Vec<Chart> {
     let mut sets: Vec<(String, &Case, Vec<&Trial>)> = Vec::new();
     for (case, trial) in valid(run) {
-        let key = format!("{} {} {}", trial.measurement, trial.purpose, trial.offer.rate_fps);
+        let kind = kind_of(&trial.purpose);
+        let key = format!("{} {kind} {}", trial.measurement, trial.offer.rate_fps);
         match sets.iter_mut().find(|s| s.0 == key) {
             Some((_, _, trials)) => trials.push(trial),
             None => sets.push((key, case, vec![trial])),
         }
     }
-    sets.retain(|s| s.2.len() >= LEAST);
+    sets.retain(|s| s.2.len() >= LEAST && s.2.iter().any(|t| t.latency().count > 0));
     sets.iter()
         .take(MOST)
         .map(|(_, case, trials)| heat_map(trials, &labels.name(case, &[])))

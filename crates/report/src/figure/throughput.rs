@@ -4,13 +4,13 @@ use sonde_results::bench::{BenchRun, Case};
 
 use super::{id, split};
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
-use crate::group::{Group, Labels, groups};
+use crate::group::{Group, Labels, groups, is_rate};
 use crate::{LOOP, line_rate_fps};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let mut groups = groups(run);
     // Only what finds a rate; an ablation has a figure of its own.
-    groups.retain(|g| g.names().first() == Some(&"throughput"));
+    groups.retain(|g| g.names().iter().any(|n| is_rate(n)));
     let layered = groups.iter().filter(|g| !g.case.layers.is_empty()).count() > 3;
     groups.retain(|g| !layered || g.case.layers.is_empty());
     let cases: Vec<Case> = groups.iter().map(|g| g.case.clone()).collect();
@@ -35,9 +35,15 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     frames.sort_by(|a, b| a.0.total_cmp(&b.0));
     let place = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
     let mut lines: Vec<(String, bool, Vec<Point>)> = Vec::new();
-    for g in groups {
-        let Some(s) = g.summary("throughput", run.config.seed) else { continue };
-        let name = labels.name(&g.case, &["frame", "procedure"]);
+    let rates = |g: &Group<'_>| -> Vec<String> {
+        g.names().into_iter().filter(|n| is_rate(n)).map(str::to_string).collect()
+    };
+    for (g, rate) in groups.iter().flat_map(|g| rates(g).into_iter().map(move |r| (g, r))) {
+        let Some(s) = g.summary(&rate, run.config.seed) else { continue };
+        let mut name = labels.name(&g.case, &["frame", "procedure"]);
+        if let Some((_, goal)) = rate.split_once('@') {
+            name = format!("{name}, {goal}");
+        }
         let spread = s.spread();
         let point =
             Point { x: place(&g.case.frame), y: s.median, low: spread.low, high: spread.high };

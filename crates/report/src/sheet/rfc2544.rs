@@ -1,11 +1,9 @@
 //! The reporting formats of RFC 2544, section 26, and a table for each other procedure.
 
-use std::collections::BTreeMap;
-
-use sonde_results::bench::{BenchRun, Case};
+use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
-use crate::group::{Group, groups};
+use crate::group::{Group, groups, is_rate};
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
 
@@ -24,16 +22,16 @@ pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
     let mut sheets = Vec::new();
     for procedure in procedures {
         let groups = of(procedure);
-        if groups.iter().any(|g| g.names().first() == Some(&"throughput")) {
-            sheets.push(throughput(run, procedure, &groups));
-        }
-        if groups.iter().flat_map(|g| g.names()).any(|n| n.starts_with("latency_")) {
-            sheets.push(latency(run, procedure, &groups));
-        }
+        sheets.push(throughput(run, procedure, &groups));
         if procedure.contains("loss") {
             sheets.push(frame_loss(run, procedure));
         }
-        sheets.push(pivot(run, procedure, &groups));
+        let title = (format!("{procedure}_latency"), heading(procedure, ": latency"));
+        sheets.push(by_label(run, procedure, &groups, title, |b| b.starts_with("latency")));
+        let title = (procedure.to_string(), heading(procedure, ": other quantities"));
+        sheets.push(by_label(run, procedure, &groups, title, |b| {
+            !b.starts_with("latency") && !is_rate(b)
+        }));
     }
     sheets
 }
@@ -42,9 +40,11 @@ pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
 fn clause(procedure: &str) -> &'static str {
     match procedure {
         p if p.contains("mlr") => "RFC 9971",
+        p if p.contains("multicast") || p.contains("group") || p.contains("mixed") => "RFC 3918",
         p if p.contains("tst") => "ETSI GS NFV-TST 009",
         p if p.contains("throughput") => "RFC 2544, section 26.1",
         p if p.contains("pdv") || p.contains("ipdv") || p.contains("8219") => "RFC 8219",
+        p if p.contains("forwarding") || p.contains("address") || p.contains("flood") => "RFC 2889",
         p if p.contains("latency") => "RFC 2544, section 26.2",
         p if p.contains("loss") => "RFC 2544, section 26.3",
         p if p.contains("back") => "RFC 2544, section 26.4, and RFC 9004, section 6",
@@ -69,6 +69,7 @@ fn heading(procedure: &str, what: &str) -> String {
 /// Section 26.1: the rate for each frame size beside the medium's theoretical one.
 fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
     let columns = [
+        ("rate", ""),
         ("repetitions", ""),
         ("median", "frames/s"),
         ("low", "frames/s"),
@@ -87,72 +88,27 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
         &[&CASE_COLUMNS[..], &columns].concat(),
     );
     for group in groups {
-        let Some(s) = group.summary("throughput", run.config.seed) else { continue };
-        let spread = s.spread();
-        let line = line_rate_fps(run, group.case.frame_bytes);
-        let bits = |overhead: f64| s.median * (group.case.frame_bytes + overhead) * 8.0;
-        let mut row = case_cells(&group.case);
-        row.extend([
-            Cell::Count(s.values.len() as u64),
-            Cell::Number(s.median),
-            Cell::Number(spread.low),
-            Cell::Number(spread.high),
-            Cell::maybe(line),
-            Cell::maybe(line.map(|l| s.median / l)),
-            Cell::Number(bits(0.0)),
-            Cell::Number(bits(FRAME_OVERHEAD)),
-        ]);
-        sheet.rows.push(row);
-    }
-    sheet.without_constants(&["frame"])
-}
-
-/// Section 26.2: rows of frame size and load, columns of latency.
-fn latency(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
-    let split = |name: &str| {
-        let rest = name.strip_prefix("latency_")?;
-        let (what, load) = rest.split_once('@').unwrap_or((rest, ""));
-        Some((what.to_string(), load.to_string()))
-    };
-    let mut kinds: Vec<String> = Vec::new();
-    for (kind, _) in groups.iter().flat_map(|g| g.names()).filter_map(split) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    let mut sheet = Sheet::new(
-        &format!("{procedure}_latency"),
-        &heading(procedure, ": latency by load"),
-        "Medians over the repetitions. A percentile stands here only with at least ten samples \
-         beyond it.",
-        &[&CASE_COLUMNS[..], &[("at", ""), ("repetitions", "")]].concat(),
-    );
-    sheet
-        .columns
-        .extend(kinds.iter().map(|k| Column { name: k.replace('_', "."), unit: "ns".into() }));
-    for group in groups {
-        let mut loads: Vec<String> = Vec::new();
-        for (_, load) in group.names().into_iter().filter_map(split) {
-            if !loads.contains(&load) {
-                loads.push(load);
-            }
-        }
-        for load in loads {
-            let name = |kind: &String| match load.as_str() {
-                "" => format!("latency_{kind}"),
-                load => format!("latency_{kind}@{load}"),
-            };
-            let found: Vec<_> =
-                kinds.iter().map(|k| group.summary(&name(k), run.config.seed)).collect();
-            let repetitions = found.iter().flatten().map(|s| s.values.len()).max().unwrap_or(0);
+        for name in group.names().into_iter().filter(|n| is_rate(n)) {
+            let Some(s) = group.summary(name, run.config.seed) else { continue };
+            let spread = s.spread();
+            let line = line_rate_fps(run, group.case.frame_bytes);
+            let bits = |overhead: f64| s.median * (group.case.frame_bytes + overhead) * 8.0;
             let mut row = case_cells(&group.case);
-            row.push(load.into());
-            row.push(Cell::Count(repetitions as u64));
-            row.extend(found.iter().map(|s| Cell::maybe(s.as_ref().map(|s| s.median))));
+            row.extend([
+                name.replace('_', " ").replace('@', ", ").into(),
+                Cell::Count(s.values.len() as u64),
+                Cell::Number(s.median),
+                Cell::Number(spread.low),
+                Cell::Number(spread.high),
+                Cell::maybe(line),
+                Cell::maybe(line.map(|l| s.median / l)),
+                Cell::Number(bits(0.0)),
+                Cell::Number(bits(FRAME_OVERHEAD)),
+            ]);
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["frame", "at"])
+    sheet.without_constants(&["frame"])
 }
 
 /// Section 26.3: loss at each rate, a trial a row.
@@ -187,39 +143,60 @@ fn frame_loss(run: &BenchRun, procedure: &str) -> Sheet {
     sheet.without_constants(&["frame"])
 }
 
-/// Whatever else a procedure found: a case a row, a quantity a column.
-fn pivot(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
-    let mut units: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut names: Vec<&str> = Vec::new();
+/// What a procedure found besides rates: a row for each case and what follows the `@` (a load,
+/// a goal, a direction), a column for each quantity that `wanted` picks by its name before it.
+fn by_label(
+    run: &BenchRun,
+    procedure: &str,
+    groups: &[&Group<'_>],
+    (id, title): (String, String),
+    wanted: impl Fn(&str) -> bool,
+) -> Sheet {
+    let mut bases: Vec<(String, String)> = Vec::new();
     for q in groups.iter().flat_map(|g| &g.measurements).flat_map(|m| &m.finding.values) {
-        let told = q.name == "throughput" || q.name.starts_with("latency_");
-        if !told && units.insert(&q.name, &q.unit).is_none() {
-            names.push(&q.name);
+        let base = split(&q.name).0;
+        if wanted(base) && !bases.iter().any(|b| b.0 == base) {
+            bases.push((base.into(), q.unit.clone()));
         }
     }
     let mut sheet = Sheet::new(
-        procedure,
-        &heading(procedure, ""),
+        &id,
+        &title,
         "Medians over the repetitions.",
-        &[&CASE_COLUMNS[..], &[("repetitions", "")]].concat(),
+        &[&CASE_COLUMNS[..], &[("at", ""), ("repetitions", "")]].concat(),
     );
-    sheet
-        .columns
-        .extend(names.iter().map(|n| Column { name: n.to_string(), unit: units[n].to_string() }));
-    if names.is_empty() {
-        return sheet;
-    }
+    sheet.columns.extend(bases.iter().map(|(base, unit)| {
+        let name = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");
+        Column { name, unit: unit.clone() }
+    }));
     for group in groups {
-        let found: Vec<_> = names.iter().map(|n| group.summary(n, run.config.seed)).collect();
-        let mut row = row_head(&group.case, found.iter().flatten().map(|s| s.values.len()).max());
-        row.extend(found.iter().map(|s| Cell::maybe(s.as_ref().map(|s| s.median))));
-        sheet.rows.push(row);
+        let mut labels: Vec<&str> = Vec::new();
+        for (base, label) in group.names().into_iter().map(split) {
+            if wanted(base) && !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+        for label in labels {
+            let name = |base: &String| match label {
+                "" => base.clone(),
+                label => format!("{base}@{label}"),
+            };
+            let found: Vec<_> =
+                bases.iter().map(|b| group.summary(&name(&b.0), run.config.seed)).collect();
+            let repetitions = found.iter().flatten().map(|s| s.values.len()).max().unwrap_or(0);
+            let share = label.parse::<f64>().is_ok()
+                && ["latency", "loss"].iter().any(|p| procedure.contains(p));
+            let mut row = case_cells(&group.case);
+            row.push(if share { format!("{label} %").into() } else { label.into() });
+            row.push(Cell::Count(repetitions as u64));
+            row.extend(found.iter().map(|s| Cell::maybe(s.as_ref().map(|s| s.median))));
+            sheet.rows.push(row);
+        }
     }
-    sheet.without_constants(&["frame"])
+    sheet.without_constants(&["frame", "at"])
 }
 
-fn row_head(case: &Case, repetitions: Option<usize>) -> Vec<Cell> {
-    let mut row = case_cells(case);
-    row.push(Cell::Count(repetitions.unwrap_or(0) as u64));
-    row
+/// The name of a quantity and what it was found at.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, ""))
 }

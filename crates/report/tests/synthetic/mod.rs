@@ -272,9 +272,9 @@ impl Maker {
         let case = Case { procedure: "latency".into(), ..case.clone() };
         let id = self.id("latency", &case);
         let (mut values, mut trials) = (Vec::new(), Vec::new());
-        let loads = [("no load", 0.0001), ("10 %", 0.1), ("50 %", 0.5), ("90 %", 0.9)];
+        let loads = [("0", 0.0001), ("10", 0.1), ("50", 0.5), ("90", 0.9)];
         for (i, (label, load)) in loads.into_iter().enumerate() {
-            let mut trial = self.trial(&id, &format!("latency at {label}"), rate * load, 0.0);
+            let mut trial = self.trial(&id, &format!("latency at {label} %"), rate * load, 0.0);
             trial.number += i as u64;
             let frames = if load < 0.001 { 400 } else { 6_000 };
             for d in &mut trial.directions {
@@ -287,10 +287,9 @@ impl Maker {
                 d.rfc3550_jitter_ns = middle * 0.08;
             }
             let all = trial.latency();
-            let at = label.replace(" %", "").replace(' ', "_");
             for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
                 if let Some(v) = all.quantile(q).filter(|_| all.count as f64 * (1.0 - q) >= 10.0) {
-                    let name = format!("latency_{name}@{at}");
+                    let name = format!("latency_{name}@{label}");
                     values.push(Quantity::new(name, "ns", v as f64, all.count));
                 }
             }
@@ -300,13 +299,13 @@ impl Maker {
     }
 
     fn loss(&mut self, case: &Case, capacity: f64, line: f64) {
-        let case = Case { procedure: "frame_loss".into(), ..case.clone() };
-        let id = self.id("frame_loss", &case);
+        let case = Case { procedure: "frame_loss_rate".into(), ..case.clone() };
+        let id = self.id("frame_loss_rate", &case);
         let mut trials = Vec::new();
         for step in (1..=10).rev() {
             let rate = line * f64::from(step) / 10.0;
             let lost = (1.0 - capacity / rate).max(0.0);
-            let mut trial = self.trial(&id, "loss at rate", rate, lost);
+            let mut trial = self.trial(&id, &format!("loss at {} %", step * 10), rate, lost);
             trial.number += trials.len() as u64;
             trials.push(trial);
         }
@@ -330,7 +329,7 @@ impl Maker {
         let id = self.id("soak", &case);
         let mut trials = Vec::new();
         for window in 0..24_u64 {
-            let mut trial = self.trial(&id, "soak window", 500_000.0, 0.0);
+            let mut trial = self.trial(&id, &format!("soak, {} of 24", window + 1), 500_000.0, 0.0);
             trial.number += window;
             trial.start_ns = self.run.header.start_ns + window as i64 * 1_000_000_000;
             for d in &mut trial.directions {
