@@ -32,6 +32,8 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use sonde_wire::tcp::SYN;
 
+use super::features::put;
+use super::prefetch::prefetch;
 use crate::counters::counters;
 use parser::Parser;
 use stream::Stream;
@@ -100,6 +102,8 @@ pub(super) struct Apps {
     held: [usize; 2],
     /// Of each of the two.
     limit: usize,
+    /// For flows that will be read.
+    spare: Spare,
     counters: AppCounters,
 }
 
@@ -133,12 +137,32 @@ struct Flow {
     streams: [Stream; 2],
 }
 
+/// Memory of flows that have been read, for the next ones: asking the allocator costs as much
+/// as reading.
+#[derive(Default)]
+struct Spare(Vec<Box<Flow>>);
+
+impl Spare {
+    fn take(&mut self) -> Box<Flow> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut flow: Box<Flow>) {
+        if self.0.len() < SPARE {
+            flow.parser = None;
+            flow.streams.iter_mut().for_each(Stream::clear);
+            self.0.push(flow);
+        }
+    }
+}
+
 impl Apps {
     pub(super) fn new(flows: usize) -> Self {
         Apps {
-            slots: std::iter::repeat_with(Slot::default).take(flows).collect(),
+            slots: Vec::with_capacity(flows),
             held: [0; 2],
             limit: flows.saturating_mul(OCTETS_PER_FLOW).max(MIN_OCTETS),
+            spare: Spare::default(),
             counters: AppCounters::default(),
         }
     }
@@ -149,8 +173,16 @@ impl Apps {
 
     /// A flow begins; whatever was in the slot is forgotten.
     pub(super) fn created(&mut self, slot: usize) {
-        self.charge(slot, 0);
-        self.slots[slot] = Slot::default();
+        if slot < self.slots.len() {
+            self.charge(slot, 0);
+        }
+        put(&mut self.slots, slot, Slot::default());
+    }
+
+    /// Fetches the line of a slot.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: usize) {
+        prefetch(&self.slots, slot);
     }
 
     /// A packet of the flow. False: no further one is wanted.
@@ -198,8 +230,8 @@ impl Apps {
         entry.packets += 1;
         let room = self.limit.saturating_sub(self.held[0]);
         let (step, short) = match tcp {
-            true => entry.segment(&input, sequence, room),
-            false => entry.datagram(&input, room),
+            true => entry.segment(&input, sequence, room, &mut self.spare),
+            false => entry.datagram(&input, room, &mut self.spare),
         };
         self.counters.no_memory += u64::from(short);
         if step == Step::Done || entry.packets == MAX_PACKETS {
@@ -231,7 +263,7 @@ impl Apps {
         self.charge(slot, 0);
         let entry = &mut self.slots[slot];
         entry.closed = true;
-        entry.conclude();
+        entry.conclude(&mut self.spare);
         let State::Done(Some(app)) = &entry.state else {
             self.counters.unknown += u64::from(entry.packets > 0);
             return;
@@ -257,7 +289,13 @@ impl Apps {
 
 impl Slot {
     /// A segment with payload, from `sequence` on. True: memory was short.
-    fn segment(&mut self, input: &Input<'_>, sequence: u32, room: usize) -> (Step, bool) {
+    fn segment(
+        &mut self,
+        input: &Input<'_>,
+        sequence: u32,
+        room: usize,
+        spare: &mut Spare,
+    ) -> (Step, bool) {
         let d = usize::from(input.reverse);
         if self.silent & 1 << d != 0 {
             let parser = matches!(&self.state, State::Open(flow) if flow.parser.is_some());
@@ -298,7 +336,7 @@ impl Slot {
             {
                 parser.input(&Input { data, last: true, ..*input });
             } else if !short {
-                let stream = &mut flow.get_or_insert_default().streams[d];
+                let stream = &mut flow.get_or_insert_with(|| spare.take()).streams[d];
                 if stream.insert(offset, data) && !direct {
                     let input = Input { data: stream.data(), last: stream.is_full(), ..*input };
                     step = self.parse(&mut parser, &input);
@@ -311,15 +349,15 @@ impl Slot {
         if step == Step::Other {
             self.silent |= 1 << d;
             if let Some(flow) = &mut flow {
-                flow.streams[d] = Stream::default();
+                flow.streams[d].clear();
             }
         }
-        self.put(flow, parser, step);
+        self.put(flow, parser, step, spare);
         (step, short)
     }
 
     /// One datagram, likewise.
-    fn datagram(&mut self, input: &Input<'_>, room: usize) -> (Step, bool) {
+    fn datagram(&mut self, input: &Input<'_>, room: usize, spare: &mut Spare) -> (Step, bool) {
         let mut flow = self.open();
         let mut parser = flow.as_mut().and_then(|flow| flow.parser.take());
         if parser.is_none() {
@@ -333,7 +371,7 @@ impl Slot {
         if short {
             step = Step::Done;
         }
-        self.put(flow, parser, step);
+        self.put(flow, parser, step, spare);
         (step, short)
     }
 
@@ -364,13 +402,19 @@ impl Slot {
     }
 
     /// Keeps what is needed for the next packet, or what is known after the last.
-    fn put(&mut self, flow: Option<Box<Flow>>, mut parser: Option<Parser>, step: Step) {
+    fn put(
+        &mut self,
+        flow: Option<Box<Flow>>,
+        mut parser: Option<Parser>,
+        step: Step,
+        spare: &mut Spare,
+    ) {
         self.state = match (step, &mut parser, flow) {
             // What waits in streams may still tell something: see `conclude`.
             (Step::Done, Some(parser), None) => State::Done(parser.finish().map(Box::new)),
             (_, None, None) => State::New,
             (_, _, flow) => {
-                let mut flow = flow.unwrap_or_default();
+                let mut flow = flow.unwrap_or_else(|| spare.take());
                 flow.parser = parser;
                 State::Open(flow)
             }
@@ -378,13 +422,13 @@ impl Slot {
     }
 
     /// Reads what is there for the last time.
-    fn conclude(&mut self) {
+    fn conclude(&mut self, spare: &mut Spare) {
         if let State::Done(_) = self.state {
             return;
         }
         let Some(mut flow) = self.open() else { return };
         let Flow { parser, streams } = &mut *flow;
-        let Some(parser) = parser else { return };
+        let Some(parser) = parser else { return spare.give(flow) };
         for (reverse, stream) in [(false, &streams[0]), (true, &streams[1])] {
             let data = stream.data();
             if !data.is_empty() {
@@ -400,6 +444,7 @@ impl Slot {
             }
         }
         self.state = State::Done(parser.finish().map(Box::new));
+        spare.give(flow);
     }
 }
 
@@ -416,8 +461,10 @@ const MAX_PACKETS: u8 = 16;
 const UNKNOWN_PACKETS: u8 = 2;
 /// Octets of a stream's start in which a protocol is recognised, or it is none.
 const RECOGNISABLE: usize = 32;
+/// Flows whose memory is kept for others, 5 MB at most.
+const SPARE: usize = 1024;
 /// Memory on average, octets, of each kind.
 const OCTETS_PER_FLOW: usize = 512;
 /// The same of a small cache, all told.
 const MIN_OCTETS: usize = 1 << 20;
-const _: () = assert!(size_of::<Slot>() == 32);
+const _: () = assert!(size_of::<Slot>() == 32 && size_of::<Flow>() <= 1024);

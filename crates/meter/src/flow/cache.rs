@@ -7,9 +7,10 @@
 
 mod ends;
 mod scan;
+mod upper;
 
 use sonde_results::flow::{FlowEnd, FlowRecord};
-use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
+use sonde_wire::feature::{Feature, Layers, SHAPE_LATER_FRAGMENT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::app::AppCounters;
@@ -19,7 +20,7 @@ use super::counters::{Counters, Held};
 use super::features::Features;
 use super::fragments::Fragments;
 use super::hash::Hasher;
-use super::key::{self, Addresses, Key};
+use super::key::{self, Addresses, Key, Upper};
 use super::prefetch::prefetch;
 use super::record::{ACK, CLOSED, FIN, Hot, RST, SYN, WANTS, Warm};
 use super::table::{Index, Place};
@@ -33,11 +34,13 @@ pub const BURST: usize = 32;
 /// The flows of one worker.
 pub struct FlowCache {
     index: Index,
-    /// By slot, like all that follows.
+    /// By slot, like all that follows: of the slots that have been used, in memory for all.
     hot: Vec<Hot>,
     warm: Vec<Warm>,
-    /// Only touched for IPv6: without it, these pages are never backed by memory.
+    /// Of all slots. Only touched for IPv6: without it, there is no memory behind it.
     ipv6: Vec<Addresses>,
+    /// How many slots there may be.
+    room: usize,
     wheel: Wheel,
     closing: Closing,
     fragments: Fragments,
@@ -49,8 +52,6 @@ pub struct FlowCache {
     active_ns: i64,
     /// First of the free slots that have been used, a list through [`Key::ends`].
     free: u32,
-    /// Slots from here on have never been used.
-    fresh: u32,
     flows: u32,
     /// Where the search for a flow to evict goes on, and how far apart the slots are that
     /// it meets one after the other.
@@ -58,6 +59,8 @@ pub struct FlowCache {
     stride: u32,
     clock: Clock,
     counters: Counters,
+    /// Of the burst that passes; kept, for clearing it costs as much as filling it.
+    passing: Vec<Passing>,
 }
 
 /// A packet on its way through a burst.
@@ -66,17 +69,19 @@ struct Passing {
     key: Key,
     place: Place,
     side: u8,
+    /// To an ICMP request, whose key this is.
+    is_reply: bool,
     /// Where the flow very likely is; [`NOWHERE`]: unknown.
     slot: u32,
     at: i64,
 }
 
 impl Passing {
-    /// All zero, so that a burst's worth is made in a few stores.
     const EMPTY: Passing = Passing {
         key: Key { ends: 0, rest: 0 },
         place: Place { home: 0, tag: 0 },
         side: 0,
+        is_reply: false,
         slot: 0,
         at: 0,
     };
@@ -86,7 +91,8 @@ impl Passing {
 type Frame<'a> = (&'a [u8], Layers);
 
 impl FlowCache {
-    /// An empty cache. All memory is taken now.
+    /// An empty cache. Room for all flows is taken now; memory is behind it when there are
+    /// flows.
     ///
     /// # Panics
     ///
@@ -97,9 +103,10 @@ impl FlowCache {
         }
         FlowCache {
             index: Index::new(config.flows),
-            hot: vec![Hot::default(); config.flows],
-            warm: vec![Warm::default(); config.flows],
+            hot: Vec::with_capacity(config.flows),
+            warm: Vec::with_capacity(config.flows),
             ipv6: vec![[0; 4]; config.flows],
+            room: config.flows,
             wheel: Wheel::new(config.flows),
             closing: Closing::new(config.flows),
             fragments: Fragments::new(config.flows),
@@ -110,12 +117,12 @@ impl FlowCache {
             idle_ns: config.idle_ns,
             active_ns: config.active_ns,
             free: NOWHERE,
-            fresh: 0,
             flows: 0,
             hand: 0,
             stride: stride(config.flows as u32),
             clock: Clock::new(),
             counters: Counters::default(),
+            passing: vec![Passing::EMPTY; BURST],
         }
     }
 
@@ -177,7 +184,7 @@ impl FlowCache {
         let counters = &self.counters;
         Held {
             flows: self.flows.into(),
-            capacity: self.hot.len() as u64,
+            capacity: self.room as u64,
             packets: counters.packets - counters.exported_packets,
             bytes: counters.bytes - counters.exported_bytes,
         }
@@ -186,8 +193,7 @@ impl FlowCache {
     /// Bytes of memory for basic flows: all but the features and the addresses of IPv6,
     /// 32 bytes for each slot, which cost nothing until there is such a flow.
     pub fn memory(&self) -> usize {
-        size_of_val(&*self.hot)
-            + size_of_val(&*self.warm)
+        self.room * (size_of::<Hot>() + size_of::<Warm>())
             + self.index.memory()
             + self.wheel.memory()
             + self.closing.memory()
@@ -201,29 +207,71 @@ impl FlowCache {
         frames: &[Frame],
         sink: &mut impl FnMut(FlowRecord),
     ) -> (usize, Told) {
-        let mut passing = [Passing::EMPTY; BURST];
+        let mut passing = std::mem::take(&mut self.passing);
+        let (len, told) = if self.clock.ordinary(packets) {
+            self.hash::<true>(packets, &mut passing)
+        } else {
+            self.hash::<false>(packets, &mut passing)
+        };
+        let (passed, packets) = (&mut passing[..len], &packets[..len]);
+        self.look(passed);
+        if self.wants_features {
+            self.fetch_features(passed, frames);
+        }
+        let (idle, active) = ((self.idle_ns as u64) << 16, self.active_ns as u64);
+        let mut rest = passed.iter().zip(packets).enumerate();
+        loop {
+            let hot = &mut self.hot[..];
+            let unusual = rest.find(|(_, (pass, packet))| {
+                let Some(hot) = hot.get_mut(pass.slot as usize) else { return true };
+                let is_it = hot.key == pass.key && !pass.key.is_ipv6();
+                let side = usize::from(pass.side & 1);
+                !(is_it && hot.count_ordinary(packet, side, pass.at, idle, active))
+            });
+            let Some((i, (pass, packet))) = unusual else { break };
+            self.unusual(pass, packet, frames.get(i), sink);
+        }
+        self.passing = passing;
+        (len, told)
+    }
+
+    /// The first stride: keys and hashes. `TIMED`: the clock has taken the times.
+    #[inline(always)]
+    fn hash<const TIMED: bool>(
+        &mut self,
+        packets: &[Feature],
+        passing: &mut [Passing],
+    ) -> (usize, Told) {
+        let (hasher, biflow) = (self.hasher, self.biflow);
         let (mut told, mut len, mut bytes) = (Told::On, packets.len(), 0);
-        for (i, (packet, pass)) in packets.iter().zip(&mut passing).enumerate() {
-            let at = clamp(packet.at_ns);
-            told = self.clock.packet(at);
-            if told != Told::On {
-                len = i;
-                break;
+        for (i, (packet, pass)) in packets.iter().zip(passing).enumerate() {
+            let at = if TIMED { packet.at_ns } else { clamp(packet.at_ns) };
+            if !TIMED {
+                told = self.clock.packet(at);
+                if told != Told::On {
+                    len = i;
+                    break;
+                }
             }
-            let ports = if packet.shape & SHAPE_FRAGMENT == 0 {
-                (packet.source_port, packet.destination_port)
+            let (upper, is_reply) = if upper::is_plain(packet) {
+                (Upper::of(packet), false)
             } else {
-                self.fragment_ports(packet, at)
+                self.upper(packet, at)
             };
-            let (key, side) = Key::new(packet, ports, self.biflow, &self.hasher);
-            let place = self.index.place(self.hasher.key(key.ends, key.rest));
+            let (key, side) = Key::new(packet, upper, biflow, &hasher);
+            let place = self.index.place(hasher.key(key.ends, key.rest));
             self.index.prefetch_home(place);
-            *pass = Passing { key, place, side: side as u8, slot: NOWHERE, at };
+            *pass = Passing { key, place, side: side as u8, is_reply, slot: NOWHERE, at };
             bytes += u64::from(packet.ip_len);
         }
         self.counters.packets += len as u64;
         self.counters.bytes += bytes;
-        let passing = &mut passing[..len];
+        (len, told)
+    }
+
+    /// The second stride: tags, which tell where flows very likely are.
+    #[inline(always)]
+    fn look(&self, passing: &mut [Passing]) {
         let mut away = 0u32;
         for (i, pass) in passing.iter_mut().enumerate() {
             if let Some(slot) = self.index.likely_home(pass.place) {
@@ -242,21 +290,19 @@ impl FlowCache {
             }
             away &= away - 1;
         }
-        let idle = (self.idle_ns as u64) << 16;
-        let active = self.active_ns as u64;
-        for (i, (pass, packet)) in passing.iter().zip(packets).enumerate() {
-            if let Some(hot) = self.hot.get_mut(pass.slot as usize)
-                && hot.key == pass.key
-                && !pass.key.is_ipv6()
-            {
-                let side = usize::from(pass.side & 1);
-                if hot.count_ordinary(packet, side, pass.at, idle, active) {
-                    continue;
+    }
+
+    /// A stride more where there are features: what the flows keep that want the packets.
+    fn fetch_features(&self, passing: &[Passing], frames: &[Frame]) {
+        for (i, pass) in passing.iter().enumerate() {
+            if self.hot.get(pass.slot as usize).is_some_and(|hot| hot.is(WANTS)) {
+                prefetch(&self.warm, pass.slot as usize);
+                self.features.prefetch(pass.slot);
+                if let Some((bytes, layers)) = frames.get(i) {
+                    prefetch(bytes, layers.payload.into());
                 }
             }
-            self.unusual(pass, packet, frames.get(i), sink);
         }
-        (len, told)
     }
 
     #[inline]
@@ -265,15 +311,6 @@ impl FlowCache {
         if key.is_ipv6() {
             prefetch(&self.ipv6, slot as usize);
         }
-    }
-
-    #[cold]
-    fn fragment_ports(&mut self, packet: &Feature, at: i64) -> (u16, u16) {
-        let ports = self.fragments.ports(packet, at, &self.hasher);
-        if ports.is_none() && packet.shape & SHAPE_LATER_FRAGMENT != 0 {
-            self.counters.fragments_unmatched += 1;
-        }
-        ports.unwrap_or_default()
     }
 
     /// A packet that was not counted in passing: IPv6, of a flow that was not found where it
@@ -286,6 +323,13 @@ impl FlowCache {
         frame: Option<&Frame>,
         sink: &mut impl FnMut(FlowRecord),
     ) {
+        let of_first;
+        let packet = if packet.shape & SHAPE_LATER_FRAGMENT == 0 {
+            packet
+        } else {
+            of_first = Feature { protocol: pass.key.protocol(), ..*packet };
+            &of_first
+        };
         let side = usize::from(pass.side & 1);
         let addresses =
             if pass.key.is_ipv6() { key::addresses(packet, side) } else { Addresses::default() };
@@ -295,6 +339,9 @@ impl FlowCache {
         };
         let likely = (pass.slot != NOWHERE && is_it(pass.slot)).then_some(pass.slot);
         let Some(slot) = likely.or_else(|| self.index.find(pass.place, is_it)) else {
+            if pass.is_reply {
+                return self.lone_reply(pass, packet, frame, sink);
+            }
             return self.create(pass, &addresses, packet, frame, sink);
         };
         if pass.key.is_ipv6() {
@@ -305,14 +352,42 @@ impl FlowCache {
             }
         }
         if let Some(end) = self.is_over(slot, packet, pass.at) {
+            if pass.is_reply {
+                self.end(slot, end, sink);
+                return self.lone_reply(pass, packet, frame, sink);
+            }
             self.export(slot, end, sink);
             self.begin(slot, pass, packet, frame);
         }
         if !self.count(slot, pass, packet, frame, sink) {
+            if pass.is_reply {
+                self.end(slot, FlowEnd::Active, sink);
+                return self.lone_reply(pass, packet, frame, sink);
+            }
             self.export(slot, FlowEnd::Active, sink);
             self.begin(slot, pass, packet, frame);
             self.count(slot, pass, packet, frame, sink);
         }
+    }
+
+    /// An ICMP reply whose request's flow is not there: it is of a flow of its own, so that
+    /// every record begins with the packet whose type it tells.
+    fn lone_reply(
+        &mut self,
+        pass: &Passing,
+        packet: &Feature,
+        frame: Option<&Frame>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let protocol = pass.key.protocol();
+        // The reply came from the end that has the request's type.
+        let request = pass.key.port(usize::from(pass.side & 1));
+        let destination_port = upper::reply(protocol, request);
+        let upper = Upper { source_port: 0, destination_port, protocol };
+        let (key, side) = Key::new(packet, upper, self.biflow, &self.hasher);
+        let place = self.index.place(self.hasher.key(key.ends, key.rest));
+        let own = Passing { key, place, side: side as u8, is_reply: false, slot: NOWHERE, ..*pass };
+        self.unusual(&own, packet, frame, sink);
     }
 
     /// Whether the flow in `slot` ended before this packet, which then begins another.
@@ -446,8 +521,7 @@ impl FlowCache {
 
     /// The two buckets in which a packet's flow would lie.
     pub(super) fn buckets_of(&self, packet: &Feature) -> [u32; 2] {
-        let ports = (packet.source_port, packet.destination_port);
-        let (key, _) = Key::new(packet, ports, self.biflow, &self.hasher);
+        let (key, _) = Key::new(packet, Upper::of(packet), self.biflow, &self.hasher);
         self.index.both(self.index.place(self.hasher.key(key.ends, key.rest)))
     }
 }

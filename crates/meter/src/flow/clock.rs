@@ -5,6 +5,8 @@
 //! behind mean that the clock was set back. More than [`JUMP_NS`] either way is believed at
 //! once, and no flow survives it: a record has 48 bits for its last time.
 
+use sonde_wire::feature::Feature;
+
 /// What a time means for the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
@@ -47,6 +49,27 @@ impl Clock {
             return Told::On;
         }
         self.astray(at)
+    }
+
+    /// Takes the times of a burst, if none of them is out of the ordinary; else nothing is
+    /// done, and they are for [`Clock::packet`].
+    #[inline(always)]
+    pub(super) fn ordinary(&mut self, packets: &[Feature]) -> bool {
+        // Half of what is allowed before and behind where the clock stood holds wherever in
+        // the burst a packet is; and so far from the ends of time nothing needs `clamp`.
+        const NEAR: i64 = STEP_NS / 2;
+        let (mut latest, mut astray) = (self.now, !(NEAR..LATEST - NEAR).contains(&self.now));
+        for packet in packets {
+            let ahead = packet.at_ns.wrapping_sub(self.now);
+            astray |= ahead.wrapping_add(NEAR) as u64 >= 2 * NEAR as u64;
+            latest = latest.max(packet.at_ns);
+        }
+        if astray {
+            return false;
+        }
+        self.now = latest;
+        self.behind = 0;
+        true
     }
 
     #[cold]
@@ -119,9 +142,11 @@ impl Clock {
 /// A time within which differences and time-outs cannot overflow: 1970 to 2116.
 #[inline]
 pub(super) fn clamp(at: i64) -> i64 {
-    at.clamp(0, 1 << 62)
+    at.clamp(0, LATEST)
 }
 
+/// The latest time there is.
+const LATEST: i64 = 1 << 62;
 /// A packet further behind than this did not merely come out of order.
 pub(super) const STEP_NS: i64 = 1_000_000_000;
 /// The longest leap across which flows can go on.
@@ -166,6 +191,33 @@ mod tests {
         assert_eq!((clock.past(1_000 * S), clock.past(800 * S)), (900 * S, 800 * S));
         assert_eq!(clock.packet(901 * S), Told::On);
         assert_eq!(clock.monotonic(), before + S);
+    }
+
+    /// A burst is taken at once only where packet for packet would have done the same.
+    #[test]
+    fn a_burst_is_taken_as_its_packets_are() {
+        let mut taken = 0;
+        for seed in 0..2_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let start = [0, S, 1_000 * S, LATEST - S, LATEST][random.usize(..5)];
+            let spread = [S / 4, S, 3 * S][random.usize(..3)];
+            let mut clock = started(start);
+            let mut at = || start.saturating_add(random.i64(-spread..spread));
+            let packets = [(); 8].map(|()| Feature { at_ns: at(), ..Feature::default() });
+            let before = clock;
+            let is_taken = clock.ordinary(&packets);
+            let mut single = before;
+            let told = packets.map(|packet| single.packet(clamp(packet.at_ns)));
+            if is_taken {
+                taken += 1;
+                assert_eq!(told, [Told::On; 8], "seed {seed}");
+                assert!(packets.iter().all(|packet| clamp(packet.at_ns) == packet.at_ns));
+                assert_eq!((clock.now, clock.behind), (single.now, 0), "seed {seed}");
+            } else {
+                assert_eq!(clock.now, before.now);
+            }
+        }
+        assert!((100..1_900).contains(&taken), "{taken}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! by its slots, and there only for what was asked for.
 //!
 //! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
-//! and 16, `spread` 144, `tcp` 120, `apps` 32. It is laid out at the start.
+//! and 16, `spread` 144, `tcp` 120, `apps` 32. Room for it is taken at the start.
 //! What applications say takes more where there is something to keep: see `app.rs`.
 
 mod link;
@@ -16,6 +16,7 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::app::{AppCounters, Apps};
+use super::prefetch::{prefetch, prefetch_end};
 use link::Link;
 use spread::Spread;
 use tcp::Tcp;
@@ -66,14 +67,13 @@ impl Features {
     /// Room for `flows` slots.
     pub fn new(config: &Config, flows: usize) -> Self {
         let of = |wanted: bool| if wanted { flows } else { 0 };
-        let nothing = FlowPacketInfo { reverse: false, length: 0, after_ns: 0, tcp_flags: 0 };
         Features {
             config: *config,
-            link: vec![Link::default(); of(config.link)],
-            packets: vec![nothing; usize::from(config.packets) * flows],
-            lists: vec![List::default(); of(config.packets > 0)],
-            spread: vec![Spread::default(); of(config.spread)],
-            tcp: vec![Tcp::default(); of(config.tcp)],
+            link: Vec::with_capacity(of(config.link)),
+            packets: Vec::with_capacity(usize::from(config.packets) * flows),
+            lists: Vec::with_capacity(of(config.packets > 0)),
+            spread: Vec::with_capacity(of(config.spread)),
+            tcp: Vec::with_capacity(of(config.tcp)),
             apps: config.apps.then(|| Apps::new(flows)),
         }
     }
@@ -82,20 +82,48 @@ impl Features {
     /// too. `frame` may be empty where only headers were passed.
     pub fn created(&mut self, slot: u32, packet: &Feature, frame: &[u8], layers: &Layers) {
         let slot = slot as usize;
-        if let Some(list) = self.lists.get_mut(slot) {
-            *list = List::default();
+        let Config { link, packets, spread, tcp, .. } = self.config;
+        if packets > 0 {
+            put(&mut self.lists, slot, List::default());
+            let end = (slot + 1) * usize::from(packets);
+            if self.packets.len() < end {
+                self.packets.resize(end, NO_PACKET);
+            }
         }
-        if let Some(link) = self.link.get_mut(slot) {
-            *link = Link::read(packet, frame, layers);
+        if link {
+            put(&mut self.link, slot, Link::read(packet, frame, layers));
         }
-        if let Some(spread) = self.spread.get_mut(slot) {
-            *spread = Spread::default();
+        if spread {
+            put(&mut self.spread, slot, Spread::default());
         }
-        if let Some(tcp) = self.tcp.get_mut(slot) {
-            *tcp = Tcp::default();
+        if tcp {
+            put(&mut self.tcp, slot, Tcp::default());
         }
         if let Some(apps) = &mut self.apps {
             apps.created(slot);
+        }
+    }
+
+    /// Fetches the state of a slot that has been used, which takes as many cache lines as it
+    /// is told to be kept in.
+    #[inline]
+    pub fn prefetch(&self, slot: u32) {
+        let slot = slot as usize;
+        if self.config.packets > 0 {
+            prefetch(&self.lists, slot);
+            prefetch(&self.packets, slot * usize::from(self.config.packets));
+        }
+        if self.config.spread {
+            prefetch(&self.spread, slot);
+            // It begins in one line and ends in the third.
+            prefetch_end(&self.spread, slot);
+        }
+        if self.config.tcp {
+            prefetch(&self.tcp, slot);
+            prefetch_end(&self.tcp, slot);
+        }
+        if let Some(apps) = &self.apps {
+            apps.prefetch(slot);
         }
     }
 
@@ -187,3 +215,15 @@ impl Features {
         told.then(|| Box::new(extra))
     }
 }
+
+/// Sets the state of a slot. Slots come into use one after the other, and memory is touched
+/// only then.
+pub(super) fn put<T: Default>(states: &mut Vec<T>, slot: usize, state: T) {
+    if slot >= states.len() {
+        states.resize_with(slot + 1, T::default);
+    }
+    states[slot] = state;
+}
+
+const NO_PACKET: FlowPacketInfo =
+    FlowPacketInfo { reverse: false, length: 0, after_ns: 0, tcp_flags: 0 };

@@ -20,48 +20,73 @@ pub(super) struct Key {
 /// The two addresses of an IPv6 flow in the order of its key, two words each.
 pub(super) type Addresses = [u64; 4];
 
+/// What a key has of the layer above IP: a packet's own, or what stands in for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Upper {
+    pub(super) source_port: u16,
+    pub(super) destination_port: u16,
+    pub(super) protocol: u8,
+}
+
+impl Upper {
+    #[inline]
+    pub(super) fn of(packet: &Feature) -> Self {
+        let Feature { source_port, destination_port, protocol, .. } = *packet;
+        Upper { source_port, destination_port, protocol }
+    }
+}
+
 impl Key {
-    /// The key of a packet, and which of its ends (0 or 1) sent it. `ports` are those of
-    /// the packet, or of the fragment that had them.
+    /// The key of a packet, and which of its ends (0 or 1) sent it.
     #[inline]
     pub(super) fn new(
         packet: &Feature,
-        ports: (u16, u16),
+        upper: Upper,
         biflow: bool,
         hasher: &Hasher,
     ) -> (Key, usize) {
-        let scope = u64::from(packet.protocol) << 32
+        let scope = u64::from(upper.protocol) << 32
             | u64::from(packet.vlan & 0xFFF) << 40
             | u64::from(packet.point) << 52
             | USED;
         if packet.shape & SHAPE_IPV6 != 0 {
-            return Key::ipv6(packet, ports, biflow, hasher, scope);
+            return Key::ipv6(packet, upper, biflow, hasher, scope);
         }
-        let [.., a, b, c, d] = packet.source;
-        let from = u64::from(u32::from_be_bytes([a, b, c, d])) << 16 | u64::from(ports.0);
-        let [.., a, b, c, d] = packet.destination;
-        let to = u64::from(u32::from_be_bytes([a, b, c, d])) << 16 | u64::from(ports.1);
-        let swap = biflow & (from > to);
-        let (low, high) = if swap { (to, from) } else { (from, to) };
-        let ends = low >> 16 | high >> 16 << 32;
-        let rest = (low & 0xFFFF) | (high & 0xFFFF) << 16 | scope;
-        (Key { ends, rest }, usize::from(swap))
+        let address = |[.., a, b, c, d]: [u8; 16]| u64::from(u32::from_be_bytes([a, b, c, d]));
+        let (from, to) = (address(packet.source), address(packet.destination));
+        let (from_port, to_port) = (upper.source_port, upper.destination_port);
+        let ends = from | to << 32;
+        let ports = u32::from(from_port) | u32::from(to_port) << 16;
+        let swap = biflow & (from << 16 | u64::from(from_port) > to << 16 | u64::from(to_port));
+        let (ends, ports) =
+            if swap { (ends.rotate_left(32), ports.rotate_left(16)) } else { (ends, ports) };
+        (Key { ends, rest: u64::from(ports) | scope }, usize::from(swap))
     }
 
     fn ipv6(
         packet: &Feature,
-        ports: (u16, u16),
+        upper: Upper,
         biflow: bool,
         hasher: &Hasher,
         scope: u64,
     ) -> (Key, usize) {
-        let from = (u128::from_be_bytes(packet.source), ports.0);
-        let to = (u128::from_be_bytes(packet.destination), ports.1);
+        let from = (u128::from_be_bytes(packet.source), upper.source_port);
+        let to = (u128::from_be_bytes(packet.destination), upper.destination_port);
         let swap = biflow & (from > to);
         let (low, high) = if swap { (to, from) } else { (from, to) };
         let ends = hasher.addresses(&words(low.0, high.0));
         let rest = u64::from(low.1) | u64::from(high.1) << 16 | scope | IPV6;
         (Key { ends, rest }, usize::from(swap))
+    }
+
+    #[inline]
+    pub(super) fn protocol(&self) -> u8 {
+        (self.rest >> 32) as u8
+    }
+
+    /// The port of an end.
+    pub(super) fn port(&self, side: usize) -> u16 {
+        (self.rest >> (16 * side)) as u16
     }
 
     #[inline]
@@ -85,15 +110,14 @@ impl Key {
                 Ipv4Addr::from_bits((self.ends >> (32 * side)) as u32).into()
             }
         };
-        let port = |side: usize| (self.rest >> (16 * side)) as u16;
         FlowKey {
             point: (self.rest >> 52) as u8,
             vlan: (self.rest >> 40) as u16 & 0xFFF,
-            protocol: (self.rest >> 32) as u8,
+            protocol: self.protocol(),
             source: address(source),
             destination: address(1 - source),
-            source_port: port(source),
-            destination_port: port(1 - source),
+            source_port: self.port(source),
+            destination_port: self.port(1 - source),
         }
     }
 }
@@ -148,7 +172,7 @@ mod tests {
         for ipv6 in [false, true] {
             let packet = packet(ipv6);
             let back = turned(&packet);
-            let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), true, &hasher);
+            let of = |p: &Feature| Key::new(p, Upper::of(p), true, &hasher);
             let ((key, side), (back_key, back_side)) = (of(&packet), of(&back));
             assert_eq!(key, back_key);
             assert_eq!((side, back_side), (1, 0));
@@ -167,7 +191,7 @@ mod tests {
         let hasher = Hasher::new([1, 2]);
         for ipv6 in [false, true] {
             let packet = packet(ipv6);
-            let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), false, &hasher);
+            let of = |p: &Feature| Key::new(p, Upper::of(p), false, &hasher);
             let ((key, side), (back, back_side)) = (of(&packet), of(&turned(&packet)));
             assert_ne!(key, back);
             assert_eq!((side, back_side), (0, 0));
@@ -180,7 +204,7 @@ mod tests {
         let hasher = Hasher::new([1, 2]);
         let mut packet = packet(false);
         packet.destination = packet.source;
-        let of = |p: &Feature| Key::new(p, (p.source_port, p.destination_port), true, &hasher);
+        let of = |p: &Feature| Key::new(p, Upper::of(p), true, &hasher);
         assert_eq!(of(&packet).0, of(&turned(&packet)).0);
         packet.destination_port = packet.source_port;
         assert_eq!(of(&packet), of(&turned(&packet)));

@@ -5,6 +5,8 @@
 //! end in one line. Where both are full, one resident is moved to its own other bucket. The
 //! index has more places than there are slots, so that this practically always finds one.
 
+use super::prefetch::{equal, prefetch, zeroed};
+
 /// The index. Slots are below the number of flows, and their records are not its business.
 pub(super) struct Index {
     buckets: Vec<Bucket>,
@@ -18,11 +20,12 @@ pub(super) struct Place {
     pub(super) tag: u16,
 }
 
+/// All zero where nothing is entered.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
-struct Bucket {
-    /// Of each way a part of its key's hash; 0: free.
-    tags: [u16; WAYS],
+pub(super) struct Bucket {
+    /// Of each way 16 bits of its key's hash, from the lowest; 0: free.
+    tags: [u64; 2],
     slots: [u32; WAYS],
     /// Keys whose home this is and that lie in their other bucket.
     away: u32,
@@ -34,7 +37,7 @@ impl Index {
         // 4/5 full at most, so that moving one resident is always enough; and small ones wide
         // enough that chance does not fill two buckets before the rest.
         let buckets = flows.div_ceil(WAYS) * 5 / 4 + 16;
-        Index { buckets: vec![Bucket::default(); buckets] }
+        Index { buckets: zeroed(buckets) }
     }
 
     #[inline]
@@ -57,13 +60,13 @@ impl Index {
     /// Fetches the line of a key's home.
     #[inline]
     pub(super) fn prefetch_home(&self, place: Place) {
-        super::prefetch::prefetch(&self.buckets, place.home as usize);
+        prefetch(&self.buckets, place.home as usize);
     }
 
     /// Fetches the line of a key's other bucket.
     #[inline]
     pub(super) fn prefetch_other(&self, place: Place) {
-        super::prefetch::prefetch(&self.buckets, self.other(place.home, place.tag) as usize);
+        prefetch(&self.buckets, self.other(place.home, place.tag) as usize);
     }
 
     /// A slot in the home bucket with the key's tag: very likely the key's.
@@ -101,8 +104,7 @@ impl Index {
             Some(found) => found,
             None => return false,
         };
-        self.buckets[bucket as usize].tags[way] = place.tag;
-        self.buckets[bucket as usize].slots[way] = slot;
+        self.buckets[bucket as usize].set(way, place.tag, slot);
         if bucket != place.home {
             self.buckets[place.home as usize].away += 1;
         }
@@ -113,15 +115,14 @@ impl Index {
     fn make_room(&mut self, both: [u32; 2], home: impl Fn(u32) -> u32) -> Option<(u32, usize)> {
         for from in both {
             for way in 0..WAYS {
-                let Bucket { tags, slots, .. } = self.buckets[from as usize];
-                let (tag, slot) = (tags[way], slots[way]);
+                let bucket = &self.buckets[from as usize];
+                let (tag, slot) = (bucket.tag(way), bucket.slots[way]);
                 let to = self.other(from, tag);
                 let Some(free) = self.buckets[to as usize].free() else {
                     continue;
                 };
-                self.buckets[to as usize].tags[free] = tag;
-                self.buckets[to as usize].slots[free] = slot;
-                self.buckets[from as usize].tags[way] = 0;
+                self.buckets[to as usize].set(free, tag, slot);
+                self.buckets[from as usize].set(way, 0, 0);
                 let home = home(slot);
                 if home == from {
                     self.buckets[home as usize].away += 1;
@@ -138,10 +139,10 @@ impl Index {
     pub(super) fn remove(&mut self, place: Place, slot: u32) {
         let other = self.other(place.home, place.tag);
         for bucket in [place.home, other] {
-            let Bucket { tags, slots, .. } = &mut self.buckets[bucket as usize];
-            let found = tags.iter().zip(&*slots).position(|(&t, &s)| t == place.tag && s == slot);
-            if let Some(way) = found {
-                tags[way] = 0;
+            let there = &mut self.buckets[bucket as usize];
+            let is_it = |way: &usize| there.tag(*way) == place.tag && there.slots[*way] == slot;
+            if let Some(way) = (0..WAYS).find(is_it) {
+                there.set(way, 0, 0);
                 if bucket != place.home {
                     self.buckets[place.home as usize].away -= 1;
                 }
@@ -153,8 +154,8 @@ impl Index {
     /// The slots in both buckets of a key.
     pub(super) fn neighbours(&self, place: Place) -> impl Iterator<Item = u32> {
         self.both(place).into_iter().flat_map(|bucket| {
-            let Bucket { tags, slots, .. } = &self.buckets[bucket as usize];
-            tags.iter().zip(slots).filter(|(tag, _)| **tag != 0).map(|(_, &slot)| slot)
+            let bucket = &self.buckets[bucket as usize];
+            (0..WAYS).filter(|&way| bucket.tag(way) != 0).map(|way| bucket.slots[way])
         })
     }
 
@@ -177,28 +178,34 @@ impl Index {
 }
 
 impl Bucket {
-    /// One bit for each way with this tag.
+    /// The first way with this tag.
     #[inline]
-    fn mask(&self, tag: u16) -> u32 {
-        let mut mask = 0;
-        for (way, &t) in self.tags.iter().enumerate() {
-            mask |= u32::from(t == tag) << way;
-        }
-        mask
+    fn first(&self, tag: u16) -> Option<usize> {
+        let equal = equal(self.tags, tag);
+        (equal != 0).then(|| equal.trailing_zeros() as usize / 2 % WAYS)
     }
 
     #[inline]
     fn likely(&self, tag: u16) -> Option<u32> {
-        let mask = self.mask(tag);
-        (mask != 0).then(|| self.slots[mask.trailing_zeros() as usize % WAYS])
+        self.first(tag).map(|way| self.slots[way])
     }
 
     fn matches(&self, tag: u16) -> impl Iterator<Item = u32> {
-        self.tags.iter().zip(&self.slots).filter(move |(t, _)| **t == tag).map(|(_, &slot)| slot)
+        (0..WAYS).filter(move |&way| self.tag(way) == tag).map(|way| self.slots[way])
     }
 
     fn free(&self) -> Option<usize> {
-        self.tags.iter().position(|&tag| tag == 0)
+        self.first(0)
+    }
+
+    fn tag(&self, way: usize) -> u16 {
+        (self.tags[way / 4] >> (way % 4 * 16)) as u16
+    }
+
+    fn set(&mut self, way: usize, tag: u16, slot: u32) {
+        let (word, shift) = (&mut self.tags[way / 4], way % 4 * 16);
+        *word = *word & !(0xFFFF << shift) | u64::from(tag) << shift;
+        self.slots[way] = slot;
     }
 }
 
@@ -254,7 +261,7 @@ mod tests {
             for slot in (0..flows).filter(|&s| inside[s]) {
                 index.remove(index.place(hashes[slot]), slot as u32);
             }
-            assert!(index.buckets.iter().all(|b| b.away == 0 && b.tags == [0; WAYS]));
+            assert!(index.buckets.iter().all(|b| b.away == 0 && b.tags == [0; 2]));
         }
     }
 
@@ -270,11 +277,18 @@ mod tests {
         }
     }
 
+    /// Also next to one that differs by one bit, where a subtraction borrows.
     #[test]
     fn tags_are_compared_exactly() {
-        let bucket = Bucket { tags: [1, 2, 3, 2, 0x8000, 0x8001, 0, 2], ..Bucket::default() };
-        assert_eq!(bucket.mask(2), 0b1000_1010);
-        assert_eq!(bucket.mask(0x8001), 0b10_0000);
-        assert_eq!(bucket.mask(9), 0);
+        let mut bucket = Bucket::default();
+        for (way, tag) in [1, 2, 3, 2, 0x8000, 0x8001, 0, 2].into_iter().enumerate() {
+            bucket.set(way, tag, 10 + way as u32);
+        }
+        let first = [(1, 0), (2, 1), (3, 2), (0x8000, 4), (0x8001, 5), (0, 6)];
+        for tag in 0..=u16::MAX {
+            let wanted = first.iter().find(|(t, _)| *t == tag).map(|(_, way)| *way);
+            assert_eq!(bucket.first(tag), wanted, "{tag}");
+        }
+        assert_eq!(bucket.matches(2).collect::<Vec<_>>(), [11, 13, 17]);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Entries by the tick in which they are due.
 pub(super) struct Wheel {
-    /// Of each slot: the next in its list, or [`END`], or [`OFF`].
+    /// Of each slot in use so far: the next in its list, or [`END`], or [`OFF`].
     next: Vec<u32>,
     /// Lists by tick modulo [`TICKS`].
     lists: Vec<u32>,
@@ -19,7 +19,13 @@ pub(super) struct Wheel {
 
 impl Wheel {
     pub(super) fn new(flows: usize) -> Self {
-        Wheel { next: vec![OFF; flows], lists: vec![END; TICKS as usize], due: END, tick: 0 }
+        let next = Vec::with_capacity(flows);
+        Wheel { next, lists: vec![END; TICKS as usize], due: END, tick: 0 }
+    }
+
+    /// A further slot is in use, the one after those before.
+    pub(super) fn add_slot(&mut self) {
+        self.next.push(OFF);
     }
 
     /// Sets the time, once, before anything is entered.
@@ -68,7 +74,7 @@ impl Wheel {
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.next) + size_of_val(&*self.lists)
+        self.next.capacity() * size_of::<u32>() + size_of_val(&*self.lists)
     }
 }
 
@@ -102,6 +108,12 @@ impl Closing {
         first
     }
 
+    /// The slot of one that comes a little later, to be fetched.
+    #[inline]
+    pub(super) fn ahead(&self) -> Option<u32> {
+        self.queue.get(AHEAD).map(|closed| closed.slot)
+    }
+
     /// The next whose time is over.
     #[inline]
     pub(super) fn pop(&mut self, now: i64) -> Option<Closed> {
@@ -125,6 +137,8 @@ const OFF: u32 = u32::MAX - 1;
 /// A tick is 2^27 ns, about an eighth of a second; the wheel turns in 9 minutes.
 const TICK_BITS: u32 = 27;
 const TICKS: i64 = 4096;
+/// So many connections are fetched before they are ended.
+const AHEAD: usize = 4;
 /// How long a closed connection stays.
 pub(super) const LINGER_NS: i64 = 2_000_000_000;
 
@@ -137,6 +151,7 @@ mod tests {
     #[test]
     fn entries_come_within_a_tick_after_their_time() {
         let mut wheel = Wheel::new(1_000);
+        (0..1_000).for_each(|_| wheel.add_slot());
         let start = 1_700_000_000_000_000_000;
         wheel.start(start);
         let mut random = fastrand::Rng::with_seed(1);
@@ -161,6 +176,7 @@ mod tests {
     #[test]
     fn beyond_the_circumference_is_sooner_and_the_past_is_now() {
         let mut wheel = Wheel::new(8);
+        (0..8).for_each(|_| wheel.add_slot());
         wheel.start(0);
         wheel.enter(1, i64::MAX >> 1);
         wheel.enter(2, -TICK * 10);

@@ -25,10 +25,11 @@ impl Smtp {
             return true;
         }
         let greeting = data.starts_with(b"220 ") || data.starts_with(b"220-");
-        let first = data.split(|octet| *octet == b'\n').next().unwrap_or(&[]);
+        // Looked for last: it may be long, and most data is no greeting.
+        let first = || data.split(|octet| *octet == b'\n').next().unwrap_or(&[]);
         greeting
             && (PORTS.contains(&input.source_port)
-                || first.windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP")))
+                || first().windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP")))
     }
 
     fn command(&mut self, line: &[u8]) -> Step {

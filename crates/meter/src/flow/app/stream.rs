@@ -33,6 +33,15 @@ impl Stream {
         self.end == Self::LIMIT
     }
 
+    /// Forgets everything, and keeps a little memory.
+    pub(super) fn clear(&mut self) {
+        if self.octets.capacity() > Self::STEP {
+            self.octets = Vec::new();
+        }
+        self.octets.clear();
+        (self.end, self.ranges) = (0, Vec::new());
+    }
+
     /// Memory in use beyond the value itself, octets.
     pub(super) fn held(&self) -> usize {
         self.octets.capacity() + self.ranges.capacity() * size_of::<[usize; 2]>()

@@ -6,14 +6,14 @@ use super::{FlowCache, NOWHERE};
 use crate::flow::clock::Told;
 use crate::flow::key::{Addresses, Key};
 use crate::flow::prefetch::prefetch;
-use crate::flow::record::CLOSED;
+use crate::flow::record::{CLOSED, Hot, Warm};
 use crate::flow::table::Place;
 use crate::flow::wheel::Closed;
 
 impl FlowCache {
     /// A free slot; if there is none, that of a flow that is missed least.
     pub(super) fn take_slot(&mut self, sink: &mut impl FnMut(FlowRecord)) -> u32 {
-        if self.free == NOWHERE && self.fresh as usize == self.hot.len() {
+        if self.free == NOWHERE && self.hot.len() == self.room {
             let victim = self.least_missed();
             self.counters.evicted_full += 1;
             self.end(victim, FlowEnd::LackOfResources, sink);
@@ -23,8 +23,11 @@ impl FlowCache {
             self.free = self.hot[slot as usize].key.ends as u32;
             return slot;
         }
-        self.fresh += 1;
-        self.fresh - 1
+        // Memory that no flow has used has not been touched.
+        self.hot.push(Hot::default());
+        self.warm.push(Warm::default());
+        self.wheel.add_slot();
+        self.slots() - 1
     }
 
     /// The flow to evict when all slots are taken. A sweep goes through all slots again and
@@ -55,8 +58,7 @@ impl FlowCache {
     /// The slot after this one in the order of the sweep: far away, so that flows that began
     /// together are not met together.
     fn sweep(&self, slot: u32) -> u32 {
-        let slots = self.hot.len() as u64;
-        ((u64::from(slot) + u64::from(self.stride)) % slots) as u32
+        ((u64::from(slot) + u64::from(self.stride)) % self.room as u64) as u32
     }
 
     /// What is less is given up first: closed flows, those of one packet, the longest silent.
@@ -100,6 +102,13 @@ impl FlowCache {
     pub(super) fn expire(&mut self, most: usize, sink: &mut impl FnMut(FlowRecord)) {
         let now = self.clock.monotonic();
         while let Some(closed) = self.closing.pop(now) {
+            if let Some(ahead) = self.closing.ahead() {
+                prefetch(&self.hot, ahead as usize);
+                prefetch(&self.warm, ahead as usize);
+                if self.wants_features {
+                    self.features.prefetch(ahead);
+                }
+            }
             self.end_closed(closed, sink);
         }
         let mut most = if self.wheel.is_late(now) { usize::MAX } else { most };
@@ -135,6 +144,9 @@ impl FlowCache {
             if self.clock.now >= deadline + SLACK_NS {
                 self.index.prefetch_home(self.place(slot));
                 prefetch(&self.warm, slot as usize);
+                if self.wants_features {
+                    self.features.prefetch(slot);
+                }
                 over[ended] = (slot, end);
                 ended += 1;
             } else {
@@ -180,10 +192,11 @@ impl FlowCache {
     /// Ends every flow: closed ones and those whose time-out has passed for that reason,
     /// others for the one given, or by force.
     pub(super) fn end_all(&mut self, end: Option<FlowEnd>, sink: &mut impl FnMut(FlowRecord)) {
-        for slot in 0..self.fresh {
+        let slots = self.slots();
+        for slot in 0..slots {
             // So that the bucket is there when the flow is taken out of the index.
             let ahead = slot + EXPIRED_TOGETHER as u32;
-            if ahead < self.fresh && self.hot[ahead as usize].key.is_used() {
+            if ahead < slots && self.hot[ahead as usize].key.is_used() {
                 self.index.prefetch_home(self.place(ahead));
             }
             let hot = &self.hot[slot as usize];

@@ -18,7 +18,7 @@ impl FlowCache {
     /// Shows the flows in some slots, one after the other. Slots are numbered from 0, and a
     /// flow keeps its slot; 64 bytes are read for each.
     pub fn scan<'a>(&'a self, slots: Range<u32>, mut each: impl FnMut(Glimpse<'a>)) {
-        for slot in slots.start..slots.end.min(self.fresh) {
+        for slot in slots.start..slots.end.min(self.slots()) {
             if self.hot[slot as usize].key.is_used() {
                 each(Glimpse { cache: self, slot });
             }
@@ -27,7 +27,7 @@ impl FlowCache {
 
     /// Slots that have been in use: those from here on need not be scanned.
     pub fn slots(&self) -> u32 {
-        self.fresh
+        self.hot.len() as u32
     }
 }
 

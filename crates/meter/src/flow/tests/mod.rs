@@ -1,6 +1,8 @@
 //! Tests of the cache as a whole.
 
 mod basics;
+mod fragments;
 mod full;
+mod icmp;
 mod oracle;
 mod random;
