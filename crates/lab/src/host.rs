@@ -139,7 +139,7 @@ pub(crate) fn run(command: &[&str]) -> Result<String, LabError> {
 }
 
 /// The kernel's form of a processor set: hexadecimal, commas between words of 32 bits.
-fn cpu_mask(cpu: usize) -> String {
+pub(crate) fn cpu_mask(cpu: usize) -> String {
     format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
 }
 

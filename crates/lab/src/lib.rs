@@ -14,6 +14,7 @@ mod lab;
 mod relay;
 mod sys;
 mod topology;
+pub mod tune;
 
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};

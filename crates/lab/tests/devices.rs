@@ -76,6 +76,39 @@ fn a_translator_hides_port_a() {
 }
 
 #[test]
+fn a_switch_in_user_space_forwards() {
+    if skip("a_switch_in_user_space_forwards") {
+        return;
+    }
+    let Some(mut bed) = build(&BedSpec::new(DeviceSpec::OvsNetdev)) else { return };
+    assert_eq!(bed.info().placement, Placement::Anywhere);
+    assert_eq!(bed.info().devices[0].processes.len(), 1);
+    judge(&mut bed, "hit");
+}
+
+#[test]
+fn a_switch_in_the_kernel_forwards_or_its_module_is_named() {
+    if skip("a_switch_in_the_kernel_forwards_or_its_module_is_named") {
+        return;
+    }
+    match Bed::build(&BedSpec::new(DeviceSpec::OvsKernel)) {
+        Ok(mut bed) => judge(&mut bed, "hit"),
+        Err(LabError::Bed(what)) => assert!(what.contains("modprobe openvswitch"), "{what}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_virtual_machine_routes() {
+    if skip("a_virtual_machine_routes") {
+        return;
+    }
+    let Some(mut bed) = build(&BedSpec::new(DeviceSpec::Vm)) else { return };
+    println!("{:#?}", bed.facts().unwrap());
+    judge(&mut bed, "IpForwDatagrams");
+}
+
+#[test]
 fn two_in_series_forward() {
     if skip("two_in_series_forward") {
         return;

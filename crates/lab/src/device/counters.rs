@@ -192,6 +192,17 @@ fn parse(
     }
 }
 
+/// Adds the counters of a host that ran [`guest_script`] by itself.
+pub(super) fn guest_counters(text: &str, place: &str, side: Side, all: &mut Vec<Counter>) {
+    parse(text, place, side, |_| None, all);
+}
+
+/// What a host without `ethtool` runs.
+pub(super) fn guest_script() -> String {
+    let lines = READ.lines().filter(|l| !l.contains("ethtool") && !l.starts_with("exit"));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
 /// The backlogs of all processors, which all hosts share (/proc/net/softnet_stat; the second
 /// number is what found one full).
 fn softnet() -> Result<Option<Counter>, LabError> {

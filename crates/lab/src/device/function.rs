@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::addresses::Side;
 use super::counters::Counter;
 use super::spec::{BedSpec, DeviceSpec};
-use super::{bridge, netfilter, router};
+use super::{bridge, netfilter, ovs, router, vm, xdp};
 use crate::lab::mac_text;
 use crate::{Family, Host, LabError};
 
@@ -48,7 +48,10 @@ pub(crate) fn make(device: &DeviceSpec) -> Result<Box<dyn Function>, LabError> {
         }
         DeviceSpec::Nat => Box::new(netfilter::Nat),
         DeviceSpec::Loop => return Err(LabError::Bed("a loop has no device".into())),
-        _ => return Err(LabError::Bed(format!("{device} is not there yet"))),
+        DeviceSpec::Xdp => Box::new(xdp::Xdp::default()),
+        DeviceSpec::OvsKernel => Box::new(ovs::Ovs::new(false)),
+        DeviceSpec::OvsNetdev => Box::new(ovs::Ovs::new(true)),
+        DeviceSpec::Vm => Box::new(vm::Vm::default()),
     })
 }
 

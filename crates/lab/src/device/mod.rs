@@ -18,15 +18,19 @@
 
 mod addresses;
 mod bridge;
+mod console;
 mod counters;
 mod facts;
 mod function;
 mod info;
 mod netfilter;
 pub(crate) mod netlink;
+mod ovs;
 mod router;
 pub(crate) mod run_dir;
 mod spec;
+mod vm;
+mod xdp;
 
 pub use counters::{Counter, CounterKind};
 pub use info::{BedInfo, DeviceInfo, Placement, Port, PortAddress};
@@ -101,6 +105,15 @@ impl Bed {
         let macs = (ends.iter().map(|(h, i, g, j)| lab.link(h, i, g, j, &link)))
             .collect::<Result<Vec<_>, _>>()?;
 
+        let bridged = count == 0 || spec.device.is_bridge();
+        let mut ports = Vec::with_capacity(2);
+        for (n, host) in testers.iter().enumerate() {
+            let (own, far) = match n {
+                0 => (macs[0].0, if bridged { macs[count].1 } else { macs[0].1 }),
+                _ => (macs[count].1, if bridged { macs[0].0 } else { macs[count].0 }),
+            };
+            ports.push(Port::set_up(host, n, own, far, bridged, spec)?);
+        }
         let mut devices = Vec::with_capacity(count);
         for (i, host) in duts.into_iter().enumerate() {
             let macs = [[macs[i].1, macs[i].0], [macs[i + 1].0, macs[i + 1].1]];
@@ -110,15 +123,6 @@ impl Bed {
             let mut function = function::make(&spec.device)?;
             function.start(&place)?;
             devices.push(Device { place, function });
-        }
-        let bridged = count == 0 || spec.device.is_bridge();
-        let mut ports = Vec::with_capacity(2);
-        for (n, host) in testers.iter().enumerate() {
-            let (own, far) = match n {
-                0 => (macs[0].0, if bridged { macs[count].1 } else { macs[0].1 }),
-                _ => (macs[count].1, if bridged { macs[0].0 } else { macs[count].0 }),
-            };
-            ports.push(Port::set_up(host, n, own, far, bridged, spec)?);
         }
         let info = BedInfo {
             name: lab.stem().to_owned(),

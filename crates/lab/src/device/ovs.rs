@@ -1,0 +1,171 @@
+//! Open vSwitch as a learning switch. Its daemons run in the device's namespace with files of
+//! their own, and know nothing of another Open vSwitch on the host.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sonde_results::trial::Side;
+
+use super::counters::{Counter, CounterKind};
+use super::function::{Function, PORTS, Place};
+use super::netfilter::missing;
+use super::netlink;
+use crate::LabError;
+
+/// Open vSwitch.
+pub(crate) struct Ovs {
+    /// Frames are forwarded by the daemon, not by the kernel's module.
+    pub(crate) user_space: bool,
+    /// The daemons.
+    pub(crate) processes: Vec<u32>,
+}
+
+impl Ovs {
+    pub(crate) fn new(user_space: bool) -> Ovs {
+        Ovs { user_space, processes: Vec::new() }
+    }
+
+    fn datapath(&self) -> &'static str {
+        if self.user_space { "netdev" } else { "system" }
+    }
+
+    /// Runs one of its tools against its own daemons.
+    fn tool(&self, at: &Place, command: &[&str]) -> Result<String, LabError> {
+        let folder = at.folder.to_str().expect("made of plain names");
+        let mut all = vec!["env"];
+        let settings = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"]
+            .map(|name| format!("{name}={folder}"));
+        all.extend(settings.iter().map(String::as_str));
+        all.extend_from_slice(command);
+        at.host.run(&all).map_err(|e| missing(e, command[0], PACKAGE))
+    }
+
+    fn end(&mut self) {
+        for pid in self.processes.drain(..) {
+            let _ = crate::host::run(&["sh", "-c", "kill -9 \"$1\"", "sh", &pid.to_string()]);
+            // A daemon is no child of ours: it is gone when its folder in /proc is.
+            let limit = Instant::now() + PATIENCE;
+            let path = format!("/proc/{pid}");
+            while std::path::Path::new(&path).exists() && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn pid(&self, at: &Place, daemon: &str) -> Result<u32, LabError> {
+        let path = at.folder.join(format!("{daemon}.pid"));
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| super::run_dir::file_error(&path, e))?;
+        text.trim().parse().map_err(|_| LabError::Bed(format!("{daemon} wrote no process id")))
+    }
+}
+
+impl Function for Ovs {
+    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+        if !self.user_space && !netlink::has_family("ovs_datapath")? {
+            return Err(LabError::Bed(
+                "this kernel has no Open vSwitch data path: 'modprobe openvswitch', or choose \
+                 ovs-netdev"
+                    .into(),
+            ));
+        }
+        let database = at.folder.join("conf.db");
+        let database = database.to_str().expect("made of plain names");
+        std::fs::create_dir_all(&at.folder)
+            .map_err(|e| super::run_dir::file_error(&at.folder, e))?;
+        let _ = std::fs::remove_file(database);
+        self.tool(at, &["ovsdb-tool", "create", database, SCHEMA])?;
+        let socket = format!("--remote=punix:{}/db.sock", at.folder.display());
+        let detach = ["--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off"];
+        self.tool(at, &[&["ovsdb-server", database, &socket], &detach[..]].concat())?;
+        self.processes.push(self.pid(at, "ovsdb-server")?);
+        self.tool(at, &["ovs-vsctl", "--no-wait", "init"])?;
+        self.tool(at, &[&["ovs-vswitchd"], &detach[..]].concat())?;
+        self.processes.push(self.pid(at, "ovs-vswitchd")?);
+        let datapath = format!("datapath_type={}", self.datapath());
+        let [a, b] = PORTS;
+        self.tool(
+            at,
+            &[
+                "ovs-vsctl",
+                "--timeout=30",
+                "--",
+                "add-br",
+                BRIDGE,
+                "--",
+                "set",
+                "bridge",
+                BRIDGE,
+                &datapath,
+                "--",
+                "add-port",
+                BRIDGE,
+                a,
+                "--",
+                "add-port",
+                BRIDGE,
+                b,
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+        // In order where it is still there: a data path in the kernel outlives the daemon.
+        let removed = self.tool(at, &["ovs-vsctl", "--timeout=30", "del-br", BRIDGE]);
+        self.end();
+        removed.map(drop)
+    }
+
+    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+        let text = self.tool(at, &["ovs-appctl", "dpctl/show", "-s"])?;
+        let mut counter = |place: String, name: &str, kind, value| {
+            all.push(Counter { side: Side::Device, place, name: name.into(), kind, value });
+        };
+        for line in text.lines() {
+            let place = format!("{} ovs", at.name);
+            // "  lookups: hit:12 missed:3 lost:0"
+            if let Some(rest) = line.trim().strip_prefix("lookups: ") {
+                for word in rest.split_whitespace() {
+                    match word.split_once(':') {
+                        Some(("hit", n)) => {
+                            counter(place.clone(), "hit", CounterKind::Passed, number(n));
+                        }
+                        Some(("lost", n)) => {
+                            counter(place.clone(), "lost", CounterKind::Dropped, number(n));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+        let version = self.tool(at, &["ovs-vswitchd", "--version"])?;
+        facts.insert("Open vSwitch".into(), version.lines().next().unwrap_or_default().into());
+        facts.insert(at.fact("data path"), self.datapath().into());
+        Ok(())
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        // Only the switch forwards.
+        self.processes.get(1).copied().into_iter().collect()
+    }
+}
+
+impl Drop for Ovs {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+const BRIDGE: &str = "br0";
+const PACKAGE: &str = "openvswitch-switch";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,95 @@
+//! Layers on a real bed: each takes effect and is reverted exactly. Needs root.
+
+use sonde_lab::device::{Bed, BedSpec, DeviceSpec};
+use sonde_lab::tune::{self, Layer, Scope, Setting};
+use sonde_lab::{LabError, skip};
+
+/// Everything that a layer of this bed could change.
+fn state(bed: &Bed) -> String {
+    let info = bed.info();
+    let mut all = String::new();
+    for device in &info.devices {
+        let host = sonde_lab::Host::of(&device.netns);
+        let script = "for i in eth0 eth1; do ethtool -k $i; cd /sys/class/net/$i; \
+                      grep -H . threaded napi_defer_hard_irqs gro_flush_timeout queues/*/rps_cpus; \
+                      done; nft list ruleset 2>/dev/null; true";
+        all += &host.run(&["sh", "-c", script]).unwrap();
+        for pid in info.receive_threads(device).unwrap() {
+            let show = format!("taskset -p {pid}; chrt -p {pid}");
+            all += &host.run(&["sh", "-c", &show]).unwrap();
+        }
+    }
+    // Counters go on; they are no settings.
+    let counts = |word: &str| word.parse::<u64>().is_err();
+    let lines = all.lines().map(|l| {
+        if l.contains("packets") {
+            l.split(' ').filter(|w| counts(w)).collect()
+        } else {
+            l.to_owned()
+        }
+    });
+    lines.collect::<Vec<String>>().join("\n")
+}
+
+#[test]
+fn every_layer_is_applied_and_reverted_exactly() {
+    if skip("every_layer_is_applied_and_reverted_exactly") {
+        return;
+    }
+    let firewall = DeviceSpec::Firewall { filters: 25, conntrack: true };
+    let bed = match Bed::build(&BedSpec { gro: false, ..BedSpec::new(firewall) }) {
+        Err(error @ LabError::Missing { .. }) => return eprintln!("skipped: {error}"),
+        bed => bed.unwrap(),
+    };
+    let before = state(&bed);
+    let (mut found, mut order) = (Vec::new(), Vec::new());
+    for layer in Layer::ALL {
+        match layer.scope() {
+            Scope::Build => {
+                assert!(layer.applies(bed.info()).unwrap_err().contains("built"));
+            }
+            Scope::Host => {
+                let error = tune::apply(layer, bed.info(), false).unwrap_err().to_string();
+                assert!(error.contains("--host"), "{error}");
+            }
+            Scope::Bed => {
+                let was = state(&bed);
+                let changes = tune::apply(layer, bed.info(), false).unwrap();
+                assert!(!changes.is_empty(), "{layer}");
+                let now = state(&bed);
+                assert_ne!(was, now, "{layer} changes nothing");
+                let again = tune::apply(layer, bed.info(), false).unwrap_err().to_string();
+                assert!(again.contains("already"), "{again}");
+                // Alone, on top of those before it.
+                tune::revert(layer, bed.info()).unwrap();
+                assert_eq!(was, state(&bed), "{layer}");
+                found.extend(tune::apply(layer, bed.info(), false).unwrap());
+                order.push(layer);
+            }
+        }
+    }
+    assert_eq!(tune::applied(bed.info()).unwrap(), order);
+    assert!(found.iter().any(|c| matches!(c.setting, Setting::Affinity { .. })));
+    assert!(found.iter().any(|c| matches!(c.setting, Setting::Class { .. })));
+    tune::revert_all(bed.info()).unwrap();
+    assert_eq!(before, state(&bed));
+    assert!(tune::applied(bed.info()).unwrap().is_empty());
+}
+
+#[test]
+fn a_layer_that_does_not_fit_says_why() {
+    if skip("a_layer_that_does_not_fit_says_why") {
+        return;
+    }
+    let router = Bed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
+    for (layer, part) in [
+        (Layer::Gro, "already"),
+        (Layer::Pinning, "threaded-napi first"),
+        (Layer::NoNetfilter, "no netfilter hooks"),
+    ] {
+        let why = layer.applies(router.info()).unwrap_err();
+        assert!(why.contains(part), "{layer}: {why}");
+    }
+    let wire = Bed::build(&BedSpec::new(DeviceSpec::Loop)).unwrap();
+    assert!(Layer::Rps.applies(wire.info()).unwrap_err().contains("no device"));
+}
