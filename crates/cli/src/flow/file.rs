@@ -15,9 +15,9 @@ use sonde_wire::capture::{CaptureError, Reader};
 use super::args::FlowArgs;
 use super::export::{self, Common};
 use super::exporting::{Exporting, Records, Shared};
-use super::meter::Meter;
+use super::meter::{Group, Meter};
 use super::share::Share;
-use super::walk::Walk;
+use super::walk::{GROUP, Walk};
 use super::{outcome, settings};
 use crate::capture_file::{self, unreadable};
 use crate::exit::{Exit, Failure};
@@ -141,7 +141,7 @@ impl Part<'_> {
             pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
         }
         let share = *self.meter.share();
-        let mut own = Vec::with_capacity(super::walk::GROUP);
+        let mut group = Group::<GROUP>::new();
         let (mut told, mut stretch) = (i64::MIN, 0);
         'file: loop {
             if interrupted() {
@@ -152,7 +152,8 @@ impl Part<'_> {
             }
             stretch += 1;
             for _ in 0..STRETCH {
-                if !self.walk.group(&share, &mut own) {
+                let (walk, meter) = (&mut self.walk, &mut self.meter);
+                if !walk.group(&share, |frame| meter.gather(frame, &mut group)) {
                     break 'file;
                 }
                 let queue = &mut self.queue;
@@ -160,7 +161,7 @@ impl Part<'_> {
                 if let Some(now) = self.walk.clock() {
                     self.meter.cache_mut().handle_timeout(now, &mut sink);
                 }
-                self.meter.frames(own.iter().copied(), &mut sink);
+                self.meter.pass(&mut group, &mut sink);
             }
             if self.walk.latest_ns.saturating_sub(told) >= TELL_NS {
                 told = self.walk.latest_ns;
@@ -223,7 +224,7 @@ const CLOSED: u64 = 1 << 63;
 /// Records under way to the export thread: no more than a processor's cache holds.
 const QUEUE: usize = 1 << 13;
 /// Groups of packets between two looks at time and signals.
-const STRETCH: usize = 64;
+const STRETCH: usize = 128;
 /// Between two reports to the export thread, ns of the packets' time.
 const TELL_NS: i64 = 100_000_000;
 

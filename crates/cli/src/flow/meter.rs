@@ -11,7 +11,6 @@ use sonde_wire::flow::Link;
 use super::share::Share;
 
 /// A frame as an engine hands it up.
-#[derive(Clone, Copy)]
 pub struct Frame<'a> {
     /// From the link header on; may be cut short.
     pub bytes: &'a [u8],
@@ -23,6 +22,20 @@ pub struct Frame<'a> {
     pub at_ns: i64,
     /// Which interface it came by.
     pub point: u8,
+}
+
+/// Packets that were read, at most `N`, on their way into the cache.
+pub struct Group<'a, const N: usize> {
+    features: [Feature; N],
+    parts: [(&'a [u8], Layers); N],
+    len: usize,
+}
+
+impl<const N: usize> Group<'_, N> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Group { features: [Feature::default(); N], parts: [(&[], Layers::default()); N], len: 0 }
+    }
 }
 
 /// The cache with what stands before it.
@@ -52,35 +65,52 @@ impl Meter {
         frames: impl Iterator<Item = Frame<'a>>,
         sink: &mut impl FnMut(FlowRecord),
     ) {
-        let mut features = [Feature::default(); BURST];
-        let mut parts: [(&[u8], Layers); BURST] = [(&[], Layers::default()); BURST];
-        let mut n = 0;
+        let mut group = Group::<BURST>::new();
         for frame in frames {
-            let Frame { bytes, wire_len, link, at_ns, point } = frame;
-            match parse_cut(bytes, wire_len, link, self.keys, at_ns, point) {
-                Ok((feature, layers)) => {
-                    if self.selects && !self.sequence.select(&feature, bytes, &layers) {
-                        continue;
-                    }
-                    if !self.share.has(&feature) {
-                        continue;
-                    }
-                    features[n] = feature;
-                    parts[n] = (bytes, layers);
-                    n += 1;
-                    if n == BURST {
-                        self.burst(&features, &parts, sink);
-                        n = 0;
-                    }
+            self.gather(frame, &mut group);
+            if group.len == BURST {
+                self.pass(&mut group, sink);
+            }
+        }
+        self.pass(&mut group, sink);
+    }
+
+    /// Reads a frame, and puts it into a group, which has room, if it is to be metered here.
+    #[inline(always)]
+    pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
+        let Frame { bytes, wire_len, link, at_ns, point } = frame;
+        match parse_cut(bytes, wire_len, link, self.keys, at_ns, point) {
+            Ok((feature, layers)) => {
+                if self.selects && !self.sequence.select(&feature, bytes, &layers) {
+                    return;
                 }
-                Err(error) => {
-                    if self.share.counts_refused(bytes, link) {
-                        self.cache.refused(error, bytes.len());
-                    }
+                if !self.share.has(&feature) {
+                    return;
+                }
+                group.features[group.len] = feature;
+                group.parts[group.len] = (bytes, layers);
+                group.len += 1;
+            }
+            Err(error) => {
+                if self.share.counts_refused(bytes, link) {
+                    self.cache.refused(error, bytes.len());
                 }
             }
         }
-        self.burst(&features[..n], &parts[..n], sink);
+    }
+
+    /// Meters a group, and empties it.
+    #[inline]
+    pub fn pass<const N: usize>(
+        &mut self,
+        group: &mut Group<'_, N>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let len = std::mem::take(&mut group.len);
+        let features = group.features[..len].chunks(BURST);
+        for (features, parts) in features.zip(group.parts[..len].chunks(BURST)) {
+            self.burst(features, parts, sink);
+        }
     }
 
     /// Takes headers that were made by the XDP program.

@@ -51,10 +51,9 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The next group; false: there is none. `own` becomes what of it may be in `share`.
-    #[inline]
-    pub fn group(&mut self, share: &Share, own: &mut Vec<Frame<'a>>) -> bool {
-        own.clear();
+    /// The next group; false: there is none. `take` gets what of it may be in `share`.
+    #[inline(always)]
+    pub fn group(&mut self, share: &Share, mut take: impl FnMut(Frame<'a>)) -> bool {
         let (mut begin, mut latest, mut passed) = (0, i64::MIN, 0);
         let mut next = self.held.take().or_else(|| self.read());
         while let Some(record) = next {
@@ -69,7 +68,9 @@ impl<'a> Walk<'a> {
                 self.records = None;
                 break;
             }
-            self.pass(&record, at_ns, share, own);
+            if let Some(frame) = self.frame(&record, at_ns, share) {
+                take(frame);
+            }
             latest = latest.max(at_ns);
             passed += 1;
             next = self.read();
@@ -82,20 +83,21 @@ impl<'a> Walk<'a> {
     }
 
     #[inline(always)]
-    fn pass(&mut self, record: &Record<'a>, at_ns: i64, share: &Share, own: &mut Vec<Frame<'a>>) {
+    fn frame(&mut self, record: &Record<'a>, at_ns: i64, share: &Share) -> Option<Frame<'a>> {
         let Record { data: bytes, original_len, link_type, interface, .. } = *record;
         // The processor fetches ahead by itself, but not across pages.
         let at = bytes.as_ptr().addr() - self.bytes.as_ptr().addr();
         prefetch(self.bytes, at + AHEAD);
         let Some(link) = Link::from_capture(link_type) else {
             self.other_link += 1;
-            return;
+            return None;
         };
         let point = interface.min(u8::MAX.into()) as u8;
         self.last_interface = self.last_interface.max(point);
-        if !share.can_skip(bytes, link) {
-            own.push(Frame { bytes, wire_len: original_len as usize, link, at_ns, point });
+        if share.can_skip(bytes, link) {
+            return None;
         }
+        Some(Frame { bytes, wire_len: original_len as usize, link, at_ns, point })
     }
 
     /// The next packet; `None`: the file ends, or cannot be read further.
@@ -153,9 +155,9 @@ impl Pace {
     }
 }
 
-/// Frames of a group at most: enough for bursts of several threads, and few enough to stay
+/// Packets of a group at most: enough for bursts of several threads, and few enough to stay
 /// in the processor's nearest cache.
-pub const GROUP: usize = 128;
+pub const GROUP: usize = 64;
 /// How much later than its first a packet of a group may be, ns: less than the flow cache
 /// gives stragglers, so that no flow is over before a packet that belongs to it.
 const LONGEST_NS: i64 = 250_000_000;

@@ -97,6 +97,19 @@ fn the_kernels_headers_and_af_xdp_count_what_is_received() {
 }
 
 #[test]
+fn af_xdp_on_one_queue_names_what_has_several_workers() {
+    let Some(net) = pair("af_xdp_on_one_queue_names_what_has_several_workers") else { return };
+    let mut command = net.probe.command(SONDE);
+    let line = "flow eth0 --engine af_xdp --mirror --workers 2 -w 1s";
+    command.args(line.split_whitespace());
+    let ended = Process::start(command).end();
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    for part in ["1 receive queues for 2 workers", "--engine af_packet", "--engine header"] {
+        assert!(ended.err.contains(part), "{}", ended.err);
+    }
+}
+
+#[test]
 fn an_idle_flow_is_exported_though_nothing_comes() {
     let Some(net) = pair("an_idle_flow_is_exported_though_nothing_comes") else { return };
     let mut run = meter(&net.probe, "eth0 --idle 300ms --jsonl - --proto udp");
