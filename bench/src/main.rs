@@ -17,6 +17,7 @@ mod reflectors;
 mod routed;
 mod rtt;
 mod rtt_router;
+mod search;
 mod table;
 mod traffic;
 
@@ -42,7 +43,7 @@ struct Args {
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, gen, reflectors, endurance, rtt, flow, feature, ipfix, flow-cache, flow-apps or flow-engines
+    /// Only this part: accuracy, gen, reflectors, endurance, rtt, flow, search, feature, ipfix, flow-cache, flow-apps or flow-engines
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -105,6 +106,9 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("gen") {
         traffic::bench(args.repeat)?;
+    }
+    if wanted("search") {
+        search::bench()?;
     }
     if wanted("feature") {
         feature::bench()?;

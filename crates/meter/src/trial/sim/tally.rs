@@ -6,7 +6,7 @@ use sonde_results::trial::{Direction, LossRun, Offer, SeriesPoint, StreamCount};
 use super::super::values::SECOND;
 use super::{DeviceConfig, Faults};
 
-/// Values drawn of a piece in which latencies differ: each stands for an equal share.
+/// Values drawn of a piece in which latencies differ, at most: each stands for an equal share.
 const DRAWS: u64 = 256;
 
 /// A time in which everything follows straight lines.
@@ -152,25 +152,26 @@ impl Tally {
     fn delays(&mut self, piece: &Piece, arrived: u64, random: &mut fastrand::Rng) {
         let slope = (piece.wait[1] - piece.wait[0]) / arrived as f64;
         let level = slope == 0.0 && self.jitter_ns == 0.0;
-        let draws = if level { 1 } else { arrived.min(DRAWS) };
-        let mut jitter = || -self.jitter_ns * (1.0 - random.f64()).ln();
-        let mut latency = Hist::default();
-        let mut spread = Hist::default();
-        let mut absolute = Hist::default();
+        let draws = if level { 1 } else { arrived.min(8 + arrived / 64).min(DRAWS) };
+        let mut jitter = || match self.jitter_ns {
+            0.0 => 0.0,
+            mean => -mean * (1.0 - random.f64()).ln(),
+        };
+        let (mut latencies, mut differences) = (Vec::new(), Vec::new());
         for i in 0..draws {
             let share = arrived / draws + u64::from(i < arrived % draws);
             let at = (i as f64 + 0.5) / draws as f64;
             let (now, then) = (jitter(), jitter());
             let value = self.base_ns + piece.wait[0] + at * (piece.wait[1] - piece.wait[0]) + now;
-            latency.merge(&repeated(value as i64, share));
-            let difference = (slope + now - then) as i64;
-            spread.merge(&repeated(difference, share));
-            absolute.merge(&repeated(difference.abs(), share));
+            latencies.push((value as i64, share));
+            differences.push(((slope + now - then) as i64, share));
         }
+        let latency = weighted(&mut latencies);
         self.d.latency.merge(&latency);
         self.point_latency.merge(&latency);
-        self.d.ipdv.merge(&spread);
-        self.d.jitter.merge(&absolute);
+        self.d.ipdv.merge(&weighted(&mut differences));
+        differences.iter_mut().for_each(|d| d.0 = d.0.abs());
+        self.d.jitter.merge(&weighted(&mut differences));
     }
 
     /// Runs of `lost` of the `frames` from number `first`, evenly spread.
@@ -226,13 +227,27 @@ impl Tally {
     }
 }
 
-fn repeated(value: i64, count: u64) -> Hist {
-    let mut buckets = Vec::new();
-    let mut left = count;
-    while left > 0 {
-        let n = left.min(u64::from(u32::MAX)) as u32;
-        buckets.push((bucket_of(value), n));
-        left -= u64::from(n);
+/// A histogram of values that stand for so many each.
+fn weighted(values: &mut [(i64, u64)]) -> Hist {
+    values.sort_unstable();
+    let mut hist = Hist::default();
+    let mut buckets: Vec<(i16, u64)> = Vec::new();
+    for &(value, count) in values.iter() {
+        hist.count += count;
+        hist.sum += i128::from(value) * i128::from(count);
+        match buckets.last_mut() {
+            Some(last) if last.0 == bucket_of(value) => last.1 += count,
+            _ => buckets.push((bucket_of(value), count)),
+        }
     }
-    Hist { count, sum: i128::from(value) * i128::from(count), min: value, max: value, buckets }
+    hist.min = values.first().map_or(0, |v| v.0);
+    hist.max = values.last().map_or(0, |v| v.0);
+    for (bucket, mut left) in buckets {
+        while left > 0 {
+            let n = left.min(u64::from(u32::MAX)) as u32;
+            hist.buckets.push((bucket, n));
+            left -= u64::from(n);
+        }
+    }
+    hist
 }

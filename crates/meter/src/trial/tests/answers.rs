@@ -1,0 +1,285 @@
+//! Searches, counts and times: each finds what the device was made with.
+
+use sonde_results::trial::Pattern;
+
+use super::super::sim::Tester;
+use super::*;
+
+#[test]
+fn throughput_is_the_capacity() {
+    let mut search = RateSearch::throughput(search_config());
+    let (finding, trials) = run(&mut search, &mut device(DeviceConfig::default()));
+    let found = &finding.values[0];
+    assert_eq!(found.name, "throughput");
+    let [lower, upper] = found.bounds.unwrap();
+    // A minute of a thousandth more than the capacity would overflow the buffer.
+    assert!(lower <= 1.0001e6 && upper > 1e6 && upper - lower <= 0.005 * upper, "{found:?}");
+    assert_eq!(value(&finding, "loss_ratio"), 0.0);
+    assert!(value(&finding, "loss_ratio@upper_bound") > 0.0);
+    assert!(finding.complete && trials.len() <= 11, "{}", trials.len());
+    assert_eq!(trials[0].offer, Offer::steady(MOST, 60 * SECOND));
+}
+
+#[test]
+fn a_loss_ratio_allowed_raises_the_throughput_by_it() {
+    let config = RateSearchConfig { loss_ratio: 0.1, resolution: 0.001, ..search_config() };
+    let (finding, _) =
+        run(&mut RateSearch::throughput(config), &mut device(DeviceConfig::default()));
+    near(&finding, "throughput", 1e6 / 0.9, 0.002);
+    assert!(says(&finding, "Losses of up to 10 % pass"));
+}
+
+#[test]
+fn a_device_that_forwards_nothing_has_no_throughput() {
+    for faults in [
+        Faults { drops_all: true, ..Faults::default() },
+        Faults { drops_one_in: 1000, ..Faults::default() },
+    ] {
+        let (finding, _) = run(&mut RateSearch::throughput(search_config()), &mut faulty(faults));
+        assert_eq!(value(&finding, "throughput"), 0.0);
+        assert!(finding.complete && says(&finding, "Not even 1000 frames/s pass"), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_faster_device_is_known_up_to_the_greatest_load_only() {
+    let fast = DeviceConfig { capacity_fps: 5e6, ..DeviceConfig::default() };
+    let (finding, trials) = run(&mut RateSearch::throughput(search_config()), &mut device(fast));
+    assert_eq!((value(&finding, "throughput"), trials.len()), (MOST, 1));
+    assert!(says(&finding, "the device may carry more"));
+}
+
+#[test]
+fn the_testers_limit_is_not_called_the_devices() {
+    let tester = Tester { max_fps: 7e5, ..Tester::default() };
+    let config = DeviceConfig { tester, ..DeviceConfig::default() };
+    let (finding, _) = run(&mut RateSearch::throughput(search_config()), &mut device(config));
+    near(&finding, "throughput", 7e5, 0.005);
+    assert!(says(&finding, "The upper bound is the tester's, not the device's"), "{finding:?}");
+}
+
+#[test]
+fn duplicates_and_reordering_pass_but_are_told() {
+    let faults = Faults { duplicates_one_in: 1000, reorders_one_in: 100, ..Faults::default() };
+    let (finding, _) = run(&mut RateSearch::throughput(search_config()), &mut faulty(faults));
+    near(&finding, "throughput", 1e6, 0.005);
+    assert!(says(&finding, "duplicated") && says(&finding, "reordered"), "{finding:?}");
+}
+
+#[test]
+fn loss_verification_forgives_a_stall_and_says_so() {
+    let busy = DeviceConfig { stalls_per_s: 0.05, stall_ns: 2e6, ..DeviceConfig::default() };
+    let plain = RateSearch::throughput(search_config());
+    let verified = RateSearch::with_loss_verification(search_config());
+    let mut found = [plain, verified].map(|mut search| {
+        let rates = (1..=9).map(|seed| {
+            let (finding, trials) = run(&mut search.clone(), &mut Device::new(busy.clone(), seed));
+            (value(&finding, "throughput"), says(&finding, "passed only when tried again"), trials)
+        });
+        let all: Vec<_> = rates.collect();
+        search.next().expect("the clones ran");
+        all
+    });
+    let mean = |runs: &[(f64, bool, Vec<Trial>)]| runs.iter().map(|r| r.0).sum::<f64>() / 9.0;
+    assert!(mean(&found[1]) > 1.05 * mean(&found[0]), "{} {}", mean(&found[1]), mean(&found[0]));
+    assert!(found[1].iter().any(|r| r.1) && found[0].iter().all(|r| !r.1));
+    let again = found[1].remove(0).2.iter().filter(|t| t.purpose == "loss verification").count();
+    assert!(again > 0);
+}
+
+#[test]
+fn loss_rate_falls_as_the_load_does_and_ends_after_two_lossless_ones() {
+    let config = LossRateConfig { max_fps: MOST, ..LossRateConfig::default() };
+    let (finding, trials) = run(&mut LossRate::new(config), &mut device(DeviceConfig::default()));
+    // 1 M of 2, 1.8, 1.6, 1.4 and 1.2 M pass; all of 1 and 0.8 M.
+    for (percent, expected) in [(100, 0.5), (90, 4.0 / 9.0), (80, 0.375), (60, 1.0 / 6.0)] {
+        near(&finding, &format!("loss_ratio@{percent}"), expected, 1e-4);
+    }
+    assert_eq!((value(&finding, "loss_ratio@50"), value(&finding, "loss_ratio@40")), (0.0, 0.0));
+    near(&finding, "forwarding_rate@70", 1e6, 1e-4);
+    assert_eq!((trials.len(), finding.complete), (7, true));
+}
+
+#[test]
+fn a_burst_fills_the_buffer_and_what_is_forwarded_meanwhile() {
+    let config = BackToBackConfig {
+        rate_fps: MOST,
+        throughput_fps: 1e6,
+        tests: 5,
+        step_frames: 1,
+        ..BackToBackConfig::default()
+    };
+    let mut procedure = BackToBack::new(config.clone());
+    let (finding, _) = run(&mut procedure, &mut device(DeviceConfig::default()));
+    // 1000 frames of room, and half of the frames leave while the burst lasts.
+    near(&finding, "back_to_back_frames", 2000.0, 0.002);
+    near(&finding, "implied_buffer_time", 1e-3, 0.002);
+    near(&finding, "corrected_buffer_time", 0.5e-3, 0.002);
+    assert_eq!(finding.value("back_to_back_frames").unwrap().samples, 5);
+    assert!(value(&finding, "back_to_back_frames_deviation") < 3.0);
+
+    let none = BackToBackConfig { throughput_fps: MOST, ..config };
+    let (finding, trials) = run(&mut BackToBack::new(none), &mut device(DeviceConfig::default()));
+    assert!(trials.is_empty() && finding.complete && says(&finding, "RFC 9004 leaves"));
+}
+
+#[test]
+fn recovery_ends_with_the_last_lost_frame() {
+    let config = RecoveryConfig { throughput_fps: 1e6, max_fps: MOST, ..RecoveryConfig::default() };
+    let outage = |from: i64, to: i64| {
+        faulty(Faults { resets_between_ns: Some([from, to]), ..Faults::default() })
+    };
+    // The overload lasts 60 s; after it this device is lost for another 400 ms.
+    let mut late = outage(59 * SECOND, 60 * SECOND + 400_000_000);
+    let (finding, trials) = run(&mut Recovery::new(config.clone()), &mut late);
+    near(&finding, "recovery_time", 4e8, 1e-3);
+    let step = trials[0].offer.step.unwrap();
+    assert!((trials[0].offer.rate_fps, step.rate_fps) == (1.1 * 1e6, 1.1 * 1e6 / 2.0));
+
+    let mut quick = device(DeviceConfig::default());
+    let (finding, _) = run(&mut Recovery::new(config.clone()), &mut quick);
+    assert_eq!(value(&finding, "recovery_time"), 0.0);
+
+    let mut never = outage(0, 1000 * SECOND);
+    let (finding, _) = run(&mut Recovery::new(config.clone()), &mut never);
+    assert!(finding.values.is_empty() && says(&finding, "still lost frames"), "{finding:?}");
+
+    let mut fast = device(DeviceConfig { capacity_fps: 2e6, ..DeviceConfig::default() });
+    let (finding, _) = run(&mut Recovery::new(config), &mut fast);
+    assert!(finding.values.is_empty() && says(&finding, "nothing to recover"), "{finding:?}");
+}
+
+#[test]
+fn a_reset_takes_as_long_by_both_methods() {
+    let lasting = |reset_ns| faulty(Faults { reset_ns, ..Faults::default() });
+    let procedure = || Reset::new(ResetConfig { rate_fps: 1e5, ..ResetConfig::default() });
+    let (finding, trials) = run(&mut procedure(), &mut lasting(3 * SECOND));
+    near(&finding, "reset_time_frame_loss", 3e9, 1e-4);
+    near(&finding, "reset_time_time_stamp", 3e9, 1e-4);
+    assert_eq!((trials.len(), finding.complete), (3, true));
+    assert_eq!(trials[0].offer.event.as_ref().unwrap().action, "reset");
+
+    let (finding, _) = run(&mut procedure(), &mut lasting(1000 * SECOND));
+    assert!(finding.values.is_empty() && !finding.complete, "{finding:?}");
+    assert!(says(&finding, "In 3 trials the device did not forward again"), "{finding:?}");
+}
+
+#[test]
+fn forwarding_rates_are_those_of_the_maximum_and_of_the_best_load() {
+    let config = ForwardingConfig { max_fps: MOST, ..ForwardingConfig::default() };
+    let (finding, trials) =
+        run(&mut ForwardingRate::new(config), &mut device(DeviceConfig::default()));
+    near(&finding, "maximum_forwarding_rate", 1e6, 1e-3);
+    near(&finding, "forwarding_rate_at_maximum_offered_load", 1e6, 1e-3);
+    near(&finding, "maximum_offered_load", MOST, 1e-6);
+    // 100 % to 55 %: half of the maximum cannot bring forth more than was forwarded.
+    assert!((10..=11).contains(&trials.len()), "{}", trials.len());
+}
+
+#[test]
+fn addresses_are_counted_to_the_last_one() {
+    let goal = AddressGoal::Capacity { max_stations: 65_536, learning_fps: 1000.0 };
+    let mut search = AddressSearch::new(AddressConfig { goal, test_fps: 1e4 });
+    let config = DeviceConfig { addresses: 1024, ..DeviceConfig::default() };
+    let (finding, trials) = run(&mut search, &mut device(config.clone()));
+    let capacity = finding.value("address_caching_capacity").unwrap();
+    assert_eq!((capacity.value, capacity.bounds), (1024.0, Some([1024.0, 1025.0])));
+    assert!(says(&finding, "1 copies were flooded"), "{finding:?}");
+    for pair in trials.chunks(2) {
+        let patterns: Vec<_> = pair.iter().map(|t| t.offer.pattern).collect();
+        assert_eq!(patterns, [Pattern::Learning, Pattern::Stations]);
+        assert_eq!(pair[0].offer.event.as_ref().unwrap().action, FORGET);
+    }
+
+    let (min_fps, max_fps) = (LEAST, MOST);
+    let goal = AddressGoal::LearningRate { stations: 1000, min_fps, max_fps, resolution: 0.001 };
+    let mut search = AddressSearch::new(AddressConfig { goal, test_fps: 1e4 });
+    let slow = DeviceConfig { learning_fps: 50_000.0, ..config };
+    let (finding, _) = run(&mut search, &mut device(slow));
+    near(&finding, "address_learning_rate", 50_000.0, 0.002);
+}
+
+#[test]
+fn multicast_and_flooding_search_with_their_own_frames() {
+    let mut flooding = RateSearch::flooding(search_config());
+    let mut mixed = RateSearch::mixed_class(search_config(), 0.3, 16);
+    let mut aggregated = RateSearch::aggregated_multicast(search_config(), 16);
+    for (search, name, pattern) in [
+        (&mut flooding, "flooding_throughput", Pattern::Unknown),
+        (&mut mixed, "mixed_class_throughput", Pattern::Multicast { share: 0.3 }),
+        (&mut aggregated, "aggregated_multicast_throughput", Pattern::Multicast { share: 1.0 }),
+    ] {
+        let (finding, trials) = run(search, &mut device(DeviceConfig::default()));
+        near(&finding, name, 1e6, 0.005);
+        assert!(trials.iter().all(|t| t.offer.pattern == pattern));
+    }
+    let config = GroupMatrixConfig { rate_fps: 1.25e6, ..GroupMatrixConfig::default() };
+    let (finding, trials) =
+        run(&mut GroupMatrix::new(config), &mut device(DeviceConfig::default()));
+    near(&finding, "loss_ratio@256", 0.2, 1e-3);
+    assert_eq!((trials.len(), trials[4].offer.flows), (5, Some(1024)));
+}
+
+#[test]
+fn a_service_is_held_against_its_agreement() {
+    let config = ConfigurationTestConfig {
+        cir_fps: 8e5,
+        eir_fps: 2e5,
+        policing: true,
+        step_ns: 10 * SECOND,
+        sla: Sla { flr: 0.0, ftd_ns: Some(20_000.0), ..Sla::default() },
+        ..ConfigurationTestConfig::default()
+    };
+    // This device is its own policer: it lets 1 M pass, CIR and EIR.
+    let (finding, trials) = run(
+        &mut ConfigurationTest::new(config.clone()),
+        &mut device(DeviceConfig { buffer_frames: 1.0, ..DeviceConfig::default() }),
+    );
+    assert_eq!(finding.values[0].name, "steps_passed");
+    assert_eq!((value(&finding, "steps_passed"), trials.len()), (1.0, 6), "{finding:?}");
+    near(&finding, "information_rate@policing", 1e6, 1e-3);
+    assert_eq!(trials[5].offer.rate_fps, 1.05e6);
+
+    // Half of the capacity, and a buffer that delays by 2 ms.
+    let slow = DeviceConfig { capacity_fps: 5e5, ..DeviceConfig::default() };
+    let (finding, _) = run(&mut ConfigurationTest::new(config.clone()), &mut device(slow));
+    near(&finding, "steps_passed", 2.0 / 6.0, 1e-9);
+    assert!(says(&finding, "Step 75: frame loss ratio"), "{finding:?}");
+    assert!(says(&finding, "Step eir: 500") && says(&finding, "less than the CIR"), "{finding:?}");
+
+    // Without a policer too much passes.
+    let open = DeviceConfig { capacity_fps: 5e6, ..DeviceConfig::default() };
+    let (finding, _) = run(&mut ConfigurationTest::new(config), &mut device(open));
+    assert!(says(&finding, "Step policing: ") && says(&finding, "more than CIR and EIR"));
+}
+
+#[test]
+fn availability_counts_outages_of_ten_seconds() {
+    let config = PerformanceTestConfig {
+        cir_fps: 1e4,
+        duration_ns: 100 * SECOND,
+        sla: Sla { flr: 1.0, availability: Some(0.9), ..Sla::default() },
+    };
+    let outage = |seconds: i64| {
+        let resets_between_ns = Some([30 * SECOND, (30 + seconds) * SECOND]);
+        faulty(Faults { resets_between_ns, ..Faults::default() })
+    };
+    let (finding, _) = run(&mut PerformanceTest::new(config.clone()), &mut outage(20));
+    near(&finding, "availability", 0.8, 1e-9);
+    near(&finding, "frame_loss_ratio", 0.2, 1e-3);
+    assert_eq!(value(&finding, "sla_kept"), 0.0);
+    let (finding, _) = run(&mut PerformanceTest::new(config), &mut outage(9));
+    assert_eq!((value(&finding, "availability"), value(&finding, "sla_kept")), (1.0, 1.0));
+}
+
+#[test]
+fn a_soak_adds_up_its_trials() {
+    let config = SoakConfig { rate_fps: 1e4, total_ns: 3590 * SECOND, ..SoakConfig::default() };
+    let mut drops = faulty(Faults { drops_one_in: 1000, ..Faults::default() });
+    let (finding, trials) = run(&mut Soak::new(config), &mut drops);
+    assert_eq!((trials.len(), finding.values[0].name.as_str()), (60, "loss_ratio"));
+    near(&finding, "loss_ratio", 1e-3, 1e-9);
+    near(&finding, "lost_frames", 36_000.0, 1e-9);
+    assert_eq!(value(&finding, "lossy_trials"), 60.0);
+    assert_eq!(finding.value("latency_p99_9").unwrap().samples, 36_000_000 - 36_000);
+}
