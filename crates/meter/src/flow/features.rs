@@ -104,8 +104,8 @@ impl Features {
         }
     }
 
-    /// Fetches the state of a slot that has been used, which takes as many cache lines as it
-    /// is told to be kept in.
+    /// Fetches the state of a slot that has been used: the cache lines in which each part
+    /// begins and ends.
     #[inline]
     pub fn prefetch(&self, slot: u32) {
         let slot = slot as usize;
@@ -115,7 +115,6 @@ impl Features {
         }
         if self.config.spread {
             prefetch(&self.spread, slot);
-            // It begins in one line and ends in the third.
             prefetch_end(&self.spread, slot);
         }
         if self.config.tcp {
