@@ -140,6 +140,7 @@ struct Flow {
 /// Memory of flows that have been read, for the next ones: asking the allocator costs as much
 /// as reading.
 #[derive(Default)]
+#[expect(clippy::vec_box, reason = "a box goes into a slot and comes back as it is")]
 struct Spare(Vec<Box<Flow>>);
 
 impl Spare {
