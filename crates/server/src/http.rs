@@ -1,0 +1,300 @@
+//! HTTP/1.1 for one service: whole requests in, whole answers out.
+//!
+//! The service controls a traffic generator, and its protocol has no passwords. So plain HTTP
+//! is for loopback addresses alone, where a web page that the user looks at must not be able
+//! to reach it either: see [`refused`].
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+pub use hyper::{Method, StatusCode};
+
+/// A request, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// GET, POST and so on.
+    pub method: Method,
+    /// Without the query: "/monitor/metrics".
+    pub path: String,
+    /// At most [`BODY_MAX`] octets.
+    pub body: Vec<u8>,
+}
+
+/// An answer in JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// 200 if all is well.
+    pub status: StatusCode,
+    /// What it says.
+    pub body: serde_json::Value,
+}
+
+/// Answers requests. Called on threads that may block, several at a time.
+pub trait Service: Send + Sync + 'static {
+    /// The answer.
+    fn answer(&self, request: &Request) -> Response;
+
+    /// The answer to what did not become a request, in the service's own format.
+    fn refusal(&self, status: StatusCode, why: &str) -> Response;
+
+    /// Methods of a path, for the `Allow` field of 405; empty: there is no such path.
+    fn methods(&self, path: &str) -> &'static [&'static str];
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: std::net::TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Ends a server.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Of a server that is yet to be started.
+    pub fn new() -> Stop {
+        Stop(Arc::new(watch::Sender::new(false)))
+    }
+
+    /// Requests under way are answered, then [`Server::serve`] returns.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Default for Stop {
+    fn default() -> Stop {
+        Stop::new()
+    }
+}
+
+impl Server {
+    /// Takes the address. Without `tls` only a loopback address will do.
+    ///
+    /// # Errors
+    /// `PermissionDenied`: another address without TLS; what the kernel refuses.
+    pub fn bind(address: SocketAddr, tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<Server> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            let why = format!("{address} can be reached by others, and plain HTTP is open to all");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Server { listener, tls })
+    }
+
+    /// Where it listens: with port 0 the kernel chose one.
+    ///
+    /// # Errors
+    /// None that could be named.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until stopped.
+    ///
+    /// # Errors
+    /// No threads or no event queue to be had.
+    pub fn serve(self, service: Arc<dyn Service>, stop: &Stop) -> io::Result<()> {
+        // One thread moves octets; the service has its own.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(SERVICE_THREADS)
+            .thread_name("sonde-http")
+            .enable_all()
+            .build()?;
+        let stopped = stop.0.subscribe();
+        runtime.block_on(self.accept(service, stopped))
+    }
+
+    async fn accept(
+        self,
+        service: Arc<dyn Service>,
+        mut stopped: watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        let listener = TcpListener::from_std(self.listener)?;
+        let tls = self.tls.map(TlsAcceptor::from);
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let place = tokio::select! {
+                _ = stopped.wait_for(|&s| s) => break,
+                place = room.clone().acquire_owned() => place.map_err(io::Error::other)?,
+            };
+            let stream = tokio::select! {
+                _ = stopped.wait_for(|&s| s) => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    // Out of descriptors, or a client gone again: the next may do better.
+                    Err(_) => {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+            };
+            let (service, tls, stopped) = (service.clone(), tls.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                let _ = stream.set_nodelay(true);
+                match tls {
+                    None => connection(TokioIo::new(stream), service, stopped).await,
+                    Some(tls) => {
+                        let made = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
+                        if let Ok(Ok(stream)) = made {
+                            connection(TokioIo::new(stream), service, stopped).await;
+                        }
+                    }
+                }
+            });
+        }
+        // Connections that are busy end after their answers.
+        let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
+        Ok(())
+    }
+}
+
+async fn connection<I>(io: I, service: Arc<dyn Service>, mut stopped: watch::Receiver<bool>)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+{
+    let handler = service_fn(move |request| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(handle(request, service).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let connection = builder.serve_connection(io, handler);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        _ = stopped.wait_for(|&s| s) => None,
+    };
+    if ended.is_none() {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+async fn handle(
+    request: hyper::Request<Incoming>,
+    service: Arc<dyn Service>,
+) -> hyper::Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let methods = service.methods(&path);
+    let refusal = if let Some((status, why)) = refused(&head.method, &head.headers) {
+        Some((status, why))
+    } else if methods.is_empty() {
+        Some((StatusCode::NOT_FOUND, format!("there is no {path} here")))
+    } else if !methods.contains(&head.method.as_str()) {
+        let why = format!("{path} takes {}, not {}", methods.join(" and "), head.method);
+        Some((StatusCode::METHOD_NOT_ALLOWED, why))
+    } else if body.size_hint().lower() > BODY_MAX as u64 {
+        Some(too_long())
+    } else {
+        None
+    };
+    if let Some((status, why)) = refusal {
+        let mut answer = written(service.refusal(status, &why));
+        if status == StatusCode::METHOD_NOT_ALLOWED
+            && let Ok(allow) = methods.join(", ").parse()
+        {
+            answer.headers_mut().insert(ALLOW, allow);
+        }
+        return answer;
+    }
+    let limited = Limited::new(body, BODY_MAX).collect();
+    let body = match tokio::time::timeout(PATIENCE, limited).await {
+        Ok(Ok(body)) => body.to_bytes().to_vec(),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
+            let (status, why) = too_long();
+            return written(service.refusal(status, &why));
+        }
+        Ok(Err(_)) | Err(_) => {
+            let why = "the request did not come whole, or not in time";
+            return written(service.refusal(StatusCode::REQUEST_TIMEOUT, why));
+        }
+    };
+    let request = Request { method: head.method, path, body };
+    let worker = service.clone();
+    match tokio::task::spawn_blocking(move || worker.answer(&request)).await {
+        Ok(answer) => written(answer),
+        Err(_) => {
+            let why = "this request ended in an internal error; the server's output has more";
+            written(service.refusal(StatusCode::INTERNAL_SERVER_ERROR, why))
+        }
+    }
+}
+
+/// What a browser may have been led to send by somebody else's page.
+///
+/// A name that is not this host's own (DNS rebinding), or a body that a page may send without
+/// being allowed to (RFC 9110 leaves it to us; browsers ask first for application/json).
+fn refused(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)> {
+    let host = headers.get(HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    if !names_an_address(host) {
+        let why = format!("'{host}' is no address; use this server's address, or localhost");
+        return Some((StatusCode::MISDIRECTED_REQUEST, why));
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if method != Method::GET && !kind.eq_ignore_ascii_case("application/json") {
+        let why = format!("'{kind}' is not taken; send Content-Type: application/json");
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    None
+}
+
+fn too_long() -> (StatusCode, String) {
+    (StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {BODY_MAX} octets"))
+}
+
+fn names_an_address(host: &str) -> bool {
+    if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}
+
+fn written(response: Response) -> hyper::Response<Full<Bytes>> {
+    let mut answer = hyper::Response::new(Full::new(Bytes::from(response.body.to_string())));
+    *answer.status_mut() = response.status;
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(CONTENT_TYPE, json);
+    answer
+}
+
+/// Octets of a request, at most: a configuration of some ten thousand flows.
+pub const BODY_MAX: usize = 16 << 20;
+/// Connections at a time; further ones wait.
+const CONNECTIONS: usize = 64;
+/// Requests that are worked on at a time.
+const SERVICE_THREADS: usize = 8;
+/// For a request's header, and again for its body.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For requests under way when the server is stopped.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::*;
+
+/// Says back what it heard.
+struct Echo;
+
+impl Service for Echo {
+    fn answer(&self, request: &Request) -> Response {
+        assert_ne!(request.body, b"\"panic\"");
+        let body = json!({ "path": request.path, "octets": request.body.len() });
+        Response { status: StatusCode::OK, body }
+    }
+
+    fn refusal(&self, status: StatusCode, why: &str) -> Response {
+        Response { status, body: json!({ "why": why }) }
+    }
+
+    fn methods(&self, path: &str) -> &'static [&'static str] {
+        match path {
+            "/echo" => &["POST", "GET"],
+            _ => &[],
+        }
+    }
+}
+
+/// A server for as long as `client` runs.
+fn with_server(client: impl FnOnce(SocketAddr)) {
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let address = server.address().unwrap();
+    let stop = Stop::new();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| server.serve(Arc::new(Echo), &stop));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(address)));
+        stop.stop();
+        served.join().unwrap().unwrap();
+        outcome.unwrap();
+    });
+}
+
+/// The status and all of the answer to `text` on a connection of its own.
+fn ask(address: SocketAddr, text: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer[9..12].parse().unwrap(), answer)
+}
+
+fn request(method: &str, path: &str, fields: &str, body: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nConnection: close\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+const LOCAL: &str = "Host: localhost:8443\r\nContent-Type: application/json; charset=utf-8\r\n";
+
+#[test]
+fn requests_are_answered_in_json_until_the_server_is_stopped() {
+    with_server(|address| {
+        let (status, answer) = ask(address, &request("POST", "/echo?x=1", LOCAL, "[1,2]"));
+        assert_eq!(status, 200);
+        assert!(answer.contains("content-type: application/json"), "{answer}");
+        assert!(answer.ends_with(r#"{"octets":5,"path":"/echo"}"#), "{answer}");
+    });
+}
+
+#[test]
+fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
+    let page = "Host: evil.example\r\nContent-Type: application/json\r\n";
+    let form = "Host: 127.0.0.1\r\nContent-Type: text/plain\r\n";
+    let long = format!("{LOCAL}Expect: 100-continue\r\n");
+    with_server(|address| {
+        for (text, status, part) in [
+            (request("GET", "/none", LOCAL, ""), 404, "no /none"),
+            (request("DELETE", "/echo", LOCAL, ""), 405, "allow: POST, GET"),
+            (request("POST", "/echo", page, "{}"), 421, "evil.example"),
+            (request("GET", "/echo", "", ""), 421, "no address"),
+            (request("POST", "/echo", form, "{}"), 415, "text/plain"),
+            (request("POST", "/echo", LOCAL, "\"panic\""), 500, "internal"),
+            (request("GET", "/echo", "Host: [::1]:80\r\n", ""), 200, "octets"),
+            ("nonsense\r\n\r\n".into(), 400, ""),
+        ] {
+            let (got, answer) = ask(address, &text);
+            assert!(got == status && answer.contains(part), "{text}: {answer}");
+        }
+        let claims = request("POST", "/echo", &long, "");
+        let claims =
+            claims.replace("Content-Length: 0", &format!("Content-Length: {}", BODY_MAX + 1));
+        assert_eq!(ask(address, &claims).0, 413);
+    });
+}
+
+#[test]
+fn only_a_loopback_address_goes_without_tls() {
+    let error = Server::bind("0.0.0.0:0".parse().unwrap(), None).err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn addresses_and_localhost_are_told_from_names() {
+    for host in ["localhost", "LOCALHOST:1", "10.0.0.1", "10.0.0.1:80", "[::1]", "[::1]:443", "::1"]
+    {
+        assert!(names_an_address(host), "{host}");
+    }
+    for host in ["", "a.example", "10.0.0.1.example", "localhost.example:80", "localhost:x"] {
+        assert!(!names_an_address(host), "{host}");
+    }
+}

@@ -1,0 +1,156 @@
+use super::config::*;
+use super::control::Transmit;
+use super::*;
+use crate::http::Method;
+
+/// Takes everything, and remembers what it was told.
+#[derive(Default)]
+struct Recorder {
+    told: Mutex<Vec<String>>,
+}
+
+impl TrafficGenerator for Recorder {
+    fn configure(&self, config: Config) -> Result<Vec<String>, Problem> {
+        if config.ports.is_empty() {
+            return Err(Problem::Invalid(vec!["a".into(), "b".into()]));
+        }
+        self.told.lock().unwrap().push(format!("{} flows", config.flows.len()));
+        Ok(vec!["careful".into()])
+    }
+    fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem> {
+        self.told.lock().unwrap().push(format!("{:?} {:?}", change.state, change.flow_names));
+        Ok(Vec::new())
+    }
+    fn flow_metrics(&self, names: &[String]) -> Result<Vec<FlowMetric>, Problem> {
+        match names {
+            [name] if name == "none" => Err(Problem::invalid("no flow 'none'")),
+            _ => Ok(vec![FlowMetric { name: "f".into(), frames_tx: 3, ..Default::default() }]),
+        }
+    }
+    fn port_metrics(&self, _: &[String]) -> Result<Vec<PortMetric>, Problem> {
+        Err(Problem::Internal("port a is gone".into()))
+    }
+    fn details(&self) -> Result<Value, Problem> {
+        Ok(json!([]))
+    }
+}
+
+fn ask(otg: &Otg<Recorder>, method: Method, path: &str, body: &str) -> (u16, Value) {
+    assert!(otg.methods(path).contains(&method.as_str()));
+    let response = otg.answer(&Request { method, path: path.into(), body: body.into() });
+    (response.status.as_u16(), response.body)
+}
+
+/// As snappi 1.62 writes it.
+const CONFIG: &str = r#"{
+  "ports": [{"location": "veth0", "name": "a"}, {"location": "gen/veth1", "name": "b"}],
+  "flows": [{
+    "name": "f",
+    "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
+    "packet": [
+      {"choice": "ethernet", "ethernet": {"src": {"choice": "value", "value": "00:00:00:00:00:01"}}},
+      {"choice": "vlan", "vlan": {}},
+      {"choice": "ipv4", "ipv4": {
+        "dst": {"choice": "values", "values": ["198.19.0.1", "198.19.0.2"]},
+        "priority": {"choice": "dscp", "dscp": {"phb": {"choice": "value", "value": 46}}},
+        "src": {"choice": "increment", "increment": {"count": 5, "start": "198.18.0.1", "step": "0.0.0.1"}}}},
+      {"choice": "udp", "udp": {"src_port": {"choice": "increment", "increment": {"count": 1, "start": 5000, "step": 1}}}}],
+    "size": {"choice": "weight_pairs", "weight_pairs": {"choice": "predefined", "predefined": "imix"}},
+    "rate": {"choice": "pps", "pps": "1000"},
+    "duration": {"choice": "fixed_packets", "fixed_packets": {"gap": 12, "packets": 100}},
+    "metrics": {"enable": true, "latency": {"enable": true, "mode": "cut_through"}, "loss": true, "timestamps": false}
+  }]
+}"#;
+
+#[test]
+fn what_snappi_writes_is_understood() {
+    let config: Config = read(CONFIG.as_bytes()).unwrap();
+    let flow = &config.flows[0];
+    assert_eq!(flow.rate.pps, Some(pattern::Number(1000)));
+    assert_eq!(flow.duration.fixed_packets.as_ref().unwrap().packets, 100);
+    assert_eq!(flow.metrics.latency.mode, LatencyMode::CutThrough);
+    assert_eq!(
+        flow.packet[2]
+            .ipv4
+            .as_ref()
+            .unwrap()
+            .src
+            .as_ref()
+            .unwrap()
+            .increment
+            .as_ref()
+            .unwrap()
+            .count,
+        5
+    );
+}
+
+#[test]
+fn a_configuration_is_kept_as_it_came_and_gone_after_one_that_is_refused() {
+    let otg = Otg::new(Recorder::default());
+    let (status, answer) = ask(&otg, Method::POST, "/config", CONFIG);
+    assert_eq!((status, &answer["warnings"][0]), (200, &"careful".into()));
+    let (_, kept) = ask(&otg, Method::GET, "/config", "");
+    assert_eq!(kept, serde_json::from_str::<Value>(CONFIG).unwrap());
+    let (status, answer) = ask(&otg, Method::POST, "/config", "{}");
+    assert_eq!(answer, json!({ "code": 400, "kind": "validation", "errors": ["a", "b"] }));
+    assert_eq!((status, ask(&otg, Method::GET, "/config", "").1), (400, json!({})));
+}
+
+#[test]
+fn what_is_not_supported_is_named_with_its_place() {
+    let otg = Otg::new(Recorder::default());
+    for (change, place, word) in [
+        (r#""location": "veth0""#, "ports[0]", r#""speed": 1"#),
+        (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "vxlan""#),
+        (
+            r#""choice": "udp", "udp""#,
+            "flows[0].packet[3].udp",
+            r#""choice": "udp", "udp": {"foo": 1}, "udp""#,
+        ),
+        (r#""gap": 12"#, "flows[0].duration.fixed_packets", r#""gap": -1"#),
+        (r#""00:00:00:00:00:01""#, "flows[0].packet[0].ethernet.src.value", "\"zero\""),
+        (r#""choice": "port", "port""#, "flows[0].tx_rx.choice", r#""choice": "device", "port""#),
+    ] {
+        let text = CONFIG.replacen(change, word, 1);
+        assert_ne!(text, CONFIG);
+        let (status, answer) = ask(&otg, Method::POST, "/config", &text);
+        let message = answer["errors"][0].as_str().unwrap();
+        assert!(status == 400 && message.starts_with(place), "{message}");
+    }
+    for top in ["devices", "lags", "captures", "layer1", "events", "lldp"] {
+        let text = CONFIG.replacen('{', &format!("{{\"{top}\": [],"), 1);
+        let (status, answer) = ask(&otg, Method::POST, "/config", &text);
+        assert!(status == 400 && answer.to_string().contains(top), "{answer}");
+    }
+    assert_eq!(ask(&otg, Method::PATCH, "/config", "{}").0, 501);
+    assert_eq!(ask(&otg, Method::POST, "/monitor/capture", "{}").0, 501);
+}
+
+#[test]
+fn flows_are_started_and_their_metrics_read() {
+    let otg = Otg::new(Recorder::default());
+    let start = r#"{"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}"#;
+    assert_eq!(ask(&otg, Method::POST, "/control/state", start).0, 200);
+    let some = start.replace("\"start\"", r#""pause", "flow_names": ["x"]"#);
+    assert_eq!(ask(&otg, Method::POST, "/control/state", &some).0, 200);
+    let told = otg.generator.told.lock().unwrap().clone();
+    assert_eq!(
+        told,
+        [format!("{:?} []", Transmit::Start), format!("{:?} [\"x\"]", Transmit::Pause)]
+    );
+    let protocols =
+        r#"{"choice": "protocol", "protocol": {"choice": "all", "all": {"state": "start"}}}"#;
+    let (status, answer) = ask(&otg, Method::POST, "/control/state", protocols);
+    assert!(status == 200 && answer["warnings"][0].as_str().unwrap().contains("no devices"));
+    let port = r#"{"choice": "port", "port": {"choice": "link", "link": {"state": "down"}}}"#;
+    assert_eq!(ask(&otg, Method::POST, "/control/state", port).0, 400);
+
+    let (_, answer) =
+        ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "flow", "flow": {}}"#);
+    assert_eq!(answer["flow_metrics"][0]["frames_tx"], "3");
+    let none = r#"{"choice": "flow", "flow": {"flow_names": ["none"]}}"#;
+    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", none).0, 400);
+    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "port"}"#).0, 500);
+    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "bgpv4"}"#).0, 400);
+}
