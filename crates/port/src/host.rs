@@ -91,6 +91,8 @@ pub struct InterfaceFacts {
     /// How long an interrupt waits for more frames, microseconds: a delay that
     /// software stamps include.
     pub rx_coalesce_us: Option<u32>,
+    /// Nominal speed, bit/s, as the driver tells it (virtual Ethernet tells 10 Gbit/s).
+    pub speed_bps: Option<u64>,
     /// Offloads that change what is seen on the wire, on or off.
     pub offloads: Offloads,
 }
@@ -144,6 +146,7 @@ impl InterfaceFacts {
             rx_queues: channels.map(|a| a[5].saturating_add(a[8])),
             tx_queues: channels.map(|a| a[6].saturating_add(a[8])),
             rx_coalesce_us: ethtool.ask(ETHTOOL_GCOALESCE).map(|a| a[1]),
+            speed_bps: ethtool.ask(ETHTOOL_GSET).and_then(|a| speed_bps(&a)),
             offloads: Offloads {
                 rx_checksum: on(ETHTOOL_GRXCSUM, !0),
                 tx_checksum: on(ETHTOOL_GTXCSUM, !0),
@@ -208,6 +211,16 @@ impl Ethtool {
     }
 }
 
+/// struct ethtool_cmd: Mbit/s, the low 16 bits in the fourth word and the high ones in the
+/// eighth; all ones where it is not known.
+fn speed_bps(answer: &Answer) -> Option<u64> {
+    let half = |word: usize| {
+        u64::from(answer[word].to_ne_bytes()[0]) | u64::from(answer[word].to_ne_bytes()[1]) << 8
+    };
+    let mbps = half(7) << 16 | half(3);
+    (mbps != 0 && mbps != 0xffff && mbps != 0xffff_ffff).then_some(mbps * 1_000_000)
+}
+
 /// Behind the command: what SO_TIMESTAMPING can ask for, the card's clock, transmit
 /// modes, three reserved words, receive filters.
 fn stamp_caps(answer: &Answer) -> StampCaps {
@@ -269,6 +282,7 @@ fn first_number(text: &str) -> u64 {
 }
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GRXCSUM: u32 = 0x14;
