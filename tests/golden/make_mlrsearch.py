@@ -134,7 +134,7 @@ def main():
                 rates.append(results[0][2])
                 times.append(sum(t[1] for t in trials))
             mean = statistics.mean(rates)
-            cv = statistics.pstdev(rates) / mean * 100
+            cv = statistics.stdev(rates) / mean * 100
             print(f"{stalls}: {mean:.0f} frames/s, cv {cv:.1f} %, {statistics.mean(times):.0f} s")
         return
     for number, (name, goals, low, high, warmup, device, seed) in enumerate(CASES, 1):

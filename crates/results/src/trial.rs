@@ -22,7 +22,7 @@ pub struct Offer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<LoadStep>,
     /// Distinct flows, other than the plan's: address caching and learning (RFC 2889,
-    /// section 5.7), scaled groups (RFC 3918, section 4.3).
+    /// section 5.7), scaled groups (RFC 3918, section 4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
     /// What is done to the device during the trial.

@@ -16,7 +16,7 @@ pub struct BackToBackConfig {
     pub rate_fps: f64,
     /// Throughput at this frame size, frames/s, as measured before (RFC 9004, section 5.1).
     pub throughput_fps: f64,
-    /// The longest burst, ns (2 s: RFC 2544; up to 30 s: RFC 9004, section 5.3).
+    /// The longest burst, ns (2 s: RFC 2544; up to 30 s: RFC 9004, section 5.2).
     pub longest_ns: i64,
     /// The search ends when its bounds are so many frames apart.
     pub step_frames: u64,
@@ -148,7 +148,7 @@ impl Procedure for BackToBack {
             let name = "back_to_back_frames_deviation";
             finding.values.push(Quantity::new(name, "frames", deviation, tests));
         }
-        // RFC 9004, section 6.3: during the burst the device forwards as well, so that only
+        // RFC 9004, section 5.4: during the burst the device forwards as well, so that only
         // the rest of it was in the buffer.
         let implied = frames / rate;
         let corrected = implied * (rate - throughput) / rate;

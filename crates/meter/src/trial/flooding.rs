@@ -1,6 +1,6 @@
 //! Flooding of a bridge: the greatest rate of frames to unknown stations of which every other
-//! port receives every copy (RFC 2285, sections 3.8.2 and 3.8.3 name the frames and the rate;
-//! searched as the throughput of RFC 2889, section 5.1).
+//! port receives every copy (RFC 2285, section 3.8.3, names the copies; searched as
+//! the throughput of RFC 2889, section 5.1).
 
 use sonde_results::trial::Pattern;
 

@@ -1,4 +1,4 @@
-//! Forwarding rates of a switch (RFC 2285, section 3.6; RFC 2889, section 5.1): at the
+//! Forwarding rates of a switch (RFC 2285, section 3.6; RFC 2889, sections 5.1 and 5.6): at the
 //! maximum offered load, and the greatest that any load brings forth.
 
 use sonde_results::Trial;
@@ -16,7 +16,7 @@ pub struct ForwardingConfig {
     pub max_fps: f64,
     /// Percent of it by which the load falls from trial to trial, 1 to 50.
     pub step_percent: u32,
-    /// Duration of a trial, ns (30 s, from 1 to 300: RFC 2889, section 5.1.2).
+    /// Duration of a trial, ns (30 s, from 1 to 300: RFC 2889, section 5.1).
     pub duration_ns: i64,
 }
 

@@ -82,7 +82,8 @@ impl Latency {
         let step = |load: &LabelledLoad| {
             let purpose = match load.label.as_str() {
                 "" => "latency".into(),
-                label => format!("latency at {label} %"),
+                share if share.parse::<f64>().is_ok() => format!("latency at {share} %"),
+                load => format!("latency at {load}"),
             };
             let offer = Offer {
                 discard_ns: config.discard_ns.clamp(0, (config.duration_ns - 1).max(0)),

@@ -1,5 +1,5 @@
 //! Reset (RFC 6201, which replaces RFC 2544, section 26.6): for how long does a device not
-//! forward when it is restarted? By both methods of section 4.1: the frames lost over the
+//! forward when it is restarted? By both methods of section 1.3: the frames lost over the
 //! rate, and the time between the arrivals before and after.
 
 use sonde_results::Trial;

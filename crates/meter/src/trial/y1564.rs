@@ -257,7 +257,7 @@ const SEVERE_LOSS: f64 = 0.5;
 /// long not, and it is available again.
 const UNAVAILABLE_AFTER_NS: i64 = 10 * SECOND;
 
-/// The share of the time for which a direction was available (Y.1563, section 8.1).
+/// The share of the time for which a direction was available (Y.1563).
 fn availability(direction: &Direction) -> Option<f64> {
     let severe = |p: &sonde_results::trial::SeriesPoint| {
         let frames = p.received + p.lost;

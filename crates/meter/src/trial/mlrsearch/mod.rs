@@ -27,7 +27,7 @@ use target::{Bounds, Database, Target};
 
 const SECONDS: f64 = SECOND as f64;
 
-/// A search goal (RFC 9971, section 4.6.10).
+/// A search goal (RFC 9971, "Search Goal").
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     /// What its values are labelled with: "ndr". Empty where it is the only one.
@@ -49,7 +49,7 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// RFC 2544 compliant (RFC 9971, section 4.6.11): one trial of 60 s without loss.
+    /// As RFC 2544 has it (RFC 9971, "Example Goals"): one trial of 60 s without loss.
     pub fn rfc2544() -> Goal {
         Goal {
             name: "rfc2544".into(),
@@ -63,7 +63,7 @@ impl Goal {
         }
     }
 
-    /// TST 009 compliant (likewise): one of two trials of 60 s without loss.
+    /// As TST 009 has it (likewise): one of two trials of 60 s without loss.
     pub fn tst009() -> Goal {
         Goal {
             name: "tst009".into(),

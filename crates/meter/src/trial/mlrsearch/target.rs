@@ -76,7 +76,8 @@ impl Stat {
     }
 
     /// Whether the load would become a lower bound if all trials to come were good, and if
-    /// all were bad. Where both agree the load is classified (RFC 9971, appendix A).
+    /// all were bad. Where both agree the load is classified (RFC 9971, "Load
+    /// Classification Logic").
     fn estimates(&self, target: &Target) -> (bool, bool) {
         // Short good trials only excuse short bad ones, in the proportion allowed.
         let excused = self.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
@@ -88,7 +89,7 @@ impl Stat {
 
     /// The loss ratio that conditional throughput is made with: the quantile of the long
     /// trials that the exceed ratio leaves, those missing taken as total loss (RFC 9971,
-    /// appendix B).
+    /// "Conditional Throughput").
     pub fn pessimistic_loss_ratio(&self, target: &Target) -> f64 {
         let sum = target.duration_sum_s.max(self.good_long + self.bad_long);
         let mut remaining = sum * (1.0 - target.exceed_ratio);
@@ -146,7 +147,7 @@ impl Database {
     }
 
     /// A load that is no bound itself does not matter, and neither does a lower bound above
-    /// an upper one (RFC 9971, section 4.8).
+    /// an upper one (RFC 9971, "Relevant Lower Bound").
     pub fn bounds(&self, target: usize) -> Bounds {
         let mut bounds = Bounds::default();
         for (&load, stats) in &self.loads {

@@ -17,6 +17,7 @@ const MOST: f64 = 2e6;
 const SECOND: i64 = values::SECOND;
 
 type Boxed = Box<dyn Procedure + Send>;
+type Make = Box<dyn Fn() -> Boxed>;
 
 /// Runs a procedure to its end.
 fn run(procedure: &mut dyn Procedure, device: &mut Device) -> (Finding, Vec<Trial>) {
@@ -61,8 +62,8 @@ fn search_config() -> RateSearchConfig {
 
 /// Every procedure, with trials short enough for many runs; `true`: its loads are bounded
 /// from below by `LEAST`.
-fn every() -> Vec<(&'static str, bool, Box<dyn Fn() -> Boxed>)> {
-    fn make<P: Procedure + Send + 'static>(f: impl Fn() -> P + 'static) -> Box<dyn Fn() -> Boxed> {
+fn every() -> Vec<(&'static str, bool, Make)> {
+    fn make<P: Procedure + Send + 'static>(f: impl Fn() -> P + 'static) -> Make {
         Box::new(move || Box::new(f()))
     }
     let short = || RateSearchConfig { duration_ns: 2 * SECOND, ..search_config() };
