@@ -6,7 +6,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, note_defects};
+use super::values::{SECOND, discard_within, note_defects};
 use super::{Next, Procedure};
 
 /// The load.
@@ -51,7 +51,7 @@ impl FixedLoad {
     /// One trial.
     pub fn new(config: FixedLoadConfig) -> FixedLoad {
         let offer = Offer {
-            discard_ns: config.discard_ns.clamp(0, (config.duration_ns - 1).max(0)),
+            discard_ns: discard_within(config.discard_ns, config.duration_ns),
             pattern: config.pattern,
             ..Offer::steady(config.rate_fps, config.duration_ns)
         };

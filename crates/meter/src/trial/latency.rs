@@ -10,7 +10,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, labelled, mean};
+use super::values::{SECOND, discard_within, labelled, mean};
 use super::{Next, Procedure};
 
 /// A load at which latency is measured.
@@ -29,7 +29,7 @@ pub struct LatencyConfig {
     pub loads: Vec<LabelledLoad>,
     /// Duration of a trial, ns (at least 120 s).
     pub duration_ns: i64,
-    /// Frames of the first so many ns are not timed (60 s).
+    /// Frames of the first so many ns are not timed (60 s; the first half of shorter trials).
     pub discard_ns: i64,
     /// Trials of each load (20).
     pub trials: u32,
@@ -86,7 +86,7 @@ impl Latency {
                 load => format!("latency at {load}"),
             };
             let offer = Offer {
-                discard_ns: config.discard_ns.clamp(0, (config.duration_ns - 1).max(0)),
+                discard_ns: discard_within(config.discard_ns, config.duration_ns),
                 pattern: config.pattern,
                 flows: config.flows,
                 ..Offer::steady(load.rate_fps, config.duration_ns)

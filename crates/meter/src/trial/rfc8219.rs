@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::delays::{Delays, Seen};
 use super::script::{Script, scripted};
-use super::values::{SECOND, add_spread, labelled};
+use super::values::{SECOND, add_spread, discard_within, labelled};
 use super::{Next, Procedure};
 
 /// Which of the three.
@@ -78,7 +78,7 @@ impl DelaySummary {
             DelayKind::Pdv => "packet delay variation",
             DelayKind::Ipdv => "inter-packet delay variation",
         };
-        let discard_ns = config.discard_ns.clamp(0, (config.duration_ns - 1).max(0));
+        let discard_ns = discard_within(config.discard_ns, config.duration_ns);
         let offer = Offer { discard_ns, ..Offer::steady(config.rate_fps, config.duration_ns) };
         let next = Next { offer, purpose: purpose.into() };
         let script = Script::new(vec![next; config.trials as usize]);

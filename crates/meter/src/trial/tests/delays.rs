@@ -50,6 +50,14 @@ fn the_first_part_of_a_trial_can_be_left_out() {
 }
 
 #[test]
+fn short_trials_keep_their_second_half() {
+    let short = LatencyConfig { duration_ns: 2 * SECOND, trials: 1, ..LatencyConfig::at(1e5) };
+    let (finding, trials) = run(&mut Latency::new(short), &mut device(jittery()));
+    assert_eq!(trials[0].offer.discard_ns, SECOND);
+    assert_eq!(finding.value("latency_p50").unwrap().samples, 100_000);
+}
+
+#[test]
 fn directions_are_told_apart_and_together() {
     let both = DeviceConfig { directions: vec!["a>b".into(), "b>a".into()], ..jittery() };
     let config = FixedLoadConfig { rate_fps: 1e5, ..FixedLoadConfig::default() };
