@@ -40,6 +40,7 @@ struct load_rx {
 	__u64 passed;
 	__u64 first; /* arrivals, ns TAI */
 	__u64 last;
+	__u64 gap;   /* the longest time between two arrivals */
 	__u64 after; /* one more than the greatest frame number */
 	__u64 jitter16; /* RFC 3550, section A.8: 16 times the jitter */
 	__s64 before;   /* latency of the frame that arrived before */
@@ -57,7 +58,8 @@ struct load_rx {
 struct load_trial {
 	__u64 tag; /* 256: none is under way */
 	__u64 frames;
-	__u64 start;	   /* ns TAI */
+	__u64 counted_from; /* frames before this one are in none of the numbers */
+	__u64 start;	    /* ns TAI, of that one */
 	__u64 slot_length; /* ns */
 	__u64 floor; /* frames below are settled, and their bits are of others by now */
 	__s64 length_change; /* octets by which a frame arrives longer than it left */
@@ -240,6 +242,8 @@ static __always_inline void arrived(struct load_rx *rx, const struct load_trial 
 		rx->stray++;
 		return;
 	}
+	if (number < trial->counted_from)
+		return;
 	if (number - trial->floor >= WINDOW) {
 		rx->overrun++;
 		return;
@@ -261,6 +265,8 @@ static __always_inline void arrived(struct load_rx *rx, const struct load_trial 
 	}
 	if (!rx->received)
 		rx->first = now;
+	else if (now - rx->last > rx->gap)
+		rx->gap = now - rx->last;
 	rx->last = now;
 	rx->received++;
 	rx->bytes += len;

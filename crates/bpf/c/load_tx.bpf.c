@@ -28,6 +28,7 @@ struct load_flow {
 struct load_gen {
 	__u64 stop;
 	__u64 frames;
+	__u64 counted_from; /* frames before this one are in none of the numbers */
 	__u64 next; /* frame number: as many have left */
 	__u64 due;  /* of the next burst, ns TAI, and in 2^-32 ns */
 	__u64 due_part;
@@ -130,12 +131,12 @@ static __always_inline void departed(struct load_gen *gen, __u64 now)
 {
 	__u64 n = gen->next;
 
-	if (n)
+	if (n > gen->counted_from)
 		hist_add(&gen->gaps, now - gen->last);
 	else
 		gen->first = now;
 	gen->last = now;
-	if (!gen->in_burst)
+	if (!gen->in_burst && n >= gen->counted_from)
 		hist_add(&gen->late, now - gen->due);
 	gen->next = ++n;
 	if (++gen->in_burst < burst)

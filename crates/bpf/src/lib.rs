@@ -22,7 +22,9 @@ pub use error::BpfError;
 pub use flow::{FlowCounters, FlowInput, FlowInterface, FlowProgram, FlowRing};
 pub use forward::{ForwardCounters, ForwardPort, Forwarder};
 pub use load::{AttachMode, TestRun};
-pub use load_gen::{Analyser, AnalyserConfig, FlowHeader, Generator, GeneratorConfig, Pace};
+pub use load_gen::{
+    Analyser, AnalyserConfig, Expected, FlowHeader, Generator, GeneratorConfig, Pace,
+};
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{
     RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,

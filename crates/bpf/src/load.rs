@@ -142,7 +142,8 @@ pub(crate) fn test_run(
     packet: &[u8],
     repeat: u32,
 ) -> Result<TestRun, BpfError> {
-    let mut out = vec![0u8; packet.len() + 256];
+    // A program may make the frame longer, up to about a page.
+    let mut out = vec![0u8; packet.len() + 4096];
     // SAFETY: the structure is plain data for which all zeroes is valid ("not given").
     let mut opts: sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
     opts.sz = size_of_val(&opts) as _;

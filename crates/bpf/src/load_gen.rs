@@ -5,5 +5,5 @@ mod analyser;
 mod generator;
 mod hist;
 
-pub use analyser::{Analyser, AnalyserConfig, WINDOW};
+pub use analyser::{Analyser, AnalyserConfig, Expected, WINDOW};
 pub use generator::{FlowHeader, Generator, GeneratorConfig, HEADER_MAX, Pace};

@@ -31,6 +31,25 @@ pub struct AnalyserConfig {
     pub tagged: bool,
 }
 
+/// The frames of one direction, in one trial.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Of trial and direction.
+    pub tag: u8,
+    /// How many are sent.
+    pub frames: u64,
+    /// Those before this one are in none of the numbers.
+    pub counted_from: u64,
+    /// Streams, from 0.
+    pub streams: usize,
+    /// When the first counted one is due, ns TAI.
+    pub start_ns: i64,
+    /// Length of a point of the time series, ns.
+    pub slot_ns: i64,
+    /// Octets by which they arrive longer than they left.
+    pub length_change: i32,
+}
+
 /// A program that analyses test frames. It is detached when this is dropped, and when the
 /// process ends.
 #[derive(Debug)]
@@ -100,29 +119,20 @@ impl Analyser {
         Ok(())
     }
 
-    /// Counts from now on the frames with this tag, of `streams` streams, from 0, and forgets
-    /// those of before. `start_ns` is when the first is due (ns TAI), a slot of the time
-    /// series takes `slot_ns`, and frames arrive `length_change` octets longer than they left.
-    pub fn begin(
-        &mut self,
-        tag: u8,
-        frames: u64,
-        streams: usize,
-        start_ns: i64,
-        slot_ns: i64,
-        length_change: i64,
-    ) {
+    /// Counts from now on the frames of this trial, and forgets those of before.
+    pub fn begin(&mut self, expected: &Expected) {
         self.end();
         self.clear();
-        self.stream_count = streams.min(STREAMS);
+        self.stream_count = expected.streams.min(STREAMS);
         let trial = &self.trial[0];
-        trial.frames.store(frames, Ordering::Relaxed);
-        trial.start.store(start_ns as u64, Ordering::Relaxed);
-        trial.slot_length.store(slot_ns.max(1) as u64, Ordering::Relaxed);
-        trial.floor.store(0, Ordering::Relaxed);
-        trial.length_change.store(length_change, Ordering::Relaxed);
+        trial.frames.store(expected.frames, Ordering::Relaxed);
+        trial.counted_from.store(expected.counted_from, Ordering::Relaxed);
+        trial.start.store(expected.start_ns as u64, Ordering::Relaxed);
+        trial.slot_length.store(expected.slot_ns.max(1) as u64, Ordering::Relaxed);
+        trial.floor.store(expected.counted_from & !63, Ordering::Relaxed);
+        trial.length_change.store(expected.length_change.into(), Ordering::Relaxed);
         // Release: all else is there before a frame can match.
-        trial.tag.store(tag.into(), Ordering::Release);
+        trial.tag.store(expected.tag.into(), Ordering::Release);
     }
 
     /// Frames that arrive from now on are stray.
@@ -180,6 +190,7 @@ impl Analyser {
             used().map(|q| q.first.load(Ordering::Relaxed) as i64).min().unwrap_or(0),
             used().map(|q| q.last.load(Ordering::Relaxed) as i64).max().unwrap_or(0),
         ];
+        d.arrival_gap_ns = used().map(|q| q.gap.load(Ordering::Relaxed) as i64).max().unwrap_or(0);
         d.latency = self.latency();
         d.ipdv = self.merged(|q| &q.ipdv);
         d.jitter = self.merged(|q| &q.jitter);
@@ -264,7 +275,7 @@ impl Analyser {
             }
             zero(&[&q.received, &q.bytes, &q.duplicates, &q.reordered, &q.corrupted, &q.stray]);
             zero(&[&q.overrun, &q.passed, &q.first, &q.last, &q.after, &q.jitter16, &q.slot]);
-            zero(&[&q.slot_end, &q.worst_count]);
+            zero(&[&q.slot_end, &q.worst_count, &q.gap]);
             q.before.store(0, Ordering::Relaxed);
             q.worst_least.store(0, Ordering::Relaxed);
             [&q.latency, &q.ipdv, &q.jitter].into_iter().for_each(SharedHist::clear);
@@ -295,6 +306,7 @@ struct Queue {
     passed: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
+    gap: AtomicU64,
     after: AtomicU64,
     jitter16: AtomicU64,
     before: AtomicI64,
@@ -323,6 +335,7 @@ struct Worst {
 struct TrialWords {
     tag: AtomicU64,
     frames: AtomicU64,
+    counted_from: AtomicU64,
     start: AtomicU64,
     slot_length: AtomicU64,
     floor: AtomicU64,

@@ -65,6 +65,8 @@ pub struct GeneratorConfig {
 pub struct Pace {
     /// Frames in all.
     pub frames: u64,
+    /// Frames before this one are sent, but are in none of the numbers.
+    pub counted_from: u64,
     /// Frames that are due together.
     pub burst: u64,
     /// Frames a second.
@@ -218,15 +220,19 @@ impl Generator {
     pub fn read(&self, direction: &mut Direction) {
         let state = &self.state[0];
         let ns = |word: &AtomicU64| word.load(Ordering::Relaxed) as i64;
-        direction.intended = state.frames.load(Ordering::Relaxed);
-        direction.sent = self.sent();
+        let from = state.counted_from.load(Ordering::Relaxed);
+        let (sent, frames) = (self.sent(), state.frames.load(Ordering::Relaxed));
+        direction.intended = frames.saturating_sub(from);
+        direction.sent = sent.saturating_sub(from);
         direction.sent_ns = [ns(&state.first), ns(&state.last)];
         direction.gaps = state.gaps.read();
         direction.lateness = state.late.read();
-        let count = self.sizes.len() as u64;
-        let octets = |sizes: &[u32]| sizes.iter().map(|&s| u64::from(s) + FCS).sum::<u64>();
-        direction.sent_bytes = direction.sent / count * octets(&self.sizes)
-            + octets(&self.sizes[..(direction.sent % count) as usize]);
+        let octets = |frames: u64| {
+            let sum = |sizes: &[u32]| sizes.iter().map(|&s| u64::from(s) + FCS).sum::<u64>();
+            let count = self.sizes.len() as u64;
+            frames / count * sum(&self.sizes) + sum(&self.sizes[..(frames % count) as usize])
+        };
+        direction.sent_bytes = octets(sent).saturating_sub(octets(from));
     }
 
     /// Runs the program on one frame without sending it.
@@ -294,6 +300,7 @@ impl Generator {
 struct State {
     stop: AtomicU64,
     frames: AtomicU64,
+    counted_from: AtomicU64,
     next: AtomicU64,
     due: [AtomicU64; 2],
     step: [AtomicU64; 2],
@@ -320,6 +327,7 @@ impl State {
             place.iter().zip(value).for_each(|(p, v)| p.store(v, Ordering::Relaxed));
         };
         self.frames.store(pace.frames, Ordering::Relaxed);
+        self.counted_from.store(pace.counted_from, Ordering::Relaxed);
         put(&self.due, [u64::MAX, 0]);
         put(&self.step, step(pace.burst, pace.rate_fps));
         let (at, rate) = pace.then.unwrap_or((u64::MAX, pace.rate_fps));

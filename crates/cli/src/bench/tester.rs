@@ -5,15 +5,19 @@
 //! of it. Who is at fault, and whether to try again, is for the caller to judge.
 
 mod bed;
+mod ports;
 mod series;
 mod xdp;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicBool;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{LoadError, Schedule, Traffic, fill_streams};
+use sonde_port::clock::{pin_to_cpu, prefer_this_thread};
+use sonde_port::netns;
 use sonde_results::trial::{Direction, LedgerEntry, Offer};
 use sonde_wire::ethernet::Mac;
 
@@ -77,6 +81,8 @@ pub struct TesterSpec {
 /// How far a trial is, now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// When the first frame is due, ns since 1970 TAI.
+    pub start_ns: i64,
     /// Frames sent, all directions together.
     pub sent: u64,
     /// Frames received, each once.
@@ -99,7 +105,7 @@ pub struct Outcome {
 /// A tester on its ports. Dropping it, or the end of the process, gives the ports back.
 pub struct Tester {
     spec: TesterSpec,
-    engine: xdp::Xdp,
+    engine: Engine,
     ports: Vec<PortFacts>,
     /// Of the next trial's first direction: 8 bits of the signature.
     tag: u8,
@@ -122,7 +128,11 @@ impl Tester {
             ensure!(others.count() == 1, "only one direction can leave a port, or arrive at it");
             way.traffic.check(ports[way.from].mtu)?;
         }
-        let engine = xdp::Xdp::open(spec, &ports, secret())?;
+        let engine = match spec.engine {
+            LoadEngine::Xdp => Engine::Xdp(xdp::Xdp::open(spec, &ports, secret())?),
+            LoadEngine::AfXdp => by_ports(sonde_port::Engine::AfXdp, spec)?,
+            LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
+        };
         Ok(Tester { spec: spec.clone(), engine, ports, tag: 0 })
     }
 
@@ -133,7 +143,10 @@ impl Tester {
 
     /// How the frames are sent and received, for people.
     pub fn mode(&self) -> &str {
-        self.engine.mode()
+        match &self.engine {
+            Engine::Xdp(xdp) => xdp.mode(),
+            Engine::Ports(ports) => ports.mode(),
+        }
     }
 
     /// Offers a load in every direction and waits for what comes of it. It ends early when
@@ -153,13 +166,16 @@ impl Tester {
             "a trial needs frames and a rate"
         );
         let loads = self.loads(offer)?;
-        let mut outcome = self.engine.run(&self.spec, &self.ports, &loads, stop, progress)?;
+        let (spec, ports) = (&self.spec, &self.ports[..]);
+        let mut outcome = match &mut self.engine {
+            Engine::Xdp(engine) => engine.run(spec, ports, &loads, stop, progress)?,
+            Engine::Ports(engine) => engine.run(spec, ports, &loads, stop, progress)?,
+        };
         for (load, direction) in loads.iter().zip(&mut outcome.directions) {
             let way = &self.spec.ways[load.way];
             let [from, to] = [way.from, way.to].map(|port| &self.spec.ports[port].name);
             direction.name = format!("{from}>{to}");
-            direction.intended = offer.frames;
-            fill_streams(direction, load.traffic.flows);
+            fill_streams(direction, load.traffic.flows, load.schedule.counted_from);
         }
         Ok(outcome)
     }
@@ -178,6 +194,15 @@ impl Tester {
         }
         Ok(loads)
     }
+}
+
+enum Engine {
+    Xdp(xdp::Xdp),
+    Ports(ports::Ports),
+}
+
+fn by_ports(engine: sonde_port::Engine, spec: &TesterSpec) -> Result<Engine> {
+    Ok(Engine::Ports(ports::Ports::open(engine, spec, secret())?))
 }
 
 /// What one direction has to do in one trial.
@@ -201,6 +226,23 @@ impl Load {
     fn limit_ns(&self) -> i64 {
         2 * self.schedule.duration_ns() + SECOND
     }
+}
+
+/// Puts the calling thread where it sends from `port`, as one of `senders`.
+fn settle_sender(port: &TesterPort, senders: usize) -> Result<()> {
+    if let Some(name) = &port.netns {
+        netns::enter(name)?;
+    }
+    if let Some(cpu) = port.cpu {
+        pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
+    }
+    // It never sleeps: only where every sender has a processor of its own and one is left may
+    // it run before others, or it would keep the device from running. Where that is not
+    // permitted, the lateness of the frames tells.
+    if available_parallelism().is_ok_and(|cpus| senders < cpus.get()) {
+        let _ = prefer_this_thread();
+    }
+    Ok(())
 }
 
 /// Drawn anew for every tester, so that frames of another one are told apart.

@@ -14,6 +14,7 @@ pub struct Losses {
     lost: u64,
     /// First frame of the run of lost ones that has not ended.
     run: Option<u64>,
+    last: Option<LossRun>,
     runs: Vec<LossRun>,
     omitted: u64,
     by_slot: Vec<u64>,
@@ -25,9 +26,10 @@ impl Losses {
         Losses {
             schedule,
             slot_ns: slot_ns.max(1),
-            read: 0,
+            read: schedule.counted_from & !63,
             lost: 0,
             run: None,
+            last: None,
             runs: Vec::new(),
             omitted: 0,
             by_slot: Vec::new(),
@@ -39,7 +41,10 @@ impl Losses {
     pub fn read(&mut self, first: u64, arrived: u64, sent: u64) {
         debug_assert_eq!(first, self.read);
         let count = sent.saturating_sub(first).min(64);
-        let missing = !arrived & if count == 64 { u64::MAX } else { (1 << count) - 1 };
+        let mut missing = !arrived & if count == 64 { u64::MAX } else { (1 << count) - 1 };
+        if first < self.schedule.counted_from {
+            missing &= u64::MAX << (self.schedule.counted_from - first);
+        }
         self.read = first + count;
         if missing == 0 {
             // Most often: nobody was lost.
@@ -56,7 +61,7 @@ impl Losses {
             }
             self.lost += 1;
             self.run.get_or_insert(n);
-            let slot = (self.schedule.due_ns(n) / self.slot_ns) as usize;
+            let slot = (self.due_ns(n) / self.slot_ns) as usize;
             let slot = slot.min(Direction::SERIES_POINTS - 1);
             if self.by_slot.len() <= slot {
                 self.by_slot.resize(slot + 1, 0);
@@ -77,6 +82,7 @@ impl Losses {
         direction.lost = self.lost;
         direction.losses = self.runs;
         direction.losses_omitted = self.omitted;
+        direction.last_loss = self.last;
         for (i, &lost) in self.by_slot.iter().enumerate() {
             while direction.series.len() <= i {
                 direction.series.push(SeriesPoint {
@@ -91,11 +97,17 @@ impl Losses {
 
     fn end_run(&mut self, n: u64) {
         let Some(first) = self.run.take() else { return };
-        if self.runs.len() == Direction::LOSS_RUNS {
-            self.omitted += 1;
-            return;
+        let run = LossRun { first, frames: n - first, at_ns: self.due_ns(first) };
+        self.last = Some(run);
+        match self.runs.len() < Direction::LOSS_RUNS {
+            true => self.runs.push(run),
+            false => self.omitted += 1,
         }
-        self.runs.push(LossRun { first, frames: n - first, at_ns: self.schedule.due_ns(first) });
+    }
+
+    /// From the first counted frame.
+    fn due_ns(&self, n: u64) -> i64 {
+        self.schedule.due_ns(n) - self.schedule.counted_ns()
     }
 }
 

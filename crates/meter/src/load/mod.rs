@@ -5,12 +5,19 @@
 //! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`Generator`] and
 //! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
+mod analyser;
+mod generator;
 mod header;
+mod hist;
 mod losses;
 mod schedule;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod traffic;
 
+pub use analyser::{Analyser, AnalyserConfig};
+pub use generator::Generator;
 pub use header::{HEADER_MAX, Header, headers};
 pub use losses::Losses;
 pub use schedule::Schedule;

@@ -9,6 +9,8 @@ pub struct Schedule {
     pub frames: u64,
     /// Frames that are due together.
     pub burst: u64,
+    /// Frames before this one are sent, but not counted (`Offer::discard_ns`).
+    pub counted_from: u64,
     /// Between bursts, ns.
     step_ns: f64,
     /// The burst boundary from which on bursts follow each other at the second distance, ns.
@@ -20,12 +22,30 @@ impl Schedule {
     pub fn new(offer: &Offer) -> Schedule {
         let burst = u64::from(offer.burst.max(1));
         let step_ns = |rate: f64| burst as f64 * 1e9 / rate;
-        Schedule {
+        let mut schedule = Schedule {
             frames: offer.frames,
             burst,
+            counted_from: 0,
             step_ns: step_ns(offer.rate_fps),
             then: offer.step.map(|s| (s.after_frames.next_multiple_of(burst), step_ns(s.rate_fps))),
+        };
+        if offer.discard_ns > 0 {
+            let (mut low, mut high) = (0, schedule.frames);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match schedule.due_ns(middle) < offer.discard_ns {
+                    true => low = middle + 1,
+                    false => high = middle,
+                }
+            }
+            schedule.counted_from = low;
         }
+        schedule
+    }
+
+    /// When the first counted frame is due, ns from the first of all.
+    pub fn counted_ns(&self) -> i64 {
+        self.due_ns(self.counted_from)
     }
 
     /// When frame `n` is due, ns from the first.
@@ -66,6 +86,15 @@ mod tests {
         let schedule = Schedule::new(&offer);
         assert_eq!((schedule.due_ns(10), schedule.due_ns(11)), (100_000_000, 200_000_000));
         assert_eq!(schedule.duration_ns(), offer.duration_ns());
+    }
+
+    #[test]
+    fn what_is_due_early_is_not_counted() {
+        let offer = Offer { discard_ns: 20_000_000, ..Offer::steady(1000.0, 1_000_000_000) };
+        let schedule = Schedule::new(&offer);
+        assert_eq!((schedule.counted_from, schedule.counted_ns()), (20, 20_000_000));
+        let all = Schedule::new(&Offer { discard_ns: i64::MAX, ..offer });
+        assert_eq!(all.counted_from, all.frames);
     }
 
     #[test]

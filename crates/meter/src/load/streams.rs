@@ -2,14 +2,17 @@
 
 use sonde_results::trial::Direction;
 
-/// Fills in what each stream sent when frame `n` belonged to flow `n` modulo `flows`, and keeps
-/// at most [`STREAMS_KEPT`] streams: those that lost most.
-pub fn fill_streams(direction: &mut Direction, flows: u32) {
-    let (flows, sent) = (u64::from(flows), direction.sent);
+/// Fills in what each stream sent when frame `n` belonged to flow `n` modulo `flows` and those
+/// from `counted_from` on were counted, and keeps at most [`STREAMS_KEPT`] streams: those that
+/// lost most.
+pub fn fill_streams(direction: &mut Direction, flows: u32, counted_from: u64) {
+    let flows = u64::from(flows);
+    let (from, to) = (counted_from, counted_from + direction.sent);
     for stream in &mut direction.streams {
         // Flows 2^16 apart share a stream.
         let own = (u64::from(stream.stream)..flows).step_by(1 << 16);
-        stream.sent = own.map(|flow| sent / flows + u64::from(flow < sent % flows)).sum();
+        let until = |n: u64, flow: u64| n / flows + u64::from(flow < n % flows);
+        stream.sent = own.map(|flow| until(to, flow) - until(from, flow)).sum();
     }
     if direction.streams.len() > STREAMS_KEPT {
         direction
@@ -36,10 +39,12 @@ mod tests {
     #[test]
     fn flows_take_turns() {
         let mut d = direction(10, 3);
-        fill_streams(&mut d, 3);
+        fill_streams(&mut d, 3, 0);
         assert_eq!(d.streams.iter().map(|s| s.sent).collect::<Vec<_>>(), [4, 3, 3]);
+        fill_streams(&mut d, 3, 1);
+        assert_eq!(d.streams.iter().map(|s| s.sent).collect::<Vec<_>>(), [3, 4, 3]);
         let mut shared = direction(70_000, 2);
-        fill_streams(&mut shared, 65_538);
+        fill_streams(&mut shared, 65_538, 0);
         assert_eq!(shared.streams.iter().map(|s| s.sent).collect::<Vec<_>>(), [3, 3]);
     }
 
@@ -48,7 +53,7 @@ mod tests {
         let mut d = direction(4000, 2000);
         d.streams.iter_mut().for_each(|s| s.received = 2);
         d.streams[1999].received = 0;
-        fill_streams(&mut d, 2000);
+        fill_streams(&mut d, 2000, 0);
         assert_eq!((d.streams.len(), d.streams.last().unwrap().stream), (STREAMS_KEPT, 1999));
     }
 }

@@ -1,5 +1,7 @@
 //! The tester's ports: what they are, and whether they are still up.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use sonde_port::netlink::{Link, Links};
 use sonde_port::netns;
@@ -28,14 +30,24 @@ pub struct PortFacts {
 /// No such interface or namespace, or it is down.
 pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
     let named = || format!("port {}", port.name);
-    let link = netns::inside(port.netns.as_deref(), || -> std::io::Result<Option<Link>> {
-        Ok(Links::open()?.all()?.into_iter().find(|link| link.name == port.interface))
-    });
-    let link = link.with_context(named)?.with_context(named)?;
     let whose = port.netns.as_ref().map_or(String::new(), |n| format!(" in namespace {n}"));
-    let link = link.with_context(|| {
-        format!("port {}: no interface named '{}'{whose}; see 'ip link'", port.name, port.interface)
-    })?;
+    let find = || -> std::io::Result<Option<Link>> {
+        Ok(Links::open()?.all()?.into_iter().find(|link| link.name == port.interface))
+    };
+    let mut waited = Duration::ZERO;
+    let link = loop {
+        let link = netns::inside(port.netns.as_deref(), find).with_context(named)?;
+        let link = link.with_context(named)?.with_context(|| {
+            let interface = &port.interface;
+            format!("port {}: no interface named '{interface}'{whose}; see 'ip link'", port.name)
+        })?;
+        // The carrier of a link that was just set up takes a moment to show.
+        if link.running || waited >= CARRIER {
+            break link;
+        }
+        std::thread::sleep(LOOK);
+        waited += LOOK;
+    };
     ensure!(
         link.running,
         "port {}: interface {}{whose} is down or has no carrier; see 'ip link'",
@@ -78,3 +90,7 @@ impl Watch {
         })
     }
 }
+
+/// How long a port's carrier is waited for.
+const CARRIER: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(10);

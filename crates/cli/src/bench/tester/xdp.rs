@@ -7,16 +7,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    Analyser, AnalyserConfig, AttachMode, BpfError, FlowHeader, Generator, GeneratorConfig, Pace,
+    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Generator,
+    GeneratorConfig, Pace,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses, headers};
-use sonde_port::clock::{pin_to_cpu, tai_now};
+use sonde_port::clock::tai_now;
 use sonde_port::netns;
 use sonde_results::trial::{Direction, Offer};
 
 use super::bed::{PortFacts, Watch};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterSpec};
+use super::{Load, Outcome, Progress, SECOND, TesterSpec, settle_sender};
 
 /// The analysers, one a direction, attached to the ports where frames arrive.
 pub(super) struct Xdp {
@@ -82,12 +83,7 @@ impl Xdp {
                 .map(|(generator, load)| {
                     let port = &spec.ports[spec.ways[load.way].from];
                     scope.spawn(move || -> Result<()> {
-                        if let Some(name) = &port.netns {
-                            netns::enter(name)?;
-                        }
-                        if let Some(cpu) = port.cpu {
-                            pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
-                        }
+                        settle_sender(port, loads.len())?;
                         Ok(generator.run()?)
                     })
                 })
@@ -102,7 +98,7 @@ impl Xdp {
                 let now = tai_now().as_nanos();
                 if turn.is_multiple_of(LOOK_EVERY) {
                     down = down.take().or_else(|| watch.down());
-                    progress(so_far(&generators, &tracks));
+                    progress(so_far(start_ns, &generators, &tracks));
                 }
                 turn += 1;
                 if failed || down.is_some() || now > limit_ns || stop.load(Ordering::Relaxed) {
@@ -119,7 +115,7 @@ impl Xdp {
             };
             threads.into_iter().map(join).collect::<Result<Vec<()>>>()
         });
-        drain(spec.drain, stop, &generators, &mut tracks, progress);
+        drain(spec.drain, start_ns, stop, &generators, &mut tracks, progress);
         let directions = tracks
             .into_iter()
             .zip(&generators)
@@ -133,6 +129,7 @@ impl Xdp {
 /// Waits for late frames, and for copies of frames where none is missing.
 fn drain(
     drain: Duration,
+    start_ns: i64,
     stop: &AtomicBool,
     generators: &[Generator],
     tracks: &mut [Track],
@@ -146,7 +143,7 @@ fn drain(
         for (track, generator) in tracks.iter_mut().zip(generators) {
             track.follow(now, generator.sent());
         }
-        let all = so_far(generators, tracks);
+        let all = so_far(start_ns, generators, tracks);
         progress(all);
         if all.received >= all.sent && !complete {
             complete = true;
@@ -159,8 +156,9 @@ fn drain(
     }
 }
 
-fn so_far(generators: &[Generator], tracks: &[Track]) -> Progress {
+fn so_far(start_ns: i64, generators: &[Generator], tracks: &[Track]) -> Progress {
     Progress {
+        start_ns,
         sent: generators.iter().map(Generator::sent).sum(),
         received: tracks.iter().map(|track| track.analyser.received()).sum(),
     }
@@ -190,6 +188,7 @@ fn generator(
     };
     let pace = Pace {
         frames: offer.frames,
+        counted_from: load.schedule.counted_from,
         burst: offer.burst.max(1).into(),
         rate_fps: offer.rate_fps,
         then: offer.step.map(|step| (step.after_frames, step.rate_fps)),
@@ -211,19 +210,25 @@ struct Track<'a> {
     analyser: &'a mut Analyser,
     losses: Losses,
     series: Series,
-    flows: u32,
+    /// When the first counted frame was due.
     start_ns: i64,
 }
 
 impl<'a> Track<'a> {
     fn begin(analyser: &'a mut Analyser, load: &Load, spec: &TesterSpec, start_ns: i64) -> Self {
-        let slot_ns = load.slot_ns();
-        let change = spec.ways[load.way].length_change.into();
-        let flows = load.traffic.flows;
-        let frames = load.offer.frames;
-        analyser.begin(load.tag, frames, flows as usize, start_ns, slot_ns, change);
-        let losses = Losses::new(load.schedule, slot_ns);
-        Track { analyser, losses, series: Series::new(start_ns, slot_ns), flows, start_ns }
+        let (slot_ns, schedule) = (load.slot_ns(), load.schedule);
+        let start_ns = start_ns + schedule.counted_ns();
+        analyser.begin(&Expected {
+            tag: load.tag,
+            frames: schedule.frames,
+            counted_from: schedule.counted_from,
+            streams: load.traffic.flows as usize,
+            start_ns,
+            slot_ns,
+            length_change: spec.ways[load.way].length_change,
+        });
+        let losses = Losses::new(schedule, slot_ns);
+        Track { analyser, losses, series: Series::new(start_ns, slot_ns), start_ns }
     }
 
     /// Settles what is too long ago to arrive any more, and notes seconds that have passed.
@@ -241,14 +246,13 @@ impl<'a> Track<'a> {
         generator.read(&mut direction);
         self.analyser.end();
         self.analyser.read(&mut direction);
-        let (mut losses, sent) = (self.losses, direction.sent);
+        let (mut losses, sent) = (self.losses, generator.sent());
         self.analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
         self.series.fill(&mut direction.series, self.analyser.latency());
         losses.finish(&mut direction);
         // Times count from the first departure, not from when it was due.
         let late = direction.sent_ns[0] - self.start_ns;
         direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
-        debug_assert!(direction.streams.len() <= self.flows as usize);
         direction
     }
 }

@@ -1,0 +1,322 @@
+//! The engines "af_xdp" and "af_packet": a thread a direction that sends, and one that receives,
+//! each with a port of its own. Frames are made and judged by `sonde_meter::load`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses, headers};
+use sonde_port::clock::tai_now;
+use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats, netns};
+use sonde_results::trial::{Direction, LedgerEntry, Side};
+use sonde_wire::Time;
+use sonde_wire::signature::Secret;
+
+use super::bed::{PortFacts, Watch};
+use super::series::Series;
+use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, settle_sender};
+
+/// Ports are opened for every trial, so that none has anything left of the one before.
+pub(super) struct Ports {
+    engine: Engine,
+    secret: Secret,
+    mode: String,
+}
+
+impl Ports {
+    pub(super) fn open(engine: Engine, spec: &TesterSpec, secret: [u64; 2]) -> Result<Ports> {
+        if engine == Engine::AfXdp {
+            for way in &spec.ways {
+                ensure!(
+                    spec.ways.iter().all(|other| other.from != way.to),
+                    "engine af_xdp sends and receives by different ports only: one direction, or \
+                     engine xdp or af_packet"
+                );
+            }
+        }
+        let mut modes = Vec::new();
+        for way in &spec.ways {
+            let longest = way.traffic.longest_size() as usize - FCS_LEN;
+            let sender = open_sender(engine, &spec.ports[way.from])?;
+            let most = sender.caps().max_frame;
+            ensure!(
+                longest <= most,
+                "port {}: frames of {} octets are longer than engine {} sends ({} with the FCS)",
+                spec.ports[way.from].name,
+                longest + FCS_LEN,
+                engine.name(),
+                most + FCS_LEN
+            );
+            modes.push(format!("{} {}", spec.ports[way.from].name, sender.caps().mode));
+        }
+        let mode = format!("{}: {}", engine.name(), modes.join("; "));
+        Ok(Ports { engine, secret: Secret(secret), mode })
+    }
+
+    pub(super) fn mode(&self) -> &str {
+        &self.mode
+    }
+
+    pub(super) fn run(
+        &mut self,
+        spec: &TesterSpec,
+        ports: &[PortFacts],
+        loads: &[Load],
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome> {
+        let mut watch = Watch::open(&spec.ports, ports)?;
+        let mut opened = Vec::new();
+        for load in loads {
+            let way = &spec.ways[load.way];
+            let longest = load.traffic.longest_size() as usize;
+            let change = way.length_change.unsigned_abs() as usize;
+            let receiver = open_receiver(self.engine, &spec.ports[way.to], longest + change)?;
+            opened.push((open_sender(self.engine, &spec.ports[way.from])?, receiver));
+        }
+        // Each kernel block is handed over when full or a millisecond old: what was there
+        // before is gone by the start.
+        let start = tai_now() + LEAD_NS;
+        let shared: Vec<Shared> = loads.iter().map(|_| Shared::default()).collect();
+        let (enough, finish) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut down = None;
+        let results = std::thread::scope(|scope| {
+            let mut senders = Vec::new();
+            let mut receivers = Vec::new();
+            for ((load, shared), (sender, receiver)) in loads.iter().zip(&shared).zip(opened) {
+                let way = &spec.ways[load.way];
+                let headers = headers(&load.traffic)?;
+                let generator = Generator::new(
+                    headers,
+                    &load.traffic.sizes,
+                    load.schedule,
+                    start,
+                    load.tag,
+                    self.secret,
+                );
+                let analyser = self.analyser(load, spec, start);
+                let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
+                senders.push(scope.spawn(move || -> Result<_> {
+                    settle_sender(port, 2 * loads.len())?;
+                    send(sender, generator, shared, enough)
+                }));
+                receivers.push(
+                    scope.spawn(move || receive(receiver, analyser, load, start, shared, finish)),
+                );
+            }
+            let so_far = || Progress {
+                start_ns: start.as_nanos(),
+                sent: shared.iter().map(|s| s.sent.load(Ordering::Relaxed)).sum(),
+                received: shared.iter().map(|s| s.received.load(Ordering::Relaxed)).sum(),
+            };
+            let limit = start + loads.iter().map(Load::limit_ns).max().unwrap_or(0);
+            while senders.iter().any(|thread| !thread.is_finished()) {
+                down = down.take().or_else(|| watch.down());
+                let broken = receivers.iter().any(|thread| thread.is_finished());
+                let late = tai_now() > limit;
+                if broken || late || down.is_some() || stop.load(Ordering::Relaxed) {
+                    enough.store(true, Ordering::Relaxed);
+                }
+                progress(so_far());
+                std::thread::sleep(TICK);
+            }
+            let end = tai_now() + spec.drain.as_nanos() as i64;
+            let mut copies: Option<Time> = None;
+            while tai_now() < copies.unwrap_or(end).min(end) && !stop.load(Ordering::Relaxed) {
+                let now = so_far();
+                progress(now);
+                if now.received >= now.sent {
+                    copies.get_or_insert(tai_now() + COPIES_NS);
+                }
+                std::thread::sleep(TICK);
+            }
+            finish.store(true, Ordering::Relaxed);
+            let mut results = Vec::new();
+            for (sender, receiver) in senders.into_iter().zip(receivers) {
+                let panicked = |_| anyhow!("a thread of the tester panicked");
+                results
+                    .push((sender.join().map_err(panicked)??, receiver.join().map_err(panicked)??));
+            }
+            Ok::<_, anyhow::Error>(results)
+        })?;
+
+        let mut outcome = Outcome { start_ns: start.as_nanos(), down, ..Outcome::default() };
+        for (load, (sent, received)) in loads.iter().zip(results) {
+            let way = &spec.ways[load.way];
+            let [from, to] =
+                [way.from, way.to].map(|p| format!("tester port {}", spec.ports[p].name));
+            for (place, counter, frames) in [
+                (&to, "rx_dropped", received.stats.rx_dropped),
+                (&to, "rx_invalid", received.stats.rx_invalid),
+                (&from, "tx_dropped", sent.stats.tx_dropped),
+            ] {
+                if frames > 0 {
+                    let (place, counter) = (place.clone(), counter.into());
+                    let side = Side::Tester;
+                    outcome.counters.push(LedgerEntry { side, place, counter, frames });
+                }
+            }
+            outcome.directions.push(received.with(&sent));
+        }
+        Ok(outcome)
+    }
+
+    fn analyser(&self, load: &Load, spec: &TesterSpec, start: Time) -> Analyser {
+        let way = &spec.ways[load.way];
+        Analyser::new(AnalyserConfig {
+            tag: load.tag,
+            secret: self.secret,
+            schedule: load.schedule,
+            streams: load.traffic.flows as usize,
+            start: start + load.schedule.counted_ns(),
+            slot_ns: load.slot_ns(),
+            length_change: way.length_change,
+            tagged: !load.traffic.tags.is_empty(),
+            mac: way.for_mac,
+        })
+    }
+}
+
+/// What the threads of a direction tell.
+#[derive(Default)]
+struct Shared {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+struct Sent {
+    generator: Generator,
+    stats: PortStats,
+}
+
+struct Received {
+    analyser: Analyser,
+    losses: Losses,
+    series: Series,
+    stats: PortStats,
+}
+
+impl Received {
+    /// Puts both ends of a direction together.
+    fn with(mut self, sent: &Sent) -> Direction {
+        let mut direction = Direction::default();
+        sent.generator.read(&mut direction, sent.stats.tx_dropped);
+        self.analyser.read(&mut direction);
+        let count = sent.generator.sent();
+        let losses = &mut self.losses;
+        self.analyser.harvest(count, |first, arrived| losses.read(first, arrived, count));
+        self.series.fill(&mut direction.series, self.analyser.latency());
+        self.losses.finish(&mut direction);
+        // What the kernel refused never left: it is in the ledger, and no loss of the device.
+        direction.lost = direction.lost.saturating_sub(sent.stats.tx_dropped);
+        direction
+    }
+}
+
+fn send(
+    mut port: Box<dyn Port>,
+    mut generator: Generator,
+    shared: &Shared,
+    enough: &AtomicBool,
+) -> Result<Sent> {
+    while let Some(due) = generator.due() {
+        // One reading of the clock a turn: the frames of a burst that is late share it.
+        let now = port.now();
+        if now < due {
+            if enough.load(Ordering::Relaxed) {
+                break;
+            }
+            std::hint::spin_loop();
+            continue;
+        }
+        let mut burst = port.tx();
+        for _ in 0..BURST {
+            let Some(buffer) = burst.slot() else { break };
+            let Some(len) = generator.write(now, buffer) else { break };
+            burst.commit(len, 0);
+        }
+        port.flush()?;
+        shared.sent.store(generator.sent(), Ordering::Relaxed);
+        if enough.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let stats = port.stats();
+    Ok(Sent { generator, stats })
+}
+
+fn receive(
+    mut port: Box<dyn Port>,
+    mut analyser: Analyser,
+    load: &Load,
+    start: Time,
+    shared: &Shared,
+    finish: &AtomicBool,
+) -> Result<Received> {
+    let slot_ns = load.slot_ns();
+    let mut losses = Losses::new(load.schedule, slot_ns);
+    let counted = start.as_nanos() + load.schedule.counted_ns();
+    let mut series = Series::new(counted, slot_ns);
+    loop {
+        // Read before the ring is: what came until then is still taken.
+        let last = finish.load(Ordering::Relaxed);
+        let burst = port.rx()?;
+        let count = burst.len();
+        for i in 0..count {
+            let (frame, stamp) = burst.seen(i);
+            analyser.input(frame, stamp.at);
+        }
+        if count > 0 {
+            shared.received.store(analyser.received(), Ordering::Relaxed);
+            continue;
+        }
+        if last {
+            break;
+        }
+        let now = port.now();
+        if series.due(now.as_nanos()) {
+            series.note(now.as_nanos(), analyser.latency());
+        }
+        let sent = shared.sent.load(Ordering::Relaxed);
+        let old = sent.saturating_sub(Analyser::WINDOW / 2) & !63;
+        analyser.harvest(old, |first, arrived| losses.read(first, arrived, sent));
+        port.wait(now + WAIT_NS)?;
+    }
+    let stats = port.stats();
+    Ok(Received { analyser, losses, series, stats })
+}
+
+fn open_sender(engine: Engine, port: &TesterPort) -> Result<Box<dyn Port>> {
+    // It receives nothing that anybody sends: the port's own answers have no place here.
+    let filter = Filter { local_ports: vec![DISCARD], ..Filter::default() };
+    let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(Some(port.interface.clone()), filter) };
+    let opened = netns::inside(port.netns.as_deref(), || sonde_port::open(engine, &spec))?;
+    opened.with_context(|| format!("port {}", port.name))
+}
+
+fn open_receiver(engine: Engine, port: &TesterPort, longest: usize) -> Result<Box<dyn Port>> {
+    let spec = OpenSpec {
+        consume: engine == Engine::AfXdp,
+        // The signature is at the end.
+        snap: longest.max(OpenSpec::WATCHED_BYTES),
+        ring: RING,
+        ..OpenSpec::watching(port.interface.clone())
+    };
+    let opened = netns::inside(port.netns.as_deref(), || sonde_port::open(engine, &spec))?;
+    opened.with_context(|| format!("port {}", port.name))
+}
+
+/// The port of the discard service (RFC 863).
+const DISCARD: u16 = 9;
+/// Frames that are handed to the kernel together, at most.
+const BURST: usize = 64;
+/// Frames that can wait for the analyser.
+const RING: usize = 16_384;
+/// Between two looks at the order to finish, while nothing arrives.
+const WAIT_NS: i64 = 2_000_000;
+/// From opening the ports to the first frame.
+const LEAD_NS: i64 = SECOND / 20;
+/// Between two looks at the threads.
+const TICK: Duration = Duration::from_millis(5);
+/// How long after the last frame copies of frames are waited for.
+const COPIES_NS: i64 = SECOND / 10;

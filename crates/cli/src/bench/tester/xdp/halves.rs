@@ -1,0 +1,194 @@
+//! The two halves of a direction, for testers on different hosts: one generates, the other
+//! analyses, and somebody who knows both clocks puts the numbers together.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context as _, Result};
+use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
+use sonde_meter::load::{Schedule, Traffic};
+use sonde_port::clock::pin_to_cpu;
+use sonde_port::netns;
+use sonde_results::trial::{Direction, Offer};
+use sonde_wire::ethernet::Mac;
+
+use super::super::bed::{PortFacts, port_facts};
+use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way};
+use super::{LINEAR, Track, attach, generator};
+
+/// The sending half, loaded for one trial.
+pub struct Source {
+    generator: Generator,
+    port: TesterPort,
+    /// Frames sent, for those who watch.
+    sent: AtomicU64,
+}
+
+impl Source {
+    /// Loads the generator.
+    ///
+    /// # Errors
+    /// Frames that cannot be made or that the port does not carry; no such interface; what
+    /// the kernel refuses.
+    pub fn load(
+        port: &TesterPort,
+        traffic: &Traffic,
+        offer: &Offer,
+        tag: u8,
+        secret: [u64; 2],
+    ) -> Result<Source> {
+        let facts = port_facts(port)?;
+        traffic.check(facts.mtu)?;
+        let spec = TesterSpec {
+            engine: LoadEngine::Xdp,
+            ports: vec![port.clone()],
+            ways: vec![Way {
+                from: 0,
+                to: 0,
+                traffic: traffic.clone(),
+                length_change: 0,
+                for_mac: None,
+            }],
+            drain: std::time::Duration::ZERO,
+        };
+        let generator = generator(&load(traffic, offer, tag), &[facts], &spec, secret)?;
+        Ok(Source { generator, port: port.clone(), sent: AtomicU64::new(0) })
+    }
+
+    /// Sends on this thread, the first frame at `start_ns` (TAI of this host), until all have
+    /// left or [`Source::stop`] is called.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn run(&self, start_ns: i64) -> Result<()> {
+        self.generator.start_at(start_ns);
+        if let Some(name) = &self.port.netns {
+            netns::enter(name)?;
+        }
+        if let Some(cpu) = self.port.cpu {
+            pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
+        }
+        Ok(self.generator.run()?)
+    }
+
+    /// To be called every few milliseconds by another thread than that which sends; tells
+    /// how many frames have left.
+    pub fn watch(&self) -> u64 {
+        self.generator.end_if_done();
+        self.sent.store(self.generator.sent(), Relaxed);
+        self.sent.load(Relaxed)
+    }
+
+    /// No further frame leaves.
+    pub fn stop(&self) {
+        self.generator.stop();
+    }
+
+    /// Whether all frames have left, or it was told to stop.
+    pub fn done(&self) -> bool {
+        self.generator.done()
+    }
+
+    /// What is known of the departures; stamps are of this host's clock.
+    pub fn read(&self) -> Direction {
+        let mut direction = Direction::default();
+        self.generator.read(&mut direction);
+        direction
+    }
+}
+
+/// The receiving half, attached to its port.
+pub struct Sink {
+    analyser: Analyser,
+    mode: &'static str,
+}
+
+impl Sink {
+    /// Attaches the analyser.
+    ///
+    /// # Errors
+    /// No such interface, or one that has an XDP program; what the kernel refuses.
+    pub fn open(
+        port: &TesterPort,
+        for_mac: Option<Mac>,
+        tagged: bool,
+        secret: [u64; 2],
+    ) -> Result<Sink> {
+        let facts: PortFacts = port_facts(port)?;
+        let config = AnalyserConfig {
+            queues: facts.rx_queues,
+            secret,
+            mac: for_mac,
+            long_frames: facts.mtu > LINEAR,
+            tagged,
+        };
+        let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
+            let mut analyser = Analyser::load(&config)?;
+            let mode = attach(&mut analyser, facts.ifindex)?;
+            Ok((analyser, mode))
+        });
+        let (analyser, mode) = attached?.with_context(|| format!("port {}", port.name))?;
+        Ok(Sink { analyser, mode: mode.name() })
+    }
+
+    /// How frames are received, for people.
+    pub fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    /// Counts a trial from now on. Its first frame is due at `start_ns` (TAI of this host);
+    /// the sender's clock is `clock_offset_ns` behind this host's (negative: ahead).
+    pub fn begin(
+        &mut self,
+        traffic: &Traffic,
+        length_change: i32,
+        offer: &Offer,
+        tag: u8,
+        start_ns: i64,
+        clock_offset_ns: i64,
+    ) -> Watching<'_> {
+        let load = load(traffic, offer, tag);
+        let schedule = load.schedule;
+        let track =
+            Track::begin_apart(&mut self.analyser, &load, length_change, start_ns, clock_offset_ns);
+        Watching { track, schedule, start_ns }
+    }
+}
+
+/// A trial that is being counted.
+pub struct Watching<'a> {
+    track: Track<'a>,
+    schedule: Schedule,
+    start_ns: i64,
+}
+
+impl Watching<'_> {
+    /// To be called every few milliseconds. What was sent so far is not known here: what was
+    /// due by now is.
+    pub fn follow(&mut self, now_ns: i64) {
+        let passed = (now_ns - self.start_ns).max(0) as f64;
+        let share = passed / self.schedule.duration_ns().max(1) as f64;
+        let due = (self.schedule.frames as f64 * share.min(1.0)) as u64;
+        self.track.follow(now_ns, due);
+    }
+
+    /// Frames that have arrived, each once.
+    pub fn received(&self) -> u64 {
+        self.track.analyser.received()
+    }
+
+    /// What became of the `sent` frames; stamps are of this host's clock.
+    pub fn end(self, sent: u64) -> Direction {
+        self.track.end_apart(sent)
+    }
+}
+
+fn load(traffic: &Traffic, offer: &Offer, tag: u8) -> Load {
+    Load {
+        way: 0,
+        traffic: traffic.clone(),
+        schedule: Schedule::new(offer),
+        tag,
+        offer: offer.clone(),
+    }
+}

@@ -1,0 +1,276 @@
+//! The analyser of the engines in user space: the same counts and distributions as those of
+//! `sonde-bpf`'s (`c/load_rx.bpf.c`), from frames that a port hands up.
+
+use sonde_results::hist::Hist;
+use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
+use sonde_wire::signature::{self, Repr, Secret};
+use sonde_wire::{Error, Time, parse};
+
+use super::hist::FastHist;
+use super::{FCS_LEN, Schedule};
+
+/// What an analyser looks for in one trial.
+#[derive(Clone, Debug)]
+pub struct AnalyserConfig {
+    /// Of trial and direction.
+    pub tag: u8,
+    /// Of the tester.
+    pub secret: Secret,
+    /// When frames are due; those that are not to be counted are not.
+    pub schedule: Schedule,
+    /// Streams, from 0: at most 2^16.
+    pub streams: usize,
+    /// When the first counted frame is due.
+    pub start: Time,
+    /// Length of a point of the time series, ns.
+    pub slot_ns: i64,
+    /// Octets by which a frame arrives longer than it left.
+    pub length_change: i32,
+    /// Frames may have lost a VLAN tag to the kernel on arrival.
+    pub tagged: bool,
+    /// Destination MAC address of what arrives; others are stray.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// Analyses the frames of one direction, in one trial.
+#[derive(Debug)]
+pub struct Analyser {
+    config: AnalyserConfig,
+    received: u64,
+    bytes: u64,
+    duplicates: u64,
+    reordered: u64,
+    corrupted: u64,
+    stray: u64,
+    passed: u64,
+    first: Time,
+    last: Time,
+    arrival_gap: i64,
+    /// One more than the greatest frame number.
+    after: u64,
+    /// RFC 3550, section A.8: 16 times the jitter.
+    jitter16: i64,
+    before: i64,
+    worst: Vec<WorstFrame>,
+    slots: Vec<SeriesPoint>,
+    streams: Vec<(u64, u64)>,
+    recent: Vec<(u64, i64)>,
+    /// A bit a frame, for the last [`Analyser::WINDOW`] of them.
+    seen: Vec<u64>,
+    floor: u64,
+    latency: FastHist,
+    ipdv: FastHist,
+    jitter: FastHist,
+}
+
+impl Analyser {
+    /// Frames that are told apart: those no further from each other.
+    pub const WINDOW: u64 = 1 << 26;
+
+    /// Ready for the first frame.
+    pub fn new(config: AnalyserConfig) -> Analyser {
+        let streams = config.streams.min(1 << 16);
+        let slots = (config.schedule.duration_ns() / config.slot_ns.max(1)) as usize + 120;
+        Analyser {
+            floor: config.schedule.counted_from & !63,
+            received: 0,
+            bytes: 0,
+            duplicates: 0,
+            reordered: 0,
+            corrupted: 0,
+            stray: 0,
+            passed: 0,
+            first: Time::ZERO,
+            last: Time::ZERO,
+            arrival_gap: 0,
+            after: 0,
+            jitter16: 0,
+            before: 0,
+            worst: Vec::with_capacity(WORST),
+            slots: vec![SeriesPoint::default(); slots.min(Direction::SERIES_POINTS)],
+            streams: vec![(0, 0); streams],
+            recent: vec![(0, 0); RECENT as usize],
+            seen: vec![0; (Self::WINDOW / 64) as usize],
+            latency: FastHist::new(),
+            ipdv: FastHist::new(),
+            jitter: FastHist::new(),
+            config,
+        }
+    }
+
+    /// A frame that arrived at `now`, from its Ethernet header on and without the FCS.
+    #[inline]
+    pub fn input(&mut self, frame: &[u8], now: Time) {
+        if !Repr::marked(frame) {
+            self.passed += 1;
+            return;
+        }
+        let sent_len = (frame.len() as i64 - i64::from(self.config.length_change)) as usize;
+        let mut read = Repr::parse(frame, sent_len, &self.config.secret);
+        if read.is_err() && self.config.tagged {
+            read = Repr::parse(frame, sent_len + 4, &self.config.secret);
+        }
+        let Ok(signature) = read else {
+            // One in 256 of all other frames has that octet, too.
+            match looks_like_ours(frame) {
+                true => self.corrupted += 1,
+                false => self.passed += 1,
+            }
+            return;
+        };
+        let for_us = self.config.mac.is_none_or(|mac| frame.starts_with(&mac));
+        if signature.trial != self.config.tag || !for_us {
+            self.stray += 1;
+            return;
+        }
+        self.arrived(&signature, frame.len(), now);
+    }
+
+    #[inline]
+    fn arrived(&mut self, signature: &Repr, len: usize, now: Time) {
+        let number = signature::extend(signature.sequence, self.after);
+        if number >= self.config.schedule.frames {
+            self.stray += 1;
+            return;
+        }
+        if number < self.config.schedule.counted_from {
+            return;
+        }
+        if number.wrapping_sub(self.floor) >= Self::WINDOW {
+            self.duplicates += 1;
+            return;
+        }
+        let word = &mut self.seen[(number % Self::WINDOW / 64) as usize];
+        let bit = 1 << (number % 64);
+        if *word & bit != 0 {
+            self.duplicates += 1;
+            return;
+        }
+        *word |= bit;
+        match self.received {
+            0 => self.first = now,
+            _ => self.arrival_gap = self.arrival_gap.max(now - self.last),
+        }
+        self.last = now;
+        self.received += 1;
+        self.bytes += len as u64;
+        if let Some((received, after)) = self.streams.get_mut(usize::from(signature.stream)) {
+            *received += 1;
+            // RFC 4737, section 3.4.
+            match number >= *after {
+                true => *after = number + 1,
+                false => self.reordered += 1,
+            }
+        }
+        let latency = signature::latency(now.as_nanos() as u64, signature.sent);
+        self.note_delays(number, latency, now, signature.stream);
+        self.after = self.after.max(number + 1);
+    }
+
+    #[inline]
+    fn note_delays(&mut self, number: u64, latency: i64, now: Time, stream: u16) {
+        self.latency.add(latency);
+        // RFC 3393 in the order of sending.
+        let (after, before) = self.recent[(number.wrapping_sub(1) % RECENT) as usize];
+        if number > 0 && after == number {
+            self.ipdv.add(latency - before);
+        }
+        if number + 1 < self.after {
+            let (after, next) = self.recent[((number + 1) % RECENT) as usize];
+            if after == number + 2 {
+                self.ipdv.add(next - latency);
+            }
+        }
+        self.recent[(number % RECENT) as usize] = (number + 1, latency);
+        if self.received > 1 {
+            // RFC 4689, section 3.2.5; and RFC 3550, section A.8.
+            let change = (latency - self.before).abs();
+            self.jitter.add(change);
+            self.jitter16 += change - ((self.jitter16 + 8) >> 4);
+        }
+        self.before = latency;
+
+        let slot = (now - self.config.start).max(0) / self.config.slot_ns;
+        let slot = (slot as usize).min(self.slots.len() - 1);
+        let point = &mut self.slots[slot];
+        let [min, _, _, max] = &mut point.latency_ns;
+        *min = if point.received == 0 { latency } else { latency.min(*min) };
+        *max = if point.received == 0 { latency } else { latency.max(*max) };
+        point.received += 1;
+
+        if self.worst.len() < WORST || self.worst.last().is_some_and(|w| latency > w.latency_ns) {
+            let at_ns = now - self.config.start - latency;
+            let frame = WorstFrame { latency_ns: latency, at_ns, sequence: number, stream };
+            let place = self.worst.partition_point(|w| w.latency_ns >= latency);
+            self.worst.truncate(WORST - 1);
+            self.worst.insert(place.min(self.worst.len()), frame);
+        }
+    }
+
+    /// Frames that have arrived, each once.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// As [`super::Losses::read`] wants it: for each 64 frames from where the last call ended
+    /// up to `end`, a multiple of 64 except in the last call, the number of the first, and a
+    /// bit for each that has arrived.
+    pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
+        while self.floor < end {
+            let word = &mut self.seen[(self.floor / 64 % (Self::WINDOW / 64)) as usize];
+            take(self.floor, std::mem::take(word));
+            self.floor += 64;
+        }
+    }
+
+    /// Latencies so far.
+    pub fn latency(&self) -> Hist {
+        self.latency.read()
+    }
+
+    /// Fills in what is known of the arrivals; `lost`, `losses` and what was sent are not
+    /// known here.
+    pub fn read(&self, direction: &mut Direction) {
+        let d = direction;
+        d.received = self.received;
+        d.received_bytes = self.bytes + self.received * FCS_LEN as u64;
+        d.duplicates = self.duplicates;
+        d.reordered = self.reordered;
+        d.corrupted = self.corrupted;
+        d.stray = self.stray;
+        d.received_ns = [self.first.as_nanos(), self.last.as_nanos()];
+        d.arrival_gap_ns = self.arrival_gap;
+        d.latency = self.latency.read();
+        d.ipdv = self.ipdv.read();
+        d.jitter = self.jitter.read();
+        d.rfc3550_jitter_ns = self.jitter16 as f64 / 16.0;
+        d.worst = self.worst.clone();
+        let length_ns = self.config.slot_ns;
+        d.series = self.slots.clone();
+        for (i, point) in d.series.iter_mut().enumerate() {
+            (point.at_ns, point.length_ns) = (i as i64 * length_ns, length_ns);
+        }
+        while d.series.last().is_some_and(|p| p.received == 0) {
+            d.series.pop();
+        }
+        let count = |(i, &(received, _)): (usize, &(u64, u64))| StreamCount {
+            stream: i as u16,
+            sent: 0,
+            received,
+        };
+        d.streams = self.streams.iter().enumerate().map(count).collect();
+    }
+}
+
+/// A frame with the mark and a wrong digest is one of ours that was changed if it carries UDP.
+fn looks_like_ours(frame: &[u8]) -> bool {
+    let mpls = frame.get(12..14) == Some(&[0x88, 0x47]);
+    mpls || !matches!(
+        parse::parse_udp(frame),
+        Err(Error::EtherType | Error::Protocol | Error::Version | Error::Fragment)
+    )
+}
+
+/// As in `c/load_rx.bpf.c`.
+const WORST: usize = 16;
+const RECENT: u64 = 256;

@@ -1,0 +1,161 @@
+//! The generator of the engines in user space: writes each frame that is due into a buffer of
+//! the port. The same frames as `sonde-bpf`'s, octet for octet.
+
+use sonde_results::trial::Direction;
+use sonde_wire::signature::{self, Repr, Secret};
+use sonde_wire::{Time, checksum};
+
+use super::hist::FastHist;
+use super::{FCS_LEN, Header, Schedule};
+
+/// Sends the frames of one direction, in one trial.
+#[derive(Debug)]
+pub struct Generator {
+    headers: Vec<Header>,
+    sizes: Vec<u32>,
+    ipv6: bool,
+    schedule: Schedule,
+    start: Time,
+    tag: u8,
+    secret: Secret,
+    next: u64,
+    due: Time,
+    flow: usize,
+    size: usize,
+    first: Time,
+    last: Time,
+    gaps: FastHist,
+    late: FastHist,
+}
+
+impl Generator {
+    /// For frames with these headers, of these sizes (octets with the FCS) in turn, the first
+    /// of them due at `start`; `tag` is that of trial and direction.
+    pub fn new(
+        headers: Vec<Header>,
+        sizes: &[u32],
+        schedule: Schedule,
+        start: Time,
+        tag: u8,
+        secret: Secret,
+    ) -> Generator {
+        assert!(!headers.is_empty() && !sizes.is_empty(), "a load has flows and sizes");
+        Generator {
+            ipv6: headers[0].l4_at - headers[0].l3_at == 40,
+            sizes: sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
+            headers,
+            schedule,
+            start,
+            tag,
+            secret,
+            next: 0,
+            due: start,
+            flow: 0,
+            size: 0,
+            first: Time::ZERO,
+            last: Time::ZERO,
+            gaps: FastHist::new(),
+            late: FastHist::new(),
+        }
+    }
+
+    /// When the next frame is due; `None`: all have been sent.
+    #[inline]
+    pub fn due(&self) -> Option<Time> {
+        (self.next < self.schedule.frames).then_some(self.due)
+    }
+
+    /// Frames written so far.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.next
+    }
+
+    /// Writes the next frame, if it is due at `now`, and returns its length. `now` becomes its
+    /// transmit stamp.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the frame.
+    #[inline]
+    pub fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize> {
+        if self.next >= self.schedule.frames || now < self.due {
+            return None;
+        }
+        let (header, len) = (&self.headers[self.flow], self.sizes[self.size] as usize);
+        let frame = &mut buffer[..len];
+        frame[..header.len].copy_from_slice(&header.octets[..header.len]);
+        frame[header.len..].fill(0);
+        let signature = Repr {
+            trial: self.tag,
+            stream: header.stream,
+            sequence: self.next as u32,
+            sent: now.as_nanos() as u64 & TIME_MASK,
+        };
+        // Never too short: sizes and headers were checked together.
+        let _ = signature.emit(frame, &self.secret);
+        if self.ipv6 || self.sizes.len() > 1 {
+            finish_header(header, self.ipv6, frame);
+        }
+
+        let n = self.next;
+        if n > self.schedule.counted_from {
+            self.gaps.add(now - self.last);
+        } else {
+            self.first = now;
+        }
+        self.last = now;
+        if n >= self.schedule.counted_from && self.schedule.leads(n) {
+            self.late.add(now - self.due);
+        }
+        self.next += 1;
+        if self.schedule.leads(self.next) {
+            self.due = self.start + self.schedule.due_ns(self.next);
+        }
+        self.flow = if self.flow + 1 < self.headers.len() { self.flow + 1 } else { 0 };
+        self.size = if self.size + 1 < self.sizes.len() { self.size + 1 } else { 0 };
+        Some(len)
+    }
+
+    /// Fills in what is known of the departures. Frames that a port did not send after all
+    /// (`unsent`) are not counted.
+    pub fn read(&self, direction: &mut Direction, unsent: u64) {
+        let from = self.schedule.counted_from;
+        let octets = |frames: u64| {
+            let sum =
+                |sizes: &[u32]| sizes.iter().map(|&s| u64::from(s) + FCS_LEN as u64).sum::<u64>();
+            let count = self.sizes.len() as u64;
+            frames / count * sum(&self.sizes) + sum(&self.sizes[..(frames % count) as usize])
+        };
+        direction.intended = self.schedule.frames.saturating_sub(from);
+        direction.sent = self.next.saturating_sub(from).saturating_sub(unsent);
+        direction.sent_bytes = octets(self.next).saturating_sub(octets(from));
+        direction.sent_ns = [self.first.as_nanos(), self.last.as_nanos()];
+        direction.gaps = self.gaps.read();
+        direction.lateness = self.late.read();
+    }
+}
+
+/// Lengths and checksums, which depend on the frame's size or on its signature.
+fn finish_header(header: &Header, ipv6: bool, frame: &mut [u8]) {
+    let (l3_at, l4_at) = (header.l3_at, header.l4_at);
+    let l4_len = (frame.len() - l4_at) as u16;
+    frame[l4_at + 4..l4_at + 6].copy_from_slice(&l4_len.to_be_bytes());
+    if ipv6 {
+        frame[l3_at + 4..l3_at + 6].copy_from_slice(&l4_len.to_be_bytes());
+        // All but the signature is zeros.
+        let at = frame.len() - signature::LEN;
+        let mut sum = checksum::sum(&frame[at..]);
+        if (at - l4_at) % 2 == 1 {
+            sum = u32::from((sum as u16).swap_bytes());
+        }
+        let sum = header.udp_sum + 2 * u32::from(l4_len) + sum;
+        frame[l4_at + 6..l4_at + 8].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
+    } else {
+        let ip_len = (frame.len() - l3_at) as u16;
+        frame[l3_at + 2..l3_at + 4].copy_from_slice(&ip_len.to_be_bytes());
+        let sum = checksum::finish(header.ip_sum + u32::from(ip_len));
+        frame[l3_at + 10..l3_at + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+const TIME_MASK: u64 = (1 << 48) - 1;
