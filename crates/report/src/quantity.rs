@@ -48,6 +48,18 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
+/// The name of a quantity in words: "latency_p99_9@50" is "latency p99.9 at 50 %". What follows
+/// the `@` is a share of the rate found where it is a number, else a goal or a direction.
+pub fn words(name: &str) -> String {
+    let (base, at) = name.split_once('@').unwrap_or((name, ""));
+    let base = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");
+    match at {
+        "" => base,
+        at if at.parse::<f64>().is_ok() => format!("{base} at {at} %"),
+        at => format!("{base}, {at}"),
+    }
+}
+
 /// Divisor and name of the unit in which a time of so many ns is best read.
 pub(crate) fn time_unit(ns: f64) -> (f64, &'static str) {
     match ns {
@@ -178,6 +190,12 @@ mod tests {
         assert_eq!(sense("loss_ratio", "ratio"), Some(Sense::Less));
         assert_eq!(sense("something", "frames/s"), Some(Sense::More));
         assert_eq!(sense("trials", ""), None);
+    }
+
+    #[test]
+    fn names_are_words() {
+        assert_eq!(words("latency_p99_999@50"), "latency p99.999 at 50 %");
+        assert_eq!(words("conditional_throughput@NDR"), "conditional throughput, NDR");
     }
 
     #[test]

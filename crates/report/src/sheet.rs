@@ -22,6 +22,8 @@ pub struct Sheet {
     pub columns: Vec<Column>,
     /// The rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
+    /// Columns that people see although all of their cells are alike.
+    pub keep: Vec<&'static str>,
 }
 
 /// A column.
@@ -49,7 +51,10 @@ impl Column {
         };
         match self.unit.as_str() {
             "" => words(&self.name),
-            unit => format!("{}_{}", words(&self.name), words(unit)),
+            unit => match (words(&self.name), words(unit)) {
+                (name, unit) if name == unit || name.ends_with(&format!("_{unit}")) => name,
+                (name, unit) => format!("{name}_{unit}"),
+            },
         }
     }
 }
@@ -147,11 +152,19 @@ impl Sheet {
             .iter()
             .map(|&(name, unit)| Column { name: name.into(), unit: unit.into() })
             .collect();
-        Sheet { id: id.into(), title: title.into(), note: note.into(), columns, rows: Vec::new() }
+        Sheet {
+            id: id.into(),
+            title: title.into(),
+            note: note.into(),
+            columns,
+            rows: Vec::new(),
+            keep: Vec::new(),
+        }
     }
 
-    /// Leaves out columns of words that are empty or the same in every row: the note says it.
-    fn without_constants(mut self, keep: &[&str]) -> Sheet {
+    /// As people read it: without columns of words that are the same in every row, which the
+    /// note tells instead, and without empty ones.
+    pub fn for_people(&self) -> Sheet {
         let constant = |i: usize| {
             let words = |row: &Vec<Cell>| match &row[i] {
                 Cell::Text(text) => Some(text.clone()),
@@ -160,7 +173,8 @@ impl Sheet {
             let first = self.rows.first().and_then(words);
             let same = first.is_some() && self.rows.iter().all(|row| words(row) == first);
             let none = self.rows.iter().all(|row| row[i] == Cell::None);
-            (none || same && !keep.contains(&self.columns[i].name.as_str())).then_some(first)
+            let keep = self.keep.contains(&self.columns[i].name.as_str());
+            (none || same && !keep).then_some(first)
         };
         let dropped: Vec<Option<Option<String>>> = (0..self.columns.len()).map(constant).collect();
         let said = self.columns.iter().zip(&dropped).filter_map(|(column, text)| match text {
@@ -168,16 +182,22 @@ impl Sheet {
             _ => None,
         });
         let said = said.collect::<Vec<_>>().join(", ");
+        let mut sheet = self.clone();
         if !said.is_empty() {
             let gap = if self.note.is_empty() { "" } else { " " };
-            self.note.push_str(&format!("{gap}All rows: {said}."));
+            sheet.note.push_str(&format!("{gap}All rows: {said}."));
         }
         let kept = |i: &usize| dropped[*i].is_none();
-        self.columns =
+        sheet.columns =
             (0..self.columns.len()).filter(kept).map(|i| self.columns[i].clone()).collect();
-        for row in &mut self.rows {
+        for row in &mut sheet.rows {
             *row = (0..row.len()).filter(kept).map(|i| row[i].clone()).collect();
         }
+        sheet
+    }
+
+    fn keeping(mut self, columns: &[&'static str]) -> Sheet {
+        self.keep = columns.to_vec();
         self
     }
 }

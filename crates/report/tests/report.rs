@@ -73,9 +73,38 @@ fn every_format_of_a_full_run() {
     let json: serde_json::Value = serde_json::from_str(text(&pages, "report.json")).unwrap();
     let rows = json["tables"]["throughput_rates"]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 15);
-    let of_line =
-        rows[0]["of theoretical_ratio"].as_f64().or(rows[0]["of_theoretical_ratio"].as_f64());
+    let of_line = rows[0]["of_theoretical_ratio"].as_f64();
+    assert_eq!(rows[0]["direction"], "bidirectional", "programs get every column");
     assert!((0.06..0.08).contains(&of_line.unwrap()), "1.02 of 14.88 Mframes/s");
+}
+
+#[test]
+fn binary_files_hold_what_the_tables_hold() {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    let run = synthetic::run(&Recipe { repetitions: 2, ..Recipe::default() });
+    let pages = everything(&run);
+    let all = sheets(&run);
+    let bytes = |name: &str| pages.iter().find(|p| p.name == name).unwrap().bytes.clone();
+    let temporary = std::env::temp_dir().join(format!("sonde-parquet-{}", std::process::id()));
+    for sheet in &all {
+        std::fs::write(&temporary, bytes(&format!("parquet/{}.parquet", sheet.id))).unwrap();
+        let reader = SerializedFileReader::try_from(temporary.as_path()).unwrap();
+        let meta = reader.metadata().file_metadata();
+        assert_eq!(meta.num_rows(), sheet.rows.len() as i64, "{}", sheet.id);
+        assert_eq!(meta.schema_descr().num_columns(), sheet.columns.len());
+    }
+    std::fs::remove_file(&temporary).unwrap();
+    let index: serde_json::Value = serde_json::from_slice(&bytes("npy/index.json")).unwrap();
+    let name = "npy/throughput_rates.npy";
+    let columns = index[name]["columns"].as_array().unwrap();
+    let file = bytes(name);
+    let matrix = npyz::NpyFile::new(&file[..]).unwrap();
+    assert_eq!(matrix.shape(), &[15, columns.len() as u64]);
+    let values: Vec<f64> = matrix.into_vec().unwrap();
+    let rates = all.iter().find(|s| s.id == "throughput_rates").unwrap();
+    let median = rates.columns.iter().position(|c| c.name == "median").unwrap();
+    let place = columns.iter().position(|c| c == "median_frames_per_s").unwrap();
+    assert_eq!(Some(values[columns.len() + place]), rates.rows[1][median].number());
 }
 
 #[test]

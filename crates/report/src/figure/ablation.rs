@@ -6,7 +6,7 @@ use sonde_results::stats::{self, Interval, Share};
 use super::id;
 use crate::chart::{Axis, Bar, Chart, Scale, Series, Shape};
 use crate::group::{Labels, key};
-use crate::quantity::show;
+use crate::quantity::{show, words};
 use crate::{LOOP, quantity};
 
 /// An ablation of one case and quantity: every combination of the layers, block by block.
@@ -194,7 +194,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
     Chart {
         minor: false,
         id: id(&["ablation", title, name]),
-        title: format!("Contribution of each layer to {}: {title}", name.replace('_', " ")),
+        title: format!("Contribution of each layer to {}: {title}", words(name)),
         caption: format!(
             "Shapley shares: a layer's effect averaged over all orders of switching on, over {} \
              blocks. Blue: for the better, red: for the worse. {intervals}",
@@ -202,8 +202,8 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         ),
         x: Axis::names("Layer", names),
         y: match unit {
-            "ns" => Axis::time(&name.replace('_', " "), most, Scale::Linear),
-            unit => Axis::rate(&name.replace('_', " "), most, unit, Scale::Linear),
+            "ns" => Axis::time(&words(name), most, Scale::Linear),
+            unit => Axis::rate(&words(name), most, unit, Scale::Linear),
         },
         series: vec![series(None, ends), series(Some(0), good), series(Some(1), bad)],
     }

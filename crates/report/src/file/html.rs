@@ -66,6 +66,7 @@ fn figures(out: &mut String, charts: &[&Chart]) {
 }
 
 fn table(out: &mut String, sheet: &Sheet) {
+    let sheet = &sheet.for_people();
     let _ = writeln!(out, "<section>\n<h2 id=\"{0}\">{1}</h2>", sheet.id, escape(&sheet.title));
     if !sheet.note.is_empty() {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&sheet.note));
@@ -98,7 +99,7 @@ h1{font-size:1.7rem;line-height:1.2}h2{font-size:1.2rem;margin:2.2rem 0 .4rem}\
 h3{font-size:1rem;margin:0 0 .3rem}\
 p{max-width:52rem}.note,figcaption{color:var(--soft);font-size:.85rem;max-width:52rem}\
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(32rem,100%),1fr));gap:2rem}\
-figure{margin:0;break-inside:avoid;min-width:0}figure svg{width:100%;height:auto}\
+figure{margin:0;break-inside:avoid;min-width:0}figure svg{width:100%;max-width:46rem;height:auto}\
 .scroll{overflow-x:auto}\
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;\

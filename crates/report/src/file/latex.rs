@@ -53,6 +53,7 @@ fn key(chart: &Chart) -> String {
 }
 
 fn table(out: &mut String, sheet: &Sheet) {
+    let sheet = &sheet.for_people();
     let words = |i: usize| {
         let texts = sheet.rows.iter().filter_map(|r| match &r[i] {
             Cell::Text(text) => Some(text.chars().count()),

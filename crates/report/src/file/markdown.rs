@@ -27,6 +27,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
 }
 
 fn table(out: &mut String, sheet: &Sheet) {
+    let sheet = &sheet.for_people();
     let _ = writeln!(out, "## {}\n", escape(&sheet.title));
     if !sheet.note.is_empty() {
         let _ = writeln!(out, "{}\n", escape(&sheet.note));

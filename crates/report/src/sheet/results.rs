@@ -44,7 +44,7 @@ pub fn sheet(run: &BenchRun) -> Sheet {
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["frame", "quantity", "unit", "kind of interval"])
+    sheet.keeping(&["frame", "quantity", "unit", "kind of interval"])
 }
 
 /// The plan's thresholds, the repetitions of a case together.
@@ -86,7 +86,7 @@ pub fn checks(run: &BenchRun) -> Sheet {
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["device", "frame", "threshold", "verdict"])
+    sheet.keeping(&["device", "frame", "threshold", "verdict"])
 }
 
 /// What the procedures noted, and measurements that did not come to their end.

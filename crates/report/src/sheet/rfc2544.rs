@@ -4,6 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
 use crate::group::{Group, groups, is_rate};
+use crate::quantity::words;
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
 
@@ -95,7 +96,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
             let bits = |overhead: f64| s.median * (group.case.frame_bytes + overhead) * 8.0;
             let mut row = case_cells(&group.case);
             row.extend([
-                name.replace('_', " ").replace('@', ", ").into(),
+                words(name).into(),
                 Cell::Count(s.values.len() as u64),
                 Cell::Number(s.median),
                 Cell::Number(spread.low),
@@ -108,7 +109,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["frame"])
+    sheet.keeping(&["frame"])
 }
 
 /// Section 26.3: loss at each rate, a trial a row.
@@ -140,7 +141,7 @@ fn frame_loss(run: &BenchRun, procedure: &str) -> Sheet {
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["frame"])
+    sheet.keeping(&["frame"])
 }
 
 /// What a procedure found besides rates: a row for each case and what follows the `@` (a load,
@@ -165,10 +166,9 @@ fn by_label(
         "Medians over the repetitions.",
         &[&CASE_COLUMNS[..], &[("at", ""), ("repetitions", "")]].concat(),
     );
-    sheet.columns.extend(bases.iter().map(|(base, unit)| {
-        let name = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");
-        Column { name, unit: unit.clone() }
-    }));
+    sheet
+        .columns
+        .extend(bases.iter().map(|(base, unit)| Column { name: words(base), unit: unit.clone() }));
     for group in groups {
         let mut labels: Vec<&str> = Vec::new();
         for (base, label) in group.names().into_iter().map(split) {
@@ -193,7 +193,7 @@ fn by_label(
             sheet.rows.push(row);
         }
     }
-    sheet.without_constants(&["frame", "at"])
+    sheet.keeping(&["frame", "at"])
 }
 
 /// The name of a quantity and what it was found at.
