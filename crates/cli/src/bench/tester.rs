@@ -5,6 +5,7 @@
 //! of it. Who is at fault, and whether to try again, is for the caller to judge.
 
 mod bed;
+mod neighbours;
 mod ports;
 mod series;
 mod xdp;
@@ -22,6 +23,7 @@ use sonde_results::trial::{Direction, LedgerEntry, Offer};
 use sonde_wire::ethernet::Mac;
 
 pub use bed::{PortFacts, port_facts};
+pub use xdp::halves::{Sink, Source, Watching};
 
 /// How frames are sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +109,14 @@ pub struct Tester {
     spec: TesterSpec,
     engine: Engine,
     ports: Vec<PortFacts>,
-    /// Of the next trial's first direction: 8 bits of the signature.
+    /// Of the last trial's last direction: 8 bits of the signature.
     tag: u8,
+    _answering: neighbours::Answering,
 }
 
 impl Tester {
-    /// Prepares the ports. Nothing is sent.
+    /// Prepares the ports. Nothing is sent, but whoever asks for the addresses of the frames
+    /// (ARP, neighbour discovery) is answered from now on.
     ///
     /// # Errors
     /// Frames that cannot be made or that the ports do not carry; no such interface or
@@ -133,7 +137,8 @@ impl Tester {
             LoadEngine::AfXdp => by_ports(sonde_port::Engine::AfXdp, spec)?,
             LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
         };
-        Ok(Tester { spec: spec.clone(), engine, ports, tag: 0 })
+        let answering = neighbours::Answering::start(spec, &ports)?;
+        Ok(Tester { spec: spec.clone(), engine, ports, tag: 0, _answering: answering })
     }
 
     /// The ports, in the order of the specification.

@@ -10,6 +10,7 @@ mod generator;
 mod header;
 mod hist;
 mod losses;
+mod neighbours;
 mod schedule;
 mod streams;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use analyser::{Analyser, AnalyserConfig};
 pub use generator::Generator;
 pub use header::{HEADER_MAX, Header, headers};
 pub use losses::Losses;
+pub use neighbours::Neighbours;
 pub use schedule::Schedule;
 pub use streams::{STREAMS_KEPT, fill_streams};
 pub use traffic::{AddressRule, LoadError, MacRule, Order, PortRule, Traffic};

@@ -73,11 +73,6 @@ impl AddressRule {
         self.nth(pick(self.order, flow, self.count, seed))
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        (0..self.count.max(1)).map(|n| self.nth(n))
-    }
-
     /// Whether it is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         let distance = match (self.first, address) {
@@ -295,25 +290,8 @@ impl Traffic {
         self.source.first.is_ipv6()
     }
 
-    /// The first address outside the ranges for benchmarks (RFC 2544 appendix C: 198.18.0.0/15;
-    /// RFC 5180 section 8: 2001:2::/48; RFC 6815 section 3) that is no multicast group either.
-    pub fn outside_test_ranges(&self) -> Option<IpAddr> {
-        [&self.source, &self.destination]
-            .into_iter()
-            .flat_map(|rule| rule.all().find(|&a| !a.is_multicast() && !for_tests(a)))
-            .next()
-    }
-
     pub(super) fn l3_at(&self) -> usize {
         ETHERNET_LEN + 4 * (self.tags.len() + self.labels.len())
-    }
-}
-
-/// Whether an address is one of those for benchmarks.
-fn for_tests(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => a.to_bits() >> 17 == u32::from_be_bytes([198, 18, 0, 0]) >> 17,
-        IpAddr::V6(a) => a.segments()[..3] == [0x2001, 2, 0],
     }
 }
 

@@ -1,6 +1,8 @@
 //! The engine "xdp": both generator and analyser run in the kernel. This process loads them,
 //! waits, and reads what they have counted.
 
+pub(super) mod halves;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -72,7 +74,10 @@ impl Xdp {
             .analysers
             .iter_mut()
             .zip(loads)
-            .map(|(analyser, load)| Track::begin(analyser, load, spec, start_ns))
+            .map(|(analyser, load)| {
+                let change = spec.ways[load.way].length_change;
+                Track::begin(analyser, load, change, start_ns)
+            })
             .collect();
 
         let mut down = None;
@@ -215,7 +220,7 @@ struct Track<'a> {
 }
 
 impl<'a> Track<'a> {
-    fn begin(analyser: &'a mut Analyser, load: &Load, spec: &TesterSpec, start_ns: i64) -> Self {
+    fn begin(analyser: &'a mut Analyser, load: &Load, length_change: i32, start_ns: i64) -> Self {
         let (slot_ns, schedule) = (load.slot_ns(), load.schedule);
         let start_ns = start_ns + schedule.counted_ns();
         analyser.begin(&Expected {
@@ -225,7 +230,7 @@ impl<'a> Track<'a> {
             streams: load.traffic.flows as usize,
             start_ns,
             slot_ns,
-            length_change: spec.ways[load.way].length_change,
+            length_change,
         });
         let losses = Losses::new(schedule, slot_ns);
         Track { analyser, losses, series: Series::new(start_ns, slot_ns), start_ns }
@@ -242,17 +247,24 @@ impl<'a> Track<'a> {
     }
 
     fn end(self, generator: &Generator) -> Direction {
-        let mut direction = Direction::default();
+        let start_ns = self.start_ns;
+        let mut direction = self.arrivals(generator.sent());
         generator.read(&mut direction);
+        // Times count from the first departure, not from when it was due.
+        let late = direction.sent_ns[0] - start_ns;
+        direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
+        direction
+    }
+
+    /// What became of the `sent` frames. Times count from when the first was due.
+    fn arrivals(self, sent: u64) -> Direction {
+        let mut direction = Direction::default();
         self.analyser.end();
         self.analyser.read(&mut direction);
-        let (mut losses, sent) = (self.losses, generator.sent());
+        let mut losses = self.losses;
         self.analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
         self.series.fill(&mut direction.series, self.analyser.latency());
         losses.finish(&mut direction);
-        // Times count from the first departure, not from when it was due.
-        let late = direction.sent_ns[0] - self.start_ns;
-        direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
         direction
     }
 }

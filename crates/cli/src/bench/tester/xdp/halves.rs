@@ -1,9 +1,6 @@
 //! The two halves of a direction, for testers on different hosts: one generates, the other
 //! analyses, and somebody who knows both clocks puts the numbers together.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-
 use anyhow::{Context as _, Result};
 use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
 use sonde_meter::load::{Schedule, Traffic};
@@ -20,8 +17,6 @@ use super::{LINEAR, Track, attach, generator};
 pub struct Source {
     generator: Generator,
     port: TesterPort,
-    /// Frames sent, for those who watch.
-    sent: AtomicU64,
 }
 
 impl Source {
@@ -52,7 +47,7 @@ impl Source {
             drain: std::time::Duration::ZERO,
         };
         let generator = generator(&load(traffic, offer, tag), &[facts], &spec, secret)?;
-        Ok(Source { generator, port: port.clone(), sent: AtomicU64::new(0) })
+        Ok(Source { generator, port: port.clone() })
     }
 
     /// Sends on this thread, the first frame at `start_ns` (TAI of this host), until all have
@@ -75,8 +70,7 @@ impl Source {
     /// how many frames have left.
     pub fn watch(&self) -> u64 {
         self.generator.end_if_done();
-        self.sent.store(self.generator.sent(), Relaxed);
-        self.sent.load(Relaxed)
+        self.generator.sent()
     }
 
     /// No further frame leaves.
@@ -149,8 +143,8 @@ impl Sink {
     ) -> Watching<'_> {
         let load = load(traffic, offer, tag);
         let schedule = load.schedule;
-        let track =
-            Track::begin_apart(&mut self.analyser, &load, length_change, start_ns, clock_offset_ns);
+        self.analyser.set_clock_offset(clock_offset_ns);
+        let track = Track::begin(&mut self.analyser, &load, length_change, start_ns);
         Watching { track, schedule, start_ns }
     }
 }
@@ -179,7 +173,7 @@ impl Watching<'_> {
 
     /// What became of the `sent` frames; stamps are of this host's clock.
     pub fn end(self, sent: u64) -> Direction {
-        self.track.end_apart(sent)
+        self.track.arrivals(sent)
     }
 }
 

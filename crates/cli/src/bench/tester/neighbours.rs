@@ -1,0 +1,82 @@
+//! Answers for the addresses of test frames, for as long as the tester has its ports: a device
+//! asks again during a trial, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use sonde_meter::load::{AddressRule, Neighbours};
+use sonde_port::netns;
+use sonde_port::raw::NeighbourSocket;
+
+use super::TesterSpec;
+use super::bed::PortFacts;
+
+/// A thread a port. Dropping it ends them.
+pub(super) struct Answering {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Answering {
+    pub(super) fn start(spec: &TesterSpec, ports: &[PortFacts]) -> Result<Answering> {
+        let mut answering =
+            Answering { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        for (i, (port, facts)) in spec.ports.iter().zip(ports).enumerate() {
+            let neighbours = Neighbours::new(facts.mac, behind(spec, i));
+            let open = || NeighbourSocket::open(&port.interface);
+            let socket = netns::inside(port.netns.as_deref(), open)?;
+            let socket = socket.with_context(|| format!("port {}", port.name))?;
+            let stop = Arc::clone(&answering.stop);
+            let thread = std::thread::Builder::new()
+                .name(format!("sonde-arp-{}", port.name))
+                .spawn(move || answer(&socket, &neighbours, &stop))
+                .context("cannot start a thread")?;
+            answering.threads.push(thread);
+        }
+        Ok(answering)
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic there has been reported
+        }
+    }
+}
+
+/// Where frames of a port come from, and where those that arrive at it go.
+fn behind(spec: &TesterSpec, port: usize) -> Vec<AddressRule> {
+    let mut rules = Vec::new();
+    for way in &spec.ways {
+        if way.from == port {
+            rules.push(way.traffic.source);
+        }
+        if way.to == port {
+            rules.push(way.traffic.destination);
+        }
+    }
+    rules
+}
+
+fn answer(socket: &NeighbourSocket, neighbours: &Neighbours, stop: &AtomicBool) {
+    let (mut question, mut reply) = ([0; 256], [0; Neighbours::ANSWER_MAX]);
+    while !stop.load(Ordering::Relaxed) {
+        match socket.receive(&mut question, LOOK_NS) {
+            Ok(Some(frame)) => {
+                if let Some(len) = neighbours.answer(frame, &mut reply) {
+                    socket.send(&reply[..len]);
+                }
+            }
+            Ok(None) => {}
+            // The interface is gone: the trial says so.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Between two looks at the order to stop.
+const LOOK_NS: i64 = 100_000_000;
