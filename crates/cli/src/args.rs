@@ -37,6 +37,8 @@ pub enum Command {
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Make test beds with devices under test, and tune them
+    Lab(crate::lab::LabCommand),
     /// Run the main job on real packets, in three network namespaces
     Demo(DemoArgs),
     /// Print the JSON schema of run files

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod flow;
+pub mod lab;
 pub mod output;
 pub mod probe;
 pub mod pump;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
-use sonde_cli::{demo, doctor, flow, probe, reflect, rtt, traffic};
+use sonde_cli::{demo, doctor, flow, lab, probe, reflect, rtt, traffic};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -30,6 +30,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Gen(args) => traffic::run(&args),
         Command::Flow(command) => flow::command(&command),
         Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
+        Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),
     }

@@ -179,6 +179,11 @@ impl DeviceSpec {
         matches!(self, Bridge | OvsKernel | OvsNetdev)
     }
 
+    /// Whether the IP of the device's namespace forwards.
+    pub(super) fn routes_here(&self) -> bool {
+        !self.is_bridge() && !matches!(self, DeviceSpec::Vm | DeviceSpec::Loop)
+    }
+
     /// Whether frames pass through a process in user space.
     pub fn is_process(&self) -> bool {
         matches!(self, DeviceSpec::OvsNetdev | DeviceSpec::Vm)

@@ -332,6 +332,11 @@ pub fn applied(bed: &BedInfo) -> Result<Vec<Layer>, LabError> {
     Ok(all)
 }
 
+/// The layers that are applied to the host.
+pub fn applied_to_host() -> Result<Vec<Layer>, LabError> {
+    Ok(Journal::of_host()?.layers())
+}
+
 fn revert_journal(journal: &mut Journal) -> Result<Vec<(Layer, Change)>, LabError> {
     let mut all = Vec::new();
     for layer in journal.layers().into_iter().rev() {
