@@ -1,0 +1,94 @@
+//! Sonde's own view of a flow, for `GET /sonde/v1/flows`: what the model has no place for.
+
+use serde_json::{Map, Value, json};
+use sonde_results::Hist;
+
+use super::generator::FlowState;
+
+/// A flow, with what came at each of its ports.
+pub fn flow(state: &FlowState<'_>) -> Value {
+    let sent = &state.sent;
+    let receivers: Vec<Value> = state
+        .to
+        .iter()
+        .zip(&state.received)
+        .map(|(port, r)| {
+            json!({
+                "port": port,
+                "frames": r.frames,
+                "bytes": r.bytes,
+                "lost": sent.frames.saturating_sub(r.frames),
+                "duplicates": r.duplicates,
+                "reordered": r.reordered,
+                "too_late": r.too_late,
+                "first_ns": r.times[0],
+                "last_ns": r.times[1],
+                "latency_ns": distribution(&r.latency),
+                "jitter_rfc4689_ns": distribution(&r.jitter),
+                "jitter_rfc3550_ns": r.rfc3550_jitter_ns,
+            })
+        })
+        .collect();
+    json!({
+        "name": state.plan.name,
+        "measured": state.plan.measured,
+        "transmit": sent.state,
+        "tx": {
+            "port": state.from,
+            "frames": sent.frames,
+            "bytes": sent.bytes,
+            "lateness_ns": distribution(&sent.lateness),
+        },
+        "rx": receivers,
+    })
+}
+
+/// Least, mean, quantiles and greatest. A quantile is told only where at least
+/// [`BEYOND`] values lie beyond it; the median always is.
+fn distribution(hist: &Hist) -> Value {
+    if hist.count == 0 {
+        return json!({ "count": 0 });
+    }
+    let mut all = Map::new();
+    all.insert("count".into(), hist.count.into());
+    all.insert("min".into(), hist.min.into());
+    all.insert("mean".into(), json!(hist.mean()));
+    for (name, q) in QUANTILES {
+        let beyond = hist.count as f64 * (1.0 - q);
+        if q <= 0.5 || beyond >= BEYOND {
+            all.insert(name.into(), json!(hist.quantile(q)));
+        }
+    }
+    all.insert("max".into(), hist.max.into());
+    Value::Object(all)
+}
+
+const QUANTILES: [(&str, f64); 6] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99_9", 0.999),
+    ("p99_99", 0.9999),
+    ("p99_999", 0.99999),
+];
+/// Values beyond a quantile that it takes to believe it; a little less for rounding.
+const BEYOND: f64 = 9.999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_need_values_beyond_them() {
+        let of = |n| {
+            let mut hist = Hist::default();
+            (1..=n).for_each(|v| hist.add(v * 1000));
+            distribution(&hist)
+        };
+        assert_eq!(of(0), json!({ "count": 0 }));
+        let few = of(99);
+        assert!(few.get("p90").is_none() && few["p50"].is_i64() && few["max"] == 99_000);
+        let many = of(1000);
+        assert!(many["p99"].is_i64() && many.get("p99_9").is_none());
+    }
+}

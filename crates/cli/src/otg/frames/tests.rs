@@ -1,0 +1,173 @@
+use serde_json::json;
+use sonde_wire::{checksum, parse_udp};
+
+use super::*;
+
+fn allowed() -> Allowed {
+    Allowed {
+        v4: vec![(0xc612_0000, 0xc613_ffff)],
+        v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
+    }
+}
+
+fn flow(packet: serde_json::Value, metrics: bool) -> Flow {
+    let flow = json!({
+        "name": "f", "tx_rx": { "port": { "tx_name": "a" } },
+        "packet": packet, "metrics": { "enable": metrics },
+    });
+    serde_json::from_value(flow).unwrap()
+}
+
+fn frames(packet: serde_json::Value, octets: usize) -> Result<Frames, Vec<String>> {
+    Frames::new(&flow(packet, true), octets, octets, &allowed())
+}
+
+fn nth(frames: &Frames, n: u64, octets: usize) -> Vec<u8> {
+    let secret = Secret([1, 2]);
+    let signature = signature::Repr { trial: 1, stream: 2, sequence: n as u32, sent: 4 };
+    let mut frame = vec![0xee; octets];
+    frames.write(n, &mut frame, Some((&signature, &secret)));
+    assert_eq!(signature::Repr::parse(&frame, octets, &secret), Ok(signature));
+    frame
+}
+
+fn v4(choice: serde_json::Value) -> serde_json::Value {
+    let mut ip = json!({
+        "src": { "value": "198.18.0.1" }, "dst": { "value": "198.19.0.1" },
+    });
+    ip.as_object_mut().unwrap().extend(choice.as_object().unwrap().clone());
+    json!({ "choice": "ipv4", "ipv4": ip })
+}
+
+fn ethernet() -> serde_json::Value {
+    json!({ "choice": "ethernet", "ethernet": {
+        "src": { "value": "02:00:00:00:00:01" }, "dst": { "value": "02:00:00:00:00:02" } } })
+}
+
+#[test]
+fn a_udp_frame_is_one_that_another_parser_reads() {
+    let src = json!({ "src": { "choice": "increment", "increment": { "start": "198.18.0.1", "count": 3 } } });
+    let packet = json!([
+        ethernet(), v4(src),
+        { "choice": "udp", "udp": { "src_port": { "choice": "values", "values": [7, 8] }, "dst_port": { "value": 9 } } },
+    ]);
+    let frames = frames(packet, 60).unwrap();
+    for n in 0..6 {
+        let frame = nth(&frames, n, 60);
+        let udp = parse_udp(&frame).unwrap();
+        assert_eq!(udp.source.to_string(), format!("198.18.0.{}", 1 + n % 3));
+        assert_eq!((udp.source_port, udp.destination_port), (7 + (n % 2) as u16, 9));
+        assert_eq!(checksum::finish(checksum::sum(&frame[14..34])), 0);
+        // Over pseudo-header and datagram, the checksum included, the sum is all ones.
+        let pseudo = checksum::pseudo(udp.source, udp.destination, 17, 26).unwrap();
+        assert_eq!(checksum::combine(pseudo, checksum::sum(&frame[34..])), 0xffff);
+        assert_eq!((&frame[16..18], &frame[38..40]), (&[0, 46][..], &[0, 26][..]));
+    }
+}
+
+#[test]
+fn tags_labels_tcp_and_ipv6_announce_each_other() {
+    let packet = json!([
+        ethernet(),
+        { "choice": "vlan", "vlan": { "id": { "value": 5 }, "priority": { "value": 3 } } },
+        { "choice": "vlan", "vlan": { "id": { "value": 4094 } } },
+        { "choice": "ipv6", "ipv6": {
+            "src": { "value": "2001:2::1" }, "dst": { "value": "2001:2::2" }, "flow_label": { "value": 0xabcde } } },
+        { "choice": "tcp", "tcp": { "ctl_syn": { "value": 1 }, "seq_num": { "value": 0x01020304 } } },
+    ]);
+    let frame = nth(&frames(packet, 120).unwrap(), 0, 120);
+    assert_eq!(frame[12..22], [0x81, 0, 0x60, 5, 0x81, 0, 0x0f, 0xfe, 0x86, 0xdd]);
+    assert_eq!(frame[22..30], [0x60, 0x0a, 0xbc, 0xde, 0, 58, 6, 64]);
+    let tcp = &frame[62..];
+    assert_eq!((&tcp[4..8], tcp[12], tcp[13]), (&[1, 2, 3, 4][..], 0x50, 2));
+    let (s, d) = ("2001:2::1".parse().unwrap(), "2001:2::2".parse().unwrap());
+    let pseudo = checksum::pseudo(s, d, 6, 58).unwrap();
+    assert_eq!(checksum::combine(pseudo, checksum::sum(tcp)), 0xffff);
+
+    let label = |label: u32| json!({ "choice": "mpls", "mpls": { "label": { "value": label } } });
+    let packet = json!([ethernet(), label(16), label(17), v4(json!({}))]);
+    let frame = nth(&frames(packet, 80).unwrap(), 0, 80);
+    assert_eq!(frame[12..22], [0x88, 0x47, 0, 1, 0, 64, 0, 1, 0x11, 64]);
+    assert_eq!(frame[22 + 9], 61);
+}
+
+#[test]
+fn what_the_client_sets_stays_and_what_is_to_be_wrong_is_wrong() {
+    let packet = json!([
+        ethernet(),
+        v4(json!({
+            "priority": { "choice": "dscp", "dscp": { "phb": { "value": 46 }, "ecn": { "value": 1 } } },
+            "total_length": { "choice": "value", "value": 99 },
+            "header_checksum": { "choice": "generated", "generated": "bad" },
+        })),
+        { "choice": "udp", "udp": {
+            "length": { "value": 5 }, "checksum": { "choice": "custom", "custom": 0 } } },
+        { "choice": "custom", "custom": { "bytes": "0xde:ad be ef" } },
+    ]);
+    let frame = nth(&frames(packet, 80).unwrap(), 0, 80);
+    assert_eq!((frame[15], &frame[16..18]), (46 << 2 | 1, &[0, 99][..]));
+    assert_ne!(checksum::finish(checksum::sum(&frame[14..34])), 0);
+    assert_eq!(
+        (&frame[38..42], &frame[42..46]),
+        (&[0, 5, 0, 0][..], &[0xde, 0xad, 0xbe, 0xef][..])
+    );
+}
+
+#[test]
+fn payloads_fill_what_is_left() {
+    for (payload, want) in [
+        (json!({ "choice": "increment_byte" }), [0, 1, 2, 3]),
+        (json!({ "choice": "decrement_byte" }), [255, 254, 253, 252]),
+        (json!({ "choice": "increment_word" }), [0, 0, 0, 1]),
+        (json!({ "choice": "decrement_word" }), [255, 255, 255, 254]),
+        (json!({ "fixed": { "pattern": "abc0" } }), [0xab, 0xc0, 0xab, 0xc0]),
+        (json!({ "fixed": { "pattern": "ab", "repeat": false } }), [0xab, 0, 0, 0]),
+    ] {
+        let mut flow = flow(json!([ethernet()]), false);
+        flow.payload = serde_json::from_value(payload).unwrap();
+        let frames = Frames::new(&flow, 60, 1514, &allowed()).unwrap();
+        let mut frame = [0; 60];
+        frames.write(0, &mut frame, None);
+        assert_eq!((&frame[12..14], &frame[14..18]), (&[255, 255][..], &want[..]));
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_named_with_its_place() {
+    let address = |a: &str| v4(json!({ "dst": { "value": a } }));
+    let udp = json!({ "choice": "udp" });
+    for (packet, octets, part) in [
+        (json!([v4(json!({}))]), 60, "packet[0]: the first header"),
+        (json!([ethernet(), ethernet()]), 60, "packet[1]: the first header"),
+        (json!([ethernet(), address("10.0.0.1")]), 60, "packet[1].ipv4.dst: outside 198.18.0.0/15"),
+        (json!([ethernet(), { "choice": "ipv4" }]), 60, "packet[1].ipv4.src: outside"),
+        (json!([ethernet(), { "choice": "ipv6" }]), 90, "packet[1].ipv6.dst: outside 2001:2::/48"),
+        (
+            json!([ethernet(), v4(json!({ "time_to_live": { "value": 256 } }))]),
+            60,
+            "ipv4.time_to_live: 256",
+        ),
+        (
+            json!([ethernet(), v4(json!({})), { "choice": "tcp" }]),
+            60,
+            "size: 64 octets with the FCS are too few",
+        ),
+        (json!([ethernet(), udp]), 60, "packet[1].udp.checksum: there is no IP header"),
+        (
+            json!([ethernet(), { "choice": "custom", "custom": { "bytes": "00" } }]),
+            60,
+            "behind an IP header",
+        ),
+        (
+            json!([ethernet(), v4(json!({})), { "choice": "custom", "custom": { "bytes": "0g" } }]),
+            80,
+            "hexadecimal",
+        ),
+    ] {
+        let errors = frames(packet.clone(), octets).unwrap_err();
+        assert!(errors.iter().any(|e| e.contains(part)), "{packet}: {errors:?}");
+    }
+    // Without metrics there is no signature that needs room.
+    let flow = flow(json!([ethernet(), v4(json!({})), { "choice": "tcp" }]), false);
+    assert!(Frames::new(&flow, 60, 60, &allowed()).is_ok());
+}

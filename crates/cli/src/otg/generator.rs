@@ -1,0 +1,567 @@
+//! The traffic generator behind the model: ports with their threads, and the flows on them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sonde_port::host::InterfaceFacts;
+use sonde_port::netlink::{Link, Links};
+use sonde_port::{Engine, Filter, OpenSpec, PortError, netns};
+use sonde_server::otg::config::Config;
+use sonde_server::otg::control::{FlowTransmit, Transmit};
+use sonde_server::otg::metrics::{
+    DataIntegrity, FlowMetric, FlowRates, Latency, PortMetric, Timestamps, TransmitState,
+};
+use sonde_server::otg::{Problem, TrafficGenerator};
+use sonde_wire::signature::Secret;
+
+use super::details;
+use super::flow::{FlowPlan, PortsView};
+use super::frames::Allowed;
+use super::receiver::{self, Received, ReceiverReport};
+use super::sender::{self, SenderReport, Sent};
+
+/// A traffic generator on this host's ports.
+pub struct Generator {
+    allowed: Allowed,
+    secret: Secret,
+    setup: Mutex<Option<Setup>>,
+}
+
+/// What a configuration comes to. Dropping it ends its threads and gives the ports back.
+struct Setup {
+    ports: Vec<TestPort>,
+    flows: Vec<Arc<FlowPlan>>,
+    data_integrity: bool,
+    /// Of the flow that is started next.
+    tag: u8,
+}
+
+struct TestPort {
+    name: String,
+    location: Location,
+    ifindex: u32,
+    links: Mutex<Links>,
+    sender: Option<Worker<sender::Order>>,
+    receiver: Worker<receiver::Order>,
+}
+
+/// Where a port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Location {
+    netns: Option<String>,
+    interface: String,
+}
+
+/// A thread, and how to talk to it.
+struct Worker<O> {
+    orders: Option<mpsc::Sender<O>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What was counted of one flow.
+pub struct FlowState<'a> {
+    /// The flow.
+    pub plan: &'a FlowPlan,
+    /// Names of its ports.
+    pub from: &'a str,
+    /// Likewise.
+    pub to: Vec<&'a str>,
+    /// What was sent.
+    pub sent: Sent,
+    /// What has come, by port of `to`.
+    pub received: Vec<Received>,
+}
+
+impl Generator {
+    /// With nothing configured.
+    pub fn new(allowed: Allowed, secret: Secret) -> Generator {
+        Generator { allowed, secret, setup: Mutex::new(None) }
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Option<Setup>> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with what is configured.
+    fn with<T>(&self, work: impl FnOnce(&mut Setup) -> Result<T, Problem>) -> Result<T, Problem> {
+        match self.setup().as_mut() {
+            Some(setup) => work(setup),
+            None => Err(Problem::invalid("nothing is configured; POST /config first")),
+        }
+    }
+}
+
+impl TrafficGenerator for Generator {
+    fn configure(&self, config: Config) -> Result<Vec<String>, Problem> {
+        let mut setup = self.setup();
+        // The old threads hold the ports that the new ones may want.
+        *setup = None;
+        if config.ports.is_empty() && config.flows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (made, warnings) = Setup::make(&config, &self.allowed, self.secret)?;
+        *setup = Some(made);
+        Ok(warnings)
+    }
+
+    fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem> {
+        self.with(|setup| {
+            let which = setup.find(&change.flow_names)?;
+            setup.change(&which, change.state)?;
+            Ok(Vec::new())
+        })
+    }
+
+    fn flow_metrics(&self, names: &[String]) -> Result<Vec<FlowMetric>, Problem> {
+        self.with(|setup| {
+            let which = setup.find(names)?;
+            let states = setup.states()?;
+            let measured = |(i, s): &(usize, FlowState<'_>)| which.contains(i) && s.plan.measured;
+            Ok(states.into_iter().enumerate().filter(measured).map(|(_, s)| metric(&s)).collect())
+        })
+    }
+
+    fn port_metrics(&self, names: &[String]) -> Result<Vec<PortMetric>, Problem> {
+        self.with(|setup| {
+            if let Some(name) = names.iter().find(|n| !setup.ports.iter().any(|p| &p.name == *n)) {
+                return Err(Problem::invalid(format!("there is no port '{name}'")));
+            }
+            let wanted = |p: &&TestPort| names.is_empty() || names.contains(&p.name);
+            let ports = setup.ports.iter().filter(wanted);
+            ports.map(|p| p.metric(setup.data_integrity)).collect()
+        })
+    }
+
+    fn details(&self) -> Result<Value, Problem> {
+        self.with(|setup| {
+            let states = setup.states()?;
+            Ok(json!({ "flows": states.iter().map(details::flow).collect::<Vec<_>>() }))
+        })
+    }
+}
+
+impl Setup {
+    fn make(
+        config: &Config,
+        allowed: &Allowed,
+        secret: Secret,
+    ) -> Result<(Setup, Vec<String>), Problem> {
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        names_differ(config, &mut errors);
+        let mut found = Vec::new();
+        for (i, port) in config.ports.iter().enumerate() {
+            let location = port.location.as_deref().unwrap_or_default();
+            match Location::read(location)
+                .and_then(|l| Found::look(l).map_err(|e| format!("{e:#}")))
+            {
+                Ok(port) => found.push(port),
+                Err(e) => errors.push(format!("ports[{i}].location: {e}")),
+            }
+        }
+        let same = |a: &Found, b: &Found| a.location == b.location;
+        if found.iter().enumerate().any(|(i, a)| found[..i].iter().any(|b| same(a, b))) {
+            errors.push("ports: two have the same location".into());
+        }
+        if config.flows.len() > FLOWS_MAX {
+            errors.push(format!("flows: at most {FLOWS_MAX}"));
+        }
+        // Without the ports every flow would complain of what is no fault of its own.
+        if !errors.is_empty() {
+            return Err(Problem::Invalid(errors));
+        }
+        let names: Vec<String> = config.ports.iter().map(|p| p.name.clone()).collect();
+        let speeds: Vec<Option<u64>> = found.iter().map(|p| p.speed_bps).collect();
+        let longest: Vec<usize> = found.iter().map(Found::longest).collect();
+        let view = PortsView { names: &names, speeds: &speeds, longest: &longest };
+        let mut flows = Vec::new();
+        for (i, flow) in config.flows.iter().enumerate() {
+            match FlowPlan::new(flow, &view, allowed) {
+                Ok(plan) => {
+                    if flow.metrics.latency.enable && found[plan.from].kind.is_empty() {
+                        warnings.push(format!(
+                            "flows[{i}].metrics.latency: stamps are of software: from before the \
+                             first bit leaves to after the last has come, in either mode"
+                        ));
+                    }
+                    flows.push(Arc::new(plan));
+                }
+                Err(list) => errors.extend(list.iter().map(|e| format!("flows[{i}].{e}"))),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(Problem::Invalid(errors));
+        }
+        let open = |(i, found): (usize, Found)| TestPort::open(i, &names[i], found, &flows, secret);
+        let ports = found.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>();
+        let ports = ports.map_err(Problem::Internal)?;
+        let data_integrity = config.options.port_options.data_integrity;
+        Ok((Setup { ports, flows, data_integrity, tag: 0 }, warnings))
+    }
+
+    /// The numbers of flows; no name: all.
+    fn find(&self, names: &[String]) -> Result<Vec<usize>, Problem> {
+        if names.is_empty() {
+            return Ok((0..self.flows.len()).collect());
+        }
+        let find = |name: &String| {
+            let place = self.flows.iter().position(|f| &f.name == name);
+            place.ok_or_else(|| Problem::invalid(format!("there is no flow '{name}'")))
+        };
+        names.iter().map(find).collect()
+    }
+
+    fn change(&mut self, which: &[usize], change: Transmit) -> Result<(), Problem> {
+        let tagged: Vec<(u16, u8)> = which
+            .iter()
+            .map(|&i| {
+                self.tag = self.tag.wrapping_add(1);
+                (i as u16, self.tag)
+            })
+            .collect();
+        let begins = match change {
+            Transmit::Start => tagged.clone(),
+            Transmit::Resume => {
+                // Only those that are stopped begin anew.
+                let states = self.states()?;
+                let stopped = |&&(i, _): &&(u16, u8)| {
+                    states[usize::from(i)].sent.state == TransmitState::Stopped
+                };
+                tagged.iter().filter(stopped).copied().collect()
+            }
+            Transmit::Stop | Transmit::Pause => Vec::new(),
+        };
+        if !begins.is_empty() {
+            let clear = change == Transmit::Start;
+            for port in &self.ports {
+                port.receiver.ask(|to| receiver::Order::Expect(begins.clone(), clear, to))?;
+            }
+        }
+        for (i, port) in self.ports.iter().enumerate() {
+            let own = |&&(n, _): &&(u16, u8)| self.flows[usize::from(n)].from == i;
+            let own: Vec<_> = tagged.iter().filter(own).copied().collect();
+            if let Some(sender) = port.sender.as_ref().filter(|_| !own.is_empty()) {
+                sender.ask(|to| sender::Order::Change(own, change, to))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> Result<Vec<FlowState<'_>>, Problem> {
+        // Receivers first: whatever had come by then had been sent before.
+        let came = self.ports.iter().map(TestPort::received).collect::<Result<Vec<_>, _>>()?;
+        let mut sent = BTreeMap::new();
+        for port in &self.ports {
+            sent.extend(port.sent()?.flows);
+        }
+        let mut states = Vec::with_capacity(self.flows.len());
+        for (i, plan) in self.flows.iter().enumerate() {
+            let own = |&port: &usize| {
+                let mut flows = came[port].flows.iter();
+                flows.find(|(n, _)| usize::from(*n) == i).map(|(_, r)| r.clone())
+            };
+            states.push(FlowState {
+                plan: plan.as_ref(),
+                from: &self.ports[plan.from].name,
+                to: plan.to.iter().map(|&p| self.ports[p].name.as_str()).collect(),
+                sent: sent.remove(&(i as u16)).unwrap_or_default(),
+                received: plan.to.iter().filter_map(own).collect(),
+            });
+        }
+        Ok(states)
+    }
+}
+
+/// An interface, before it is a port.
+struct Found {
+    location: Location,
+    ifindex: u32,
+    mtu: u32,
+    kind: String,
+    speed_bps: Option<u64>,
+    links: Links,
+}
+
+impl Location {
+    fn read(text: &str) -> Result<Location, String> {
+        let (netns, interface) = match text.split_once('/') {
+            Some((netns, interface)) => (Some(netns.to_owned()), interface),
+            None => (None, text),
+        };
+        if interface.is_empty() || interface.contains('/') || netns.as_deref() == Some("") {
+            return Err("name an INTERFACE of this host, or NAMESPACE/INTERFACE".into());
+        }
+        Ok(Location { netns, interface: interface.to_owned() })
+    }
+
+    fn text(&self) -> String {
+        match &self.netns {
+            Some(netns) => format!("{netns}/{}", self.interface),
+            None => self.interface.clone(),
+        }
+    }
+}
+
+impl Found {
+    fn look(location: Location) -> Result<Found, PortError> {
+        let missing = || PortError::NoInterface(location.text());
+        let io = |source| PortError::Io {
+            what: "read this host's interfaces".into(),
+            source,
+            hint: String::new(),
+        };
+        netns::inside(location.netns.as_deref(), || {
+            let mut links = Links::open().map_err(io)?;
+            let all = links.all().map_err(io)?;
+            let link = all.into_iter().find(|l| l.name == location.interface);
+            let link = link.ok_or_else(missing)?;
+            if !link.running {
+                let name = location.text();
+                return Err(PortError::Config(format!(
+                    "{name} is down or has no carrier; see 'ip link'"
+                )));
+            }
+            let Link { ifindex, mtu, kind, .. } = link;
+            let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
+            Ok(Found { location: location.clone(), ifindex, mtu, kind, speed_bps, links })
+        })?
+    }
+
+    /// Octets of a frame with the FCS, at most.
+    fn longest(&self) -> usize {
+        self.mtu as usize + 18
+    }
+}
+
+impl TestPort {
+    fn open(
+        index: usize,
+        name: &str,
+        found: Found,
+        flows: &[Arc<FlowPlan>],
+        secret: Secret,
+    ) -> Result<TestPort, String> {
+        let netns = found.location.netns.clone();
+        let interface = Some(found.location.interface.clone());
+        let failed = |e: PortError| format!("port {name}: {e}");
+        let opened = |engine, spec: OpenSpec| {
+            let open = || sonde_port::open(engine, &spec);
+            netns::inside(netns.as_deref(), open).and_then(|port| port).map_err(failed)
+        };
+        // A test port belongs to the tester: what comes is not for the host.
+        let watching = OpenSpec {
+            consume: true,
+            snap: ALL_OF_IT,
+            ..OpenSpec::watching(found.location.interface.clone())
+        };
+        let port = opened(Engine::AfXdp, watching)?;
+        let expected = flows.iter().enumerate().filter(|(_, f)| f.to.contains(&index));
+        let expected: Vec<u16> = expected.map(|(i, _)| i as u16).collect();
+        let receiver = Worker::start(&format!("sonde-rx-{name}"), move |orders| {
+            receiver::run(port, &expected, secret, &orders);
+        })?;
+        let own = flows.iter().enumerate().filter(|(_, f)| f.from == index);
+        let own: Vec<_> = own.map(|(i, f)| (i as u16, f.clone())).collect();
+        let sender = if own.is_empty() {
+            None
+        } else {
+            // Without UDP ports in its filter it takes nothing in.
+            let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(interface, Filter::default()) };
+            let port = opened(Engine::AfPacket, spec)?;
+            Some(Worker::start(&format!("sonde-tx-{name}"), move |orders| {
+                sender::run(port, own, secret, &orders);
+            })?)
+        };
+        Ok(TestPort {
+            name: name.to_owned(),
+            location: found.location,
+            ifindex: found.ifindex,
+            links: Mutex::new(found.links),
+            sender,
+            receiver,
+        })
+    }
+
+    fn sent(&self) -> Result<SenderReport, Problem> {
+        let Some(sender) = &self.sender else { return Ok(SenderReport::default()) };
+        let report = sender.ask(sender::Order::Report)?;
+        self.sound(report.failed.as_ref())?;
+        Ok(report)
+    }
+
+    fn received(&self) -> Result<ReceiverReport, Problem> {
+        let report = self.receiver.ask(receiver::Order::Report)?;
+        self.sound(report.failed.as_ref())?;
+        Ok(report)
+    }
+
+    fn sound(&self, failed: Option<&String>) -> Result<(), Problem> {
+        match failed {
+            None => Ok(()),
+            Some(why) => Err(Problem::Internal(format!(
+                "port {}: {why}; configure it again when it is back",
+                self.name
+            ))),
+        }
+    }
+
+    fn metric(&self, data_integrity: bool) -> Result<PortMetric, Problem> {
+        let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(self.ifindex);
+        let link = match link {
+            Ok(Some(link)) if link.running => "up",
+            Ok(_) => "down",
+            Err(_) => "unknown",
+        };
+        let (sent, came) = (self.sent()?, self.received()?);
+        let sum = |of: fn(&Sent) -> f64| sent.flows.iter().map(|(_, s)| of(s)).sum::<f64>();
+        let sending = |(_, s): &(u16, Sent)| s.state == TransmitState::Started;
+        Ok(PortMetric {
+            name: self.name.clone(),
+            location: self.location.text(),
+            link: link.into(),
+            capture: "stopped",
+            frames_tx: sent.stats.tx_frames,
+            frames_rx: came.frames,
+            bytes_tx: sent.flows.iter().map(|(_, s)| s.bytes).sum(),
+            bytes_rx: came.bytes,
+            frames_tx_rate: sum(|s| s.rates[0]),
+            frames_rx_rate: came.rates[0],
+            bytes_tx_rate: sum(|s| s.rates[1]),
+            bytes_rx_rate: came.rates[1],
+            transmit: match sent.flows.iter().any(sending) {
+                true => TransmitState::Started,
+                false => TransmitState::Stopped,
+            },
+            data_integrity: data_integrity.then(|| {
+                let signed: u64 = came.flows.iter().map(|(_, r)| r.frames + r.duplicates).sum();
+                DataIntegrity {
+                    total_frames_rx: signed + came.stray + came.damaged,
+                    error_frames_rx: came.damaged,
+                }
+            }),
+        })
+    }
+}
+
+impl<O: Send + 'static> Worker<O> {
+    fn start(
+        name: &str,
+        work: impl FnOnce(mpsc::Receiver<O>) + Send + 'static,
+    ) -> Result<Worker<O>, String> {
+        let (orders, received) = mpsc::channel();
+        // The kernel's name of a thread has 15 octets.
+        let name: String = name.chars().filter(|&c| c != '\0').take(15).collect();
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(received));
+        let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
+        Ok(Worker { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Gives an order and waits for the answer.
+    fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> O) -> Result<T, Problem> {
+        let (to, answer) = mpsc::channel();
+        let gone = || Problem::Internal("a port's thread has ended; configure again".into());
+        let orders = self.orders.as_ref().ok_or_else(gone)?;
+        orders.send(order(to)).map_err(|_| gone())?;
+        answer.recv_timeout(PATIENCE).map_err(|e| match e {
+            RecvTimeoutError::Disconnected => gone(),
+            RecvTimeoutError::Timeout => {
+                Problem::Internal("a port's thread does not answer: this host is overloaded".into())
+            }
+        })
+    }
+}
+
+impl<O> Drop for Worker<O> {
+    fn drop(&mut self) {
+        // Without anybody who gives orders it ends.
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn metric(s: &FlowState<'_>) -> FlowMetric {
+    let sum = |of: fn(&Received) -> u64| s.received.iter().map(of).sum::<u64>();
+    let rate = |i: usize| s.received.iter().map(|r| r.rates[i]).sum::<f64>();
+    let frames_rx = sum(|r| r.frames);
+    let expected = |ratio: f64| s.sent.frames as f64 * ratio;
+    let mut latency = sonde_results::Hist::default();
+    s.received.iter().for_each(|r| latency.merge(&r.latency));
+    let came = s.received.iter().filter(|r| r.frames > 0);
+    FlowMetric {
+        name: s.plan.name.clone(),
+        port_tx: s.from.to_owned(),
+        port_rx: if let [one] = s.to[..] { one.to_owned() } else { String::new() },
+        transmit: s.sent.state,
+        frames_tx: s.sent.frames,
+        frames_rx,
+        bytes_tx: s.sent.bytes,
+        bytes_rx: sum(|r| r.bytes),
+        rates: FlowRates::new([s.sent.rates[0], rate(0)], [s.sent.rates[1], rate(1)]),
+        loss: s.plan.told.loss.map(|ratio| match expected(ratio) {
+            0.0 => 0.0,
+            all => ((all - frames_rx as f64) / all * 100.0).max(0.0),
+        }),
+        timestamps: s.plan.told.timestamps.then(|| Timestamps {
+            first_timestamp_ns: came.clone().map(|r| r.times[0]).min().unwrap_or(0) as f64,
+            last_timestamp_ns: came.clone().map(|r| r.times[1]).max().unwrap_or(0) as f64,
+        }),
+        latency: s.plan.told.latency.then(|| Latency {
+            minimum_ns: latency.min as f64,
+            maximum_ns: latency.max as f64,
+            average_ns: latency.mean().unwrap_or(0.0),
+        }),
+    }
+}
+
+/// Names are unique in the whole configuration.
+fn names_differ(config: &Config, errors: &mut Vec<String>) {
+    let mut seen = HashSet::new();
+    let ports = config.ports.iter().map(|p| &p.name);
+    for name in ports.chain(config.flows.iter().map(|f| &f.name)) {
+        if name.is_empty() || !seen.insert(name) {
+            errors.push(format!("name '{name}': each port and flow needs one of its own"));
+        }
+    }
+}
+
+/// Flows: each takes some 100 KiB for its distributions.
+const FLOWS_MAX: usize = 1024;
+/// More octets than any frame has: nothing is cut off.
+const ALL_OF_IT: usize = 1 << 16;
+/// For a thread's answer: it looks for orders every millisecond.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations() {
+        let of = |text| Location::read(text).map(|l| l.text());
+        assert_eq!(of("eth0"), Ok("eth0".into()));
+        assert_eq!(of("gen/eth0"), Ok("gen/eth0".into()));
+        for bad in ["", "/", "/eth0", "gen/", "a/b/c"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_names_all_that_is_wrong() {
+        let generator = Generator::new(Allowed { v4: Vec::new(), v6: Vec::new() }, Secret([1, 2]));
+        let config = json!({
+            "ports": [{ "name": "a", "location": "no such" }, { "name": "a" }],
+            "flows": [{ "name": "a", "tx_rx": { "port": { "tx_name": "a" } } }],
+        });
+        let config: Config = serde_json::from_value(config).unwrap();
+        let Err(Problem::Invalid(errors)) = generator.configure(config) else { panic!() };
+        for part in ["name 'a'", "ports[0].location: no interface", "ports[1].location: name an"] {
+            assert!(errors.iter().any(|e| e.contains(part)), "{part}: {errors:?}");
+        }
+        assert!(matches!(generator.flow_metrics(&[]), Err(Problem::Invalid(_))));
+    }
+}

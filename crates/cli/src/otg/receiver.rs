@@ -1,0 +1,254 @@
+//! The thread that receives at one port, and counts the frames of every flow.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+
+use sonde_port::clock::tai_now;
+use sonde_port::{Port, PortStats};
+use sonde_results::Hist;
+use sonde_wire::Time;
+use sonde_wire::signature::{self, Repr, Secret};
+
+use super::frames::FCS_LEN;
+use super::tally::{Dense, RateMeter};
+
+/// What the thread is told.
+pub enum Order {
+    /// Flows that begin anew, with their tags; whether their counters go back to 0.
+    Expect(Vec<(u16, u8)>, bool, Sender<()>),
+    /// Tell what has come.
+    Report(Sender<ReceiverReport>),
+}
+
+/// What has come to a port.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiverReport {
+    /// By number of the flow.
+    pub flows: Vec<(u16, Received)>,
+    /// Frames, whosever they are.
+    pub frames: u64,
+    /// Their octets with the FCS.
+    pub bytes: u64,
+    /// Frames and octets a second.
+    pub rates: [f64; 2],
+    /// Frames of ours that are at the wrong port, or of before.
+    pub stray: u64,
+    /// Frames with our mark and a wrong digest.
+    pub damaged: u64,
+    /// Of the port.
+    pub stats: PortStats,
+    /// Why it has ended.
+    pub failed: Option<String>,
+}
+
+/// What has come of a flow.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    /// Frames, each once.
+    pub frames: u64,
+    /// Octets with the FCS.
+    pub bytes: u64,
+    /// Frames and octets a second.
+    pub rates: [f64; 2],
+    /// Further copies.
+    pub duplicates: u64,
+    /// Frames after one that was sent later (RFC 4737, section 3.4).
+    pub reordered: u64,
+    /// Frames that came after so many later ones that nobody knows whether they are copies.
+    pub too_late: u64,
+    /// First and last arrival, ns TAI.
+    pub times: [i64; 2],
+    /// From transmit to receive stamp, ns.
+    pub latency: Hist,
+    /// Difference to the frame before, in the order of arrival, ns (RFC 4689, section 3.2.5).
+    pub jitter: Hist,
+    /// RFC 3550, section 6.4.1, ns.
+    pub rfc3550_jitter_ns: f64,
+}
+
+/// Receives until the other end of `orders` is gone. `flows` are those expected here.
+pub fn run(mut port: Box<dyn Port>, flows: &[u16], secret: Secret, orders: &Receiver<Order>) {
+    let highest = flows.iter().max().map_or(0, |&n| usize::from(n) + 1);
+    let mut analyser = PortAnalyser {
+        flows: (0..highest).map(|_| None).collect(),
+        secret,
+        report: ReceiverReport::default(),
+        rate: RateMeter::default(),
+    };
+    flows.iter().for_each(|&n| analyser.flows[usize::from(n)] = Some(Incoming::new()));
+    loop {
+        match orders.try_recv() {
+            Ok(order) => analyser.obey(order, port.as_mut()),
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {}
+        }
+        match analyser.turn(port.as_mut()) {
+            Ok(()) => {}
+            Err(e) => {
+                // Orders are still answered: somebody is to hear of it.
+                analyser.report.failed = Some(e.to_string());
+                match orders.recv() {
+                    Ok(order) => analyser.obey(order, port.as_mut()),
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+}
+
+struct PortAnalyser {
+    /// By number; `None`: not expected here.
+    flows: Vec<Option<Incoming>>,
+    secret: Secret,
+    report: ReceiverReport,
+    rate: RateMeter,
+}
+
+struct Incoming {
+    tag: u8,
+    /// One more than the greatest frame number.
+    after: u64,
+    /// A bit for each of the last frames.
+    seen: Box<[u64]>,
+    before: i64,
+    latency: Dense,
+    jitter: Dense,
+    received: Received,
+    rate: RateMeter,
+}
+
+impl Incoming {
+    fn new() -> Incoming {
+        Incoming {
+            tag: 0,
+            after: 0,
+            seen: vec![0; (WINDOW / 64) as usize].into(),
+            before: 0,
+            latency: Dense::new(),
+            jitter: Dense::new(),
+            received: Received::default(),
+            rate: RateMeter::default(),
+        }
+    }
+
+    fn expect(&mut self, tag: u8, clear: bool) {
+        self.tag = tag;
+        self.after = 0;
+        self.seen.fill(0);
+        if clear {
+            self.latency.clear();
+            self.jitter.clear();
+            self.received = Received::default();
+            self.rate = RateMeter::default();
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, repr: &Repr, octets: usize, at: i64) {
+        let number = signature::extend(repr.sequence, self.after);
+        if number + WINDOW < self.after {
+            self.received.too_late += 1;
+            return;
+        }
+        // The window moves on: what comes in is not yet seen.
+        let bit = |n: u64| ((n % WINDOW / 64) as usize, 1u64 << (n % 64));
+        for n in self.after.max((number + 1).saturating_sub(WINDOW))..=number {
+            let (word, mask) = bit(n);
+            self.seen[word] &= !mask;
+        }
+        let (word, mask) = bit(number);
+        if self.seen[word] & mask != 0 {
+            self.received.duplicates += 1;
+            return;
+        }
+        self.seen[word] |= mask;
+        let r = &mut self.received;
+        r.reordered += u64::from(number < self.after);
+        self.after = self.after.max(number + 1);
+        let latency = signature::latency(at as u64, repr.sent);
+        if r.frames == 0 {
+            r.times[0] = at;
+        } else {
+            let change = (latency - self.before).abs();
+            self.jitter.add(change);
+            r.rfc3550_jitter_ns += (change as f64 - r.rfc3550_jitter_ns) / 16.0;
+        }
+        self.before = latency;
+        self.latency.add(latency);
+        r.times[1] = at;
+        r.frames += 1;
+        r.bytes += (octets + FCS_LEN) as u64;
+    }
+}
+
+impl PortAnalyser {
+    fn obey(&mut self, order: Order, port: &mut dyn Port) {
+        match order {
+            Order::Expect(flows, clear, done) => {
+                for (number, tag) in flows {
+                    if let Some(Some(flow)) = self.flows.get_mut(usize::from(number)) {
+                        flow.expect(tag, clear);
+                    }
+                }
+                let _ = done.send(());
+            }
+            Order::Report(to) => {
+                let now = tai_now().as_nanos();
+                let mut report = self.report.clone();
+                report.rates = self.rate.read(now, [report.frames, report.bytes]);
+                report.stats = port.stats();
+                for (number, flow) in self.flows.iter_mut().enumerate() {
+                    let Some(flow) = flow else { continue };
+                    let totals = [flow.received.frames, flow.received.bytes];
+                    flow.received.rates = flow.rate.read(now, totals);
+                    let (latency, jitter) = (flow.latency.hist(), flow.jitter.hist());
+                    let received = Received { latency, jitter, ..flow.received.clone() };
+                    report.flows.push((number as u16, received));
+                }
+                let _ = to.send(report);
+            }
+        }
+    }
+
+    fn turn(&mut self, port: &mut dyn Port) -> Result<(), sonde_port::PortError> {
+        let burst = port.rx()?;
+        let count = burst.len();
+        for i in 0..count {
+            let (frame, stamp) = burst.seen(i);
+            self.frame(frame, stamp.at.as_nanos());
+        }
+        if count == 0 {
+            let now = tai_now().as_nanos();
+            port.wait(Time::from_nanos(now + ORDERS_NS))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn frame(&mut self, frame: &[u8], at: i64) {
+        self.report.frames += 1;
+        self.report.bytes += (frame.len() + FCS_LEN) as u64;
+        if !Repr::marked(frame) {
+            return;
+        }
+        // A tag may have come in or gone on the way.
+        let len = frame.len();
+        let lengths = [len, len + 4, len.saturating_sub(4)];
+        let repr = lengths.iter().find_map(|&sent| Repr::parse(frame, sent, &self.secret).ok());
+        let Some(repr) = repr else {
+            self.report.damaged += 1;
+            return;
+        };
+        match self.flows.get_mut(usize::from(repr.stream)) {
+            Some(Some(flow)) if flow.tag == repr.trial => flow.take(&repr, len, at),
+            _ => self.report.stray += 1,
+        }
+    }
+}
+
+/// Frames of a flow of which it is known whether they have come.
+const WINDOW: u64 = 1 << 16;
+/// Orders are looked for this often.
+const ORDERS_NS: i64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

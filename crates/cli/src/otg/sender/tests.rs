@@ -1,0 +1,161 @@
+use std::sync::{Mutex, mpsc};
+
+use serde_json::json;
+use sonde_port::{Caps, PortError, RxBurst, TxBurst, TxDesc};
+use sonde_server::otg::config::Flow;
+
+use sonde_wire::StampSource;
+
+use super::*;
+use crate::otg::flow::PortsView;
+use crate::otg::frames::Allowed;
+
+/// Keeps what it is given.
+struct Kept {
+    memory: Vec<u8>,
+    free: Vec<TxDesc>,
+    used: usize,
+    frames: Arc<Mutex<Vec<Vec<u8>>>>,
+    caps: Caps,
+}
+
+impl Kept {
+    fn new(frames: &Arc<Mutex<Vec<Vec<u8>>>>) -> Kept {
+        let slot = |i: usize| TxDesc { offset: i * 128, capacity: 128, ..TxDesc::default() };
+        Kept {
+            memory: vec![0; 256],
+            free: (0..2).map(slot).collect(),
+            used: 0,
+            frames: frames.clone(),
+            caps: Caps {
+                engine: "kept",
+                mode: String::new(),
+                rx_stamp: StampSource::User,
+                tx_stamp: StampSource::User,
+                max_frame: 128,
+                link_layer: true,
+            },
+        }
+    }
+}
+
+impl Port for Kept {
+    fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
+        Ok(RxBurst::new(&mut self.memory, &mut [], &[]))
+    }
+    fn tx(&mut self) -> TxBurst<'_> {
+        TxBurst::new(&mut self.memory, &mut self.free, &mut self.used)
+    }
+    fn flush(&mut self) -> Result<(), PortError> {
+        let used = self.free.iter().take(std::mem::take(&mut self.used));
+        let frame = |d: &TxDesc| self.memory[d.offset..d.offset + d.len].to_vec();
+        self.frames.lock().unwrap().extend(used.map(frame));
+        Ok(())
+    }
+    fn wait(&mut self, _: Time) -> Result<(), PortError> {
+        Ok(())
+    }
+    fn now(&self) -> Time {
+        tai_now()
+    }
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+    fn stats(&mut self) -> PortStats {
+        PortStats::default()
+    }
+}
+
+fn plan(duration: serde_json::Value) -> Arc<FlowPlan> {
+    let flow: Flow = serde_json::from_value(json!({
+        "name": "f", "tx_rx": { "port": { "tx_name": "a", "rx_names": ["b"] } },
+        "rate": { "pps": 1000 }, "duration": duration, "metrics": { "enable": true },
+    }))
+    .unwrap();
+    let names = ["a", "b"].map(String::from);
+    let ports = PortsView { names: &names, speeds: &[None, None], longest: &[1518, 1518] };
+    let allowed = Allowed { v4: Vec::new(), v6: Vec::new() };
+    Arc::new(FlowPlan::new(&flow, &ports, &allowed).unwrap())
+}
+
+/// When each frame is due, ns from the begin, until the flow ends.
+fn due(duration: serde_json::Value, most: usize) -> Vec<i64> {
+    let mut flow = Outgoing::new(0, plan(duration));
+    flow.begin(0, 1);
+    let mut times = Vec::new();
+    while !flow.ended() && times.len() < most {
+        times.push(flow.due());
+        flow.departed(60, flow.due());
+    }
+    times
+}
+
+#[test]
+fn frames_are_due_by_rate_duration_delay_and_burst() {
+    let ms = |list: &[i64]| list.iter().map(|t| t * 1_000_000).collect::<Vec<_>>();
+    let three = json!({ "choice": "fixed_packets", "fixed_packets": {
+        "packets": 3, "delay": { "choice": "microseconds", "microseconds": 5000 } } });
+    assert_eq!(due(three, 9), ms(&[5, 6, 7]));
+    let seconds = json!({ "choice": "fixed_seconds", "fixed_seconds": { "seconds": 0.004 } });
+    assert_eq!(due(seconds, 9), ms(&[0, 1, 2, 3]));
+    assert_eq!(due(json!({}), 4), ms(&[0, 1, 2, 3]));
+    let bursts = json!({ "choice": "burst", "burst": { "bursts": 2, "packets": 2,
+        "inter_burst_gap": { "choice": "nanoseconds", "nanoseconds": 10000000 } } });
+    assert_eq!(due(bursts, 9), ms(&[0, 1, 12, 13]));
+}
+
+#[test]
+fn a_change_does_what_the_model_says() {
+    use Transmit::{Pause, Resume, Start, Stop};
+    let mut flow = Outgoing::new(0, plan(json!({})));
+    change_flow(&mut flow, Pause, 1, 0);
+    assert_eq!(flow.sent.state, TransmitState::Stopped);
+    change_flow(&mut flow, Start, 2, 1000);
+    (0..5).for_each(|_| flow.departed(60, flow.due()));
+    change_flow(&mut flow, Pause, 3, 2000);
+    let due = flow.due();
+    change_flow(&mut flow, Resume, 4, 5000);
+    // The pause is added; number, tag and counters go on.
+    assert_eq!((flow.due(), flow.n, flow.tag, flow.sent.frames), (due + 3000, 5, 2, 5));
+    change_flow(&mut flow, Stop, 5, 6000);
+    assert_eq!((flow.sent.state, flow.sent.frames), (TransmitState::Stopped, 5));
+    // A stopped one begins again, with its counters.
+    change_flow(&mut flow, Resume, 6, 7000);
+    assert_eq!((flow.n, flow.tag, flow.sent.frames), (0, 6, 5));
+    change_flow(&mut flow, Start, 7, 8000);
+    assert_eq!((flow.n, flow.sent.frames, flow.due()), (0, 0, 8000));
+}
+
+#[test]
+fn the_thread_sends_exactly_what_it_is_told_to() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let near = Kept::new(&kept);
+    let three = json!({ "choice": "fixed_packets", "fixed_packets": { "packets": 3 } });
+    let (orders, received) = mpsc::channel();
+    let secret = Secret([1, 2]);
+    let flow = plan(three);
+    let thread =
+        std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, &received));
+    let (done, acknowledged) = mpsc::channel();
+    orders.send(Order::Change(vec![(7, 9)], Transmit::Start, done)).unwrap();
+    acknowledged.recv().unwrap();
+    let report = loop {
+        let (to, answer) = mpsc::channel();
+        orders.send(Order::Report(to)).unwrap();
+        let report = answer.recv().unwrap();
+        if report.flows[0].1.state == TransmitState::Stopped {
+            break report;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((report.flows[0].0, report.flows[0].1.frames, report.flows[0].1.bytes), (7, 3, 192));
+    drop(orders);
+    thread.join().unwrap();
+    let kept = kept.lock().unwrap();
+    let numbers: Vec<_> = kept
+        .iter()
+        .map(|frame| Repr::parse(frame, 60, &secret).unwrap())
+        .map(|r| (r.trial, r.stream, r.sequence))
+        .collect();
+    assert_eq!(numbers, [(9, 7, 0), (9, 7, 1), (9, 7, 2)]);
+}
