@@ -63,6 +63,7 @@ struct load_trial {
 	__u64 slot_length; /* ns */
 	__u64 floor; /* frames below are settled, and their bits are of others by now */
 	__s64 length_change; /* octets by which a frame arrives longer than it left */
+	__s64 clock_offset; /* ns by which the sender's clock is behind this host's */
 };
 
 struct load_slot {
@@ -282,7 +283,8 @@ static __always_inline void arrived(struct load_rx *rx, const struct load_trial 
 			rx->reordered++;
 	}
 	note_delays(rx, trial, queue, number,
-		    (__s64)((now - sent) << (64 - TIME_BITS)) >> (64 - TIME_BITS), now, key);
+		    (__s64)((now - trial->clock_offset - sent) << (64 - TIME_BITS)) >>
+			    (64 - TIME_BITS), now, key);
 	if (number >= rx->after)
 		rx->after = number + 1;
 }

@@ -119,6 +119,13 @@ impl Analyser {
         Ok(())
     }
 
+    /// By how much the clock that stamps the frames is behind this host's, ns (negative: ahead),
+    /// in the trials that begin from now on. 0 unless this is called.
+    pub fn set_clock_offset(&self, ns: i64) {
+        self.end();
+        self.trial[0].clock_offset.store(ns, Ordering::Relaxed);
+    }
+
     /// Counts from now on the frames of this trial, and forgets those of before.
     pub fn begin(&mut self, expected: &Expected) {
         self.end();
@@ -340,6 +347,7 @@ struct TrialWords {
     slot_length: AtomicU64,
     floor: AtomicU64,
     length_change: AtomicI64,
+    clock_offset: AtomicI64,
 }
 
 /// `struct load_slot`.

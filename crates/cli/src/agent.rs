@@ -1,0 +1,113 @@
+//! `sonde agent`: this host's ports as sources and sinks of somebody else's benchmark.
+//!
+//! The order of reading: `protocol` what is said, `serve` the agent, `clock` how their clocks
+//! are compared, `rig` the controller, which is a [`crate::bench::runner::Rig`].
+
+pub mod cert;
+pub mod clock;
+pub mod protocol;
+pub mod rig;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+
+use self::cert::CertArgs;
+use self::serve::Agent;
+use crate::args::Prefix;
+use crate::exit::{Exit, Failure};
+use crate::signals::Signals;
+use crate::{benchmark_range, tls};
+
+/// `sonde agent`
+#[derive(Args, Debug)]
+#[command(after_help = HELP, args_conflicts_with_subcommands = true)]
+pub struct AgentArgs {
+    /// Something else than to serve.
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+    /// How to serve.
+    #[command(flatten)]
+    pub serve: Option<ServeArgs>,
+}
+
+/// What else there is.
+#[derive(Subcommand, Debug)]
+pub enum AgentCommand {
+    /// Make certificates for a laboratory
+    Cert(CertArgs),
+}
+
+/// How to serve.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Address and port to listen on, for the controller
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: SocketAddr,
+    /// This agent's certificate, PEM; it carries the address by which the plan names it
+    #[arg(long, value_name = "FILE")]
+    pub cert: PathBuf,
+    /// The certificate's key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// The authority by which controllers are trusted, PEM
+    #[arg(long, value_name = "FILE")]
+    pub ca: PathBuf,
+    /// Allow addresses in this prefix, too, besides 198.18.0.0/15 and 2001:2::/48 (RFC 6815);
+    /// may be given more than once
+    #[arg(long, value_name = "PREFIX")]
+    pub allow: Vec<Prefix>,
+}
+
+/// Serves until Ctrl-C, or makes certificates.
+pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
+    match (&args.command, &args.serve) {
+        (Some(AgentCommand::Cert(args)), _) => {
+            for path in cert::make(args).map_err(Failure::Usage)? {
+                println!("{}", path.display());
+            }
+            Ok(Exit::Ok)
+        }
+        (None, Some(args)) => serve(args),
+        (None, None) => Err(Failure::Usage(anyhow!(
+            "an agent needs --listen, --cert, --key and --ca; 'sonde agent cert' makes certificates"
+        ))),
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
+    let tls = tls::server(&args.cert, &args.key, Some(&args.ca)).map_err(Failure::Usage)?;
+    let own: Result<Vec<Prefix>, String> =
+        benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();
+    let mut allowed = own.map_err(|e| anyhow!(e))?;
+    allowed.extend(&args.allow);
+    let signals = Signals::catch()?;
+    let agent = Agent::bind(args.listen, tls, allowed)?;
+    let address = agent.address().context("cannot tell the own address")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    std::thread::Builder::new()
+        .name("sonde-stop".into())
+        .spawn(move || {
+            while !signals.wait(Duration::from_secs(3600)) {}
+            told.store(true, Ordering::Relaxed);
+        })
+        .context("cannot start a thread")?;
+    eprintln!("sonde: agent at {address}, until Ctrl-C");
+    agent.serve(&stop);
+    Ok(Exit::Ok)
+}
+
+const HELP: &str = "\
+Example:
+  sonde agent cert --dir lab 192.0.2.1 192.0.2.2 controller
+  sudo sonde agent --listen 192.0.2.1:8620 --cert lab/192.0.2.1.pem --key lab/192.0.2.1.key \\
+      --ca lab/ca.pem
+One controller at a time has the agent's ports: 'sonde bench' with a plan that names agents
+(docs/agent.md). Exit codes: 0 ended by Ctrl-C, 2 usage, 3 cannot run.";

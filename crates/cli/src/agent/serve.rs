@@ -1,0 +1,453 @@
+//! The agent: takes one controller at a time, and does what it asks with this host's ports.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use sonde_port::clock::tai_now;
+use sonde_port::host::InterfaceFacts;
+use sonde_port::netns;
+use sonde_results::trial::Direction;
+
+use super::clock::{Answering, skew};
+use super::protocol::{
+    Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role, Status,
+};
+use crate::args::Prefix;
+use crate::bench::health::Watch;
+use crate::bench::tester::{Sink, Source, TesterPort, Watching, port_facts};
+
+type Wire = StreamOwned<ServerConnection, TcpStream>;
+
+/// An agent that listens.
+pub struct Agent {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    /// Addresses that frames may have.
+    allowed: Vec<Prefix>,
+    /// Who has the ports.
+    taken: Arc<Mutex<Option<SocketAddr>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Agent {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn bind(address: SocketAddr, tls: ServerConfig, allowed: Vec<Prefix>) -> Result<Agent> {
+        let listener = TcpListener::bind(address)
+            .with_context(|| format!("cannot listen on {address}; see --listen"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Agent {
+            listener,
+            tls: Arc::new(tls),
+            allowed,
+            taken: Arc::default(),
+            connections: Arc::default(),
+        })
+    }
+
+    /// Where it listens: with port 0 the kernel chose one.
+    ///
+    /// # Errors
+    /// None that could be named.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is set. Each connection has a thread of its own, so that one that
+    /// never says who it is keeps nobody out.
+    pub fn serve(&self, stop: &AtomicBool) {
+        std::thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((stream, peer)) = self.listener.accept() else {
+                    std::thread::sleep(GLANCE);
+                    continue;
+                };
+                if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+                    self.connections.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let started = std::thread::Builder::new().name("sonde-session".into());
+                let session = move || {
+                    if let Err(e) = self.session(stream, peer, stop) {
+                        eprintln!("sonde: {peer}: {e:#}");
+                    }
+                    self.connections.fetch_sub(1, Ordering::Relaxed);
+                };
+                if started.spawn_scoped(scope, session).is_err() {
+                    self.connections.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+
+    fn session(&self, stream: TcpStream, peer: SocketAddr, stop: &AtomicBool) -> Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(HANDSHAKE))?;
+        stream.set_write_timeout(Some(HANDSHAKE))?;
+        let mut wire = StreamOwned::new(ServerConnection::new(self.tls.clone())?, stream);
+        // Until both have shown their certificates nothing is read.
+        while wire.conn.is_handshaking() {
+            wire.conn.complete_io(&mut wire.sock).context("no TLS session; see docs/agent.md")?;
+        }
+        wire.sock.set_read_timeout(Some(GLANCE))?;
+        let mut channel = Channel::new(wire);
+        let Some(taken) = Taken::by(peer, &self.taken) else {
+            let other = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let who = other.map_or("another controller".into(), |a| a.to_string());
+            return Ok(channel.send(&Reply::Failed(format!("busy: {who} has this agent's ports")))?);
+        };
+        eprintln!("sonde: {peer} has this agent's ports");
+        let local = channel.stream().sock.local_addr()?.ip();
+        let mut key = [0; 32];
+        SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system has no randomness"))?;
+        let clock = Answering::start(local, key).context("cannot answer questions for the time")?;
+        let mut session = Session {
+            agent: self,
+            sources: Vec::new(),
+            sinks: Vec::new(),
+            secret: [0; 2],
+            ways: 0,
+        };
+        let ended = session.run(&mut channel, &clock, key, stop);
+        drop(session);
+        drop(taken);
+        eprintln!("sonde: {peer} has gone, the ports are free");
+        ended
+    }
+}
+
+/// The ports, while somebody has them.
+struct Taken(Arc<Mutex<Option<SocketAddr>>>);
+
+impl Taken {
+    fn by(peer: SocketAddr, owner: &Arc<Mutex<Option<SocketAddr>>>) -> Option<Taken> {
+        let mut held = owner.lock().unwrap_or_else(PoisonError::into_inner);
+        match *held {
+            Some(_) => None,
+            None => {
+                *held = Some(peer);
+                Some(Taken(owner.clone()))
+            }
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// What one controller has opened.
+struct Session<'a> {
+    agent: &'a Agent,
+    sources: Vec<Half>,
+    sinks: Vec<(Half, Sink)>,
+    secret: [u64; 2],
+    /// Directions of the whole tester, as far as they concern this agent.
+    ways: usize,
+}
+
+impl Session<'_> {
+    fn run(
+        &mut self,
+        channel: &mut Channel<Wire>,
+        clock: &Answering,
+        clock_key: [u8; 32],
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let mut heard = Instant::now();
+        let mut greeted = false;
+        while !stop.load(Ordering::Relaxed) {
+            let request = match channel.poll::<Request>() {
+                Ok(Some(request)) => request,
+                Ok(None) if heard.elapsed() > IDLE => bail!("nothing heard for {IDLE:?}"),
+                Ok(None) => continue,
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                Err(e) => return Err(e.into()),
+            };
+            heard = Instant::now();
+            let reply = match request {
+                Request::Hello { protocol: PROTOCOL, .. } => {
+                    greeted = true;
+                    Ok(Reply::Hello {
+                        protocol: PROTOCOL,
+                        version: env!("CARGO_PKG_VERSION").into(),
+                        clock_port: clock.port,
+                        clock_key,
+                    })
+                }
+                Request::Hello { protocol, version } => Err(anyhow!(
+                    "this agent is of version {} and speaks protocol {PROTOCOL}, the controller \
+                     of version {version} speaks {protocol}; use the same Sonde on both",
+                    env!("CARGO_PKG_VERSION")
+                )),
+                _ if !greeted => Err(anyhow!("the first request must be Hello")),
+                Request::Look { port } => describe(&port).map(Reply::Port),
+                Request::Open { secret, halves } => self.open(secret, halves).map(Reply::Opened),
+                Request::Arm(arm) => {
+                    self.trial(channel, &arm, stop)?;
+                    heard = Instant::now();
+                    continue;
+                }
+                Request::Stop => Ok(Reply::Done),
+                Request::Status | Request::End { .. } => Err(anyhow!("no trial is under way")),
+            };
+            channel.send(&reply.unwrap_or_else(|e| Reply::Failed(format!("{e:#}"))))?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, secret: [u64; 2], halves: Vec<Half>) -> Result<Vec<String>> {
+        // The ports may be wanted again.
+        self.sinks.clear();
+        self.sources.clear();
+        self.secret = secret;
+        self.ways = 0;
+        let mut modes = Vec::new();
+        for half in halves {
+            ensure!(half.way < WAYS_MAX, "a direction's number is {}", half.way);
+            self.check_addresses(&half)?;
+            self.ways = self.ways.max(half.way + 1);
+            let port = tester_port(&half.port);
+            match half.role {
+                Role::Source => {
+                    half.traffic.check(port_facts(&port)?.mtu)?;
+                    modes.push("live frames".into());
+                    self.sources.push(half);
+                }
+                Role::Sink => {
+                    let tagged = !half.traffic.tags.is_empty();
+                    let sink = Sink::open(&port, half.for_mac, tagged, secret)?;
+                    modes.push(format!("analyser in XDP, {}", sink.mode()));
+                    self.sinks.push((half, sink));
+                }
+            }
+        }
+        Ok(modes)
+    }
+
+    /// An agent does not trust its controller to know this network (RFC 6815).
+    fn check_addresses(&self, half: &Half) -> Result<()> {
+        let traffic = &half.traffic;
+        let all = traffic.source.all().chain(traffic.destination.all());
+        for address in all {
+            let inside = |p: &Prefix| {
+                let (first, last) = p.bounds();
+                let bits = match address {
+                    std::net::IpAddr::V4(a) => a.to_bits().into(),
+                    std::net::IpAddr::V6(a) => a.to_bits(),
+                };
+                p.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&bits)
+            };
+            ensure!(
+                self.agent.allowed.iter().any(inside),
+                "{address} is not an address for benchmarks (RFC 6815); in an isolated laboratory \
+                 start this agent with --allow PREFIX"
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs a trial, from its preparation to its numbers. An error ends the session.
+    fn trial(&mut self, channel: &mut Channel<Wire>, arm: &Arm, stop: &AtomicBool) -> Result<()> {
+        let sources = match prepare(&self.sources, self.ways, self.secret, arm) {
+            Ok(sources) => sources,
+            Err(e) => return Ok(channel.send(&Reply::Failed(format!("{e:#}")))?),
+        };
+        // What this host calls the instant of the first frame.
+        let start_ns = arm.start_ns - skew();
+        let mut sinks: Vec<(usize, Watching<'_>)> = self
+            .sinks
+            .iter_mut()
+            .map(|(half, sink)| {
+                let way = half.way;
+                let offset = arm.offsets_ns[way] - skew();
+                let (change, tag) = (half.length_change, arm.tags[way]);
+                (way, sink.begin(&half.traffic, change, &arm.offer, tag, start_ns, offset))
+            })
+            .collect();
+        let ports: Vec<TesterPort> = sources.iter().map(|(h, _)| tester_port(&h.port)).collect();
+        let watch = Watch::start();
+        channel.send(&Reply::Done)?;
+        channel.stream().sock.set_read_timeout(Some(TICK))?;
+        let limit_ns = start_ns + 2 * arm.offer.duration_ns() + GRACE_NS;
+        let (sent, failed) = std::thread::scope(|scope| -> Result<_> {
+            let threads: Vec<_> = sources
+                .iter()
+                .map(|(_, source)| scope.spawn(move || source.run(start_ns)))
+                .collect();
+            let guard = StopAll(&sources);
+            let mut failed = None;
+            let (mut heard, mut looked) = (Instant::now(), Instant::now());
+            let sent = loop {
+                let request = channel.poll::<Request>()?;
+                ensure!(
+                    !stop.load(Ordering::Relaxed) && heard.elapsed() < SILENCE,
+                    "the controller is gone in the middle of a trial"
+                );
+                sources.iter().for_each(|(_, source)| _ = source.watch());
+                let now = tai_now().as_nanos();
+                sinks.iter_mut().for_each(|(_, sink)| sink.follow(now));
+                if looked.elapsed() > LOOK && failed.is_none() {
+                    looked = Instant::now();
+                    failed = ports.iter().find_map(|p| port_facts(p).err());
+                }
+                if failed.is_some() || now > limit_ns {
+                    sources.iter().for_each(|(_, source)| source.stop());
+                }
+                // A generator that ends by itself has failed: its thread says why.
+                let broken =
+                    threads.iter().zip(&sources).any(|(t, (_, s))| t.is_finished() && !s.done());
+                if broken {
+                    sources.iter().for_each(|(_, source)| source.stop());
+                }
+                let Some(request) = request else { continue };
+                heard = Instant::now();
+                let reply = match request {
+                    Request::Status => {
+                        let mut status = Status {
+                            done: threads.iter().all(|t| t.is_finished()),
+                            sent: vec![None; self.ways],
+                            received: vec![None; self.ways],
+                            failed: failed.as_ref().map(|e| format!("{e:#}")),
+                        };
+                        sources.iter().for_each(|(h, s)| status.sent[h.way] = Some(s.watch()));
+                        sinks.iter().for_each(|(w, s)| status.received[*w] = Some(s.received()));
+                        Reply::Status(status)
+                    }
+                    Request::Stop => {
+                        sources.iter().for_each(|(_, source)| source.stop());
+                        Reply::Done
+                    }
+                    Request::End { sent } if sent.len() >= self.ways => break sent,
+                    _ => Reply::Failed("a trial is under way".into()),
+                };
+                channel.send(&reply)?;
+            };
+            drop(guard);
+            for thread in threads {
+                while !thread.is_finished() {
+                    // Somebody has to look on until the kernel lets go.
+                    sources.iter().for_each(|(_, source)| _ = source.watch());
+                    std::thread::sleep(TICK);
+                }
+                let ran = thread.join().unwrap_or_else(|_| Err(anyhow!("a generator panicked")));
+                failed = failed.or(ran.err());
+            }
+            Ok((sent, failed))
+        })?;
+        channel.stream().sock.set_read_timeout(Some(GLANCE))?;
+        let mut ended = Ended {
+            sources: vec![None; self.ways],
+            sinks: vec![None; self.ways],
+            health: watch.end(),
+        };
+        for (half, source) in &sources {
+            ended.sources[half.way] = Some(on_own_clock(source.read()));
+        }
+        for (way, sink) in sinks {
+            ended.sinks[way] = Some(on_own_clock(sink.end(sent[way])));
+        }
+        let reply = match failed {
+            Some(e) => Reply::Failed(format!("{e:#}")),
+            None => Reply::Ended(ended),
+        };
+        Ok(channel.send(&reply)?)
+    }
+}
+
+/// Checks a trial, and loads its generators.
+fn prepare<'a>(
+    sources: &'a [Half],
+    ways: usize,
+    secret: [u64; 2],
+    arm: &Arm,
+) -> Result<Vec<(&'a Half, Source)>> {
+    ensure!(ways > 0, "no port was opened");
+    let offer = &arm.offer;
+    ensure!(
+        arm.tags.len() >= ways && arm.offsets_ns.len() >= ways,
+        "a trial needs a tag and an offset for every direction"
+    );
+    ensure!(
+        offer.frames > 0 && offer.rate_fps.is_finite() && offer.rate_fps > 0.0,
+        "a trial needs frames and a rate"
+    );
+    let load = |half: &'a Half| {
+        let port = tester_port(&half.port);
+        let source = Source::load(&port, &half.traffic, offer, arm.tags[half.way], secret)?;
+        Ok((half, source))
+    };
+    sources.iter().map(load).collect()
+}
+
+/// Stops all sources when it goes, however that happens: the threads are waited for.
+struct StopAll<'a>(&'a [(&'a Half, Source)]);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        for (_, source) in self.0 {
+            source.stop();
+            source.watch();
+        }
+    }
+}
+
+/// Stamps as this agent's clock would have made them.
+fn on_own_clock(mut direction: Direction) -> Direction {
+    for ns in direction.sent_ns.iter_mut().chain(&mut direction.received_ns) {
+        *ns += if *ns == 0 { 0 } else { skew() };
+    }
+    direction
+}
+
+fn describe(port: &PortName) -> Result<PortDescription> {
+    let facts = port_facts(&tester_port(port))?;
+    let interface = netns::inside(port.netns.as_deref(), || InterfaceFacts::read(&port.interface));
+    let interface = interface??;
+    Ok(PortDescription {
+        mac: facts.mac,
+        mtu: facts.mtu,
+        driver: interface.driver.unwrap_or_default(),
+        // The nominal 10 Gbit/s of virtual Ethernet is nobody's limit.
+        speed_bps: interface.speed_bps.filter(|_| facts.kind != "veth"),
+    })
+}
+
+fn tester_port(port: &PortName) -> TesterPort {
+    TesterPort {
+        name: port.name.clone(),
+        interface: port.interface.clone(),
+        netns: port.netns.clone(),
+        cpu: port.cpu,
+    }
+}
+
+/// Connections at a time, most of which are strangers'.
+const CONNECTIONS: usize = 16;
+/// Directions of a tester.
+const WAYS_MAX: usize = 64;
+/// For a TLS handshake, and for each write.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How often a session without a trial looks whether it is to end.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How often a trial looks at its programs.
+const TICK: Duration = Duration::from_millis(2);
+/// And at its ports.
+const LOOK: Duration = Duration::from_millis(200);
+/// A controller that says nothing for so long between trials is gone, or forgotten.
+const IDLE: Duration = Duration::from_secs(600);
+/// And within a trial.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Beyond twice its time a trial is given so much.
+const GRACE_NS: i64 = 1_000_000_000;
