@@ -241,6 +241,7 @@ fn figures_alone_carry_their_style() {
     for chart in charts(&run) {
         let alone = svg::render(&chart, true);
         assert!(alone.contains("prefers-color-scheme:dark"));
+        assert!(!alone.contains("var("), "viewers other than browsers know no variables");
         assert!(!alone.contains("NaN") && !alone.contains("inf"), "{}", chart.id);
         assert!(!chart.x.title.is_empty());
     }

@@ -10,39 +10,51 @@ pub fn render(chart: &Chart, alone: bool) -> String {
     Drawing::new(chart).render(alone)
 }
 
-/// The style of charts, for the head of a page. Light unless the reader prefers dark; print
-/// is light.
+/// Colours that a page shares with its charts.
+pub(crate) struct Ground {
+    pub ink: &'static str,
+    pub soft: &'static str,
+    pub rule: &'static str,
+    pub ground: &'static str,
+}
+
+/// In the light.
+pub(crate) const LIGHT: Ground =
+    Ground { ink: "#1d2328", soft: "#5a646d", rule: "#dfe3e7", ground: "#ffffff" };
+/// In the dark.
+pub(crate) const DARK: Ground =
+    Ground { ink: "#e6e9ec", soft: "#a3adb6", rule: "#333b43", ground: "#14181c" };
+/// When the dark is asked for. Paper is light.
+pub(crate) const WHEN_DARK: &str = "@media screen and (prefers-color-scheme:dark)";
+
+/// The style of charts. Light unless the reader prefers dark. Without variables: viewers of
+/// SVG files, other than browsers, do not know them and paint all black.
 pub fn style() -> String {
-    let colours = |pick: fn(&(&'static str, &'static str)) -> &'static str| {
-        let mut text = String::new();
+    type Pick = fn(&(&'static str, &'static str)) -> &'static str;
+    let colours = |ground: &Ground, pick: Pick| {
+        let Ground { ink, soft, rule, ground } = ground;
+        let mut text = format!(
+            ".chart text{{fill:{ink}}}.chart .soft,.chart .inkf{{fill:{soft}}}\
+             .chart .rule{{stroke:{rule}}}.chart .axis,.chart .ink{{stroke:{soft}}}\
+             .chart .ground{{fill:{ground}}}"
+        );
         for (i, pair) in COLOURS.iter().enumerate() {
-            let _ = write!(text, "--s{i}:{};", pick(pair));
+            let colour = pick(pair);
+            let _ = write!(text, ".chart .s{i}{{stroke:{colour}}}.chart .f{i}{{fill:{colour}}}");
         }
         for (i, pair) in HEAT.iter().enumerate() {
-            let _ = write!(text, "--h{i}:{};", pick(pair));
+            let _ = write!(text, ".chart .h{i}{{fill:{}}}", pick(pair));
         }
         text
     };
-    let (light, dark) = (colours(|c| c.0), colours(|c| c.1));
-    let mut classes = String::new();
-    for i in 0..COLOURS.len() {
-        let _ = write!(classes, ".s{i}{{stroke:var(--s{i})}}.f{i}{{fill:var(--s{i})}}");
-    }
-    for i in 0..HEAT.len() {
-        let _ = write!(classes, ".h{i}{{fill:var(--h{i})}}");
-    }
     format!(
-        ":root{{--ink:#1d2328;--soft:#5a646d;--rule:#dfe3e7;--ground:#fff;{light}}}\
-         @media screen and (prefers-color-scheme:dark){{:root{{--ink:#e6e9ec;--soft:#a3adb6;\
-         --rule:#333b43;--ground:#14181c;{dark}}}}}\
-         .chart{{font:12px system-ui,'DejaVu Sans',sans-serif}}\
-         .chart text{{fill:var(--ink)}}.chart .soft{{fill:var(--soft)}}\
-         .chart .rule{{stroke:var(--rule);stroke-width:1}}\
-         .chart .axis{{stroke:var(--soft);stroke-width:1}}\
+        ".chart{{font:12px system-ui,'DejaVu Sans',sans-serif}}\
+         .chart .rule,.chart .axis{{stroke-width:1}}\
          .chart .line{{fill:none;stroke-width:2;stroke-linejoin:round}}\
          .chart .thin{{stroke-width:1.5;fill:none}}\
-         .chart .ink{{stroke:var(--soft)}}.chart .inkf{{fill:var(--soft)}}\
-         .chart .dash{{stroke-dasharray:5 4;stroke-width:1.5}}{classes}"
+         .chart .dash{{stroke-dasharray:5 4;stroke-width:1.5}}{}{WHEN_DARK}{{{}}}",
+        colours(&LIGHT, |c| c.0),
+        colours(&DARK, |c| c.1)
     )
 }
 
@@ -106,7 +118,7 @@ impl<'a> Drawing<'a> {
         if alone {
             let _ = write!(
                 self.out,
-                "<style>{}</style><rect width=\"100%\" height=\"100%\" style=\"fill:var(--ground)\"/>",
+                "<style>{}</style><rect width=\"100%\" height=\"100%\" class=\"ground\"/>",
                 style()
             );
         }
@@ -194,7 +206,7 @@ impl<'a> Drawing<'a> {
                 for p in points {
                     let x = self.px(p.x) + self.dodge(i);
                     self.whisker((x, self.py(p.low)), (x, self.py(p.high)), &stroke);
-                    self.mark(i, self.px(p.x), self.py(p.y), &fill);
+                    self.mark(i, x, self.py(p.y), &fill);
                 }
                 labels.extend(points.last().map(|p| (self.py(p.y), i)));
             }
@@ -254,13 +266,16 @@ impl<'a> Drawing<'a> {
 
     /// A step aside, so that intervals of several series at one place can be told apart.
     fn dodge(&self, i: usize) -> f64 {
-        let series = self.chart.series.iter();
-        let beside = series
-            .filter(|s| {
-                matches!(s.shape, Shape::Intervals(_) | Shape::Rows(_)) && !s.name.is_empty()
-            })
-            .count();
-        if beside < 2 { 0.0 } else { (i % 6) as f64 * 3.0 - (beside.min(6) - 1) as f64 * 1.5 }
+        let beside = |s: &&Series| {
+            matches!(s.shape, Shape::Intervals(_) | Shape::Rows(_)) && !s.name.is_empty()
+        };
+        let all = self.chart.series.iter().filter(beside).count();
+        let before = self.chart.series[..i].iter().filter(beside).count();
+        if all < 2 {
+            0.0
+        } else {
+            (before as f64 - (all - 1) as f64 / 2.0) * (15.0 / all as f64).min(5.0)
+        }
     }
 
     fn polyline(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {

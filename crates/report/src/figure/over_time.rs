@@ -58,8 +58,8 @@ fn bands(trial: &Trial, title: &str) -> Chart {
         id: id(&["latency_over_time", title]),
         title: format!("Latency over time: {title}"),
         caption: format!(
-            "Trial {}, {}, the longest of its case. Half of a column's frames lie in its darkest \
-             part, a hundredth in the lightest.",
+            "Trial {}, {}, the longest of its case. Half of a column's frames lie in its \
+             strongest colour, a hundredth in its faintest.",
             trial.number,
             direction.map_or("", |d| &d.name)
         ),
@@ -152,8 +152,8 @@ fn heat_map(trials: &[&Trial], title: &str) -> Chart {
         id: id(&["latency_heat_map", title]),
         title: format!("Heat map of latency: {title}"),
         caption: format!(
-            "{} trials of the same load, each a column; the darkest cells hold more than a \
-             tenth of a column's frames, each lighter step a tenth of the one before.",
+            "{} trials of the same load, each a column; the strongest colour holds more than \
+             a tenth of a column's frames, each fainter step a tenth of the one before.",
             columns.len()
         ),
         x: time_axis(end),

@@ -13,7 +13,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-         <style>{}{PAGE_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
+         <style>{}{}{PAGE_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
+        root(),
         svg::style()
     );
     for line in report.lead() {
@@ -48,6 +49,16 @@ pub(super) fn render(report: &Report<'_>) -> String {
         escape(&report.run.config.plan)
     );
     out
+}
+
+/// The page's own colours, those of the charts.
+fn root() -> String {
+    let colours = |g: &svg::Ground| {
+        let svg::Ground { ink, soft, rule, ground } = g;
+        format!(":root{{--ink:{ink};--soft:{soft};--rule:{rule};--ground:{ground}}}")
+    };
+    let (light, dark) = (colours(&svg::LIGHT), colours(&svg::DARK));
+    format!("{light}{}{{{dark}}}", svg::WHEN_DARK)
 }
 
 fn figures(out: &mut String, charts: &[&Chart]) {

@@ -48,7 +48,10 @@ pub(super) fn render(report: &Report<'_>) -> String {
 fn key(chart: &Chart) -> String {
     let mut keys = chart.series.iter().filter(|s| matches!(s.shape, Shape::Cells(_)));
     keys.next().map_or(String::new(), |s| {
-        format!(" From dark to light: {}.", escape(&s.name.replace('|', ", ")))
+        format!(
+            " From the strongest colour to the faintest: {}.",
+            escape(&s.name.replace('|', ", "))
+        )
     })
 }
 
