@@ -7,7 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Measured, and every stream was answered; or nothing was wrong.
     Ok = 0,
-    /// Measured, but at least one stream had no reply at all; verified, and something differs.
+    /// Measured, but at least one stream had no reply at all; verified, and something differs;
+    /// compared, and something is worse.
     NoReply = 1,
     /// Measured, but some output could not be saved.
     NotSaved = 4,
@@ -59,7 +60,7 @@ pub const HELP: &str = "\
 Exit codes:
   0    measured, and every stream was answered
   1    measured, but some stream had no reply at all; rtt: no round trip was found;
-       flow verify: something differs
+       flow verify: something differs; compare: something is worse
   2    bad usage or configuration
   3    could not run: privilege, interface, engine
   4    measured, but some output could not be saved

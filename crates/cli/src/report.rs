@@ -1,0 +1,107 @@
+//! `sonde report`: a run of `sonde bench` as a page, tables and files.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use sonde_report::{Format, Page, render};
+
+use crate::bench::store;
+use crate::exit::{Exit, Failure};
+
+/// `sonde report`
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct ReportArgs {
+    /// The run's folder; it may still be growing
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Where to write [default: RUN/report]
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What to write: html, md, latex, csv, tsv, json, parquet, npy
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "html")]
+    pub format: Vec<Format>,
+}
+
+/// Writes the report of a run.
+///
+/// # Errors
+/// A folder without a readable run.
+pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    let run = store::read(&args.run)?;
+    let mut formats = args.format.clone();
+    formats.dedup();
+    let pages = render(&run, &formats).map_err(anyhow::Error::from)?;
+    let out = args.out.clone().unwrap_or_else(|| args.run.join("report"));
+    match save(&out, &pages) {
+        Ok(()) => {
+            let mut lines = String::new();
+            for page in main_pages(&pages) {
+                lines.push_str(&format!("{}\n", out.join(page).display()));
+            }
+            print(&lines)
+        }
+        Err(error) => {
+            eprintln!("sonde: {error:#}; free space or choose another folder with --out");
+            Ok(Exit::NotSaved)
+        }
+    }
+}
+
+/// Whoever reads standard output may stop: that is no failure.
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("sonde: cannot write the output: {e}");
+            Ok(Exit::NotSaved)
+        }
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// Saves each page beside its place and renames it: a reader, such as a browser that reloads
+/// while the run grows, never sees half a page.
+pub(crate) fn save(folder: &Path, pages: &[Page]) -> Result<()> {
+    for page in pages {
+        let path = folder.join(&page.name);
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        let saved = fs::write(&temporary, &page.bytes).and_then(|()| fs::rename(&temporary, &path));
+        if saved.is_err() {
+            // The first error is the one to report; there may be nothing to remove.
+            let _ = fs::remove_file(&temporary);
+        }
+        saved.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What a person opens: files at the top, and each folder once.
+fn main_pages(pages: &[Page]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for page in pages {
+        let name = match page.name.split_once('/') {
+            Some((folder, _)) => format!("{folder}/"),
+            None => page.name.clone(),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+const HELP: &str = "\
+Example:
+  sonde report runs/router
+  sonde report runs/router --format html,md,csv --out paper/data
+  sonde report runs/router --format latex && pdflatex runs/router/report/report.tex
+html is one page with its figures inside; md comes with figures as SVG; latex needs booktabs
+and pgfplots; csv, tsv and parquet are a file a table, npy a matrix a table and a figure's line.
+Exit codes: 0 written, 2 usage, 3 there is no readable run, 4 something could not be saved.";
