@@ -34,11 +34,11 @@ cargo build --release --locked -p sonde-cli
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy and aioquic into $VENV"
+    say "installing scapy, aioquic and snappi into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
-        --requirement tests/interop/requirements.txt || unreachable "scapy and aioquic"
+        --requirement tests/interop/requirements.txt || unreachable "scapy, aioquic and snappi"
     cp tests/interop/requirements.txt "$VENV/installed.txt"
 fi
 export STAMP_SUITE=$PEERS/stamp-suite/bin/stamp-suite
@@ -84,6 +84,9 @@ if [ "$(id -u)" -ne 0 ]; then
     say "not root: the peers meet on the loopback, and the kernel reflector is left out"
     exec "$VENV/bin/python" tests/interop/run.py
 fi
+
+say "traffic that snappi orders by the Open Traffic Generator model"
+"$VENV/bin/python" tests/interop/otg_snappi.py "$SONDE"
 
 NEAR=sonde-interop-near-$$
 export FAR_NAMESPACE=sonde-interop-far-$$ FAR_INTERFACE=far
