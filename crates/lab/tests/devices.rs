@@ -113,8 +113,8 @@ fn two_in_series_forward() {
     if skip("two_in_series_forward") {
         return;
     }
-    for device in [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge] {
-        let mut bed = Bed::build(&BedSpec { chain: 2, ..BedSpec::new(device) }).unwrap();
+    for device in [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge, DeviceSpec::Nat] {
+        let Some(mut bed) = build(&BedSpec { chain: 2, ..BedSpec::new(device) }) else { continue };
         assert_eq!(bed.info().diagram().len(), 3);
         judge(&mut bed, "rx_packets");
         assert!(value(&bed, "dut2 eth0", "rx_packets") > 0);
@@ -197,6 +197,10 @@ fn build(spec: &BedSpec) -> Option<Bed> {
         Ok(bed) => Some(bed),
         Err(error @ LabError::Missing { .. }) => {
             eprintln!("skipped: {}: {error}", spec.device);
+            None
+        }
+        Err(LabError::Bed(what)) if what.contains("comes from Debian's archive") => {
+            eprintln!("skipped: {}: {what}", spec.device);
             None
         }
         Err(error) => panic!("{}: {error}", spec.device),

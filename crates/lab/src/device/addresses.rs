@@ -87,10 +87,11 @@ pub(crate) fn sides(i: usize, count: usize, macs: [[Mac; 2]; 2], families: &[Fam
                 let (own, next_hop) = (gateway(n, family), tester(n, family));
                 SideRoute { family, own, prefix: link_prefix(family), next_hop, network }
             } else {
-                // Between two devices: link-local, which takes nothing from the test's.
+                // Between two devices: addresses that take nothing from the test's. IPv6's
+                // are unique local ones, which a translator may forward from.
                 let (ends, prefix) = match family {
                     Family::V4 => (["169.254.0.1", "169.254.0.2"], 30),
-                    Family::V6 => (["fe80::1", "fe80::2"], 64),
+                    Family::V6 => (["fd00:5::1", "fd00:5::2"], 64),
                 };
                 let (own, next_hop) = (ends[1 - n], ends[n]);
                 SideRoute { family, own, prefix, next_hop, network }

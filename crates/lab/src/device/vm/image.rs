@@ -29,7 +29,11 @@ impl Image {
                 return Err(LabError::Bed(format!("cannot make {CACHE}")));
             }
             let _ = fs::remove_dir_all(&new);
-            made?;
+            made.map_err(|e| {
+                LabError::Bed(format!(
+                    "{NO_IMAGE}, and apt cannot fetch it ('apt-get update'?): {e}"
+                ))
+            })?;
         }
         Ok(Image { kernel: folder.join(KERNEL), folder })
     }
@@ -96,6 +100,7 @@ pub(crate) const MODULES: [&str; 8] = [
     "net_failover",
     "virtio_net",
 ];
+const NO_IMAGE: &str = "a virtual machine's kernel comes from Debian's archive";
 const CACHE: &str = "/var/cache/sonde/vm";
 const KERNEL: &str = "vmlinuz";
 /// Depends on the current kernel for virtual machines.

@@ -240,11 +240,9 @@ fn configure(at: &Place) -> String {
             let own = r.next_hop == addresses::tester(n, r.family);
             let tries = if own { "1 2 3 4 5" } else { "1" };
             let ping = if r.family == Family::V4 { "ping" } else { "ping6" };
-            let scope =
-                if r.next_hop.starts_with("fe80") { format!("%$i{n}") } else { String::new() };
             let hop = r.next_hop;
             text += &format!(
-                "for t in {tries}; do {ping} -c 1 -W 1 {hop}{scope} > /dev/null 2>&1 && break; done\n"
+                "for t in {tries}; do {ping} -c 1 -W 1 {hop} > /dev/null 2>&1 && break; done\n"
             );
         }
     }
