@@ -73,6 +73,11 @@ impl AddressRule {
         self.nth(pick(self.order, flow, self.count, seed))
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        (0..self.count.max(1)).map(|n| self.nth(n))
+    }
+
     /// Whether it is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         let distance = match (self.first, address) {
