@@ -1,6 +1,6 @@
 //! Layers on a real bed: each takes effect and is reverted exactly. Needs root.
 
-use sonde_lab::device::{Bed, BedSpec, DeviceSpec};
+use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Placement};
 use sonde_lab::tune::{self, Layer, Scope, Setting};
 use sonde_lab::{LabError, skip};
 
@@ -74,6 +74,21 @@ fn every_layer_is_applied_and_reverted_exactly() {
     tune::revert_all(bed.info()).unwrap();
     assert_eq!(before, state(&bed));
     assert!(tune::applied(bed.info()).unwrap().is_empty());
+}
+
+#[test]
+fn threads_take_a_device_out_of_its_sender() {
+    if skip("threads_take_a_device_out_of_its_sender") {
+        return;
+    }
+    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
+    assert_eq!(bed.info().placement, Placement::Inline);
+    tune::apply(Layer::ThreadedNapi, bed.info(), false).unwrap();
+    bed.settle().unwrap();
+    assert_eq!(bed.info().placement, Placement::Anywhere);
+    tune::revert(Layer::ThreadedNapi, bed.info()).unwrap();
+    bed.settle().unwrap();
+    assert_eq!(bed.info().placement, Placement::Inline);
 }
 
 #[test]

@@ -55,7 +55,9 @@ impl Placement {
         match self {
             Placement::None => "there is no device".into(),
             Placement::Inline => "inline, on the sender's processor: it cannot drop".into(),
-            Placement::Anywhere => "a process, wherever the kernel runs it".into(),
+            Placement::Anywhere => {
+                "in threads or processes of their own, wherever the kernel runs them".into()
+            }
             Placement::OwnCpu { cpu, shared: false } => format!("processor {cpu}"),
             Placement::OwnCpu { cpu, shared: true } => {
                 format!("processor {cpu}, where the tester receives, too")

@@ -121,6 +121,21 @@ impl BedInfo {
         Host::of(&device.netns)
     }
 
+    /// Where the devices run: as asked for, or since a layer has given them threads, in those.
+    pub(crate) fn placement_now(&self) -> Result<Placement, LabError> {
+        match self.spec.placement() {
+            Placement::Inline => {
+                for device in &self.devices {
+                    if self.receive_threads(device)?.is_empty() {
+                        return Ok(Placement::Inline);
+                    }
+                }
+                Ok(Placement::Anywhere)
+            }
+            placement => Ok(placement),
+        }
+    }
+
     /// Puts the receive threads of all ports, and the processes of the devices, on their
     /// processors.
     pub(crate) fn place_threads(&self) -> Result<(), LabError> {

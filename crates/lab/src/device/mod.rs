@@ -195,6 +195,7 @@ impl Bed {
             })
             .collect();
         self.info.place_threads()?;
+        self.info.placement = self.info.placement_now()?;
         self._run_dir.write("bed.json", &self.info)
     }
 }
