@@ -48,6 +48,10 @@ mod skel {
         include!(concat!(env!("OUT_DIR"), "/load_rx.skel.rs"));
     }
     #[allow(missing_docs, clippy::all)]
+    pub mod load_sink {
+        include!(concat!(env!("OUT_DIR"), "/load_sink.skel.rs"));
+    }
+    #[allow(missing_docs, clippy::all)]
     pub mod load_tx {
         include!(concat!(env!("OUT_DIR"), "/load_tx.skel.rs"));
     }

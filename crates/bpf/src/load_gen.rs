@@ -4,6 +4,8 @@
 mod analyser;
 mod generator;
 mod hist;
+mod sink;
 
 pub use analyser::{Analyser, AnalyserConfig, Expected, WINDOW};
 pub use generator::{FlowHeader, Generator, GeneratorConfig, HEADER_MAX, Pace};
+pub use sink::Sink;

@@ -377,8 +377,8 @@ fn what_cannot_be_sent_is_refused() {
     let refused = |config: GeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
         Generator::load(&config, flows, pace).unwrap_err().to_string()
     };
-    let long =
-        refused(GeneratorConfig { sizes: vec![9000], ..good.clone() }, &[flow.clone()], &pace);
+    let one = std::slice::from_ref(&flow);
+    let long = refused(GeneratorConfig { sizes: vec![9000], ..good.clone() }, one, &pace);
     assert!(long.contains("af_packet"), "{long}");
     for (config, flows, pace) in [
         (GeneratorConfig { sizes: vec![59], ..good.clone() }, vec![flow.clone()], pace),
@@ -388,7 +388,7 @@ fn what_cannot_be_sent_is_refused() {
         (good.clone(), vec![], pace),
         (good.clone(), vec![flow.clone()], Pace { burst: 0, ..pace }),
         (good.clone(), vec![flow.clone()], Pace { rate_fps: f64::NAN, ..pace }),
-        (good.clone(), vec![flow], Pace { then: Some((1, 0.0)), ..pace }),
+        (good.clone(), vec![flow.clone()], Pace { then: Some((1, 0.0)), ..pace }),
     ] {
         refused(config, &flows, &pace);
     }

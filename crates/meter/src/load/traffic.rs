@@ -306,7 +306,7 @@ fn pick(order: Order, flow: u32, count: u32, seed: u64) -> u32 {
         Order::Increment => flow % count,
         Order::Random => {
             let bits = mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
-            ((bits >> 32) * u64::from(count) >> 32) as u32
+            (((bits >> 32) * u64::from(count)) >> 32) as u32
         }
     }
 }

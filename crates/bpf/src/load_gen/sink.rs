@@ -1,0 +1,34 @@
+//! An end that drops everything: `c/load_sink.bpf.c`.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::BpfError;
+use crate::load::{self, AttachMode};
+use crate::skel::load_sink::LoadSinkSkelBuilder;
+
+/// Drops what arrives at an interface, in the driver, until it is dropped itself. The
+/// interface's own counters tell how much that was.
+#[derive(Debug)]
+pub struct Sink {
+    _link: OwnedFd,
+}
+
+impl Sink {
+    /// At an interface of this thread's network namespace.
+    ///
+    /// # Errors
+    /// [`BpfError::NoInterface`], [`BpfError::Busy`], [`BpfError::Mode`];
+    /// [`BpfError::Privilege`], [`BpfError::Verifier`].
+    pub fn attach(ifindex: u32) -> Result<Sink, BpfError> {
+        load::check_interface(ifindex)?;
+        let mut place = MaybeUninit::uninit();
+        let open =
+            load::loading("open the sink", || LoadSinkSkelBuilder::default().open(&mut place))?;
+        let skel = load::loading("load the sink", || open.load())?;
+        let program = skel.progs.sonde_load_sink.as_fd();
+        Ok(Sink { _link: load::attach(program, ifindex, AttachMode::Native)? })
+    }
+}
