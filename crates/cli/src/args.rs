@@ -34,6 +34,16 @@ pub enum Command {
     Flow(Box<FlowCommand>),
     /// Make traffic of known flows
     Gen(crate::traffic::args::GenArgs),
+    /// Benchmark a forwarding device, by a plan
+    Bench(crate::bench::args::BenchArgs),
+    /// Show a benchmark's results: a page, tables, files
+    Report(crate::report::ReportArgs),
+    /// Compare two benchmarks, case by case
+    Compare(crate::compare::CompareArgs),
+    /// Lend this host's ports to a benchmark that is controlled from elsewhere
+    Agent(crate::agent::AgentArgs),
+    /// Serve the Open Traffic Generator model, for snappi and other clients
+    Otg(crate::otg::OtgArgs),
     /// Measure the instrument itself: clock, pauses, stamps, engines, tuning
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),

@@ -1,25 +1,32 @@
 //! The parts of `sonde`: from the command line to workers, and from records to output.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod args;
+pub mod bench;
+pub mod benchmark_range;
 pub mod capture_file;
+pub mod compare;
 pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod flow;
 pub mod lab;
+pub mod otg;
 pub mod output;
 pub mod probe;
 pub mod pump;
 pub mod records;
 pub mod reflect;
+pub mod report;
 pub mod rtt;
 pub mod session;
 pub mod settings;
 pub mod signals;
 pub mod sources;
 pub mod targets;
+pub mod tls;
 pub mod traffic;
 pub mod units;
 pub mod worker;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
-use sonde_cli::{demo, doctor, flow, lab, probe, reflect, rtt, traffic};
+use sonde_cli::{
+    agent, bench, compare, demo, doctor, flow, lab, otg, probe, reflect, report, rtt, traffic,
+};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -28,7 +30,12 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Reflect(args) => reflect::run(&args),
         Command::Rtt(args) => rtt::run(&args),
         Command::Gen(args) => traffic::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Flow(command) => flow::command(&command),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Agent(args) => agent::run(&args),
+        Command::Otg(args) => otg::run(&args),
         Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
         Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),

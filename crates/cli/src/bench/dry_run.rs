@@ -1,0 +1,58 @@
+//! `sonde bench --dry-run`: what a plan comes to, and how long it takes at most.
+
+use std::io::{ErrorKind, Write as _, stdout};
+
+use serde::Serialize;
+use sonde_results::bench::Case;
+
+use super::expand::Expanded;
+use crate::exit::{Exit, Failure};
+use crate::units::format_elapsed;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    case: &'a Case,
+    /// Longest time, ns.
+    time_ns: i64,
+    trials_max: u32,
+}
+
+/// Prints the list; each search is taken to need as many trials as it can.
+pub fn print(expanded: &Expanded, json: bool) -> Result<Exit, Failure> {
+    let run = &expanded.plan.run;
+    let around = run.rest.0 + expanded.plan.bed.drain.0 + AROUND_NS;
+    let mut text = String::new();
+    let mut total = 0;
+    for planned in &expanded.cases {
+        let max = expanded.greatest_load().unwrap_or(ASSUMED_FPS);
+        let procedure = planned.procedure.make(max, planned.case.frame_bytes);
+        let trials_max = procedure.remaining_trials();
+        let time_ns = procedure.remaining_ns() + i64::from(trials_max) * around;
+        total += time_ns;
+        if json {
+            let line = Line { id: &planned.id, case: &planned.case, time_ns, trials_max };
+            let line = serde_json::to_string(&line).map_err(anyhow::Error::from)?;
+            text += &format!("{line}\n");
+        } else {
+            let time = format_elapsed(time_ns);
+            text += &format!("{:<60} {time:>12}  {trials_max:>4} trials\n", planned.id);
+        }
+    }
+    if !json {
+        text += &format!(
+            "{} measurements, at most {} when no trial has to be repeated\n",
+            expanded.cases.len(),
+            format_elapsed(total)
+        );
+    }
+    match stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// Learning frames, and starting and ending the engines, ns.
+const AROUND_NS: i64 = 500_000_000;
+/// What a tester can offer at most, where it is only found by trying, frames/s.
+const ASSUMED_FPS: f64 = 10e6;

@@ -1,0 +1,554 @@
+//! From a plan to its measurements, one by one, in the order in which they are made.
+
+use std::collections::HashSet;
+
+use sonde_lab::device::{BedSpec, DeviceSpec};
+use sonde_results::bench::Case;
+
+use super::plan::{
+    AblationPlan, ConditionPlan, DevicePlan, DirectionName, Frames, Plan, PlanError, Source,
+};
+use super::procedures::ProcedurePlan;
+
+/// A checked plan, and what it comes to.
+pub struct Expanded {
+    /// The plan.
+    pub plan: Plan,
+    /// Its devices; the first is the loop where the plan wants it.
+    pub devices: Vec<Device>,
+    /// States of the devices; never empty.
+    pub conditions: Vec<Condition>,
+    /// The measurements in their order.
+    pub cases: Vec<PlannedCase>,
+}
+
+/// What stands between the tester's ports.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// As in the plan.
+    pub name: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// As in the plan; of the loop, one that has only a name.
+    pub plan: DevicePlan,
+}
+
+/// Who makes a device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeviceKind {
+    /// The lab.
+    Lab(DeviceSpec),
+    /// It is there.
+    External,
+}
+
+/// A state of the device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Condition {
+    /// Empty where the plan names none.
+    pub name: String,
+    /// Layers that are applied.
+    pub layers: Vec<String>,
+    /// For external devices.
+    pub command: Option<String>,
+}
+
+/// A measurement to make.
+#[derive(Clone, Debug)]
+pub struct PlannedCase {
+    /// [`sonde_results::bench::Measurement::id`].
+    pub id: String,
+    /// What tells it from the others.
+    pub case: Case,
+    /// Index of the device.
+    pub device: usize,
+    /// Index of the condition.
+    pub condition: usize,
+    /// What is done.
+    pub procedure: ProcedurePlan,
+    /// Frame sizes.
+    pub frames: Frames,
+    /// 4 or 6.
+    pub ip: u8,
+    /// Both directions.
+    pub bidirectional: bool,
+}
+
+/// Checks a plan as a whole and lists its measurements.
+///
+/// # Errors
+/// What cannot be measured, with the line where it is asked for.
+pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
+    let plan = source.parse()?;
+    let devices = devices(source, &plan)?;
+    let conditions = conditions(source, &plan)?;
+    let procedures = procedures(source, &plan)?;
+    check_workload(source, &plan, &procedures, &devices)?;
+    let cases = order(&plan, &devices, &conditions, &procedures);
+    if cases.is_empty() {
+        return Err(source.whole("comes to no measurement; name a device and a procedure"));
+    }
+    Ok(Expanded { plan, devices, conditions, cases })
+}
+
+fn devices(source: &Source, plan: &Plan) -> Result<Vec<Device>, PlanError> {
+    let mut devices = Vec::new();
+    let mut names = HashSet::new();
+    for spanned in &plan.devices {
+        let device = spanned.get_ref();
+        let wrong = |message: String| Err(source.error(spanned.span(), message));
+        let name = &device.name;
+        if name.is_empty() || name.contains(['/', ' ']) || !names.insert(name.clone()) {
+            return wrong(format!(
+                "device '{name}': each needs a name of its own, without / and space"
+            ));
+        }
+        if name == LOOP {
+            return wrong(format!("'{LOOP}' is the tester without a device; see run.loop"));
+        }
+        let kind = match device.kind.as_str() {
+            "external" => DeviceKind::External,
+            kind => match kind.parse::<DeviceSpec>() {
+                Ok(DeviceSpec::Loop) => {
+                    return wrong("the loop is asked for by run.loop = true".into());
+                }
+                Ok(spec) => DeviceKind::Lab(spec),
+                Err(e) => return wrong(format!("device {name}: {e}, or external")),
+            },
+        };
+        match kind {
+            DeviceKind::External
+                if !(device.ports.contains_key("a") && device.ports.contains_key("b")) =>
+            {
+                return wrong(format!(
+                    "device {name}: name the tester's interfaces in ports.a and ports.b"
+                ));
+            }
+            DeviceKind::Lab(_) if !device.ports.is_empty() || !device.commands.is_empty() => {
+                return wrong(format!(
+                    "device {name}: ports and commands are for kind = 'external'"
+                ));
+            }
+            _ => {}
+        }
+        if !(1..=2).contains(&device.chain) {
+            return wrong(format!("device {name}: chain is 1 or 2"));
+        }
+        devices.push(Device { name: name.clone(), kind, plan: device.clone() });
+    }
+    let lab_made = devices.iter().any(|d| d.kind != DeviceKind::External) || devices.is_empty();
+    if plan.run.with_loop && lab_made {
+        let plan = DevicePlan {
+            name: LOOP.into(),
+            kind: LOOP.into(),
+            chain: 1,
+            cpu: devices.iter().find_map(|d| d.plan.cpu),
+            mtu: devices.iter().filter_map(|d| d.plan.mtu).max(),
+            ports: Default::default(),
+            commands: Default::default(),
+        };
+        let device = Device { name: LOOP.into(), kind: DeviceKind::Lab(DeviceSpec::Loop), plan };
+        devices.insert(0, device);
+    }
+    if devices.is_empty() {
+        return Err(
+            source.whole("names no device; add [[device]] with name = 'dut', kind = 'router'")
+        );
+    }
+    Ok(devices)
+}
+
+/// Those of the plan, or every subset of the layers of its ablation.
+fn conditions(source: &Source, plan: &Plan) -> Result<Vec<Condition>, PlanError> {
+    let mut conditions: Vec<Condition> = Vec::new();
+    for spanned in &plan.conditions {
+        let ConditionPlan { name, layers, command } = spanned.get_ref().clone();
+        if name.is_empty() || name.contains(['/', ' ']) || conditions.iter().any(|c| c.name == name)
+        {
+            let message =
+                format!("condition '{name}': each needs a name of its own, without / and space");
+            return Err(source.error(spanned.span(), message));
+        }
+        known(source, spanned.span(), &layers)?;
+        conditions.push(Condition { name, layers, command });
+    }
+    if let Some(spanned) = &plan.ablation {
+        let AblationPlan { layers } = spanned.get_ref();
+        let wrong = |message: &str| Err(source.error(spanned.span(), message));
+        if !conditions.is_empty() {
+            return wrong("an ablation makes its own conditions; take out [[condition]] or this");
+        }
+        if !(1..=MOST_LAYERS).contains(&layers.len()) {
+            return wrong("an ablation takes 1 to 6 layers: 6 are 64 combinations already");
+        }
+        if layers.iter().collect::<HashSet<_>>().len() != layers.len() {
+            return wrong("a layer is named twice");
+        }
+        known(source, spanned.span(), layers)?;
+        for subset in 0..1u32 << layers.len() {
+            let chosen = layers.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1);
+            let layers: Vec<String> = chosen.map(|(_, l)| l.clone()).collect();
+            let name = if layers.is_empty() { BASELINE.into() } else { layers.join("+") };
+            conditions.push(Condition { name, layers, command: None });
+        }
+    }
+    if conditions.is_empty() {
+        conditions.push(Condition::default());
+    }
+    Ok(conditions)
+}
+
+fn known(source: &Source, at: std::ops::Range<usize>, layers: &[String]) -> Result<(), PlanError> {
+    let all = super::layers::names();
+    match layers.iter().find(|l| !all.contains(&l.as_str())) {
+        None => Ok(()),
+        Some(layer) => {
+            let message = format!("'{layer}' is no layer; there are {}", all.join(", "));
+            Err(source.error(at, message))
+        }
+    }
+}
+
+fn procedures(source: &Source, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanError> {
+    if plan.procedures.is_empty() {
+        return Err(source.whole("names no procedure; add [[procedure]] with kind = 'throughput'"));
+    }
+    let read = |spanned: &toml::Spanned<toml::Table>| {
+        ProcedurePlan::read(spanned.get_ref()).map_err(|e| source.error(spanned.span(), e))
+    };
+    plan.procedures.iter().map(read).collect()
+}
+
+/// What no engine can send.
+fn check_workload(
+    source: &Source,
+    plan: &Plan,
+    procedures: &[ProcedurePlan],
+    devices: &[Device],
+) -> Result<(), PlanError> {
+    let w = &plan.workload;
+    let place = source.text.find("[workload]").unwrap_or(0);
+    let wrong = |message: String| Err(source.error(place..place, message));
+    for (key, empty) in [
+        ("frames", w.frames.is_empty()),
+        ("ip", w.ip.is_empty()),
+        ("flows", w.flows.is_empty()),
+        ("directions", w.directions.is_empty()),
+    ] {
+        if empty {
+            return wrong(format!("workload.{key} is empty; leave it out for its default"));
+        }
+    }
+    if let Some(&ip) = w.ip.iter().find(|&&ip| ip != 4 && ip != 6) {
+        return wrong(format!("workload.ip = {ip}; IP has versions 4 and 6"));
+    }
+    if w.flows.contains(&0) {
+        return wrong("workload.flows: at least 1".into());
+    }
+    if let Some(&vlan) = w.vlan.iter().find(|&&v| v == 0 || v > 4094) {
+        return wrong(format!("workload.vlan: {vlan} is no VLAN; 1 to 4094"));
+    }
+    if let Some(&label) = w.mpls.iter().find(|&&l| l < 16 || l >= 1 << 20) {
+        return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
+    }
+    let shim = 4 * (w.vlan.len() + w.mpls.len()) as u16;
+    for frames in all_frames(plan, procedures) {
+        for &ip in &w.ip {
+            let least = least_frame(ip) + shim;
+            if frames.smallest() < least {
+                return wrong(format!(
+                    "workload.frames: IPv{ip} with the signature takes {least} octets at least, \
+                     {} asks for {}{}",
+                    frames.label,
+                    frames.smallest(),
+                    if ip == 6 { " (RFC 8219 measures 84 in place of 64)" } else { "" }
+                ));
+            }
+        }
+        for device in devices {
+            if let Some(mtu) = device.plan.mtu
+                && u32::from(frames.largest()) > mtu + FRAME_BEYOND_IP + u32::from(shim)
+            {
+                return wrong(format!(
+                    "workload.frames: {} does not fit device {}'s mtu of {mtu}",
+                    frames.label, device.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frame sizes of the workload, and of procedures that have their own.
+fn all_frames<'a>(
+    plan: &'a Plan,
+    procedures: &'a [ProcedurePlan],
+) -> impl Iterator<Item = &'a Frames> {
+    let own = procedures.iter().filter_map(ProcedurePlan::frames).flatten();
+    let common = procedures.iter().any(|p| p.frames().is_none());
+    plan.workload.frames.iter().filter(move |_| common).chain(own)
+}
+
+/// Ethernet, IP, UDP, signature, FCS.
+fn least_frame(ip: u8) -> u16 {
+    if ip == 6 { 84 } else { 64 }
+}
+
+/// Blocks of repetitions; within one, the beds in random order where there are several
+/// repetitions, so that a drift of the host falls on all alike; the loop is always first.
+fn order(
+    plan: &Plan,
+    devices: &[Device],
+    conditions: &[Condition],
+    procedures: &[ProcedurePlan],
+) -> Vec<PlannedCase> {
+    let mut cases = Vec::new();
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    for repetition in 1..=plan.run.repetitions.max(1) {
+        let mut beds: Vec<(usize, usize)> = Vec::new();
+        for (d, device) in devices.iter().enumerate() {
+            // A state of the device is none of the loop's.
+            let states = if device.name == LOOP { 1 } else { conditions.len() };
+            beds.extend((0..states).map(|c| (d, c)));
+        }
+        if plan.run.repetitions > 1 {
+            let first = usize::from(devices[0].name == LOOP);
+            random.shuffle(&mut beds[first..]);
+        }
+        for (device, condition) in beds {
+            for procedure in procedures {
+                if devices[device].name == LOOP && !procedure.of_the_loop() {
+                    continue;
+                }
+                for procedure in procedure.by_load() {
+                    for workload in workloads(plan, &procedure) {
+                        let alone = devices[device].name == LOOP;
+                        let state = if alone {
+                            Condition::default()
+                        } else {
+                            conditions[condition].clone()
+                        };
+                        let case = Case {
+                            procedure: procedure.name().into(),
+                            device: devices[device].name.clone(),
+                            condition: state.name,
+                            frame: workload.frames.label.clone(),
+                            frame_bytes: workload.frames.mean(),
+                            direction: workload.direction.name().into(),
+                            flows: workload.flows,
+                            load: procedure.load_label(),
+                            sweep: [("ip".to_string(), workload.ip.to_string())].into(),
+                            layers: state.layers,
+                            repetition,
+                        };
+                        cases.push(PlannedCase {
+                            id: id(plan, &case),
+                            case,
+                            device,
+                            condition,
+                            frames: workload.frames.clone(),
+                            ip: workload.ip,
+                            bidirectional: workload.direction == DirectionName::Bidirectional,
+                            procedure: procedure.clone(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+struct Workload<'a> {
+    frames: &'a Frames,
+    ip: u8,
+    flows: u32,
+    direction: DirectionName,
+}
+
+fn workloads<'a>(
+    plan: &'a Plan,
+    procedure: &'a ProcedurePlan,
+) -> impl Iterator<Item = Workload<'a>> {
+    let w = &plan.workload;
+    let frames = procedure.frames().unwrap_or(&w.frames);
+    w.ip.iter().flat_map(move |&ip| {
+        w.directions.iter().flat_map(move |&direction| {
+            w.flows.iter().flat_map(move |&flows| {
+                frames.iter().map(move |frames| Workload { frames, ip, flows, direction })
+            })
+        })
+    })
+}
+
+/// Of what the plan varies; what is the same for all is left out.
+fn id(plan: &Plan, case: &Case) -> String {
+    let w = &plan.workload;
+    let mut parts = vec![case.procedure.clone(), case.device.clone()];
+    if !case.condition.is_empty() {
+        parts.push(case.condition.clone());
+    }
+    parts.push(case.frame.clone());
+    if w.ip.len() > 1 {
+        parts.push(format!("ip{}", case.sweep["ip"]));
+    }
+    if w.directions.len() > 1 {
+        parts.push(case.direction.clone());
+    }
+    if w.flows.len() > 1 {
+        parts.push(format!("{}-flows", case.flows));
+    }
+    if !case.load.is_empty() {
+        parts.push(case.load.replace(' ', ""));
+    }
+    if plan.run.repetitions > 1 {
+        parts.push(case.repetition.to_string());
+    }
+    parts.join("/")
+}
+
+impl Expanded {
+    /// The greatest load of a case, frames/s in each direction, where it is known before
+    /// anything is sent.
+    pub fn greatest_load(&self) -> Option<f64> {
+        self.plan.bed.max_rate.map(|r| r.0)
+    }
+
+    /// The lab's bed for a device; external ones have none.
+    pub fn bed_spec(&self, device: &Device) -> Option<BedSpec> {
+        let DeviceKind::Lab(spec) = device.kind else { return None };
+        let largest = self.cases.iter().map(|c| c.frames.largest()).max().unwrap_or(0);
+        let needed = u32::from(largest).saturating_sub(FRAME_BEYOND_IP);
+        let mtu = device.plan.mtu.unwrap_or(needed.max(1500));
+        let tester_cpu = device.plan.cpu.and_then(|own| {
+            // The first processor that is not the device's.
+            let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            (0..cpus).find(|&cpu| cpu != own)
+        });
+        Some(BedSpec {
+            chain: device.plan.chain,
+            own_cpu: device.plan.cpu,
+            tester_cpu,
+            mtu,
+            ..BedSpec::new(spec)
+        })
+    }
+}
+
+/// The device that is none.
+pub const LOOP: &str = "loop";
+/// The condition of an ablation without any layer.
+pub const BASELINE: &str = "baseline";
+/// Layers of an ablation: all their combinations are measured.
+const MOST_LAYERS: usize = 6;
+/// Octets of a frame before and after its IP packet: Ethernet header and FCS.
+const FRAME_BEYOND_IP: u32 = 18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> Result<Expanded, PlanError> {
+        expand(&Source { file: "p.toml".into(), text: text.into() })
+    }
+
+    const ROUTER: &str = "[[device]]\nname = 'router'\nkind = 'router'\n";
+    const THROUGHPUT: &str = "[[procedure]]\nkind = 'throughput'\n";
+
+    fn ids(text: &str) -> Vec<String> {
+        expanded(text).unwrap().cases.into_iter().map(|c| c.id).collect()
+    }
+
+    #[test]
+    fn the_loop_comes_first_and_only_where_it_tells_something() {
+        let plan =
+            format!("title = 'x'\n{ROUTER}{THROUGHPUT}[[procedure]]\nkind = 'frame_loss_rate'\n");
+        assert_eq!(
+            ids(&plan),
+            ["throughput/loop/64", "throughput/router/64", "frame_loss_rate/router/64"]
+        );
+        assert_eq!(ids(&format!("{plan}[run]\nloop = false\n")).len(), 2);
+    }
+
+    #[test]
+    fn every_combination_has_an_id_of_its_own() {
+        let plan = format!(
+            "title = 'x'\n[workload]\nframes = [84, 'imix:3(90)g']\nip = [4, 6]\nflows = [1, 256]\n\
+             directions = ['unidirectional', 'bidirectional']\n[run]\nrepetitions = 3\n\
+             {ROUTER}{THROUGHPUT}[[procedure]]\nkind = 'fixed_load'\nloads = ['10 Mbit/s', '50 %']\n\
+             [[condition]]\nname = 'kernel'\n[[condition]]\nname = 'tuned'\n"
+        );
+        let all = ids(&plan);
+        // 16 workloads, 3 procedures or loads, 2 states of the device and the loop, 3 times.
+        assert_eq!(all.len(), 16 * 3 * 3 * 3);
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        assert_eq!(all, ids(&plan), "the order follows from the seed");
+    }
+
+    #[test]
+    fn an_ablation_measures_every_combination_of_its_layers() {
+        let layers = crate::bench::layers::names();
+        let (a, b) = (layers[0], layers[1]);
+        let plan = format!(
+            "title = 'x'\n{ROUTER}{THROUGHPUT}[run]\nloop = false\n[ablation]\nlayers = ['{a}', '{b}']\n"
+        );
+        let conditions: Vec<String> =
+            expanded(&plan).unwrap().cases.into_iter().map(|c| c.case.condition).collect();
+        assert_eq!(conditions, [BASELINE.to_string(), a.into(), b.into(), format!("{a}+{b}")]);
+    }
+
+    #[test]
+    fn procedures_may_have_frames_of_their_own() {
+        let plan = format!(
+            "title = 'x'\n[run]\nloop = false\n{ROUTER}\
+             [[procedure]]\nkind = 'fixed_load'\nloads = ['25 Mbit/s']\nframes = [64, 256]\n\
+             [[procedure]]\nkind = 'fixed_load'\nloads = ['100 Mbit/s']\nframes = [1500]\n"
+        );
+        assert_eq!(
+            ids(&plan),
+            [
+                "fixed_load/router/64/25Mbit/s",
+                "fixed_load/router/256/25Mbit/s",
+                "fixed_load/router/1500/100Mbit/s"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_impossible_plan_is_refused_with_its_line() {
+        for (text, line, word) in [
+            (format!("title = 'x'\n{ROUTER}"), None, "procedure"),
+            (format!("title = 'x'\n{ROUTER}{ROUTER}{THROUGHPUT}"), Some(5), "name of its own"),
+            (
+                format!("title = 'x'\n{THROUGHPUT}[[device]]\nname = 'r'\nkind = 'rooter'\n"),
+                Some(4),
+                "router",
+            ),
+            (format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\nip = [6]\n"), Some(7), "84"),
+            (
+                format!(
+                    "title = 'x'\n{ROUTER}mtu = 1500\n{THROUGHPUT}[workload]\nframes = [9000]\n"
+                ),
+                Some(8),
+                "mtu",
+            ),
+            (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(5), "trail"),
+            (
+                format!(
+                    "title = 'x'\n{ROUTER}{THROUGHPUT}[[condition]]\nname = 'c'\nlayers = ['x']\n"
+                ),
+                Some(7),
+                "layer",
+            ),
+            (
+                format!("title = 'x'\n{THROUGHPUT}[[device]]\nname = 'd'\nkind = 'external'\n"),
+                Some(4),
+                "ports.a",
+            ),
+        ] {
+            let error = expanded(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.message.contains(word), "{error}");
+        }
+    }
+}

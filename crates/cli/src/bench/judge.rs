@@ -1,0 +1,181 @@
+//! Whether a trial may be used: the tester must have offered what it was to offer, when it
+//! was to offer it, and have lost nothing itself.
+//!
+//! Nothing that the tester did wrong may count as loss of the device; a trial that is in
+//! doubt is repeated. The limits are those of docs/bench.md.
+
+use sonde_results::Hist;
+use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Side, TrialHealth};
+
+/// Every reason against a trial; none: it is valid.
+pub fn judge(
+    offer: &Offer,
+    directions: &[Direction],
+    ledger: &[LedgerEntry],
+    health: &TrialHealth,
+) -> Vec<Invalid> {
+    let mut reasons = Vec::new();
+    let planned = offer.duration_ns();
+    for d in directions {
+        let ratio = d.sent as f64 / d.intended.max(1) as f64;
+        if (ratio - 1.0).abs() > SENT {
+            reasons.push(Invalid::NotSent { direction: d.name.clone(), ratio });
+            continue;
+        }
+        let took = spread_ns(d);
+        if d.sent > 1 && (took - planned).abs() > (planned as f64 * TIME) as i64 + TIME_NS {
+            let ratio = took as f64 / planned.max(1) as f64;
+            reasons.push(Invalid::Slow { direction: d.name.clone(), ratio });
+        }
+        let late = d.lateness.quantile(0.99).unwrap_or(0);
+        let worst = if d.lateness.count > 0 { d.lateness.max } else { 0 };
+        if late > LATE_NS {
+            reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: late });
+        } else if d.lost > 0 && worst > GAP_WITH_LOSS_NS {
+            // What the tester had to hold back may have met the device in a lump.
+            reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: worst });
+        }
+    }
+    let dropped = ledger.iter().filter(|e| e.side == Side::Tester).map(|e| e.frames).sum();
+    if dropped > 0 {
+        reasons.push(Invalid::TesterDrops { frames: dropped });
+    }
+    let away = health.stolen_ns.max(health.throttled_ns);
+    if away > (planned as f64 * STARVED) as i64 + STARVED_NS {
+        reasons.push(Invalid::Starved { ns: away });
+    } else if directions.iter().any(|d| d.lost > 0) && longest(&health.pauses) > PAUSE_WITH_LOSS_NS
+    {
+        reasons.push(Invalid::Starved { ns: health.pauses.max });
+    }
+    // A clock is slewed by 500 ppm at most; what is beyond that was set.
+    if health.clock_drift_ns.abs() > (planned as f64 * SLEW) as i64 + CLOCK_NS {
+        reasons.push(Invalid::Clock { ns: health.clock_drift_ns });
+    }
+    reasons
+}
+
+/// How long sending took, ns: the last frame's own slot is not part of the time between the
+/// stamps, but of the plan.
+fn spread_ns(d: &Direction) -> i64 {
+    let between = d.sent_ns[1] - d.sent_ns[0];
+    if d.sent > 1 { between + between / (d.sent as i64 - 1) } else { between }
+}
+
+fn longest(pauses: &Hist) -> i64 {
+    if pauses.count > 0 { pauses.max } else { 0 }
+}
+
+/// Frames sent may differ by this from those intended (RFC 8219 and CSIT use 0.1 %).
+const SENT: f64 = 0.001;
+/// And the time that it took.
+const TIME: f64 = 0.001;
+/// A short trial may be off by this, ns: one time slice of the kernel's scheduler.
+const TIME_NS: i64 = 4_000_000;
+/// 99 % of the frames must leave earlier than this after their due times, ns.
+const LATE_NS: i64 = 1_000_000;
+/// With loss: no frame may leave later than this, ns.
+const GAP_WITH_LOSS_NS: i64 = 1_000_000;
+/// Of the trial's duration the processors may be away: stolen, or throttled.
+const STARVED: f64 = 0.01;
+/// And at least this, ns: the kernel counts stolen time in steps of 10 ms.
+const STARVED_NS: i64 = 20_000_000;
+/// With loss: the longest pause of an idle thread, ns.
+const PAUSE_WITH_LOSS_NS: i64 = 20_000_000;
+/// 600 ppm: the kernel slews by 500, and the raw clock itself is not exact.
+const SLEW: f64 = 600e-6;
+const CLOCK_NS: i64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second at 1,000 frames a second, all well.
+    fn sound() -> (Offer, Direction) {
+        let offer = Offer::steady(1000.0, 1_000_000_000);
+        let mut d = Direction {
+            name: "a>b".into(),
+            intended: 1000,
+            sent: 1000,
+            received: 1000,
+            sent_ns: [5, 999_000_005],
+            ..Default::default()
+        };
+        (0..1000).for_each(|_| d.lateness.add(2_000));
+        (offer, d)
+    }
+
+    fn reasons(d: Direction, ledger: &[LedgerEntry], health: &TrialHealth) -> Vec<Invalid> {
+        judge(&sound().0, &[d], ledger, health)
+    }
+
+    #[test]
+    fn a_sound_trial_is_valid_with_loss_and_without() {
+        let (_, d) = sound();
+        assert_eq!(reasons(d.clone(), &[], &TrialHealth::default()), []);
+        let device = LedgerEntry {
+            side: Side::Device,
+            place: "router".into(),
+            counter: "drops".into(),
+            frames: 10,
+        };
+        let lossy = Direction { received: 990, lost: 10, ..d };
+        assert_eq!(reasons(lossy, &[device], &TrialHealth::default()), []);
+    }
+
+    #[test]
+    fn what_was_not_sent_or_late_is_found() {
+        let (_, d) = sound();
+        let short = Direction { sent: 998, ..d.clone() };
+        assert!(matches!(
+            reasons(short, &[], &TrialHealth::default())[..],
+            [Invalid::NotSent { .. }]
+        ));
+        let slow = Direction { sent_ns: [0, 1_020_000_000], ..d.clone() };
+        assert!(matches!(reasons(slow, &[], &TrialHealth::default())[..], [Invalid::Slow { .. }]));
+        let mut late = d.clone();
+        (0..20).for_each(|_| late.lateness.add(3_000_000));
+        assert!(matches!(
+            reasons(late, &[], &TrialHealth::default())[..],
+            [Invalid::Pacing { .. }]
+        ));
+    }
+
+    #[test]
+    fn a_pause_of_the_tester_makes_loss_doubtful_but_not_its_absence() {
+        let (_, mut d) = sound();
+        d.lateness.add(8_000_000);
+        assert_eq!(reasons(d.clone(), &[], &TrialHealth::default()), []);
+        let lossy = Direction { received: 999, lost: 1, ..d };
+        assert!(matches!(
+            reasons(lossy, &[], &TrialHealth::default())[..],
+            [Invalid::Pacing { .. }]
+        ));
+        let (_, d) = sound();
+        let mut health = TrialHealth::default();
+        health.pauses.add(40_000_000);
+        assert_eq!(reasons(d.clone(), &[], &health), []);
+        let lossy = Direction { received: 999, lost: 1, ..d };
+        assert_eq!(reasons(lossy, &[], &health), [Invalid::Starved { ns: 40_000_000 }]);
+    }
+
+    #[test]
+    fn own_drops_stolen_time_and_a_set_clock_are_found() {
+        let (_, d) = sound();
+        let own = LedgerEntry {
+            side: Side::Tester,
+            place: "port a".into(),
+            counter: "tx_dropped".into(),
+            frames: 3,
+        };
+        let health =
+            TrialHealth { stolen_ns: 40_000_000, clock_drift_ns: -2_000_000, ..Default::default() };
+        assert_eq!(
+            reasons(d, &[own], &health),
+            [
+                Invalid::TesterDrops { frames: 3 },
+                Invalid::Starved { ns: 40_000_000 },
+                Invalid::Clock { ns: -2_000_000 }
+            ]
+        );
+    }
+}

@@ -1,0 +1,378 @@
+//! The plan of a benchmark, as a TOML file says it: test bed, workload, procedures,
+//! conditions, and what must hold.
+//!
+//! What is typed here is checked when it is read; a complaint names the line. docs/bench.md
+//! describes every key.
+
+mod words;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use words::{Check, Frames, Load, Ns, Rate};
+
+/// A plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// For the report's head.
+    pub title: String,
+    /// Of everything random: order, ports, genomes, resampling.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// How tester and device are joined.
+    #[serde(default)]
+    pub bed: BedPlan,
+    /// The devices under test.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<Spanned<DevicePlan>>,
+    /// What is sent.
+    #[serde(default)]
+    pub workload: WorkloadPlan,
+    /// What is measured; the keys of each depend on its kind.
+    #[serde(rename = "procedure")]
+    pub procedures: Vec<Spanned<toml::Table>>,
+    /// States of the device to compare.
+    #[serde(default, rename = "condition")]
+    pub conditions: Vec<Spanned<ConditionPlan>>,
+    /// Which part each of several optimisations has.
+    pub ablation: Option<Spanned<AblationPlan>>,
+    /// How the run goes.
+    #[serde(default)]
+    pub run: RunPlan,
+    /// What must hold.
+    #[serde(default, rename = "check")]
+    pub checks: Vec<CheckPlan>,
+}
+
+/// The tester.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BedPlan {
+    /// How frames are sent and received.
+    pub engine: EngineName,
+    /// The processors of the generators, one a direction; else the kernel chooses.
+    pub cpus: Vec<usize>,
+    /// The greatest load that is tried, a direction; else what the ports or the tester can do.
+    pub max_rate: Option<Rate>,
+    /// How long to wait for late frames after a trial (RFC 2544, section 23).
+    pub drain: Ns,
+    /// Addresses outside those reserved for benchmarking are allowed for this network, by
+    /// name (RFC 6815).
+    pub outside_benchmark_range: Option<String>,
+    /// Layers may change settings of the whole host; they are taken back.
+    pub host_layers: bool,
+}
+
+impl Default for BedPlan {
+    fn default() -> Self {
+        BedPlan {
+            engine: EngineName::Xdp,
+            cpus: Vec::new(),
+            max_rate: None,
+            drain: Ns(2_000_000_000),
+            outside_benchmark_range: None,
+            host_layers: false,
+        }
+    }
+}
+
+/// The engines of load and analysis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineName {
+    /// XDP live frames and an analyser in the kernel: the fastest.
+    Xdp,
+    /// AF_XDP sockets.
+    AfXdp,
+    /// Packet sockets.
+    AfPacket,
+}
+
+impl EngineName {
+    /// As in a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineName::Xdp => "xdp",
+            EngineName::AfXdp => "af_xdp",
+            EngineName::AfPacket => "af_packet",
+        }
+    }
+}
+
+/// A device under test: made by the lab, or one that is there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DevicePlan {
+    /// What to call it; "loop" is the tester alone.
+    pub name: String,
+    /// "router", "nft:filters=25" and so on as 'sonde lab list' has them, or "external".
+    pub kind: String,
+    /// How many of it, one behind the other.
+    #[serde(default = "one_device")]
+    pub chain: u8,
+    /// The processor that forwards; absent: it runs on the tester's own, and cannot drop.
+    pub cpu: Option<usize>,
+    /// Largest IP packet of its links, octets; else what the frames need.
+    pub mtu: Option<u32>,
+    /// External: its port towards each port of the tester, "a" and "b".
+    #[serde(default)]
+    pub ports: BTreeMap<String, PortPlan>,
+    /// External: commands of the shell to start it, stop it, and bring it back by name
+    /// ("reset"), run on this host.
+    #[serde(default)]
+    pub commands: BTreeMap<String, String>,
+}
+
+/// A port of the tester at an external device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortPlan {
+    /// The tester's interface.
+    pub interface: String,
+    /// The network namespace that it is in.
+    pub netns: Option<String>,
+    /// The tester's addresses there, with prefix length.
+    pub addresses: Vec<String>,
+    /// MAC address that frames are sent to; else that of `gateway` by ARP or ND.
+    pub mac: Option<String>,
+    /// The device's address there.
+    pub gateway: Option<String>,
+}
+
+/// What is sent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkloadPlan {
+    /// Frame sizes, octets with the FCS, and mixes; each is a case of its own.
+    pub frames: Vec<Frames>,
+    /// 4, 6, or both, each a case of its own.
+    pub ip: Vec<u8>,
+    /// Flows a direction; each is a case of its own.
+    pub flows: Vec<u32>,
+    /// Each is a case of its own.
+    pub directions: Vec<DirectionName>,
+    /// Ports of the flows.
+    pub ports: PortsName,
+    /// Tags, outermost first.
+    pub vlan: Vec<u16>,
+    /// Labels, outermost first.
+    pub mpls: Vec<u32>,
+}
+
+impl Default for WorkloadPlan {
+    fn default() -> Self {
+        WorkloadPlan {
+            frames: vec![Frames::size(64)],
+            ip: vec![4],
+            flows: vec![1],
+            directions: vec![DirectionName::Unidirectional],
+            ports: PortsName::Rfc4814,
+            vlan: Vec::new(),
+            mpls: Vec::new(),
+        }
+    }
+}
+
+/// Which way frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectionName {
+    /// From port a to port b.
+    Unidirectional,
+    /// Both ways at once, at equal rates.
+    Bidirectional,
+}
+
+impl DirectionName {
+    /// As in a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            DirectionName::Unidirectional => "unidirectional",
+            DirectionName::Bidirectional => "bidirectional",
+        }
+    }
+}
+
+/// How flows get their ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortsName {
+    /// Pseudorandom (RFC 4814, section 4.5).
+    Rfc4814,
+    /// Ascending.
+    Increment,
+}
+
+/// A state of the device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConditionPlan {
+    /// What to call it.
+    pub name: String,
+    /// Layers that are applied, as 'sonde lab tune list' has them.
+    #[serde(default)]
+    pub layers: Vec<String>,
+    /// External devices: a command of the shell that brings it about.
+    pub command: Option<String>,
+}
+
+/// Every combination of some layers, to find the share of each.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AblationPlan {
+    /// The layers, in the order of the cumulative figure.
+    pub layers: Vec<String>,
+}
+
+/// How the run goes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunPlan {
+    /// How often each case is measured; more than one in randomised blocks.
+    pub repetitions: u32,
+    /// Tries of an invalid trial, the first included.
+    pub attempts: u32,
+    /// Rest before the second try; doubled before each further one.
+    pub back_off: Ns,
+    /// Rest before each trial (RFC 2544, section 23: at least 5 s).
+    pub rest: Ns,
+    /// Also measure the tester without the device.
+    #[serde(rename = "loop")]
+    pub with_loop: bool,
+}
+
+impl Default for RunPlan {
+    fn default() -> Self {
+        RunPlan {
+            repetitions: 1,
+            attempts: 3,
+            back_off: Ns(1_000_000_000),
+            rest: Ns(0),
+            with_loop: true,
+        }
+    }
+}
+
+/// Something that must hold.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckPlan {
+    /// "throughput >= 1.0e6", "latency_p99@50 <= 20us".
+    pub expect: Check,
+    /// Only for cases with these values: frame, device, condition, procedure, direction.
+    #[serde(default)]
+    pub when: BTreeMap<String, String>,
+}
+
+/// What is wrong with a plan, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// The file's name as it was given.
+    pub file: String,
+    /// Line, from 1; `None`: the file as a whole.
+    pub line: Option<usize>,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{} line {line}: {}", self.file, self.message),
+            None => write!(f, "{}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// A plan's text, for messages that name a line.
+pub struct Source {
+    /// The file's name as it was given.
+    pub file: String,
+    /// What it holds.
+    pub text: String,
+}
+
+impl Source {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Source, PlanError> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Source { file, text }),
+            Err(e) => {
+                let message =
+                    format!("cannot be read: {e}; the plans in examples/bench are a beginning");
+                Err(PlanError { file, line: None, message })
+            }
+        }
+    }
+
+    /// The plan that it holds; values are sound each by itself.
+    pub fn parse(&self) -> Result<Plan, PlanError> {
+        toml::from_str(&self.text).map_err(|e| PlanError {
+            file: self.file.clone(),
+            line: e.span().map(|span| self.line(span.start)),
+            message: e.message().trim().replace('\n', ", "),
+        })
+    }
+
+    /// An error at what stands at this place of the text.
+    pub fn error(&self, at: std::ops::Range<usize>, message: impl Into<String>) -> PlanError {
+        let line = Some(self.line(at.start));
+        PlanError { file: self.file.clone(), line, message: message.into() }
+    }
+
+    /// An error of the plan as a whole.
+    pub fn whole(&self, message: impl Into<String>) -> PlanError {
+        PlanError { file: self.file.clone(), line: None, message: message.into() }
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count() + 1
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn one_device() -> u8 {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Plan, PlanError> {
+        Source { file: "p.toml".into(), text: text.into() }.parse()
+    }
+
+    #[test]
+    fn a_short_plan_has_the_standards_defaults() {
+        let plan = parse("title = 'x'\n[[procedure]]\nkind = 'throughput'\n").unwrap();
+        assert_eq!(plan.workload.frames, [Frames::size(64)]);
+        assert_eq!((plan.seed, plan.run.repetitions, plan.bed.drain.0), (1, 1, 2_000_000_000));
+    }
+
+    #[test]
+    fn a_complaint_names_the_line() {
+        for (text, line, word) in [
+            ("title = 'x'\n[[procedure]]\nkind = 'a'\n[bed]\nengin = 'xdp'\n", 5, "engin"),
+            ("title = 'x'\n[workload]\nframes = ['63']\n[[procedure]]\nkind='a'\n", 3, "64"),
+            ("title = 'x'\n[run]\nrest = 5\n[[procedure]]\nkind='a'\n", 3, "5s"),
+            ("title = 'x\n", 1, ""),
+            ("title = 'x'\n[[check]]\nexpect = 'a'\n[[procedure]]\nkind='a'\n", 3, ">="),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.line, Some(line), "{error}");
+            assert!(error.message.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The words of a plan: times, rates, loads, frame sizes, thresholds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+use crate::units::{parse_duration, parse_rate};
+
+/// A time, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ns(pub i64);
+
+/// Frames a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(pub f64);
+
+/// A load: how much is offered in each direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// Frames a second.
+    Frames(f64),
+    /// Bits a second of the frames with their FCS, without preamble and gap.
+    Bits(f64),
+    /// Of the rate that the procedure found, or of the greatest rate, 0 to 1.
+    Share(f64),
+}
+
+impl Load {
+    /// Frames a second, for frames of this mean size with the FCS; `whole` is what shares
+    /// are of.
+    pub fn fps(self, frame_bytes: f64, whole: f64) -> f64 {
+        match self {
+            Load::Frames(fps) => fps,
+            Load::Bits(bits) => bits / 8.0 / frame_bytes,
+            Load::Share(share) => share * whole,
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Load::Frames(fps) => write!(f, "{fps} frames/s"),
+            Load::Bits(bits) => write!(f, "{} Mbit/s", bits / 1e6),
+            Load::Share(share) => write!(f, "{} %", share * 100.0),
+        }
+    }
+}
+
+/// Frame sizes: one, or a repeated sequence (RFC 6985).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frames {
+    /// As reports show it: "64", "imix:aaaaaaaddddg".
+    pub label: String,
+    /// Octets with the FCS, in the order of sending, repeated.
+    pub sizes: Vec<u16>,
+}
+
+impl Frames {
+    /// All of one size.
+    pub fn size(size: u16) -> Frames {
+        Frames { label: size.to_string(), sizes: vec![size] }
+    }
+
+    /// Mean octets of a frame.
+    pub fn mean(&self) -> f64 {
+        self.sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / self.sizes.len().max(1) as f64
+    }
+
+    /// Octets of the largest.
+    pub fn largest(&self) -> u16 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Octets of the smallest.
+    pub fn smallest(&self) -> u16 {
+        self.sizes.iter().copied().min().unwrap_or(0)
+    }
+}
+
+impl FromStr for Frames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Frames, String> {
+        if let Ok(size) = text.parse::<u16>() {
+            return match size {
+                SMALLEST..=LARGEST => Ok(Frames::size(size)),
+                _ => Err(format!(
+                    "a frame of {size} octets cannot be; sizes count the FCS, {SMALLEST} to {LARGEST}"
+                )),
+            };
+        }
+        if text == "imix" {
+            // 7 x 64, 4 x 594, 1 x 1518: the simple mix, with sizes that include the FCS.
+            return Frames::genome("imix", "7(64)4(594)1(1518)");
+        }
+        match text.split_once(':') {
+            Some((name @ ("imix" | "genome"), genome)) => Frames::genome(name, genome),
+            _ => Err(format!(
+                "'{text}' is no frame size; write 64, imix, or imix:aaaaaaaddddg with letters of \
+                 RFC 6985, or imix:7(64)4(594)1(1518)"
+            )),
+        }
+    }
+}
+
+impl Frames {
+    /// Letters stand for the sizes of RFC 6985, section 4; "7(64)" for seven frames of 64;
+    /// "7a" for seven of the letter's.
+    fn genome(name: &str, genome: &str) -> Result<Frames, String> {
+        let wrong = |what: &str| {
+            format!("'{genome}': {what}; write aaaaaaaddddg, 7a4d1g or 7(64)4(594)1(1518)")
+        };
+        let mut sizes = Vec::new();
+        let mut rest = genome;
+        while !rest.is_empty() {
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let count: usize = match &rest[..digits] {
+                "" => 1,
+                number => number.parse().map_err(|_| wrong("too many frames"))?,
+            };
+            rest = &rest[digits..];
+            let size = if let Some(inside) = rest.strip_prefix('(') {
+                let (number, after) =
+                    inside.split_once(')').ok_or_else(|| wrong("a bracket is open"))?;
+                rest = after;
+                number.parse().map_err(|_| wrong("a size is no number"))?
+            } else {
+                let letter = rest.chars().next().ok_or_else(|| wrong("a count without a size"))?;
+                rest = &rest[letter.len_utf8()..];
+                letter_size(letter).ok_or_else(|| wrong("an unknown letter"))?
+            };
+            if !(SMALLEST..=LARGEST).contains(&size) {
+                return Err(wrong(&format!("sizes are {SMALLEST} to {LARGEST}")));
+            }
+            if count == 0 || sizes.len() + count > LONGEST {
+                return Err(wrong(&format!("a sequence has 1 to {LONGEST} frames")));
+            }
+            sizes.extend(std::iter::repeat_n(size, count));
+        }
+        if sizes.is_empty() {
+            return Err(wrong("no frame"));
+        }
+        Ok(Frames { label: format!("{name}:{genome}"), sizes })
+    }
+}
+
+/// RFC 6985, section 4, table 1. Letter z is the MTU, which a plan has to name itself.
+fn letter_size(letter: char) -> Option<u16> {
+    Some(match letter {
+        'a' => 64,
+        'b' => 128,
+        'c' => 256,
+        'd' => 512,
+        'e' => 1024,
+        'f' => 1280,
+        'g' => 1518,
+        'h' => 2112,
+        'i' => 9000,
+        'j' => 16000,
+        _ => return None,
+    })
+}
+
+/// A threshold: a name, a comparison, a number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// As typed.
+    pub text: String,
+    /// A name among a finding's values.
+    pub name: String,
+    /// How it is compared.
+    pub operator: Operator,
+    /// With what, in the value's own unit (times are ns).
+    pub limit: f64,
+}
+
+/// How a value is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// At least.
+    AtLeast,
+    /// At most.
+    AtMost,
+    /// Greater.
+    Above,
+    /// Less.
+    Below,
+}
+
+impl Check {
+    /// Whether it holds for this value.
+    pub fn holds(&self, value: f64) -> bool {
+        match self.operator {
+            Operator::AtLeast => value >= self.limit,
+            Operator::AtMost => value <= self.limit,
+            Operator::Above => value > self.limit,
+            Operator::Below => value < self.limit,
+        }
+    }
+}
+
+impl FromStr for Check {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Check, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no threshold; write 'throughput >= 1.0e6' or 'latency_p99 <= 20us'"
+            )
+        };
+        let (name, operator, limit) = [
+            (">=", Operator::AtLeast),
+            ("<=", Operator::AtMost),
+            (">", Operator::Above),
+            ("<", Operator::Below),
+        ]
+        .into_iter()
+        .find_map(|(sign, op)| text.split_once(sign).map(|(n, l)| (n.trim(), op, l.trim())))
+        .ok_or_else(wrong)?;
+        let number = limit.parse::<f64>().ok().or_else(|| {
+            let time = limit.ends_with('s').then(|| parse_duration(limit).ok()).flatten();
+            time.map(|ns| ns as f64).or_else(|| parse_rate(limit).ok().map(|r| r as f64))
+        });
+        match number.filter(|n| n.is_finite()) {
+            Some(limit) if !name.is_empty() && !name.contains(char::is_whitespace) => {
+                Ok(Check { text: text.into(), name: name.into(), operator, limit })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl FromStr for Ns {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Ns, String> {
+        parse_duration(text).map(Ns)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Rate, String> {
+        parse_rate(text).map(|r| Rate(r as f64))
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        let wrong = || format!("'{text}' is no load; write 50 %, 25 Mbit/s, 100k or 1.5M frames/s");
+        let number = |n: &str| n.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+        if let Some(percent) = text.strip_suffix('%') {
+            let share = number(percent).ok_or_else(wrong)? / 100.0;
+            return Ok(Load::Share(share));
+        }
+        for (unit, scale) in [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)] {
+            if let Some(bits) = text.strip_suffix(unit) {
+                return Ok(Load::Bits(number(bits).ok_or_else(wrong)? * scale));
+            }
+        }
+        let frames = text.strip_suffix("frames/s").or(text.strip_suffix("fps")).unwrap_or(text);
+        parse_rate(frames.trim()).map(|r| Load::Frames(r as f64)).map_err(|_| wrong())
+    }
+}
+
+/// From text, and where `number` allows it from a bare number, through [`FromStr`].
+struct Text<T> {
+    number: bool,
+    example: &'static str,
+    made: std::marker::PhantomData<T>,
+}
+
+impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a text as \"{}\"", self.example)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.trim().parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+        if !self.number {
+            let what = serde::de::Unexpected::Signed(number);
+            return Err(E::invalid_type(what, &self));
+        }
+        number.to_string().parse().map_err(E::custom)
+    }
+}
+
+macro_rules! from_text {
+    ($($type:ty, $number:expr, $example:expr;)*) => { $(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let (number, example) = ($number, $example);
+                deserializer.deserialize_any(Text { number, example, made: std::marker::PhantomData })
+            }
+        }
+    )* };
+}
+
+from_text! {
+    Ns, false, "5s";
+    Rate, true, "1.5M";
+    Load, true, "50 %";
+    Frames, true, "64";
+    Check, false, "throughput >= 1.0e6";
+}
+
+/// Least frame of Ethernet, octets with the FCS.
+const SMALLEST: u16 = 64;
+/// Largest that the engines make, octets with the FCS.
+const LARGEST: u16 = 16_000;
+/// Frames of a sequence.
+const LONGEST: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_sizes_and_mixes() {
+        assert_eq!("1518".parse::<Frames>().unwrap().sizes, [1518]);
+        let mix: Frames = "imix".parse().unwrap();
+        assert_eq!((mix.sizes.len(), mix.largest(), mix.smallest()), (12, 1518, 64));
+        // 7 x 64 + 4 x 594 + 1518 = 4342 octets in 12 frames.
+        assert!((mix.mean() - 4342.0 / 12.0).abs() < 1e-9);
+        for same in ["genome:aabg", "genome:2abg", "genome:2(64)1(128)g"] {
+            assert_eq!(same.parse::<Frames>().unwrap().sizes, [64, 64, 128, 1518], "{same}");
+        }
+        for bad in [
+            "",
+            "63",
+            "17000",
+            "imix:",
+            "imix:x",
+            "imix:3",
+            "imix:(64",
+            "imix:0a",
+            "imix:5000a",
+            "genome:99999999999999999999a",
+            "jumbo",
+        ] {
+            assert!(bad.parse::<Frames>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn loads_in_their_units() {
+        assert_eq!("50 %".parse(), Ok(Load::Share(0.5)));
+        assert_eq!("25 Mbit/s".parse(), Ok(Load::Bits(25e6)));
+        assert_eq!("1.5M frames/s".parse(), Ok(Load::Frames(1.5e6)));
+        assert_eq!("100k".parse(), Ok(Load::Frames(1e5)));
+        // 100 Mbit/s of 64 octets is 195,312.5 frames a second.
+        assert_eq!(Load::Bits(100e6).fps(64.0, 0.0), 195_312.5);
+        assert_eq!(Load::Share(0.9).fps(64.0, 1000.0), 900.0);
+        for bad in ["", "0 %", "-5 Mbit/s", "fast", "nan %"] {
+            assert!(bad.parse::<Load>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn thresholds() {
+        let check: Check = "latency_p99@50 <= 20us".parse().unwrap();
+        assert_eq!((check.name.as_str(), check.limit), ("latency_p99@50", 20_000.0));
+        assert!(check.holds(20_000.0) && !check.holds(20_000.5));
+        let check: Check = "throughput>=1.2M".parse().unwrap();
+        assert!(check.holds(1.2e6) && !check.holds(1.1e6));
+        for bad in ["", "throughput", ">= 5", "a b > 5", "x > soon", "x > nan"] {
+            assert!(bad.parse::<Check>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! A bed with a device, and a tester at its ports: what the runner offers loads to.
+
+mod counters;
+mod events;
+mod external;
+mod traffic;
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use sonde_lab::device::{Bed, BedSpec, Placement};
+use sonde_meter::trial::Next;
+use sonde_port::clock::tai_now;
+use sonde_port::host::InterfaceFacts;
+use sonde_results::bench::{BedPort, BenchRun};
+use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::trial::{Offer, Pattern, Trial};
+
+use self::counters::Ledger;
+use self::events::Events;
+use self::external::External;
+use self::traffic::{Place, ways};
+use super::expand::{Device, DeviceKind, Expanded, PlannedCase};
+use super::health::Watch;
+use super::judge::judge;
+use super::layers::{self, Applied};
+use super::plan::{EngineName, Plan};
+use super::runner::{Book, Outcome, Rig};
+use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
+
+/// A device, in the state that was asked for, between two ports.
+pub struct Bench {
+    made: Made,
+    places: [Place; 2],
+    applied: Option<Applied>,
+    cpus: Vec<usize>,
+    /// How the last tester sent and received.
+    mode: String,
+    /// What a reader of its measurements must know.
+    pub notes: Vec<String>,
+}
+
+/// Who made the bed.
+enum Made {
+    Lab(Box<Bed>),
+    There(External),
+}
+
+impl Bench {
+    /// Makes the bed of a case and brings the device to its state.
+    pub fn build(expanded: &Expanded, planned: &PlannedCase) -> Result<Bench> {
+        let device = &expanded.devices[planned.device];
+        let condition = &expanded.conditions[planned.condition];
+        let (made, places) = match expanded.bed_spec(device) {
+            Some(mut spec) => {
+                layers::build(&mut spec, &planned.case.layers)?;
+                let sonde = std::env::current_exe().ok();
+                let bed = Bed::build(&BedSpec { sonde, ..spec })?;
+                let places = traffic::lab_places(bed.info())?;
+                (Made::Lab(Box::new(bed)), places)
+            }
+            None => {
+                let there = External::start(device, condition)?;
+                let places = there.places(&device.plan)?;
+                (Made::There(there), places)
+            }
+        };
+        let host = expanded.plan.bed.host_layers;
+        let (applied, notes) = match (&made, &planned.case.layers[..]) {
+            (_, []) => (None, Vec::new()),
+            (Made::Lab(bed), layers) => {
+                let (applied, idle) = Applied::apply(bed, layers, host)?;
+                (Some(applied), idle)
+            }
+            (Made::There(_), _) => {
+                bail!("layers are for devices of the lab; give the condition a command")
+            }
+        };
+        refuse_others_addresses(expanded, device, &places)?;
+        let cpus = expanded.plan.bed.cpus.clone();
+        Ok(Bench { made, places, applied, cpus, mode: String::new(), notes })
+    }
+
+    /// Adds what the bed is to the run.
+    pub fn describe(&self, run: &mut BenchRun) {
+        let (diagram, facts) = match &self.made {
+            Made::Lab(bed) => (bed.info().diagram(), bed.facts().unwrap_or_default()),
+            Made::There(there) => (there.diagram(), there.facts()),
+        };
+        for line in diagram {
+            if !run.bed.diagram.contains(&line) {
+                run.bed.diagram.push(line);
+            }
+        }
+        run.bed.facts.extend(facts);
+        run.bed.facts.extend(counters::host_facts());
+        if run.bed.ports.is_empty() {
+            run.bed.ports = self.places.iter().map(|p| self.port(p)).collect();
+        }
+    }
+
+    /// A tester for a case at this bed's ports.
+    pub fn rig<'a>(
+        &'a mut self,
+        expanded: &Expanded,
+        planned: &PlannedCase,
+    ) -> Result<DeviceRig<'a>> {
+        let engine = match expanded.plan.bed.engine {
+            EngineName::Xdp => LoadEngine::Xdp,
+            EngineName::AfXdp => LoadEngine::AfXdp,
+            EngineName::AfPacket => LoadEngine::AfPacket,
+        };
+        let port = |(i, place): (usize, &Place)| TesterPort {
+            name: place.name.clone(),
+            interface: place.interface.clone(),
+            netns: place.netns.clone(),
+            cpu: self.cpus.get(i).copied(),
+        };
+        let spec = TesterSpec {
+            engine,
+            ports: self.places.iter().enumerate().map(port).collect(),
+            ways: ways(&self.places, planned, &expanded.plan, Pattern::Plan)?,
+            drain: Duration::from_nanos(expanded.plan.bed.drain.0.max(0) as u64),
+        };
+        let mut rig = DeviceRig {
+            tester: None,
+            pattern: Pattern::Plan,
+            spec,
+            planned: planned.clone(),
+            plan: expanded.plan.clone(),
+            bench: self,
+        };
+        rig.aim(Pattern::Plan)?;
+        rig.bench.learn()?;
+        Ok(rig)
+    }
+
+    /// Takes the device's state back and the bed down. Dropping does so, too, but cannot
+    /// tell what went wrong.
+    pub fn end(mut self) -> Result<()> {
+        self.revert()
+    }
+
+    fn revert(&mut self) -> Result<()> {
+        match (self.applied.take(), &self.made) {
+            (Some(mut applied), Made::Lab(bed)) => applied
+                .revert(bed)
+                .context("cannot take back a layer; 'sonde lab tune revert' tries again"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Learning frames (RFC 2544, section 23): each side is heard once by all in between.
+    fn learn(&self) -> Result<()> {
+        let Made::Lab(bed) = &self.made else { return Ok(()) };
+        events::learn(bed)
+    }
+
+    fn port(&self, place: &Place) -> BedPort {
+        let facts = sonde_port::netns::inside(place.netns.as_deref(), || {
+            InterfaceFacts::read(&place.interface)
+        });
+        let driver = facts.ok().and_then(Result::ok).and_then(|f| f.driver).unwrap_or_default();
+        BedPort {
+            name: place.name.clone(),
+            interface: place.interface.clone(),
+            driver,
+            speed_bps: place.speed_bps,
+            mode: self.mode.clone(),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Err(e) = self.revert() {
+            eprintln!("sonde: {e:#}");
+        }
+    }
+}
+
+/// A tester at a bed.
+pub struct DeviceRig<'a> {
+    bench: &'a mut Bench,
+    tester: Option<Tester>,
+    /// To whom its frames go at present.
+    pattern: Pattern,
+    spec: TesterSpec,
+    planned: PlannedCase,
+    plan: Plan,
+}
+
+impl DeviceRig<'_> {
+    /// Has frames go to others than before: a tester is opened with its directions.
+    fn aim(&mut self, pattern: Pattern) -> Result<()> {
+        if self.tester.is_some() && self.pattern == pattern {
+            return Ok(());
+        }
+        self.tester = None;
+        self.spec.ways = ways(&self.bench.places, &self.planned, &self.plan, pattern)?;
+        let tester = Tester::open(&self.spec)?;
+        self.bench.mode = tester.mode().to_owned();
+        if let Made::Lab(bed) = &mut self.bench.made {
+            // The kernel replaced its receive threads when the tester attached its programs.
+            bed.settle()?;
+        }
+        (self.tester, self.pattern) = (Some(tester), pattern);
+        Ok(())
+    }
+}
+
+impl Rig for DeviceRig<'_> {
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+        self.aim(offer.pattern)?;
+        let mut events = Events::of(offer);
+        events.before(&mut self.bench.made)?;
+        let ledger = Ledger::begin(&self.bench.made)?;
+        let watch = Watch::start();
+        let tester = self.tester.as_mut().context("a tester was opened")?;
+        let (outcome, done) = std::thread::scope(|scope| {
+            let made = &mut self.bench.made;
+            let events = scope.spawn(move || events.during(made, tai_now(), stop));
+            let outcome = tester.run(offer, stop, &mut |_| {});
+            (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
+        });
+        let health = watch.end();
+        let outcome = outcome?;
+        let mut entries = ledger.end(&self.bench.made)?;
+        entries.extend(outcome.counters);
+        Ok(Outcome {
+            directions: outcome.directions,
+            ledger: entries,
+            health,
+            failed: outcome.down.or(done.err().map(|e| format!("{e:#}"))),
+        })
+    }
+
+    fn caveats(&self) -> CaveatSet {
+        let mut caveats = CaveatSet::default();
+        if let Made::Lab(bed) = &self.bench.made {
+            match bed.info().placement {
+                Placement::None => {}
+                Placement::Inline => caveats.insert(Caveat::DeviceInline),
+                Placement::OwnCpu { shared, .. } if !shared => {}
+                _ => caveats.insert(Caveat::ProcessorsShared),
+            }
+        }
+        caveats
+    }
+}
+
+/// The greatest load of each case: the plan's, or the line's, or what the tester can offer at
+/// most through this very device, found by trying.
+#[derive(Default)]
+pub struct Ceilings {
+    known: Vec<(String, f64)>,
+}
+
+impl Ceilings {
+    /// Frames/s in each direction. The trial that finds it is kept with the others.
+    pub fn of(
+        &mut self,
+        expanded: &Expanded,
+        planned: &PlannedCase,
+        rig: &mut DeviceRig<'_>,
+        book: &mut Book,
+        stop: &AtomicBool,
+    ) -> Result<f64> {
+        if let Some(max) = expanded.greatest_load() {
+            return Ok(max);
+        }
+        let line = rig.line_rate(planned.case.frame_bytes);
+        let case = &planned.case;
+        let ip = &case.sweep["ip"];
+        let parts = ["ceiling", &case.device, &case.condition, &case.frame, &case.direction, ip];
+        let id = format!("{}/{}", parts.join("/"), case.flows);
+        if let Some((_, max)) = self.known.iter().find(|(known, _)| *known == id) {
+            return Ok(max.min(line));
+        }
+        let before = book.run.trials.iter().find(|t| t.measurement == id).map(sent_rate);
+        let max = match before {
+            Some(max) => max,
+            None => {
+                let next = Next {
+                    offer: Offer {
+                        rate_fps: CEILING_FPS,
+                        frames: CEILING_FRAMES,
+                        ..Offer::default()
+                    },
+                    purpose: "the greatest load that the tester can offer".into(),
+                };
+                let start_ns = tai_now().as_nanos();
+                let outcome = rig.offer(&next.offer, stop)?;
+                let invalid =
+                    judge(&next.offer, &outcome.directions, &outcome.ledger, &outcome.health);
+                let trial = Trial {
+                    number: book.run.trials.len() as u64 + 1,
+                    measurement: id.clone(),
+                    attempt: 1,
+                    purpose: next.purpose,
+                    start_ns,
+                    offer: next.offer,
+                    directions: outcome.directions,
+                    ledger: outcome.ledger,
+                    health: outcome.health,
+                    invalid,
+                };
+                let max = sent_rate(&trial);
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return Ok(max);
+                }
+                if max <= 0.0 {
+                    bail!("the tester cannot send a frame; 'sonde doctor' may tell why");
+                }
+                book.add_trial(trial)?;
+                max
+            }
+        };
+        self.known.push((id, max));
+        Ok(max.min(line))
+    }
+}
+
+impl DeviceRig<'_> {
+    /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
+    fn line_rate(&self, frame_bytes: f64) -> f64 {
+        let speeds = self.bench.places.iter().filter_map(|p| p.speed_bps);
+        // Preamble and gap: 20 octets (RFC 2544, section 20).
+        speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The least of the directions, with a margin: close to its limit a tester cannot pace.
+fn sent_rate(trial: &Trial) -> f64 {
+    let rates = trial.directions.iter().map(|d| if d.sent > 1 { d.sent_rate_fps() } else { 0.0 });
+    let least = rates.fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least * CEILING_SHARE } else { 0.0 }
+}
+
+/// Test frames must not leave the laboratory (RFC 6815): other addresses than those reserved
+/// for benchmarks only where the plan names their network.
+fn refuse_others_addresses(
+    expanded: &Expanded,
+    device: &Device,
+    places: &[Place; 2],
+) -> Result<()> {
+    if device.kind != DeviceKind::External {
+        return Ok(());
+    }
+    let allowed = expanded.plan.bed.outside_benchmark_range.as_deref();
+    for network in places.iter().flat_map(Place::networks) {
+        if !network.for_benchmarks() && allowed != Some(network.to_string().as_str()) {
+            bail!(
+                "{network} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks \
+                 (RFC 6815); in an isolated laboratory allow it by \
+                 outside_benchmark_range = '{network}' in [bed]"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// More than any tester can offer.
+const CEILING_FPS: f64 = 40e6;
+/// Long enough to leave the start behind, short enough for a slow device.
+const CEILING_FRAMES: u64 = 1 << 20;
+/// Of what was reached.
+const CEILING_SHARE: f64 = 0.95;

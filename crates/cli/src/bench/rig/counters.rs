@@ -1,0 +1,104 @@
+//! The loss ledger: every counter on the way that moved during a trial.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::Result;
+use sonde_lab::device::{Counter, CounterKind};
+use sonde_results::trial::{LedgerEntry, Side};
+
+use super::Made;
+
+/// Counters as they stood when a trial began.
+pub struct Ledger {
+    before: Vec<Counter>,
+}
+
+impl Ledger {
+    /// Reads them.
+    pub fn begin(made: &Made) -> Result<Ledger> {
+        Ok(Ledger { before: read(made)? })
+    }
+
+    /// Reads them again, after the drain: what was dropped in between, and where.
+    pub fn end(self, made: &Made) -> Result<Vec<LedgerEntry>> {
+        let same =
+            |a: &Counter, b: &Counter| a.side == b.side && a.place == b.place && a.name == b.name;
+        let mut entries = Vec::new();
+        for now in read(made)?.into_iter().filter(|c| c.kind == CounterKind::Dropped) {
+            let before = self.before.iter().find(|c| same(c, &now)).map_or(0, |c| c.value);
+            // A device that was reset begins anew.
+            let frames = now.value.checked_sub(before).unwrap_or(now.value);
+            if frames > 0 {
+                let Counter { side, place, name: counter, .. } = now;
+                entries.push(LedgerEntry { side, place, counter, frames });
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn read(made: &Made) -> Result<Vec<Counter>> {
+    Ok(match made {
+        Made::Lab(bed) => bed.counters()?,
+        Made::There(there) => there.counters(),
+    })
+}
+
+/// An interface's own drops, in its namespace.
+pub fn of_interface(place: &str, netns: Option<&str>, interface: &str) -> Vec<Counter> {
+    let read = || {
+        ["rx_dropped", "rx_missed_errors", "rx_errors", "tx_dropped", "tx_errors"]
+            .into_iter()
+            .filter_map(|name| {
+                let path = format!("/sys/class/net/{interface}/statistics/{name}");
+                let value = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+                Some(Counter {
+                    side: Side::Tester,
+                    place: place.to_owned(),
+                    name: name.to_owned(),
+                    kind: CounterKind::Dropped,
+                    value,
+                })
+            })
+            .collect()
+    };
+    sonde_port::netns::inside(netns, read).unwrap_or_default()
+}
+
+/// What a reader has to know of the host to repeat a run.
+pub fn host_facts() -> BTreeMap<String, String> {
+    let file = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).ok();
+    let mut facts = BTreeMap::new();
+    for (name, path) in [
+        ("kernel command line", "/proc/cmdline"),
+        ("kernel version", "/proc/version"),
+        ("smt", "/sys/devices/system/cpu/smt/control"),
+        ("isolated processors", "/sys/devices/system/cpu/isolated"),
+        ("transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled"),
+        (
+            "real-time throttling (kernel.sched_rt_runtime_us)",
+            "/proc/sys/kernel/sched_rt_runtime_us",
+        ),
+        ("net.core.netdev_budget", "/proc/sys/net/core/netdev_budget"),
+        ("net.core.netdev_max_backlog", "/proc/sys/net/core/netdev_max_backlog"),
+        ("net.core.bpf_jit_enable", "/proc/sys/net/core/bpf_jit_enable"),
+    ] {
+        if let Some(value) = file(path).filter(|v| !v.is_empty()) {
+            facts.insert(name.to_owned(), value);
+        }
+    }
+    let cpuinfo = file("/proc/cpuinfo").unwrap_or_default();
+    if let Some(line) = cpuinfo.lines().find(|l| l.starts_with("microcode")) {
+        let value = line.split_once(':').map_or("", |(_, v)| v.trim());
+        facts.insert("microcode".into(), value.into());
+    }
+    let vulnerabilities = fs::read_dir("/sys/devices/system/cpu/vulnerabilities");
+    for entry in vulnerabilities.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(value) = file(&entry.path().to_string_lossy()) {
+            facts.insert(format!("mitigation {name}"), value);
+        }
+    }
+    facts
+}

@@ -1,0 +1,82 @@
+//! What is done to a device before and during a trial.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use sonde_lab::Host;
+use sonde_lab::device::{Bed, Reset};
+use sonde_meter::trial::FORGET;
+use sonde_port::clock::tai_now;
+use sonde_results::trial::{DeviceEvent, Offer};
+use sonde_wire::Time;
+
+use super::Made;
+
+/// What an offer asks for.
+pub struct Events(Option<DeviceEvent>);
+
+impl Events {
+    /// Of this offer.
+    pub fn of(offer: &Offer) -> Events {
+        Events(offer.event.clone())
+    }
+
+    /// Does what is to be done before the first frame, and rests as long as asked.
+    pub fn before(&mut self, made: &mut Made) -> Result<()> {
+        if self.0.as_ref().is_none_or(|e| e.at_ns >= 0) {
+            return Ok(());
+        }
+        let Some(event) = self.0.take() else { return Ok(()) };
+        act(made, &event.action)?;
+        std::thread::sleep(Duration::from_nanos(event.at_ns.unsigned_abs()));
+        Ok(())
+    }
+
+    /// Waits for the event's time and acts; returns when it is done.
+    pub fn during(self, made: &mut Made, start: Time, stop: &AtomicBool) -> Result<()> {
+        let Some(event) = self.0 else { return Ok(()) };
+        let due = start + event.at_ns;
+        while tai_now() < due {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let left = (due - tai_now()).clamp(0, STEP_NS);
+            std::thread::sleep(Duration::from_nanos(left as u64));
+        }
+        act(made, &event.action)
+    }
+}
+
+fn act(made: &mut Made, action: &str) -> Result<()> {
+    match made {
+        Made::There(there) => there.run(action),
+        Made::Lab(bed) => match action {
+            // A bridge's table, a switch's, a router's caches: all begin anew.
+            "reset" | "software" | FORGET => {
+                bed.reset(Reset::Software).context("reset of the device")
+            }
+            "power" => bed.reset(Reset::Power(POWER_OFF)).context("power cut of the device"),
+            other => bail!("the lab's devices know reset and power, not '{other}'"),
+        },
+    }
+}
+
+/// One packet there and one back, so that bridges know who is where. Routers of the lab have
+/// permanent neighbours, and lose nothing by it.
+pub fn learn(bed: &Bed) -> Result<()> {
+    let [a, b] = &bed.info().ports[..] else { return Ok(()) };
+    for (from, to) in [(a, b), (b, a)] {
+        for address in &to.addresses {
+            // A firewall may refuse the answer: what counts is that the frame was seen.
+            let ping = ["ping", "-c", "1", "-W", "1", "-q", &address.address];
+            let _ = Host::of(&from.netns).run(&ping);
+        }
+    }
+    Ok(())
+}
+
+/// RFC 6201, section 4.3.
+const POWER_OFF: Duration = Duration::from_secs(10);
+/// How often a stop is looked for, ns.
+const STEP_NS: i64 = 50_000_000;

@@ -1,0 +1,180 @@
+//! A device that is there: the plan tells how the tester is joined to it, and which commands
+//! of the shell start, stop and reset it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sonde_lab::device::Counter;
+use sonde_wire::ethernet::Mac;
+
+use super::counters::of_interface;
+use super::traffic::{Net, Place};
+use crate::args::Prefix;
+use crate::bench::expand::{Condition, Device};
+use crate::bench::plan::{DevicePlan, PortPlan};
+use crate::bench::tester::{TesterPort, port_facts};
+
+/// A device of somebody else's. Dropping it runs its `stop`.
+pub struct External {
+    plan: DevicePlan,
+}
+
+impl External {
+    /// Runs its `start`, and the condition's command.
+    pub fn start(device: &Device, condition: &Condition) -> Result<External> {
+        let external = External { plan: device.plan.clone() };
+        if let Some(command) = external.plan.commands.get("start") {
+            shell(command)?;
+        }
+        if let Some(command) = &condition.command {
+            shell(command)?;
+        }
+        Ok(external)
+    }
+
+    /// Runs the command of that name.
+    pub fn run(&self, action: &str) -> Result<()> {
+        match self.plan.commands.get(action) {
+            Some(command) => shell(command),
+            None => bail!(
+                "device {} has no command '{action}': add commands.{action} to its table",
+                self.plan.name
+            ),
+        }
+    }
+
+    /// The tester's ports at it.
+    pub fn places(&self, plan: &DevicePlan) -> Result<[Place; 2]> {
+        Ok([place("a", &plan.ports["a"])?, place("b", &plan.ports["b"])?])
+    }
+
+    /// How it is joined.
+    pub fn diagram(&self) -> Vec<String> {
+        let name = &self.plan.name;
+        let line =
+            |(port, p): (&String, &PortPlan)| format!("tester {port} ({}) -- {name}", p.interface);
+        self.plan.ports.iter().map(line).collect()
+    }
+
+    /// What the plan knows of it, and what its command `facts` prints.
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts: BTreeMap<String, String> = BTreeMap::new();
+        for (name, command) in &self.plan.commands {
+            facts.insert(format!("{} command {name}", self.plan.name), command.clone());
+        }
+        if let Some(command) = self.plan.commands.get("facts")
+            && let Ok(output) = Command::new("sh").args(["-c", command]).output()
+        {
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            facts.insert(self.plan.name.clone(), text);
+        }
+        facts
+    }
+
+    /// The tester's own ports: the device's counters are the device's.
+    pub fn counters(&self) -> Vec<Counter> {
+        let of = |(name, p): (&String, &PortPlan)| {
+            of_interface(&format!("tester {name}"), p.netns.as_deref(), &p.interface)
+        };
+        self.plan.ports.iter().flat_map(of).collect()
+    }
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        if let Some(command) = self.plan.commands.get("stop")
+            && let Err(e) = shell(command)
+        {
+            eprintln!("sonde: {e:#}");
+        }
+    }
+}
+
+fn place(name: &str, plan: &PortPlan) -> Result<Place> {
+    let port = TesterPort {
+        name: name.into(),
+        interface: plan.interface.clone(),
+        netns: plan.netns.clone(),
+        cpu: None,
+    };
+    let facts = port_facts(&port)?;
+    ensure!(!plan.addresses.is_empty(), "port {name}: name its addresses, as ['198.18.0.2/24']");
+    let net = |text: &String| -> Result<Net> {
+        let parts = text.split_once('/').and_then(|(address, bits)| {
+            Some(Prefix { address: address.parse().ok()?, bits: bits.parse().ok()? })
+        });
+        let most = |p: &Prefix| if p.address.is_ipv4() { 32 } else { 128 };
+        let prefix = parts.filter(|p| p.bits <= most(p));
+        let prefix = prefix
+            .with_context(|| format!("port {name}: '{text}' is no address; write 198.18.0.2/24"))?;
+        Ok(Net::of_port(prefix))
+    };
+    let next_hop = match (&plan.mac, &plan.gateway) {
+        (Some(mac), _) => parse_mac(mac)?,
+        (None, Some(gateway)) => resolve(plan, gateway)?,
+        (None, None) => bail!("port {name}: name the device's mac, or its address as gateway"),
+    };
+    let speed = std::fs::read_to_string(format!("/sys/class/net/{}/speed", plan.interface));
+    let mbits = speed.ok().and_then(|s| s.trim().parse::<i64>().ok()).filter(|&s| s > 0);
+    Ok(Place {
+        name: name.into(),
+        interface: plan.interface.clone(),
+        netns: plan.netns.clone(),
+        mac: facts.mac,
+        next_hop,
+        nets: plan.addresses.iter().map(net).collect::<Result<_>>()?,
+        speed_bps: mbits.filter(|_| facts.kind != "veth").map(|m| m as u64 * 1_000_000),
+        translated: false,
+    })
+}
+
+/// Asks the network for a neighbour, as the host would.
+fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
+    let inside = |args: &[&str]| {
+        let mut command = match &plan.netns {
+            Some(netns) => {
+                let mut ip = Command::new("ip");
+                ip.args(["netns", "exec", netns]).args(args);
+                ip
+            }
+            None => {
+                let mut own = Command::new(args[0]);
+                own.args(&args[1..]);
+                own
+            }
+        };
+        command.output().with_context(|| format!("cannot run {}", args[0]))
+    };
+    // Whether it answers the ping is not asked: its neighbour entry is what counts.
+    inside(&["ping", "-c", "1", "-W", "1", "-I", &plan.interface, gateway])?;
+    let output = inside(&["ip", "neigh", "show", gateway, "dev", &plan.interface])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mac = text.split_whitespace().skip_while(|w| *w != "lladdr").nth(1);
+    mac.map(parse_mac).unwrap_or_else(|| {
+        bail!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
+    })
+}
+
+fn parse_mac(text: &str) -> Result<Mac> {
+    let mut mac = Mac::default();
+    let mut parts = text.split(':');
+    for octet in &mut mac {
+        let part = parts.next().and_then(|p| u8::from_str_radix(p, 16).ok());
+        *octet =
+            part.with_context(|| format!("'{text}' is no MAC address; write 02:00:00:00:00:01"))?;
+    }
+    ensure!(parts.next().is_none(), "'{text}' is no MAC address; write 02:00:00:00:00:01");
+    Ok(mac)
+}
+
+fn shell(command: &str) -> Result<()> {
+    let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
+    ensure!(
+        output.status.success(),
+        "'{command}' failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

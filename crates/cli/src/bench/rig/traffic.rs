@@ -1,0 +1,214 @@
+//! What frames are made of at a bed: addresses, ports and sizes, from the plan and the bed.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sonde_lab::Family;
+use sonde_lab::device::{BedInfo, DeviceSpec};
+use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
+use sonde_results::trial::Pattern;
+use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
+
+use crate::args::Prefix;
+use crate::bench::expand::PlannedCase;
+use crate::bench::plan::{Plan, PortsName};
+use crate::bench::tester::Way;
+
+/// A port of the tester, and what lies behind it as far as the device knows.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// "a" or "b".
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// The namespace where it is.
+    pub netns: Option<String>,
+    /// Its own MAC address.
+    pub mac: Mac,
+    /// Where its frames are sent.
+    pub next_hop: Mac,
+    /// The networks that are reached through it.
+    pub nets: Vec<Net>,
+    /// Nominal speed, bit/s, where it means something.
+    pub speed_bps: Option<u64>,
+    /// The device gives what leaves here other addresses: nothing can come back by itself.
+    pub translated: bool,
+}
+
+/// A network behind a port: which addresses test frames have there.
+#[derive(Clone, Copy, Debug)]
+pub struct Net {
+    /// All of it.
+    pub prefix: Prefix,
+    /// The first address for test frames.
+    first: IpAddr,
+    /// From one network of it to the next (RFC 2544, section 12: up to 256 networks).
+    step: u128,
+    /// How many there are.
+    count: u32,
+}
+
+impl Net {
+    /// One address: that of the port itself.
+    pub fn of_port(prefix: Prefix) -> Net {
+        Net { prefix, first: prefix.address, step: 1, count: 1 }
+    }
+
+    fn rule(&self, flows: u32) -> AddressRule {
+        let count = flows.min(self.count);
+        AddressRule { first: self.first, count, step: self.step, order: Order::Increment }
+    }
+
+    /// Inside the ranges that are set aside for benchmarks (RFC 2544, appendix C; RFC 5180,
+    /// section 8).
+    pub fn for_benchmarks(&self) -> bool {
+        let ours = [("198.18.0.0", 15), ("2001:2::", 48)];
+        ours.iter().any(|(address, bits)| {
+            let address = address.parse().expect("an address");
+            let (first, last) = Prefix { address, bits: *bits }.bounds();
+            let (a, b) = self.prefix.bounds();
+            address.is_ipv4() == self.first.is_ipv4() && first <= a && b <= last
+        })
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.prefix.address, self.prefix.bits)
+    }
+}
+
+impl Place {
+    /// Its networks.
+    pub fn networks(&self) -> impl Iterator<Item = &Net> {
+        self.nets.iter()
+    }
+
+    fn net(&self, ip: u8) -> Result<&Net> {
+        let fits = |net: &&Net| net.first.is_ipv4() == (ip == 4);
+        self.nets
+            .iter()
+            .find(fits)
+            .with_context(|| format!("port {} has no IPv{ip} address", self.name))
+    }
+}
+
+/// The ports of a bed that the lab made.
+pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
+    let place = |n: usize| -> Result<Place> {
+        let port = bed.ports.get(n).context("the bed has two ports")?;
+        let mut nets = Vec::new();
+        for address in &port.addresses {
+            let prefix: Prefix = address.network.parse().map_err(anyhow::Error::msg)?;
+            // The link itself has the first network of it; test frames come from behind.
+            let (first, step) = match (address.family, prefix.address) {
+                (Family::V4, IpAddr::V4(a)) => (IpAddr::V4((a.to_bits() + 256 + 10).into()), 256),
+                (Family::V6, IpAddr::V6(a)) => {
+                    (IpAddr::V6((a.to_bits() + (1 << 64) + 10).into()), 1 << 64)
+                }
+                _ => bail!("port {}: {} is of another family", port.name, address.network),
+            };
+            nets.push(Net { prefix, first, step, count: NETWORKS });
+        }
+        Ok(Place {
+            name: port.name.clone(),
+            interface: port.interface.clone(),
+            netns: Some(port.netns.clone()),
+            mac: port.mac,
+            next_hop: port.next_hop_mac,
+            nets,
+            // The nominal 10 Gbit/s of virtual Ethernet is nobody's limit.
+            speed_bps: None,
+            translated: n == 0 && bed.spec.device == DeviceSpec::Nat,
+        })
+    };
+    Ok([place(0)?, place(1)?])
+}
+
+/// The directions of a case's trials of this pattern.
+pub fn ways(
+    places: &[Place; 2],
+    planned: &PlannedCase,
+    plan: &Plan,
+    pattern: Pattern,
+) -> Result<Vec<Way>> {
+    let stations = |seed| MacRule::Random { seed };
+    let mut forth = way(places, 0, planned, plan)?;
+    match pattern {
+        Pattern::Plan => {
+            let mut ways = vec![forth];
+            if planned.bidirectional {
+                ensure!(
+                    !places[0].translated,
+                    "a device that translates addresses is measured from a to b only: nothing \
+                     begins at b"
+                );
+                ways.push(way(places, 1, planned, plan)?);
+            }
+            return Ok(ways);
+        }
+        Pattern::Learning => {
+            let mut back = way(places, 1, planned, plan)?;
+            back.traffic.source_mac = stations(plan.seed);
+            return Ok(vec![back]);
+        }
+        Pattern::Stations => forth.traffic.destination_mac = stations(plan.seed),
+        Pattern::Unknown => forth.traffic.destination_mac = stations(!plan.seed),
+        Pattern::Multicast { share } => {
+            ensure!(
+                share >= 1.0,
+                "frames of both classes in one stream cannot be sent; set multicast_share = 1"
+            );
+            forth.traffic.destination_mac = MacRule::Group;
+            // The organisation's own groups (RFC 2365, section 6.2; RFC 7346, section 2).
+            let first = match planned.ip {
+                4 => IpAddr::from([239, 192, 0, 1]),
+                _ => IpAddr::from([0xff18, 0, 0, 0, 0, 0, 0, 1]),
+            };
+            let (order, count) = (Order::Increment, 1 << 16);
+            forth.traffic.destination = AddressRule { first, count, step: 1, order };
+        }
+    }
+    // What is not for the port's own address is expected all the same.
+    forth.for_mac = None;
+    Ok(vec![forth])
+}
+
+fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> Result<Way> {
+    let (here, there) = (&places[from], &places[1 - from]);
+    let w = &plan.workload;
+    let flows = planned.case.flows;
+    let (source_port, destination_port) = match w.ports {
+        PortsName::Rfc4814 => (PortRule::RFC4814_SOURCE, PortRule::RFC4814_DESTINATION),
+        PortsName::Increment => {
+            let ascending = |first| PortRule { first, last: u16::MAX, order: Order::Increment };
+            (ascending(10_000), PortRule::fixed(7))
+        }
+    };
+    let tags = w.vlan.iter().enumerate().map(|(i, &vid)| Tag {
+        tpid: if i + 1 < w.vlan.len() { ETHERTYPE_QINQ } else { ETHERTYPE_VLAN },
+        tci: vid,
+    });
+    let traffic = Traffic {
+        sizes: planned.frames.sizes.iter().map(|&s| u32::from(s)).collect(),
+        tags: tags.collect(),
+        labels: w.mpls.clone(),
+        source_mac: MacRule::Fixed(here.mac),
+        destination_mac: MacRule::Fixed(here.next_hop),
+        // Few senders, many destinations: the device looks up the latter.
+        source: here.net(planned.ip)?.rule(1),
+        destination: there.net(planned.ip)?.rule(flows),
+        source_port,
+        destination_port,
+        flows,
+        tos: 0,
+        ttl: 64,
+        // The directions are not to use the same ports in the same order.
+        seed: plan.seed.wrapping_mul(2).wrapping_add(from as u64),
+    };
+    Ok(Way { from, to: 1 - from, traffic, length_change: 0, for_mac: Some(there.mac) })
+}
+
+/// Networks of destinations (RFC 2544, section 12).
+const NETWORKS: u32 = 254;

@@ -1,0 +1,383 @@
+//! From a procedure to a finished measurement: each trial is offered, judged, repeated when
+//! the tester was not fit, and saved, whatever it was.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use sonde_meter::trial::{Next, Procedure};
+use sonde_port::clock::tai_now;
+use sonde_results::bench::{BenchRun, Case, Measurement};
+use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};
+
+use super::judge::judge;
+use super::plan::RunPlan;
+use super::store::Store;
+
+/// Whatever offers a load to a device and tells what became of it.
+pub trait Rig {
+    /// Offers it, and waits for the last frames. Ends early when `stop` is set: then the
+    /// outcome tells what was done until then.
+    ///
+    /// # Errors
+    /// What no further try can mend: no such port, no privilege.
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome>;
+
+    /// What casts doubt on all that this rig measures.
+    fn caveats(&self) -> CaveatSet;
+}
+
+/// What became of an offer.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// By direction.
+    pub directions: Vec<Direction>,
+    /// Every counter that moved.
+    pub ledger: Vec<LedgerEntry>,
+    /// The tester's state.
+    pub health: TrialHealth,
+    /// What the device or its ports did that makes the trial worthless.
+    pub failed: Option<String>,
+}
+
+/// Told what goes on.
+pub trait Progress {
+    /// A trial begins.
+    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32);
+    /// It has ended, and is saved.
+    fn ended(&mut self, trial: &Trial);
+}
+
+/// The run so far, and where it is saved.
+pub struct Book {
+    /// What has been measured.
+    pub run: BenchRun,
+    store: Store,
+}
+
+impl Book {
+    /// Of a store that was just opened, and what it held.
+    pub fn new(store: Store, run: BenchRun) -> Book {
+        Book { run, store }
+    }
+
+    /// Whether this measurement is finished.
+    pub fn has(&self, id: &str) -> bool {
+        self.run.measurements.iter().any(|m| m.id == id)
+    }
+
+    /// Saves and keeps a finished measurement.
+    pub fn finish(&mut self, measurement: Measurement) -> Result<()> {
+        self.store.add_measurement(&measurement)?;
+        self.run.measurements.push(measurement);
+        Ok(())
+    }
+
+    /// Saves the run's head.
+    pub fn save_head(&self) -> Result<()> {
+        self.store.save_head(&self.run)
+    }
+
+    /// Saves and keeps a trial.
+    pub fn add_trial(&mut self, trial: Trial) -> Result<()> {
+        self.store.add_trial(&trial)?;
+        self.run.trials.push(trial);
+        Ok(())
+    }
+}
+
+/// How trials are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Tries of an invalid trial, the first included; at least 1.
+    pub attempts: u32,
+    /// Rest before the second try, doubled before each further one.
+    pub back_off: Duration,
+    /// Rest before each other trial.
+    pub rest: Duration,
+}
+
+impl From<&RunPlan> for Rules {
+    fn from(plan: &RunPlan) -> Rules {
+        Rules {
+            attempts: plan.attempts.max(1),
+            back_off: Duration::from_nanos(plan.back_off.0 as u64),
+            rest: Duration::from_nanos(plan.rest.0 as u64),
+        }
+    }
+}
+
+/// Runs `procedure` to its end, or until `stop`. Trials that were run before, in this run
+/// or in one that was interrupted, are not run again. The measurement that is returned is
+/// not yet saved; its finding is incomplete where `stop` was set.
+pub fn measure(
+    id: &str,
+    case: Case,
+    procedure: &mut dyn Procedure,
+    rig: &mut dyn Rig,
+    book: &mut Book,
+    rules: Rules,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Measurement> {
+    let start = tai_now().as_nanos();
+    let mut doubts = rig.caveats();
+    replay(id, procedure, &book.run.trials, rules.attempts)?;
+    let mut attempt = 1 + unsettled(id, &book.run.trials, rules.attempts);
+    let mut rest = rules.rest;
+    while let Some(next) = procedure.next() {
+        if stopped_while_waiting(rest, stop) {
+            break;
+        }
+        progress.trial(id, &next, attempt);
+        let begin = tai_now().as_nanos();
+        let outcome = rig.offer(&next.offer, stop)?;
+        let mut invalid = judge(&next.offer, &outcome.directions, &outcome.ledger, &outcome.health);
+        if let Some(what) = outcome.failed {
+            invalid.insert(0, Invalid::Bed { what });
+        }
+        if stop.load(Ordering::Relaxed) {
+            invalid = vec![Invalid::Interrupted];
+        }
+        let trial = Trial {
+            number: book.run.trials.len() as u64 + 1,
+            measurement: id.into(),
+            attempt,
+            purpose: next.purpose,
+            start_ns: begin,
+            offer: next.offer,
+            directions: outcome.directions,
+            ledger: outcome.ledger,
+            health: outcome.health,
+            invalid,
+        };
+        progress.ended(&trial);
+        let (valid, interrupted) = (trial.valid(), trial.invalid == [Invalid::Interrupted]);
+        if !interrupted && (valid || attempt >= rules.attempts) {
+            procedure.observe(&trial);
+            (attempt, rest) = (1, rules.rest);
+        } else {
+            attempt += 1;
+            rest = rules.rest + rules.back_off * 2u32.saturating_pow(attempt - 2).min(64);
+        }
+        book.add_trial(trial)?;
+        if interrupted {
+            break;
+        }
+    }
+    let own: Vec<&Trial> = book.run.trials.iter().filter(|t| t.measurement == id).collect();
+    if own.iter().any(|t| !t.valid() && t.invalid != [Invalid::Interrupted]) {
+        doubts.insert(Caveat::TrialsRepeated);
+    }
+    if own.iter().any(|t| !t.valid() && t.attempt >= rules.attempts) {
+        doubts.insert(Caveat::TrialsInvalid);
+    }
+    if own.iter().any(|t| t.offer.burst > 1) {
+        doubts.insert(Caveat::BatchedSends);
+    }
+    if own.iter().any(|t| t.health.clock_error_ns > 0) {
+        doubts.insert(Caveat::ClocksDiffer);
+    }
+    Ok(Measurement {
+        id: id.into(),
+        case,
+        time_ns: [own.first().map_or(start, |t| t.start_ns), tai_now().as_nanos()],
+        finding: procedure.finding(),
+        trials: own.iter().map(|t| t.number).collect(),
+        caveats: doubts,
+        checks: Vec::new(),
+    })
+}
+
+/// Tells the procedure the settled trials of before.
+fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[Trial], attempts: u32) -> Result<()> {
+    let settled = |t: &&Trial| {
+        t.measurement == id
+            && t.invalid != [Invalid::Interrupted]
+            && (t.valid() || t.attempt >= attempts)
+    };
+    for trial in trials.iter().filter(settled) {
+        match procedure.next() {
+            Some(next) if next.offer == trial.offer => procedure.observe(trial),
+            _ => bail!(
+                "trial {} of {id} is not what this version of Sonde would have asked for; \
+                 finish the run with the version that began it, or choose another folder",
+                trial.number
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Tries of the last offer that did not settle it. An interrupted one does not count.
+fn unsettled(id: &str, trials: &[Trial], attempts: u32) -> u32 {
+    let own = trials.iter().rev().filter(|t| t.measurement == id);
+    let failed = own.take_while(|t| !t.valid() && t.attempt < attempts);
+    failed.filter(|t| t.invalid != [Invalid::Interrupted]).count() as u32
+}
+
+/// Rests in short steps, so that Ctrl-C is heard.
+fn stopped_while_waiting(rest: Duration, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + rest;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    use sonde_meter::trial::rate_search::{RateSearch, RateSearchConfig};
+    use sonde_meter::trial::sim::{Device, DeviceConfig};
+
+    /// A simulated device of known capacity, and a tester that can fail.
+    struct Simulated {
+        device: Device,
+        /// Trials, counted from 1, in which the tester drops frames of its own.
+        unfit: Vec<u32>,
+        offered: u32,
+        /// Sets `stop` in the middle of this one.
+        stop_at: Option<u32>,
+        stop: &'static AtomicBool,
+    }
+
+    impl Rig for Simulated {
+        fn offer(&mut self, offer: &Offer, _: &AtomicBool) -> Result<Outcome> {
+            self.offered += 1;
+            if self.stop_at == Some(self.offered) {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+            let next = Next { offer: offer.clone(), purpose: String::new() };
+            let trial = self.device.run(&next);
+            let own = LedgerEntry {
+                side: sonde_results::trial::Side::Tester,
+                place: "port a".into(),
+                counter: "tx_dropped".into(),
+                frames: 5,
+            };
+            let ledger = self.unfit.contains(&self.offered).then_some(own);
+            Ok(Outcome {
+                directions: trial.directions,
+                ledger: ledger.into_iter().collect(),
+                health: TrialHealth::default(),
+                failed: None,
+            })
+        }
+
+        fn caveats(&self) -> CaveatSet {
+            CaveatSet::default()
+        }
+    }
+
+    struct Silent;
+    impl Progress for Silent {
+        fn trial(&mut self, _: &str, _: &Next, _: u32) {}
+        fn ended(&mut self, _: &Trial) {}
+    }
+
+    struct Folder(PathBuf);
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path =
+                std::env::temp_dir().join(format!("sonde-runner-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            Folder(path)
+        }
+        fn book(&self) -> Book {
+            let mut head = BenchRun::default();
+            head.header.schema = sonde_results::bench::BENCH_SCHEMA_VERSION;
+            let (store, run) = Store::open(&self.0, head).unwrap();
+            Book::new(store, run)
+        }
+    }
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const CAPACITY: f64 = 400_000.0;
+
+    fn search() -> RateSearch {
+        RateSearch::throughput(RateSearchConfig {
+            max_fps: 2e6,
+            duration_ns: 1_000_000_000,
+            ..RateSearchConfig::default()
+        })
+    }
+
+    fn simulated(unfit: &[u32], stop_at: Option<u32>) -> Simulated {
+        let config = DeviceConfig { capacity_fps: CAPACITY, ..DeviceConfig::default() };
+        Simulated {
+            device: Device::new(config, 7),
+            unfit: unfit.into(),
+            offered: 0,
+            stop_at,
+            stop: Box::leak(Box::default()),
+        }
+    }
+
+    fn run(folder: &Folder, rig: &mut Simulated) -> (Measurement, Book) {
+        let mut book = folder.book();
+        let (back_off, rest) = (Duration::ZERO, Duration::ZERO);
+        let rules = Rules { attempts: 3, back_off, rest };
+        let (case, stop) = (Case::default(), rig.stop);
+        let measurement =
+            measure("m", case, &mut search(), rig, &mut book, rules, stop, &mut Silent).unwrap();
+        (measurement, book)
+    }
+
+    fn throughput(m: &Measurement) -> f64 {
+        m.finding.value("throughput").unwrap().value
+    }
+
+    #[test]
+    fn what_a_tester_lost_is_measured_again_and_kept_apart() {
+        let folder = Folder::new("repeat");
+        let (clean, _) = run(&folder, &mut simulated(&[], None));
+        let folder = Folder::new("repeat-unfit");
+        let (found, book) = run(&folder, &mut simulated(&[1, 4, 5], None));
+        assert!((throughput(&found) / CAPACITY - 1.0).abs() < 0.01, "{found:?}");
+        assert_eq!(throughput(&found), throughput(&clean));
+        assert!(found.caveats.contains(Caveat::TrialsRepeated));
+        assert!(!found.caveats.contains(Caveat::TrialsInvalid));
+        assert_eq!(found.trials.len(), clean.trials.len() + 3);
+        let attempts: Vec<u32> = book.run.trials.iter().take(6).map(|t| t.attempt).collect();
+        assert_eq!(attempts, [1, 2, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_load_without_a_valid_trial_is_said_so() {
+        let folder = Folder::new("invalid");
+        let (found, _) = run(&folder, &mut simulated(&[1, 2, 3], None));
+        assert!(found.caveats.contains(Caveat::TrialsInvalid));
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_and_finds_the_same() {
+        let folder = Folder::new("whole");
+        let (whole, book) = run(&folder, &mut simulated(&[2], None));
+        let offers: Vec<Offer> = book.run.trials.iter().map(|t| t.offer.clone()).collect();
+        for stop_at in 1..=whole.trials.len() as u32 {
+            let folder = Folder::new("stopped");
+            let (partial, book) = run(&folder, &mut simulated(&[2], Some(stop_at)));
+            assert!(!partial.finding.complete);
+            assert_eq!(book.run.trials.last().unwrap().invalid, [Invalid::Interrupted]);
+            drop(book);
+            // Its second trial was the unfit one, if it came to that.
+            let unfit = if stop_at > 2 { vec![] } else { vec![3 - stop_at] };
+            let (found, book) = run(&folder, &mut simulated(&unfit, None));
+            assert_eq!(throughput(&found), throughput(&whole), "stopped at {stop_at}");
+            let again = book.run.trials.iter().filter(|t| t.invalid != [Invalid::Interrupted]);
+            assert_eq!(again.map(|t| t.offer.clone()).collect::<Vec<_>>(), offers);
+        }
+    }
+}
