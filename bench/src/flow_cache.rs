@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::flow::{BURST, Config, FlowCache};
 use sonde_results::flow::{FlowEnd, FlowRecord};
-use sonde_wire::feature::{self, Feature, Keys, Layers};
+use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
 use sonde_wire::flow::Link;
 
 use bare::Bare;
@@ -194,24 +194,16 @@ fn pass(load: &Load, cache: &mut FlowCache, number: u32, sink: &mut impl FnMut(F
     let mut frames = load.frames();
     for _ in 0..PACKETS as usize / BURST {
         let mut len = 0;
-        // Four are parsed before the first is copied: a copy that is made while its parts are
-        // still on their way to the cache waits for them, 3 ns or more of each packet.
-        for _ in 0..BURST / 4 {
-            let mut next = || {
-                at_ns += 1_000;
-                let frame = frames.next().unwrap_or_default();
-                (frame, feature::parse(frame, Link::Ethernet, Keys::Outer, at_ns, 0))
-            };
-            let (a, b, c, d) = (next(), next(), next(), next());
-            for (frame, parsed) in [&a, &b, &c, &d] {
-                match parsed {
-                    Ok((packet, layers)) => {
-                        packets[len] = *packet;
-                        with[len] = (frame, *layers);
-                        len += 1;
-                    }
-                    Err(error) => cache.refused(*error, frame.len()),
+        for frame in frames.by_ref().take(BURST) {
+            at_ns += 1_000;
+            let seen = Seen { wire_len: frame.len(), link: Link::Ethernet, at_ns, point: 0 };
+            let (part, layers) = &mut with[len];
+            match parse_into(frame, &seen, Keys::Outer, &mut packets[len], layers) {
+                Ok(()) => {
+                    *part = frame;
+                    len += 1;
                 }
+                Err(error) => cache.refused(error, frame.len()),
             }
         }
         cache.burst(&packets[..len], &with[..len], sink);

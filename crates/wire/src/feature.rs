@@ -107,7 +107,24 @@ pub enum Keys {
     Inner,
 }
 
-/// Reads a packet down to its transport.
+/// What is known of a frame beside its octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Length it had, link-layer header included, where a capture kept only a part of it;
+    /// bytes.
+    pub wire_len: usize,
+    /// What it begins with.
+    pub link: Link,
+    /// When it was seen, ns since 1970 TAI.
+    pub at_ns: i64,
+    /// Which of the meter's interfaces it came by.
+    pub point: u8,
+}
+
+/// Reads a packet down to its transport, into `feature` and `layers`: all of both is written,
+/// or, after an error, any part. They are written where the caller keeps them because a value
+/// that is copied while its parts are still on their way to the processor's cache waits for
+/// them, which costs as much as reading the packet.
 ///
 /// VLAN tags (two), PPPoE and MPLS, Ethernet pseudowires included, are looked through.
 /// With [`Keys::Inner`] the packet inside a tunnel is the one that counts, and its
@@ -118,9 +135,33 @@ pub enum Keys {
 /// `frame` is cut short after it: `shape` says what could not be read. `at_ns` and `point`
 /// are put into the feature as they are. No checksum and no UDP length is looked at.
 ///
+/// `wire_len` matters only for packets whose IP header does not state a length, because they
+/// are longer than it can say: IPv4 with total length 0, and IPv6 with payload length 0 that
+/// is not a jumbogram (RFC 2675), both as segmentation offload leaves them. Such a packet
+/// is as long as what there was on the wire. A jumbogram is at most that long, too.
+///
 /// Errors: [`Error::Truncated`] where the IP header is not all there, [`Error::Length`] or
 /// [`Error::Version`] where it contradicts itself, [`Error::EtherType`] for what is not
 /// IP, and those of the headers before it.
+#[inline(always)]
+pub fn parse_into(
+    frame: &[u8],
+    seen: &Seen,
+    keys: Keys,
+    feature: &mut Feature,
+    layers: &mut Layers,
+) -> Result<(), Error> {
+    let mut to = To { feature, layers };
+    if seen.link == Link::Ethernet
+        && ethertype(frame, ethernet::HEADER_LEN) == Some(ETHERTYPE_IPV4)
+        && plain::<IPV4>(frame, ethernet::HEADER_LEN, 0, seen, keys, &mut to).is_some()
+    {
+        return Ok(());
+    }
+    other(frame, seen, keys, &mut to)
+}
+
+/// The same for a whole frame, by value.
 #[inline]
 pub fn parse(
     frame: &[u8],
@@ -132,13 +173,7 @@ pub fn parse(
     parse_cut(frame, frame.len(), link, keys, at_ns, point)
 }
 
-/// The same for a frame of which a capture kept only a part: `wire_len` is the length it
-/// had, link-layer header included.
-///
-/// It matters only for packets whose IP header does not state a length, because they are
-/// longer than it can say: IPv4 with total length 0, and IPv6 with payload length 0 that
-/// is not a jumbogram (RFC 2675), both as segmentation offload leaves them. Such a packet
-/// is as long as what there was on the wire. A jumbogram is at most that long, too.
+/// The same for a frame of which a capture kept only a part, by value.
 #[inline]
 pub fn parse_cut(
     frame: &[u8],
@@ -148,33 +183,22 @@ pub fn parse_cut(
     at_ns: i64,
     point: u8,
 ) -> Result<(Feature, Layers), Error> {
-    let given = Given { at_ns, point, keys };
-    if link == Link::Ethernet
-        && ethertype(frame, ethernet::HEADER_LEN) == Some(ETHERTYPE_IPV4)
-        && let Some(found) = plain::<IPV4>(frame, ethernet::HEADER_LEN, 0, given)
-    {
-        return Ok(found);
-    }
-    other(frame, wire_len, link, given)
+    let (mut feature, mut layers) = Default::default();
+    let seen = Seen { wire_len, link, at_ns, point };
+    parse_into(frame, &seen, keys, &mut feature, &mut layers)?;
+    Ok((feature, layers))
 }
 
-/// What a caller gives beside the frame.
-#[derive(Clone, Copy)]
-struct Given {
-    at_ns: i64,
-    point: u8,
-    keys: Keys,
+/// Where a packet is read to.
+struct To<'a> {
+    feature: &'a mut Feature,
+    layers: &'a mut Layers,
 }
 
 /// What is not the most common. Next to it: one VLAN tag, IPv6, or both.
 #[inline(never)]
-fn other(
-    frame: &[u8],
-    wire_len: usize,
-    link: Link,
-    given: Given,
-) -> Result<(Feature, Layers), Error> {
-    if link == Link::Ethernet {
+fn other(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
+    if seen.link == Link::Ethernet {
         let mut at = ethernet::HEADER_LEN;
         let mut kind = ethertype(frame, at);
         let mut vlan = 0;
@@ -185,18 +209,16 @@ fn other(
             kind = Some(u16_at(tag, 2));
             at += 4;
         }
-        if kind == Some(ETHERTYPE_IPV4)
-            && let Some(found) = plain::<IPV4>(frame, at, vlan, given)
-        {
-            return Ok(found);
-        }
-        if kind == Some(ETHERTYPE_IPV6)
-            && let Some(found) = plain::<IPV6>(frame, at, vlan, given)
-        {
-            return Ok(found);
+        let found = match kind {
+            Some(ETHERTYPE_IPV4) => plain::<IPV4>(frame, at, vlan, seen, keys, to),
+            Some(ETHERTYPE_IPV6) => plain::<IPV6>(frame, at, vlan, seen, keys, to),
+            _ => None,
+        };
+        if found.is_some() {
+            return Ok(());
         }
     }
-    slow::parse(frame, wire_len, link, given)
+    slow::parse(frame, seen, keys, to)
 }
 
 /// The EtherType in an Ethernet header of this length.
@@ -215,8 +237,10 @@ fn plain<const V: u8>(
     frame: &[u8],
     at: usize,
     vlan: u16,
-    given: Given,
-) -> Option<(Feature, Layers)> {
+    seen: &Seen,
+    keys: Keys,
+    to: &mut To<'_>,
+) -> Option<()> {
     let ip_header = if V == IPV6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
     let transport = at + ip_header;
     let header = frame.get(at..transport + tcp::HEADER_LEN)?;
@@ -236,18 +260,14 @@ fn plain<const V: u8>(
     let is_tcp = protocol == PROTOCOL_TCP;
     let header_len = match protocol {
         PROTOCOL_TCP => usize::from(header[ip_header + 12] >> 4) * 4,
-        PROTOCOL_UDP if given.keys == Keys::Outer || !is_tunnel(destination_port) => {
-            udp::HEADER_LEN
-        }
+        PROTOCOL_UDP if keys == Keys::Outer || !is_tunnel(destination_port) => udp::HEADER_LEN,
         _ => return None,
     };
     if ip_len < ip_header + header_len || is_tcp && header_len < tcp::HEADER_LEN {
         return None;
     }
-    // Made in one piece, where the caller wants it: written in parts and then moved, it
-    // costs twice as much.
-    let feature = Feature {
-        at_ns: given.at_ns,
+    *to.feature = Feature {
+        at_ns: seen.at_ns,
         source: if V == IPV6 { array_at(header, 8) } else { mapped(array_at(header, 12)) },
         destination: if V == IPV6 { array_at(header, 24) } else { mapped(array_at(header, 16)) },
         source_port: u16_at(header, ip_header),
@@ -262,10 +282,10 @@ fn plain<const V: u8>(
         shape: if V == IPV6 { SHAPE_IPV6 } else { 0 },
         window: if is_tcp { u16_at(header, ip_header + 14) } else { 0 },
         headers: ((ip_header + header_len) / 4) as u8,
-        point: given.point,
+        point: seen.point,
     };
     let end = (at + ip_len).min(frame.len()).min(usize::from(u16::MAX));
-    let layers = Layers {
+    *to.layers = Layers {
         ip: at as u16,
         mpls: 0,
         outer_ip: 0,
@@ -273,7 +293,7 @@ fn plain<const V: u8>(
         payload: (transport + header_len).min(end) as u16,
         end: end as u16,
     };
-    Some((feature, layers))
+    Some(())
 }
 
 /// A UDP port behind which there may be a tunnel.

@@ -5,7 +5,7 @@ use sonde_meter::flow::sampling::Sequence;
 use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_wire::feature::{Feature, Keys, Layers, parse_cut};
+use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
 use sonde_wire::flow::Link;
 
 use super::share::Share;
@@ -79,16 +79,19 @@ impl Meter {
     #[inline(always)]
     pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
         let Frame { bytes, wire_len, link, at_ns, point } = frame;
-        match parse_cut(bytes, wire_len, link, self.keys, at_ns, point) {
-            Ok((feature, layers)) => {
-                if self.selects && !self.sequence.select(&feature, bytes, &layers) {
+        let seen = Seen { wire_len, link, at_ns, point };
+        // What is not metered here leaves its place to the next.
+        let feature = &mut group.features[group.len];
+        let (part, layers) = &mut group.parts[group.len];
+        match parse_into(bytes, &seen, self.keys, feature, layers) {
+            Ok(()) => {
+                if self.selects && !self.sequence.select(feature, bytes, layers) {
                     return;
                 }
-                if !self.share.has(&feature) {
+                if !self.share.has(feature) {
                     return;
                 }
-                group.features[group.len] = feature;
-                group.parts[group.len] = (bytes, layers);
+                *part = bytes;
                 group.len += 1;
             }
             Err(error) => {

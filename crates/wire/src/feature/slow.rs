@@ -1,8 +1,8 @@
 //! Every packet that is not the common one.
 
 use super::{
-    Feature, Given, Keys, Layers, MORE_OR_OFFSET, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6,
-    SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT, TCP_FLAGS,
+    Feature, Keys, Layers, MORE_OR_OFFSET, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6,
+    SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT, Seen, TCP_FLAGS, To,
 };
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::{array_at, u16_at, u32_at};
@@ -12,26 +12,20 @@ use crate::ipv6::PROTOCOL_ICMPV6;
 use crate::sctp::PROTOCOL_SCTP;
 use crate::{Error, ethernet, icmp, ipv4, ipv6, mpls, sctp, tcp, tunnel, udp};
 
-/// See [`super::parse_cut`].
+/// See [`super::parse_into`].
 ///
 /// The layers are read into places that are given: handed back by value, they would be
 /// copied from where they were written a moment ago, which costs more than reading them.
 #[inline(never)]
-pub(super) fn parse(
-    frame: &[u8],
-    wire_len: usize,
-    link: Link,
-    given: Given,
-) -> Result<(Feature, Layers), Error> {
-    let wire_len = wire_len.max(frame.len());
-    let (ethertype, at) = link.header(frame)?;
+pub(super) fn parse(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
+    let wire_len = seen.wire_len.max(frame.len());
+    let (ethertype, at) = seen.link.header(frame)?;
     let mut below = Below { ethertype, at, ..Below::default() };
     below.look_through(frame, wire_len)?;
     let (mut outer, mut inner) = (Ip::default(), Ip::default());
     outer.read(frame, wire_len, &below)?;
     let mut inside = Below::default();
-    let is_inner =
-        given.keys == Keys::Inner && outer.inner(frame, &mut inside, &mut inner).is_some();
+    let is_inner = keys == Keys::Inner && outer.inner(frame, &mut inside, &mut inner).is_some();
     let ip = if is_inner { &inner } else { &outer };
     let mpls = if is_inner && below.mpls == 0 { inside.mpls } else { below.mpls };
     let captured = ip.end.min(frame.len());
@@ -62,8 +56,8 @@ pub(super) fn parse(
         (is_inner, SHAPE_INNER),
         (header_len.is_none() && !ip.later, SHAPE_NO_TRANSPORT),
     ];
-    let feature = Feature {
-        at_ns: given.at_ns,
+    *to.feature = Feature {
+        at_ns: seen.at_ns,
         source,
         destination,
         source_port: transport.source_port,
@@ -78,9 +72,9 @@ pub(super) fn parse(
         shape: shape.iter().fold(0, |all, &(is, bit)| if is { all | bit } else { all }),
         window: transport.window,
         headers: u8::try_from((payload - ip.start).div_ceil(4)).unwrap_or(u8::MAX),
-        point: given.point,
+        point: seen.point,
     };
-    let layers = Layers {
+    *to.layers = Layers {
         ip: place(ip.start),
         mpls: place(mpls),
         outer_ip: if is_inner { place(outer.start) } else { 0 },
@@ -88,7 +82,7 @@ pub(super) fn parse(
         payload: place(payload.min(captured)),
         end: place(captured),
     };
-    Ok((feature, layers))
+    Ok(())
 }
 
 /// What there is below an IP header.

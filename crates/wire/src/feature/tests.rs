@@ -43,7 +43,16 @@ fn read(frame: &[u8], keys: Keys) -> (Feature, Layers) {
     parse(frame, Link::Ethernet, keys, 7, 3).unwrap()
 }
 
-const GIVEN: Given = Given { at_ns: 7, point: 3, keys: Keys::Outer };
+const SEEN: Seen = Seen { wire_len: 0, link: Link::Ethernet, at_ns: 7, point: 3 };
+
+/// What a way of reading writes, over something that is there.
+fn written(
+    read: impl FnOnce(&mut To<'_>) -> Result<(), Error>,
+) -> Result<(Feature, Layers), Error> {
+    let mut feature = Feature { ip_len: 1, sequence: 2, vlan: 3, ..expected() };
+    let mut layers = Layers { ip: 1, mpls: 2, outer_ip: 3, transport: 4, payload: 5, end: 6 };
+    read(&mut To { feature: &mut feature, layers: &mut layers }).map(|()| (feature, layers))
+}
 
 /// What [`tcp_segment`] is in [`ipv4`].
 fn expected() -> Feature {
@@ -75,8 +84,10 @@ fn a_plain_segment() {
     let found = read(&frame, Keys::Outer);
     assert_eq!(found, (expected(), layers));
     assert_eq!(found.0.payload_len(), 5);
-    assert_eq!(plain::<IPV4>(&frame, 14, 0, GIVEN), Some(found));
-    assert_eq!(slow::parse(&frame, 70, Link::Ethernet, GIVEN), Ok(found));
+    let quick =
+        written(|to| plain::<IPV4>(&frame, 14, 0, &SEEN, Keys::Outer, to).ok_or(Error::EtherType));
+    assert_eq!(quick, Ok(found));
+    assert_eq!(written(|to| slow::parse(&frame, &SEEN, Keys::Outer, to)), Ok(found));
 }
 
 #[test]
@@ -306,7 +317,8 @@ proptest! {
     #[test]
     fn both_ways_say_the_same(frame in frame(), inner: bool) {
         let keys = if inner { Keys::Inner } else { Keys::Outer };
-        let slow = slow::parse(&frame, frame.len(), Link::Ethernet, Given { keys, ..GIVEN });
+        let slow = written(|to| slow::parse(&frame, &SEEN, keys, to));
+        prop_assert_eq!(written(|to| parse_into(&frame, &SEEN, keys, to.feature, to.layers)), slow);
         prop_assert_eq!(parse(&frame, Link::Ethernet, keys, 7, 3), slow);
         if let Ok((feature, layers)) = slow {
             prop_assert!(layers.ip < layers.end && layers.payload <= layers.end);
