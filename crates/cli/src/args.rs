@@ -73,6 +73,8 @@ pub enum RunKind {
     Rtt,
     /// `sonde flow`
     Flow,
+    /// `sonde bench`: its folder as one document
+    Bench,
 }
 
 /// `sonde probe`

@@ -49,6 +49,7 @@ fn schema(kind: RunKind) -> Result<Exit, Failure> {
         RunKind::Probe => sonde_results::run::schema(),
         RunKind::Rtt => sonde_results::rtt_run::schema(),
         RunKind::Flow => sonde_results::flow_run::schema(),
+        RunKind::Bench => sonde_results::bench::schema(),
     };
     let text = format!("{schema:#}\n");
     match std::io::stdout().write_all(text.as_bytes()) {
