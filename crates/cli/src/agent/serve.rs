@@ -1,7 +1,7 @@
 //! The agent: takes one controller at a time, and does what it asks with this host's ports.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use sonde_meter::load::AddressRule;
 use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
 use sonde_port::netns;
@@ -91,19 +92,14 @@ impl Agent {
     fn session(&self, stream: TcpStream, peer: SocketAddr, stop: &AtomicBool) -> Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(HANDSHAKE))?;
+        stream.set_read_timeout(Some(GLANCE))?;
         stream.set_write_timeout(Some(HANDSHAKE))?;
         let mut wire = StreamOwned::new(ServerConnection::new(self.tls.clone())?, stream);
         // Until both have shown their certificates nothing is read.
-        while wire.conn.is_handshaking() {
-            wire.conn.complete_io(&mut wire.sock).context("no TLS session; see docs/agent.md")?;
-        }
-        wire.sock.set_read_timeout(Some(GLANCE))?;
+        shake_hands(&mut wire).context("no TLS session; see docs/agent.md")?;
         let mut channel = Channel::new(wire);
         let Some(taken) = Taken::by(peer, &self.taken) else {
-            let other = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-            let who = other.map_or("another controller".into(), |a| a.to_string());
-            return Ok(channel.send(&Reply::Failed(format!("busy: {who} has this agent's ports")))?);
+            return self.turn_away(&mut channel);
         };
         eprintln!("sonde: {peer} has this agent's ports");
         let local = channel.stream().sock.local_addr()?.ip();
@@ -123,6 +119,44 @@ impl Agent {
         eprintln!("sonde: {peer} has gone, the ports are free");
         ended
     }
+
+    /// Says who has the ports to somebody else who asks for them: after his first request,
+    /// for what is unread when a connection is closed takes the answer with it.
+    fn turn_away(&self, channel: &mut Channel<Wire>) -> Result<()> {
+        let begin = Instant::now();
+        while channel.poll::<Request>()?.is_none() {
+            ensure!(begin.elapsed() < HANDSHAKE, "says nothing");
+        }
+        let other = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let who = other.map_or("another controller".into(), |a| a.to_string());
+        Ok(channel.send(&Reply::Failed(format!("busy: {who} has this agent's ports")))?)
+    }
+}
+
+/// Both sides' certificates, in a bounded time, however slowly somebody speaks.
+fn shake_hands(wire: &mut Wire) -> Result<()> {
+    let begin = Instant::now();
+    let StreamOwned { conn, sock } = wire;
+    while conn.is_handshaking() || conn.wants_write() {
+        ensure!(begin.elapsed() < HANDSHAKE, "it did not come about in {HANDSHAKE:?}");
+        if conn.wants_write() {
+            conn.write_tls(sock)?;
+            continue;
+        }
+        match conn.read_tls(sock) {
+            Ok(0) => bail!("the other side has gone"),
+            Ok(_) => {
+                if let Err(e) = conn.process_new_packets() {
+                    // The other side is told why, if it still listens.
+                    let _ = conn.write_tls(sock);
+                    return Err(e.into());
+                }
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The ports, while somebody has them.
@@ -238,21 +272,12 @@ impl Session<'_> {
 
     /// An agent does not trust its controller to know this network (RFC 6815).
     fn check_addresses(&self, half: &Half) -> Result<()> {
-        let traffic = &half.traffic;
-        let all = traffic.source.all().chain(traffic.destination.all());
-        for address in all {
-            let inside = |p: &Prefix| {
-                let (first, last) = p.bounds();
-                let bits = match address {
-                    std::net::IpAddr::V4(a) => a.to_bits().into(),
-                    std::net::IpAddr::V6(a) => a.to_bits(),
-                };
-                p.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&bits)
-            };
+        for rule in [&half.traffic.source, &half.traffic.destination] {
             ensure!(
-                self.agent.allowed.iter().any(inside),
-                "{address} is not an address for benchmarks (RFC 6815); in an isolated laboratory \
-                 start this agent with --allow PREFIX"
+                self.agent.allowed.iter().any(|p| inside(rule, p)),
+                "{} is not an address for benchmarks (RFC 6815), or others that follow it are \
+                 not; in an isolated laboratory start this agent with --allow PREFIX",
+                rule.first
             );
         }
         Ok(())
@@ -366,6 +391,20 @@ impl Session<'_> {
     }
 }
 
+/// Whether all addresses of a rule lie in one prefix.
+fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
+    let first = match rule.first {
+        IpAddr::V4(a) => a.to_bits().into(),
+        IpAddr::V6(a) => a.to_bits(),
+    };
+    let way = rule.step.checked_mul(u128::from(rule.count.max(1) - 1));
+    let last = way.and_then(|way| first.checked_add(way));
+    let (low, high) = prefix.bounds();
+    prefix.address.is_ipv4() == rule.first.is_ipv4()
+        && low <= first
+        && last.is_some_and(|last| last <= high)
+}
+
 /// Checks a trial, and loads its generators.
 fn prepare<'a>(
     sources: &'a [Half],
@@ -451,3 +490,32 @@ const IDLE: Duration = Duration::from_secs(600);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Beyond twice its time a trial is given so much.
 const GRACE_NS: i64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_meter::load::Order;
+
+    #[test]
+    fn all_addresses_of_a_rule_must_lie_in_a_prefix() {
+        let rule = |first: &str, count, step| AddressRule {
+            first: first.parse().unwrap(),
+            count,
+            step,
+            order: Order::Random,
+        };
+        let (v4, v6) = ("198.18.0.0/15".parse().unwrap(), "2001:2::/48".parse().unwrap());
+        for (rule, prefix, whether) in [
+            (rule("198.18.0.1", 1, 0), &v4, true),
+            (rule("198.19.255.0", 256, 1), &v4, true),
+            (rule("198.19.255.0", 257, 1), &v4, false),
+            (rule("198.18.0.0", 513, 256), &v4, false),
+            (rule("10.0.0.1", 1, 1), &v4, false),
+            (rule("2001:2::1", 100, 1 << 64), &v6, true),
+            (rule("2001:2::1", 3, u128::MAX), &v6, false),
+            (rule("2001:2::1", 1, 1), &v4, false),
+        ] {
+            assert_eq!(inside(&rule, prefix), whether, "{rule:?}");
+        }
+    }
+}

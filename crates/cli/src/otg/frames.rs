@@ -504,7 +504,7 @@ fn fill(template: &mut Vec<u8>, len: usize, payload: &Payload) -> Result<(), Str
 
 fn hex(text: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("'{text}' is not hexadecimal, two digits an octet");
-    if !text.is_ascii() || text.len() % 2 != 0 {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return Err(wrong());
     }
     let octet = |i: usize| u8::from_str_radix(&text[i..i + 2], 16);

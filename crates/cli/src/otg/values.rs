@@ -125,7 +125,7 @@ pub fn set_bits(frame: &mut [u8], at: usize, width: u32, value: u128) {
     let (first, width) = (at / 8, width as usize);
     let last = (at + width).div_ceil(8);
     let shift = last * 8 - at - width;
-    if at % 8 == 0 && shift == 0 {
+    if at.is_multiple_of(8) && shift == 0 {
         frame[first..last].copy_from_slice(&value.to_be_bytes()[16 - width / 8..]);
         return;
     }
