@@ -9,6 +9,7 @@ mod flow_apps;
 mod flow_cache;
 mod flow_engines;
 mod flow_peers;
+mod forwarding;
 mod ipfix;
 mod load;
 mod near;
@@ -43,7 +44,7 @@ struct Args {
     /// Seconds of the endurance run
     #[arg(long, default_value = "60")]
     endurance: u64,
-    /// Only this part: accuracy, gen, reflectors, endurance, rtt, flow, search, feature, ipfix, flow-cache, flow-apps or flow-engines
+    /// Only this part: accuracy, gen, reflectors, endurance, forwarding, rtt, flow, search, feature, ipfix, flow-cache, flow-apps or flow-engines
     #[arg(long)]
     only: Option<String>,
     #[command(subcommand)]
@@ -95,6 +96,9 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("endurance") {
         endurance(args)?;
+    }
+    if wanted("forwarding") {
+        forwarding::bench(args.repeat)?;
     }
     if wanted("flow") {
         flow_peers::bench(args.repeat)?;

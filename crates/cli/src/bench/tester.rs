@@ -233,6 +233,18 @@ impl Load {
     }
 }
 
+/// Tries again what fails because a port was given back only just now: a process that is being
+/// started holds copies of this one's descriptors, and so of its programs, until it runs.
+fn patiently<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 0..TRIES {
+        match open() {
+            Ok(opened) => return Ok(opened),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    open()
+}
+
 /// Puts the calling thread where it sends from `port`, as one of `senders`.
 fn settle_sender(port: &TesterPort, senders: usize) -> Result<()> {
     if let Some(name) = &port.netns {
@@ -257,3 +269,5 @@ fn secret() -> [u64; 2] {
 }
 
 const SECOND: i64 = 1_000_000_000;
+/// Before an error is one.
+const TRIES: u32 = 10;

@@ -14,7 +14,7 @@ use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, settle_sender};
+use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
 
 /// Ports are opened for every trial, so that none has anything left of the one before.
 pub(super) struct Ports {
@@ -290,7 +290,8 @@ fn open_sender(engine: Engine, port: &TesterPort) -> Result<Box<dyn Port>> {
     // It receives nothing that anybody sends: the port's own answers have no place here.
     let filter = Filter { local_ports: vec![DISCARD], ..Filter::default() };
     let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(Some(port.interface.clone()), filter) };
-    let opened = netns::inside(port.netns.as_deref(), || sonde_port::open(engine, &spec))?;
+    let open = || sonde_port::open(engine, &spec);
+    let opened = netns::inside(port.netns.as_deref(), || patiently(open))?;
     opened.with_context(|| format!("port {}", port.name))
 }
 
@@ -302,7 +303,8 @@ fn open_receiver(engine: Engine, port: &TesterPort, longest: usize) -> Result<Bo
         ring: RING,
         ..OpenSpec::watching(port.interface.clone())
     };
-    let opened = netns::inside(port.netns.as_deref(), || sonde_port::open(engine, &spec))?;
+    let open = || sonde_port::open(engine, &spec);
+    let opened = netns::inside(port.netns.as_deref(), || patiently(open))?;
     opened.with_context(|| format!("port {}", port.name))
 }
 

@@ -19,7 +19,7 @@ use sonde_results::trial::{Direction, Offer};
 
 use super::bed::{PortFacts, Watch};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterSpec, settle_sender};
+use super::{Load, Outcome, Progress, SECOND, TesterSpec, patiently, settle_sender};
 
 /// The analysers, one a direction, attached to the ports where frames arrive.
 pub(super) struct Xdp {
@@ -42,7 +42,7 @@ impl Xdp {
             };
             let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
                 let mut analyser = Analyser::load(&config)?;
-                let mode = attach(&mut analyser, facts.ifindex)?;
+                let mode = patiently(|| attach(&mut analyser, facts.ifindex))?;
                 Ok((analyser, mode))
             });
             let attached = attached?.with_context(|| format!("port {}", port.name))?;
