@@ -140,3 +140,19 @@ fn a_router_that_must_ask_is_answered() {
         }
     }
 }
+
+#[test]
+fn frames_that_the_kernel_refused_are_not_the_devices_loss() {
+    if skip("frames_that_the_kernel_refused_are_not_the_devices_loss") {
+        return;
+    }
+    let bed = Bed::router("ld-gro", 1500);
+    bed.device.set_feature(TOWARDS_A, "gro", false).unwrap();
+    let ways = vec![bed.way(false, false, &[64])];
+    let mut tester = Tester::open(&bed.spec(LoadEngine::Xdp, ways)).unwrap();
+    let offer = Offer::steady(1_000.0, 100_000_000);
+    let error = tester.run(&offer, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("GRO"), "{error:#}");
+    bed.device.set_feature(TOWARDS_A, "gro", true).unwrap();
+    assert_eq!(run(&mut tester, &offer).directions[0].received, 100);
+}

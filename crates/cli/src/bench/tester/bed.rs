@@ -63,6 +63,21 @@ pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
     })
 }
 
+/// Frames that a port has handed on or had to drop so far, by the interface's own count; `None`
+/// where the kernel does not tell.
+pub(super) fn handed_on(port: &TesterPort) -> Option<u64> {
+    // Of this thread's network namespace, which /sys is not.
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev").ok();
+    let table = netns::inside(port.netns.as_deref(), read).ok()??;
+    let row = table.lines().find_map(|line| {
+        let (name, counts) = line.split_once(':')?;
+        (name.trim() == port.interface).then_some(counts)
+    })?;
+    // Eight columns of reception, then octets, packets, errors and drops of transmission.
+    let counts: Vec<u64> = row.split_whitespace().map_while(|n| n.parse().ok()).collect();
+    Some(counts.get(9)? + counts.get(10)? + counts.get(11)?)
+}
+
 /// Looks whether ports are still up.
 pub(super) struct Watch {
     ports: Vec<(String, u32, Links)>,

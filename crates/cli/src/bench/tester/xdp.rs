@@ -6,7 +6,7 @@ pub(super) mod halves;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
     Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Generator,
@@ -17,7 +17,7 @@ use sonde_port::clock::tai_now;
 use sonde_port::netns;
 use sonde_results::trial::{Direction, Offer};
 
-use super::bed::{PortFacts, Watch};
+use super::bed::{PortFacts, Watch, handed_on};
 use super::series::Series;
 use super::{Load, Outcome, Progress, SECOND, TesterSpec, patiently, settle_sender};
 
@@ -66,6 +66,7 @@ impl Xdp {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome> {
         let mut watch = Watch::open(&spec.ports, ports)?;
+        let before: Vec<Option<u64>> = spec.ports.iter().map(handed_on).collect();
         let generators = loads.iter().map(|load| generator(load, ports, spec, self.secret));
         let generators = generators.collect::<Result<Vec<_>>>()?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
@@ -121,12 +122,30 @@ impl Xdp {
             threads.into_iter().map(join).collect::<Result<Vec<()>>>()
         });
         drain(spec.drain, start_ns, stop, &generators, &mut tracks, progress);
-        let directions = tracks
+        let directions: Vec<Direction> = tracks
             .into_iter()
             .zip(&generators)
             .map(|(track, generator)| track.end(generator))
             .collect();
         sent?;
+        for (load, direction) in loads.iter().zip(&directions) {
+            let from = spec.ways[load.way].from;
+            let port = &spec.ports[from];
+            // A refused frame is in no counter: it must not pass for the device's loss.
+            let refused = direction.received == 0
+                && direction.sent > 0
+                && ports[from].kind == "veth"
+                && before[from].is_some()
+                && handed_on(port) == before[from];
+            ensure!(
+                !refused || down.is_some(),
+                "port {}: the kernel took none of {} frames; on virtual Ethernet the other end of \
+                 {} must run an XDP program or have GRO on ('ethtool -K NAME gro off', then on)",
+                port.name,
+                direction.sent,
+                port.interface
+            );
+        }
         Ok(Outcome { start_ns, directions, counters: Vec::new(), down })
     }
 }
