@@ -420,11 +420,9 @@ impl Expanded {
         let largest = self.cases.iter().map(|c| c.frames.largest()).max().unwrap_or(0);
         let needed = u32::from(largest).saturating_sub(FRAME_BEYOND_IP);
         let mtu = device.plan.mtu.unwrap_or(needed.max(1500));
-        let tester_cpu = device.plan.cpu.and_then(|own| {
-            // The first processor that is not the device's.
-            let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            (0..cpus).find(|&cpu| cpu != own)
-        });
+        // Where no processor is left beside the device's and a generator's, frames are
+        // received on the device's: a generator leaves nothing of its own.
+        let tester_cpu = device.plan.cpu.and_then(|own| free_cpus(own).nth(1));
         Some(BedSpec {
             chain: device.plan.chain,
             own_cpu: device.plan.cpu,
@@ -433,6 +431,12 @@ impl Expanded {
             ..BedSpec::new(spec)
         })
     }
+}
+
+/// The processors that are not the device's.
+pub fn free_cpus(device: usize) -> impl Iterator<Item = usize> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (0..cpus).filter(move |&cpu| cpu != device)
 }
 
 /// The device that is none.

@@ -15,13 +15,15 @@ use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_results::trial::{Offer, Pattern, Trial};
+use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
 
 use self::counters::Ledger;
 use self::events::Events;
 use self::external::External;
 use self::traffic::{Place, ways};
-use super::expand::{Device, DeviceKind, Expanded, PlannedCase};
+use crate::agent::remote::Remote;
+use crate::agent::rig::AgentRig;
+use super::expand::{Device, DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::health::Watch;
 use super::judge::judge;
 use super::layers::{self, Applied};
@@ -34,7 +36,6 @@ pub struct Bench {
     made: Made,
     places: [Place; 2],
     applied: Option<Applied>,
-    cpus: Vec<usize>,
     /// How the last tester sent and received.
     mode: String,
     /// What a reader of its measurements must know.
@@ -61,7 +62,8 @@ impl Bench {
                 (Made::Lab(Box::new(bed)), places)
             }
             None => {
-                let there = External::start(device, condition)?;
+                let remote = Remote::of(&expanded.plan, &device.plan)?;
+                let there = External::start(device, condition, remote)?;
                 let places = there.places(&device.plan)?;
                 (Made::There(there), places)
             }
@@ -78,8 +80,7 @@ impl Bench {
             }
         };
         refuse_others_addresses(expanded, device, &places)?;
-        let cpus = expanded.plan.bed.cpus.clone();
-        Ok(Bench { made, places, applied, cpus, mode: String::new(), notes })
+        Ok(Bench { made, places, applied, mode: String::new(), notes })
     }
 
     /// Adds what the bed is to the run.
@@ -111,11 +112,12 @@ impl Bench {
             EngineName::AfXdp => LoadEngine::AfXdp,
             EngineName::AfPacket => LoadEngine::AfPacket,
         };
+        let cpus = generator_cpus(expanded, planned);
         let port = |(i, place): (usize, &Place)| TesterPort {
             name: place.name.clone(),
             interface: place.interface.clone(),
             netns: place.netns.clone(),
-            cpu: self.cpus.get(i).copied(),
+            cpu: cpus.get(i).copied(),
         };
         let spec = TesterSpec {
             engine,
@@ -180,10 +182,16 @@ impl Drop for Bench {
     }
 }
 
+/// A tester on this host, or one whose ports are on others.
+enum AnyTester {
+    Here(Box<Tester>),
+    Apart(Box<AgentRig>),
+}
+
 /// A tester at a bed.
 pub struct DeviceRig<'a> {
     bench: &'a mut Bench,
-    tester: Option<Tester>,
+    tester: Option<AnyTester>,
     /// To whom its frames go at present.
     pattern: Pattern,
     spec: TesterSpec,
@@ -199,8 +207,22 @@ impl DeviceRig<'_> {
         }
         self.tester = None;
         self.spec.ways = ways(&self.bench.places, &self.planned, &self.plan, pattern)?;
-        let tester = Tester::open(&self.spec)?;
-        self.bench.mode = tester.mode().to_owned();
+        let tester = match &self.bench.made {
+            Made::There(External { remote: Some(remote), .. }) => {
+                let device = self.plan.devices.iter().map(toml::Spanned::get_ref);
+                let device = device.into_iter().find(|d| d.name == self.planned.case.device);
+                let device = device.context("the device is the plan's")?;
+                let names: Vec<String> = self.spec.ports.iter().map(|p| p.name.clone()).collect();
+                self.bench.mode = remote.mode();
+                let ways = self.spec.ways.clone();
+                AnyTester::Apart(Box::new(remote.rig(device, &names, ways, self.spec.drain)?))
+            }
+            _ => {
+                let tester = Tester::open(&self.spec)?;
+                self.bench.mode = tester.mode().to_owned();
+                AnyTester::Here(Box::new(tester))
+            }
+        };
         if let Made::Lab(bed) = &mut self.bench.made {
             // The kernel replaced its receive threads when the tester attached its programs.
             bed.settle()?;
@@ -221,23 +243,39 @@ impl Rig for DeviceRig<'_> {
         let (outcome, done) = std::thread::scope(|scope| {
             let made = &mut self.bench.made;
             let events = scope.spawn(move || events.during(made, tai_now(), stop));
-            let outcome = tester.run(offer, stop, &mut |_| {});
+            let outcome = match tester {
+                AnyTester::Here(tester) => tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
+                    directions: o.directions,
+                    ledger: o.counters,
+                    health: TrialHealth::default(),
+                    failed: o.down,
+                }),
+                AnyTester::Apart(rig) => rig.offer(offer, stop),
+            };
             (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
         });
-        let health = watch.end();
+        let own = watch.end();
         let outcome = outcome?;
+        // What this host does is of no weight where it only controls.
+        let health = match self.tester {
+            Some(AnyTester::Apart(_)) => outcome.health,
+            _ => own,
+        };
         let mut entries = ledger.end(&self.bench.made)?;
-        entries.extend(outcome.counters);
+        entries.extend(outcome.ledger);
         Ok(Outcome {
             directions: outcome.directions,
             ledger: entries,
             health,
-            failed: outcome.down.or(done.err().map(|e| format!("{e:#}"))),
+            failed: outcome.failed.or(done.err().map(|e| format!("{e:#}"))),
         })
     }
 
     fn caveats(&self) -> CaveatSet {
-        let mut caveats = CaveatSet::default();
+        let mut caveats = match &self.tester {
+            Some(AnyTester::Apart(rig)) => rig.caveats(),
+            _ => CaveatSet::default(),
+        };
         if let Made::Lab(bed) = &self.bench.made {
             match bed.info().placement {
                 Placement::None => {}
@@ -336,6 +374,17 @@ fn sent_rate(trial: &Trial) -> f64 {
     let rates = trial.directions.iter().map(|d| if d.sent > 1 { d.sent_rate_fps() } else { 0.0 });
     let least = rates.fold(f64::INFINITY, f64::min);
     if least.is_finite() { least * CEILING_SHARE } else { 0.0 }
+}
+
+/// The plan's, or one for each generator that is not the device's; where there are too few,
+/// the kernel's choice.
+fn generator_cpus(expanded: &Expanded, planned: &PlannedCase) -> Vec<usize> {
+    let named = &expanded.plan.bed.cpus;
+    let own = expanded.devices[planned.device].plan.cpu;
+    let (true, Some(own)) = (named.is_empty(), own) else { return named.clone() };
+    let generators = 1 + usize::from(planned.bidirectional);
+    let free: Vec<usize> = free_cpus(own).take(generators).collect();
+    if free.len() == generators { free } else { Vec::new() }
 }
 
 /// Test frames must not leave the laboratory (RFC 6815): other addresses than those reserved
