@@ -1,0 +1,235 @@
+//! Four hosts: two with an agent each, a router between their test ports, and a controller
+//! that is joined to both by links of their own.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use sonde_cli::agent::protocol::PortName;
+use sonde_cli::agent::rig::{AgentAddress, AgentRig, AgentRigSpec};
+use sonde_cli::bench::tester::Way;
+use sonde_cli::tls;
+use sonde_lab::{Host, Lab, LinkOptions};
+use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
+use sonde_wire::ethernet::Mac;
+
+use crate::process::Process;
+
+pub struct Agents {
+    running: Vec<Process>,
+    hosts: [Host; 2],
+    router: Host,
+    controller: Host,
+    /// Port a, the router towards a, towards b, port b.
+    macs: [Mac; 4],
+    certificates: Folder,
+    environment: Vec<(usize, String, String)>,
+    _lab: Lab,
+}
+
+impl Agents {
+    /// Both, with these variables in the environments of the agents by number. `None`: not
+    /// root.
+    pub fn start(name: &str, environment: &[(usize, &str, String)]) -> Option<Agents> {
+        if sonde_lab::skip(name) {
+            return None;
+        }
+        let mut lab = Lab::new(name).unwrap();
+        let mut host = |name| lab.host(name).unwrap();
+        let (a, router, b, controller) = (host("a"), host("dut"), host("b"), host("ctl"));
+        for host in [&a, &router, &b] {
+            // No packets of their own.
+            host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+        }
+        let options = LinkOptions::default();
+        let (mac_a, mac_1) = lab.link(&a, "eth0", &router, "eth1", &options).unwrap();
+        let (mac_2, mac_b) = lab.link(&router, "eth2", &b, "eth0", &options).unwrap();
+        router.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
+        for (interface, network, mac) in [("eth1", "198.18.0", mac_a), ("eth2", "198.19.0", mac_b)]
+        {
+            router.add_address(interface, &format!("{network}.1/24")).unwrap();
+            let mac: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
+            router.set_neighbour(interface, &format!("{network}.2"), &mac.join(":")).unwrap();
+        }
+        for (i, host) in [&a, &b].into_iter().enumerate() {
+            let own = format!("ctl{i}");
+            lab.link(&controller, &own, host, "mgmt", &options).unwrap();
+            controller.add_address(&own, &format!("10.77.{i}.1/24")).unwrap();
+            host.add_address("mgmt", &format!("10.77.{i}.2/24")).unwrap();
+        }
+        let certificates = Folder::new(name);
+        make_certificates(&certificates.0.join("lab"));
+        make_certificates(&certificates.0.join("strangers"));
+        let mut agents = Agents {
+            running: Vec::new(),
+            hosts: [a, b],
+            router,
+            controller,
+            macs: [mac_a, mac_1, mac_2, mac_b],
+            certificates,
+            environment: environment
+                .iter()
+                .map(|(i, k, v)| (*i, k.to_string(), v.clone()))
+                .collect(),
+            _lab: lab,
+        };
+        agents.running = (0..2).map(|i| agents.run(i)).collect();
+        Some(agents)
+    }
+
+    fn run(&self, i: usize) -> Process {
+        let own = format!("10.77.{i}.2");
+        let file = |name: &str| self.certificates.0.join("lab").join(name);
+        let mut command = self.hosts[i].command(env!("CARGO_BIN_EXE_sonde"));
+        command.arg("agent").arg("--listen").arg(format!("{own}:8620"));
+        command.arg("--cert").arg(file(&format!("{own}.pem")));
+        command.arg("--key").arg(file(&format!("{own}.key")));
+        command.arg("--ca").arg(file("ca.pem"));
+        command.envs(self.environment.iter().filter(|e| e.0 == i).map(|e| (&e.1, &e.2)));
+        let mut process = Process::start(command);
+        process.until("the agent", |p| p.err().iter().any(|line| line.contains("agent at")));
+        process
+    }
+
+    pub fn kill(&self, i: usize) {
+        self.running[i].signal("KILL");
+    }
+
+    /// Starts an agent that was killed.
+    pub fn again(&self, i: usize) -> Process {
+        self.run(i)
+    }
+
+    /// Does something on the controller's host.
+    pub fn control<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.controller.inside(work).unwrap()
+    }
+
+    /// From a to b through the router, or back.
+    pub fn way(&self, back: bool) -> Way {
+        let [mac_a, mac_1, mac_2, mac_b] = self.macs;
+        let (from, to, source_mac, hop, for_mac, source, destination) = match back {
+            false => (0, 1, mac_a, mac_1, mac_b, [198, 18, 0, 2], [198, 19, 0, 2]),
+            true => (1, 0, mac_b, mac_2, mac_a, [198, 19, 0, 2], [198, 18, 0, 2]),
+        };
+        let traffic = Traffic {
+            sizes: vec![64],
+            tags: Vec::new(),
+            labels: Vec::new(),
+            source_mac: MacRule::Fixed(source_mac),
+            destination_mac: MacRule::Fixed(hop),
+            source: AddressRule::fixed(source.into()),
+            destination: AddressRule::fixed(destination.into()),
+            source_port: PortRule::RFC4814_SOURCE,
+            destination_port: PortRule::RFC4814_DESTINATION,
+            flows: 8,
+            tos: 0,
+            ttl: 64,
+            seed: 7,
+        };
+        Way { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
+    }
+
+    pub fn rig(&self, ways: &[Way]) -> AgentRig {
+        self.try_rig(ways).unwrap_or_else(|e| panic!("{e:#}"))
+    }
+
+    pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+        self.rig_with(ways, "lab")
+    }
+
+    /// With a certificate that another authority has signed.
+    pub fn try_rig_of_a_stranger(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+        self.rig_with(ways, "strangers")
+    }
+
+    /// When the agents are free.
+    pub fn rig_in_time(&self, ways: &[Way]) -> AgentRig {
+        let begin = Instant::now();
+        loop {
+            match self.try_rig(ways) {
+                Ok(rig) => return rig,
+                Err(e) if format!("{e:#}").contains("busy") && begin.elapsed() < BOUND => {}
+                Err(e) => panic!("{e:#}"),
+            }
+        }
+    }
+
+    fn rig_with(&self, ways: &[Way], whose: &str) -> anyhow::Result<AgentRig> {
+        let own = self.certificates.0.join(whose);
+        // The agents' certificates are checked, too, whoever asks.
+        let authority = self.certificates.0.join("lab/ca.pem");
+        let tls: ClientConfig =
+            tls::client(&own.join("controller.pem"), &own.join("controller.key"), &authority)?;
+        let agent = |i: usize, name: &str| AgentAddress {
+            name: name.into(),
+            address: format!("10.77.{i}.2:8620"),
+        };
+        let port = |i: usize, name: &str| {
+            let port =
+                PortName { name: name.into(), interface: "eth0".into(), netns: None, cpu: None };
+            (i, port)
+        };
+        AgentRig::open(AgentRigSpec {
+            agents: vec![agent(0, "a"), agent(1, "b")],
+            tls: Arc::new(tls),
+            ports: vec![port(0, "a"), port(1, "b")],
+            ways: ways.to_vec(),
+            drain: Duration::from_millis(500),
+            secret: [11, 22],
+        })
+    }
+
+    /// A connection to an agent on which nothing is said.
+    pub fn dial(&self, i: usize) -> TcpStream {
+        TcpStream::connect(format!("10.77.{i}.2:8620")).unwrap()
+    }
+
+    /// Until so many more frames have come to the router from a.
+    pub fn wait_for_frames(&self, frames: u64) {
+        let count = || -> u64 {
+            let path = "/sys/class/net/eth1/statistics/rx_packets";
+            self.router.run(&["cat", path]).unwrap().trim().parse().unwrap()
+        };
+        let (begin, before) = (Instant::now(), count());
+        while count() < before + frames {
+            assert!(begin.elapsed() < BOUND, "no frames come to the router");
+        }
+    }
+
+    /// Takes the router's end of a's link down: a has no carrier any more.
+    pub fn cut_cable(&self) {
+        self.router.set_up("eth1", false).unwrap();
+    }
+}
+
+fn make_certificates(folder: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sonde"));
+    command.args(["agent", "cert", "--dir"]).arg(folder);
+    let output = command.args(["10.77.0.2", "10.77.1.2", "controller"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A folder for certificates, removed with what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("sonde-agent-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// For what must happen.
+const BOUND: Duration = Duration::from_secs(60);

@@ -1,0 +1,166 @@
+//! `sonde agent` on two hosts with clocks of their own, a router between them, and a third
+//! host that controls both: real frames, in network namespaces. Without root these are
+//! skipped, and say so.
+
+mod bed;
+#[path = "../e2e/process.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use more of it")]
+mod process;
+
+use std::sync::atomic::AtomicBool;
+
+use sonde_cli::agent::clock::SKEW_VARIABLE;
+use sonde_cli::bench::runner::{Outcome, Rig as _};
+use sonde_results::caveat::Caveat;
+use sonde_results::trial::Offer;
+
+use self::bed::Agents;
+
+fn steady(rate_fps: f64, milliseconds: i64) -> Offer {
+    Offer::steady(rate_fps, milliseconds * 1_000_000)
+}
+
+/// Everything arrived, and the tester's halves agree with each other.
+fn assert_sound(outcome: &Outcome, ways: &[&str], frames: u64) {
+    assert_eq!(outcome.failed, None);
+    let names: Vec<&str> = outcome.directions.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ways);
+    for d in &outcome.directions {
+        let counts = (d.intended, d.sent, d.received, d.lost, d.duplicates, d.stray);
+        assert_eq!(counts, (frames, frames, frames, 0, 0, 0), "{d:?}");
+        assert_eq!((d.sent_bytes, d.received_bytes), (frames * 64, frames * 64));
+        assert_eq!((d.latency.count, d.gaps.count), (frames, frames - 1));
+        let (sent, received) =
+            d.streams.iter().fold((0, 0), |(s, r), c| (s + c.sent, r + c.received));
+        assert_eq!((sent, received), (frames, frames));
+        assert_eq!(d.worst[0].latency_ns, d.latency.max);
+    }
+}
+
+#[test]
+fn two_hosts_measure_a_router_between_them_both_ways() {
+    let Some(agents) = Agents::start("agents", &[]) else { return };
+    agents.control(|| {
+        let mut rig = agents.rig(&[agents.way(false), agents.way(true)]);
+        assert!(rig.caveats().contains(Caveat::ClocksDiffer));
+        for _ in 0..2 {
+            let outcome = rig.offer(&steady(2000.0, 500), &AtomicBool::new(false)).unwrap();
+            assert_sound(&outcome, &["a>b", "b>a"], 1000);
+            let health = &outcome.health;
+            assert!(health.clock_error_ns > 0 && health.cpu_ns > 0, "{health:?}");
+            // It is one clock, and the bound of the error holds.
+            let [before, after] = health.clock_offset_ns.map(i64::abs);
+            assert!(before.max(after) <= health.clock_error_ns, "{health:?}");
+            let begins: Vec<i64> = outcome.directions.iter().map(|d| d.sent_ns[0]).collect();
+            // Both began at the instant agreed upon, or as much later as they say.
+            let late: Vec<i64> = outcome.directions.iter().map(|d| d.lateness.max).collect();
+            let apart = (begins[0] - begins[1]).abs();
+            assert!(apart <= late[0].max(late[1]) + health.clock_error_ns, "{begins:?} {late:?}");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_whose_clock_is_far_ahead_measures_the_same_latency() {
+    if !cfg!(debug_assertions) {
+        eprintln!("skipped: clocks can be told to differ in builds with debug assertions only");
+        return;
+    }
+    const AHEAD: i64 = 10_000_000_000;
+    let skew = [(1, SKEW_VARIABLE, AHEAD.to_string())];
+    let Some(agents) = Agents::start("skewed", &skew) else { return };
+    agents.control(|| {
+        let mut rig = agents.rig(&[agents.way(false)]);
+        let outcome = rig.offer(&steady(2000.0, 500), &AtomicBool::new(false)).unwrap();
+        assert_sound(&outcome, &["a>b"], 1000);
+        let (d, health) = (&outcome.directions[0], &outcome.health);
+        for offset in health.clock_offset_ns {
+            assert!((offset - AHEAD).abs() <= health.clock_error_ns, "{health:?}");
+        }
+        // Uncorrected, no frame took less than the clocks are apart.
+        let median = d.latency.quantile(0.5).unwrap();
+        assert!(median < AHEAD / 2 && d.latency.min >= -health.clock_error_ns, "{:?}", d.latency);
+        // And all stamps are of the controller's clock: arrivals follow departures.
+        let took = d.received_ns[0] - d.sent_ns[0];
+        assert!(took >= -health.clock_error_ns && took < AHEAD / 2, "{d:?}");
+    });
+}
+
+#[test]
+fn an_agent_that_dies_in_the_middle_ends_its_trial_and_not_the_run() {
+    let Some(agents) = Agents::start("lost", &[]) else { return };
+    let mut rig = agents.control(|| agents.rig(&[agents.way(false)]));
+    std::thread::scope(|scope| {
+        let trial = scope.spawn(|| {
+            agents.control(|| {
+                let outcome = rig.offer(&steady(1000.0, 120_000), &AtomicBool::new(false));
+                (outcome, rig)
+            })
+        });
+        agents.wait_for_frames(100);
+        agents.kill(1);
+        let (outcome, mut rig) = trial.join().unwrap();
+        let failed = outcome.unwrap().failed.unwrap();
+        assert!(failed.contains("agent b is lost"), "{failed}");
+        // Nobody is there: the next trial fails, too, and says why.
+        let again = agents.control(|| rig.offer(&steady(1000.0, 100), &AtomicBool::new(false)));
+        let failed = again.unwrap().failed.unwrap();
+        assert!(failed.contains("agent b: cannot connect"), "{failed}");
+        let _again = agents.again(1);
+        let outcome = agents.control(|| rig.offer(&steady(1000.0, 100), &AtomicBool::new(false)));
+        assert_sound(&outcome.unwrap(), &["a>b"], 100);
+    });
+}
+
+#[test]
+fn a_port_that_goes_down_and_ctrl_c_end_a_trial_with_what_was_measured() {
+    let Some(agents) = Agents::start("ends", &[]) else { return };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let trial = scope.spawn(|| {
+            agents.control(|| {
+                let mut rig = agents.rig(&[agents.way(false)]);
+                rig.offer(&steady(1000.0, 120_000), &stop).unwrap()
+            })
+        });
+        agents.wait_for_frames(100);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let outcome = trial.join().unwrap();
+        let d = &outcome.directions[0];
+        assert!(outcome.failed.is_none() && d.sent >= 100 && d.sent < d.intended, "{d:?}");
+        assert_eq!((d.lost, d.received), (0, d.sent));
+    });
+    std::thread::scope(|scope| {
+        let trial = scope.spawn(|| {
+            agents.control(|| {
+                let mut rig = agents.rig(&[agents.way(false)]);
+                rig.offer(&steady(1000.0, 120_000), &AtomicBool::new(false)).unwrap()
+            })
+        });
+        agents.wait_for_frames(100);
+        agents.cut_cable();
+        let failed = trial.join().unwrap().failed.unwrap();
+        assert!(failed.contains("agent a") && failed.contains("down"), "{failed}");
+    });
+}
+
+#[test]
+fn only_controllers_of_the_laboratory_are_served_one_at_a_time() {
+    let Some(agents) = Agents::start("refuse", &[]) else { return };
+    agents.control(|| {
+        // Somebody who says nothing keeps nobody out.
+        let _silent: Vec<_> = (0..4).map(|_| agents.dial(0)).collect();
+        let stranger = agents.try_rig_of_a_stranger(&[agents.way(false)]).err().unwrap();
+        assert!(format!("{stranger:#}").contains("agent a: "), "{stranger:#}");
+        let mut outside = agents.way(false);
+        outside.traffic.destination = sonde_meter::load::AddressRule::fixed([10, 0, 0, 1].into());
+        let error = format!("{:#}", agents.try_rig(&[outside]).err().unwrap());
+        assert!(error.contains("10.0.0.1 is not an address for benchmarks"), "{error}");
+        let rig = agents.rig(&[agents.way(false)]);
+        let error = format!("{:#}", agents.try_rig(&[agents.way(false)]).err().unwrap());
+        assert!(error.contains("agent a: busy"), "{error}");
+        drop(rig);
+        // The agents notice that it has gone.
+        agents.rig_in_time(&[agents.way(false)]);
+    });
+}
