@@ -6,6 +6,7 @@
 pub mod cert;
 pub mod clock;
 pub mod protocol;
+pub mod remote;
 pub mod rig;
 mod serve;
 

@@ -8,7 +8,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -30,6 +30,11 @@ pub struct Plan {
     /// The devices under test.
     #[serde(default, rename = "device")]
     pub devices: Vec<Spanned<DevicePlan>>,
+    /// Hosts that have ports (docs/agent.md).
+    #[serde(default, rename = "agent")]
+    pub agents: Vec<AgentPlan>,
+    /// How we show agents who we are.
+    pub controller: Option<ControllerPlan>,
     /// What is sent.
     #[serde(default)]
     pub workload: WorkloadPlan,
@@ -128,10 +133,34 @@ pub struct DevicePlan {
     pub commands: BTreeMap<String, String>,
 }
 
+/// A host that has ports of the tester, and runs `sonde agent`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentPlan {
+    /// What ports call it.
+    pub name: String,
+    /// "HOST:PORT", as its certificate has it.
+    pub address: String,
+}
+
+/// The controller's own certificate. Files are relative to the folder in which Sonde runs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerPlan {
+    /// PEM.
+    pub cert: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// The authority by which agents are trusted, PEM.
+    pub ca: PathBuf,
+}
+
 /// A port of the tester at an external device.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortPlan {
+    /// The agent that has it; absent: it is on this host.
+    pub agent: Option<String>,
     /// The tester's interface.
     pub interface: String,
     /// The network namespace that it is in.

@@ -21,8 +21,6 @@ use self::counters::Ledger;
 use self::events::Events;
 use self::external::External;
 use self::traffic::{Place, ways};
-use crate::agent::remote::Remote;
-use crate::agent::rig::AgentRig;
 use super::expand::{Device, DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::health::Watch;
 use super::judge::judge;
@@ -30,6 +28,8 @@ use super::layers::{self, Applied};
 use super::plan::{EngineName, Plan};
 use super::runner::{Book, Outcome, Rig};
 use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
+use crate::agent::remote::Remote;
+use crate::agent::rig::AgentRig;
 
 /// A device, in the state that was asked for, between two ports.
 pub struct Bench {

@@ -10,6 +10,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::counters::of_interface;
 use super::traffic::{Net, Place};
+use crate::agent::remote::Remote;
 use crate::args::Prefix;
 use crate::bench::expand::{Condition, Device};
 use crate::bench::plan::{DevicePlan, PortPlan};
@@ -18,12 +19,18 @@ use crate::bench::tester::{TesterPort, port_facts};
 /// A device of somebody else's. Dropping it runs its `stop`.
 pub struct External {
     plan: DevicePlan,
+    /// Where the tester's ports are, if not on this host.
+    pub remote: Option<Remote>,
 }
 
 impl External {
     /// Runs its `start`, and the condition's command.
-    pub fn start(device: &Device, condition: &Condition) -> Result<External> {
-        let external = External { plan: device.plan.clone() };
+    pub fn start(
+        device: &Device,
+        condition: &Condition,
+        remote: Option<Remote>,
+    ) -> Result<External> {
+        let external = External { plan: device.plan.clone(), remote };
         if let Some(command) = external.plan.commands.get("start") {
             shell(command)?;
         }
@@ -46,7 +53,8 @@ impl External {
 
     /// The tester's ports at it.
     pub fn places(&self, plan: &DevicePlan) -> Result<[Place; 2]> {
-        Ok([place("a", &plan.ports["a"])?, place("b", &plan.ports["b"])?])
+        let place = |name| place(name, &plan.ports[name], self.remote.as_ref());
+        Ok([place("a")?, place("b")?])
     }
 
     /// How it is joined.
@@ -74,6 +82,9 @@ impl External {
 
     /// The tester's own ports: the device's counters are the device's.
     pub fn counters(&self) -> Vec<Counter> {
+        if self.remote.is_some() {
+            return Vec::new();
+        }
         let of = |(name, p): (&String, &PortPlan)| {
             of_interface(&format!("tester {name}"), p.netns.as_deref(), &p.interface)
         };
@@ -91,14 +102,26 @@ impl Drop for External {
     }
 }
 
-fn place(name: &str, plan: &PortPlan) -> Result<Place> {
+fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> {
     let port = TesterPort {
         name: name.into(),
         interface: plan.interface.clone(),
         netns: plan.netns.clone(),
         cpu: None,
     };
-    let facts = port_facts(&port)?;
+    let (own_mac, speed_bps) = match remote {
+        Some(remote) => {
+            let found = remote.look(name, plan)?;
+            (found.mac, found.speed_bps)
+        }
+        None => {
+            let facts = port_facts(&port)?;
+            let speed = std::fs::read_to_string(format!("/sys/class/net/{}/speed", plan.interface));
+            let mbits = speed.ok().and_then(|s| s.trim().parse::<i64>().ok()).filter(|&s| s > 0);
+            let mbits = mbits.filter(|_| facts.kind != "veth");
+            (facts.mac, mbits.map(|m| m as u64 * 1_000_000))
+        }
+    };
     ensure!(!plan.addresses.is_empty(), "port {name}: name its addresses, as ['198.18.0.2/24']");
     let net = |text: &String| -> Result<Net> {
         let parts = text.split_once('/').and_then(|(address, bits)| {
@@ -112,19 +135,20 @@ fn place(name: &str, plan: &PortPlan) -> Result<Place> {
     };
     let next_hop = match (&plan.mac, &plan.gateway) {
         (Some(mac), _) => parse_mac(mac)?,
+        (None, Some(_)) if remote.is_some() => {
+            bail!("port {name}: name the device's mac: agents do not ask for it")
+        }
         (None, Some(gateway)) => resolve(plan, gateway)?,
         (None, None) => bail!("port {name}: name the device's mac, or its address as gateway"),
     };
-    let speed = std::fs::read_to_string(format!("/sys/class/net/{}/speed", plan.interface));
-    let mbits = speed.ok().and_then(|s| s.trim().parse::<i64>().ok()).filter(|&s| s > 0);
     Ok(Place {
         name: name.into(),
         interface: plan.interface.clone(),
         netns: plan.netns.clone(),
-        mac: facts.mac,
+        mac: own_mac,
         next_hop,
         nets: plan.addresses.iter().map(net).collect::<Result<_>>()?,
-        speed_bps: mbits.filter(|_| facts.kind != "veth").map(|m| m as u64 * 1_000_000),
+        speed_bps,
         translated: false,
     })
 }
