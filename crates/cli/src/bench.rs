@@ -9,7 +9,7 @@ pub mod health;
 mod judge;
 mod layers;
 mod outcome;
-mod plan;
+pub mod plan;
 mod procedures;
 mod progress;
 mod rig;
