@@ -147,6 +147,7 @@ impl BedInfo {
                 }
                 for pid in self.receive_threads(device)?.iter().chain(&device.processes) {
                     netlink::pin(*pid, cpu)?;
+                    netlink::prefer(*pid)?;
                 }
             }
         }
@@ -156,6 +157,7 @@ impl BedInfo {
                 netlink::set_threaded(&host, &port.interface, true)?;
                 for pid in netlink::threads(&host, std::slice::from_ref(&port.interface))? {
                     netlink::pin(pid, cpu)?;
+                    netlink::prefer(pid)?;
                 }
             }
         }

@@ -18,6 +18,12 @@ pub(crate) fn pin(pid: u32, cpu: usize) -> Result<(), LabError> {
     run(&["taskset", "-a", "-c", "-p", &cpu.to_string(), &pid.to_string()]).map(drop)
 }
 
+/// Runs a thread before ordinary ones, as far as niceness goes: a device has its processor to
+/// itself, and what else runs on this host is not part of it.
+pub(crate) fn prefer(pid: u32) -> Result<(), LabError> {
+    run(&["renice", "-n", "-20", "-p", &pid.to_string()]).map(drop)
+}
+
 /// The process ids of the receive threads of these interfaces.
 pub(crate) fn threads(host: &Host, interfaces: &[String]) -> Result<Vec<u32>, LabError> {
     let found = host.inside(|| {
