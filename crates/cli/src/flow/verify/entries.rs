@@ -2,7 +2,6 @@
 //! index as long as a direction has no more than one record. What is out of the ordinary is
 //! kept at full length.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
@@ -94,12 +93,26 @@ pub(super) struct Entries {
     /// In pieces, so that growing neither copies nor takes twice the room.
     packed: Vec<Vec<Packed>>,
     len: usize,
-    /// What cannot be packed, by its place.
-    long: HashMap<u32, Box<Entry>>,
-    /// Places of the heads by the hash of their keys; open addressing, [`NONE`]: free.
-    index: Vec<u32>,
+    /// What cannot be packed, at the place that its packed one has in `unit_ns`. It stays
+    /// here, for records are only added to a flow.
+    long: Vec<Box<Entry>>,
+    /// Heads by the hash of their keys; open addressing.
+    index: Vec<Slot>,
     heads: usize,
     hasher: RandomState,
+}
+
+/// A place of the index. The hash tells nearly all keys apart, without a look at them where
+/// they lie.
+#[derive(Clone, Copy)]
+struct Slot {
+    hash: u32,
+    /// [`NONE`]: it is free.
+    head: u32,
+}
+
+impl Slot {
+    const FREE: Slot = Slot { hash: 0, head: NONE };
 }
 
 impl Entries {
@@ -107,8 +120,8 @@ impl Entries {
         Entries {
             packed: Vec::new(),
             len: 0,
-            long: HashMap::new(),
-            index: vec![NONE; 64],
+            long: Vec::new(),
+            index: vec![Slot::FREE; 64],
             heads: 0,
             hasher: RandomState::new(),
         }
@@ -120,22 +133,21 @@ impl Entries {
 
     /// The first flow of a key; [`NONE`]: there is none.
     pub fn head(&self, key: &Key) -> u32 {
-        self.index[self.slot(key)]
+        self.index[self.slot(key, self.hash(key))].head
     }
 
     /// Makes `at` the first of its key.
     pub fn set_head(&mut self, key: &Key, at: u32) {
-        let slot = self.slot(key);
-        if self.index[slot] == NONE {
-            self.heads += 1;
-        }
-        self.index[slot] = at;
+        let hash = self.hash(key);
+        let slot = self.slot(key, hash);
+        self.heads += usize::from(self.index[slot].head == NONE);
+        self.index[slot] = Slot { hash, head: at };
         if self.heads * 4 > self.index.len() * 3 {
-            let wider = vec![NONE; self.index.len() * 2];
-            for head in std::mem::replace(&mut self.index, wider) {
-                if head != NONE {
-                    let slot = self.slot(&self.key(head));
-                    self.index[slot] = head;
+            let wider = vec![Slot::FREE; self.index.len() * 2];
+            for old in std::mem::replace(&mut self.index, wider) {
+                if old.head != NONE {
+                    let slot = self.probe(old.hash).find(|i| self.index[*i].head == NONE);
+                    self.index[slot.expect("half of it is free")] = old;
                 }
             }
         }
@@ -143,8 +155,8 @@ impl Entries {
 
     /// The first flow of every key, in no order.
     pub fn heads(&self) -> impl Iterator<Item = u32> + use<> {
-        // Its own copy, 4 bytes a slot, for heads change while they are gone through.
-        self.index.clone().into_iter().filter(|head| *head != NONE)
+        // Its own copy, 8 bytes a slot, for heads change while they are gone through.
+        self.index.clone().into_iter().map(|slot| slot.head).filter(|head| *head != NONE)
     }
 
     /// Adds a flow: its place.
@@ -164,7 +176,7 @@ impl Entries {
         let packed = self.packed.get(at as usize / PIECE)?.get(at as usize % PIECE)?;
         Some(match packed.flags & LONG {
             0 => packed.unpack(),
-            _ => Entry::clone(&self.long[&at]),
+            _ => Entry::clone(&self.long[packed.unit_ns as usize]),
         })
     }
 
@@ -172,16 +184,15 @@ impl Entries {
     pub fn set(&mut self, at: u32, entry: &Entry) {
         let packed = &mut self.packed[at as usize / PIECE][at as usize % PIECE];
         if packed.flags & LONG != 0 {
-            self.long.remove(&at);
-        }
-        match Packed::of(entry) {
-            Some(short) => *packed = short,
-            None => {
-                // The key stays, for the index.
-                *packed = Packed { flags: LONG, ..Packed::EMPTY };
-                packed.set_key(&entry.key);
-                self.long.insert(at, Box::new(entry.clone()));
-            }
+            // The key is in the packed one, too, for the index.
+            packed.set_key(&entry.key);
+            *self.long[packed.unit_ns as usize] = entry.clone();
+        } else if let Some(short) = Packed::of(entry) {
+            *packed = short;
+        } else {
+            *packed = Packed { flags: LONG, unit_ns: self.long.len() as u32, ..Packed::EMPTY };
+            packed.set_key(&entry.key);
+            self.long.push(Box::new(entry.clone()));
         }
     }
 
@@ -197,14 +208,22 @@ impl Entries {
         self.packed[at as usize / PIECE][at as usize % PIECE].key()
     }
 
-    /// Where the index has a key, or would.
-    fn slot(&self, key: &Key) -> usize {
+    fn hash(&self, key: &Key) -> u32 {
+        self.hasher.hash_one(key) as u32
+    }
+
+    /// Where the index may have a hash, the likeliest first.
+    fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let mask = self.index.len() - 1;
-        let mut slot = self.hasher.hash_one(key) as usize & mask;
-        while self.index[slot] != NONE && self.key(self.index[slot]) != *key {
-            slot = (slot + 1) & mask;
-        }
-        slot
+        (0..=mask).map(move |i| (hash as usize).wrapping_add(i) & mask)
+    }
+
+    /// Where the index has a key, or would.
+    fn slot(&self, key: &Key, hash: u32) -> usize {
+        let is_it =
+            |slot: &Slot| slot.head == NONE || slot.hash == hash && self.key(slot.head) == *key;
+        let slot = self.probe(hash).find(|i| is_it(&self.index[*i]));
+        slot.expect("a quarter of it is free")
     }
 }
 
@@ -269,6 +288,10 @@ impl Packed {
     /// `None`: it is out of the ordinary. What is not stored is what unpacking makes of the
     /// rest; if that is not all the same, nothing is packed.
     fn of(entry: &Entry) -> Option<Packed> {
+        // Found without unpacking: most of what is long.
+        if entry.sides.iter().any(|side| side.records > 1) {
+            return None;
+        }
         let mut packed = Packed { next: entry.next, unit_ns: entry.unit_ns, ..Packed::EMPTY };
         packed.set_key(&entry.key);
         let set = |flag: u16, on: bool| if on { flag } else { 0 };
@@ -445,7 +468,9 @@ mod tests {
                 entries.set(at as u32, entry);
                 prop_assert_eq!(&entries.get(at as u32).unwrap(), entry);
             }
-            let long = all.iter().filter(|e| Packed::of(e).is_none()).count();
+            let is_long = |e: &Entry| Packed::of(e).is_none();
+            let put = all.iter().zip(all.iter().rev());
+            let long = put.filter(|(first, then)| is_long(first) || is_long(then)).count();
             prop_assert_eq!(entries.long.len(), long);
         }
     }
@@ -485,7 +510,8 @@ mod tests {
             assert_eq!(entries.get(n as u32), Some(ordinary(n)));
         }
         assert_eq!(entries.heads().count() as u64, count);
-        let bytes = entries.packed.len() * PIECE * size_of::<Packed>() + entries.index.len() * 4;
+        let index = entries.index.len() * size_of::<Slot>();
+        let bytes = entries.packed.len() * PIECE * size_of::<Packed>() + index;
         assert!(bytes as u64 / count < 160, "{bytes}");
     }
 }

@@ -126,6 +126,11 @@ impl Table {
     pub fn truth_is_complete(&mut self) {
         for head in self.entries.heads() {
             let mut chain: Vec<(u32, Entry)> = self.chain(head).collect();
+            if let [(at, entry)] = &mut chain[..] {
+                entry.is_head = true;
+                self.entries.set(*at, entry);
+                continue;
+            }
             chain.sort_by_key(|(_, entry)| entry.truth_span);
             let places: Vec<u32> = chain.iter().map(|(at, _)| *at).collect();
             for (i, (at, entry)) in chain.iter_mut().enumerate() {
