@@ -1,0 +1,201 @@
+//! `sonde otg` as a process: ordered about over HTTP, with real frames between two network
+//! namespaces. Without root that is skipped, and says so. What clients make of it is tested
+//! with snappi, in tests/interop.
+
+#[path = "../e2e/process.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use more of it")]
+mod process;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use sonde_lab::{Host, Lab, LinkOptions};
+
+use self::process::{Process, until};
+
+struct Server {
+    process: Process,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sonde"));
+        command.args(["otg", "--listen", "127.0.0.1:0"]);
+        let mut process = Process::start(command);
+        let address = |p: &Process| {
+            let lines = p.err();
+            let line = lines.iter().find_map(|l| l.split_once("http://"))?.1.to_owned();
+            Some(line.split(',').next().unwrap().to_owned())
+        };
+        process.until("the server", |p| address(p).is_some());
+        let address = address(&process).unwrap();
+        Server { process, address }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
+    }
+
+    fn done(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.ask(method, path, body);
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer
+    }
+
+    /// A cable that was just put in has its carrier a moment later.
+    fn configure(&self, config: &Value) {
+        until("the carrier", || {
+            let (status, answer) = self.ask("POST", "/config", config);
+            assert!(status == 200 || answer.to_string().contains("no carrier"), "{answer}");
+            status == 200
+        });
+    }
+
+    fn transmit(&self, state: &str) {
+        let change = json!({ "choice": "traffic", "traffic": {
+            "choice": "flow_transmit", "flow_transmit": { "state": state } } });
+        self.done("POST", "/control/state", &change);
+    }
+
+    fn metrics(&self, whose: &str) -> Value {
+        let answer = self.done("POST", "/monitor/metrics", &json!({ "choice": whose }));
+        answer[format!("{whose}_metrics")][0].clone()
+    }
+}
+
+/// Two hosts and a cable between them. `None`: not root.
+fn cable(name: &str) -> Option<(Lab, Host, Host)> {
+    if sonde_lab::skip(name) {
+        return None;
+    }
+    let mut lab = Lab::new("otg").unwrap();
+    let (a, b) = (lab.host("a").unwrap(), lab.host("b").unwrap());
+    for host in [&a, &b] {
+        // No packets of their own: ports count everything.
+        host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+    }
+    lab.link(&a, "eth0", &b, "eth0", &LinkOptions::default()).unwrap();
+    Some((lab, a, b))
+}
+
+fn config(a: &Host, b: &Host, packets: u64) -> Value {
+    json!({
+        "ports": [
+            { "name": "a", "location": format!("{}/eth0", a.name()) },
+            { "name": "b", "location": format!("{}/eth0", b.name()) },
+        ],
+        "flows": [{
+            "name": "f",
+            "tx_rx": { "choice": "port", "port": { "tx_name": "a", "rx_names": ["b"] } },
+            "packet": [
+                { "choice": "ethernet" },
+                { "choice": "ipv4", "ipv4": {
+                    "src": { "value": "198.18.0.1" }, "dst": { "value": "198.19.0.1" } } },
+                { "choice": "udp" },
+            ],
+            "rate": { "choice": "pps", "pps": "5000" },
+            "duration": { "choice": "fixed_packets", "fixed_packets": { "packets": packets } },
+            "metrics": { "enable": true, "loss": true, "latency": { "enable": true } },
+        }],
+    })
+}
+
+#[test]
+fn flows_are_sent_counted_and_their_ports_given_back() {
+    let Some((_lab, a, b)) = cable("flows_are_sent_counted_and_their_ports_given_back") else {
+        return;
+    };
+    let server = Server::start();
+    let wanted = config(&a, &b, 3000);
+    server.configure(&wanted);
+    assert_eq!(server.done("GET", "/config", &Value::Null), wanted);
+    server.transmit("start");
+    until("the last frame", || server.metrics("flow")["frames_rx"] == "3000");
+    until("the end", || server.metrics("flow")["transmit"] == "stopped");
+    let flow = server.metrics("flow");
+    assert_eq!((&flow["frames_tx"], &flow["bytes_rx"]), (&"3000".into(), &"192000".into()));
+    assert_eq!(flow["loss"], 0.0);
+    assert!(flow["latency"]["minimum_ns"].as_f64() <= flow["latency"]["maximum_ns"].as_f64());
+    let details = server.done("GET", "/sonde/v1/flows", &Value::Null);
+    let rx = &details["flows"][0]["rx"][0];
+    assert_eq!(
+        (&rx["lost"], &rx["duplicates"], &rx["reordered"]),
+        (&json!(0), &json!(0), &json!(0))
+    );
+    // 3,000 values: 30 lie beyond the 99th percentile, and 3 beyond the next.
+    assert!(rx["latency_ns"]["p99"].is_i64() && rx["latency_ns"]["p99_9"].is_null(), "{rx}");
+    // A configuration that is refused leaves none behind.
+    let mut other = wanted.clone();
+    other["flows"][0]["packet"][1]["ipv4"]["dst"]["value"] = "192.0.2.1".into();
+    let (status, answer) = server.ask("POST", "/config", &other);
+    assert!(
+        status == 400 && answer["errors"][0].as_str().unwrap().contains("RFC 6815"),
+        "{answer}"
+    );
+    assert_eq!(server.ask("POST", "/monitor/metrics", &json!({ "choice": "flow" })).0, 400);
+
+    server.done("POST", "/config", &wanted);
+    server.process.signal("INT");
+    assert_eq!(server.process.end().code, 0);
+    for host in [&a, &b] {
+        let link = host.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
+        assert!(!link.contains("xdp"), "{link}");
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_is_told_and_what_was_lost_by_it_counted() {
+    let Some((_lab, a, b)) = cable("a_link_that_goes_down_is_told_and_what_was_lost_by_it_counted")
+    else {
+        return;
+    };
+    let server = Server::start();
+    server.configure(&config(&a, &b, 1_000_000));
+    server.transmit("start");
+    let came =
+        |n: u64| server.metrics("flow")["frames_rx"].as_str().unwrap().parse::<u64>().unwrap() >= n;
+    until("some frames", || came(100));
+    assert_eq!(server.metrics("port")["link"], "up");
+    b.set_up("eth0", false).unwrap();
+    until("the link's state", || {
+        // The port may rather fail as a whole: then it says so.
+        let (status, answer) = server.ask("POST", "/monitor/metrics", &json!({ "choice": "port" }));
+        match status {
+            200 => answer["port_metrics"][0]["link"] == "down",
+            _ => answer["errors"][0].as_str().unwrap().contains("port "),
+        }
+    });
+    server.process.signal("TERM");
+    assert_eq!(server.process.end().code, 0);
+}
+
+#[test]
+fn an_open_door_to_others_is_refused() {
+    let sonde = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sonde"));
+        command.arg("otg").args(args);
+        Process::start(command).end()
+    };
+    let open = sonde(&["--listen", "0.0.0.0:0"]);
+    assert!(open.code == 2 && open.err.contains("--ca"), "{}", open.err);
+    let half = sonde(&["--cert", "x.pem"]);
+    assert!(half.code == 2 && half.err.contains("--key"), "{}", half.err);
+    let missing = sonde(&["--cert", "/nonexistent.pem", "--key", "/nonexistent.key"]);
+    assert!(missing.code == 2 && missing.err.contains("/nonexistent.pem"), "{}", missing.err);
+}
