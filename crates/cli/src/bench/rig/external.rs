@@ -60,8 +60,10 @@ impl External {
     /// How it is joined.
     pub fn diagram(&self) -> Vec<String> {
         let name = &self.plan.name;
-        let line =
-            |(port, p): (&String, &PortPlan)| format!("tester {port} ({}) -- {name}", p.interface);
+        let line = |(port, p): (&String, &PortPlan)| {
+            let of = p.agent.as_ref().map_or(String::new(), |agent| format!(" of {agent}"));
+            format!("tester {port} ({}{of}) -- {name}", p.interface)
+        };
         self.plan.ports.iter().map(line).collect()
     }
 
