@@ -6,7 +6,7 @@ use super::{
 };
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::{array_at, u16_at, u32_at};
-use crate::flow::{Link, mapped, step_over_tags};
+use crate::flow::{mapped, step_over_tags};
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
 use crate::sctp::PROTOCOL_SCTP;
