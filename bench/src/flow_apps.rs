@@ -10,7 +10,7 @@ use sonde_meter::flow::{BURST, Config, FlowCache};
 use sonde_meter::traffic::{self, Generator};
 use sonde_results::flow::FlowRecord;
 use sonde_wire::capture;
-use sonde_wire::feature::{self, Feature, Keys, Layers};
+use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
 use sonde_wire::flow::Link;
 
 use crate::rtt::thread_cpu;
@@ -84,10 +84,11 @@ fn pass(load: &Load, cache: &mut FlowCache, shift_ns: i64) -> Result<(f64, u64)>
         for (start, length, at_ns) in burst {
             let frame = &load.bytes[*start..start + length];
             last = at_ns + shift_ns;
-            match feature::parse(frame, link, Keys::Outer, last, 0) {
-                Ok((packet, layers)) => {
-                    packets[len] = packet;
-                    with[len] = (frame, layers);
+            let seen = Seen { wire_len: frame.len(), link, at_ns: last, point: 0 };
+            let (part, layers) = &mut with[len];
+            match parse_into(frame, &seen, Keys::Outer, &mut packets[len], layers) {
+                Ok(()) => {
+                    *part = frame;
                     len += 1;
                 }
                 Err(error) => cache.refused(error, frame.len()),

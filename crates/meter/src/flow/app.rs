@@ -140,19 +140,34 @@ struct Flow {
 /// Memory of flows that have been read, for the next ones: asking the allocator costs as much
 /// as reading.
 #[derive(Default)]
-#[expect(clippy::vec_box, reason = "a box goes into a slot and comes back as it is")]
-struct Spare(Vec<Box<Flow>>);
+struct Spare {
+    #[expect(clippy::vec_box, reason = "a box goes into a slot and comes back as it is")]
+    flows: Vec<Box<Flow>>,
+    /// Of streams, [`Stream::STEP`] octets each. Apart, for most flows need none.
+    rooms: Vec<Vec<u8>>,
+}
 
 impl Spare {
     fn take(&mut self) -> Box<Flow> {
-        self.0.pop().unwrap_or_default()
+        self.flows.pop().unwrap_or_default()
+    }
+
+    fn room(&mut self) -> Vec<u8> {
+        self.rooms.pop().unwrap_or_default()
+    }
+
+    fn clear(&mut self, stream: &mut Stream) {
+        let room = stream.clear();
+        if room.capacity() == Stream::STEP && self.rooms.len() < 2 * SPARE {
+            self.rooms.push(room);
+        }
     }
 
     fn give(&mut self, mut flow: Box<Flow>) {
-        if self.0.len() < SPARE {
+        flow.streams.iter_mut().for_each(|stream| self.clear(stream));
+        if self.flows.len() < SPARE {
             flow.parser = None;
-            flow.streams.iter_mut().for_each(Stream::clear);
-            self.0.push(flow);
+            self.flows.push(flow);
         }
     }
 }
@@ -250,7 +265,7 @@ impl Apps {
     pub(super) fn ended(&mut self, slot: usize) -> Option<App> {
         self.close(slot);
         self.charge(slot, 0);
-        match std::mem::take(&mut self.slots[slot]).state {
+        match std::mem::take(&mut self.slots[slot].state) {
             State::Done(app) => app.map(|app| *app),
             _ => None,
         }
@@ -338,6 +353,9 @@ impl Slot {
                 parser.input(&Input { data, last: true, ..*input });
             } else if !short {
                 let stream = &mut flow.get_or_insert_with(|| spare.take()).streams[d];
+                if stream.held() == 0 {
+                    stream.lend(spare.room());
+                }
                 if stream.insert(offset, data) && !direct {
                     let input = Input { data: stream.data(), last: stream.is_full(), ..*input };
                     step = self.parse(&mut parser, &input);
@@ -350,7 +368,7 @@ impl Slot {
         if step == Step::Other {
             self.silent |= 1 << d;
             if let Some(flow) = &mut flow {
-                flow.streams[d].clear();
+                spare.clear(&mut flow.streams[d]);
             }
         }
         self.put(flow, parser, step, spare);

@@ -197,21 +197,26 @@ impl Features {
         let listed = self.lists.get(slot).map_or(0, |list| usize::from(list.len));
         let start = slot * usize::from(self.config.packets);
         let spread = self.spread.get(slot);
-        let extra = FlowExtra {
-            link: self.link.get(slot).map(Link::result),
-            packets: self.packets[start..start + listed].to_vec(),
-            forward_spread: spread.and_then(|spread| spread.result(false)),
-            reverse_spread: spread.and_then(|spread| spread.result(true)),
-            tcp: self.tcp.get(slot).and_then(Tcp::result),
-            app: self.apps.as_mut().and_then(|apps| apps.ended(slot)),
-        };
-        let told = extra.link.is_some()
+        let forward_spread = spread.and_then(|spread| spread.result(false));
+        let reverse_spread = spread.and_then(|spread| spread.result(true));
+        let tcp = self.tcp.get(slot).and_then(Tcp::result);
+        let app = self.apps.as_mut().and_then(|apps| apps.ended(slot));
+        let told = self.config.link
             || listed > 0
-            || extra.forward_spread.is_some()
-            || extra.reverse_spread.is_some()
-            || extra.tcp.is_some()
-            || extra.app.is_some();
-        told.then(|| Box::new(extra))
+            || forward_spread.is_some()
+            || reverse_spread.is_some()
+            || tcp.is_some()
+            || app.is_some();
+        if !told {
+            return None;
+        }
+        let mut extra = Box::<FlowExtra>::default();
+        extra.link = self.link.get(slot).map(Link::result);
+        extra.packets.extend_from_slice(&self.packets[start..start + listed]);
+        (extra.forward_spread, extra.reverse_spread) = (forward_spread, reverse_spread);
+        extra.tcp = tcp;
+        extra.app = app;
+        Some(extra)
     }
 }
 

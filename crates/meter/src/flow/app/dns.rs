@@ -98,7 +98,8 @@ impl Dns {
     }
 
     fn read_question(&mut self, header: &Header, message: &[u8]) {
-        self.question = first_name(header, message).map(|(name, kind, _)| (text(&name), kind));
+        let found = first_name(header, message);
+        self.question = found.map(|(name, kind, _)| (text(name.octets()), kind));
     }
 }
 
@@ -136,49 +137,65 @@ impl Parse for Dns {
 
 /// The name and type of the first question, or of the first answer where there is no
 /// question (RFC 6762, section 6), and what follows the type.
-fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Vec<u8>, u16, &'a [u8])> {
+fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Name, u16, &'a [u8])> {
     if header.questions == 0 && header.answers == 0 {
         return None;
     }
-    let (name, at) = name(message, HEADER_LEN)?;
+    let (name, at) = Name::read(message, HEADER_LEN)?;
     let mut reader = Reader(message.get(at..)?);
     Some((name, reader.u16()?, reader.0))
 }
 
-/// The name at `at` with dots, and where it ends. Pointers (RFC 1035, section 4.1.4) lead
-/// back only, so there is an end.
-fn name(message: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
-    let mut name = Vec::with_capacity(32);
-    let mut reader = Reader(message.get(at..)?);
-    let (mut end, mut earliest) = (None, at);
-    loop {
-        let length = reader.u8()?;
-        match length >> 6 {
-            0 if length == 0 => break,
-            0 => {
-                let label = reader.take(length.into())?;
-                if !name.is_empty() {
-                    name.push(b'.');
-                }
-                name.extend_from_slice(label);
-                // RFC 1035, section 3.1: 255 octets with the lengths.
-                if name.len() > MAX_NAME {
-                    return None;
-                }
-            }
-            3 => {
-                let target = usize::from(length & 0x3F) << 8 | usize::from(reader.u8()?);
-                end.get_or_insert(message.len() - reader.0.len());
-                if target >= earliest {
-                    return None;
-                }
-                earliest = target;
-                reader = Reader(&message[target..]);
-            }
-            _ => return None,
-        }
+/// A name with dots.
+struct Name {
+    octets: [u8; MAX_NAME],
+    len: usize,
+}
+
+impl Name {
+    fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
     }
-    Some((name, end.unwrap_or(message.len() - reader.0.len())))
+
+    /// Adds octets; `None`: that would be too many.
+    fn push(&mut self, octets: &[u8]) -> Option<()> {
+        let end = self.len + octets.len();
+        self.octets.get_mut(self.len..end)?.copy_from_slice(octets);
+        self.len = end;
+        Some(())
+    }
+
+    /// The name at `at`, and where it ends. Pointers (RFC 1035, section 4.1.4) lead back
+    /// only, so there is an end.
+    fn read(message: &[u8], at: usize) -> Option<(Name, usize)> {
+        let mut name = Name { octets: [0; MAX_NAME], len: 0 };
+        let mut reader = Reader(message.get(at..)?);
+        let (mut end, mut earliest) = (None, at);
+        loop {
+            let length = reader.u8()?;
+            match length >> 6 {
+                0 if length == 0 => break,
+                0 => {
+                    let label = reader.take(length.into())?;
+                    if name.len > 0 {
+                        name.push(b".")?;
+                    }
+                    name.push(label)?;
+                }
+                3 => {
+                    let target = usize::from(length & 0x3F) << 8 | usize::from(reader.u8()?);
+                    end.get_or_insert(message.len() - reader.0.len());
+                    if target >= earliest {
+                        return None;
+                    }
+                    earliest = target;
+                    reader = Reader(&message[target..]);
+                }
+                _ => return None,
+            }
+        }
+        Some((name, end.unwrap_or(message.len() - reader.0.len())))
+    }
 }
 
 const OPCODE: u16 = 0x7800;
@@ -188,4 +205,5 @@ const RCODE: u16 = 0x000F;
 const MDNS_PORT: u16 = 5353;
 /// RFC 4795.
 const LLMNR_PORT: u16 = 5355;
+/// RFC 1035, section 3.1: 255 octets with the lengths.
 const MAX_NAME: usize = 253;

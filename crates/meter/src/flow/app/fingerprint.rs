@@ -10,7 +10,9 @@ use super::text::numbers;
 /// JA3: version, cipher suites, extensions, groups and point formats in decimal, in the
 /// order of the hello and without GREASE.
 pub(super) fn ja3(hello: &ClientHello<'_>) -> String {
-    hex(&Md5::digest(ja3_text(hello)))
+    let mut ja3 = String::with_capacity(32);
+    push_digits(&mut ja3, &Md5::digest(ja3_text(hello)));
+    ja3
 }
 
 fn ja3_text(hello: &ClientHello<'_>) -> Vec<u8> {
@@ -132,13 +134,14 @@ fn push_hex(text: &mut Vec<u8>, values: impl Iterator<Item = u16>) {
 fn push_short_hash(ja4: &mut String, text: &[u8]) {
     match text.is_empty() {
         true => ja4.push_str("000000000000"),
-        false => ja4.push_str(&hex(&digest(&SHA256, text).as_ref()[..6])),
+        false => push_digits(ja4, &digest(&SHA256, text).as_ref()[..6]),
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(HEX[usize::from(digit)])).collect()
+fn push_digits(to: &mut String, octets: &[u8]) {
+    for octet in octets {
+        to.extend([octet >> 4, octet & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+    }
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -33,13 +33,17 @@ impl Stream {
         self.end == Self::LIMIT
     }
 
-    /// Forgets everything, and keeps a little memory.
-    pub(super) fn clear(&mut self) {
-        if self.octets.capacity() > Self::STEP {
-            self.octets = Vec::new();
-        }
-        self.octets.clear();
-        (self.end, self.ranges) = (0, Vec::new());
+    /// Takes memory for what will come, before anything has: empty, but perhaps with room.
+    pub(super) fn lend(&mut self, room: Vec<u8>) {
+        debug_assert!(self.is_empty() && room.is_empty());
+        self.octets = room;
+    }
+
+    /// Forgets everything: its memory, empty.
+    pub(super) fn clear(&mut self) -> Vec<u8> {
+        let mut room = std::mem::take(self).octets;
+        room.clear();
+        room
     }
 
     /// Memory in use beyond the value itself, octets.
