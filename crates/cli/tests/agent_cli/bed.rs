@@ -183,6 +183,41 @@ impl Agents {
         })
     }
 
+    /// A folder for files of the controller, removed with the agents.
+    pub fn folder(&self) -> PathBuf {
+        self.certificates.0.clone()
+    }
+
+    /// Sonde, on the controller's host.
+    pub fn controller_command(&self) -> Command {
+        self.controller.command(env!("CARGO_BIN_EXE_sonde"))
+    }
+
+    /// A plan for both: 500 frames at 1,000 a second from a to b.
+    pub fn plan(&self) -> String {
+        let lab = self.certificates.0.join("lab");
+        let mac = |mac: Mac| {
+            let octets: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
+            octets.join(":")
+        };
+        format!(
+            "title = 'two agents'\n\
+             [controller]\n\
+             cert = '{0}/controller.pem'\nkey = '{0}/controller.key'\nca = '{0}/ca.pem'\n\
+             [[agent]]\nname = 'west'\naddress = '10.77.0.2:8620'\n\
+             [[agent]]\nname = 'east'\naddress = '10.77.1.2:8620'\n\
+             [bed]\nmax_rate = '2000'\ndrain = '500ms'\n\
+             [[device]]\nname = 'dut'\nkind = 'external'\n\
+             [device.ports]\n\
+             a = {{ agent = 'west', interface = 'eth0', addresses = ['198.18.0.2/24'], mac = '{1}' }}\n\
+             b = {{ agent = 'east', interface = 'eth0', addresses = ['198.19.0.2/24'], mac = '{2}' }}\n\
+             [[procedure]]\nkind = 'fixed_load'\nloads = ['1k']\ntrial = '500ms'\n",
+            lab.display(),
+            mac(self.macs[1]),
+            mac(self.macs[2]),
+        )
+    }
+
     /// A connection to an agent on which nothing is said.
     pub fn dial(&self, i: usize) -> TcpStream {
         TcpStream::connect(format!("10.77.{i}.2:8620")).unwrap()

@@ -9,6 +9,7 @@ mod process;
 
 use std::sync::atomic::AtomicBool;
 
+use serde_json::Value;
 use sonde_cli::agent::clock::SKEW_VARIABLE;
 use sonde_cli::bench::runner::{Outcome, Rig as _};
 use sonde_results::caveat::Caveat;
@@ -163,4 +164,60 @@ fn only_controllers_of_the_laboratory_are_served_one_at_a_time() {
         // The agents notice that it has gone.
         agents.rig_in_time(&[agents.way(false)]);
     });
+}
+
+#[test]
+fn a_plan_that_names_agents_is_measured_by_them() {
+    let Some(agents) = Agents::start("plan", &[]) else { return };
+    let folder = agents.folder();
+    let (plan, run) = (folder.join("plan.toml"), folder.join("run"));
+    std::fs::write(&plan, agents.plan()).unwrap();
+    let mut command = agents.controller_command();
+    command.arg("bench").arg(&plan).arg("--out").arg(&run).arg("--quiet");
+    let ended = process::Process::start(command).end();
+    // A trial in which this machine was too busy is invalid: then nothing was found.
+    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(run.join(name)).unwrap();
+        let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+        lines.collect::<Vec<_>>()
+    };
+    for trial in read("trials.jsonl") {
+        let d = &trial["directions"][0];
+        assert_eq!(
+            (&d["name"], &d["sent"], &d["received"]),
+            (&"a>b".into(), &500.into(), &500.into()),
+            "{trial}"
+        );
+        assert!(trial["health"]["clock_error_ns"].as_i64() > Some(0), "{trial}");
+    }
+    let measurements = read("measurements.jsonl");
+    assert!(
+        measurements.len() == 1 && measurements[0]["caveats"].to_string().contains("clocks_differ")
+    );
+    let head = std::fs::read_to_string(run.join("run.json")).unwrap();
+    assert!(head.contains("tester b (eth0 of east) -- dut"), "{head}");
+}
+
+#[test]
+fn a_plan_with_agents_that_cannot_be_says_why() {
+    let Some(agents) = Agents::start("badplan", &[]) else { return };
+    let folder = agents.folder();
+    let sound = agents.plan();
+    let cases = [
+        ("name = 'west'", "name = 'waste'", "add [[agent]] with name = 'west'"),
+        ("b = { agent = 'east', ", "b = { ", "all ports of a device are on agents, or none"),
+        ("[controller]", "[other]", "unknown field"),
+        (":8620'", ":8621'", "agent west: cannot connect"),
+    ];
+    for (i, (from, to, part)) in cases.into_iter().enumerate() {
+        let text = sound.replacen(from, to, 1);
+        assert_ne!(text, sound);
+        let plan = folder.join("plan.toml");
+        std::fs::write(&plan, text).unwrap();
+        let mut command = agents.controller_command();
+        command.arg("bench").arg(&plan).arg("--out").arg(folder.join(format!("run{i}")));
+        let ended = process::Process::start(command).end();
+        assert!((2..=3).contains(&ended.code) && ended.err.contains(part), "{}", ended.err);
+    }
 }
