@@ -38,7 +38,7 @@ fn a_bridge_forwards() {
     if skip("a_bridge_forwards") {
         return;
     }
-    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Bridge)).unwrap();
+    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Bridge { stations: 0 })).unwrap();
     judge(&mut bed, "rx_packets");
 }
 
@@ -113,7 +113,7 @@ fn two_in_series_forward() {
     if skip("two_in_series_forward") {
         return;
     }
-    for device in [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge, DeviceSpec::Nat] {
+    for device in [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge { stations: 0 }, DeviceSpec::Nat] {
         let Some(mut bed) = build(&BedSpec { chain: 2, ..BedSpec::new(device) }) else { continue };
         assert_eq!(bed.info().diagram().len(), 3);
         judge(&mut bed, "rx_packets");
@@ -186,7 +186,7 @@ fn what_a_slow_device_or_a_slow_tester_loses_is_in_the_ledger_as_its_own() {
 
 #[test]
 fn impossible_beds_are_refused_by_name() {
-    let spec = BedSpec { chain: 3, ..BedSpec::new(DeviceSpec::Bridge) };
+    let spec = BedSpec { chain: 3, ..BedSpec::new(DeviceSpec::Bridge { stations: 0 }) };
     let error = Bed::build(&spec).unwrap_err();
     assert!(error.to_string().contains("1 or 2"), "{error}");
 }

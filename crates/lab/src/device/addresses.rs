@@ -2,10 +2,10 @@
 
 use crate::{Family, Mac};
 
-/// Names of the tester's ports, and of their namespaces.
-pub(crate) const TESTERS: [&str; 2] = ["a", "b"];
+/// Names of the tester's ports, and of their namespaces; the last one only monitors.
+pub(crate) const TESTERS: [&str; 3] = ["a", "b", "c"];
 /// Their interfaces. (`ip` would take "a" for an abbreviation.)
-pub(crate) const TESTER_PORTS: [&str; 2] = ["port-a", "port-b"];
+pub(crate) const TESTER_PORTS: [&str; 3] = ["port-a", "port-b", "port-c"];
 
 /// Port a's network and port b's, by family (RFC 6815, section 4.1; RFC 2544, appendix C.2.2).
 pub(crate) fn network(port: usize, family: Family) -> &'static str {

@@ -2,14 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use super::function::{Function, PORTS, Place};
+use super::function::{Function, Place};
+use super::netlink;
 use crate::LabError;
 
-pub(crate) struct Bridge;
+/// The bridge.
+pub(crate) struct Bridge {
+    /// Stations that it learns at most; 0: as many as there are.
+    pub(crate) stations: u32,
+}
 
 impl Function for Bridge {
     fn start(&mut self, at: &Place) -> Result<(), LabError> {
-        join(at, BRIDGE, &PORTS)
+        let ports = at.interfaces();
+        join(at, BRIDGE, &ports.iter().map(String::as_str).collect::<Vec<_>>())?;
+        match self.stations {
+            0 => Ok(()),
+            // An older kernel says nothing, and learns them all.
+            _ if kernel() < LIMITS => Err(LabError::Bed(
+                "a bridge of few stations needs Linux 6.7, which can limit what it learns".into(),
+            )),
+            most => netlink::limit_learning(&at.host, BRIDGE, most),
+        }
+    }
+
+    fn forget(&mut self, at: &Place) -> Result<(), LabError> {
+        let flush = ["ip", "link", "set", BRIDGE, "type", "bridge", "fdb_flush"];
+        at.host.run(&flush).map(drop)
     }
 
     fn stop(&mut self, at: &Place) -> Result<(), LabError> {
@@ -38,4 +57,13 @@ pub(crate) fn join(at: &Place, bridge: &str, ports: &[&str]) -> Result<(), LabEr
     at.batch(&format!("{batch}link set {bridge} up\n"))
 }
 
+/// Version and patch level of the running kernel.
+fn kernel() -> (u32, u32) {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// The kernel whose bridges can be told how many stations to learn.
+const LIMITS: (u32, u32) = (6, 7);
 const BRIDGE: &str = "br0";

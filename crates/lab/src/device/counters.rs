@@ -58,7 +58,7 @@ impl BedInfo {
             let ring =
                 |interface: &str| match device.interfaces.iter().position(|n| n == interface)? {
                     0 if i == 0 => Some(Side::Tester),
-                    1 if i == last => Some(Side::Tester),
+                    1 | 2 if i == last => Some(Side::Tester),
                     _ => Some(Side::Device),
                 };
             let mut own = Vec::new();

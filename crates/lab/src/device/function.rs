@@ -15,6 +15,11 @@ pub(crate) trait Function: Send {
     /// Configures it, from nothing, until it forwards.
     fn start(&mut self, at: &Place) -> Result<(), LabError>;
 
+    /// Forgets what was learned from frames, and forwards on.
+    fn forget(&mut self, at: &Place) -> Result<(), LabError> {
+        self.restart(at)
+    }
+
     /// Undoes that: nothing is forwarded, no state is left, the ports stay up.
     fn stop(&mut self, at: &Place) -> Result<(), LabError>;
 
@@ -42,7 +47,7 @@ pub(crate) trait Function: Send {
 pub(crate) fn make(device: &DeviceSpec) -> Result<Box<dyn Function>, LabError> {
     Ok(match *device {
         DeviceSpec::Router { routes } => Box::new(router::Router { routes }),
-        DeviceSpec::Bridge => Box::new(bridge::Bridge),
+        DeviceSpec::Bridge { stations } => Box::new(bridge::Bridge { stations }),
         DeviceSpec::Firewall { filters, conntrack } => {
             Box::new(netfilter::Firewall { filters, conntrack })
         }
@@ -62,6 +67,8 @@ pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) sides: [Side; 2],
     pub(crate) spec: BedSpec,
+    /// It has a third port, towards the tester's monitoring one.
+    pub(crate) monitored: bool,
     /// For its files.
     pub(crate) folder: PathBuf,
 }
@@ -75,12 +82,13 @@ impl Place {
         run: &Path,
     ) -> Place {
         let folder = run.join(&name);
-        Place { host, name, sides, spec: spec.clone(), folder }
+        Place { host, name, sides, spec: spec.clone(), monitored: false, folder }
     }
 
     /// The interfaces that frames enter and leave by.
     pub(crate) fn interfaces(&self) -> Vec<String> {
-        PORTS.map(str::to_owned).to_vec()
+        let third = self.monitored.then_some(MONITORED);
+        PORTS.into_iter().chain(third).map(str::to_owned).collect()
     }
 
     /// Has the host say nothing by itself: no IPv6 before a function asks for it, no
@@ -88,8 +96,8 @@ impl Place {
     /// a wire: an interface that leaves segments to others has virtual Ethernet bypass the
     /// receiver's ring.
     pub(crate) fn quiet(&self) -> Result<(), LabError> {
-        for port in PORTS {
-            as_on_a_wire(&self.host, port)?;
+        for port in self.interfaces() {
+            as_on_a_wire(&self.host, &port)?;
         }
         self.host.sysctl(&[
             "net.ipv6.conf.all.disable_ipv6=1",
@@ -164,3 +172,5 @@ pub(crate) fn as_on_a_wire(host: &Host, interface: &str) -> Result<(), LabError>
 
 /// A device's interfaces: towards a, towards b.
 pub(crate) const PORTS: [&str; 2] = ["eth0", "eth1"];
+/// And towards the monitoring port.
+pub(crate) const MONITORED: &str = "eth2";

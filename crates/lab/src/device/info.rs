@@ -14,7 +14,7 @@ pub struct BedInfo {
     pub name: String,
     /// What was asked for.
     pub spec: BedSpec,
-    /// The tester's ports, a and b.
+    /// The tester's ports: a, b and, where there is one, the monitoring port c.
     pub ports: Vec<Port>,
     /// The devices, from a to b; none in a loop.
     pub devices: Vec<DeviceInfo>,
@@ -25,7 +25,7 @@ pub struct BedInfo {
 /// A port of the tester.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// "a" or "b".
+    /// "a", "b" or "c".
     pub name: String,
     /// Its network namespace, as `ip netns` knows it.
     pub netns: String,
@@ -33,9 +33,10 @@ pub struct Port {
     pub interface: String,
     /// Its MAC address.
     pub mac: Mac,
-    /// The MAC address to send to: the device's, or behind a bridge the other port's.
+    /// The MAC address to send to: the device's, or behind a bridge the other port's. The
+    /// monitoring port sends nothing.
     pub next_hop_mac: Mac,
-    /// Its addresses, by family.
+    /// Its addresses, by family; the monitoring port has none.
     pub addresses: Vec<PortAddress>,
 }
 
@@ -61,7 +62,7 @@ pub struct DeviceInfo {
     pub name: String,
     /// Its network namespace.
     pub netns: String,
-    /// Its interfaces towards a and towards b.
+    /// Its interfaces towards a, towards b and, where there is one, towards c.
     pub interfaces: Vec<String>,
     /// Processes that forward in user space.
     pub processes: Vec<u32>,
@@ -104,10 +105,16 @@ impl BedInfo {
     pub fn diagram(&self) -> Vec<String> {
         let mut ends = vec![format!("tester {}", TESTERS[0])];
         for device in &self.devices {
-            ends.extend(device.interfaces.iter().map(|i| format!("{} {i}", device.name)));
+            ends.extend(device.interfaces.iter().take(2).map(|i| format!("{} {i}", device.name)));
         }
         ends.push(format!("tester {}", TESTERS[1]));
-        ends.chunks(2).map(|wire| wire.join(" -- ")).collect()
+        let mut wires: Vec<String> = ends.chunks(2).map(|wire| wire.join(" -- ")).collect();
+        if let Some((device, third)) =
+            self.devices.last().and_then(|d| Some((d, d.interfaces.get(2)?)))
+        {
+            wires.push(format!("{} {third} -- tester {}", device.name, TESTERS[2]));
+        }
+        wires
     }
 
     /// The process ids of a device's receive threads; none: it receives in its sender's
@@ -166,6 +173,19 @@ impl BedInfo {
 }
 
 impl Port {
+    /// The monitoring port: nobody's station, and silent.
+    pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<Port, LabError> {
+        as_on_a_wire(host, TESTER_PORTS[2])?;
+        Ok(Port {
+            name: TESTERS[2].into(),
+            netns: host.name().into(),
+            interface: TESTER_PORTS[2].into(),
+            mac,
+            next_hop_mac: far,
+            addresses: Vec::new(),
+        })
+    }
+
     /// Gives port `n` of the tester its addresses and the way to the other.
     pub(super) fn set_up(
         host: &Host,

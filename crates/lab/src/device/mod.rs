@@ -5,6 +5,9 @@
 //! a (namespace "a") -- eth0 [ device 1 ] eth1 -- eth0 [ device 2 ] eth1 -- b (namespace "b")
 //! ```
 //!
+//! Behind bridges and switches a third port, c, can monitor what is flooded
+//! ([`BedSpec::monitor`]).
+//!
 //! Addresses are those of RFC 6815, section 4.1: port a's networks are 198.18.0.0/16 and
 //! 2001:2::/49, port b's 198.19.0.0/16 and 2001:2:0:8000::/49. Each has one address of its
 //! own (.2); all others of its networks are reached through it. Neighbour entries are
@@ -40,7 +43,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::addresses::{TESTER_PORTS, TESTERS};
-use self::function::{Function, Place};
+use self::function::{Function, MONITORED, Place};
 use self::run_dir::RunDir;
 use crate::lab::mac_text;
 use crate::{Host, Lab, LabError, LinkOptions};
@@ -105,6 +108,16 @@ impl Bed {
         let macs = (ends.iter().map(|(h, i, g, j)| lab.link(h, i, g, j, &link)))
             .collect::<Result<Vec<_>, _>>()?;
 
+        let mut third = None;
+        if spec.monitor {
+            let host = lab.host(TESTERS[2])?;
+            // Whatever it said by itself a bridge would learn.
+            host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"])?;
+            let last = duts.last().expect("a bridge, as was checked");
+            let (far, own) = lab.link(last, MONITORED, &host, TESTER_PORTS[2], &link)?;
+            third = Some(Port::monitor(&host, own, far)?);
+        }
+
         let bridged = count == 0 || spec.device.is_bridge();
         let mut ports = Vec::with_capacity(2);
         for (n, host) in testers.iter().enumerate() {
@@ -114,11 +127,13 @@ impl Bed {
             };
             ports.push(Port::set_up(host, n, own, far, bridged, spec)?);
         }
+        ports.extend(third);
         let mut devices = Vec::with_capacity(count);
         for (i, host) in duts.into_iter().enumerate() {
             let macs = [[macs[i].1, macs[i].0], [macs[i + 1].0, macs[i + 1].1]];
             let sides = addresses::sides(i, count, macs, &spec.families);
-            let place = Place::new(host, name(i), sides, spec, run_dir.path());
+            let mut place = Place::new(host, name(i), sides, spec, run_dir.path());
+            place.monitored = spec.monitor && i + 1 == count;
             place.quiet()?;
             let mut function = function::make(&spec.device)?;
             function.start(&place)?;
@@ -158,6 +173,17 @@ impl Bed {
             device.function.facts(&device.place, &mut facts)?;
         }
         Ok(facts)
+    }
+
+    /// Has all devices forget what they learned from frames: stations, connections.
+    ///
+    /// # Errors
+    /// What a device's own tools say.
+    pub fn forget(&mut self) -> Result<(), LabError> {
+        for device in &mut self.devices {
+            device.function.forget(&device.place)?;
+        }
+        self.settle()
     }
 
     /// Resets all devices, one after the other from port a; returns when they are

@@ -59,6 +59,37 @@ pub(crate) fn flush_connections(host: &Host) -> Result<(), LabError> {
         .map_err(|source| LabError::Netlink { what: "forget tracked connections", source })
 }
 
+/// Has a bridge learn so many stations at most (`IFLA_BR_FDB_MAX_LEARNED`; tools to set it
+/// are younger than the kernels that have it).
+pub(crate) fn limit_learning(host: &Host, bridge: &str, most: u32) -> Result<(), LabError> {
+    let set = host.inside(|| {
+        let index = sys::interface_index(bridge).ok_or(io::ErrorKind::NotFound)?;
+        let socket = sys::Netlink::open(libc::NETLINK_ROUTE)?;
+        socket.ask(&link_request(index, NLM_F_ACK, IFLA_BR_FDB_MAX_LEARNED, most)).map(drop)
+    })?;
+    set.map_err(|source| LabError::Netlink { what: "limit what a bridge learns", source })
+}
+
+/// RTM_NEWLINK that changes one number of a bridge (linux/rtnetlink.h, linux/if_link.h).
+fn link_request(index: u32, flags: u16, attribute: u16, value: u32) -> Vec<u8> {
+    let wrapped = |kind: u16, value: &[u8]| {
+        let mut all = (4 + value.len() as u16).to_ne_bytes().to_vec();
+        all.extend(kind.to_ne_bytes());
+        all.extend(value);
+        all.resize(all.len().next_multiple_of(4), 0);
+        all
+    };
+    let data = wrapped(IFLA_INFO_DATA | NLA_F_NESTED, &wrapped(attribute, &value.to_ne_bytes()));
+    let info = [wrapped(IFLA_INFO_KIND, b"bridge\0"), data].concat();
+    let mut all = vec![0; NLMSG_HEADER];
+    all.extend([0; 4]); // struct ifinfomsg: any family, any type
+    all.extend(index.to_ne_bytes());
+    all.extend([0; 8]); // no flags change
+    all.extend(wrapped(IFLA_LINKINFO | NLA_F_NESTED, &info));
+    head(&mut all, RTM_NEWLINK, flags);
+    all
+}
+
 fn family_id(socket: &sys::Netlink, name: &str) -> io::Result<u16> {
     let mut text = name.as_bytes().to_vec();
     text.push(0);
@@ -145,6 +176,13 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLA_TYPE_MASK: u16 = 0x3fff;
+const NLA_F_NESTED: u16 = 0x8000;
+const RTM_NEWLINK: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+/// Linux 6.7.
+const IFLA_BR_FDB_MAX_LEARNED: u16 = 49;
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;

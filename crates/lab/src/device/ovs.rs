@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sonde_results::trial::Side;
 
 use super::counters::{Counter, CounterKind};
-use super::function::{Function, PORTS, Place};
+use super::function::{Function, Place};
 use super::netfilter::missing;
 use super::netlink;
 use crate::LabError;
@@ -83,31 +83,17 @@ impl Function for Ovs {
         self.tool(at, &[&["ovs-vswitchd"], &detach[..]].concat())?;
         self.processes.push(self.pid(at, "ovs-vswitchd")?);
         let datapath = format!("datapath_type={}", self.datapath());
-        let [a, b] = PORTS;
-        self.tool(
-            at,
-            &[
-                "ovs-vsctl",
-                "--timeout=30",
-                "--",
-                "add-br",
-                BRIDGE,
-                "--",
-                "set",
-                "bridge",
-                BRIDGE,
-                &datapath,
-                "--",
-                "add-port",
-                BRIDGE,
-                a,
-                "--",
-                "add-port",
-                BRIDGE,
-                b,
-            ],
-        )?;
-        Ok(())
+        let bridge = ["--", "add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &datapath];
+        let mut command = [&["ovs-vsctl", "--timeout=30"], &bridge[..]].concat();
+        let ports = at.interfaces();
+        for port in &ports {
+            command.extend(["--", "add-port", BRIDGE, port]);
+        }
+        self.tool(at, &command).map(drop)
+    }
+
+    fn forget(&mut self, at: &Place) -> Result<(), LabError> {
+        self.tool(at, &["ovs-appctl", "fdb/flush", BRIDGE]).map(drop)
     }
 
     fn stop(&mut self, at: &Place) -> Result<(), LabError> {

@@ -30,6 +30,10 @@ pub struct BedSpec {
     /// sent there by XDP, and no port can have a thread: it must be on with `own_cpu` or
     /// `tester_cpu`.
     pub gro: bool,
+    /// A third port of the tester, "c", behind the last device: what a bridge or switch
+    /// floods is seen there (RFC 2889, section 5.7.2).
+    #[serde(default)]
+    pub monitor: bool,
     /// The memory of virtual machines lies in huge pages of 2 MiB, which the host must have
     /// (vm.nr_hugepages).
     pub hugepages: bool,
@@ -50,6 +54,7 @@ impl BedSpec {
             mtu: 1500,
             queues: 1,
             gro: true,
+            monitor: false,
             hugepages: false,
             families: vec![Family::V4, Family::V6],
             sonde: None,
@@ -102,6 +107,12 @@ impl BedSpec {
         if !(1..=64).contains(&self.queues) {
             return wrong(format!("{} queues: choose 1 to 64", self.queues));
         }
+        if self.monitor && !self.device.is_bridge() {
+            return wrong(format!(
+                "a monitoring port is for bridges and switches, not {}",
+                self.device
+            ));
+        }
         if self.hugepages && self.device != DeviceSpec::Vm {
             return wrong(format!("huge pages serve a virtual machine only, not {}", self.device));
         }
@@ -121,7 +132,10 @@ pub enum DeviceSpec {
         routes: u32,
     },
     /// The kernel's bridge, learning, without spanning tree.
-    Bridge,
+    Bridge {
+        /// Stations that it learns at most; 0: as many as there are.
+        stations: u32,
+    },
     /// The kernel's router with nftables filters (RFC 2544, section 11.4).
     Firewall {
         /// Filters that each packet is held against; only the last one matches. 0: the
@@ -147,7 +161,7 @@ impl DeviceSpec {
     pub const ALL: [DeviceSpec; 9] = [
         DeviceSpec::Loop,
         DeviceSpec::Router { routes: 0 },
-        DeviceSpec::Bridge,
+        DeviceSpec::Bridge { stations: 0 },
         DeviceSpec::Firewall { filters: 1, conntrack: false },
         DeviceSpec::Nat,
         DeviceSpec::Xdp,
@@ -161,7 +175,9 @@ impl DeviceSpec {
         match self {
             DeviceSpec::Loop => "no device: the tester's ports joined by a wire",
             DeviceSpec::Router { .. } => "kernel routing, IPv4 and IPv6 (routes=N for a big table)",
-            DeviceSpec::Bridge => "kernel bridge, learning",
+            DeviceSpec::Bridge { .. } => {
+                "kernel bridge, learning (stations=N for a table that small)"
+            }
             DeviceSpec::Firewall { .. } => {
                 "router with nftables filters (filters=0, 1, 25; conntrack=true)"
             }
@@ -176,7 +192,7 @@ impl DeviceSpec {
     /// Whether it forwards by MAC addresses: the ports are then on one network.
     pub fn is_bridge(&self) -> bool {
         use DeviceSpec::{Bridge, OvsKernel, OvsNetdev};
-        matches!(self, Bridge | OvsKernel | OvsNetdev)
+        matches!(self, Bridge { .. } | OvsKernel | OvsNetdev)
     }
 
     /// Whether the IP of the device's namespace forwards.
@@ -196,7 +212,8 @@ impl fmt::Display for DeviceSpec {
             DeviceSpec::Loop => f.write_str("loop"),
             DeviceSpec::Router { routes: 0 } => f.write_str("router"),
             DeviceSpec::Router { routes } => write!(f, "router:routes={routes}"),
-            DeviceSpec::Bridge => f.write_str("bridge"),
+            DeviceSpec::Bridge { stations: 0 } => f.write_str("bridge"),
+            DeviceSpec::Bridge { stations } => write!(f, "bridge:stations={stations}"),
             DeviceSpec::Firewall { filters, conntrack } => {
                 write!(f, "nft:filters={filters}")?;
                 if *conntrack { f.write_str(",conntrack=true") } else { Ok(()) }
@@ -218,7 +235,7 @@ impl FromStr for DeviceSpec {
         let mut device = match kind {
             "loop" => DeviceSpec::Loop,
             "router" => DeviceSpec::Router { routes: 0 },
-            "bridge" => DeviceSpec::Bridge,
+            "bridge" => DeviceSpec::Bridge { stations: 0 },
             "nft" => DeviceSpec::Firewall { filters: 1, conntrack: false },
             "nat" => DeviceSpec::Nat,
             "xdp" => DeviceSpec::Xdp,
@@ -242,6 +259,7 @@ impl FromStr for DeviceSpec {
             };
             match (&mut device, name) {
                 (DeviceSpec::Router { routes }, "routes") => *routes = number(65_536)?,
+                (DeviceSpec::Bridge { stations }, "stations") => *stations = number(1 << 20)?,
                 (DeviceSpec::Firewall { filters, .. }, "filters") => *filters = number(10_000)?,
                 (DeviceSpec::Firewall { conntrack, .. }, "conntrack") => {
                     *conntrack = value.parse().map_err(|_| format!("{option}: true or false?"))?;
@@ -279,6 +297,8 @@ mod tests {
         }
         let text = "nft:filters=25,conntrack=true";
         assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
+        let small = DeviceSpec::Bridge { stations: 64 };
+        assert_eq!(small.to_string().parse(), Ok(small));
         assert_eq!("router:routes=1000".parse(), Ok(DeviceSpec::Router { routes: 1000 }));
     }
 
@@ -302,6 +322,7 @@ mod tests {
             (BedSpec { families: vec![], ..router.clone() }, "address family"),
             (BedSpec { mtu: 576, ..router.clone() }, "1280"),
             (BedSpec { queues: 0, ..router.clone() }, "1 to 64"),
+            (BedSpec { monitor: true, ..router.clone() }, "bridges and switches"),
             (BedSpec { hugepages: true, ..router }, "virtual machine"),
         ] {
             let error = spec.check().unwrap_err().to_string();

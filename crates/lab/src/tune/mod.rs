@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn what_is_built_in_is_refused_where_it_cannot_be() {
-        let mut spec = BedSpec::new(DeviceSpec::Bridge);
+        let mut spec = BedSpec::new(DeviceSpec::Bridge { stations: 0 });
         assert!(Layer::Xdp.build(&mut spec).unwrap_err().contains("bridge"));
         assert!(Layer::Hugepages.build(&mut spec).unwrap_err().contains("virtual machine"));
         assert!(Layer::Gro.build(&mut spec).is_err());
