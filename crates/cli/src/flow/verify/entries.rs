@@ -95,6 +95,7 @@ pub(super) struct Entries {
     len: usize,
     /// What cannot be packed, at the place that its packed one has in `unit_ns`. It stays
     /// here, for records are only added to a flow.
+    #[expect(clippy::vec_box, reason = "growing neither copies them nor takes twice the room")]
     long: Vec<Box<Entry>>,
     /// Heads by the hash of their keys; open addressing.
     index: Vec<Slot>,
