@@ -17,6 +17,7 @@ pub mod runner;
 pub mod store;
 pub mod tester;
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use ring::digest::{SHA256, digest};
+use sonde_lab::Lab;
 use sonde_port::clock::{clock_state, tai_now};
+use sonde_port::usage::prefer_this_process;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun};
 
 use self::args::BenchArgs;
@@ -33,7 +36,7 @@ use self::plan::Source;
 use self::progress::{How, Printer};
 use self::rig::{Bench, Ceilings};
 use self::runner::{Book, Rules, measure};
-use self::store::Store;
+use self::store::{NotSaved, Store};
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
@@ -46,22 +49,41 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         return dry_run::print(&expanded, args.json);
     }
     let stop = stop_on_signal()?;
+    // Other work on this host would make trials invalid.
+    let preferred = prefer_this_process();
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&args.plan));
     let (store, run) = Store::open(&folder, head(&source, &expanded)).map_err(Failure::Usage)?;
+    // Beds of runs that were killed.
+    Lab::sweep();
     let mut book = Book::new(store, run);
+    let priority = match &preferred {
+        Ok(preferred) => preferred.text().to_owned(),
+        Err(e) => format!("as any other process ({e})"),
+    };
+    book.run.bed.facts.insert("the tester's priority".into(), priority);
     let how = match (args.json, args.quiet) {
         (true, _) => How::Json,
         (_, true) => How::Quiet,
         _ => How::Text,
     };
     let mut printer = Printer::new(how, expanded.cases.len());
-    let failed = measure_all(&expanded, &mut book, &stop, &mut printer)?;
+    let measured = measure_all(&expanded, &mut book, &stop, &mut printer);
     book.run.header.end_ns = tai_now().as_nanos();
-    book.save_head()?;
+    let failed = match measured.and_then(|failed| book.save_head().map(|()| failed)) {
+        Ok(failed) => failed,
+        Err(e) if e.is::<NotSaved>() => {
+            printer.error(&format!("sonde: {e:#}"));
+            return Ok(Exit::NotSaved);
+        }
+        Err(e) => return Err(e.into()),
+    };
     let pages = folder.display();
     printer.note(&format!("run folder: {pages}; 'sonde report {pages}' makes the report"));
-    if let Some(error) = failed {
-        return Err(Failure::CannotRun(error));
+    if let Some(count) = NonZero::new(failed) {
+        return Err(Failure::CannotRun(anyhow!(
+            "{count} of the plan's measurements or devices could not be had, see above; mend \
+             that and start the same command again: what was measured is kept"
+        )));
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(Exit::Interrupted);
@@ -73,15 +95,15 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
 }
 
 /// Measures what is not measured yet, bed by bed. A bed that cannot be had does not keep the
-/// others from being measured; the first such error is returned.
+/// others from being measured; how often that was is returned.
 fn measure_all(
     expanded: &Expanded,
     book: &mut Book,
     stop: &AtomicBool,
     printer: &mut Printer,
-) -> anyhow::Result<Option<anyhow::Error>> {
+) -> anyhow::Result<u32> {
     let rules = Rules::from(&expanded.plan.run);
-    let mut failed = None;
+    let mut failed = 0;
     let mut ceilings = Ceilings::default();
     let same_bed = |a: &PlannedCase, b: &PlannedCase| {
         (a.device, a.condition, a.case.repetition) == (b.device, b.condition, b.case.repetition)
@@ -100,8 +122,8 @@ fn measure_all(
             Ok(bench) => bench,
             Err(e) => {
                 let e = e.context(format!("device {}", device.name));
-                printer.note(&format!("sonde: {e:#}"));
-                failed.get_or_insert(e);
+                printer.error(&format!("sonde: {e:#}"));
+                failed += 1;
                 continue;
             }
         };
@@ -122,13 +144,18 @@ fn measure_all(
                 printer,
             );
             if let Err(e) = one {
+                // Further trials would be lost as well.
+                if e.is::<NotSaved>() {
+                    return Err(e);
+                }
                 let e = e.context(planned.id.clone());
-                printer.note(&format!("sonde: {e:#}"));
-                failed.get_or_insert(e);
+                printer.error(&format!("sonde: {e:#}"));
+                failed += 1;
             }
         }
         if let Err(e) = bench.end() {
-            failed.get_or_insert(e);
+            printer.error(&format!("sonde: {e:#}"));
+            failed += 1;
         }
     }
     Ok(failed)

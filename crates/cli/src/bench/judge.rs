@@ -5,7 +5,7 @@
 //! doubt is repeated. The limits are those of docs/bench.md.
 
 use sonde_results::Hist;
-use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Side, TrialHealth};
+use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Side, Trial, TrialHealth};
 
 /// Every reason against a trial; none: it is valid.
 pub fn judge(
@@ -16,6 +16,12 @@ pub fn judge(
 ) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let planned = offer.duration_ns();
+    // Loss that was brought about is measured by how long it lasts: there a pause may blur it by
+    // a tenth.
+    let brought_about = |d: &Direction| match offer.event {
+        Some(_) => d.arrival_gap_ns / 10,
+        None => 0,
+    };
     for d in directions {
         let ratio = d.sent as f64 / d.intended.max(1) as f64;
         if (ratio - 1.0).abs() > SENT {
@@ -31,7 +37,7 @@ pub fn judge(
         let worst = if d.lateness.count > 0 { d.lateness.max } else { 0 };
         if late > LATE_NS {
             reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: late });
-        } else if d.lost > 0 && worst > GAP_WITH_LOSS_NS {
+        } else if d.lost > 0 && worst > GAP_WITH_LOSS_NS.max(brought_about(d)) {
             // What the tester had to hold back may have met the device in a lump.
             reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: worst });
         }
@@ -43,7 +49,9 @@ pub fn judge(
     let away = health.stolen_ns.max(health.throttled_ns);
     if away > (planned as f64 * STARVED) as i64 + STARVED_NS {
         reasons.push(Invalid::Starved { ns: away });
-    } else if directions.iter().any(|d| d.lost > 0) && longest(&health.pauses) > PAUSE_WITH_LOSS_NS
+    } else if directions
+        .iter()
+        .any(|d| d.lost > 0 && longest(&health.pauses) > PAUSE_WITH_LOSS_NS.max(brought_about(d)))
     {
         reasons.push(Invalid::Starved { ns: health.pauses.max });
     }
@@ -52,6 +60,23 @@ pub fn judge(
         reasons.push(Invalid::Clock { ns: health.clock_drift_ns });
     }
     reasons
+}
+
+/// Whether a further try of the same offer would fail as this one did: the tester is too slow
+/// for it by far, and nothing but its own speed was in its way.
+pub fn hopeless(trial: &Trial) -> bool {
+    let far = |reason: &Invalid| match reason {
+        Invalid::NotSent { ratio, .. } => *ratio < HOPELESS,
+        Invalid::Slow { ratio, .. } => *ratio > 1.0 / HOPELESS,
+        _ => false,
+    };
+    let of_speed = |reason: &Invalid| {
+        matches!(reason, Invalid::NotSent { .. } | Invalid::Slow { .. } | Invalid::Pacing { .. })
+    };
+    trial.invalid.iter().any(far)
+        && trial.invalid.iter().all(of_speed)
+        && longest(&trial.health.pauses) < PAUSE_NS
+        && trial.health.stolen_ns.max(trial.health.throttled_ns) == 0
 }
 
 /// How long sending took, ns: the last frame's own slot is not part of the time between the
@@ -81,12 +106,18 @@ const STARVED: f64 = 0.01;
 const STARVED_NS: i64 = 20_000_000;
 /// With loss: the longest pause of an idle thread, ns.
 const PAUSE_WITH_LOSS_NS: i64 = 20_000_000;
+/// A tester that offers less than this of a load is too slow for it, rather than disturbed.
+const HOPELESS: f64 = 0.9;
+/// From here on the pause of an idle thread tells of other work on the host, ns.
+const PAUSE_NS: i64 = 5_000_000;
 /// 600 ppm: the kernel slews by 500, and the raw clock itself is not exact.
 const SLEW: f64 = 600e-6;
 const CLOCK_NS: i64 = 10_000;
 
 #[cfg(test)]
 mod tests {
+    use sonde_results::trial::DeviceEvent;
+
     use super::*;
 
     /// A second at 1,000 frames a second, all well.
@@ -156,6 +187,61 @@ mod tests {
         assert_eq!(reasons(d.clone(), &[], &health), []);
         let lossy = Direction { received: 999, lost: 1, ..d };
         assert_eq!(reasons(lossy, &[], &health), [Invalid::Starved { ns: 40_000_000 }]);
+    }
+
+    #[test]
+    fn only_a_tester_that_is_too_slow_undisturbed_is_hopeless() {
+        let judged = |sent: u64, sent_ns: [i64; 2], health: TrialHealth, ledger: &[LedgerEntry]| {
+            let (offer, d) = sound();
+            let directions = vec![Direction { sent, sent_ns, ..d }];
+            let invalid = judge(&offer, &directions, ledger, &health);
+            let trial = Trial {
+                number: 1,
+                measurement: "m".into(),
+                attempt: 1,
+                purpose: String::new(),
+                start_ns: 0,
+                offer,
+                directions,
+                ledger: ledger.into(),
+                health,
+                invalid,
+            };
+            hopeless(&trial)
+        };
+        let (planned, twice) = ([0, 999_000_000], [0, 1_998_000_000]);
+        let calm = TrialHealth::default;
+        assert!(!judged(1000, planned, calm(), &[]));
+        assert!(judged(800, planned, calm(), &[]));
+        assert!(judged(1000, twice, calm(), &[]));
+        // A little short, or disturbed: the next try may be better.
+        assert!(!judged(950, planned, calm(), &[]));
+        assert!(!judged(1000, [0, 1_050_000_000], calm(), &[]));
+        let mut paused = calm();
+        paused.pauses.add(8_000_000);
+        assert!(!judged(800, planned, paused, &[]));
+        assert!(!judged(800, planned, TrialHealth { stolen_ns: 10_000_000, ..calm() }, &[]));
+        let own = LedgerEntry {
+            side: Side::Tester,
+            place: "port a".into(),
+            counter: "tx_dropped".into(),
+            frames: 3,
+        };
+        assert!(!judged(800, planned, calm(), &[own]));
+    }
+
+    #[test]
+    fn loss_that_was_brought_about_may_be_blurred_by_a_tenth() {
+        let (offer, mut d) = sound();
+        d.lateness.add(8_000_000);
+        let reset = DeviceEvent { action: "reset".into(), at_ns: 1 };
+        let offer = Offer { event: Some(reset), ..offer };
+        let judged = |lost: u64, arrival_gap_ns| {
+            let d = Direction { received: 1000 - lost, lost, arrival_gap_ns, ..d.clone() };
+            judge(&offer, &[d], &[], &TrialHealth::default())
+        };
+        assert_eq!(judged(100, 100_000_000), []);
+        assert!(matches!(judged(50, 50_000_000)[..], [Invalid::Pacing { .. }]));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Plan {
     #[serde(default)]
     pub workload: WorkloadPlan,
     /// What is measured; the keys of each depend on its kind.
-    #[serde(rename = "procedure")]
+    #[serde(default, rename = "procedure")]
     pub procedures: Vec<Spanned<toml::Table>>,
     /// States of the device to compare.
     #[serde(default, rename = "condition")]
@@ -124,7 +124,8 @@ pub struct DevicePlan {
     pub cpu: Option<usize>,
     /// Largest IP packet of its links, octets; else what the frames need.
     pub mtu: Option<u32>,
-    /// External: its port towards each port of the tester, "a" and "b".
+    /// External: its port towards each port of the tester: "a" and "b", and
+    /// "c" where what is flooded is to be seen.
     #[serde(default)]
     pub ports: BTreeMap<String, PortPlan>,
     /// External: commands of the shell to start it, stop it, and bring it back by name
@@ -165,7 +166,9 @@ pub struct PortPlan {
     pub interface: String,
     /// The network namespace that it is in.
     pub netns: Option<String>,
-    /// The tester's addresses there, with prefix length.
+    /// The tester's addresses there, with prefix length; port "c", which only monitors, has
+    /// none.
+    #[serde(default)]
     pub addresses: Vec<String>,
     /// MAC address that frames are sent to; else that of `gateway` by ARP or ND.
     pub mac: Option<String>,

@@ -20,6 +20,15 @@ pub struct Printer {
     live: bool,
     finished: usize,
     planned: usize,
+    /// Tries of the present offer that were not valid, and why the last one was not.
+    failed: Option<Failed>,
+}
+
+struct Failed {
+    measurement: String,
+    rate_fps: f64,
+    tries: u32,
+    why: String,
 }
 
 /// What is printed on standard output.
@@ -37,12 +46,13 @@ impl Printer {
     /// For a run of so many measurements.
     pub fn new(how: How, planned: usize) -> Printer {
         let live = how != How::Quiet && stderr().is_terminal();
-        Printer { how, style: Style::for_stdout(), live, finished: 0, planned }
+        Printer { how, style: Style::for_stdout(), live, finished: 0, planned, failed: None }
     }
 
     /// A measurement is finished, or was before this start.
     pub fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {
         self.finished += 1;
+        self.tell_failed(false);
         self.clear();
         match self.how {
             How::Quiet => return Ok(()),
@@ -54,11 +64,27 @@ impl Printer {
 
     /// Something worth a line of its own, on standard error.
     pub fn note(&mut self, text: &str) {
-        self.clear();
         if self.how != How::Quiet {
-            // A terminal that went away is no reason to stop measuring.
-            let _ = writeln!(stderr(), "{text}");
+            self.error(text);
         }
+    }
+
+    /// The same, for what is told in any case.
+    pub fn error(&mut self, text: &str) {
+        self.tell_failed(false);
+        self.say(text);
+    }
+
+    fn say(&self, text: &str) {
+        self.clear();
+        // A terminal that went away is no reason to stop measuring.
+        let _ = writeln!(stderr(), "{text}");
+    }
+
+    /// One line for an offer, however often it was tried.
+    fn tell_failed(&mut self, then_valid: bool) {
+        let Some(failed) = self.failed.take().filter(|_| self.how != How::Quiet) else { return };
+        self.say(&failed.line(then_valid));
     }
 
     fn line(&self, m: &Measurement, resumed: bool) -> String {
@@ -99,6 +125,9 @@ impl Printer {
 
 impl Progress for Printer {
     fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+        if attempt == 1 {
+            self.tell_failed(false);
+        }
         if !self.live {
             return;
         }
@@ -115,17 +144,30 @@ impl Progress for Printer {
 
     fn ended(&mut self, trial: &Trial) {
         if trial.valid() {
-            return;
+            return self.tell_failed(true);
         }
         let reasons: Vec<String> = trial.invalid.iter().map(|i| i.text()).collect();
         let (sent, lost) = trial.sent_and_lost();
-        self.note(&format!(
-            "{}: trial {} is not valid (lost {}): {}",
-            trial.measurement,
-            trial.number,
-            format_share(lost, sent),
-            reasons.join("; ")
-        ));
+        self.failed = Some(Failed {
+            measurement: trial.measurement.clone(),
+            rate_fps: trial.offer.rate_fps,
+            tries: trial.attempt,
+            why: format!("lost {}; {}", format_share(lost, sent), reasons.join("; ")),
+        });
+    }
+}
+
+impl Failed {
+    fn line(&self, then_valid: bool) -> String {
+        let Failed { measurement, rate_fps, tries, why } = self;
+        let rate = format_count(*rate_fps as u64);
+        let tried = match (tries, then_valid) {
+            (1, false) => "its try was not valid".to_owned(),
+            (1, true) => "valid at the second try; the first was not".to_owned(),
+            (_, false) => format!("none of {tries} tries was valid; the last"),
+            (_, true) => format!("valid after {tries} tries that were not; the last of them"),
+        };
+        format!("{measurement}: {rate} frames/s: {tried} ({why})")
     }
 }
 
@@ -137,5 +179,48 @@ pub fn format_quantity(q: &Quantity) -> String {
         "frames" => format!("{} frames", format_count(q.value.round() as u64)),
         "ratio" => format!("{:.4} %", q.value * 100.0),
         unit => format!("{} {unit}", q.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_results::trial::{Invalid, Offer};
+
+    fn trial(attempt: u32, invalid: Vec<Invalid>) -> Trial {
+        Trial {
+            number: u64::from(attempt),
+            measurement: "m".into(),
+            attempt,
+            purpose: String::new(),
+            start_ns: 0,
+            offer: Offer::steady(5000.0, 1_000_000_000),
+            directions: Vec::new(),
+            ledger: Vec::new(),
+            health: Default::default(),
+            invalid,
+        }
+    }
+
+    #[test]
+    fn an_offer_has_one_line_however_often_it_was_tried() {
+        let drops = |frames| vec![Invalid::TesterDrops { frames }];
+        let mut printer = Printer::new(How::Quiet, 1);
+        printer.ended(&trial(1, drops(7)));
+        printer.ended(&trial(2, drops(8)));
+        let pending = printer.failed.as_ref().unwrap();
+        let line = pending.line(false);
+        assert!(line.contains("none of 2 tries") && line.contains("lost 8 frames"), "{line}");
+        assert!(!line.contains("lost 7 frames"), "{line}");
+        assert!(pending.line(true).contains("valid after 2 tries"));
+        printer.ended(&trial(3, Vec::new()));
+        assert!(printer.failed.is_none());
+        // The next offer's begin tells of the one before.
+        printer.ended(&trial(1, drops(9)));
+        let next = Next { offer: Offer::default(), purpose: String::new() };
+        printer.trial("m", &next, 2);
+        assert!(printer.failed.is_some());
+        printer.trial("m", &next, 1);
+        assert!(printer.failed.is_none());
     }
 }

@@ -11,7 +11,7 @@ use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};
 
-use super::judge::judge;
+use super::judge::{hopeless, judge};
 use super::plan::RunPlan;
 use super::store::Store;
 
@@ -111,6 +111,7 @@ impl From<&RunPlan> for Rules {
 /// Runs `procedure` to its end, or until `stop`. Trials that were run before, in this run
 /// or in one that was interrupted, are not run again. The measurement that is returned is
 /// not yet saved; its finding is incomplete where `stop` was set.
+#[allow(clippy::too_many_arguments)]
 pub fn measure(
     id: &str,
     case: Case,
@@ -153,8 +154,8 @@ pub fn measure(
             invalid,
         };
         progress.ended(&trial);
-        let (valid, interrupted) = (trial.valid(), trial.invalid == [Invalid::Interrupted]);
-        if !interrupted && (valid || attempt >= rules.attempts) {
+        let interrupted = is_interrupted(&trial);
+        if settles(&trial, rules.attempts) {
             procedure.observe(&trial);
             (attempt, rest) = (1, rules.rest);
         } else {
@@ -167,10 +168,10 @@ pub fn measure(
         }
     }
     let own: Vec<&Trial> = book.run.trials.iter().filter(|t| t.measurement == id).collect();
-    if own.iter().any(|t| !t.valid() && t.invalid != [Invalid::Interrupted]) {
+    if own.iter().any(|t| !t.valid() && !is_interrupted(t)) {
         doubts.insert(Caveat::TrialsRepeated);
     }
-    if own.iter().any(|t| !t.valid() && t.attempt >= rules.attempts) {
+    if own.iter().any(|t| !t.valid() && settles(t, rules.attempts)) {
         doubts.insert(Caveat::TrialsInvalid);
     }
     if own.iter().any(|t| t.offer.burst > 1) {
@@ -190,14 +191,20 @@ pub fn measure(
     })
 }
 
+/// Whether the procedure is told of this try: a valid one, the last one that is allowed, or
+/// one that shows that further tries are of no use.
+fn settles(trial: &Trial, attempts: u32) -> bool {
+    !is_interrupted(trial) && (trial.valid() || trial.attempt >= attempts || hopeless(trial))
+}
+
+fn is_interrupted(trial: &Trial) -> bool {
+    trial.invalid == [Invalid::Interrupted]
+}
+
 /// Tells the procedure the settled trials of before.
 fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[Trial], attempts: u32) -> Result<()> {
-    let settled = |t: &&Trial| {
-        t.measurement == id
-            && t.invalid != [Invalid::Interrupted]
-            && (t.valid() || t.attempt >= attempts)
-    };
-    for trial in trials.iter().filter(settled) {
+    let own = trials.iter().filter(|t| t.measurement == id);
+    for trial in own.filter(|t| settles(t, attempts)) {
         match procedure.next() {
             Some(next) if next.offer == trial.offer => procedure.observe(trial),
             _ => bail!(
@@ -213,8 +220,8 @@ fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[Trial], attempts: u
 /// Tries of the last offer that did not settle it. An interrupted one does not count.
 fn unsettled(id: &str, trials: &[Trial], attempts: u32) -> u32 {
     let own = trials.iter().rev().filter(|t| t.measurement == id);
-    let failed = own.take_while(|t| !t.valid() && t.attempt < attempts);
-    failed.filter(|t| t.invalid != [Invalid::Interrupted]).count() as u32
+    let failed = own.take_while(|t| !settles(t, attempts));
+    failed.filter(|t| !is_interrupted(t)).count() as u32
 }
 
 /// Rests in short steps, so that Ctrl-C is heard.
@@ -235,8 +242,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    use sonde_meter::trial::rate_search::{RateSearch, RateSearchConfig};
     use sonde_meter::trial::sim::{Device, DeviceConfig};
+    use sonde_meter::trial::{RateSearch, RateSearchConfig};
 
     /// A simulated device of known capacity, and a tester that can fail.
     struct Simulated {
@@ -244,6 +251,8 @@ mod tests {
         /// Trials, counted from 1, in which the tester drops frames of its own.
         unfit: Vec<u32>,
         offered: u32,
+        /// Frames/s that the tester can offer at most.
+        fastest: f64,
         /// Sets `stop` in the middle of this one.
         stop_at: Option<u32>,
         stop: &'static AtomicBool,
@@ -264,8 +273,14 @@ mod tests {
                 frames: 5,
             };
             let ledger = self.unfit.contains(&self.offered).then_some(own);
+            let mut directions = trial.directions;
+            if offer.rate_fps > self.fastest {
+                for d in &mut directions {
+                    d.sent = (d.sent as f64 * self.fastest / offer.rate_fps) as u64;
+                }
+            }
             Ok(Outcome {
-                directions: trial.directions,
+                directions,
                 ledger: ledger.into_iter().collect(),
                 health: TrialHealth::default(),
                 failed: None,
@@ -320,6 +335,7 @@ mod tests {
             device: Device::new(config, 7),
             unfit: unfit.into(),
             offered: 0,
+            fastest: f64::INFINITY,
             stop_at,
             stop: Box::leak(Box::default()),
         }
@@ -352,6 +368,22 @@ mod tests {
         assert_eq!(found.trials.len(), clean.trials.len() + 3);
         let attempts: Vec<u32> = book.run.trials.iter().take(6).map(|t| t.attempt).collect();
         assert_eq!(attempts, [1, 2, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_load_that_is_far_too_great_for_the_tester_is_tried_once() {
+        let folder = Folder::new("hopeless");
+        let mut rig = Simulated { fastest: 1e6, ..simulated(&[], None) };
+        let (found, book) = run(&folder, &mut rig);
+        let failed: Vec<&Trial> = book.run.trials.iter().filter(|t| !t.valid()).collect();
+        assert!(!failed.is_empty() && failed.iter().all(|t| t.attempt == 1), "{failed:?}");
+        assert!((throughput(&found) / CAPACITY - 1.0).abs() < 0.01, "{found:?}");
+        assert!(found.caveats.contains(Caveat::TrialsInvalid));
+        // A second start takes it for settled, too.
+        drop(book);
+        let mut rig = Simulated { fastest: 1e6, ..simulated(&[], None) };
+        let (again, _) = run(&folder, &mut rig);
+        assert_eq!((rig.offered, throughput(&again)), (0, throughput(&found)));
     }
 
     #[test]

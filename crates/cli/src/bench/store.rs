@@ -5,6 +5,8 @@
 //! disk cut short is no line: it is taken off when the run is taken up again, and readers
 //! leave it out.
 
+use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +18,24 @@ use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchRun, Measurement};
 use sonde_results::trial::Trial;
 
 use crate::output::run_file;
+
+/// Something was measured, or was to be, that the folder does not take. Found as the context of
+/// an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSaved {
+    file: PathBuf,
+}
+
+impl fmt::Display for NotSaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot write {}; what was measured before is there: free space and start the same \
+             command again, and it goes on from there",
+            self.file.display()
+        )
+    }
+}
 
 /// A run's folder, open to be added to. Only one process at a time has it.
 pub struct Store {
@@ -50,7 +70,7 @@ impl Store {
             }
             before
         } else {
-            if fs::read_dir(folder)?.flatten().any(|e| e.file_name() != LOCK) {
+            if fs::read_dir(folder)?.flatten().any(|e| !is_ours(&e.file_name())) {
                 bail!(
                     "{} is not empty and holds no run; choose another folder with --out",
                     folder.display()
@@ -71,27 +91,23 @@ impl Store {
 
     /// Adds a trial. What is on the disk stays readable whatever happens here.
     pub fn add_trial(&mut self, trial: &Trial) -> Result<()> {
-        append(&mut self.trials, trial).with_context(|| self.cannot_write(TRIALS))
+        append(&mut self.trials, trial).with_context(|| self.not_saved(TRIALS))
     }
 
     /// Adds a finished measurement.
     pub fn add_measurement(&mut self, measurement: &Measurement) -> Result<()> {
-        append(&mut self.measurements, measurement).with_context(|| self.cannot_write(MEASUREMENTS))
+        append(&mut self.measurements, measurement).with_context(|| self.not_saved(MEASUREMENTS))
     }
 
     /// Writes the head anew: the end time, the bed's facts, the caveats.
     pub fn save_head(&self, run: &BenchRun) -> Result<()> {
         let head = BenchRun { trials: Vec::new(), measurements: Vec::new(), ..run.clone() };
         let file = self.folder.join(HEAD);
-        run_file::save(&file, &head).with_context(|| self.cannot_write(HEAD))
+        run_file::save(&file, &head).with_context(|| self.not_saved(HEAD))
     }
 
-    fn cannot_write(&self, name: &str) -> String {
-        format!(
-            "cannot write {}; what was measured before is there: free space and start the same \
-             command again, and it goes on from there",
-            self.folder.join(name).display()
-        )
+    fn not_saved(&self, name: &str) -> NotSaved {
+        NotSaved { file: self.folder.join(name) }
     }
 }
 
@@ -160,6 +176,13 @@ fn append(file: &mut File, value: &impl Serialize) -> io::Result<()> {
         let _ = file.set_len(end);
     }
     written
+}
+
+/// What a start that was killed may have left before there was a run: the lock, and a head
+/// that was not yet whole.
+fn is_ours(name: &OsStr) -> bool {
+    name == LOCK
+        || name.to_str().is_some_and(|n| n.starts_with(".run.json.") && n.ends_with(".tmp"))
 }
 
 fn lock(folder: &Path) -> Result<File> {
@@ -252,8 +275,30 @@ mod tests {
         drop(store);
         assert!(error(head("q")).contains("another plan"));
         fs::remove_file(folder.0.join(HEAD)).unwrap();
+        // A start that was killed before it had written the head.
+        fs::remove_file(folder.0.join(TRIALS)).unwrap();
+        fs::remove_file(folder.0.join(MEASUREMENTS)).unwrap();
+        fs::write(folder.0.join(".run.json.77.tmp"), "{\"hea").unwrap();
+        drop(Store::open(&folder.0, head("p")).unwrap());
+        fs::remove_file(folder.0.join(HEAD)).unwrap();
         assert!(error(head("p")).contains("not empty"));
         assert!(format!("{:#}", read(&folder.0).unwrap_err()).contains("holds no run"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_apart_and_leaves_whole_lines() {
+        let folder = Folder::new("full");
+        let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
+        store.add_trial(&trial(1)).unwrap();
+        store.measurements = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let error = store.add_measurement(&Measurement::default()).unwrap_err();
+        assert!(error.is::<NotSaved>(), "{error:#}");
+        assert!(format!("{error:#}").contains("start the same command again"), "{error:#}");
+        // With whatever context is added further up.
+        assert!(error.context("m").is::<NotSaved>());
+        drop(store);
+        let (_, run) = Store::open(&folder.0, head("p")).unwrap();
+        assert_eq!((run.trials.len(), run.measurements.len()), (1, 0));
     }
 
     #[test]
