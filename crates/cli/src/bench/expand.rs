@@ -84,6 +84,7 @@ pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
     let conditions = conditions(source, &plan)?;
     let procedures = procedures(source, &plan)?;
     check_workload(source, &plan, &procedures, &devices)?;
+    check_tags(source, &plan, &devices)?;
     let cases = order(&plan, &devices, &conditions, &procedures);
     if cases.is_empty() {
         return Err(source.whole("comes to no measurement; name a device and a procedure"));
@@ -279,6 +280,27 @@ fn check_workload(
     Ok(())
 }
 
+/// The lab's routers have neither VLANs nor labels: they would drop every frame.
+fn check_tags(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
+    let w = &plan.workload;
+    let routes = |d: &&Device| match &d.kind {
+        DeviceKind::Lab(DeviceSpec::Loop) | DeviceKind::External => false,
+        DeviceKind::Lab(spec) => !spec.is_bridge(),
+    };
+    match devices.iter().find(routes) {
+        Some(router) if !(w.vlan.is_empty() && w.mpls.is_empty()) => {
+            let place = source.text.find("[workload]").unwrap_or(0);
+            let message = format!(
+                "workload.vlan and mpls: device {} routes, and is not set up for tags or labels; \
+                 they pass a bridge, the loop, or an external device that knows them",
+                router.name
+            );
+            Err(source.error(place..place, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Frame sizes of the workload, and of procedures that have their own.
 fn all_frames<'a>(
     plan: &'a Plan,
@@ -425,6 +447,7 @@ impl Expanded {
         let tester_cpu = device.plan.cpu.and_then(|own| free_cpus(own).nth(1));
         Some(BedSpec {
             chain: device.plan.chain,
+            monitor: spec.is_bridge() && self.cases.iter().any(|c| c.procedure.monitored()),
             own_cpu: device.plan.cpu,
             tester_cpu,
             mtu,

@@ -168,6 +168,20 @@ impl ProcedurePlan {
         self.kind.of_the_loop
     }
 
+    /// Whether it looks at what the device sends to ports other than the receiving one.
+    pub fn monitored(&self) -> bool {
+        [
+            "address_caching_capacity",
+            "address_learning_rate",
+            "flooding",
+            "mixed_class_throughput",
+            "aggregated_multicast",
+            "scaled_group_matrix",
+            "multicast_latency",
+        ]
+        .contains(&self.name())
+    }
+
     /// Whether its trials, or those of the search inside it, are shorter than the standard
     /// wants them.
     pub fn shorter_than_the_standard(&self) -> bool {

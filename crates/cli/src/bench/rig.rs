@@ -35,6 +35,8 @@ use crate::agent::rig::AgentRig;
 pub struct Bench {
     made: Made,
     places: [Place; 2],
+    /// The tester's third port, which sees what the device floods.
+    monitor: Option<Place>,
     applied: Option<Applied>,
     /// How the last tester sent and received.
     mode: String,
@@ -53,19 +55,21 @@ impl Bench {
     pub fn build(expanded: &Expanded, planned: &PlannedCase) -> Result<Bench> {
         let device = &expanded.devices[planned.device];
         let condition = &expanded.conditions[planned.condition];
-        let (made, places) = match expanded.bed_spec(device) {
+        let (made, places, monitor) = match expanded.bed_spec(device) {
             Some(mut spec) => {
                 layers::build(&mut spec, &planned.case.layers)?;
                 let sonde = std::env::current_exe().ok();
                 let bed = Bed::build(&BedSpec { sonde, ..spec })?;
                 let places = traffic::lab_places(bed.info())?;
-                (Made::Lab(Box::new(bed)), places)
+                let monitor = traffic::lab_monitor(bed.info());
+                (Made::Lab(Box::new(bed)), places, monitor)
             }
             None => {
                 let remote = Remote::of(&expanded.plan, &device.plan)?;
                 let there = External::start(device, condition, remote)?;
                 let places = there.places(&device.plan)?;
-                (Made::There(there), places)
+                let monitor = there.monitor(&device.plan)?;
+                (Made::There(there), places, monitor)
             }
         };
         let host = expanded.plan.bed.host_layers;
@@ -80,7 +84,7 @@ impl Bench {
             }
         };
         refuse_others_addresses(expanded, device, &places)?;
-        Ok(Bench { made, places, applied, mode: String::new(), notes })
+        Ok(Bench { made, places, monitor, applied, mode: String::new(), notes })
     }
 
     /// Adds what the bed is to the run.
@@ -97,7 +101,7 @@ impl Bench {
         run.bed.facts.extend(facts);
         run.bed.facts.extend(counters::host_facts());
         if run.bed.ports.is_empty() {
-            run.bed.ports = self.places.iter().map(|p| self.port(p)).collect();
+            run.bed.ports = self.places.iter().chain(&self.monitor).map(|p| self.port(p)).collect();
         }
     }
 
@@ -119,10 +123,11 @@ impl Bench {
             netns: place.netns.clone(),
             cpu: cpus.get(i).copied(),
         };
+        let ports = self.places.iter().chain(&self.monitor);
         let spec = TesterSpec {
             engine,
-            ports: self.places.iter().enumerate().map(port).collect(),
-            ways: ways(&self.places, planned, &expanded.plan, Pattern::Plan)?,
+            ports: ports.enumerate().map(port).collect(),
+            ways: Vec::new(),
             drain: Duration::from_nanos(expanded.plan.bed.drain.0.max(0) as u64),
         };
         let mut rig = DeviceRig {
@@ -206,7 +211,10 @@ impl DeviceRig<'_> {
             return Ok(());
         }
         self.tester = None;
-        self.spec.ways = ways(&self.bench.places, &self.planned, &self.plan, pattern)?;
+        let monitor = self.bench.monitor.as_ref();
+        let (ways, copies) =
+            ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
+        self.spec.ways = ways;
         let tester = match &self.bench.made {
             Made::There(External { remote: Some(remote), .. }) => {
                 let device = self.plan.devices.iter().map(toml::Spanned::get_ref);
@@ -218,7 +226,7 @@ impl DeviceRig<'_> {
                 AnyTester::Apart(Box::new(remote.rig(device, &names, ways, self.spec.drain)?))
             }
             _ => {
-                let tester = Tester::open(&self.spec)?;
+                let tester = Tester::open_with(&self.spec, &copies)?;
                 self.bench.mode = tester.mode().to_owned();
                 AnyTester::Here(Box::new(tester))
             }

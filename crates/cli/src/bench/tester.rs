@@ -5,6 +5,7 @@
 //! of it. Who is at fault, and whether to try again, is for the caller to judge.
 
 mod bed;
+mod copies;
 mod neighbours;
 mod ports;
 mod series;
@@ -16,12 +17,15 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::load::{LoadError, Schedule, Traffic, fill_streams};
+use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
 use sonde_port::clock::{pin_to_cpu, prefer_this_thread};
 use sonde_port::netns;
 use sonde_results::trial::{Direction, LedgerEntry, Offer};
 use sonde_wire::ethernet::Mac;
 
+use self::copies::{Classes, Share};
+
+pub use copies::{Branch, Copies, Expects, Mixed};
 pub use bed::{PortFacts, port_facts};
 pub use xdp::halves::{Sink, Source, Watching};
 
@@ -107,6 +111,7 @@ pub struct Outcome {
 /// A tester on its ports. Dropping it, or the end of the process, gives the ports back.
 pub struct Tester {
     spec: TesterSpec,
+    copies: Copies,
     engine: Engine,
     ports: Vec<PortFacts>,
     /// Of the last trial's last direction: 8 bits of the signature.
@@ -122,6 +127,14 @@ impl Tester {
     /// Frames that cannot be made or that the ports do not carry; no such interface or
     /// namespace; what the engine lacks.
     pub fn open(spec: &TesterSpec) -> Result<Tester> {
+        Self::open_with(spec, &Copies::default())
+    }
+
+    /// As [`Tester::open`], with a first direction that may arrive at more ports.
+    ///
+    /// # Errors
+    /// As [`Tester::open`].
+    pub fn open_with(spec: &TesterSpec, copies: &Copies) -> Result<Tester> {
         let ports = spec.ports.iter().map(port_facts).collect::<Result<Vec<_>>>()?;
         for way in &spec.ways {
             ensure!(
@@ -132,13 +145,20 @@ impl Tester {
             ensure!(others.count() == 1, "only one direction can leave a port, or arrive at it");
             way.traffic.check(ports[way.from].mtu)?;
         }
+        for branch in &copies.branches {
+            let others = spec.ways.iter().any(|w| w.to == branch.to || w.from == branch.to);
+            ensure!(
+                !spec.ways.is_empty() && branch.to < ports.len() && !others,
+                "copies are looked for at a port of the tester that has nothing else to do"
+            );
+        }
         let engine = match spec.engine {
-            LoadEngine::Xdp => Engine::Xdp(xdp::Xdp::open(spec, &ports, secret())?),
+            LoadEngine::Xdp => Engine::Xdp(xdp::Xdp::open(spec, copies, &ports, secret())?),
             LoadEngine::AfXdp => by_ports(sonde_port::Engine::AfXdp, spec)?,
             LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
         };
         let answering = neighbours::Answering::start(spec, &ports)?;
-        Ok(Tester { spec: spec.clone(), engine, ports, tag: 0, _answering: answering })
+        Ok(Tester { spec: spec.clone(), copies: copies.clone(), engine, ports, tag: 0, _answering: answering })
     }
 
     /// The ports, in the order of the specification.
@@ -174,28 +194,54 @@ impl Tester {
         let (spec, ports) = (&self.spec, &self.ports[..]);
         let mut outcome = match &mut self.engine {
             Engine::Xdp(engine) => engine.run(spec, ports, &loads, stop, progress)?,
-            Engine::Ports(engine) => engine.run(spec, ports, &loads, stop, progress)?,
+            Engine::Ports(engine) => {
+                engine.run(spec, &self.copies, ports, &loads, stop, progress)?
+            }
         };
+        let branches = outcome.directions.split_off(loads.len());
         for (load, direction) in loads.iter().zip(&mut outcome.directions) {
             let way = &self.spec.ways[load.way];
             let [from, to] = [way.from, way.to].map(|port| &self.spec.ports[port].name);
             direction.name = format!("{from}>{to}");
-            fill_streams(direction, load.traffic.flows, load.schedule.counted_from);
+            fill_streams(direction, load.flows(), load.schedule.counted_from);
         }
+        self.add_branches(&mut outcome, branches, &loads);
         Ok(outcome)
     }
 
-    fn loads(&mut self, offer: &Offer) -> Result<Vec<Load>, LoadError> {
+    /// Copies that nobody expected belong to the first direction; others are directions.
+    fn add_branches(&self, outcome: &mut Outcome, arrived: Vec<Direction>, loads: &[Load]) {
+        for (branch, mut direction) in self.copies.branches.iter().zip(arrived) {
+            let load = &loads[0];
+            if branch.expects == Expects::None {
+                outcome.directions[0].flooded += direction.received + direction.duplicates;
+                continue;
+            }
+            let [from, to] =
+                [self.spec.ways[load.way].from, branch.to].map(|port| &self.spec.ports[port].name);
+            direction.name = format!("{from}>{to}");
+            let from = load.schedule.counted_from;
+            fill_streams(&mut direction, load.flows(), from);
+            load.share(branch.expects).restrict(&mut direction, from);
+            outcome.directions.push(direction);
+        }
+    }
+
+    fn loads(&mut self, offer: &Offer) -> Result<Vec<Load>> {
         let mut loads = Vec::new();
         for (way, spec) in self.spec.ways.iter().enumerate() {
             let mut traffic = spec.traffic.clone();
+            let mut mixed = self.copies.mixed.clone().filter(|_| way == 0);
             if let Some(flows) = offer.flows {
-                traffic.flows = flows;
-                traffic.check(self.ports[spec.from].mtu)?;
+                // Groups are the second class's, where there are two.
+                let counted = mixed.as_mut().map_or(&mut traffic, |mixed| &mut mixed.traffic);
+                counted.flows = flows;
+                counted.check(self.ports[spec.from].mtu)?;
             }
+            let mixed = mixed.map(|mixed| (mixed.classes(&traffic), mixed.traffic));
             self.tag = self.tag.wrapping_add(1);
             let (tag, schedule) = (self.tag, Schedule::new(offer));
-            loads.push(Load { way, traffic, schedule, tag, offer: offer.clone() });
+            loads.push(Load { way, traffic, mixed, schedule, tag, offer: offer.clone() });
         }
         Ok(loads)
     }
@@ -214,12 +260,32 @@ fn by_ports(engine: sonde_port::Engine, spec: &TesterSpec) -> Result<Engine> {
 struct Load {
     way: usize,
     traffic: Traffic,
+    /// A second class of frames in its stream.
+    mixed: Option<(Classes, Traffic)>,
     schedule: Schedule,
     tag: u8,
     offer: Offer,
 }
 
 impl Load {
+    /// The headers of all flows.
+    fn headers(&self) -> Result<Vec<Header>> {
+        match &self.mixed {
+            Some((classes, second)) => classes.headers(&self.traffic, second),
+            None => Ok(headers(&self.traffic)?),
+        }
+    }
+
+    /// Flows in all, which take turns.
+    fn flows(&self) -> u32 {
+        self.mixed.as_ref().map_or(self.traffic.flows, |(classes, _)| classes.len() as u32)
+    }
+
+    /// What a port has to receive of it.
+    fn share(&self, expects: Expects) -> Share {
+        Share { expects, classes: self.mixed.as_ref().map(|(classes, _)| classes.clone()) }
+    }
+
     /// Points of the time series are this long: a second, or longer where there would be too
     /// many.
     fn slot_ns(&self) -> i64 {

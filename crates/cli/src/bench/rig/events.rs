@@ -52,10 +52,8 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
     match made {
         Made::There(there) => there.run(action),
         Made::Lab(bed) => match action {
-            // A bridge's table, a switch's, a router's caches: all begin anew.
-            "reset" | "software" | FORGET => {
-                bed.reset(Reset::Software).context("reset of the device")
-            }
+            FORGET => bed.forget().context("have the device forget its stations"),
+            "reset" | "software" => bed.reset(Reset::Software).context("reset of the device"),
             "power" => bed.reset(Reset::Power(POWER_OFF)).context("power cut of the device"),
             other => bail!("the lab's devices know reset and power, not '{other}'"),
         },
@@ -65,7 +63,7 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
 /// One packet there and one back, so that bridges know who is where. Routers of the lab have
 /// permanent neighbours, and lose nothing by it.
 pub fn learn(bed: &Bed) -> Result<()> {
-    let [a, b] = &bed.info().ports[..] else { return Ok(()) };
+    let [a, b, ..] = &bed.info().ports[..] else { return Ok(()) };
     for (from, to) in [(a, b), (b, a)] {
         for address in &to.addresses {
             // A firewall may refuse the answer: what counts is that the frame was seen.

@@ -57,6 +57,20 @@ impl External {
         Ok([place("a")?, place("b")?])
     }
 
+    /// The tester's monitoring port at it, where the plan names one.
+    pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<Place>> {
+        let Some(port) = plan.ports.get("c") else { return Ok(None) };
+        ensure!(self.remote.is_none(), "ports of agents do not monitor: leave out ports.c");
+        let spec = TesterPort {
+            name: "c".into(),
+            interface: port.interface.clone(),
+            netns: port.netns.clone(),
+            cpu: None,
+        };
+        let mac = port_facts(&spec)?.mac;
+        Ok(Some(Place::monitor("c", &port.interface, port.netns.clone(), mac)))
+    }
+
     /// How it is joined.
     pub fn diagram(&self) -> Vec<String> {
         let name = &self.plan.name;

@@ -13,12 +13,12 @@ use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
 use crate::args::Prefix;
 use crate::bench::expand::PlannedCase;
 use crate::bench::plan::{Plan, PortsName};
-use crate::bench::tester::Way;
+use crate::bench::tester::{Branch, Copies, Expects, Mixed, Way};
 
 /// A port of the tester, and what lies behind it as far as the device knows.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// "a" or "b".
+    /// "a" or "b"; "c" monitors.
     pub name: String,
     /// Its interface.
     pub interface: String,
@@ -80,6 +80,20 @@ impl fmt::Display for Net {
 }
 
 impl Place {
+    /// A port behind which nobody is.
+    pub fn monitor(name: &str, interface: &str, netns: Option<String>, mac: Mac) -> Place {
+        Place {
+            name: name.into(),
+            interface: interface.into(),
+            netns,
+            mac,
+            next_hop: mac,
+            nets: Vec::new(),
+            speed_bps: None,
+            translated: false,
+        }
+    }
+
     /// Its networks.
     pub fn networks(&self) -> impl Iterator<Item = &Net> {
         self.nets.iter()
@@ -126,15 +140,25 @@ pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
     Ok([place(0)?, place(1)?])
 }
 
-/// The directions of a case's trials of this pattern.
+/// The bed's monitoring port, where it has one.
+pub fn lab_monitor(bed: &BedInfo) -> Option<Place> {
+    let port = bed.ports.get(2)?;
+    Some(Place::monitor(&port.name, &port.interface, Some(port.netns.clone()), port.mac))
+}
+
+/// The directions of a case's trials of this pattern, and where copies of the first one's frames
+/// are looked for. The monitoring port, if any, is the third of the tester.
 pub fn ways(
     places: &[Place; 2],
+    monitor: Option<&Place>,
     planned: &PlannedCase,
     plan: &Plan,
     pattern: Pattern,
-) -> Result<Vec<Way>> {
+) -> Result<(Vec<Way>, Copies)> {
     let stations = |seed| MacRule::Random { seed };
     let mut forth = way(places, 0, planned, plan)?;
+    let mut copies = Copies::default();
+    let mut expects = Expects::All;
     match pattern {
         Pattern::Plan => {
             let mut ways = vec![forth];
@@ -146,20 +170,24 @@ pub fn ways(
                 );
                 ways.push(way(places, 1, planned, plan)?);
             }
-            return Ok(ways);
+            return Ok((ways, copies));
         }
         Pattern::Learning => {
             let mut back = way(places, 1, planned, plan)?;
             back.traffic.source_mac = stations(plan.seed);
-            return Ok(vec![back]);
+            return Ok((vec![back], copies));
         }
-        Pattern::Stations => forth.traffic.destination_mac = stations(plan.seed),
-        Pattern::Unknown => forth.traffic.destination_mac = stations(!plan.seed),
+        Pattern::Stations => {
+            seen(monitor)?;
+            expects = Expects::None;
+            forth.traffic.destination_mac = stations(plan.seed);
+        }
+        Pattern::Unknown => {
+            seen(monitor)?;
+            forth.traffic.destination_mac = stations(!plan.seed);
+        }
         Pattern::Multicast { share } => {
-            ensure!(
-                share >= 1.0,
-                "frames of both classes in one stream cannot be sent; set multicast_share = 1"
-            );
+            let unicast = forth.traffic.clone();
             forth.traffic.destination_mac = MacRule::Group;
             // The organisation's own groups (RFC 2365, section 6.2; RFC 7346, section 2).
             let first = match planned.ip {
@@ -168,11 +196,27 @@ pub fn ways(
             };
             let (order, count) = (Order::Increment, 1 << 16);
             forth.traffic.destination = AddressRule { first, count, step: 1, order };
+            if share < 1.0 {
+                let traffic = std::mem::replace(&mut forth.traffic, unicast);
+                copies.mixed = Some(Mixed { traffic, share });
+                expects = Expects::Mixed;
+            }
         }
     }
     // What is not for the port's own address is expected all the same.
     forth.for_mac = None;
-    Ok(vec![forth])
+    copies.branches.extend(monitor.map(|_| Branch { to: places.len(), for_mac: None, expects }));
+    Ok((vec![forth], copies))
+}
+
+/// What a device floods is seen at a port of which it does not know.
+fn seen(monitor: Option<&Place>) -> Result<()> {
+    ensure!(
+        monitor.is_some(),
+        "this takes a third port, c, that monitors what is flooded (RFC 2889, section 5.7.2): the \
+         lab's bridges and switches have it; for an external device name ports.c"
+    );
+    Ok(())
 }
 
 fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> Result<Way> {

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses, headers};
+use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses};
 use sonde_port::clock::tai_now;
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats, netns};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_wire::Time;
+use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch};
+use super::copies::{Copies, Share};
 use super::series::Series;
 use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
 
@@ -60,6 +62,7 @@ impl Ports {
     pub(super) fn run(
         &mut self,
         spec: &TesterSpec,
+        copies: &Copies,
         ports: &[PortFacts],
         loads: &[Load],
         stop: &AtomicBool,
@@ -74,18 +77,25 @@ impl Ports {
             let receiver = open_receiver(self.engine, &spec.ports[way.to], longest + change)?;
             opened.push((open_sender(self.engine, &spec.ports[way.from])?, receiver));
         }
+        let mut branches = Vec::new();
+        for branch in &copies.branches {
+            let longest = loads[0].traffic.longest_size() as usize;
+            let change = spec.ways[0].length_change.unsigned_abs() as usize;
+            branches.push(open_receiver(self.engine, &spec.ports[branch.to], longest + change)?);
+        }
         // Each kernel block is handed over when full or a millisecond old: what was there
         // before is gone by the start.
         let start = tai_now() + LEAD_NS;
         let shared: Vec<Shared> = loads.iter().map(|_| Shared::default()).collect();
+        let at_branches: Vec<AtomicU64> = branches.iter().map(|_| AtomicU64::new(0)).collect();
         let (enough, finish) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut down = None;
-        let results = std::thread::scope(|scope| {
+        let (sent, results) = std::thread::scope(|scope| {
             let mut senders = Vec::new();
             let mut receivers = Vec::new();
             for ((load, shared), (sender, receiver)) in loads.iter().zip(&shared).zip(opened) {
                 let way = &spec.ways[load.way];
-                let headers = headers(&load.traffic)?;
+                let headers = load.headers()?;
                 let generator = Generator::new(
                     headers,
                     &load.traffic.sizes,
@@ -94,20 +104,43 @@ impl Ports {
                     load.tag,
                     self.secret,
                 );
-                let analyser = self.analyser(load, spec, start);
+                let analyser = self.analyser(load, spec, way.for_mac, start);
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
                 senders.push(scope.spawn(move || -> Result<_> {
                     settle_sender(port, 2 * loads.len())?;
                     send(sender, generator, shared, enough)
                 }));
-                receivers.push(
-                    scope.spawn(move || receive(receiver, analyser, load, start, shared, finish)),
-                );
+                receivers.push(scope.spawn(move || {
+                    let counts = (&shared.sent, &shared.received);
+                    receive(receiver, analyser, load, Share::all(), start, counts, finish)
+                }));
             }
-            let so_far = || Progress {
-                start_ns: start.as_nanos(),
-                sent: shared.iter().map(|s| s.sent.load(Ordering::Relaxed)).sum(),
-                received: shared.iter().map(|s| s.received.load(Ordering::Relaxed)).sum(),
+            // What arrives at a branch is of the first sender.
+            for ((receiver, branch), received) in
+                branches.into_iter().zip(&copies.branches).zip(&at_branches)
+            {
+                let (load, finish) = (&loads[0], &finish);
+                let analyser = self.analyser(load, spec, branch.for_mac, start);
+                let (share, counts) = (load.share(branch.expects), (&shared[0].sent, received));
+                receivers.push(scope.spawn(move || {
+                    receive(receiver, analyser, load, share, start, counts, finish)
+                }));
+            }
+            let shares: Vec<Share> =
+                copies.branches.iter().map(|b| loads[0].share(b.expects)).collect();
+            let so_far = || {
+                let sent = |s: &Shared| s.sent.load(Ordering::Relaxed);
+                let mut all = Progress { start_ns: start.as_nanos(), ..Progress::default() };
+                for direction in &shared {
+                    all.sent += sent(direction);
+                    all.received += direction.received.load(Ordering::Relaxed);
+                }
+                for (share, received) in shares.iter().zip(&at_branches) {
+                    let expected = share.of(sent(&shared[0]));
+                    all.sent += expected;
+                    all.received += received.load(Ordering::Relaxed).min(expected);
+                }
+                all
             };
             let limit = start + loads.iter().map(Load::limit_ns).max().unwrap_or(0);
             while senders.iter().any(|thread| !thread.is_finished()) {
@@ -131,24 +164,30 @@ impl Ports {
                 std::thread::sleep(TICK);
             }
             finish.store(true, Ordering::Relaxed);
-            let mut results = Vec::new();
-            for (sender, receiver) in senders.into_iter().zip(receivers) {
-                let panicked = |_| anyhow!("a thread of the tester panicked");
-                results
-                    .push((sender.join().map_err(panicked)??, receiver.join().map_err(panicked)??));
+            let (mut sent, mut results) = (Vec::new(), Vec::new());
+            let panicked = |_| anyhow!("a thread of the tester panicked");
+            for sender in senders {
+                sent.push(sender.join().map_err(panicked)??);
             }
-            Ok::<_, anyhow::Error>(results)
+            for receiver in receivers {
+                results.push(receiver.join().map_err(panicked)??);
+            }
+            Ok::<_, anyhow::Error>((sent, results))
         })?;
 
         let mut outcome = Outcome { start_ns: start.as_nanos(), down, ..Outcome::default() };
-        for (load, (sent, received)) in loads.iter().zip(results) {
-            let way = &spec.ways[load.way];
-            let [from, to] =
-                [way.from, way.to].map(|p| format!("tester port {}", spec.ports[p].name));
+        // Each sender's drops count once; a branch is of the first one.
+        let none = PortStats::default();
+        let whole = loads.iter().zip(&sent).map(|(load, sent)| (&spec.ways[load.way], sent));
+        let whole = whole.map(|(way, sent)| (way.from, way.to, sent, &sent.stats));
+        let branches = copies.branches.iter();
+        let branches = branches.map(|b| (spec.ways[0].from, b.to, &sent[0], &none));
+        for ((from, to, sent, refused), received) in whole.chain(branches).zip(results) {
+            let [from, to] = [from, to].map(|p| format!("tester port {}", spec.ports[p].name));
             for (place, counter, frames) in [
                 (&to, "rx_dropped", received.stats.rx_dropped),
                 (&to, "rx_invalid", received.stats.rx_invalid),
-                (&from, "tx_dropped", sent.stats.tx_dropped),
+                (&from, "tx_dropped", refused.tx_dropped),
             ] {
                 if frames > 0 {
                     let (place, counter) = (place.clone(), counter.into());
@@ -156,23 +195,23 @@ impl Ports {
                     outcome.counters.push(LedgerEntry { side, place, counter, frames });
                 }
             }
-            outcome.directions.push(received.with(&sent));
+            outcome.directions.push(received.with(sent));
         }
         Ok(outcome)
     }
 
-    fn analyser(&self, load: &Load, spec: &TesterSpec, start: Time) -> Analyser {
+    fn analyser(&self, load: &Load, spec: &TesterSpec, mac: Option<Mac>, start: Time) -> Analyser {
         let way = &spec.ways[load.way];
         Analyser::new(AnalyserConfig {
             tag: load.tag,
             secret: self.secret,
             schedule: load.schedule,
-            streams: load.traffic.flows as usize,
+            streams: load.flows() as usize,
             start: start + load.schedule.counted_ns(),
             slot_ns: load.slot_ns(),
             length_change: way.length_change,
             tagged: !load.traffic.tags.is_empty(),
-            mac: way.for_mac,
+            mac,
         })
     }
 }
@@ -192,6 +231,7 @@ struct Sent {
 struct Received {
     analyser: Analyser,
     losses: Losses,
+    share: Share,
     series: Series,
     stats: PortStats,
 }
@@ -203,8 +243,9 @@ impl Received {
         sent.generator.read(&mut direction, sent.stats.tx_dropped);
         self.analyser.read(&mut direction);
         let count = sent.generator.sent();
-        let losses = &mut self.losses;
-        self.analyser.harvest(count, |first, arrived| losses.read(first, arrived, count));
+        let (losses, share) = (&mut self.losses, &self.share);
+        let mut read = |first, arrived| losses.read(first, arrived | share.excused(first), count);
+        self.analyser.harvest(count, &mut read);
         self.series.fill(&mut direction.series, self.analyser.latency());
         self.losses.finish(&mut direction);
         // What the kernel refused never left: it is in the ledger, and no loss of the device.
@@ -249,8 +290,9 @@ fn receive(
     mut port: Box<dyn Port>,
     mut analyser: Analyser,
     load: &Load,
+    share: Share,
     start: Time,
-    shared: &Shared,
+    (sent, received): (&AtomicU64, &AtomicU64),
     finish: &AtomicBool,
 ) -> Result<Received> {
     let slot_ns = load.slot_ns();
@@ -267,7 +309,7 @@ fn receive(
             analyser.input(frame, stamp.at);
         }
         if count > 0 {
-            shared.received.store(analyser.received(), Ordering::Relaxed);
+            received.store(analyser.received(), Ordering::Relaxed);
             continue;
         }
         if last {
@@ -277,13 +319,14 @@ fn receive(
         if series.due(now.as_nanos()) {
             series.note(now.as_nanos(), analyser.latency());
         }
-        let sent = shared.sent.load(Ordering::Relaxed);
+        let sent = sent.load(Ordering::Relaxed);
         let old = sent.saturating_sub(Analyser::WINDOW / 2) & !63;
-        analyser.harvest(old, |first, arrived| losses.read(first, arrived, sent));
+        let mut read = |first, arrived| losses.read(first, arrived | share.excused(first), sent);
+        analyser.harvest(old, &mut read);
         port.wait(now + WAIT_NS)?;
     }
     let stats = port.stats();
-    Ok(Received { analyser, losses, series, stats })
+    Ok(Received { analyser, losses, share, series, stats })
 }
 
 fn open_sender(engine: Engine, port: &TesterPort) -> Result<Box<dyn Port>> {

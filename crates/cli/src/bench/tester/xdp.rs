@@ -12,33 +12,45 @@ use sonde_bpf::{
     Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Generator,
     GeneratorConfig, Pace,
 };
-use sonde_meter::load::{FCS_LEN, Header, Losses, headers};
+use sonde_meter::load::{FCS_LEN, Header, Losses};
 use sonde_port::clock::tai_now;
 use sonde_port::netns;
 use sonde_results::trial::{Direction, Offer};
 
 use super::bed::{PortFacts, Watch, handed_on};
+use super::copies::{Copies, Expects, Share};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterSpec, patiently, settle_sender};
+use super::{Load, Outcome, Progress, SECOND, TesterSpec, Way, patiently, settle_sender};
 
-/// The analysers, one a direction, attached to the ports where frames arrive.
+/// The analysers, one a direction and then one a branch of the first, attached to the ports
+/// where frames arrive.
 pub(super) struct Xdp {
     analysers: Vec<Analyser>,
+    branches: Vec<Expects>,
     secret: [u64; 2],
     mode: String,
 }
 
 impl Xdp {
-    pub(super) fn open(spec: &TesterSpec, ports: &[PortFacts], secret: [u64; 2]) -> Result<Xdp> {
+    pub(super) fn open(
+        spec: &TesterSpec,
+        copies: &Copies,
+        ports: &[PortFacts],
+        secret: [u64; 2],
+    ) -> Result<Xdp> {
         let (mut analysers, mut modes) = (Vec::new(), Vec::new());
-        for way in &spec.ways {
-            let (port, facts) = (&spec.ports[way.to], &ports[way.to]);
+        let tagged = |way: &Way| !way.traffic.tags.is_empty();
+        let ways = spec.ways.iter().map(|way| (way.to, way.for_mac, tagged(way)));
+        let branches = copies.branches.iter();
+        let branches = branches.map(|b| (b.to, b.for_mac, spec.ways.first().is_some_and(tagged)));
+        for (to, mac, tagged) in ways.chain(branches) {
+            let (port, facts) = (&spec.ports[to], &ports[to]);
             let config = AnalyserConfig {
                 queues: facts.rx_queues,
                 secret,
-                mac: way.for_mac,
+                mac,
                 long_frames: facts.mtu > LINEAR,
-                tagged: !way.traffic.tags.is_empty(),
+                tagged,
             };
             let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
                 let mut analyser = Analyser::load(&config)?;
@@ -50,7 +62,8 @@ impl Xdp {
             modes.push(format!("{} {}", port.name, attached.1.name()));
         }
         let mode = format!("live frames; analyser in XDP: {}", modes.join(", "));
-        Ok(Xdp { analysers, secret, mode })
+        let branches = copies.branches.iter().map(|branch| branch.expects).collect();
+        Ok(Xdp { analysers, branches, secret, mode })
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -71,15 +84,17 @@ impl Xdp {
         let generators = generators.collect::<Result<Vec<_>>>()?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
         generators.iter().for_each(|generator| generator.start_at(start_ns));
-        let mut tracks: Vec<Track> = self
-            .analysers
-            .iter_mut()
-            .zip(loads)
-            .map(|(analyser, load)| {
-                let change = spec.ways[load.way].length_change;
-                Track::begin(analyser, load, change, start_ns)
-            })
-            .collect();
+        // What arrives at a branch is of the first generator.
+        let whole = loads.iter().enumerate().map(|(i, load)| (i, load, Expects::All));
+        let branches = self.branches.iter().map(|&expects| (0, &loads[0], expects));
+        let (mut tracks, mut sources) = (Vec::new(), Vec::new());
+        for (analyser, (source, load, expects)) in
+            self.analysers.iter_mut().zip(whole.chain(branches))
+        {
+            let change = spec.ways[load.way].length_change;
+            tracks.push(Track::begin(analyser, load, load.share(expects), change, start_ns));
+            sources.push(&generators[source]);
+        }
 
         let mut down = None;
         let sent = std::thread::scope(|scope| {
@@ -104,13 +119,13 @@ impl Xdp {
                 let now = tai_now().as_nanos();
                 if turn.is_multiple_of(LOOK_EVERY) {
                     down = down.take().or_else(|| watch.down());
-                    progress(so_far(start_ns, &generators, &tracks));
+                    progress(so_far(start_ns, &sources, &tracks));
                 }
                 turn += 1;
                 if failed || down.is_some() || now > limit_ns || stop.load(Ordering::Relaxed) {
                     generators.iter().for_each(Generator::stop);
                 }
-                for (track, generator) in tracks.iter_mut().zip(&generators) {
+                for (track, generator) in tracks.iter_mut().zip(&sources) {
                     generator.end_if_done();
                     track.follow(now, generator.sent());
                 }
@@ -121,10 +136,10 @@ impl Xdp {
             };
             threads.into_iter().map(join).collect::<Result<Vec<()>>>()
         });
-        drain(spec.drain, start_ns, stop, &generators, &mut tracks, progress);
+        drain(spec.drain, start_ns, stop, &sources, &mut tracks, progress);
         let directions: Vec<Direction> = tracks
             .into_iter()
-            .zip(&generators)
+            .zip(&sources)
             .map(|(track, generator)| track.end(generator))
             .collect();
         sent?;
@@ -155,7 +170,7 @@ fn drain(
     drain: Duration,
     start_ns: i64,
     stop: &AtomicBool,
-    generators: &[Generator],
+    sources: &[&Generator],
     tracks: &mut [Track],
     progress: &mut dyn FnMut(Progress),
 ) {
@@ -164,10 +179,10 @@ fn drain(
     let mut complete = false;
     loop {
         let now = tai_now().as_nanos();
-        for (track, generator) in tracks.iter_mut().zip(generators) {
+        for (track, generator) in tracks.iter_mut().zip(sources) {
             track.follow(now, generator.sent());
         }
-        let all = so_far(start_ns, generators, tracks);
+        let all = so_far(start_ns, sources, tracks);
         progress(all);
         if all.received >= all.sent && !complete {
             complete = true;
@@ -180,12 +195,15 @@ fn drain(
     }
 }
 
-fn so_far(start_ns: i64, generators: &[Generator], tracks: &[Track]) -> Progress {
-    Progress {
-        start_ns,
-        sent: generators.iter().map(Generator::sent).sum(),
-        received: tracks.iter().map(|track| track.analyser.received()).sum(),
+/// Of a branch that expects nothing, nothing.
+fn so_far(start_ns: i64, sources: &[&Generator], tracks: &[Track]) -> Progress {
+    let mut all = Progress { start_ns, ..Progress::default() };
+    for (track, generator) in tracks.iter().zip(sources) {
+        let expected = track.share.of(generator.sent());
+        all.sent += expected;
+        all.received += track.analyser.received().min(expected);
     }
+    all
 }
 
 fn generator(
@@ -194,7 +212,7 @@ fn generator(
     spec: &TesterSpec,
     secret: [u64; 2],
 ) -> Result<Generator> {
-    let headers = headers(&load.traffic)?;
+    let headers = load.headers()?;
     let Header { len, l3_at, l4_at, .. } = headers[0];
     let from = spec.ways[load.way].from;
     let offer = &load.offer;
@@ -233,33 +251,42 @@ fn generator(
 struct Track<'a> {
     analyser: &'a mut Analyser,
     losses: Losses,
+    /// What has to arrive.
+    share: Share,
     series: Series,
     /// When the first counted frame was due.
     start_ns: i64,
 }
 
 impl<'a> Track<'a> {
-    fn begin(analyser: &'a mut Analyser, load: &Load, length_change: i32, start_ns: i64) -> Self {
+    fn begin(
+        analyser: &'a mut Analyser,
+        load: &Load,
+        share: Share,
+        length_change: i32,
+        start_ns: i64,
+    ) -> Self {
         let (slot_ns, schedule) = (load.slot_ns(), load.schedule);
         let start_ns = start_ns + schedule.counted_ns();
         analyser.begin(&Expected {
             tag: load.tag,
             frames: schedule.frames,
             counted_from: schedule.counted_from,
-            streams: load.traffic.flows as usize,
+            streams: load.flows() as usize,
             start_ns,
             slot_ns,
             length_change,
         });
         let losses = Losses::new(schedule, slot_ns);
-        Track { analyser, losses, series: Series::new(start_ns, slot_ns), start_ns }
+        Track { analyser, losses, share, series: Series::new(start_ns, slot_ns), start_ns }
     }
 
     /// Settles what is too long ago to arrive any more, and notes seconds that have passed.
     fn follow(&mut self, now_ns: i64, sent: u64) {
         let old = sent.saturating_sub(WINDOW / 2) & !63;
-        let losses = &mut self.losses;
-        self.analyser.harvest(old, |first, arrived| losses.read(first, arrived, sent));
+        let (losses, share) = (&mut self.losses, &self.share);
+        let mut read = |first, arrived| losses.read(first, arrived | share.excused(first), sent);
+        self.analyser.harvest(old, &mut read);
         if self.series.due(now_ns) {
             self.series.note(now_ns, self.analyser.latency());
         }
@@ -280,8 +307,9 @@ impl<'a> Track<'a> {
         let mut direction = Direction::default();
         self.analyser.end();
         self.analyser.read(&mut direction);
-        let mut losses = self.losses;
-        self.analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
+        let (mut losses, share) = (self.losses, &self.share);
+        let mut read = |first, arrived| losses.read(first, arrived | share.excused(first), sent);
+        self.analyser.harvest(sent, &mut read);
         self.series.fill(&mut direction.series, self.analyser.latency());
         losses.finish(&mut direction);
         direction

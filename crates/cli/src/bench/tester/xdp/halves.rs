@@ -10,6 +10,7 @@ use sonde_results::trial::{Direction, Offer};
 use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};
+use super::super::copies::Share;
 use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way};
 use super::{LINEAR, Track, attach, generator};
 
@@ -144,7 +145,7 @@ impl Sink {
         let load = load(traffic, offer, tag);
         let schedule = load.schedule;
         self.analyser.set_clock_offset(clock_offset_ns);
-        let track = Track::begin(&mut self.analyser, &load, length_change, start_ns);
+        let track = Track::begin(&mut self.analyser, &load, Share::all(), length_change, start_ns);
         Watching { track, schedule, start_ns }
     }
 }
@@ -181,6 +182,7 @@ fn load(traffic: &Traffic, offer: &Offer, tag: u8) -> Load {
     Load {
         way: 0,
         traffic: traffic.clone(),
+        mixed: None,
         schedule: Schedule::new(offer),
         tag,
         offer: offer.clone(),
