@@ -13,6 +13,7 @@ mod forwarding;
 mod ipfix;
 mod load;
 mod near;
+mod no_drop;
 mod plain;
 mod reflectors;
 mod routed;
@@ -99,6 +100,9 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("forwarding") {
         forwarding::bench(args.repeat)?;
+    }
+    if wanted("no-drop") {
+        no_drop::bench(args.repeat)?;
     }
     if wanted("flow") {
         flow_peers::bench(args.repeat)?;

@@ -194,6 +194,7 @@ fn measure_one(
         return Ok(());
     }
     drop(rig);
+    bench.describe_mode(&mut book.run);
     measurement.finding.notes.extend(bench.notes.iter().cloned());
     outcome::doubt(&mut measurement, &planned.procedure, max, &book.run);
     outcome::check(&mut measurement, &expanded.plan.checks);

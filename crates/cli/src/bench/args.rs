@@ -27,7 +27,7 @@ pub struct BenchArgs {
 }
 
 const HELP: &str = "\
-Examples:
+Example:
   sonde bench --dry-run examples/bench/router.toml
   sudo sonde bench examples/bench/router.toml --out runs/router
   sonde report runs/router

@@ -105,6 +105,13 @@ impl Bench {
         }
     }
 
+    /// Adds how frames were sent and received, once a tester was there.
+    pub fn describe_mode(&self, run: &mut BenchRun) {
+        for port in run.bed.ports.iter_mut().filter(|p| p.mode.is_empty()) {
+            port.mode.clone_from(&self.mode);
+        }
+    }
+
     /// A tester for a case at this bed's ports.
     pub fn rig<'a>(
         &'a mut self,
