@@ -83,7 +83,7 @@ pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
     let devices = devices(source, &plan)?;
     let conditions = conditions(source, &plan)?;
     let procedures = procedures(source, &plan)?;
-    check_workload(source, &plan, &procedures, &devices)?;
+    check_workload(source, &plan, &procedures)?;
     check_tags(source, &plan, &devices)?;
     let cases = order(&plan, &devices, &conditions, &procedures);
     if cases.is_empty() {
@@ -225,7 +225,6 @@ fn check_workload(
     source: &Source,
     plan: &Plan,
     procedures: &[ProcedurePlan],
-    devices: &[Device],
 ) -> Result<(), PlanError> {
     let w = &plan.workload;
     let place = source.text.find("[workload]").unwrap_or(0);
@@ -249,7 +248,7 @@ fn check_workload(
     if let Some(&vlan) = w.vlan.iter().find(|&&v| v == 0 || v > 4094) {
         return wrong(format!("workload.vlan: {vlan} is no VLAN; 1 to 4094"));
     }
-    if let Some(&label) = w.mpls.iter().find(|&&l| l < 16 || l >= 1 << 20) {
+    if let Some(&label) = w.mpls.iter().find(|l| !(16..1 << 20).contains(*l)) {
         return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
     }
     let shim = 4 * (w.vlan.len() + w.mpls.len()) as u16;
@@ -266,14 +265,17 @@ fn check_workload(
                 ));
             }
         }
-        for device in devices {
-            if let Some(mtu) = device.plan.mtu
-                && u32::from(frames.largest()) > mtu + FRAME_BEYOND_IP + u32::from(shim)
-            {
-                return wrong(format!(
-                    "workload.frames: {} does not fit device {}'s mtu of {mtu}",
-                    frames.label, device.name
-                ));
+        for device in &plan.devices {
+            let DevicePlan { name, mtu: Some(mtu), .. } = device.get_ref() else { continue };
+            if u32::from(frames.largest()) > mtu + FRAME_BEYOND_IP + u32::from(shim) {
+                // A procedure's own frames are not in [workload].
+                let place = if w.frames.contains(frames) { place..place } else { device.span() };
+                let message = format!(
+                    "frames of {} octets ({}) do not fit device {name}'s mtu of {mtu}",
+                    frames.largest(),
+                    frames.label
+                );
+                return Err(source.error(place, message));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sonde_lab::{Impairment, Relay};
+use sonde_results::caveat::Caveat;
 use sonde_results::trial::Invalid;
 
 use crate::support::{
@@ -153,6 +154,25 @@ fn a_port_that_goes_down_in_the_middle_is_not_the_devices_loss() {
     assert_eq!(run.measurements.len(), 2);
     let lost = run.trials.iter().filter(|t| t.valid()).map(|t| t.sent_and_lost().1).sum::<u64>();
     assert_eq!(lost, 0, "a port that was down counts against the device");
+}
+
+#[test]
+fn a_load_that_no_tester_can_offer_is_not_the_devices_failure() {
+    if sonde_lab::skip("a_load_that_no_tester_can_offer_is_not_the_devices_failure") {
+        return;
+    }
+    let plan = router(&fixed(&["90000000"], "20ms")).replace("'5k'", "'100M'");
+    let folder = Folder::with_plan(&plan.replace("attempts = 12", "attempts = 2"));
+    let ended = folder.bench();
+    assert_eq!(ended.code, 1, "{}\n{}", ended.out, ended.err);
+    let run = folder.read();
+    assert_consistent(&run);
+    let m = &run.measurements[0];
+    assert!(m.finding.values.is_empty() && m.caveats.contains(Caveat::TrialsInvalid), "{m:?}");
+    let short = |i: &Invalid| matches!(i, Invalid::NotSent { .. } | Invalid::Slow { .. });
+    assert!(run.trials.iter().all(|t| t.invalid.iter().any(short)), "{:?}", run.trials);
+    // One line for the offer, however often it was tried.
+    assert_eq!(ended.err.matches("90,000,000 frames/s").count(), 1, "{}", ended.err);
 }
 
 #[test]
