@@ -86,6 +86,11 @@ impl Bed {
         let mut lab = Lab::new("bed")?;
         let run_dir = RunDir::make(lab.stem())?;
         let testers = [lab.host(TESTERS[0])?, lab.host(TESTERS[1])?];
+        for tester in &testers {
+            // What their kernels report of multicast (RFC 9777) is to be over before a trial
+            // begins: a bridge learns who said it.
+            tester.sysctl(&["net.ipv6.conf.default.mldv2_unsolicited_report_interval=1"])?;
+        }
         let count = if spec.device == DeviceSpec::Loop { 0 } else { usize::from(spec.chain) };
         let name = |i: usize| match count {
             1 => "dut".to_owned(),
