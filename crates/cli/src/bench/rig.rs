@@ -219,8 +219,7 @@ impl DeviceRig<'_> {
         }
         self.tester = None;
         let monitor = self.bench.monitor.as_ref();
-        let (ways, copies) =
-            ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
+        let (ways, copies) = ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
         self.spec.ways = ways;
         let tester = match &self.bench.made {
             Made::There(External { remote: Some(remote), .. }) => {

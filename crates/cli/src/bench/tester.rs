@@ -25,8 +25,8 @@ use sonde_wire::ethernet::Mac;
 
 use self::copies::{Classes, Share};
 
-pub use copies::{Branch, Copies, Expects, Mixed};
 pub use bed::{PortFacts, port_facts};
+pub use copies::{Branch, Copies, Expects, Mixed};
 pub use xdp::halves::{Sink, Source, Watching};
 
 /// How frames are sent and received.
@@ -158,7 +158,14 @@ impl Tester {
             LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
         };
         let answering = neighbours::Answering::start(spec, &ports)?;
-        Ok(Tester { spec: spec.clone(), copies: copies.clone(), engine, ports, tag: 0, _answering: answering })
+        Ok(Tester {
+            spec: spec.clone(),
+            copies: copies.clone(),
+            engine,
+            ports,
+            tag: 0,
+            _answering: answering,
+        })
     }
 
     /// The ports, in the order of the specification.
