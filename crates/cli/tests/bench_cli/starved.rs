@@ -46,7 +46,7 @@ fn starved(engine: &str, fault: Fault, test: &str) {
     let loads = ["4000", "4500", "5000"];
     let plan = head("5k", "500ms") + &between.table(false) + &fixed(&loads, "2s");
     let plan = plan.replace("af_packet", engine).replace("attempts = 12", "attempts = 2");
-    let folder = Folder::with_plan(&plan);
+    let folder = Folder::alone(&plan);
     let mut process = folder.start();
     let mut faults = Vec::new();
     let arrived = || -> u64 {

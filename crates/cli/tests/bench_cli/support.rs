@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use sonde_cli::bench::store;
@@ -15,20 +16,34 @@ use crate::process::{Ended, Process};
 const SONDE: &str = env!("CARGO_BIN_EXE_sonde");
 
 /// A folder of one test, with its plan and its run; removed when dropped.
-pub struct Folder(PathBuf);
+pub struct Folder(PathBuf, #[expect(dead_code, reason = "held")] Turn);
+
+/// Who uses the host.
+enum Turn {
+    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
+}
+
+/// Tests that take the whole host's processors would make the others' trials invalid.
+static HOST: RwLock<()> = RwLock::new(());
 
 impl Folder {
-    pub fn new() -> Folder {
+    pub fn with_plan(plan: &str) -> Folder {
+        Folder::new(plan, Turn::Shared(HOST.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// The same; no other test runs beside it.
+    pub fn alone(plan: &str) -> Folder {
+        Folder::new(plan, Turn::Alone(HOST.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn new(plan: &str, turn: Turn) -> Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("sonde-bench-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    pub fn with_plan(plan: &str) -> Folder {
-        let folder = Folder::new();
+        let folder = Folder(path, turn);
         std::fs::write(folder.file("plan.toml"), plan).unwrap();
         folder
     }
