@@ -113,7 +113,9 @@ fn two_in_series_forward() {
     if skip("two_in_series_forward") {
         return;
     }
-    for device in [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge { stations: 0 }, DeviceSpec::Nat] {
+    for device in
+        [DeviceSpec::Router { routes: 0 }, DeviceSpec::Bridge { stations: 0 }, DeviceSpec::Nat]
+    {
         let Some(mut bed) = build(&BedSpec { chain: 2, ..BedSpec::new(device) }) else { continue };
         assert_eq!(bed.info().diagram().len(), 3);
         judge(&mut bed, "rx_packets");
