@@ -186,15 +186,21 @@ fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
         };
         command.output().with_context(|| format!("cannot run {}", args[0]))
     };
-    // Whether it answers the ping is not asked: its neighbour entry is what counts.
-    inside(&["ping", "-c", "1", "-W", "1", "-I", &plan.interface, gateway])?;
-    let output = inside(&["ip", "neigh", "show", gateway, "dev", &plan.interface])?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mac = text.split_whitespace().skip_while(|w| *w != "lladdr").nth(1);
-    mac.map(parse_mac).unwrap_or_else(|| {
-        bail!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
-    })
+    // A device that has just been started answers late.
+    for _ in 0..TRIES {
+        // Whether it answers the ping is not asked: its neighbour entry is what counts.
+        inside(&["ping", "-c", "1", "-W", "1", "-I", &plan.interface, gateway])?;
+        let output = inside(&["ip", "neigh", "show", gateway, "dev", &plan.interface])?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if let Some(mac) = text.split_whitespace().skip_while(|w| *w != "lladdr").nth(1) {
+            return parse_mac(mac);
+        }
+    }
+    bail!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
 }
+
+/// Times that a neighbour is asked for, a second or more each.
+const TRIES: usize = 5;
 
 fn parse_mac(text: &str) -> Result<Mac> {
     let mut mac = Mac::default();
