@@ -138,7 +138,7 @@ fn ablation(
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let found = ablations(run);
     let labels = Labels::of(found.iter().map(|a| &a.case));
-    found.iter().map(|a| waterfall(a, &labels.name(&a.case, &[]))).collect()
+    found.iter().map(|a| waterfall(a, &labels.title(&a.case, &[]))).collect()
 }
 
 fn waterfall(a: &Ablation, title: &str) -> Chart {
@@ -197,7 +197,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         title: format!("Contribution of each layer to {}: {title}", words(name)),
         caption: format!(
             "Shapley shares: a layer's effect averaged over all orders of switching on, over {} \
-             blocks. Blue: for the better, red: for the worse. {intervals}",
+             blocks. Blue: for the better, orange: for the worse. {intervals}",
             a.blocks
         ),
         x: Axis::names("Layer", names),
