@@ -218,6 +218,16 @@ impl ProcedurePlan {
         (self.kind.make)(&self.keys, &Whole { max, frame_bytes })
     }
 
+    /// Whether anything depends on the greatest load that can be offered: not where all loads
+    /// are given as rates.
+    pub fn needs_greatest_load(&self) -> bool {
+        let has = |key| self.kind.keys.contains(&key);
+        match (has("loads"), has("cir") || has("learning_rate")) {
+            (true, _) => self.needs_search(),
+            (false, rated) => !rated,
+        }
+    }
+
     fn needs_search(&self) -> bool {
         let share = |load: &Load| matches!(load, Load::Share(_));
         let loads = self.keys.loads.as_deref();

@@ -50,6 +50,34 @@ fn a_faster_device_is_known_up_to_the_greatest_load_only() {
 }
 
 #[test]
+fn the_greatest_load_is_one_that_the_tester_can_offer() {
+    let found = |tester: Tester, line: f64| {
+        let config = DeviceConfig { tester, ..DeviceConfig::default() };
+        let (finding, trials) = run(&mut Ceiling::new(line), &mut device(config));
+        assert!(finding.complete && trials.len() <= 25, "{finding:?}");
+        (finding.value("greatest_load").unwrap().value, trials)
+    };
+    let slow = Tester { max_fps: 7e5, ..Tester::default() };
+    let (load, trials) = found(slow.clone(), f64::INFINITY);
+    assert!((7e5 * 0.8..=7e5).contains(&load), "{load}");
+    assert_eq!(trials.last().unwrap().offer.rate_fps, load);
+    assert!(trials.last().unwrap().valid());
+    // A medium that is slower than the tester.
+    assert_eq!(found(slow, 1e5).0, 1e5);
+    // A trial that is disturbed is tried again.
+    let disturbed = Tester { starved_every: 2, ..Tester::default() };
+    let (load, trials) = found(disturbed, 1e6);
+    assert_eq!((load, trials.len()), (1e6, 3));
+    // Where none is valid, it ends, and finds nothing.
+    let never = Tester { starved_every: 1, ..Tester::default() };
+    let mut search = Ceiling::new(1e6);
+    let config = DeviceConfig { tester: never, ..DeviceConfig::default() };
+    let (finding, trials) = run(&mut search, &mut device(config));
+    assert!(finding.values.is_empty() && says(&finding, "the tester was not fit"), "{finding:?}");
+    assert!(trials.len() == 25 && search.load() > 1e5 && search.load() < 1.2e5);
+}
+
+#[test]
 fn the_testers_limit_is_not_called_the_devices() {
     let tester = Tester { max_fps: 7e5, ..Tester::default() };
     let config = DeviceConfig { tester, ..DeviceConfig::default() };
