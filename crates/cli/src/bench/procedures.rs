@@ -2,15 +2,11 @@
 //! `sonde_meter::trial`, and for people in docs/procedures.md.
 
 use serde::Deserialize;
-use sonde_meter::trial::{
-    AddressConfig, AddressGoal, AddressSearch, BackToBack, BackToBackConfig, Chain,
-    ConfigurationTest, ConfigurationTestConfig, DelayConfig, DelayKind, DelaySummary, FixedLoad,
-    FixedLoadConfig, ForwardingConfig, ForwardingRate, Goal, GroupMatrix, GroupMatrixConfig,
-    LabelledLoad, Latency, LatencyConfig, LossRate, LossRateConfig, MlrConfig, MlrSearch,
-    PerformanceTest, PerformanceTestConfig, Procedure, RateSearch, RateSearchConfig, Recovery,
-    RecoveryConfig, Reset, ResetConfig, Sla, Soak, SoakConfig,
-};
+use sonde_meter::trial::{Procedure, RateSearchConfig, Sla};
 
+mod kinds;
+
+use self::kinds::{KINDS, mlr_config};
 use super::plan::{Frames, Load, Ns, Rate};
 
 /// A procedure with its settings.
@@ -218,14 +214,12 @@ impl ProcedurePlan {
         (self.kind.make)(&self.keys, &Whole { max, frame_bytes })
     }
 
-    /// Whether anything depends on the greatest load that can be offered: not where all loads
-    /// are given as rates.
+    /// Whether anything that it does depends on the greatest load of the tester: not where it
+    /// searches nothing and all its loads are rates of their own.
     pub fn needs_greatest_load(&self) -> bool {
-        let has = |key| self.kind.keys.contains(&key);
-        match (has("loads"), has("cir") || has("learning_rate")) {
-            (true, _) => self.needs_search(),
-            (false, rated) => !rated,
-        }
+        let keys = self.kind.keys;
+        let of_rates = keys.contains(&"cir") || self.name() == "address_caching_capacity";
+        !of_rates && (!keys.contains(&"loads") || self.needs_search())
     }
 
     fn needs_search(&self) -> bool {
@@ -326,372 +320,8 @@ impl Keys {
     }
 }
 
-/// What `make` makes of the throughput, which is searched first unless no load is a share of
-/// it.
-fn after_search(
-    keys: &Keys,
-    whole: &Whole,
-    searched: bool,
-    make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
-) -> Box<dyn Procedure + Send> {
-    if !searched {
-        return make(whole.max);
-    }
-    let config = keys.rate_search(whole, keys.search_trial);
-    let first = match keys.search.unwrap_or(Search::Throughput) {
-        Search::Throughput => RateSearch::throughput(config),
-        Search::Tst009 => RateSearch::with_loss_verification(config),
-    };
-    Box::new(Chain::new(Box::new(first), "throughput", whole.max, make))
-}
-
-/// The only load, as frames/s of what was found.
-fn at_load(
-    keys: &Keys,
-    whole: &Whole,
-    make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
-) -> Box<dyn Procedure + Send> {
-    let load = keys.loads.as_ref().and_then(|l| l.first().copied()).unwrap_or(Load::Share(1.0));
-    let searched = matches!(load, Load::Share(_));
-    let bytes = whole.frame_bytes;
-    after_search(keys, whole, searched, move |found| make(load.fps(bytes, found)))
-}
-
-fn throughput(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::throughput(keys.rate_search(whole, keys.trial)))
-}
-
-fn tst009(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::with_loss_verification(keys.rate_search(whole, keys.trial)))
-}
-
-fn mlr_config(keys: &Keys, max: f64) -> MlrConfig {
-    let standard = MlrConfig::default();
-    let ns = |t: Option<Ns>, otherwise: i64| t.map_or(otherwise, |Ns(ns)| ns);
-    let goal = |g: &GoalKeys| {
-        let like = match g.like {
-            GoalName::Ndr => Goal::ndr(),
-            GoalName::Pdr => Goal::pdr(),
-            GoalName::Rfc2544 => Goal::rfc2544(),
-            GoalName::Tst009 => Goal::tst009(),
-        };
-        Goal {
-            name: g.name.clone(),
-            final_trial_ns: ns(g.final_trial, like.final_trial_ns),
-            initial_trial_ns: ns(g.initial_trial, like.initial_trial_ns),
-            duration_sum_ns: ns(g.duration_sum, like.duration_sum_ns),
-            loss_ratio: g.loss_ratio.unwrap_or(like.loss_ratio),
-            exceed_ratio: g.exceed_ratio.unwrap_or(like.exceed_ratio),
-            width: g.width.unwrap_or(like.width),
-            preceding_targets: g.preceding_targets.unwrap_or(like.preceding_targets),
-        }
-    };
-    MlrConfig {
-        goals: keys.goals.as_ref().map_or(standard.goals, |g| g.iter().map(goal).collect()),
-        min_fps: keys.min_rate.map_or(standard.min_fps.min(max / 2.0), |Rate(r)| r),
-        max_fps: max,
-        longest_ns: ns(keys.longest, standard.longest_ns),
-        ..MlrConfig { goals: Vec::new(), ..MlrConfig::default() }
-    }
-}
-
-fn mlrsearch(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(MlrSearch::new(mlr_config(keys, whole.max)))
-}
-
-/// At no load, 10, 50 and 90 % of the throughput, or at the plan's loads.
-fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = LatencyConfig::default();
-    let config = LatencyConfig {
-        duration_ns: keys.trial_ns(standard.duration_ns),
-        discard_ns: keys.discard.map_or(0, |Ns(ns)| ns),
-        trials: keys.trials.unwrap_or(standard.trials),
-        ..standard
-    };
-    let (loads, bytes) = (keys.loads.clone(), whole.frame_bytes);
-    let idle = keys.idle.map_or(IDLE_FPS, |Rate(r)| r);
-    let share = |l: &Load| matches!(l, Load::Share(_));
-    let searched = loads.as_ref().is_none_or(|l| l.iter().any(share));
-    after_search(keys, whole, searched, move |found| {
-        let loads = match &loads {
-            None => LatencyConfig::profile(found, idle).loads,
-            Some(loads) => (loads.iter())
-                .map(|load| {
-                    let label = match load {
-                        Load::Share(share) => format!("{}", share * 100.0),
-                        other => other.to_string().replace(' ', ""),
-                    };
-                    LabelledLoad { label, rate_fps: load.fps(bytes, found) }
-                })
-                .collect(),
-        };
-        Box::new(Latency::new(LatencyConfig { loads, ..config.clone() }))
-    })
-}
-
-fn delay(keys: &Keys, whole: &Whole, kind: DelayKind) -> Box<dyn Procedure + Send> {
-    let keys_ = keys.clone();
-    at_load(keys, whole, move |rate| {
-        let standard = DelayConfig::new(kind, rate);
-        Box::new(DelaySummary::new(DelayConfig {
-            duration_ns: keys_.trial_ns(standard.duration_ns),
-            discard_ns: keys_.discard.map_or(standard.discard_ns, |Ns(ns)| ns),
-            trials: keys_.trials.unwrap_or(standard.trials),
-            ..standard
-        }))
-    })
-}
-
-fn frame_loss_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = LossRateConfig::default();
-    Box::new(LossRate::new(LossRateConfig {
-        max_fps: whole.max,
-        step_percent: keys.step.unwrap_or(standard.step_percent),
-        duration_ns: keys.trial_ns(standard.duration_ns),
-    }))
-}
-
-fn back_to_back(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = BackToBackConfig::default();
-    let config = BackToBackConfig {
-        rate_fps: whole.max,
-        longest_ns: keys.longest.map_or(standard.longest_ns, |Ns(ns)| ns),
-        attempts: keys.attempts.unwrap_or(standard.attempts),
-        tests: keys.trials.unwrap_or(standard.tests),
-        ..standard
-    };
-    after_search(keys, whole, true, move |found| {
-        Box::new(BackToBack::new(BackToBackConfig { throughput_fps: found, ..config.clone() }))
-    })
-}
-
-fn system_recovery(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = RecoveryConfig::default();
-    let config = RecoveryConfig {
-        max_fps: whole.max,
-        overload_ns: keys.trial_ns(standard.overload_ns),
-        after_ns: keys.after.map_or(standard.after_ns, |Ns(ns)| ns),
-        trials: keys.trials.unwrap_or(standard.trials),
-        ..standard
-    };
-    after_search(keys, whole, true, move |found| {
-        Box::new(Recovery::new(RecoveryConfig { throughput_fps: found, ..config.clone() }))
-    })
-}
-
-fn reset(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = ResetConfig::default();
-    let config = ResetConfig {
-        action: keys.action.clone().unwrap_or(standard.action),
-        at_ns: keys.at.map_or(standard.at_ns, |Ns(ns)| ns),
-        duration_ns: keys.trial_ns(standard.duration_ns),
-        trials: keys.trials.unwrap_or(standard.trials),
-        ..standard
-    };
-    at_load(keys, whole, move |rate_fps| {
-        Box::new(Reset::new(ResetConfig { rate_fps, ..config.clone() }))
-    })
-}
-
-fn forwarding_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = ForwardingConfig::default();
-    Box::new(ForwardingRate::new(ForwardingConfig {
-        max_fps: whole.max,
-        step_percent: keys.step.unwrap_or(standard.step_percent),
-        duration_ns: keys.trial_ns(standard.duration_ns),
-    }))
-}
-
-fn address_caching_capacity(keys: &Keys, _: &Whole) -> Box<dyn Procedure + Send> {
-    let learning_fps = keys.learning_rate.map_or(LEARNING_FPS, |Rate(r)| r);
-    let max_stations = keys.stations.unwrap_or(STATIONS_MAX);
-    let goal = AddressGoal::Capacity { max_stations, learning_fps };
-    Box::new(AddressSearch::new(AddressConfig { goal, test_fps: learning_fps }))
-}
-
-fn address_learning_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let search = keys.rate_search(whole, None);
-    let goal = AddressGoal::LearningRate {
-        stations: keys.stations.unwrap_or(STATIONS),
-        min_fps: search.min_fps,
-        max_fps: search.max_fps,
-        resolution: search.resolution,
-    };
-    Box::new(AddressSearch::new(AddressConfig { goal, test_fps: LEARNING_FPS }))
-}
-
-fn flooding(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::flooding(keys.rate_search(whole, keys.trial)))
-}
-
-fn groups(keys: &Keys) -> u32 {
-    keys.groups.as_ref().and_then(|g| g.first().copied()).unwrap_or(1).max(1)
-}
-
-fn mixed_class_throughput(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let share = keys.multicast_share.unwrap_or(0.5);
-    let config = keys.rate_search(whole, keys.trial);
-    Box::new(RateSearch::mixed_class(config, share, groups(keys)))
-}
-
-fn aggregated_multicast(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let config = keys.rate_search(whole, keys.trial);
-    Box::new(RateSearch::aggregated_multicast(config, groups(keys)))
-}
-
-fn scaled_group_matrix(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = GroupMatrixConfig::default();
-    let config = GroupMatrixConfig {
-        groups: keys.groups.clone().unwrap_or(standard.groups),
-        duration_ns: keys.trial_ns(standard.duration_ns),
-        ..standard
-    };
-    at_load(keys, whole, move |rate_fps| {
-        Box::new(GroupMatrix::new(GroupMatrixConfig { rate_fps, ..config.clone() }))
-    })
-}
-
-fn multicast_latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let keys_ = keys.clone();
-    at_load(keys, whole, move |rate_fps| {
-        let standard = LatencyConfig::multicast(rate_fps, groups(&keys_));
-        Box::new(Latency::new(LatencyConfig {
-            duration_ns: keys_.trial_ns(standard.duration_ns),
-            discard_ns: keys_.discard.map_or(0, |Ns(ns)| ns),
-            trials: keys_.trials.unwrap_or(standard.trials),
-            ..standard
-        }))
-    })
-}
-
-fn rate_of(load: Option<Load>, whole: &Whole) -> f64 {
-    load.map_or(0.0, |load| load.fps(whole.frame_bytes, whole.max))
-}
-
-fn y1564_configuration(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = ConfigurationTestConfig::default();
-    Box::new(ConfigurationTest::new(ConfigurationTestConfig {
-        cir_fps: rate_of(keys.cir, whole),
-        eir_fps: rate_of(keys.eir, whole),
-        policing: keys.policing.unwrap_or(standard.policing),
-        tolerance: keys.tolerance.unwrap_or(standard.tolerance),
-        step_ns: keys.trial_ns(standard.step_ns),
-        sla: keys.sla(),
-        ..standard
-    }))
-}
-
-fn y1564_performance(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = PerformanceTestConfig::default();
-    Box::new(PerformanceTest::new(PerformanceTestConfig {
-        cir_fps: rate_of(keys.cir, whole),
-        duration_ns: keys.duration.map_or(standard.duration_ns, |Ns(ns)| ns),
-        sla: keys.sla(),
-    }))
-}
-
-fn fixed_load(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = FixedLoadConfig::default();
-    let config = FixedLoadConfig {
-        duration_ns: keys.trial_ns(standard.duration_ns),
-        discard_ns: keys.discard.map_or(standard.discard_ns, |Ns(ns)| ns),
-        ..standard
-    };
-    at_load(keys, whole, move |rate_fps| {
-        Box::new(FixedLoad::new(FixedLoadConfig { rate_fps, ..config.clone() }))
-    })
-}
-
-fn soak(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let standard = SoakConfig::default();
-    let config = SoakConfig {
-        window_ns: keys.window.map_or(standard.window_ns, |Ns(ns)| ns),
-        total_ns: keys.duration.map_or(standard.total_ns, |Ns(ns)| ns),
-        ..standard
-    };
-    at_load(keys, whole, move |rate_fps| {
-        Box::new(Soak::new(SoakConfig { rate_fps, ..config.clone() }))
-    })
-}
-
-/// Of a kind: name, whether it finds a rate, whether it is of the loop, whether its loads are
-/// cases, the standard's duration, its maker, its keys.
-macro_rules! kinds {
-    ($($name:literal $rate:literal $alone:literal $by_load:literal $seconds:literal $make:expr,
-       $($key:literal)*;)*) => {
-        &[ $( Kind {
-            name: $name,
-            keys: &[$($key),*],
-            finds_rate: $rate,
-            of_the_loop: $alone,
-            by_load: $by_load,
-            standard_ns: $seconds * SECOND,
-            make: $make,
-        } ),* ]
-    };
-}
-
-/// Every kind of procedure. Durations: RFC 2544, section 24 and 26; RFC 8219, section 7;
-/// RFC 2889, section 5; RFC 3918, section 4; ITU-T Y.1564 leaves them to its user.
-const KINDS: &[Kind] = kinds! {
-    "throughput" true true false 60 throughput,
-        "trial" "resolution" "min_rate" "loss_ratio";
-    "tst009" true true false 60 tst009,
-        "trial" "resolution" "min_rate" "loss_ratio" "attempts";
-    "mlrsearch" true true false 0 mlrsearch,
-        "goals" "min_rate" "longest";
-    "latency" false true false 120 latency,
-        "trial" "trials" "discard" "loads" "idle" "search" "search_trial" "resolution" "min_rate";
-    "latency_rfc8219" false true false 120 |k, w| delay(k, w, DelayKind::Latency),
-        "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "pdv" false true false 60 |k, w| delay(k, w, DelayKind::Pdv),
-        "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "ipdv" false true false 60 |k, w| delay(k, w, DelayKind::Ipdv),
-        "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "frame_loss_rate" false false false 60 frame_loss_rate,
-        "trial" "step";
-    "back_to_back" false false false 0 back_to_back,
-        "longest" "attempts" "trials" "search" "search_trial" "resolution" "min_rate";
-    "system_recovery" false false false 60 system_recovery,
-        "trial" "after" "trials" "search" "search_trial" "resolution" "min_rate";
-    "reset" false false true 0 reset,
-        "loads" "trial" "trials" "action" "at" "search" "search_trial" "resolution" "min_rate";
-    "forwarding_rate" true true false 30 forwarding_rate,
-        "trial" "step";
-    "address_caching_capacity" false false false 0 address_caching_capacity,
-        "stations" "learning_rate";
-    "address_learning_rate" false false false 0 address_learning_rate,
-        "stations" "resolution" "min_rate";
-    "flooding" true false false 30 flooding,
-        "trial" "resolution" "min_rate" "loss_ratio";
-    "mixed_class_throughput" true false false 60 mixed_class_throughput,
-        "trial" "resolution" "min_rate" "loss_ratio" "groups" "multicast_share";
-    "aggregated_multicast" true false false 60 aggregated_multicast,
-        "trial" "resolution" "min_rate" "loss_ratio" "groups";
-    "scaled_group_matrix" false false true 60 scaled_group_matrix,
-        "loads" "trial" "groups" "search" "search_trial" "resolution" "min_rate";
-    "multicast_latency" false false true 120 multicast_latency,
-        "loads" "trial" "trials" "discard" "groups" "search" "search_trial" "resolution" "min_rate";
-    "y1564_configuration" false false false 0 y1564_configuration,
-        "cir" "eir" "policing" "tolerance" "trial" "flr" "ftd" "fdv" "availability";
-    "y1564_performance" false false false 0 y1564_performance,
-        "cir" "duration" "flr" "ftd" "fdv" "availability";
-    "fixed_load" false true true 0 fixed_load,
-        "loads" "trial" "discard" "search" "search_trial" "resolution" "min_rate";
-    "soak" false false true 0 soak,
-        "loads" "window" "duration" "search" "search_trial" "resolution" "min_rate";
-};
-
 const MILLISECOND: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;
-/// "No load": one frame in a millisecond.
-const IDLE_FPS: f64 = 1000.0;
-/// Learning frames a second that any bridge can follow (RFC 2889, section 5.7.2).
-const LEARNING_FPS: f64 = 1000.0;
-/// Stations that are learned where the rate is searched.
-const STATIONS: u32 = 1024;
-/// Stations tried at most.
-const STATIONS_MAX: u32 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -753,6 +383,34 @@ mod tests {
         let offer = plans[0].make(1e6, 64.0).next().unwrap().offer;
         assert_eq!(offer.rate_fps, 25e6 / 8.0 / 64.0);
         assert_eq!(plans[1].make(1e6, 64.0).next().unwrap().purpose, "search");
+    }
+
+    #[test]
+    fn rates_of_their_own_need_no_greatest_load() {
+        for (text, needs) in [
+            ("kind = 'throughput'", true),
+            ("kind = 'frame_loss_rate'", true),
+            ("kind = 'back_to_back'", true),
+            ("kind = 'latency'", true),
+            ("kind = 'latency'\nloads = ['1000', '50 %']", true),
+            ("kind = 'latency'\nloads = ['1000', '10 Mbit/s']", false),
+            ("kind = 'fixed_load'\nloads = ['50 %']", true),
+            ("kind = 'fixed_load'\nloads = ['5k']", false),
+            ("kind = 'soak'\nloads = ['25 Mbit/s']", false),
+            ("kind = 'pdv'", true),
+            ("kind = 'pdv'\nloads = ['5k']", false),
+            ("kind = 'reset'\nloads = ['5k']", false),
+            ("kind = 'scaled_group_matrix'\nloads = ['5k']", false),
+            ("kind = 'y1564_configuration'\ncir = '1 Mbit/s'\neir = '1 Mbit/s'", false),
+            ("kind = 'y1564_performance'\ncir = '1 Mbit/s'", false),
+            ("kind = 'address_caching_capacity'", false),
+            ("kind = 'address_learning_rate'", true),
+        ] {
+            let plan = read(text).unwrap();
+            assert_eq!(plan.needs_greatest_load(), needs, "{text}");
+            let first = |max: f64| plan.make(max, 64.0).next().unwrap().offer.rate_fps;
+            assert!(needs || first(1e6) == first(1e7), "{text}");
+        }
     }
 
     #[test]
