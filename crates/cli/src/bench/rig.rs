@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::device::{Bed, BedSpec, Placement};
-use sonde_meter::trial::Ceiling;
+use sonde_meter::trial::{Ceiling, Next};
 use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_results::trial::{Offer, Pattern, TrialHealth};
+use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
 
 use self::counters::Ledger;
 use self::events::Events;
@@ -337,7 +337,8 @@ impl Ceilings {
         // It repeats its trials itself.
         let rules = Rules { attempts: 1, back_off: Duration::ZERO, rest: Duration::ZERO };
         let case = planned.case.clone();
-        measure(&id, case, &mut procedure, rig, book, rules, stop, progress)?;
+        let mut quietly = Quietly(progress);
+        measure(&id, case, &mut procedure, rig, book, rules, stop, &mut quietly)?;
         let max = procedure.load();
         if stop.load(Ordering::Relaxed) {
             return Ok(line.min(ANY_FPS));
@@ -348,6 +349,17 @@ impl Ceilings {
         self.known.push((id, max));
         Ok(max)
     }
+}
+
+/// Tells what is tried, and not what of it was invalid: that is how this search ends.
+struct Quietly<'a>(&'a mut dyn Progress);
+
+impl Progress for Quietly<'_> {
+    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+        self.0.trial(measurement, next, attempt);
+    }
+
+    fn ended(&mut self, _: &Trial) {}
 }
 
 impl DeviceRig<'_> {

@@ -3,13 +3,13 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
-use sonde_results::trial::Offer;
+use sonde_results::trial::{Direction, Invalid, Offer};
 
 use super::values::{SECOND, reasons};
 use super::{Next, Procedure};
 
-/// A search for it: once as fast as can be, then evenly, at a little less each time until a
-/// trial is valid.
+/// A search for it: once as fast as can be, then evenly, at a little less each time until the
+/// frames leave in time.
 ///
 /// A load that the tester cannot pace costs a search several tries, and its bound would be the
 /// tester's; so the search is not to begin there.
@@ -70,7 +70,7 @@ impl Procedure for Ceiling {
     fn observe(&mut self, trial: &Trial) {
         self.trials += 1;
         let Some(rate) = self.present else {
-            let sent = |d: &sonde_results::trial::Direction| match d.sent {
+            let sent = |d: &Direction| match d.sent {
                 0 | 1 => 0.0,
                 _ => d.sent_rate_fps(),
             };
@@ -80,7 +80,11 @@ impl Procedure for Ceiling {
             self.ended = reached <= 0.0;
             return;
         };
-        if trial.valid() {
+        // What else is the matter does not change with the load.
+        let of_load = |reason: &Invalid| {
+            !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. })
+        };
+        if !trial.invalid.iter().any(of_load) {
             (self.ended, self.unfit) = (true, None);
             return;
         }
