@@ -14,6 +14,7 @@ libelf-dev     libbpf reads object files with it
 zlib1g-dev     libelf needs it
 iproute2       ip: network namespaces, links and routes of the demo and the tests
 ethtool        switches features of the virtual links
+nftables       nft: the firewall and the address translation among the devices of the lab
 procps         sysctl: forwarding in the router of the demo and the tests
 python3-venv   a private place for the Python peers of the tests
 tcpdump        captures what the tests judge

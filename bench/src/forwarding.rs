@@ -15,8 +15,9 @@ use sonde_cli::bench::tester::{LoadEngine, Tester, TesterPort, TesterSpec, Way, 
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Port};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
-use sonde_port::clock::{prefer_this_thread, tai_now};
+use sonde_port::clock::tai_now;
 use sonde_port::netns;
+use sonde_port::precedence::Precedence;
 use sonde_results::trial::{Direction, Offer};
 
 /// Prints the tables.
@@ -330,7 +331,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| -> Result<()> {
             netns::enter(&a.netns)?;
-            let _ = prefer_this_thread();
+            let _preferred = Precedence::of_this_thread();
             Ok(generator.run()?)
         });
         while !thread.is_finished() {

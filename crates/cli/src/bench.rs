@@ -173,7 +173,7 @@ fn measure_one(
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
     let mut rig = bench.rig(expanded, planned)?;
-    let max = ceilings.of(expanded, planned, &mut rig, book, stop)?;
+    let max = ceilings.of(expanded, planned, &mut rig, book, stop, printer)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(());
     }

@@ -184,20 +184,6 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread run before all ordinary ones (SCHED_FIFO), for the rest of its
-/// life. Threads of the same kind on the same processor wait for each other to sleep.
-///
-/// # Errors
-/// Not permitted (CAP_SYS_NICE).
-pub fn prefer_this_thread() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 #[inline]
 fn read(clock: libc::clockid_t) -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };

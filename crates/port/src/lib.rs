@@ -19,6 +19,7 @@ pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod pcap;
+pub mod precedence;
 pub mod raw;
 pub mod socket;
 pub mod spec;

@@ -149,6 +149,13 @@ impl Hist {
         Some(self.max)
     }
 
+    /// Values in buckets that begin at `limit` ns or above: within the width of a bucket, those
+    /// from there on.
+    pub fn count_above(&self, limit: i64) -> u64 {
+        let above = self.buckets.iter().filter(|&&(bucket, _)| bounds_of(bucket).0 >= limit);
+        above.map(|&(_, n)| u64::from(n)).sum()
+    }
+
     /// Arithmetic mean, ns. `None` when empty.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
@@ -193,6 +200,14 @@ mod tests {
         }
         assert!(bounds_of(bucket_of(i64::MAX)).1 == i64::MAX);
         assert!(bounds_of(bucket_of(i64::MIN)).0 == i64::MIN);
+    }
+
+    #[test]
+    fn values_above_a_limit_are_counted_to_the_width_of_a_bucket() {
+        let mut h = Hist::default();
+        [10, 5_000, 99_000, 150_000, 2_000_000].iter().for_each(|&v| h.add(v));
+        let counts = [0, 1_000, 100_000, 1_000_000, 3_000_000].map(|limit| h.count_above(limit));
+        assert_eq!(counts, [5, 4, 2, 1, 0]);
     }
 
     #[test]

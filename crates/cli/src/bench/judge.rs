@@ -4,6 +4,7 @@
 //! Nothing that the tester did wrong may count as loss of the device; a trial that is in
 //! doubt is repeated. The limits are those of docs/bench.md.
 
+use sonde_meter::load::Schedule;
 use sonde_results::Hist;
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Side, Trial, TrialHealth};
 
@@ -15,13 +16,18 @@ pub fn judge(
     health: &TrialHealth,
 ) -> Vec<Invalid> {
     let mut reasons = Vec::new();
-    let planned = offer.duration_ns();
+    let schedule = Schedule::new(offer);
+    // What is discarded is sent, but not told of.
+    let counted = schedule.duration_ns() - schedule.counted_ns();
+    let planned = schedule.duration_ns();
     // Loss that was brought about is measured by how long it lasts: there a pause may blur it by
     // a tenth.
     let brought_about = |d: &Direction| match offer.event {
         Some(_) => d.arrival_gap_ns / 10,
         None => 0,
     };
+    // Loss of which a disturbance can explain a small part at most is the device's.
+    let explains = |frames: f64, d: &Direction| frames > d.lost as f64 * EXPLAINED;
     for d in directions {
         let ratio = d.sent as f64 / d.intended.max(1) as f64;
         if (ratio - 1.0).abs() > SENT {
@@ -29,15 +35,18 @@ pub fn judge(
             continue;
         }
         let took = spread_ns(d);
-        if d.sent > 1 && (took - planned).abs() > (planned as f64 * TIME) as i64 + TIME_NS {
-            let ratio = took as f64 / planned.max(1) as f64;
+        if d.sent > 1 && (took - counted).abs() > (counted as f64 * TIME) as i64 + TIME_NS {
+            let ratio = took as f64 / counted.max(1) as f64;
             reasons.push(Invalid::Slow { direction: d.name.clone(), ratio });
         }
         let late = d.lateness.quantile(0.99).unwrap_or(0);
         let worst = if d.lateness.count > 0 { d.lateness.max } else { 0 };
         if late > LATE_NS {
             reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: late });
-        } else if d.lost > 0 && worst > GAP_WITH_LOSS_NS.max(brought_about(d)) {
+        } else if d.lost > 0
+            && worst > GAP_WITH_LOSS_NS.max(brought_about(d))
+            && explains(d.lateness.count_above(HELD_BACK_NS) as f64, d)
+        {
             // What the tester had to hold back may have met the device in a lump.
             reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: worst });
         }
@@ -47,12 +56,14 @@ pub fn judge(
         reasons.push(Invalid::TesterDrops { frames: dropped });
     }
     let away = health.stolen_ns.max(health.throttled_ns);
+    let paused_ns = health.pauses.count_above(PAUSE_NS) as f64 * longest(&health.pauses) as f64;
     if away > (planned as f64 * STARVED) as i64 + STARVED_NS {
         reasons.push(Invalid::Starved { ns: away });
-    } else if directions
-        .iter()
-        .any(|d| d.lost > 0 && longest(&health.pauses) > PAUSE_WITH_LOSS_NS.max(brought_about(d)))
-    {
+    } else if directions.iter().any(|d| {
+        d.lost > 0
+            && longest(&health.pauses) > PAUSE_WITH_LOSS_NS.max(brought_about(d))
+            && explains(paused_ns * 1e-9 * greatest_rate(offer), d)
+    }) {
         reasons.push(Invalid::Starved { ns: health.pauses.max });
     }
     // A clock is slewed by 500 ppm at most; what is beyond that was set.
@@ -86,6 +97,11 @@ fn spread_ns(d: &Direction) -> i64 {
     if d.sent > 1 { between + between / (d.sent as i64 - 1) } else { between }
 }
 
+/// Frames/s of a direction.
+fn greatest_rate(offer: &Offer) -> f64 {
+    offer.step.as_ref().map_or(offer.rate_fps, |step| offer.rate_fps.max(step.rate_fps))
+}
+
 fn longest(pauses: &Hist) -> i64 {
     if pauses.count > 0 { pauses.max } else { 0 }
 }
@@ -100,6 +116,10 @@ const TIME_NS: i64 = 4_000_000;
 const LATE_NS: i64 = 1_000_000;
 /// With loss: no frame may leave later than this, ns.
 const GAP_WITH_LOSS_NS: i64 = 1_000_000;
+/// A frame that leaves later than this was held back, ns.
+const HELD_BACK_NS: i64 = 100_000;
+/// Of the frames lost, so many may have met a disturbance: more cannot be its doing.
+const EXPLAINED: f64 = 0.1;
 /// Of the trial's duration the processors may be away: stolen, or throttled.
 const STARVED: f64 = 0.01;
 /// And at least this, ns: the kernel counts stolen time in steps of 10 ms.
@@ -187,6 +207,32 @@ mod tests {
         assert_eq!(reasons(d.clone(), &[], &health), []);
         let lossy = Direction { received: 999, lost: 1, ..d };
         assert_eq!(reasons(lossy, &[], &health), [Invalid::Starved { ns: 40_000_000 }]);
+    }
+
+    #[test]
+    fn a_disturbance_that_explains_little_of_the_loss_leaves_it_the_devices() {
+        let (_, mut d) = sound();
+        (0..5).for_each(|_| d.lateness.add(8_000_000));
+        let judged = |lost: u64, health: &TrialHealth| {
+            reasons(Direction { received: 1000 - lost, lost, ..d.clone() }, &[], health)
+        };
+        assert_eq!(judged(500, &TrialHealth::default()), []);
+        assert!(matches!(judged(40, &TrialHealth::default())[..], [Invalid::Pacing { .. }]));
+        // 40 ms at 1,000 a second.
+        let mut health = TrialHealth::default();
+        health.pauses.add(40_000_000);
+        assert_eq!(judged(500, &health), []);
+        assert_eq!(judged(390, &health), [Invalid::Starved { ns: 40_000_000 }]);
+    }
+
+    #[test]
+    fn what_is_discarded_takes_no_time_of_what_is_counted() {
+        let (offer, d) = sound();
+        let offer = Offer { discard_ns: 200_000_000, ..offer };
+        let counted = |sent_ns| Direction { intended: 800, sent: 800, sent_ns, ..d.clone() };
+        let judged = |d| judge(&offer, &[d], &[], &TrialHealth::default());
+        assert_eq!(judged(counted([200_000_005, 999_000_005])), []);
+        assert!(matches!(judged(counted([5, 999_000_005]))[..], [Invalid::Slow { .. }]));
     }
 
     #[test]

@@ -216,7 +216,6 @@ impl ProcedurePlan {
 
     /// Whether anything that it does depends on the greatest load of the tester: not where it
     /// searches nothing and all its loads are rates of their own.
-    #[allow(dead_code, reason = "the rig does not ask it yet")]
     pub fn needs_greatest_load(&self) -> bool {
         let keys = self.kind.keys;
         let of_rates = keys.contains(&"cir") || self.name() == "address_caching_capacity";

@@ -5,12 +5,12 @@ mod events;
 mod external;
 mod traffic;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::device::{Bed, BedSpec, Placement};
-use sonde_meter::trial::Next;
+use sonde_meter::trial::{Ceiling, Next};
 use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
 use sonde_results::bench::{BedPort, BenchRun};
@@ -23,10 +23,9 @@ use self::external::External;
 use self::traffic::{Place, ways};
 use super::expand::{Device, DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::health::Watch;
-use super::judge::judge;
 use super::layers::{self, Applied};
 use super::plan::{EngineName, Plan};
-use super::runner::{Book, Outcome, Rig};
+use super::runner::{Book, Outcome, Progress, Rig, Rules, measure};
 use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
 use crate::agent::remote::Remote;
 use crate::agent::rig::AgentRig;
@@ -310,7 +309,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Frames/s in each direction. The trial that finds it is kept with the others.
+    /// Frames/s in each direction. The trials that find it are kept with the others.
     pub fn of(
         &mut self,
         expanded: &Expanded,
@@ -318,11 +317,15 @@ impl Ceilings {
         rig: &mut DeviceRig<'_>,
         book: &mut Book,
         stop: &AtomicBool,
+        progress: &mut dyn Progress,
     ) -> Result<f64> {
+        let line = rig.line_rate(planned.case.frame_bytes);
         if let Some(max) = expanded.greatest_load() {
             return Ok(max);
         }
-        let line = rig.line_rate(planned.case.frame_bytes);
+        if !planned.procedure.needs_greatest_load() {
+            return Ok(line.min(ANY_FPS));
+        }
         let case = &planned.case;
         let ip = &case.sweep["ip"];
         let parts = ["ceiling", &case.device, &case.condition, &case.frame, &case.direction, ip];
@@ -330,48 +333,33 @@ impl Ceilings {
         if let Some((_, max)) = self.known.iter().find(|(known, _)| *known == id) {
             return Ok(max.min(line));
         }
-        let before = book.run.trials.iter().find(|t| t.measurement == id).map(sent_rate);
-        let max = match before {
-            Some(max) => max,
-            None => {
-                let next = Next {
-                    offer: Offer {
-                        rate_fps: CEILING_FPS,
-                        frames: CEILING_FRAMES,
-                        ..Offer::default()
-                    },
-                    purpose: "the greatest load that the tester can offer".into(),
-                };
-                let start_ns = tai_now().as_nanos();
-                let outcome = rig.offer(&next.offer, stop)?;
-                let invalid =
-                    judge(&next.offer, &outcome.directions, &outcome.ledger, &outcome.health);
-                let trial = Trial {
-                    number: book.run.trials.len() as u64 + 1,
-                    measurement: id.clone(),
-                    attempt: 1,
-                    purpose: next.purpose,
-                    start_ns,
-                    offer: next.offer,
-                    directions: outcome.directions,
-                    ledger: outcome.ledger,
-                    health: outcome.health,
-                    invalid,
-                };
-                let max = sent_rate(&trial);
-                if stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    return Ok(max);
-                }
-                if max <= 0.0 {
-                    bail!("the tester cannot send a frame; 'sonde doctor' may tell why");
-                }
-                book.add_trial(trial)?;
-                max
-            }
-        };
+        let mut procedure = Ceiling::new(line);
+        // It repeats its trials itself.
+        let rules = Rules { attempts: 1, back_off: Duration::ZERO, rest: Duration::ZERO };
+        let case = planned.case.clone();
+        let mut quietly = Quietly(progress);
+        measure(&id, case, &mut procedure, rig, book, rules, stop, &mut quietly)?;
+        let max = procedure.load();
+        if stop.load(Ordering::Relaxed) {
+            return Ok(line.min(ANY_FPS));
+        }
+        if max <= 0.0 {
+            bail!("the tester cannot send a frame; 'sonde doctor' may tell why");
+        }
         self.known.push((id, max));
-        Ok(max.min(line))
+        Ok(max)
     }
+}
+
+/// Tells what is tried, and not what of it was invalid: that is how this search ends.
+struct Quietly<'a>(&'a mut dyn Progress);
+
+impl Progress for Quietly<'_> {
+    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+        self.0.trial(measurement, next, attempt);
+    }
+
+    fn ended(&mut self, _: &Trial) {}
 }
 
 impl DeviceRig<'_> {
@@ -381,13 +369,6 @@ impl DeviceRig<'_> {
         // Preamble and gap: 20 octets (RFC 2544, section 20).
         speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
     }
-}
-
-/// The least of the directions, with a margin: close to its limit a tester cannot pace.
-fn sent_rate(trial: &Trial) -> f64 {
-    let rates = trial.directions.iter().map(|d| if d.sent > 1 { d.sent_rate_fps() } else { 0.0 });
-    let least = rates.fold(f64::INFINITY, f64::min);
-    if least.is_finite() { least * CEILING_SHARE } else { 0.0 }
 }
 
 /// The plan's, or one for each generator that is not the device's; where there are too few,
@@ -424,9 +405,5 @@ fn refuse_others_addresses(
     Ok(())
 }
 
-/// More than any tester can offer.
-const CEILING_FPS: f64 = 40e6;
-/// Long enough to leave the start behind, short enough for a slow device.
-const CEILING_FRAMES: u64 = 1 << 20;
-/// Of what was reached.
-const CEILING_SHARE: f64 = 0.95;
+/// A greatest load that nothing depends on: 10 Gbit/s in frames of 64 octets.
+const ANY_FPS: f64 = 14_880_952.0;

@@ -18,14 +18,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
-use sonde_port::clock::{pin_to_cpu, prefer_this_thread};
+use sonde_port::clock::pin_to_cpu;
 use sonde_port::netns;
+use sonde_port::precedence::Precedence;
 use sonde_results::trial::{Direction, LedgerEntry, Offer};
 use sonde_wire::ethernet::Mac;
 
 use self::copies::{Classes, Share};
 
-pub use bed::{PortFacts, port_facts};
+pub use bed::{InterfaceCounts, PortFacts, port_facts};
 pub use copies::{Branch, Copies, Expects, Mixed};
 pub use xdp::halves::{Sink, Source, Watching};
 
@@ -318,21 +319,22 @@ fn patiently<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     open()
 }
 
-/// Puts the calling thread where it sends from `port`, as one of `senders`.
-fn settle_sender(port: &TesterPort, senders: usize) -> Result<()> {
+/// Puts the calling thread where it sends from `port`, as one of `senders`. What is returned is
+/// to be kept while it sends.
+fn settle_sender(port: &TesterPort, senders: usize) -> Result<Option<Precedence>> {
     if let Some(name) = &port.netns {
         netns::enter(name)?;
-    }
-    if let Some(cpu) = port.cpu {
-        pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
     }
     // It never sleeps: only where every sender has a processor of its own and one is left may
     // it run before others, or it would keep the device from running. Where that is not
     // permitted, the lateness of the frames tells.
-    if available_parallelism().is_ok_and(|cpus| senders < cpus.get()) {
-        let _ = prefer_this_thread();
+    let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
+    let precedence = if room { Precedence::of_this_thread().ok() } else { None };
+    // Last, so that what gives it its turns may run elsewhere.
+    if let Some(cpu) = port.cpu {
+        pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
     }
-    Ok(())
+    Ok(precedence)
 }
 
 /// Drawn anew for every tester, so that frames of another one are told apart.

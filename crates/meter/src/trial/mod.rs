@@ -8,6 +8,7 @@
 mod addresses;
 mod back_to_back;
 mod bisection;
+mod ceiling;
 mod chain;
 mod delays;
 mod fixed;
@@ -33,6 +34,7 @@ mod y1564;
 
 pub use addresses::{AddressConfig, AddressGoal, AddressSearch, FORGET};
 pub use back_to_back::{BackToBack, BackToBackConfig};
+pub use ceiling::Ceiling;
 pub use chain::Chain;
 pub use fixed::{FixedLoad, FixedLoadConfig};
 pub use forwarding::{ForwardingConfig, ForwardingRate};

@@ -8,6 +8,7 @@ use sonde_lab::device::{Counter, CounterKind};
 use sonde_results::trial::{LedgerEntry, Side};
 
 use super::Made;
+use crate::bench::tester::InterfaceCounts;
 
 /// Counters as they stood when a trial began.
 pub struct Ledger {
@@ -45,25 +46,25 @@ fn read(made: &Made) -> Result<Vec<Counter>> {
     })
 }
 
-/// An interface's own drops, in its namespace.
-pub fn of_interface(place: &str, netns: Option<&str>, interface: &str) -> Vec<Counter> {
-    let read = || {
-        ["rx_dropped", "rx_missed_errors", "rx_errors", "tx_dropped", "tx_errors"]
-            .into_iter()
-            .filter_map(|name| {
-                let path = format!("/sys/class/net/{interface}/statistics/{name}");
-                let value = fs::read_to_string(path).ok()?.trim().parse().ok()?;
-                Some(Counter {
-                    side: Side::Tester,
-                    place: place.to_owned(),
-                    name: name.to_owned(),
-                    kind: CounterKind::Dropped,
-                    value,
-                })
-            })
-            .collect()
-    };
-    sonde_port::netns::inside(netns, read).unwrap_or_default()
+/// What a port of the tester at somebody else's device lost. On virtual Ethernet a frame that
+/// finds the device's ring full is counted here, and is the device's loss.
+pub fn of_port(name: &str, netns: Option<&str>, interface: &str, virtual_end: bool) -> Vec<Counter> {
+    let Some(counts) = InterfaceCounts::read(netns, interface) else { return Vec::new() };
+    let refused = if virtual_end { Side::Device } else { Side::Tester };
+    [
+        (Side::Tester, "rx_errors", counts.rx_errors),
+        (Side::Tester, "rx_dropped", counts.rx_dropped),
+        (Side::Tester, "tx_errors", counts.tx_errors),
+        (refused, "tx_dropped", counts.tx_dropped),
+    ]
+    .map(|(side, counter, value)| Counter {
+        side,
+        place: format!("tester {name}"),
+        name: counter.into(),
+        kind: CounterKind::Dropped,
+        value,
+    })
+    .into()
 }
 
 /// What a reader has to know of the host to repeat a run.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sonde_lab::device::Counter;
 use sonde_wire::ethernet::Mac;
 
-use super::counters::of_interface;
+use super::counters::of_port;
 use super::traffic::{Net, Place};
 use crate::agent::remote::Remote;
 use crate::args::Prefix;
@@ -21,6 +21,8 @@ pub struct External {
     plan: DevicePlan,
     /// Where the tester's ports are, if not on this host.
     pub remote: Option<Remote>,
+    /// Names of the tester's ports that are virtual Ethernet.
+    virtual_ends: Vec<String>,
 }
 
 impl External {
@@ -30,12 +32,20 @@ impl External {
         condition: &Condition,
         remote: Option<Remote>,
     ) -> Result<External> {
-        let external = External { plan: device.plan.clone(), remote };
+        let mut external =
+            External { plan: device.plan.clone(), remote, virtual_ends: Vec::new() };
         if let Some(command) = external.plan.commands.get("start") {
             shell(command)?;
         }
         if let Some(command) = &condition.command {
             shell(command)?;
+        }
+        if external.remote.is_none() {
+            let virtual_end = |(name, p): (&String, &PortPlan)| {
+                let facts = port_facts(&tester_port(name, p)).ok()?;
+                (facts.kind == "veth").then(|| name.clone())
+            };
+            external.virtual_ends = external.plan.ports.iter().filter_map(virtual_end).collect();
         }
         Ok(external)
     }
@@ -61,13 +71,7 @@ impl External {
     pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<Place>> {
         let Some(port) = plan.ports.get("c") else { return Ok(None) };
         ensure!(self.remote.is_none(), "ports of agents do not monitor: leave out ports.c");
-        let spec = TesterPort {
-            name: "c".into(),
-            interface: port.interface.clone(),
-            netns: port.netns.clone(),
-            cpu: None,
-        };
-        let mac = port_facts(&spec)?.mac;
+        let mac = port_facts(&tester_port("c", port))?.mac;
         Ok(Some(Place::monitor("c", &port.interface, port.netns.clone(), mac)))
     }
 
@@ -102,7 +106,8 @@ impl External {
             return Vec::new();
         }
         let of = |(name, p): (&String, &PortPlan)| {
-            of_interface(&format!("tester {name}"), p.netns.as_deref(), &p.interface)
+            let virtual_end = self.virtual_ends.contains(name);
+            of_port(name, p.netns.as_deref(), &p.interface, virtual_end)
         };
         self.plan.ports.iter().flat_map(of).collect()
     }
@@ -118,13 +123,17 @@ impl Drop for External {
     }
 }
 
-fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> {
-    let port = TesterPort {
+fn tester_port(name: &str, plan: &PortPlan) -> TesterPort {
+    TesterPort {
         name: name.into(),
         interface: plan.interface.clone(),
         netns: plan.netns.clone(),
         cpu: None,
-    };
+    }
+}
+
+fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> {
+    let port = tester_port(name, plan);
     let (own_mac, speed_bps) = match remote {
         Some(remote) => {
             let found = remote.look(name, plan)?;

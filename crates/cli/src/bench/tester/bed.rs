@@ -63,19 +63,51 @@ pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
     })
 }
 
+/// An interface's own counts, of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceCounts {
+    /// Received, but unusable.
+    pub rx_errors: u64,
+    /// Received, but not taken: no room.
+    pub rx_dropped: u64,
+    /// Handed to the medium, or to the other end.
+    pub tx_packets: u64,
+    /// Not sent: the medium's fault.
+    pub tx_errors: u64,
+    /// Not sent, or refused by the other end.
+    pub tx_dropped: u64,
+}
+
+impl InterfaceCounts {
+    /// As they stand; `None` where the kernel does not tell.
+    pub fn read(netns: Option<&str>, interface: &str) -> Option<InterfaceCounts> {
+        // Of this thread's network namespace, which /sys is not.
+        let read = || std::fs::read_to_string("/proc/thread-self/net/dev").ok();
+        Self::find(&netns::inside(netns, read).ok()??, interface)
+    }
+
+    /// In the text of `/proc/net/dev`.
+    fn find(table: &str, interface: &str) -> Option<InterfaceCounts> {
+        let row = table.lines().find_map(|line| {
+            let (name, counts) = line.split_once(':')?;
+            (name.trim() == interface).then_some(counts)
+        })?;
+        let counts: Vec<u64> = row.split_whitespace().map_while(|n| n.parse().ok()).collect();
+        // Of reception and of transmission: octets, packets, errors, drops and four more.
+        let [_, _, rx_errors, rx_dropped, _, _, _, _, _, tx_packets, tx_errors, tx_dropped, ..] =
+            counts[..]
+        else {
+            return None;
+        };
+        Some(InterfaceCounts { rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped })
+    }
+}
+
 /// Frames that a port has handed on or had to drop so far, by the interface's own count; `None`
 /// where the kernel does not tell.
 pub(super) fn handed_on(port: &TesterPort) -> Option<u64> {
-    // Of this thread's network namespace, which /sys is not.
-    let read = || std::fs::read_to_string("/proc/thread-self/net/dev").ok();
-    let table = netns::inside(port.netns.as_deref(), read).ok()??;
-    let row = table.lines().find_map(|line| {
-        let (name, counts) = line.split_once(':')?;
-        (name.trim() == port.interface).then_some(counts)
-    })?;
-    // Eight columns of reception, then octets, packets, errors and drops of transmission.
-    let counts: Vec<u64> = row.split_whitespace().map_while(|n| n.parse().ok()).collect();
-    Some(counts.get(9)? + counts.get(10)? + counts.get(11)?)
+    let counts = InterfaceCounts::read(port.netns.as_deref(), &port.interface)?;
+    Some(counts.tx_packets + counts.tx_errors + counts.tx_dropped)
 }
 
 /// Looks whether ports are still up.
@@ -109,3 +141,22 @@ impl Watch {
 /// How long a port's carrier is waited for.
 const CARRIER: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_by_their_columns() {
+        let table = "Inter-|   Receive                                                |  Transmit\n \
+                     face |bytes    packets errs drop fifo frame compressed multicast|bytes    \
+                     packets errs drop fifo colls carrier compressed\n    lo:       0       0    \
+                     0    0    0     0          0         0        0       0    0    0    0     \
+                     0       0          0\n  eth0:1000 11 12 13 14 15 16 17 2000 21 22 23 24 25 26 27\n";
+        let counts = InterfaceCounts::find(table, "eth0").unwrap();
+        let InterfaceCounts { rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped } = counts;
+        assert_eq!([rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped], [12, 13, 21, 22, 23]);
+        assert_eq!(InterfaceCounts::find(table, "lo"), Some(InterfaceCounts::default()));
+        assert_eq!(InterfaceCounts::find(table, "eth"), None);
+    }
+}

@@ -107,7 +107,7 @@ impl Ports {
                 let analyser = self.analyser(load, spec, way.for_mac, start);
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
                 senders.push(scope.spawn(move || -> Result<_> {
-                    settle_sender(port, 2 * loads.len())?;
+                    let _preferred = settle_sender(port, 2 * loads.len())?;
                     send(sender, generator, shared, enough)
                 }));
                 receivers.push(scope.spawn(move || {

@@ -104,7 +104,7 @@ impl Xdp {
                 .map(|(generator, load)| {
                     let port = &spec.ports[spec.ways[load.way].from];
                     scope.spawn(move || -> Result<()> {
-                        settle_sender(port, loads.len())?;
+                        let _preferred = settle_sender(port, loads.len())?;
                         Ok(generator.run()?)
                     })
                 })

@@ -139,7 +139,7 @@ impl Default for MlrConfig {
             goals: vec![Goal::ndr(), Goal::pdr()],
             min_fps: 9001.0,
             max_fps: 14_880_952.0,
-            warmup_ns: SECOND,
+            warmup_ns: 0,
             longest_ns: 3600 * SECOND,
             pattern: Pattern::Plan,
         }

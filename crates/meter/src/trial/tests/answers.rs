@@ -1,6 +1,6 @@
 //! Searches, counts and times: each finds what the device was made with.
 
-use sonde_results::trial::Pattern;
+use sonde_results::trial::{Invalid, Pattern};
 
 use super::super::sim::Tester;
 use super::*;
@@ -47,6 +47,37 @@ fn a_faster_device_is_known_up_to_the_greatest_load_only() {
     let (finding, trials) = run(&mut RateSearch::throughput(search_config()), &mut device(fast));
     assert_eq!((value(&finding, "throughput"), trials.len()), (MOST, 1));
     assert!(says(&finding, "the device may carry more"));
+}
+
+#[test]
+fn the_greatest_load_is_one_that_the_tester_can_offer() {
+    let found = |tester: Tester, line: f64| {
+        let config = DeviceConfig { tester, ..DeviceConfig::default() };
+        let (finding, trials) = run(&mut Ceiling::new(line), &mut device(config));
+        assert!(finding.complete && trials.len() <= 25, "{finding:?}");
+        (finding.value("greatest_load").unwrap().value, trials)
+    };
+    let slow = Tester { max_fps: 7e5, ..Tester::default() };
+    let (load, trials) = found(slow.clone(), f64::INFINITY);
+    assert!((7e5 * 0.8..=7e5).contains(&load), "{load}");
+    assert_eq!(trials.last().unwrap().offer.rate_fps, load);
+    assert!(trials.last().unwrap().valid());
+    // A medium that is slower than the tester.
+    assert_eq!(found(slow, 1e5).0, 1e5);
+    // A pause of the host is not of the load.
+    let disturbed = Tester { starved_every: 1, ..Tester::default() };
+    let (load, trials) = found(disturbed, 1e6);
+    assert_eq!((load, trials.len()), (1e6, 2));
+    // Where frames never leave in time it ends, and finds nothing.
+    let mut search = Ceiling::new(1e6);
+    while let Some(next) = search.next() {
+        let mut trial = device(DeviceConfig::default()).run(&next);
+        trial.invalid.push(Invalid::Pacing { direction: "a>b".into(), late_ns: 2_000_000 });
+        search.observe(&trial);
+    }
+    let finding = search.finding();
+    assert!(finding.values.is_empty() && says(&finding, "the tester was not fit"), "{finding:?}");
+    assert!(search.load() > 1e5 && search.load() < 1.2e5);
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! The greatest load that the tester itself can offer, evenly, through this device: where the
+//! searches begin. Of no standard; the line's rate takes its place where there is a line.
+
+use sonde_results::Trial;
+use sonde_results::bench::{Finding, Quantity};
+use sonde_results::trial::{Direction, Invalid, Offer};
+
+use super::values::{SECOND, reasons};
+use super::{Next, Procedure};
+
+/// A search for it: once as fast as can be, then evenly, at a little less each time until the
+/// frames leave in time.
+///
+/// A load that the tester cannot pace costs a search several tries, and its bound would be the
+/// tester's; so the search is not to begin there.
+#[derive(Clone, Debug)]
+pub struct Ceiling {
+    /// What the medium carries, frames/s; infinite: it sets no bound.
+    line_fps: f64,
+    /// The load to try, frames/s; `None`: as fast as can be.
+    present: Option<f64>,
+    /// Trials at it that were not valid.
+    failed: u32,
+    /// Loads that are still to be tried.
+    left: u32,
+    trials: u64,
+    ended: bool,
+    /// Why the last one was not valid.
+    unfit: Option<String>,
+}
+
+impl Ceiling {
+    /// With a medium of so many frames/s in each direction, or `f64::INFINITY`.
+    pub fn new(line_fps: f64) -> Ceiling {
+        Ceiling {
+            line_fps,
+            present: None,
+            failed: 0,
+            left: LOADS,
+            trials: 0,
+            ended: false,
+            unfit: None,
+        }
+    }
+
+    /// What was found, frames/s in each direction; where no load was valid, the last one that
+    /// was tried: searches go on below it. 0: not a frame could be sent.
+    pub fn load(&self) -> f64 {
+        self.present.unwrap_or(0.0)
+    }
+}
+
+impl Procedure for Ceiling {
+    fn next(&mut self) -> Option<Next> {
+        if self.ended {
+            return None;
+        }
+        Some(match self.present {
+            None => Next {
+                offer: Offer { rate_fps: UNPACED_FPS, frames: FRAMES, ..Offer::default() },
+                purpose: "as fast as the tester can".into(),
+            },
+            Some(rate) => Next {
+                offer: Offer::steady(rate, TRIAL_NS),
+                purpose: "the greatest load that the tester can pace".into(),
+            },
+        })
+    }
+
+    fn observe(&mut self, trial: &Trial) {
+        self.trials += 1;
+        let Some(rate) = self.present else {
+            let sent = |d: &Direction| match d.sent {
+                0 | 1 => 0.0,
+                _ => d.sent_rate_fps(),
+            };
+            let least = trial.directions.iter().map(sent).fold(f64::INFINITY, f64::min);
+            let reached = if least.is_finite() { least } else { 0.0 };
+            self.present = Some((reached * SHARE).min(self.line_fps));
+            self.ended = reached <= 0.0;
+            return;
+        };
+        // What else is the matter does not change with the load.
+        let of_load = |reason: &Invalid| {
+            !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. })
+        };
+        if !trial.invalid.iter().any(of_load) {
+            (self.ended, self.unfit) = (true, None);
+            return;
+        }
+        self.unfit = Some(reasons(trial));
+        self.failed += 1;
+        if self.failed < TRIES {
+            return;
+        }
+        self.failed = 0;
+        self.left -= 1;
+        self.ended = self.left == 0;
+        if !self.ended {
+            self.present = Some(rate * LESS);
+        }
+    }
+
+    /// `greatest_load`, frames/s in each direction.
+    fn finding(&self) -> Finding {
+        let mut finding = Finding { complete: self.ended, ..Finding::default() };
+        let found = self.ended && self.unfit.is_none();
+        if let Some(rate) = self.present.filter(|rate| found && *rate > 0.0) {
+            finding.values.push(Quantity::new("greatest_load", "frames/s", rate, self.trials));
+        }
+        if let Some(why) = &self.unfit {
+            finding.notes.push(format!("No load was valid, the tester was not fit: {why}."));
+        }
+        finding
+    }
+
+    fn remaining_ns(&self) -> i64 {
+        match self.ended {
+            true => 0,
+            false => i64::from(self.remaining_trials()) * TRIAL_NS,
+        }
+    }
+
+    fn remaining_trials(&self) -> u32 {
+        match (self.ended, self.present) {
+            (true, _) => 0,
+            (false, None) => 1 + LOADS * TRIES,
+            (false, Some(_)) => self.left * TRIES - self.failed,
+        }
+    }
+}
+
+/// More than any tester can offer.
+const UNPACED_FPS: f64 = 40e6;
+/// Long enough to leave the start behind, short enough for a slow device.
+const FRAMES: u64 = 1 << 20;
+/// Of what was reached.
+const SHARE: f64 = 0.95;
+/// Of the load before: 12 of them reach down to a tenth.
+const LESS: f64 = 0.82;
+const LOADS: u32 = 12;
+/// Trials of a load: one may have been disturbed.
+const TRIES: u32 = 2;
+const TRIAL_NS: i64 = SECOND / 2;

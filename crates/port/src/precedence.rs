@@ -1,0 +1,109 @@
+//! A thread that never sleeps, preferred to all other work without starving it.
+//!
+//! A thread of SCHED_FIFO that never sleeps is stopped by the kernel for 50 ms in every second,
+//! at a time of the kernel's choice: by its limit on real-time work (`sched_rt_runtime_us`), or
+//! by its server for ordinary threads that have waited for long. A load generator sends nothing
+//! meanwhile. So this one steps back before it comes to that: for most of the time it is
+//! real-time, and in between an ordinary thread, which the scheduler weighs against the others
+//! in slices of a few milliseconds at most, or not at all where nobody else wants the processor.
+
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A thread's precedence. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Precedence {
+    /// Closed to end it.
+    end: Option<Sender<()>>,
+    turns: Option<JoinHandle<()>>,
+}
+
+impl Precedence {
+    /// Gives it to the calling thread: it runs before all ordinary ones (SCHED_FIFO) but for a
+    /// tenth of the time. Threads of the same kind on the same processor wait for each other
+    /// to sleep.
+    ///
+    /// # Errors
+    /// Not permitted (CAP_SYS_NICE); no thread could be started.
+    pub fn of_this_thread() -> io::Result<Precedence> {
+        // SAFETY: no preconditions.
+        let thread = unsafe { libc::gettid() };
+        let (end, ended) = channel::<()>();
+        let turns = std::thread::Builder::new().name("sonde-turns".into()).spawn(move || {
+            // It must be run in time itself, and sleeps but for two calls a second.
+            let _ = schedule(0, libc::SCHED_FIFO, 2);
+            // A thread that is gone needs no further turns.
+            loop {
+                if ended.recv_timeout(PREFERRED) != Err(RecvTimeoutError::Timeout)
+                    || schedule(thread, libc::SCHED_OTHER, 0).is_err()
+                    || ended.recv_timeout(ORDINARY) != Err(RecvTimeoutError::Timeout)
+                    || schedule(thread, libc::SCHED_FIFO, 1).is_err()
+                {
+                    return;
+                }
+            }
+        })?;
+        // From here on an error ends the turns.
+        let precedence = Precedence { end: Some(end), turns: Some(turns) };
+        schedule(thread, libc::SCHED_FIFO, 1)?;
+        Ok(precedence)
+    }
+}
+
+impl Drop for Precedence {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(turns) = self.turns.take() {
+            let _ = turns.join();
+        }
+    }
+}
+
+fn schedule(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(thread, policy, &raw const parameter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Together shorter than the second after which the kernel steps in, and the first shorter than
+/// the 950 ms that it allows.
+const PREFERRED: Duration = Duration::from_millis(850);
+const ORDINARY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> libc::c_int {
+        // SAFETY: no preconditions; 0 is the calling thread.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn the_thread_is_real_time_and_steps_back_in_turn() {
+        let given = std::thread::spawn(|| {
+            let Ok(precedence) = Precedence::of_this_thread() else { return None };
+            let first = policy();
+            // Bounded by the number of looks, not by a time.
+            let stepped_back = (0..5000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                policy() == libc::SCHED_OTHER
+            });
+            let returned = (0..5000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                policy() == libc::SCHED_FIFO
+            });
+            drop(precedence);
+            Some((first, stepped_back, returned))
+        });
+        match given.join().unwrap() {
+            Some(seen) => assert_eq!(seen, (libc::SCHED_FIFO, true, true)),
+            None => eprintln!("not permitted here: nothing was tested"),
+        }
+    }
+}
