@@ -104,7 +104,7 @@ pub struct Bar {
     pub to: f64,
     /// Interval of the end.
     pub interval: Option<(f64, f64)>,
-    /// The number beside it.
+    /// The number beside it; lines are parted by a line feed.
     pub label: String,
 }
 
