@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::stats::{self, Interval};
 
-use crate::quantity::sort_distributions;
+use crate::quantity::{procedure_words, sort_distributions};
 
 /// The repetitions of one case.
 #[derive(Clone, Debug)]
@@ -180,7 +180,7 @@ impl Labels {
 
 /// The procedure in words.
 fn procedure(case: &Case) -> String {
-    case.procedure.replace('_', " ")
+    procedure_words(&case.procedure)
 }
 
 /// A mix without its genome.

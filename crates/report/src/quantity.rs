@@ -60,6 +60,17 @@ pub fn words(name: &str) -> String {
     }
 }
 
+/// The name of a procedure in words: "fixed load", "TST 009".
+pub fn procedure_words(name: &str) -> String {
+    match name {
+        "tst009" => "TST 009".into(),
+        "mlrsearch" => "MLRsearch".into(),
+        "latency_rfc8219" => "latency by RFC 8219".into(),
+        "pdv" | "ipdv" => name.to_uppercase(),
+        name => name.replace("y1564", "Y.1564").replace('_', " "),
+    }
+}
+
 /// Brings the quantities of each distribution into their order, from minimum to maximum: one
 /// that was found later, where there were samples enough, may stand behind the maximum. Each
 /// distribution stays where its first quantity stands.

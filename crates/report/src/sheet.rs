@@ -163,7 +163,7 @@ impl Sheet {
     }
 
     /// As people read it: without columns of words that are the same in every row, which the
-    /// note tells instead, and without empty ones.
+    /// note tells instead, and without empty ones, whatever is kept.
     pub fn for_people(&self) -> Sheet {
         let constant = |i: usize| {
             let words = |row: &Vec<Cell>| match &row[i] {
@@ -174,7 +174,8 @@ impl Sheet {
             let same = first.is_some() && self.rows.iter().all(|row| words(row) == first);
             let none = self.rows.iter().all(|row| row[i] == Cell::None);
             let keep = self.keep.contains(&self.columns[i].name.as_str());
-            (none || same && !keep).then_some(first)
+            let empty = same && first.as_deref() == Some("");
+            (none || empty || same && !keep).then_some(first)
         };
         let dropped: Vec<Option<Option<String>>> = (0..self.columns.len()).map(constant).collect();
         let said = self.columns.iter().zip(&dropped).filter_map(|(column, text)| match text {

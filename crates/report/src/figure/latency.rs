@@ -8,6 +8,7 @@ use super::{id, split};
 use crate::LOOP;
 use crate::chart::{Axis, Chart, Scale, Series, Shape};
 use crate::group::Labels;
+use crate::quantity::show;
 use crate::trials::{BEYOND, Pooled, percentile, pooled, reach};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
@@ -20,7 +21,9 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let bytes = |p: &Pooled| p.case.frame_bytes;
     let smallest = pools.first().map_or(0.0, bytes);
     let greatest = pools.last().map_or(0.0, bytes);
-    let mut charts = with_and_without(&pools, &labels);
+    let between = |case: &Case| (case.frame_bytes > smallest) && (case.frame_bytes < greatest);
+    // Frame sizes between the smallest and the greatest seldom tell anything new.
+    let mut charts = with_and_without(&pools, &labels, between);
     for set in split(&cases, &["load"]) {
         let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
         let case = &set[0].case;
@@ -29,10 +32,8 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
             continue;
         }
         let title = labels.title(case, &["load"]);
-        // Frame sizes between the smallest and the greatest seldom tell anything new.
-        let between = bytes(set[0]) > smallest && bytes(set[0]) < greatest;
         for chart in [by_nines, cumulative, variation, signed_variation] {
-            charts.push(Chart { minor: between, ..chart(&set, &title) });
+            charts.push(Chart { minor: between(case), ..chart(&set, &title) });
         }
     }
     charts
@@ -51,12 +52,12 @@ fn lines(set: &[&Pooled], line: impl Fn(&Pooled) -> Vec<(f64, f64)>) -> Vec<Seri
 }
 
 /// What tells a pool from the others of its case: the end of "latency at 50 %", or the plan's
-/// own load.
+/// own load, or what was offered.
 fn load_name(pool: &Pooled) -> String {
     match (pool.purpose.strip_prefix("latency at "), pool.case.load.as_str()) {
         (Some("0 %"), _) => "no load".into(),
         (Some(load), _) => load.to_string(),
-        (None, "") => pool.purpose.clone(),
+        (None, "") => format!("{} frames/s", show(pool.rate_fps, "frames/s")),
         (None, load) => load.to_string(),
     }
 }
@@ -160,7 +161,9 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
         Some((low, high)) => {
             let (low, high) = (low as f64, high as f64);
             let points = shares(&p.ipdv).into_iter().map(|(q, v)| (v, q));
-            points.filter(|(v, _)| (low..=high).contains(v)).collect()
+            let points = points.filter(|(v, q)| (low..=high).contains(v) && *q > 0.01);
+            // A queue that empties gives many pairs one value: the line begins below it.
+            std::iter::once((low, 0.01)).chain(points).collect()
         }
         None => Vec::new(),
     };
@@ -180,7 +183,11 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
 }
 
 /// Each device beside the loop, percentile by percentile.
-fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
+fn with_and_without(
+    pools: &[Pooled],
+    labels: &Labels,
+    minor: impl Fn(&Case) -> bool,
+) -> Vec<Chart> {
     const QUANTILES: [(&str, f64); 6] = [
         ("p1", 0.01),
         ("p50", 0.5),
@@ -206,7 +213,7 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
             .iter()
             .map(|p| {
                 let what = labels.name(&p.case, &["frame", "procedure", "load"]);
-                format!("{what} {} frames/s", crate::quantity::show(p.rate_fps, "frames/s"))
+                format!("{what} {} frames/s", show(p.rate_fps, "frames/s"))
             })
             .collect();
         let series = shown
@@ -231,7 +238,7 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
             .collect();
         let title = labels.title(&shown[0].case, &["device", "condition", "load"]);
         charts.push(Chart {
-            minor: false,
+            minor: minor(&shown[0].case),
             id: id(&["with_and_without", &title]),
             title: format!("Latency with and without the device: {title}"),
             caption: format!(

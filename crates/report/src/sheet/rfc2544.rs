@@ -4,7 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
 use crate::group::{Group, groups, is_rate};
-use crate::quantity::{sort_distributions, words};
+use crate::quantity::{procedure_words, sort_distributions, words};
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
 
@@ -57,7 +57,7 @@ fn clause(procedure: &str) -> &'static str {
 }
 
 fn heading(procedure: &str, what: &str) -> String {
-    let name = procedure.replace('_', " ");
+    let name = procedure_words(procedure);
     let mut rest = name.chars();
     let first = rest.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let name = first + rest.as_str();
@@ -83,7 +83,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
     let mut sheet = Sheet::new(
         &format!("{procedure}_rates"),
         &heading(procedure, ": rates"),
-        "In each direction. Low to high: see the note on intervals. Frames only: with the FCS; \
+        "In each direction. Low to high: an interval as Methods tell. Frames only: with the FCS; \
          on the medium: with preamble and least gap, 20 octets more a frame. Theoretical: by \
          the nominal speed of the ports, where they have one.",
         &[&CASE_COLUMNS[..], &columns].concat(),
