@@ -243,10 +243,8 @@ pub struct Prefix {
 impl Prefix {
     /// Its addresses as numbers, first and last.
     pub fn bounds(self) -> (u128, u128) {
-        let (first, width) = match self.address {
-            IpAddr::V4(a) => (u128::from(a.to_bits()), 32),
-            IpAddr::V6(a) => (a.to_bits(), 128),
-        };
+        let first = number(self.address);
+        let width = if self.address.is_ipv4() { 32 } else { 128 };
         let host_bits = width - u32::from(self.bits);
         let mask = if host_bits == 128 { u128::MAX } else { (1 << host_bits) - 1 };
         (first & !mask, first | mask)
@@ -268,16 +266,20 @@ impl FromStr for Prefix {
             None => width,
         };
         let prefix = Prefix { address, bits };
-        let number = match address {
-            IpAddr::V4(a) => u128::from(a.to_bits()),
-            IpAddr::V6(a) => a.to_bits(),
-        };
-        if prefix.bounds().0 != number {
+        if prefix.bounds().0 != number(address) {
             return Err(format!(
                 "'{text}' has bits set after the first {bits}; write its first address"
             ));
         }
         Ok(prefix)
+    }
+}
+
+/// An address as a number, 32 or 128 bits wide: as [`Prefix::bounds`] has them.
+pub fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => a.to_bits().into(),
+        IpAddr::V6(a) => a.to_bits(),
     }
 }
 

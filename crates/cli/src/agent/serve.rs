@@ -1,7 +1,7 @@
 //! The agent: takes one controller at a time, and does what it asks with this host's ports.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::clock::{Answering, skew};
 use super::protocol::{
     Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role, Status,
 };
-use crate::args::Prefix;
+use crate::args::{Prefix, number};
 use crate::bench::health::Watch;
 use crate::bench::tester::{Sink, Source, TesterPort, Watching, port_facts};
 
@@ -393,10 +393,7 @@ impl Session<'_> {
 
 /// Whether all addresses of a rule lie in one prefix.
 fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
-    let first = match rule.first {
-        IpAddr::V4(a) => a.to_bits().into(),
-        IpAddr::V6(a) => a.to_bits(),
-    };
+    let first = number(rule.first);
     let way = rule.step.checked_mul(u128::from(rule.count.max(1) - 1));
     let last = way.and_then(|way| first.checked_add(way));
     let (low, high) = prefix.bounds();
