@@ -4,6 +4,8 @@ pub mod pgf;
 mod scale;
 pub mod svg;
 
+pub(crate) use svg::wrapped;
+
 /// A figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {

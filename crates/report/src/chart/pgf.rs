@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use super::scale::{Placed, axes};
-use super::svg::wrapped;
-use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape};
+use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape, wrapped};
 use crate::file::latex::escape;
 
 /// The chart as a `tikzpicture`. The preamble needs [`PREAMBLE`].

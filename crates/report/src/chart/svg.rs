@@ -428,7 +428,7 @@ impl<'a> Drawing<'a> {
 
 /// A name in lines of at most `most` characters, broken after hyphens, pluses and spaces; a
 /// longer word is cut.
-pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
+pub(crate) fn wrapped(name: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in name.split_inclusive(['-', '+', ' ', '_']) {
         let word = shortened(word, most);

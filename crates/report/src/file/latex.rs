@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::chart::{Chart, Shape, pgf};
+use crate::chart::{Chart, Shape, pgf, wrapped};
 use crate::sheet::{Cell, Sheet};
 
 pub(super) fn render(report: &Report<'_>) -> String {
@@ -84,7 +84,16 @@ fn table(out: &mut String, sheet: &Sheet) {
         let _ = writeln!(out, "{{\\small {}}}", escape(&sheet.note));
     }
     let size = if wide { "\\scriptsize" } else { "\\footnotesize" };
-    let head: Vec<String> = sheet.columns.iter().map(|c| escape(&c.heading())).collect();
+    // The headings of numbers are longer than these: in lines.
+    let head = sheet.columns.iter().enumerate().map(|(i, c)| match words(i) {
+        Some(_) => escape(&c.heading()),
+        None => {
+            let lines: Vec<String> =
+                wrapped(&c.heading(), 11).iter().map(|l| escape(l.trim_end())).collect();
+            format!("\\shortstack[r]{{{}}}", lines.join("\\\\"))
+        }
+    });
+    let head: Vec<String> = head.collect();
     let _ = write!(
         out,
         "{{{size}\n\\begin{{longtable}}{{@{{}}{columns}@{{}}}}\n\\toprule\n{} \\\\\n\\midrule\n\
