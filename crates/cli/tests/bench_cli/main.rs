@@ -6,6 +6,7 @@ mod devices;
 mod folders;
 mod interrupted;
 mod plans;
+mod procedures;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
 mod process;
