@@ -104,7 +104,7 @@ pub struct Bar {
     pub to: f64,
     /// Interval of the end.
     pub interval: Option<(f64, f64)>,
-    /// The number beside it.
+    /// The number beside it; lines are parted by a line feed.
     pub label: String,
 }
 
@@ -162,16 +162,16 @@ impl Chart {
     }
 }
 
-/// Series colours on a light and on a dark ground: those of Okabe and Ito (2008), which people
-/// see apart whatever their colour vision; for lines on white the two brightest are darker,
-/// and on black all are lighter.
+/// Series colours on a light and on a dark ground: blue, orange, green, purple, and two more.
+/// Each pair stays apart for people with any colour vision, and each colour stands out from its
+/// ground; a test computes both.
 pub const COLOURS: [(&str, &str); 6] = [
-    ("#0072b2", "#56b4e9"),
-    ("#d55e00", "#ff9d5c"),
-    ("#009e73", "#3fd0a4"),
-    ("#b3558c", "#e79fc7"),
-    ("#b07a00", "#f0c04a"),
-    ("#3d8fc4", "#a9d8f5"),
+    ("#0d78b3", "#83b8ff"),
+    ("#f56200", "#ff9915"),
+    ("#26623b", "#3f9a7e"),
+    ("#731d85", "#b862d5"),
+    ("#432600", "#d2ff64"),
+    ("#2a99d8", "#ffc5c1"),
 ];
 
 /// Steps of a heat map's colour.
@@ -188,3 +188,82 @@ pub const HEAT: [(&str, &str); LEVELS] = [
     ("#12609f", "#8cc5ec"),
     ("#083d70", "#d6ecfb"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linear red, green and blue, each 0 to 1.
+    fn linear(colour: &str) -> [f64; 3] {
+        [1, 3, 5].map(|i| {
+            let c = f64::from(u8::from_str_radix(&colour[i..i + 2], 16).unwrap()) / 255.0;
+            if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+        })
+    }
+
+    fn times(m: &[[f64; 3]; 3], v: [f64; 3]) -> [f64; 3] {
+        m.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum())
+    }
+
+    /// Oklab: lightness and two coordinates of the hue, in which distances are those seen.
+    fn seen(rgb: [f64; 3]) -> [f64; 3] {
+        const CONES: [[f64; 3]; 3] = [
+            [0.412_221, 0.536_333, 0.051_446],
+            [0.211_903, 0.680_700, 0.107_397],
+            [0.088_302, 0.281_719, 0.629_979],
+        ];
+        const LAB: [[f64; 3]; 3] = [
+            [0.210_454, 0.793_618, -0.004_072],
+            [1.977_998, -2.428_592, 0.450_594],
+            [0.025_904, 0.782_772, -0.808_676],
+        ];
+        times(&LAB, times(&CONES, rgb.map(|c| c.clamp(0.0, 1.0))).map(f64::cbrt))
+    }
+
+    /// Contrast as WCAG 2 has it, 1 to 21.
+    fn contrast(a: &str, b: &str) -> f64 {
+        let light = |c: &str| times(&[[0.2126, 0.7152, 0.0722]; 3], linear(c))[0] + 0.05;
+        (light(a) / light(b)).max(light(b) / light(a))
+    }
+
+    /// Normal vision, and the full loss of the red, green or blue cones (Machado, Oliveira and
+    /// Fernandes 2009).
+    const VISIONS: [[[f64; 3]; 3]; 4] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ],
+        [
+            [1.255_528, -0.076_749, -0.178_779],
+            [-0.078_411, 0.930_809, 0.147_602],
+            [0.004_733, 0.691_367, 0.303_900],
+        ],
+    ];
+
+    #[test]
+    fn colours_are_told_apart_by_everybody() {
+        let light: Vec<&str> = COLOURS.iter().map(|c| c.0).collect();
+        let dark: Vec<&str> = COLOURS.iter().map(|c| c.1).collect();
+        for (colours, ground) in [(light, svg::LIGHT.ground), (dark, svg::DARK.ground)] {
+            for (i, a) in colours.iter().enumerate() {
+                assert!(contrast(a, ground) >= 3.0, "{a} on {ground}: {}", contrast(a, ground));
+                for (b, vision) in
+                    colours[..i].iter().flat_map(|b| VISIONS.iter().map(move |v| (b, v)))
+                {
+                    let [a_seen, b_seen] = [a, b].map(|c| seen(times(vision, linear(c))));
+                    let apart = a_seen.iter().zip(b_seen).map(|(x, y)| (x - y).powi(2));
+                    // A fiftieth is just seen where colours touch.
+                    let apart = apart.sum::<f64>().sqrt();
+                    assert!(apart > 0.1, "{a} and {b} on {ground}: {apart}");
+                }
+            }
+        }
+    }
+}

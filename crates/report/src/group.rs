@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::stats::{self, Interval};
 
+use crate::quantity::sort_distributions;
+
 /// The repetitions of one case.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
@@ -59,7 +61,8 @@ pub fn groups(run: &BenchRun) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    /// Names of the quantities found, the most important first.
+    /// Names of the quantities found, the most important first; those of a distribution from
+    /// the least to the greatest.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for value in self.measurements.iter().flat_map(|m| &m.finding.values) {
@@ -67,6 +70,7 @@ impl Group<'_> {
                 names.push(&value.name);
             }
         }
+        sort_distributions(&mut names, |name| name);
         names
     }
 
@@ -95,6 +99,20 @@ impl Group<'_> {
 /// "conditional_throughput@NDR".
 pub fn is_rate(name: &str) -> bool {
     name.split('@').next().is_some_and(|base| base.ends_with("throughput"))
+}
+
+/// Whether a procedure searches a rate for its own sake: of others, a rate found is what their
+/// loads are shares of.
+pub fn searches_rate(procedure: &str) -> bool {
+    const SEARCHES: [&str; 6] = [
+        "throughput",
+        "tst009",
+        "mlrsearch",
+        "flooding",
+        "mixed_class_throughput",
+        "aggregated_multicast",
+    ];
+    SEARCHES.contains(&procedure)
 }
 
 /// What a case is told by, apart from its repetition.
@@ -130,17 +148,39 @@ impl Labels {
 
     /// The name of `case`; the fields of `without` are told elsewhere. Never empty.
     pub fn name(&self, case: &Case, without: &[&str]) -> String {
+        match self.differing(case, without) {
+            name if !name.is_empty() => name,
+            _ if without.contains(&"device") => procedure(case),
+            _ => case.device.clone(),
+        }
+    }
+
+    /// The same for a figure, which always tells its procedure: two of one plan have figures
+    /// of the same kind.
+    pub fn title(&self, case: &Case, without: &[&str]) -> String {
+        let rest = match self.differing(case, &[without, &["procedure"]].concat()) {
+            rest if rest.is_empty() && !without.contains(&"device") => case.device.clone(),
+            rest => rest,
+        };
+        match rest.as_str() {
+            "" => procedure(case),
+            rest => format!("{}, {rest}", procedure(case)),
+        }
+    }
+
+    /// What tells `case` from the others; empty: nothing but the fields of `without`.
+    fn differing(&self, case: &Case, without: &[&str]) -> String {
         let told = |field: &str| self.varying.iter().any(|f| f == field);
         let parts = fields(case, self.short_mixes)
             .into_iter()
             .filter(|(f, text)| told(f) && !without.contains(&f.as_str()) && !text.is_empty());
-        let name = parts.map(|(_, text)| text).collect::<Vec<_>>().join(", ");
-        match name.is_empty() {
-            true if without.contains(&"device") => case.procedure.replace('_', " "),
-            true => case.device.clone(),
-            false => name,
-        }
+        parts.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The procedure in words.
+fn procedure(case: &Case) -> String {
+    case.procedure.replace('_', " ")
 }
 
 /// A mix without its genome.
@@ -162,7 +202,7 @@ fn fields(case: &Case, short_mixes: bool) -> Vec<(String, String)> {
         ("direction", case.direction.clone()),
         ("flows", format!("{} flows", case.flows)),
         ("load", case.load.clone()),
-        ("procedure", case.procedure.replace('_', " ")),
+        ("procedure", procedure(case)),
     ];
     let sweep = case.sweep.iter().map(|(name, value)| (name.clone(), format!("{name} {value}")));
     fixed.map(|(name, text)| (name.to_string(), text)).into_iter().chain(sweep).collect()
@@ -206,6 +246,16 @@ mod tests {
         assert_eq!(single.spread(), Interval { low: 1.0, high: 9.0 });
         assert_eq!(groups[0].names(), ["throughput"]);
         assert_eq!(groups[0].summary("none", 1), None);
+    }
+
+    #[test]
+    fn titles_tell_the_procedure_and_names_only_what_differs() {
+        let run = run(&[("64", 1, 1.0, true), ("512", 1, 1.0, true)]);
+        let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
+        let case = &run.measurements[0].case;
+        assert_eq!(labels.title(case, &[]), "throughput, 64 B");
+        assert_eq!(labels.title(case, &["frame"]), "throughput, router");
+        assert_eq!(labels.title(case, &["frame", "device"]), "throughput");
     }
 
     #[test]

@@ -60,6 +60,36 @@ pub fn words(name: &str) -> String {
     }
 }
 
+/// Brings the quantities of each distribution into their order, from minimum to maximum: one
+/// that was found later, where there were samples enough, may stand behind the maximum. Each
+/// distribution stays where its first quantity stands.
+pub(crate) fn sort_distributions<T>(items: &mut [T], name: impl Fn(&T) -> &str) {
+    let mut seen: Vec<String> = Vec::new();
+    for (distribution, _) in items.iter().map(|item| rank(name(item))) {
+        if !seen.contains(&distribution) {
+            seen.push(distribution);
+        }
+    }
+    items.sort_by_cached_key(|item| {
+        let (distribution, rank) = rank(name(item));
+        (seen.iter().position(|s| *s == distribution), rank)
+    });
+}
+
+/// The distribution that a quantity is of, and its place there, in millionths of a per cent:
+/// "latency_p99_9@50" is 99.9 of "latency@50". What names the whole comes first.
+fn rank(name: &str) -> (String, i64) {
+    let (base, at) = name.split_once('@').unwrap_or((name, ""));
+    let percentile = base.rsplit_once("_p").and_then(|(of, digits)| {
+        let share: f64 = digits.replacen('_', ".", 1).parse().ok()?;
+        Some((of, (share * 1e6) as i64))
+    });
+    let ends = [("_min", -2), ("_mean", -1), ("_max", i64::MAX)];
+    let end = ends.iter().find_map(|(end, rank)| Some((base.strip_suffix(end)?, *rank)));
+    let (of, rank) = percentile.or(end).unwrap_or((base, -3));
+    (format!("{of}@{at}"), rank)
+}
+
 /// Divisor and name of the unit in which a time of so many ns is best read.
 pub(crate) fn time_unit(ns: f64) -> (f64, &'static str) {
     match ns {
@@ -166,6 +196,36 @@ const MORE: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_distribution_goes_from_its_minimum_to_its_maximum() {
+        let mut names = vec![
+            "throughput",
+            "latency@10",
+            "latency_min@10",
+            "latency_max@10",
+            "latency_p50@50",
+            "loss_ratio@10",
+            "latency_p99_99@10",
+            "latency_p99_9@10",
+            "latency_mean@10",
+            "latency_p50@10",
+        ];
+        sort_distributions(&mut names, |n| n);
+        let sorted = [
+            "throughput",
+            "latency@10",
+            "latency_min@10",
+            "latency_mean@10",
+            "latency_p50@10",
+            "latency_p99_9@10",
+            "latency_p99_99@10",
+            "latency_max@10",
+            "latency_p50@50",
+            "loss_ratio@10",
+        ];
+        assert_eq!(names, sorted);
+    }
 
     #[test]
     fn numbers_are_short_and_keep_their_figures() {

@@ -88,11 +88,15 @@ pub fn kind_of(purpose: &str) -> &str {
 const FOR_LATENCY: [&str; 5] =
     ["latency", "delay variation", "fixed load", "soak", "service performance"];
 
+/// Whether a trial was run to see the latency, not to find a rate.
+pub fn for_latency(trial: &Trial) -> bool {
+    FOR_LATENCY.iter().any(|p| trial.purpose.contains(p))
+}
+
 /// Pools what was measured for its latency.
 pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
     let mut all: Vec<Pooled> = Vec::new();
-    let told = |t: &Trial| FOR_LATENCY.iter().any(|p| t.purpose.contains(p));
-    for (case, trial) in valid(run).filter(|(_, t)| told(t)) {
+    for (case, trial) in valid(run).filter(|(_, t)| for_latency(t)) {
         let case = Case { repetition: 0, ..case.clone() };
         let purpose = kind_of(&trial.purpose);
         let place =

@@ -1,7 +1,7 @@
 //! What a finished measurement is worth: held against the tester alone, and against the
 //! plan's thresholds.
 
-use sonde_results::bench::{BenchRun, Case, Check, Measurement};
+use sonde_results::bench::{BenchRun, Case, Check, Finding, Measurement, Quantity};
 use sonde_results::caveat::Caveat;
 
 use super::expand::LOOP;
@@ -12,26 +12,33 @@ use super::procedures::ProcedurePlan;
 /// better than what was found with the device. `ceiling` is the greatest load that could be
 /// offered, frames/s.
 pub fn doubt(m: &mut Measurement, procedure: &ProcedurePlan, ceiling: f64, run: &BenchRun) {
-    let Some(found) = m.finding.values.first() else { return };
-    if procedure.finds_rate() && found.value >= ceiling * NEAR {
-        m.caveats.insert(Caveat::TesterLimited);
-    }
-    let alone = run.measurements.iter().find(|l| is_loop_of(&l.case, &m.case));
-    if let Some(alone) = alone.filter(|_| m.case.device != LOOP)
-        && let Some(loop_value) = alone.finding.values.iter().find(|q| q.name == found.name)
-    {
-        let limited = match found.unit.as_str() {
-            "frames/s" => found.value >= loop_value.value * NEAR,
-            "ns" => found.value <= loop_value.value / NEAR,
-            _ => false,
-        };
-        if limited {
-            m.caveats.insert(Caveat::TesterLimited);
-        }
+    if m.finding.values.is_empty() {
+        return;
     }
     if procedure.shorter_than_the_standard() {
         m.caveats.insert(Caveat::ShortTrials);
     }
+    let Some(found) = telling(procedure, &m.finding) else { return };
+    let with_device = found.value;
+    let alone = run.measurements.iter().find(|l| is_loop_of(&l.case, &m.case));
+    let alone = alone.filter(|_| m.case.device != LOOP);
+    let alone = alone.and_then(|l| l.finding.value(&found.name)).map(|q| q.value);
+    let limited = if procedure.finds_rate() {
+        with_device >= ceiling * NEAR || alone.is_some_and(|alone| with_device >= alone * NEAR)
+    } else {
+        // A device adds delay. Variation of delay has a sign, and grows to both sides.
+        alone.is_some_and(|alone| with_device.abs() <= alone.abs() / NEAR)
+    };
+    if limited {
+        m.caveats.insert(Caveat::TesterLimited);
+    }
+}
+
+/// The value by which a device is told from the bare tester: the rate of a procedure that
+/// searches one, else the first delay. The rate of a fixed load is only what was asked for.
+fn telling<'a>(procedure: &ProcedurePlan, finding: &'a Finding) -> Option<&'a Quantity> {
+    let unit = if procedure.finds_rate() { "frames/s" } else { "ns" };
+    finding.values.iter().find(|q| q.unit == unit)
 }
 
 /// Holds the plan's thresholds against it.
@@ -79,7 +86,6 @@ const NEAR: f64 = 0.97;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sonde_results::bench::{Finding, Quantity};
 
     fn measured(device: &str, name: &str, unit: &str, value: f64) -> Measurement {
         Measurement {
@@ -94,44 +100,93 @@ mod tests {
         }
     }
 
-    fn doubted(alone: f64, found: f64, unit: &str) -> bool {
-        let run = BenchRun {
-            measurements: vec![measured(LOOP, "x", unit, alone)],
-            ..BenchRun::default()
+    fn plan(text: &str) -> ProcedurePlan {
+        ProcedurePlan::read(&text.parse().unwrap()).unwrap()
+    }
+
+    /// Whether the tester is taken for the limit, where the first values are these without and
+    /// with the device.
+    fn limited(procedure: &str, values: &[(&str, &str, f64, f64)]) -> bool {
+        let with = |device: &str, pick: fn(&(&str, &str, f64, f64)) -> f64| {
+            let mut m = measured(device, "", "", 0.0);
+            let quantity = |v: &(&str, &str, f64, f64)| Quantity::new(v.0, v.1, pick(v), 1);
+            m.finding.values = values.iter().map(quantity).collect();
+            m
         };
-        let mut m = measured("router", "x", unit, found);
-        let table: toml::Table = "kind = 'throughput'".parse().unwrap();
-        doubt(&mut m, &ProcedurePlan::read(&table).unwrap(), 1e12, &run);
+        let run = BenchRun { measurements: vec![with(LOOP, |v| v.2)], ..BenchRun::default() };
+        let mut m = with("router", |v| v.3);
+        doubt(&mut m, &plan(procedure), 1e12, &run);
         m.caveats.contains(Caveat::TesterLimited)
     }
 
     #[test]
     fn a_tester_that_is_no_better_alone_is_the_limit() {
-        assert!(!doubted(4e6, 1e6, "frames/s"));
-        assert!(doubted(1e6, 0.99e6, "frames/s"));
-        assert!(!doubted(500.0, 1000.0, "ns"));
-        assert!(doubted(1000.0, 1001.0, "ns"));
+        let rate = |alone, found| {
+            limited("kind = 'throughput'", &[("throughput", "frames/s", alone, found)])
+        };
+        assert!(!rate(4e6, 1e6));
+        assert!(rate(1e6, 0.99e6) && rate(1e6, 2e6));
+        let delay =
+            |alone, found| limited("kind = 'latency'", &[("latency@0", "ns", alone, found)]);
+        assert!(!delay(500.0, 1000.0) && !delay(1000.0, 1040.0));
+        assert!(delay(1000.0, 1001.0) && delay(1000.0, 900.0));
+    }
+
+    #[test]
+    fn a_fixed_load_is_told_by_its_delay_not_by_its_rate() {
+        let fixed = |alone, found| {
+            limited(
+                "kind = 'fixed_load'\nloads = ['5k']",
+                &[
+                    ("forwarding_rate", "frames/s", 5e3, 5e3),
+                    ("offered_load", "frames/s", 5e3, 5e3),
+                    ("latency_min", "ns", alone, found),
+                ],
+            )
+        };
+        assert!(!fixed(2000.0, 5000.0));
+        assert!(fixed(2000.0, 2010.0) && fixed(2000.0, 1990.0));
+        let rates = [("forwarding_rate", "frames/s", 5e3, 5e3)];
+        assert!(!limited("kind = 'fixed_load'\nloads = ['5k']", &rates), "no delay, no verdict");
+    }
+
+    #[test]
+    fn a_variation_is_compared_by_its_size() {
+        let ipdv = |alone, found| limited("kind = 'ipdv'", &[("ipdv_min", "ns", alone, found)]);
+        assert!(!ipdv(-500.0, -5000.0));
+        assert!(ipdv(-5000.0, -5050.0) && ipdv(-5000.0, -100.0));
+    }
+
+    #[test]
+    fn short_trials_are_doubted_whatever_was_found() {
+        let mut m = measured("router", "loss_ratio", "ratio", 0.0);
+        let short = plan("kind = 'throughput'\ntrial = '1s'");
+        doubt(&mut m, &short, 1e6, &BenchRun::default());
+        assert!(m.caveats.contains(Caveat::ShortTrials));
+        assert!(!m.caveats.contains(Caveat::TesterLimited));
+        let mut nothing = Measurement::default();
+        doubt(&mut nothing, &short, 1e6, &BenchRun::default());
+        assert!(!nothing.caveats.contains(Caveat::ShortTrials));
     }
 
     #[test]
     fn a_load_that_could_not_be_raised_is_the_testers_limit() {
         let mut m = measured("router", "throughput", "frames/s", 0.98e6);
-        let table: toml::Table = "kind = 'throughput'".parse().unwrap();
-        doubt(&mut m, &ProcedurePlan::read(&table).unwrap(), 1e6, &BenchRun::default());
+        doubt(&mut m, &plan("kind = 'throughput'"), 1e6, &BenchRun::default());
         assert!(m.caveats.contains(Caveat::TesterLimited));
     }
 
     #[test]
     fn thresholds_judge_what_they_name() {
-        let plan = |expect: &str, when: &[(&str, &str)]| CheckPlan {
+        let check_plan = |expect: &str, when: &[(&str, &str)]| CheckPlan {
             expect: expect.parse().unwrap(),
             when: when.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
         };
         let plans = [
-            plan("throughput >= 1M", &[]),
-            plan("throughput >= 2M", &[("frame", "64")]),
-            plan("throughput >= 9M", &[("frame", "1518")]),
-            plan("latency_p99 <= 20us", &[]),
+            check_plan("throughput >= 1M", &[]),
+            check_plan("throughput >= 2M", &[("frame", "64")]),
+            check_plan("throughput >= 9M", &[("frame", "1518")]),
+            check_plan("latency_p99 <= 20us", &[]),
         ];
         let mut m = measured("router", "throughput", "frames/s", 1.5e6);
         check(&mut m, &plans);

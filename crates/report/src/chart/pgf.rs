@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::scale::{Placed, axes};
+use super::svg::wrapped;
 use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape};
 use crate::file::latex::escape;
 
@@ -22,7 +23,7 @@ pub fn render(chart: &Chart) -> String {
         out,
         "  width={width:.2}\\linewidth, height={height}, clip=false,\n  \
          grid=major, grid style={{black!12}}, axis lines=left,\n  \
-         label style={{font=\\small}}, tick label style={{font=\\footnotesize}},\n  \
+         label style={{font=\\small}}, tick label style={{font=\\footnotesize, align=center}},\n  \
          legend style={{font=\\footnotesize, draw=none, fill=none, at={{(1.02,1)}}, anchor=north west}},"
     );
     for (letter, axis, placed) in [("x", &chart.x, &x), ("y", &chart.y, &y)] {
@@ -52,8 +53,17 @@ pub fn preamble() -> String {
 fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
     let (low, high) = placed.range();
     let ticks: Vec<String> = placed.ticks.iter().map(|t| number(axis, t.0)).collect();
+    // Names are broken into lines that fit between two ticks.
+    let room = match &axis.scale {
+        Scale::Names(names) if letter == "x" => CHARACTERS / names.len().max(1),
+        _ => CHARACTERS,
+    };
+    let broken = |text: &str| {
+        let lines = wrapped(text, room.max(4));
+        lines.iter().map(|l| escape(l)).collect::<Vec<_>>().join("\\\\")
+    };
     let labels: Vec<String> =
-        placed.ticks.iter().map(|t| format!("{{{}}}", escape(&t.1))).collect();
+        placed.ticks.iter().map(|t| format!("{{{}}}", broken(&t.1))).collect();
     let mode = match axis.scale {
         Scale::Log => format!("  {letter}mode=log,\n"),
         _ => String::new(),
@@ -159,10 +169,10 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
                 }
                 let _ = writeln!(
                     out,
-                    "\\node[above, font=\\footnotesize] at (axis cs:{},{}) {{{}}};",
+                    "\\node[above, align=center, font=\\footnotesize] at (axis cs:{},{}) {{{}}};",
                     number(&chart.x, bar.x),
                     number(&chart.y, top),
-                    escape(&bar.label)
+                    bar.label.lines().map(escape).collect::<Vec<_>>().join("\\\\")
                 );
             }
         }
@@ -181,3 +191,6 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
         }
     }
 }
+
+/// Characters of a tick label that a whole line has room for.
+const CHARACTERS: usize = 85;

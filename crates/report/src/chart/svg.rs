@@ -63,6 +63,8 @@ const PLOT_HEIGHT: f64 = 290.0;
 /// Of a row where y has names.
 const ROW_HEIGHT: f64 = 24.0;
 const TOP: f64 = 12.0;
+/// Above bars, for the lines of their numbers.
+const TOP_OF_BARS: f64 = 34.0;
 /// Tick labels and the axis' title.
 const BOTTOM: f64 = 46.0;
 /// An average character of the font at 12 px.
@@ -76,6 +78,7 @@ struct Drawing<'a> {
     y: Placed<'a>,
     left: f64,
     right: f64,
+    top: f64,
     height: f64,
     out: String,
 }
@@ -95,7 +98,9 @@ impl<'a> Drawing<'a> {
             _ => PLOT_HEIGHT,
         };
         let left = ticks.min(WIDTH * 0.4) + 32.0;
-        Drawing { chart, x, y, left, right: WIDTH - beside, height, out: String::new() }
+        let bars = chart.series.iter().any(|s| matches!(s.shape, Shape::Bars(_)));
+        let top = if bars { TOP_OF_BARS } else { TOP };
+        Drawing { chart, x, y, left, right: WIDTH - beside, top, height, out: String::new() }
     }
 
     fn px(&self, value: f64) -> f64 {
@@ -103,11 +108,12 @@ impl<'a> Drawing<'a> {
     }
 
     fn py(&self, value: f64) -> f64 {
-        TOP + (1.0 - self.y.at(value)) * self.height
+        self.top + (1.0 - self.y.at(value)) * self.height
     }
 
     fn render(mut self, alone: bool) -> String {
-        let total = TOP + self.height + BOTTOM;
+        let below = self.slot().map_or(1, |slot| most_lines(&self.chart.x.scale, slot)) - 1;
+        let total = self.top + self.height + BOTTOM + below as f64 * LABEL_STEP;
         let _ = write!(
             self.out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" \
@@ -133,7 +139,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn grid(&mut self) {
-        let (left, right, bottom) = (self.left, self.right, TOP + self.height);
+        let (left, right, bottom) = (self.left, self.right, self.top + self.height);
         for (value, label) in &self.y.ticks {
             let y = self.py(*value);
             let _ = write!(
@@ -145,23 +151,28 @@ impl<'a> Drawing<'a> {
                 escape(&shortened(label, 40))
             );
         }
-        // Labels that would touch the one before are left out, their ticks stay.
+        // Names are broken into lines. Of numbers, those that would touch the one before are left
+        // out; their ticks stay.
+        let slot = self.slot();
+        let below = match slot {
+            Some(slot) => (most_lines(&self.chart.x.scale, slot) - 1) as f64 * LABEL_STEP,
+            None => 0.0,
+        };
         let mut free_from = f64::NEG_INFINITY;
-        for (value, label) in &self.x.ticks {
-            let x = self.px(*value);
+        for (value, label) in self.x.ticks.clone() {
+            let x = self.px(value);
             let half = label.chars().count() as f64 * CHARACTER / 2.0;
             let _ = write!(
                 self.out,
                 "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom:.1}\" y2=\"{:.1}\"/>",
                 bottom + 4.0
             );
-            if x - half >= free_from {
-                let _ = write!(
-                    self.out,
-                    "<text class=\"soft\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                    bottom + 18.0,
-                    escape(label)
-                );
+            if let Some(slot) = slot {
+                let lines = wrapped(&label, slot);
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                self.lines(x, bottom + 18.0, " class=\"soft\"", &lines);
+            } else if x - half >= free_from {
+                self.lines(x, bottom + 18.0, " class=\"soft\"", &[&label]);
                 free_from = x + half + 6.0;
             }
         }
@@ -171,9 +182,9 @@ impl<'a> Drawing<'a> {
              <text text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
              <text text-anchor=\"middle\" transform=\"translate(13 {:.1}) rotate(-90)\">{}</text>",
             (left + right) / 2.0,
-            bottom + 38.0,
+            bottom + 38.0 + below,
             escape(&self.chart.x.title),
-            TOP + self.height / 2.0,
+            self.top + self.height / 2.0,
             escape(&self.chart.y.title)
         );
         let (low, high) = self.x.range();
@@ -181,7 +192,8 @@ impl<'a> Drawing<'a> {
             let x = self.px(0.0);
             let _ = write!(
                 self.out,
-                "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom:.1}\"/>"
+                "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{bottom:.1}\"/>",
+                self.top
             );
         }
     }
@@ -237,12 +249,9 @@ impl<'a> Drawing<'a> {
                         self.whisker((x, low), (x, high), "axis");
                         top = top.min(high).min(low);
                     }
-                    let _ = write!(
-                        self.out,
-                        "<text text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                        (top - 5.0).max(TOP + 8.0),
-                        escape(&bar.label)
-                    );
+                    let lines: Vec<&str> = bar.label.lines().collect();
+                    let first = top - 5.0 - (lines.len().max(1) - 1) as f64 * LABEL_STEP;
+                    self.lines(x, first, "", &lines);
                 }
             }
             Shape::Cells(cells) => {
@@ -261,6 +270,29 @@ impl<'a> Drawing<'a> {
                 }
                 self.key(&series.name);
             }
+        }
+    }
+
+    /// Characters that a name on the x axis has room for; `None`: it has numbers.
+    fn slot(&self) -> Option<usize> {
+        match &self.chart.x.scale {
+            Scale::Names(names) => {
+                let width = (self.right - self.left) / names.len().max(1) as f64;
+                Some(((width - 6.0) / CHARACTER).max(4.0) as usize)
+            }
+            _ => None,
+        }
+    }
+
+    /// Centred lines of text, the first one's baseline at `y`.
+    fn lines(&mut self, x: f64, y: f64, class: &str, lines: &[&str]) {
+        for (i, line) in lines.iter().enumerate() {
+            let _ = write!(
+                self.out,
+                "<text{class} text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                y + i as f64 * LABEL_STEP,
+                escape(line)
+            );
         }
     }
 
@@ -330,7 +362,7 @@ impl<'a> Drawing<'a> {
     fn labels(&mut self, mut labels: Vec<(f64, usize)>) {
         labels.retain(|(y, i)| y.is_finite() && !self.chart.series[*i].name.is_empty());
         labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let lowest = TOP + self.height;
+        let lowest = self.top + self.height;
         let mut places: Vec<f64> = labels.iter().map(|l| l.0).collect();
         for i in 1..places.len() {
             places[i] = places[i].max(places[i - 1] + LABEL_STEP);
@@ -376,7 +408,7 @@ impl<'a> Drawing<'a> {
     fn key(&mut self, name: &str) {
         let x = self.right + 12.0;
         for (i, text) in name.split('|').enumerate() {
-            let y = TOP + 8.0 + i as f64 * 18.0;
+            let y = self.top + 8.0 + i as f64 * 18.0;
             let level = match name.split('|').count() {
                 0 | 1 => HEAT.len() - 1,
                 n => (n - 1 - i) * (HEAT.len() - 1) / (n - 1),
@@ -391,6 +423,28 @@ impl<'a> Drawing<'a> {
                 escape(text)
             );
         }
+    }
+}
+
+/// A name in lines of at most `most` characters, broken after hyphens, pluses and spaces; a
+/// longer word is cut.
+pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in name.split_inclusive(['-', '+', ' ', '_']) {
+        let word = shortened(word, most);
+        let last = lines.len() - 1;
+        match lines[last].chars().count() + word.trim_end().chars().count() {
+            n if n <= most || lines[last].is_empty() => lines[last].push_str(&word),
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+fn most_lines(scale: &Scale, most: usize) -> usize {
+    match scale {
+        Scale::Names(names) => names.iter().map(|n| wrapped(n, most).len()).max().unwrap_or(1),
+        _ => 1,
     }
 }
 

@@ -6,7 +6,7 @@ use sonde_results::stats::{self, Interval, Share};
 use super::id;
 use crate::chart::{Axis, Bar, Chart, Scale, Series, Shape};
 use crate::group::{Labels, key};
-use crate::quantity::{show, words};
+use crate::quantity::{figures, show, words};
 use crate::{LOOP, quantity};
 
 /// An ablation of one case and quantity: every combination of the layers, block by block.
@@ -138,7 +138,7 @@ fn ablation(
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let found = ablations(run);
     let labels = Labels::of(found.iter().map(|a| &a.case));
-    found.iter().map(|a| waterfall(a, &labels.name(&a.case, &[]))).collect()
+    found.iter().map(|a| waterfall(a, &labels.title(&a.case, &[]))).collect()
 }
 
 fn waterfall(a: &Ablation, title: &str) -> Chart {
@@ -156,7 +156,16 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
             from: level,
             to: level + mean,
             interval: interval.map(|Interval { low, high }| (level + low, level + high)),
-            label: format!("{}{}", sign(mean), show(mean.abs(), unit)),
+            label: match a.baseline {
+                0.0 => format!("{}{}", sign(mean), show(mean.abs(), unit)),
+                whole => format!(
+                    "{}{}\n({}{} %)",
+                    sign(mean),
+                    show(mean.abs(), unit),
+                    sign(mean),
+                    figures((mean / whole * 1e3).round().abs() / 10.0)
+                ),
+            },
         };
         let better = match quantity::sense(name, unit) {
             Some(quantity::Sense::Less) => mean <= 0.0,
@@ -197,7 +206,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         title: format!("Contribution of each layer to {}: {title}", words(name)),
         caption: format!(
             "Shapley shares: a layer's effect averaged over all orders of switching on, over {} \
-             blocks. Blue: for the better, red: for the worse. {intervals}",
+             blocks; in brackets, of the baseline. Blue: for the better, orange: for the worse. {intervals}",
             a.blocks
         ),
         x: Axis::names("Layer", names),

@@ -41,7 +41,7 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
         id: id(&["difference", base, other]),
         title: format!("Difference of {other} from {base}"),
         caption: "Hodges-Lehmann shift as a share of the first's median, with its 95 % interval \
-                  (none: too few repetitions). Blue: better, red: worse by the rank-sum test at \
+                  (none: too few repetitions). Blue: better, orange: worse by the rank-sum test at \
                   the 5 % level, grey: no difference shown."
             .into(),
         x: Axis::percent(&format!("Difference from {base}"), Scale::Linear),

@@ -28,10 +28,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
             // The loop stands beside the devices, above.
             continue;
         }
-        let title = match case.procedure.as_str() {
-            "latency" => labels.name(case, &["load", "procedure"]),
-            _ => labels.name(case, &["load"]),
-        };
+        let title = labels.title(case, &["load"]);
         // Frame sizes between the smallest and the greatest seldom tell anything new.
         let between = bytes(set[0]) > smallest && bytes(set[0]) < greatest;
         for chart in [by_nines, cumulative, variation, signed_variation] {
@@ -232,7 +229,7 @@ fn with_and_without(pools: &[Pooled], labels: &Labels) -> Vec<Chart> {
                 }
             })
             .collect();
-        let title = labels.name(&shown[0].case, &["device", "condition", "load", "procedure"]);
+        let title = labels.title(&shown[0].case, &["device", "condition", "load"]);
         charts.push(Chart {
             minor: false,
             id: id(&["with_and_without", &title]),

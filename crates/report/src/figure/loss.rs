@@ -62,7 +62,7 @@ fn one(
         });
     }
     let case = &curves[0].0;
-    let title = labels.name(case, &[inside, &["procedure"]].concat());
+    let title = labels.title(case, inside);
     let greatest = curves.iter().flat_map(|c| c.1.iter().map(|p| p.rate_fps)).fold(0.0, f64::max);
     let caption = match of_line {
         true => "Share of the frames sent in valid trials, repetitions together.".to_string(),

@@ -1,14 +1,16 @@
-//! Latency over time: where a device stalls, a median cannot show it.
+//! Latency over time: where a device stalls, a median cannot show it. Of trials that were run
+//! to see a load over time; those of a search tell of the search.
 
 use sonde_results::Trial;
 use sonde_results::bench::{BenchRun, Case};
 use sonde_results::hist::{Hist, bounds_of};
 
 use super::id;
+use crate::LOOP;
 use crate::chart::{Area, Axis, Chart, LEVELS, Scale, Series, Shape};
 use crate::group::{Labels, key};
 use crate::quantity::time_unit;
-use crate::trials::{kind_of, valid};
+use crate::trials::{for_latency, kind_of, valid};
 
 /// Fewest points or windows for a picture over time.
 const LEAST: usize = 8;
@@ -19,7 +21,11 @@ const MOST: usize = 12;
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let mut longest: Vec<(String, &Case, &Trial)> = Vec::new();
     let points = |t: &Trial| t.directions.iter().map(|d| d.series.len()).max().unwrap_or(0);
-    for (case, trial) in valid(run).filter(|(_, t)| points(t) >= LEAST) {
+    let alone = run.measurements.iter().all(|m| m.case.device == LOOP);
+    // The loop stands beside the devices in a figure of its own.
+    let shown =
+        |case: &Case, t: &Trial| (alone || case.device != LOOP) && timed(t) && points(t) >= LEAST;
+    for (case, trial) in valid(run).filter(|(case, t)| shown(case, t)) {
         let key = key(case);
         match longest.iter_mut().find(|l| l.0 == key) {
             Some((_, _, best)) if points(best) < points(trial) => *best = trial,
@@ -30,11 +36,16 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
     let mut charts = windows(run, &labels);
     for (_, case, trial) in longest.iter().take(MOST) {
-        let title = labels.name(case, &[]);
+        let title = labels.title(case, &[]);
         charts.push(bands(trial, &title));
         charts.push(losses(trial, &title));
     }
     charts
+}
+
+/// Whether a trial shows what happens while a load lasts: latencies, and outages.
+fn timed(trial: &Trial) -> bool {
+    for_latency(trial) || ["reset", "overload"].iter().any(|p| trial.purpose.starts_with(p))
 }
 
 /// A trial's time series as bands between its quantiles.
@@ -99,7 +110,7 @@ fn losses(trial: &Trial, title: &str) -> Chart {
 /// A case whose trials are windows of one long measurement: a histogram a column.
 fn windows(run: &BenchRun, labels: &Labels) -> Vec<Chart> {
     let mut sets: Vec<(String, &Case, Vec<&Trial>)> = Vec::new();
-    for (case, trial) in valid(run) {
+    for (case, trial) in valid(run).filter(|(_, t)| for_latency(t)) {
         let kind = kind_of(&trial.purpose);
         let key = format!("{} {kind} {}", trial.measurement, trial.offer.rate_fps);
         match sets.iter_mut().find(|s| s.0 == key) {
@@ -110,8 +121,21 @@ fn windows(run: &BenchRun, labels: &Labels) -> Vec<Chart> {
     sets.retain(|s| s.2.len() >= LEAST && s.2.iter().any(|t| t.latency().count > 0));
     sets.iter()
         .take(MOST)
-        .map(|(_, case, trials)| heat_map(trials, &labels.name(case, &[])))
+        .map(|(_, case, trials)| heat_map(trials, &window_title(labels, case, trials[0])))
         .collect()
+}
+
+/// A measurement has a picture for each of its loads, and each repetition is a measurement.
+fn window_title(labels: &Labels, case: &Case, trial: &Trial) -> String {
+    let mut title = labels.title(case, &[]);
+    let kind = kind_of(&trial.purpose);
+    if let Some((_, load)) = kind.split_once(" at ") {
+        title = format!("{title}, at {load}");
+    }
+    if case.repetition > 1 {
+        title = format!("{title}, repetition {}", case.repetition);
+    }
+    title
 }
 
 fn heat_map(trials: &[&Trial], title: &str) -> Chart {

@@ -4,13 +4,13 @@ use sonde_results::bench::{BenchRun, Case};
 
 use super::{id, split};
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
-use crate::group::{Group, Labels, groups, is_rate};
+use crate::group::{Group, Labels, groups, is_rate, searches_rate};
 use crate::{LOOP, line_rate_fps};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let mut groups = groups(run);
     // Only what finds a rate; an ablation has a figure of its own.
-    groups.retain(|g| g.names().iter().any(|n| is_rate(n)));
+    groups.retain(|g| searches_rate(&g.case.procedure));
     let layered = groups.iter().filter(|g| !g.case.layers.is_empty()).count() > 3;
     groups.retain(|g| !layered || g.case.layers.is_empty());
     let cases: Vec<Case> = groups.iter().map(|g| g.case.clone()).collect();
@@ -87,7 +87,7 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     // Beside a medium far faster than the device its line would lie on the axis.
     let scale = if greatest > 8.0 * least { Scale::Log } else { Scale::Linear };
     let case = &groups[0].case;
-    let title = labels.name(case, &["frame", "device", "condition", "direction"]);
+    let title = labels.title(case, &["frame", "device", "condition", "direction"]);
     let mut caption = "Median over the repetitions in each direction. Bars: 95 % interval of the \
                        median by bootstrap where there are at least six repetitions, else least \
                        and greatest, of a single one the bounds of the search."
@@ -99,11 +99,8 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     }
     Chart {
         minor: false,
-        id: id(&["throughput", &title]),
-        title: match title.as_str() {
-            "throughput" => "Throughput by frame size".into(),
-            other => format!("Throughput by frame size: {other}"),
-        },
+        id: id(&["throughput_by_frame_size", &title]),
+        title: format!("Throughput by frame size: {title}"),
         caption,
         x: Axis::names(
             "Frame size, octets with FCS",

@@ -55,6 +55,7 @@ pub fn checks(run: &BenchRun) -> Sheet {
         ("met", ""),
         ("least value", ""),
         ("greatest value", ""),
+        ("unit", ""),
         ("verdict", ""),
     ];
     let mut sheet = Sheet::new(
@@ -73,20 +74,26 @@ pub fn checks(run: &BenchRun) -> Sheet {
         }
         for (text, all) in checks {
             let values = || all.iter().filter_map(|c| c.value);
+            // The threshold begins with the name of its quantity.
+            let name = text.split_whitespace().next().unwrap_or("");
+            let found = group.measurements.iter().find_map(|m| m.finding.value(name));
+            let unit = found.map_or("", |q| q.unit.as_str());
+            let shown = |v: Option<f64>| v.map_or(Cell::None, |v| Cell::Of(v, unit.to_string()));
             let met = all.iter().filter(|c| c.pass).count();
             let mut row = case_cells(&group.case);
             row.extend([
                 text.into(),
                 Cell::Count(all.len() as u64),
                 Cell::Count(met as u64),
-                Cell::maybe(values().min_by(f64::total_cmp)),
-                Cell::maybe(values().max_by(f64::total_cmp)),
+                shown(values().min_by(f64::total_cmp)),
+                shown(values().max_by(f64::total_cmp)),
+                unit.into(),
                 if met == all.len() { "met" } else { "NOT met" }.into(),
             ]);
             sheet.rows.push(row);
         }
     }
-    sheet.keeping(&["device", "frame", "threshold", "verdict"])
+    sheet.keeping(&["device", "frame", "threshold", "unit", "verdict"])
 }
 
 /// What the procedures noted, and measurements that did not come to their end.

@@ -4,7 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
 use crate::group::{Group, groups, is_rate};
-use crate::quantity::words;
+use crate::quantity::{sort_distributions, words};
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
 
@@ -160,6 +160,7 @@ fn by_label(
             bases.push((base.into(), q.unit.clone()));
         }
     }
+    sort_distributions(&mut bases, |b| &b.0);
     let mut sheet = Sheet::new(
         &id,
         &title,
