@@ -15,7 +15,6 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -75,13 +74,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let address = server.address().context("cannot tell the own address")?;
     let stop = Stop::new();
     let stopper = stop.clone();
-    std::thread::Builder::new()
-        .name("sonde-stop".into())
-        .spawn(move || {
-            while !signals.wait(Duration::from_secs(3600)) {}
-            stopper.stop();
-        })
-        .context("cannot start a thread")?;
+    signals.then(move || stopper.stop())?;
     let scheme = if secure { "https" } else { "http" };
     eprintln!("sonde: Open Traffic Generator at {scheme}://{address}, until Ctrl-C");
     let generator = Generator::new(allowed(&args.allow)?, secret());
