@@ -12,9 +12,6 @@ mod serve;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
@@ -91,15 +88,7 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let agent = Agent::bind(args.listen, tls, allowed)?;
     let address = agent.address().context("cannot tell the own address")?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    std::thread::Builder::new()
-        .name("sonde-stop".into())
-        .spawn(move || {
-            while !signals.wait(Duration::from_secs(3600)) {}
-            told.store(true, Ordering::Relaxed);
-        })
-        .context("cannot start a thread")?;
+    let stop = signals.into_flag()?;
     eprintln!("sonde: agent at {address}, until Ctrl-C");
     agent.serve(&stop);
     Ok(Exit::Ok)

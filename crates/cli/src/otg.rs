@@ -5,7 +5,9 @@ mod details;
 mod flow;
 mod frames;
 mod generator;
+mod plans;
 mod receiver;
+mod runs;
 mod sender;
 mod sizes;
 mod tally;
@@ -15,16 +17,17 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use sonde_server::http::{Server, Stop};
 use sonde_server::otg::Otg;
+use sonde_server::runs::WithRuns;
 use sonde_wire::signature::Secret;
 
 use self::frames::Allowed;
 use self::generator::Generator;
+use self::runs::PlanRuns;
 use crate::args::Prefix;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
@@ -50,6 +53,9 @@ pub struct OtgArgs {
     /// may be given more than once
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
+    /// Take plans of 'sonde bench' over the network, too, and keep their runs in this folder
+    #[arg(long, value_name = "DIR")]
+    pub runs: Option<PathBuf>,
 }
 
 /// Serves until Ctrl-C.
@@ -68,6 +74,11 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
             args.listen
         )));
     }
+    let allowed = allowed(&args.allow)?;
+    let generator = Arc::new(Generator::new(allowed.clone(), secret()));
+    let open = |folder| PlanRuns::open(folder, allowed, generator.clone()).map(Arc::new);
+    let runs = args.runs.as_deref().map(open).transpose()?;
+    let service = WithRuns::new(runs.clone(), Otg::new(generator.clone()));
     let signals = Signals::catch()?;
     let secure = tls.is_some();
     let server = Server::bind(args.listen, tls)
@@ -75,17 +86,14 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let address = server.address().context("cannot tell the own address")?;
     let stop = Stop::new();
     let stopper = stop.clone();
-    std::thread::Builder::new()
-        .name("sonde-stop".into())
-        .spawn(move || {
-            while !signals.wait(Duration::from_secs(3600)) {}
-            stopper.stop();
-        })
-        .context("cannot start a thread")?;
+    signals.then(move || stopper.stop())?;
     let scheme = if secure { "https" } else { "http" };
     eprintln!("sonde: Open Traffic Generator at {scheme}://{address}, until Ctrl-C");
-    let generator = Generator::new(allowed(&args.allow)?, secret());
-    server.serve(Arc::new(Otg::new(generator)), &stop).context("the server failed")?;
+    let served = server.serve(Arc::new(service), &stop).context("the server failed");
+    if let Some(runs) = runs {
+        runs.end();
+    }
+    served?;
     Ok(Exit::Ok)
 }
 
@@ -108,9 +116,11 @@ fn secret() -> Secret {
 const HELP: &str = "\
 Example:
   sudo sonde otg
+  sudo sonde otg --runs runs
   sudo sonde otg --listen 192.0.2.1:8443 --cert host.pem --key host.key --ca lab-ca.pem
 A port's location is INTERFACE or NAMESPACE/INTERFACE. While it is configured, all that
 comes in there is taken away from the host.
 With snappi (PyPI): api = snappi.api(location='http://127.0.0.1:8443')
 GET /sonde/v1/flows has percentiles, jitter, reordering and duplicates of every flow.
+With --runs, POST /sonde/v1/runs takes {\"plan\": \"the text of a plan\"}: docs/otg.md.
 Exit codes: 0 ended by Ctrl-C, 2 usage, 3 cannot run.";

@@ -1,5 +1,7 @@
 //! Ctrl-C and SIGTERM, as something to wait for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -34,5 +36,30 @@ impl Signals {
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         }
+    }
+
+    /// Acts once the end is asked for, on a thread that waits for that.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn then(self, act: impl FnOnce() + Send + 'static) -> Result<()> {
+        let wait = move || {
+            // An error says that nobody is left who could ask: the process ends.
+            let _ = self.caught.recv();
+            act();
+        };
+        let thread = std::thread::Builder::new().name("sonde-stop".into()).spawn(wait);
+        thread.map(drop).context("cannot start a thread")
+    }
+
+    /// A flag that is set once the end is asked for.
+    ///
+    /// # Errors
+    /// As [`Signals::then`].
+    pub fn into_flag(self) -> Result<Arc<AtomicBool>> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&flag);
+        self.then(move || set.store(true, Ordering::Relaxed))?;
+        Ok(flag)
     }
 }

@@ -32,9 +32,22 @@ pub struct Impairment {
     pub reorder: f64,
     /// How much longer these take: others overtake them.
     pub reorder_by: Duration,
-    /// Bits a second, Ethernet header included; 0: no limit. Frames wait for their turn,
-    /// at most [`QUEUE`]: more are lost.
+    /// Bits a second, Ethernet header included; 0: no limit. Frames wait for their turn.
     pub rate: u64,
+    /// Frames that are held at most, for their turn and for the delay: those that find so many
+    /// there are lost. 0: [`QUEUE`] where the rate is limited, else no limit.
+    pub queue: usize,
+}
+
+impl Impairment {
+    /// Frames that are held at most.
+    fn queue_limit(&self) -> Option<usize> {
+        match (self.queue, self.rate) {
+            (0, 0) => None,
+            (0, _) => Some(QUEUE),
+            (limit, _) => Some(limit),
+        }
+    }
 }
 
 /// A running relay. Dropping it ends it; frames on their way are lost.
@@ -64,7 +77,7 @@ pub struct RelayCounts {
     pub reordered: u64,
     /// Lost on purpose.
     pub lost: u64,
-    /// Lost because the queue of a limited rate was full.
+    /// Lost because the queue was full.
     pub queue_full: u64,
     /// Not sent on against our will: too long for a link, no room in the kernel. A test
     /// that relies on its numbers asserts that there is none.
@@ -148,7 +161,8 @@ struct Worker {
     /// When the last bit of the frame before has left a limited link.
     link_free: [i64; 2],
     flights: BinaryHeap<Reverse<Flight>>,
-    queued: [usize; 2],
+    /// When the frames that a limited queue holds are due.
+    held: [BinaryHeap<Reverse<i64>>; 2],
     number: u64,
     spare: Vec<Vec<u8>>,
     report: RelayReport,
@@ -162,7 +176,7 @@ impl Worker {
             random: [seed, !seed].map(fastrand::Rng::with_seed),
             link_free: [i64::MIN; 2],
             flights: BinaryHeap::new(),
-            queued: [0; 2],
+            held: Default::default(),
             number: 0,
             spare: Vec::new(),
             report: RelayReport::default(),
@@ -204,7 +218,6 @@ impl Worker {
                 Some(due) if fits => {
                     frame.truncate(len);
                     self.number += 1;
-                    self.queued[direction] += 1;
                     let number = self.number;
                     self.flights.push(Reverse(Flight { due, number, direction, frame }));
                 }
@@ -225,12 +238,18 @@ impl Worker {
             counts.lost += 1;
             return None;
         }
+        // Full or not as the frame arrived, whenever this thread sees it.
+        let limit = impairment.queue_limit();
+        let queue = &mut self.held[direction];
+        while queue.peek().is_some_and(|Reverse(due)| *due <= at) {
+            queue.pop();
+        }
+        if limit.is_some_and(|limit| queue.len() >= limit) {
+            counts.queue_full += 1;
+            return None;
+        }
         let mut due = at;
         if let Some(time) = (len as u64 * 8_000_000_000).checked_div(impairment.rate) {
-            if self.queued[direction] >= QUEUE {
-                counts.queue_full += 1;
-                return None;
-            }
             let link = &mut self.link_free[direction];
             *link = at.max(*link) + time as i64;
             due = *link;
@@ -239,6 +258,9 @@ impl Worker {
         if held {
             counts.reordered += 1;
             due += impairment.reorder_by.as_nanos() as i64;
+        }
+        if limit.is_some() {
+            queue.push(Reverse(due));
         }
         Some(due)
     }
@@ -253,7 +275,6 @@ impl Worker {
             let late = now - flight.due;
             self.report.late_max_ns = self.report.late_max_ns.max(late);
             self.report.late += u64::from(late > LATE);
-            self.queued[flight.direction] -= 1;
             let sent = self.sockets[1 - flight.direction].send(&flight.frame)?;
             let counts = &mut self.report.directions[flight.direction];
             counts.relayed += u64::from(sent);
@@ -264,7 +285,7 @@ impl Worker {
     }
 }
 
-/// Frames that wait for their turn on a link of limited rate, and for the delay.
+/// Frames that a relay of limited rate holds, unless told otherwise.
 pub const QUEUE: usize = 1000;
 /// Of one direction before the other is looked at.
 const BURST: usize = 32;

@@ -119,3 +119,21 @@ fn a_limited_rate_spreads_a_burst() {
     let last = arrived.last().unwrap().2;
     assert!(last >= needed, "{last:?} of {needed:?}");
 }
+
+#[test]
+fn what_finds_a_bounded_queue_full_is_lost_and_counted() {
+    if skip("what_finds_a_bounded_queue_full_is_lost_and_counted") {
+        return;
+    }
+    let path = quiet_path();
+    // Sent within 20 ms, long before the first leaves.
+    let delay = Duration::from_millis(300);
+    let there = Impairment { delay, queue: 50, ..Impairment::default() };
+    let kept = |r: &RelayReport| 200 - r.directions[0].queue_full as usize;
+    let (arrived, report) = carry(&path, 200, there, 1, kept);
+    // Where the sender was held up, those that were sent later found room.
+    let first: Vec<u32> = arrived.iter().map(|a| a.0).take(50).collect();
+    assert!(first.into_iter().eq(0..50), "{arrived:?}");
+    let counts = &report.directions[0];
+    assert!(counts.queue_full > 0 && counts.relayed + counts.queue_full == 200, "{report:?}");
+}

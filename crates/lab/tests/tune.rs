@@ -1,7 +1,7 @@
 //! Layers on a real bed: each takes effect and is reverted exactly. Needs root.
 
 use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Placement};
-use sonde_lab::tune::{self, Layer, Scope, Setting};
+use sonde_lab::tune::{self, Change, Layer, Scope, Setting};
 use sonde_lab::{LabError, skip};
 
 /// Everything that a layer of this bed could change.
@@ -74,6 +74,38 @@ fn every_layer_is_applied_and_reverted_exactly() {
     tune::revert_all(bed.info()).unwrap();
     assert_eq!(before, state(&bed));
     assert!(tune::applied(bed.info()).unwrap().is_empty());
+}
+
+/// Its main loop goes before its virtual processor, which else keeps it from answering.
+#[test]
+fn a_virtual_machine_with_real_time_threads_still_answers() {
+    if skip("a_virtual_machine_with_real_time_threads_still_answers") {
+        return;
+    }
+    let bed = match Bed::build(&BedSpec::new(DeviceSpec::Vm).apart()) {
+        Err(error @ LabError::Missing { .. }) => return eprintln!("skipped: {error}"),
+        bed => bed.unwrap(),
+    };
+    let main = bed.info().devices[0].processes[0];
+    let changes = tune::apply(Layer::RealTime, bed.info(), false).unwrap();
+    let class = |change: &Change| (change.former.clone(), change.value.clone());
+    let (leading, workers): (Vec<_>, Vec<_>) = changes.iter().partition(|c| c.value == "fifo 2");
+    assert!(workers.iter().all(|c| class(c) == ("other 0".into(), "rr 1".into())), "{changes:?}");
+    assert!(!workers.is_empty(), "{changes:?}");
+    assert!(leading.iter().any(|c| matches!(c.setting, Setting::Class { pid, .. } if pid == main)));
+    // Frames for it to forward, while it is asked.
+    let a = sonde_lab::Host::of(&bed.info().ports[0].netns);
+    for _ in 0..5 {
+        a.run(&["ping", "-q", "-c", "50", "-i", "0.002", "-W", "20", "198.19.0.2"]).unwrap();
+        bed.counters().unwrap();
+    }
+    let reverted = tune::revert(Layer::RealTime, bed.info()).unwrap();
+    assert_eq!(reverted, changes);
+    for Change { setting, former, .. } in changes {
+        let Setting::Class { pid, .. } = setting else { panic!("{setting}") };
+        let now = a.run(&["chrt", "-p", &pid.to_string()]).unwrap();
+        assert!(now.contains("SCHED_OTHER"), "{former}: {now}");
+    }
 }
 
 #[test]

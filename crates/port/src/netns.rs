@@ -21,11 +21,21 @@ pub fn inside<T: Send>(
     })
 }
 
+/// Whether `name` can be a namespace's: neither empty nor a path, nor hidden. Others would
+/// lead out of the folder of namespaces, wherever they came from.
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !name.starts_with('.')
+}
+
 /// Moves the calling thread into the namespace `name` for the rest of its life.
 ///
 /// # Errors
-/// As [`inside`].
+/// As [`inside`]; what [`is_name`] refuses.
 pub fn enter(name: &str) -> Result<(), PortError> {
+    if !is_name(name) {
+        let what = format!("'{name}' is no name of a network namespace; 'ip netns' lists them");
+        return Err(PortError::Config(what));
+    }
     let error = |e| sys::error(format!("enter the network namespace '{name}'"), e, "CAP_SYS_ADMIN");
     let file = File::open(format!("{DIRECTORY}/{name}")).map_err(error)?;
     // SAFETY: integers only; the descriptor is open.
@@ -36,3 +46,20 @@ pub fn enter(name: &str) -> Result<(), PortError> {
 
 /// Where `ip netns` keeps its names.
 const DIRECTORY: &str = "/var/run/netns";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for good in ["blue", "sonde.bed.1.0.a", "a b", "-"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", ".hidden", "../../../proc/1/ns/net", "a/b", "/"] {
+            assert!(!is_name(bad), "{bad}");
+            let error = enter(bad).unwrap_err().to_string();
+            assert!(error.contains("no name of a network namespace"), "{error}");
+        }
+    }
+}

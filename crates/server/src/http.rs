@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap};
+use hyper::header::{
+    ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -33,13 +36,22 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// An answer in JSON.
+/// An answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     /// 200 if all is well.
     pub status: StatusCode,
     /// What it says.
-    pub body: serde_json::Value,
+    pub body: Body,
+}
+
+/// What an answer says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// application/json
+    Json(serde_json::Value),
+    /// A page in UTF-8 that needs nothing from elsewhere, and has no scripts.
+    Html(Vec<u8>),
 }
 
 /// Answers requests. Called on threads that may block, several at a time.
@@ -276,13 +288,22 @@ fn names_an_address(host: &str) -> bool {
 }
 
 fn written(response: Response) -> hyper::Response<Full<Bytes>> {
-    let mut answer = hyper::Response::new(Full::new(Bytes::from(response.body.to_string())));
+    let (kind, octets) = match response.body {
+        Body::Json(value) => ("application/json", value.to_string().into_bytes()),
+        Body::Html(page) => ("text/html; charset=utf-8", page),
+    };
+    let mut answer = hyper::Response::new(Full::new(Bytes::from(octets)));
     *answer.status_mut() = response.status;
-    let json = hyper::header::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(CONTENT_TYPE, json);
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    // A page has parts of a plan in it, which somebody else may have sent.
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HARMLESS));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
+/// No scripts, nothing from elsewhere, nothing to send anything with.
+const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 /// Octets of a request, at most: a configuration of some ten thousand flows.
 pub const BODY_MAX: usize = 16 << 20;
 /// Connections at a time; further ones wait.

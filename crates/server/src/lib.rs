@@ -2,8 +2,10 @@
 //!
 //! This is the only asynchronous crate: hyper keeps slow and hostile clients from holding up
 //! the others, and everything behind [`http::Service`] is ordinary blocking code. It knows no
-//! packets and no engine; `sonde otg` puts those behind [`otg::TrafficGenerator`].
+//! packets and no engine; `sonde otg` puts those behind [`otg::TrafficGenerator`] and, for
+//! whole plans, [`runs::Runs`].
 #![forbid(unsafe_code)]
 
 pub mod http;
 pub mod otg;
+pub mod runs;

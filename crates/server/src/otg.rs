@@ -6,7 +6,7 @@ pub mod control;
 pub mod metrics;
 pub mod pattern;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use self::metrics::{
     FlowMetric, FlowMetricsRequest, MetricsChoice, MetricsRequest, PortMetric, PortMetricsRequest,
     columns,
 };
-use crate::http::{Request, Response, Service, StatusCode};
+use crate::http::{Body, Request, Response, Service, StatusCode};
 
 /// The version of the model, as `/capabilities/version` tells it: any that is compatible with
 /// it by the rules of semantic versioning will do for a client.
@@ -65,6 +65,9 @@ pub enum Problem {
     /// It could be, but not here and now.
     #[error("{0}")]
     Internal(String),
+    /// It cannot be while something else is under way.
+    #[error("{0}")]
+    Busy(String),
     /// The model has it, Sonde does not.
     #[error("{0}")]
     NotImplemented(String),
@@ -79,14 +82,14 @@ impl Problem {
 
 /// The model's REST interface to a traffic generator.
 pub struct Otg<G> {
-    generator: G,
+    generator: Arc<G>,
     /// As the client sent it.
     config: Mutex<Value>,
 }
 
 impl<G: TrafficGenerator> Otg<G> {
     /// With nothing configured.
-    pub fn new(generator: G) -> Otg<G> {
+    pub fn new(generator: Arc<G>) -> Otg<G> {
         Otg { generator, config: Mutex::new(json!({})) }
     }
 
@@ -159,8 +162,9 @@ impl<G: TrafficGenerator> Otg<G> {
 impl<G: TrafficGenerator> Service for Otg<G> {
     fn answer(&self, request: &Request) -> Response {
         match self.dispatch(request) {
-            Ok(body) => Response { status: StatusCode::OK, body },
+            Ok(body) => Response { status: StatusCode::OK, body: Body::Json(body) },
             Err(Problem::Invalid(errors)) => error(StatusCode::BAD_REQUEST, "validation", &errors),
+            Err(Problem::Busy(why)) => error(StatusCode::CONFLICT, "validation", &[why]),
             Err(Problem::Internal(why)) => {
                 error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &[why])
             }
@@ -188,12 +192,13 @@ impl<G: TrafficGenerator> Service for Otg<G> {
 }
 
 /// The model's Error object.
-fn error(status: StatusCode, kind: &str, errors: &[String]) -> Response {
-    Response { status, body: json!({ "code": status.as_u16(), "kind": kind, "errors": errors }) }
+pub(crate) fn error(status: StatusCode, kind: &str, errors: &[String]) -> Response {
+    let body = json!({ "code": status.as_u16(), "kind": kind, "errors": errors });
+    Response { status, body: Body::Json(body) }
 }
 
 /// Reads a body; a complaint says where in it.
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
         let place = match e.path().to_string() {

@@ -10,7 +10,7 @@ use sonde_results::trial::{Direction, Offer, TrialHealth};
 use sonde_wire::ethernet::{Mac, Tag};
 
 /// Raised when one side would misunderstand the other of before.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What a controller says. Each is answered by a [`Reply`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,6 +71,8 @@ pub enum Reply {
     Status(Status),
     /// To `End`.
     Ended(Ended),
+    /// To anything: another controller has the ports, and which.
+    Busy(String),
     /// To anything: it could not be done.
     Failed(String),
 }

@@ -1,6 +1,7 @@
 //! The ports of a plan that are on other hosts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,7 +9,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
 
 use super::protocol::{PortDescription, PortName};
-use super::rig::{AgentAddress, AgentRig, AgentRigSpec, Link};
+use super::rig::{AgentAddress, AgentRig, AgentRigSpec, BUSY, Link};
 use crate::bench::plan::{DevicePlan, Plan, PortPlan};
 use crate::bench::tester::Way;
 use crate::tls;
@@ -55,7 +56,7 @@ impl Remote {
     /// No such agent or port.
     pub fn look(&self, name: &str, plan: &PortPlan) -> Result<PortDescription> {
         let agent = &self.agents[self.index(plan)?];
-        Link::connect(agent, &self.tls)?.look(&port_name(name, plan))
+        Link::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?.look(&port_name(name, plan))
     }
 
     /// A rig of these ports, by their names in the plan.
@@ -86,6 +87,7 @@ impl Remote {
             ways,
             drain,
             secret: [secret as u64, (secret >> 64) as u64],
+            busy: BUSY,
         })
     }
 

@@ -4,6 +4,7 @@
 //! own, and the receiving agents subtract the difference of the two clocks from every latency
 //! before it is counted (in a histogram it could no longer be taken out exactly).
 
+use std::fmt;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +50,8 @@ pub struct AgentRigSpec {
     pub drain: Duration,
     /// Of the frames' signatures.
     pub secret: [u64; 2],
+    /// How long an agent is waited for that another controller has: [`BUSY`], or not at all.
+    pub busy: Duration,
 }
 
 /// A rig whose ports are on other hosts.
@@ -68,12 +71,35 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects, and checks that both are of one kind.
+    /// Connects, and checks that both are of one kind. An agent that another controller has is
+    /// asked again for so long, until `stop` is set: after a controller has died its agents
+    /// take a moment to notice.
     ///
     /// # Errors
     /// Whatever is in the way, with the agent's name.
-    pub fn connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Link> {
-        Self::try_connect(agent, tls).with_context(|| format!("agent {}", agent.name))
+    pub fn connect(
+        agent: &AgentAddress,
+        tls: &Arc<ClientConfig>,
+        busy: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Link> {
+        let (begin, mut told) = (Instant::now(), false);
+        loop {
+            let error = match Self::try_connect(agent, tls) {
+                Ok(link) => return Ok(link),
+                Err(e) => e,
+            };
+            let waits = begin.elapsed() < busy && !stop.load(Ordering::Relaxed);
+            if !(waits && error.is::<Busy>()) {
+                return Err(error.context(format!("agent {}", agent.name)));
+            }
+            if !told {
+                told = true;
+                let seconds = busy.as_secs();
+                eprintln!("sonde: agent {}: {error}; waiting up to {seconds} s", agent.name);
+            }
+            std::thread::sleep(AGAIN);
+        }
     }
 
     fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Link> {
@@ -123,6 +149,7 @@ impl Link {
                 "it is of version {version} and speaks protocol {protocol}, this Sonde speaks \
                  {PROTOCOL}; use the same Sonde on both"
             ),
+            Reply::Busy(who) => bail!(Busy(who)),
             Reply::Failed(why) => bail!(why),
             _ => bail!("it answers something else than was asked"),
         }
@@ -171,6 +198,18 @@ impl Link {
     }
 }
 
+/// Why an agent does not take us: who has its ports.
+#[derive(Debug)]
+struct Busy(String);
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "busy: {} has its ports", self.0)
+    }
+}
+
+impl std::error::Error for Busy {}
+
 impl AgentRig {
     /// Connects to all agents and takes their ports.
     ///
@@ -183,15 +222,16 @@ impl AgentRig {
         }
         let links = spec.agents.iter().map(|_| None).collect();
         let mut rig = AgentRig { spec, links, tag: 0 };
-        rig.connect()?;
+        rig.connect(&AtomicBool::new(false))?;
         Ok(rig)
     }
 
     /// Finds the agents that are lost.
-    fn connect(&mut self) -> Result<()> {
+    fn connect(&mut self, stop: &AtomicBool) -> Result<()> {
         for agent in 0..self.spec.agents.len() {
             if self.links[agent].is_none() {
-                let mut link = Link::connect(&self.spec.agents[agent], &self.spec.tls)?;
+                let AgentRigSpec { agents, tls, busy, .. } = &self.spec;
+                let mut link = Link::connect(&agents[agent], tls, *busy, stop)?;
                 let open = Request::Open { secret: self.spec.secret, halves: self.halves(agent) };
                 match link.request(&open)? {
                     Reply::Opened(_) => {}
@@ -246,7 +286,7 @@ impl AgentRig {
     }
 
     fn trial(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
-        self.connect()?;
+        self.connect(stop)?;
         let before = self.offsets(QUESTIONS)?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
         let tags: Vec<u8> = self
@@ -485,6 +525,10 @@ fn note(counts: &[Option<u64>], into: &mut [u64]) {
     }
 }
 
+/// How long a run waits for an agent that another controller has.
+pub const BUSY: Duration = Duration::from_secs(10);
+/// Until such an agent is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
 /// For connections, and for an agent's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// From the order to the first frame: programs are loaded and threads started meanwhile.

@@ -129,7 +129,7 @@ impl Agent {
         }
         let other = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let who = other.map_or("another controller".into(), |a| a.to_string());
-        Ok(channel.send(&Reply::Failed(format!("busy: {who} has this agent's ports")))?)
+        Ok(channel.send(&Reply::Busy(who))?)
     }
 }
 

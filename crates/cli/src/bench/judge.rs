@@ -26,8 +26,10 @@ pub fn judge(
         Some(_) => d.arrival_gap_ns / 10,
         None => 0,
     };
-    // Loss of which a disturbance can explain a small part at most is the device's.
-    let explains = |frames: f64, d: &Direction| frames > d.lost as f64 * EXPLAINED;
+    // Other loss, of which a disturbance can explain a small part at most, is the device's.
+    let explains = |frames: f64, d: &Direction| {
+        offer.event.is_some() || frames > d.lost as f64 * EXPLAINED
+    };
     for d in directions {
         let ratio = d.sent as f64 / d.intended.max(1) as f64;
         if (ratio - 1.0).abs() > SENT {

@@ -8,6 +8,7 @@ use sonde_meter::trial::Next;
 use sonde_results::bench::{Measurement, Quantity};
 use sonde_results::trial::Trial;
 
+use super::execution::Reporter;
 use super::runner::Progress;
 use crate::output::style::{Style, Tone};
 use crate::units::{format_count, format_elapsed, format_ns, format_share};
@@ -49,30 +50,12 @@ impl Printer {
         Printer { how, style: Style::for_stdout(), live, finished: 0, planned, failed: None }
     }
 
-    /// A measurement is finished, or was before this start.
-    pub fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {
-        self.finished += 1;
-        self.tell_failed(false);
-        self.clear();
-        match self.how {
-            How::Quiet => return Ok(()),
-            How::Json => writeln!(stdout(), "{}", serde_json::to_string(m)?)?,
-            How::Text => writeln!(stdout(), "{}", self.line(m, resumed))?,
-        }
-        Ok(())
-    }
-
     /// Something worth a line of its own, on standard error.
     pub fn note(&mut self, text: &str) {
         if self.how != How::Quiet {
-            self.error(text);
+            self.tell_failed(false);
+            self.say(text);
         }
-    }
-
-    /// The same, for what is told in any case.
-    pub fn error(&mut self, text: &str) {
-        self.tell_failed(false);
-        self.say(text);
     }
 
     fn say(&self, text: &str) {
@@ -120,6 +103,25 @@ impl Printer {
         if self.live {
             let _ = write!(stderr(), "\r\x1b[K");
         }
+    }
+}
+
+impl Reporter for Printer {
+    fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {
+        self.finished += 1;
+        self.tell_failed(false);
+        self.clear();
+        match self.how {
+            How::Quiet => return Ok(()),
+            How::Json => writeln!(stdout(), "{}", serde_json::to_string(m)?)?,
+            How::Text => writeln!(stdout(), "{}", self.line(m, resumed))?,
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, text: &str) {
+        self.tell_failed(false);
+        self.say(&format!("sonde: {text}"));
     }
 }
 

@@ -117,6 +117,16 @@ impl Store {
 /// A folder without a run, a run of another layout, a line that is not what it should be
 /// (but for a last one that is cut short).
 pub fn read(folder: &Path) -> Result<BenchRun> {
+    let mut run = read_findings(folder)?;
+    run.trials = lines(&folder.join(TRIALS))?;
+    Ok(run)
+}
+
+/// The same without its trials, which are most of it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_findings(folder: &Path) -> Result<BenchRun> {
     let file = folder.join(HEAD);
     let text = fs::read(&file).with_context(|| {
         format!("{} holds no run of 'sonde bench': cannot read {HEAD}", folder.display())
@@ -132,7 +142,6 @@ pub fn read(folder: &Path) -> Result<BenchRun> {
             run.header.version
         );
     }
-    run.trials = lines(&folder.join(TRIALS))?;
     run.measurements = lines(&folder.join(MEASUREMENTS))?;
     Ok(run)
 }

@@ -1,6 +1,7 @@
 //! The traffic generator behind the model: ports with their threads, and the flows on them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ use sonde_server::otg::metrics::{
     DataIntegrity, FlowMetric, FlowRates, Latency, PortMetric, Timestamps, TransmitState,
 };
 use sonde_server::otg::{Problem, TrafficGenerator};
+use sonde_server::runs::Refusal;
 use sonde_wire::signature::Secret;
 
 use super::details;
@@ -29,6 +31,17 @@ pub struct Generator {
     allowed: Allowed,
     secret: Secret,
     setup: Mutex<Option<Setup>>,
+    /// No flow may be started. Changed only by who holds `setup`, but for its end.
+    reserved: AtomicBool,
+}
+
+/// While it is there this host sends no flows, and nobody else has another one.
+pub struct Reserved(Arc<Generator>);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.reserved.store(false, Ordering::Release);
+    }
 }
 
 /// What a configuration comes to. Dropping it ends its threads and gives the ports back.
@@ -79,7 +92,29 @@ pub struct FlowState<'a> {
 impl Generator {
     /// With nothing configured.
     pub fn new(allowed: Allowed, secret: Secret) -> Generator {
-        Generator { allowed, secret, setup: Mutex::new(None) }
+        Generator { allowed, secret, setup: Mutex::new(None), reserved: AtomicBool::new(false) }
+    }
+
+    /// Has this host for something that flows would disturb.
+    ///
+    /// # Errors
+    /// Flows are under way, or somebody has it already.
+    pub fn reserve(generator: &Arc<Generator>) -> Result<Reserved, Refusal> {
+        let setup = generator.setup();
+        if generator.reserved.load(Ordering::Acquire) {
+            let why = "another run is under way; stop it, or wait for its end";
+            return Err(Refusal::Busy(why.into()));
+        }
+        // A port that has failed sends nothing.
+        let sending = setup
+            .as_ref()
+            .and_then(|s| s.states().ok())
+            .is_some_and(|states| states.iter().any(|s| s.sent.state != TransmitState::Stopped));
+        if sending {
+            return Err(Refusal::Busy("flows are under way; stop them first".into()));
+        }
+        generator.reserved.store(true, Ordering::Release);
+        Ok(Reserved(Arc::clone(generator)))
     }
 
     fn setup(&self) -> MutexGuard<'_, Option<Setup>> {
@@ -110,6 +145,11 @@ impl TrafficGenerator for Generator {
 
     fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem> {
         self.with(|setup| {
+            let begins = matches!(change.state, Transmit::Start | Transmit::Resume);
+            if begins && self.reserved.load(Ordering::Acquire) {
+                let why = "the run of a plan is under way: flows would disturb it";
+                return Err(Problem::Busy(why.into()));
+            }
             let which = setup.find(&change.flow_names)?;
             setup.change(&which, change.state)?;
             Ok(Vec::new())

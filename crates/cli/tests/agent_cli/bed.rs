@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use sonde_cli::agent::protocol::PortName;
-use sonde_cli::agent::rig::{AgentAddress, AgentRig, AgentRigSpec};
+use sonde_cli::agent::rig::{AgentAddress, AgentRig, AgentRigSpec, BUSY};
 use sonde_cli::bench::tester::Way;
 use sonde_cli::tls;
 use sonde_lab::{Host, Lab, LinkOptions};
@@ -133,32 +133,22 @@ impl Agents {
         Way { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
     }
 
+    /// Waits for agents that are busy.
     pub fn rig(&self, ways: &[Way]) -> AgentRig {
-        self.try_rig(ways).unwrap_or_else(|e| panic!("{e:#}"))
+        self.rig_with(ways, "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
     }
 
+    /// Waits for nobody.
     pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, "lab")
+        self.rig_with(ways, "lab", Duration::ZERO)
     }
 
     /// With a certificate that another authority has signed.
     pub fn try_rig_of_a_stranger(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, "strangers")
+        self.rig_with(ways, "strangers", Duration::ZERO)
     }
 
-    /// When the agents are free.
-    pub fn rig_in_time(&self, ways: &[Way]) -> AgentRig {
-        let begin = Instant::now();
-        loop {
-            match self.try_rig(ways) {
-                Ok(rig) => return rig,
-                Err(e) if format!("{e:#}").contains("busy") && begin.elapsed() < BOUND => {}
-                Err(e) => panic!("{e:#}"),
-            }
-        }
-    }
-
-    fn rig_with(&self, ways: &[Way], whose: &str) -> anyhow::Result<AgentRig> {
+    fn rig_with(&self, ways: &[Way], whose: &str, busy: Duration) -> anyhow::Result<AgentRig> {
         let own = self.certificates.0.join(whose);
         // The agents' certificates are checked, too, whoever asks.
         let authority = self.certificates.0.join("lab/ca.pem");
@@ -180,6 +170,7 @@ impl Agents {
             ways: ways.to_vec(),
             drain: Duration::from_millis(500),
             secret: [11, 22],
+            busy,
         })
     }
 

@@ -162,8 +162,32 @@ fn only_controllers_of_the_laboratory_are_served_one_at_a_time() {
         assert!(error.contains("agent a: busy"), "{error}");
         drop(rig);
         // The agents notice that it has gone.
-        agents.rig_in_time(&[agents.way(false)]);
+        agents.rig(&[agents.way(false)]);
     });
+}
+
+#[test]
+fn a_controller_waits_for_agents_whose_controller_has_died() {
+    let Some(agents) = Agents::start("waits", &[]) else { return };
+    let folder = agents.folder();
+    let start = |name: &str, trial: &str| {
+        let plan = folder.join(format!("{name}.toml"));
+        let trial = format!("trial = '{trial}'");
+        std::fs::write(&plan, agents.plan().replace("trial = '500ms'", &trial)).unwrap();
+        let mut command = agents.controller_command();
+        command.arg("bench").arg(&plan).arg("--out").arg(folder.join(name)).arg("--quiet");
+        process::Process::start(command)
+    };
+    let first = start("first", "120s");
+    agents.wait_for_frames(100);
+    let mut second = start("second", "500ms");
+    second.until("its waiting", |p| p.err().iter().any(|line| line.contains("agent west: busy")));
+    first.signal("KILL");
+    let ended = second.end();
+    // A trial in which this machine was too busy is invalid; none met an agent that was.
+    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    let trials = std::fs::read_to_string(folder.join("second/trials.jsonl")).unwrap();
+    assert!(!trials.is_empty() && !trials.contains("busy"), "{trials}");
 }
 
 #[test]

@@ -36,11 +36,11 @@ fn crowd(_: &Process) {
 }
 
 /// The fault hits the tester in the middle of trials through a device with a queue of its own:
-/// 1,000 frames, served at twice the load.
+/// 50 frames, served at twice the load.
 fn starved(engine: &str, fault: Fault, test: &str) {
     let Some(between) = Between::new(test) else { return };
     // 60 octets a frame on the link, 10,000 of them a second.
-    let device = Impairment { rate: 60 * 8 * 10_000, ..Impairment::default() };
+    let device = Impairment { rate: 60 * 8 * 10_000, queue: 50, ..Impairment::default() };
     let relay =
         Relay::start(&between.device, ["eth1", "eth2"], device, Impairment::default(), 3).unwrap();
     let loads = ["4000", "4500", "5000"];
@@ -55,16 +55,21 @@ fn starved(engine: &str, fault: Fault, test: &str) {
     };
     for _ in 0..3 {
         // In the middle of a trial: frames are arriving.
-        let seen = arrived();
+        let (seen, trials) = (arrived(), folder.trials().len());
         if !until(&mut process, || arrived() > seen + 300) || !process.is_running() {
             break;
         }
         let begin = tai_now().as_nanos();
         fault(&process);
         faults.push([begin, tai_now().as_nanos()]);
+        // The next fault is another trial's.
+        until(&mut process, || folder.trials().len() > trials);
     }
     let ended = finish(process);
-    relay.stop().unwrap();
+    let device = relay.stop().unwrap();
+    println!("{device:?}");
+    // It was given more at once than it can queue.
+    assert!(device.directions[0].queue_full > 0, "{device:?}");
     let run = folder.read();
     assert_consistent(&run);
     let mut lost_by_faults = 0;
@@ -78,7 +83,6 @@ fn starved(engine: &str, fault: Fault, test: &str) {
         println!("trial {}: {what}{}", trial.number, if hit { ", starved" } else { "" });
         assert!(!(hit && d.lost > 0 && trial.valid()), "trial {}: {what}", trial.number);
     }
-    // The device was given more at once than it can queue.
     assert!(lost_by_faults > 0, "{faults:?}\n{}\n{}", ended.out, ended.err);
     assert!(matches!(ended.code, 0 | 1), "{}\n{}", ended.out, ended.err);
 }

@@ -5,6 +5,7 @@
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
 mod process;
+mod runs;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -22,8 +23,12 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
+        Server::with(&[])
+    }
+
+    fn with(more: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sonde"));
-        command.args(["otg", "--listen", "127.0.0.1:0"]);
+        command.args(["otg", "--listen", "127.0.0.1:0"]).args(more);
         let mut process = Process::start(command);
         let address = |p: &Process| {
             let lines = p.err();
@@ -36,6 +41,11 @@ impl Server {
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let (status, answer) = self.text(method, path, body);
+        (status, serde_json::from_str(&answer).unwrap())
+    }
+
+    fn text(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let body = body.to_string();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
@@ -49,7 +59,7 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
+        (head[9..12].parse().unwrap(), body.to_owned())
     }
 
     fn done(&self, method: &str, path: &str, body: &Value) -> Value {

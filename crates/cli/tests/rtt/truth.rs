@@ -326,6 +326,7 @@ pub const CLEAN: Impairment = Impairment {
     reorder: 0.0,
     reorder_by: NO_PAUSE,
     rate: 0,
+    queue: 0,
 };
 /// A link that bulk traffic fills.
 pub const NARROW: Impairment = Impairment { rate: 20_000_000, ..CLEAN };

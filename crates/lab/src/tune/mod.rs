@@ -38,7 +38,8 @@ pub enum Layer {
     NapiDefer,
     /// Sockets poll their queue while they wait.
     BusyPoll,
-    /// Receive threads and processes of the device run before all ordinary ones.
+    /// Receive threads and processes of the device run before all ordinary ones; of a process
+    /// the first thread before the others.
     RealTime,
     /// Packets that a processor may receive at a time.
     Budget,
@@ -120,7 +121,9 @@ impl Layer {
                 "poll receive queues again by timer (napi_defer_hard_irqs, gro_flush_timeout)"
             }
             Layer::BusyPoll => "sockets poll while they wait (net.core.busy_poll, busy_read)",
-            Layer::RealTime => "the device's receive threads and processes in class SCHED_FIFO",
+            Layer::RealTime => {
+                "real-time classes: receive threads and main loops (FIFO 2), their workers (RR 1)"
+            }
             Layer::Budget => "ten times as many packets a receive round (net.core.netdev_budget)",
             Layer::NoNetfilter => "no nftables rules, no connection tracking (of a firewall)",
             Layer::Hugepages => "a virtual machine's memory in huge pages",
@@ -234,9 +237,12 @@ impl Layer {
                 if threads.is_empty() {
                     return Err("it runs inside its sender: apply threaded-napi first".into());
                 }
-                let one = |(pid, start)| match self {
+                let one = |Thread { pid, start, worker }| match self {
                     Layer::Pinning => (Setting::Affinity { pid, start }, cpu.to_string()),
-                    _ => (Setting::Class { pid, start }, "fifo 1".to_owned()),
+                    _ => {
+                        let class = if worker { WORKER_CLASS } else { LEADING_CLASS };
+                        (Setting::Class { pid, start }, class.to_owned())
+                    }
                 };
                 threads.into_iter().map(one).collect()
             }
@@ -356,19 +362,38 @@ fn revert_in(journal: &mut Journal, layer: Layer) -> Result<Vec<Change>, LabErro
     Ok(changes)
 }
 
-/// Threads that forward: process id and start, which together name one for ever.
-fn threads(bed: &BedInfo) -> Result<Vec<(u32, u64)>, LabError> {
+/// A thread that forwards.
+struct Thread {
+    pid: u32,
+    /// With the id it names the thread for ever: ids are used again.
+    start: u64,
+    /// It works for a process whose first thread does the input and output.
+    worker: bool,
+}
+
+/// Threads that forward.
+fn threads(bed: &BedInfo) -> Result<Vec<Thread>, LabError> {
     let mut all = Vec::new();
+    let mut add = |pid, worker| {
+        all.extend(setting::started(pid).map(|start| Thread { pid, start, worker }));
+    };
     for device in &bed.devices {
-        all.extend(bed.receive_threads(device)?);
-        for pid in &device.processes {
-            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        bed.receive_threads(device)?.into_iter().for_each(|pid| add(pid, false));
+        for &process in &device.processes {
+            let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
             let ids = tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok());
-            all.extend(ids.collect::<Vec<u32>>());
+            ids.for_each(|pid| add(pid, pid != process));
         }
     }
-    Ok(all.into_iter().filter_map(|pid| Some((pid, setting::started(pid)?))).collect())
+    Ok(all)
 }
+
+/// Receive threads, and the first threads of processes.
+const LEADING_CLASS: &str = "fifo 2";
+/// Other threads of processes, below those: a virtual processor that waits for its machine's
+/// devices does not sleep but spins, and the main loop, which is the devices, would never run
+/// beside it at the same priority. In turn, as there may be two machines.
+const WORKER_CLASS: &str = "rr 1";
 
 #[cfg(test)]
 mod tests {

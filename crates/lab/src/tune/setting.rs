@@ -43,7 +43,7 @@ pub enum Setting {
         /// When it began, in ticks since the host did: ids are used again.
         start: u64,
     },
-    /// A thread's scheduling class and priority: "fifo 1", "other 0".
+    /// A thread's scheduling class and priority: "fifo 2", "rr 1", "other 0".
     Class {
         /// The thread.
         pid: u32,

@@ -12,11 +12,11 @@ impl Service for Echo {
     fn answer(&self, request: &Request) -> Response {
         assert_ne!(request.body, b"\"panic\"");
         let body = json!({ "path": request.path, "octets": request.body.len() });
-        Response { status: StatusCode::OK, body }
+        Response { status: StatusCode::OK, body: Body::Json(body) }
     }
 
     fn refusal(&self, status: StatusCode, why: &str) -> Response {
-        Response { status, body: json!({ "why": why }) }
+        Response { status, body: Body::Json(json!({ "why": why })) }
     }
 
     fn methods(&self, path: &str) -> &'static [&'static str] {

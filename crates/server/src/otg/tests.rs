@@ -38,7 +38,8 @@ impl TrafficGenerator for Recorder {
 fn ask(otg: &Otg<Recorder>, method: Method, path: &str, body: &str) -> (u16, Value) {
     assert!(otg.methods(path).contains(&method.as_str()));
     let response = otg.answer(&Request { method, path: path.into(), body: body.into() });
-    (response.status.as_u16(), response.body)
+    let Body::Json(body) = response.body else { panic!("no JSON") };
+    (response.status.as_u16(), body)
 }
 
 /// As snappi 1.62 writes it.
@@ -87,7 +88,7 @@ fn what_snappi_writes_is_understood() {
 
 #[test]
 fn a_configuration_is_kept_as_it_came_and_gone_after_one_that_is_refused() {
-    let otg = Otg::new(Recorder::default());
+    let otg = Otg::new(Arc::new(Recorder::default()));
     let (status, answer) = ask(&otg, Method::POST, "/config", CONFIG);
     assert_eq!((status, &answer["warnings"][0]), (200, &"careful".into()));
     let (_, kept) = ask(&otg, Method::GET, "/config", "");
@@ -99,7 +100,7 @@ fn a_configuration_is_kept_as_it_came_and_gone_after_one_that_is_refused() {
 
 #[test]
 fn what_is_not_supported_is_named_with_its_place() {
-    let otg = Otg::new(Recorder::default());
+    let otg = Otg::new(Arc::new(Recorder::default()));
     for (change, place, word) in [
         (r#""location": "veth0""#, "ports[0]", r#""speed": 1"#),
         (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "vxlan""#),
@@ -129,7 +130,7 @@ fn what_is_not_supported_is_named_with_its_place() {
 
 #[test]
 fn flows_are_started_and_their_metrics_read() {
-    let otg = Otg::new(Recorder::default());
+    let otg = Otg::new(Arc::new(Recorder::default()));
     let start = r#"{"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}"#;
     assert_eq!(ask(&otg, Method::POST, "/control/state", start).0, 200);
     let some = start.replace("\"start\"", r#""pause", "flow_names": ["x"]"#);
