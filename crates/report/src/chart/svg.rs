@@ -97,7 +97,7 @@ impl<'a> Drawing<'a> {
             Scale::Names(names) => (names.len() as f64 * ROW_HEIGHT).max(60.0),
             _ => PLOT_HEIGHT,
         };
-        let left = ticks.min(WIDTH * 0.4) + 32.0;
+        let left = ticks.min(WIDTH * 0.48) + 32.0;
         let bars = chart.series.iter().any(|s| matches!(s.shape, Shape::Bars(_)));
         let top = if bars { TOP_OF_BARS } else { TOP };
         Drawing { chart, x, y, left, right: WIDTH - beside, top, height, out: String::new() }
@@ -148,7 +148,7 @@ impl<'a> Drawing<'a> {
                  <text class=\"soft\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 left - 8.0,
                 y + 4.0,
-                escape(&shortened(label, 40))
+                escape(&shortened(label, 48))
             );
         }
         // Names are broken into lines. Of numbers, those that would touch the one before are left
