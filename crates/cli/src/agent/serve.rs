@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -311,7 +312,7 @@ impl Session<'_> {
                 .iter()
                 .map(|(_, source)| scope.spawn(move || source.run(start_ns)))
                 .collect();
-            let guard = StopAll(&sources);
+            let guard = StopAll(&sources, &threads);
             let mut failed = None;
             let (mut heard, mut looked) = (Instant::now(), Instant::now());
             let sent = loop {
@@ -361,11 +362,6 @@ impl Session<'_> {
             };
             drop(guard);
             for thread in threads {
-                while !thread.is_finished() {
-                    // Somebody has to look on until the kernel lets go.
-                    sources.iter().for_each(|(_, source)| _ = source.watch());
-                    std::thread::sleep(TICK);
-                }
                 let ran = thread.join().unwrap_or_else(|_| Err(anyhow!("a generator panicked")));
                 failed = failed.or(ran.err());
             }
@@ -427,14 +423,17 @@ fn prepare<'a>(
     sources.iter().map(load).collect()
 }
 
-/// Stops all sources when it goes, however that happens: the threads are waited for.
-struct StopAll<'a>(&'a [(&'a Half, Source)]);
+/// Stops all sources when it goes, however that happens, and waits until their threads have
+/// ended.
+struct StopAll<'a, 'h, 't>(&'a [(&'h Half, Source)], &'a [ScopedJoinHandle<'t, Result<()>>]);
 
-impl Drop for StopAll<'_> {
+impl Drop for StopAll<'_, '_, '_> {
     fn drop(&mut self) {
-        for (_, source) in self.0 {
-            source.stop();
-            source.watch();
+        self.0.iter().for_each(|(_, source)| source.stop());
+        while self.1.iter().any(|thread| !thread.is_finished()) {
+            // Somebody has to look on until the kernel lets go.
+            self.0.iter().for_each(|(_, source)| _ = source.watch());
+            std::thread::sleep(TICK);
         }
     }
 }
