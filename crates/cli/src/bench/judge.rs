@@ -27,9 +27,8 @@ pub fn judge(
         None => 0,
     };
     // Other loss, of which a disturbance can explain a small part at most, is the device's.
-    let explains = |frames: f64, d: &Direction| {
-        offer.event.is_some() || frames > d.lost as f64 * EXPLAINED
-    };
+    let explains =
+        |frames: f64, d: &Direction| offer.event.is_some() || frames > d.lost as f64 * EXPLAINED;
     for d in directions {
         let ratio = d.sent as f64 / d.intended.max(1) as f64;
         if (ratio - 1.0).abs() > SENT {

@@ -81,9 +81,8 @@ impl Procedure for Ceiling {
             return;
         };
         // What else is the matter does not change with the load.
-        let of_load = |reason: &Invalid| {
-            !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. })
-        };
+        let of_load =
+            |reason: &Invalid| !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. });
         if !trial.invalid.iter().any(of_load) {
             (self.ended, self.unfit) = (true, None);
             return;

@@ -48,7 +48,12 @@ fn read(made: &Made) -> Result<Vec<Counter>> {
 
 /// What a port of the tester at somebody else's device lost. On virtual Ethernet a frame that
 /// finds the device's ring full is counted here, and is the device's loss.
-pub fn of_port(name: &str, netns: Option<&str>, interface: &str, virtual_end: bool) -> Vec<Counter> {
+pub fn of_port(
+    name: &str,
+    netns: Option<&str>,
+    interface: &str,
+    virtual_end: bool,
+) -> Vec<Counter> {
     let Some(counts) = InterfaceCounts::read(netns, interface) else { return Vec::new() };
     let refused = if virtual_end { Side::Device } else { Side::Tester };
     [

@@ -32,8 +32,7 @@ impl External {
         condition: &Condition,
         remote: Option<Remote>,
     ) -> Result<External> {
-        let mut external =
-            External { plan: device.plan.clone(), remote, virtual_ends: Vec::new() };
+        let mut external = External { plan: device.plan.clone(), remote, virtual_ends: Vec::new() };
         if let Some(command) = external.plan.commands.get("start") {
             shell(command)?;
         }

@@ -155,7 +155,10 @@ mod tests {
                      0       0          0\n  eth0:1000 11 12 13 14 15 16 17 2000 21 22 23 24 25 26 27\n";
         let counts = InterfaceCounts::find(table, "eth0").unwrap();
         let InterfaceCounts { rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped } = counts;
-        assert_eq!([rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped], [12, 13, 21, 22, 23]);
+        assert_eq!(
+            [rx_errors, rx_dropped, tx_packets, tx_errors, tx_dropped],
+            [12, 13, 21, 22, 23]
+        );
         assert_eq!(InterfaceCounts::find(table, "lo"), Some(InterfaceCounts::default()));
         assert_eq!(InterfaceCounts::find(table, "eth"), None);
     }
