@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
 import urllib.request
 
 import snappi
@@ -62,10 +64,10 @@ def remove_bed():
         subprocess.run(["ip", "netns", "del", name(host)], check=False)
 
 
-def start_sonde():
-    """The server, and where it listens."""
-    server = subprocess.Popen([SONDE, "otg", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
-                              text=True)
+def start_sonde(runs):
+    """The server, and where it listens. It keeps runs of plans in the folder."""
+    server = subprocess.Popen([SONDE, "otg", "--listen", "127.0.0.1:0", "--runs", runs],
+                              stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if " at http://" in line:
             return server, line.split(" at ")[1].split(",")[0]
@@ -243,6 +245,57 @@ def router(api, address):
     assert "p99_9" not in latency and flows["nowhere"]["rx"][0]["lost"] == 400, flows
 
 
+PLAN = """
+title = "interop"
+[bed]
+engine = "af_packet"
+max_rate = "5k"
+drain = "100ms"
+[run]
+loop = false
+attempts = 12
+back_off = "20ms"
+[[device]]
+name = "router"
+kind = "router"
+[[procedure]]
+kind = "fixed_load"
+loads = ["1000"]
+trial = "200ms"
+"""
+
+
+def ask(address, path, body=None):
+    request = urllib.request.Request(
+        f"{address}/sonde/v1/runs{path}", data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def plan(address, runs):
+    """A whole plan of sonde bench: begun, waited for, read, reported."""
+    status, text = ask(address, "", {"plan": PLAN})
+    assert status == 201, text
+    run = f"/{json.loads(text)['id']}"
+    state = lambda: json.loads(ask(address, run)[1])
+    wait_for("the run", lambda: state()["state"] != "running", 60.0)
+    assert state()["state"] == "finished" and not state()["errors"], state()
+    (found,) = state()["findings"]
+    assert found["id"] == "fixed_load/router/64/1000frames/s" and found["finding"]["values"], found
+    measurements = json.loads(ask(address, f"{run}/measurements")[1])["measurements"]
+    assert measurements[0]["finding"] == found["finding"], measurements
+    assert json.loads(ask(address, f"{run}/trials")[1])["trials"], run
+    status, page = ask(address, f"{run}/report")
+    assert status == 200 and "interop" in page, page
+    subprocess.run([SONDE, "report", runs + run], check=True, stdout=subprocess.DEVNULL)
+    status, text = ask(address, "", {"plan": PLAN + "[[condition]]\nname = 'c'\ncommand = 'id'\n"})
+    assert status == 403 and "shell" in text, text
+
+
 def refusals(api):
     """What Sonde does not do is refused in words, and the version is one that snappi takes."""
     def config():
@@ -276,12 +329,12 @@ def refusals(api):
 
 def main():
     make_bed()
-    server = None
+    server, runs = None, tempfile.TemporaryDirectory()
     try:
-        server, address = start_sonde()
+        server, address = start_sonde(runs.name)
         api = snappi.api(location=address, version_check=True)
         for test in (lambda: cable(api), lambda: pause(api), lambda: router(api, address),
-                     lambda: refusals(api)):
+                     lambda: plan(address, runs.name), lambda: refusals(api)):
             test()
         server.terminate()
         assert server.wait(timeout=20) == 0
@@ -289,7 +342,8 @@ def main():
         if server:
             server.kill()
         remove_bed()
-    print("otg: snappi drives Sonde: cable, pause, router, refusals")
+        runs.cleanup()
+    print("otg: snappi drives Sonde: cable, pause, router, plan, refusals")
 
 
 main()
