@@ -245,6 +245,45 @@ def router(api, address):
     assert "p99_9" not in latency and flows["nowhere"]["rx"][0]["lost"] == 400, flows
 
 
+def devices(api):
+    """Two devices, one on each side of the router: gateways are found, and traffic is routed."""
+    config = api.config()
+    config.ports.port(name="w", location=f"{name('left')}/eth0")
+    config.ports.port(name="e", location=f"{name('right')}/eth0")
+    for port, net, own in (("w", "198.18.0", "02:00:00:00:00:01"),
+                           ("e", "198.19.0", "02:00:00:00:00:02")):
+        device = config.devices.add(name=f"device-{port}")
+        ethernet = device.ethernets.add(name=f"ethernet-{port}", mac=own)
+        ethernet.connection.port_name = port
+        ethernet.ipv4_addresses.add(name=f"ipv4-{port}", address=f"{net}.20", gateway=f"{net}.1")
+    for flow_name, tx, rx in (("there", "device-w", "ipv4-e"), ("back", "ethernet-e", "device-w")):
+        f = config.flows.add(name=flow_name)
+        f.tx_rx.device.tx_names, f.tx_rx.device.rx_names = [tx], [rx]
+        ethernet, _, _ = f.packet.ethernet().ipv4().udp()
+        assert ethernet.dst.choice == ethernet.dst.AUTO
+        f.duration.fixed_packets.packets, f.rate.pps = 800, 4000
+        f.metrics.enable = f.metrics.loss = True
+    api.set_config(config)
+    refused(lambda: transmit(api, "start"), "start the protocols")
+    protocols = api.control_state()
+    protocols.protocol.all.state = protocols.protocol.all.START
+    api.set_control_state(protocols)
+    request = api.states_request()
+    request.ipv4_neighbors.ethernet_names = ["ethernet-w", "ethernet-e"]
+    rows = lambda: api.get_states(request).ipv4_neighbors
+    wait_for("the gateways", lambda: all(n.link_layer_address for n in rows()))
+    macs = {n.ethernet_name: (n.ipv4_address, n.link_layer_address) for n in rows()}
+    assert macs == {"ethernet-w": ("198.18.0.1", mac("router", "west")),
+                    "ethernet-e": ("198.19.0.1", mac("router", "east"))}, macs
+    transmit(api, "start")
+    wait_for("both flows", lambda: settled(api))
+    for m in flow_metrics(api).values():
+        assert (m.frames_tx, m.frames_rx, m.loss) == (800, 800, 0), m
+    protocols.protocol.all.state = protocols.protocol.all.STOP
+    api.set_control_state(protocols)
+    assert not any(n.link_layer_address for n in rows()), rows()
+
+
 PLAN = """
 title = "interop"
 [bed]
@@ -312,8 +351,8 @@ def refusals(api):
               "10.0.0.2")
     refused(lambda: api.set_config(c), "RFC 6815")
     c = config()
-    c.devices.add(name="d")
-    refused(lambda: api.set_config(c), "devices")
+    c.devices.add(name="d").bgp.router_id = "198.18.0.2"
+    refused(lambda: api.set_config(c), "bgp")
     c = config()
     flow(c, "f", "a", "b", 1).packet.ethernet().vxlan()
     refused(lambda: api.set_config(c), "vxlan")
@@ -334,6 +373,7 @@ def main():
         server, address = start_sonde(runs.name)
         api = snappi.api(location=address, version_check=True)
         for test in (lambda: cable(api), lambda: pause(api), lambda: router(api, address),
+                     lambda: devices(api),
                      lambda: plan(address, runs.name), lambda: refusals(api)):
             test()
         server.terminate()
@@ -343,7 +383,7 @@ def main():
             server.kill()
         remove_bed()
         runs.cleanup()
-    print("otg: snappi drives Sonde: cable, pause, router, plan, refusals")
+    print("otg: snappi drives Sonde: cable, pause, router, devices, plan, refusals")
 
 
 main()
