@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
 import urllib.request
 
 import snappi
@@ -62,10 +64,10 @@ def remove_bed():
         subprocess.run(["ip", "netns", "del", name(host)], check=False)
 
 
-def start_sonde():
-    """The server, and where it listens."""
-    server = subprocess.Popen([SONDE, "otg", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
-                              text=True)
+def start_sonde(runs):
+    """The server, and where it listens. It keeps runs of plans in the folder."""
+    server = subprocess.Popen([SONDE, "otg", "--listen", "127.0.0.1:0", "--runs", runs],
+                              stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if " at http://" in line:
             return server, line.split(" at ")[1].split(",")[0]
@@ -243,6 +245,96 @@ def router(api, address):
     assert "p99_9" not in latency and flows["nowhere"]["rx"][0]["lost"] == 400, flows
 
 
+def devices(api):
+    """Two devices, one on each side of the router: gateways are found, and traffic is routed."""
+    config = api.config()
+    config.ports.port(name="w", location=f"{name('left')}/eth0")
+    config.ports.port(name="e", location=f"{name('right')}/eth0")
+    for port, net, own in (("w", "198.18.0", "02:00:00:00:00:01"),
+                           ("e", "198.19.0", "02:00:00:00:00:02")):
+        device = config.devices.add(name=f"device-{port}")
+        ethernet = device.ethernets.add(name=f"ethernet-{port}", mac=own)
+        ethernet.connection.port_name = port
+        ethernet.ipv4_addresses.add(name=f"ipv4-{port}", address=f"{net}.20", gateway=f"{net}.1")
+    for flow_name, tx, rx in (("there", "device-w", "ipv4-e"), ("back", "ethernet-e", "device-w")):
+        f = config.flows.add(name=flow_name)
+        f.tx_rx.device.tx_names, f.tx_rx.device.rx_names = [tx], [rx]
+        ethernet, _, _ = f.packet.ethernet().ipv4().udp()
+        assert ethernet.dst.choice == ethernet.dst.AUTO
+        f.duration.fixed_packets.packets, f.rate.pps = 800, 4000
+        f.metrics.enable = f.metrics.loss = True
+    api.set_config(config)
+    refused(lambda: transmit(api, "start"), "start the protocols")
+    protocols = api.control_state()
+    protocols.protocol.all.state = protocols.protocol.all.START
+    api.set_control_state(protocols)
+    request = api.states_request()
+    request.ipv4_neighbors.ethernet_names = ["ethernet-w", "ethernet-e"]
+    rows = lambda: api.get_states(request).ipv4_neighbors
+    wait_for("the gateways", lambda: all(n.link_layer_address for n in rows()))
+    macs = {n.ethernet_name: (n.ipv4_address, n.link_layer_address) for n in rows()}
+    assert macs == {"ethernet-w": ("198.18.0.1", mac("router", "west")),
+                    "ethernet-e": ("198.19.0.1", mac("router", "east"))}, macs
+    transmit(api, "start")
+    wait_for("both flows", lambda: settled(api))
+    for m in flow_metrics(api).values():
+        assert (m.frames_tx, m.frames_rx, m.loss) == (800, 800, 0), m
+    protocols.protocol.all.state = protocols.protocol.all.STOP
+    api.set_control_state(protocols)
+    assert not any(n.link_layer_address for n in rows()), rows()
+
+
+PLAN = """
+title = "interop"
+[bed]
+engine = "af_packet"
+max_rate = "5k"
+drain = "100ms"
+[run]
+loop = false
+attempts = 12
+back_off = "20ms"
+[[device]]
+name = "router"
+kind = "router"
+[[procedure]]
+kind = "fixed_load"
+loads = ["1000"]
+trial = "200ms"
+"""
+
+
+def ask(address, path, body=None):
+    request = urllib.request.Request(
+        f"{address}/sonde/v1/runs{path}", data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def plan(address, runs):
+    """A whole plan of sonde bench: begun, waited for, read, reported."""
+    status, text = ask(address, "", {"plan": PLAN})
+    assert status == 201, text
+    run = f"/{json.loads(text)['id']}"
+    state = lambda: json.loads(ask(address, run)[1])
+    wait_for("the run", lambda: state()["state"] != "running", 60.0)
+    assert state()["state"] == "finished" and not state()["errors"], state()
+    (found,) = state()["findings"]
+    assert found["id"] == "fixed_load/router/64/1000frames/s" and found["finding"]["values"], found
+    measurements = json.loads(ask(address, f"{run}/measurements")[1])["measurements"]
+    assert measurements[0]["finding"] == found["finding"], measurements
+    assert json.loads(ask(address, f"{run}/trials")[1])["trials"], run
+    status, page = ask(address, f"{run}/report")
+    assert status == 200 and "interop" in page, page
+    subprocess.run([SONDE, "report", runs + run], check=True, stdout=subprocess.DEVNULL)
+    status, text = ask(address, "", {"plan": PLAN + "[[condition]]\nname = 'c'\ncommand = 'id'\n"})
+    assert status == 403 and "shell" in text, text
+
+
 def refusals(api):
     """What Sonde does not do is refused in words, and the version is one that snappi takes."""
     def config():
@@ -259,8 +351,8 @@ def refusals(api):
               "10.0.0.2")
     refused(lambda: api.set_config(c), "RFC 6815")
     c = config()
-    c.devices.add(name="d")
-    refused(lambda: api.set_config(c), "devices")
+    c.devices.add(name="d").bgp.router_id = "198.18.0.2"
+    refused(lambda: api.set_config(c), "bgp")
     c = config()
     flow(c, "f", "a", "b", 1).packet.ethernet().vxlan()
     refused(lambda: api.set_config(c), "vxlan")
@@ -276,12 +368,13 @@ def refusals(api):
 
 def main():
     make_bed()
-    server = None
+    server, runs = None, tempfile.TemporaryDirectory()
     try:
-        server, address = start_sonde()
+        server, address = start_sonde(runs.name)
         api = snappi.api(location=address, version_check=True)
         for test in (lambda: cable(api), lambda: pause(api), lambda: router(api, address),
-                     lambda: refusals(api)):
+                     lambda: devices(api),
+                     lambda: plan(address, runs.name), lambda: refusals(api)):
             test()
         server.terminate()
         assert server.wait(timeout=20) == 0
@@ -289,7 +382,8 @@ def main():
         if server:
             server.kill()
         remove_bed()
-    print("otg: snappi drives Sonde: cable, pause, router, refusals")
+        runs.cleanup()
+    print("otg: snappi drives Sonde: cable, pause, router, devices, plan, refusals")
 
 
 main()

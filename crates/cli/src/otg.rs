@@ -2,6 +2,7 @@
 //! its clients drive Sonde. docs/otg.md says what of the model is there.
 
 mod details;
+mod devices;
 mod flow;
 mod frames;
 mod generator;

@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod control;
+pub mod devices;
 pub mod metrics;
 pub mod pattern;
 
@@ -12,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::config::Config;
-use self::control::{ControlState, FlowTransmit};
+use self::control::{Change, ControlState, FlowTransmit};
+use self::devices::{Neighbor, StatesChoice, StatesRequest};
 use self::metrics::{
     FlowMetric, FlowMetricsRequest, MetricsChoice, MetricsRequest, PortMetric, PortMetricsRequest,
     columns,
@@ -36,6 +38,19 @@ pub trait TrafficGenerator: Send + Sync + 'static {
     /// # Errors
     /// No such flow; a port that fails.
     fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem>;
+
+    /// Has the devices ask for their gateways and answer for their addresses, or no longer.
+    /// Returns warnings.
+    ///
+    /// # Errors
+    /// Nothing is configured; a port that fails.
+    fn protocols(&self, start: bool) -> Result<Vec<String>, Problem>;
+
+    /// The gateways of all devices.
+    ///
+    /// # Errors
+    /// Nothing is configured.
+    fn neighbors(&self) -> Result<Vec<Neighbor>, Problem>;
 
     /// Metrics of these flows, or of all; flows whose metrics were not enabled have none.
     ///
@@ -104,6 +119,7 @@ impl<G: TrafficGenerator> Otg<G> {
             ("GET", "/config") => Ok(self.config().clone()),
             ("POST", "/control/state") => self.control(&request.body),
             ("POST", "/monitor/metrics") => self.metrics(&request.body),
+            ("POST", "/monitor/states") => self.states(&request.body),
             ("GET", "/capabilities/version") => Ok(json!({
                 "api_spec_version": API_VERSION,
                 "sdk_version": "",
@@ -128,9 +144,9 @@ impl<G: TrafficGenerator> Otg<G> {
 
     fn control(&self, body: &[u8]) -> Result<Value, Problem> {
         let state: ControlState = read(body)?;
-        let warnings = match state.transmit().map_err(Problem::invalid)? {
-            Some(change) => self.generator.transmit(&change)?,
-            None => vec!["there are no devices, so there is no protocol to start or stop".into()],
+        let warnings = match state.change().map_err(Problem::invalid)? {
+            Change::Flows(change) => self.generator.transmit(&change)?,
+            Change::Protocols(start) => self.generator.protocols(start)?,
         };
         Ok(json!({ "warnings": warnings }))
     }
@@ -156,6 +172,26 @@ impl<G: TrafficGenerator> Otg<G> {
                 json!({ "choice": "port_metrics", "port_metrics": rows })
             }
         })
+    }
+}
+
+impl<G: TrafficGenerator> Otg<G> {
+    fn states(&self, body: &[u8]) -> Result<Value, Problem> {
+        let request: StatesRequest = read(body)?;
+        let (choice, v4, of) = match request.choice {
+            StatesChoice::Ipv4Neighbors => ("ipv4_neighbors", true, request.ipv4_neighbors),
+            StatesChoice::Ipv6Neighbors => ("ipv6_neighbors", false, request.ipv6_neighbors),
+        };
+        let names = of.unwrap_or_default().ethernet_names;
+        let all = self.generator.neighbors()?;
+        if let Some(name) = names.iter().find(|n| !all.iter().any(|a| &a.ethernet_name == *n)) {
+            return Err(Problem::invalid(format!("there is no interface '{name}' with addresses")));
+        }
+        let wanted = |n: &&Neighbor| {
+            n.address.is_ipv4() == v4 && (names.is_empty() || names.contains(&n.ethernet_name))
+        };
+        let rows: Vec<Value> = all.iter().filter(wanted).map(Neighbor::row).collect();
+        Ok(json!({ "choice": choice, choice: rows }))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use sonde_server::otg::config::{
     Delay, DelayChoice, Duration, DurationChoice, Flow, Rate, RateChoice, RxTxRatioChoice,
+    TxRxChoice,
 };
 
+use super::devices::{self, Ends, Interface};
 use super::frames::{Allowed, FCS_LEN, Frames};
 use super::sizes::sizes;
 
@@ -73,6 +75,8 @@ pub struct PortsView<'a> {
     pub speeds: &'a [Option<u64>],
     /// Octets of a frame with the FCS, at most.
     pub longest: &'a [usize],
+    /// The devices at them.
+    pub interfaces: &'a [Interface],
 }
 
 impl Pace {
@@ -98,9 +102,9 @@ impl FlowPlan {
     ) -> Result<FlowPlan, Vec<String>> {
         let mut errors = Vec::new();
         let mut note = |e: String| errors.push(e);
-        let (from, to) = ends(flow, ports.names).unwrap_or_else(|e| {
+        let (from, to, devices) = ends(flow, ports).unwrap_or_else(|e| {
             note(e);
-            (0, Vec::new())
+            (0, Vec::new(), None)
         });
         let speed = ports.speeds.get(from).copied().flatten();
         let pace = pace(&flow.rate, speed).map_err(&mut note).unwrap_or(Pace::Even(1.0));
@@ -118,7 +122,7 @@ impl FlowPlan {
                 ports.names[from]
             ));
         }
-        let frames = match Frames::new(flow, least.into(), most.into(), allowed) {
+        let frames = match Frames::new(flow, least.into(), most.into(), allowed, devices.as_ref()) {
             Ok(frames) if errors.is_empty() => frames,
             Ok(_) => return Err(errors),
             Err(more) => return Err([errors, more].concat()),
@@ -143,7 +147,14 @@ impl FlowPlan {
     }
 }
 
-fn ends(flow: &Flow, names: &[String]) -> Result<(usize, Vec<usize>), String> {
+/// The sending port, the receiving ports, and the devices there.
+fn ends(flow: &Flow, ports: &PortsView<'_>) -> Result<(usize, Vec<usize>, Option<Ends>), String> {
+    if flow.tx_rx.choice == TxRxChoice::Device {
+        let between = flow.tx_rx.device.as_ref().ok_or("tx_rx.device: is missing")?;
+        let (from, to, ends) = devices::ends(flow, between, ports.interfaces)?;
+        return Ok((from, vec![to], Some(ends)));
+    }
+    let names = ports.names;
     let port = flow.tx_rx.port.as_ref().ok_or("tx_rx.port: is missing")?;
     let find = |field: &str, name: &str| {
         let index = names.iter().position(|n| n == name);
@@ -160,7 +171,7 @@ fn ends(flow: &Flow, names: &[String]) -> Result<(usize, Vec<usize>), String> {
     if to.contains(&from) {
         return Err("tx_rx.port: a port cannot receive what it sends; use two".into());
     }
-    Ok((from, to))
+    Ok((from, to, None))
 }
 
 fn pace(rate: &Rate, speed: Option<u64>) -> Result<Pace, String> {
@@ -307,6 +318,7 @@ mod tests {
             names: &names,
             speeds: &[Some(10_000_000_000), None, None],
             longest: &[1518, 1518, 1518],
+            interfaces: &[],
         };
         let allowed = Allowed { v4: Vec::new(), v6: Vec::new() };
         FlowPlan::new(&serde_json::from_value(flow).unwrap(), &ports, &allowed)

@@ -1,14 +1,19 @@
 //! The frames of a flow: headers as configured, lengths and checksums as the frame needs
 //! them, and Sonde's signature at the end.
 
+use std::sync::Arc;
+
 use sonde_server::otg::config::{
     Custom, Ethernet, Flow, Header, HeaderChoice, Ipv4, Ipv6, Mpls, Payload, PayloadChoice,
     Priority, PriorityChoice, Tcp, Udp, Vlan,
 };
-use sonde_server::otg::pattern::{ChecksumChoice, ChecksumPattern, FieldValue, Generated, Pattern};
+use sonde_server::otg::pattern::{
+    ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Pattern, PatternChoice,
+};
 use sonde_wire::checksum;
 use sonde_wire::signature::{self, Secret};
 
+use super::devices::{Ends, NextHop, number};
 use super::values::{Values, set_bits};
 
 /// How the frames of a flow look.
@@ -19,6 +24,8 @@ pub struct Frames {
     varying: Vec<Varying>,
     /// In the order in which they are to be made.
     fixes: Vec<Fix>,
+    /// To whom they go, where that is resolved.
+    next_hop: Option<Arc<NextHop>>,
 }
 
 /// A field whose value changes.
@@ -51,7 +58,7 @@ pub struct Allowed {
 
 impl Frames {
     /// The frames of `flow`, the longest of which has `longest` octets and the shortest
-    /// `shortest`, without the FCS.
+    /// `shortest`, without the FCS. Between devices `ends` are what its headers leave open.
     ///
     /// # Errors
     /// All that is wrong, each with its place in the flow.
@@ -60,8 +67,9 @@ impl Frames {
         shortest: usize,
         longest: usize,
         allowed: &Allowed,
+        ends: Option<&Ends>,
     ) -> Result<Frames, Vec<String>> {
-        let mut build = Build::new(allowed);
+        let mut build = Build::new(allowed, ends);
         let one = [Header::default()];
         let packet = if flow.packet.is_empty() { &one[..] } else { &flow.packet };
         for (i, header) in packet.iter().enumerate() {
@@ -90,7 +98,12 @@ impl Frames {
         let (lengths, sums): (Vec<Fix>, _) =
             build.fixes.iter().partition(|f| matches!(f, Fix::Length { .. }));
         let fixes = [lengths, sums].concat();
-        Ok(Frames { template, varying: build.varying, fixes })
+        Ok(Frames { template, varying: build.varying, fixes, next_hop: build.next_hop })
+    }
+
+    /// Whether it is not known to whom they go.
+    pub fn unresolved(&self) -> bool {
+        self.next_hop.as_ref().is_some_and(|n| n.mac().is_none())
     }
 
     /// Writes frame `n` into all of `frame`, with this signature where there is one.
@@ -98,6 +111,9 @@ impl Frames {
     pub fn write(&self, n: u64, frame: &mut [u8], signature: Option<(&signature::Repr, &Secret)>) {
         let len = frame.len();
         frame.copy_from_slice(&self.template[..len]);
+        if let Some(mac) = self.next_hop.as_ref().and_then(|n| n.mac()) {
+            frame[..6].copy_from_slice(&mac);
+        }
         for v in &self.varying {
             set_bits(frame, v.at, v.width, v.values.nth(n));
         }
@@ -160,10 +176,13 @@ struct Build<'a> {
     place: String,
     /// Where the innermost IP header is.
     ip: Option<usize>,
+    /// Of devices.
+    ends: Option<&'a Ends>,
+    next_hop: Option<Arc<NextHop>>,
 }
 
 impl Build<'_> {
-    fn new(allowed: &Allowed) -> Build<'_> {
+    fn new<'a>(allowed: &'a Allowed, ends: Option<&'a Ends>) -> Build<'a> {
         Build {
             octets: Vec::new(),
             varying: Vec::new(),
@@ -172,6 +191,8 @@ impl Build<'_> {
             allowed,
             place: String::new(),
             ip: None,
+            ends,
+            next_hop: None,
         }
     }
 
@@ -198,9 +219,12 @@ impl Build<'_> {
 
     fn ethernet(&mut self, h: &Ethernet, next: Option<HeaderChoice>) {
         let at = self.room(14);
-        // On ports no address is resolved: the model then wants 0.
+        // Between ports no address is resolved: the model then wants 0.
         self.field("ethernet.dst", &h.dst, at, 48, 0, Some(0));
-        self.field("ethernet.src", &h.src, at + 48, 48, 0, None);
+        let open = h.dst.as_ref().is_none_or(|p| p.choice == PatternChoice::Auto);
+        self.next_hop = self.ends.filter(|_| open).map(|e| Arc::clone(&e.next_hop));
+        let own = self.ends.map(|e| MacText(e.mac).bits());
+        self.field("ethernet.src", &h.src, at + 48, 48, 0, own);
         self.field("ethernet.ether_type", &h.ether_type, at + 96, 16, 0xffff, Some(type_of(next)));
     }
 
@@ -224,6 +248,7 @@ impl Build<'_> {
     fn ipv4(&mut self, h: &Ipv4, next: Option<HeaderChoice>) {
         let at = self.room(20);
         let octet = at / 8;
+        let [source, destination] = self.addresses();
         self.ip = Some(octet);
         self.field("ipv4.version", &h.version, at, 4, 4, None);
         self.field("ipv4.header_length", &h.header_length, at + 4, 4, 5, Some(5));
@@ -240,8 +265,8 @@ impl Build<'_> {
         if let Some(wrong) = self.checksum("ipv4.header_checksum", sum, at + 80) {
             self.fixes.push(Fix::Ipv4 { at: octet, wrong });
         }
-        self.address("ipv4.src", &h.src, at + 96, 32);
-        self.address("ipv4.dst", &h.dst, at + 128, 32);
+        self.address("ipv4.src", &h.src, at + 96, 32, source);
+        self.address("ipv4.dst", &h.dst, at + 128, 32, destination);
     }
 
     fn priority(&mut self, priority: Option<&Priority>, at: usize) {
@@ -273,6 +298,7 @@ impl Build<'_> {
     fn ipv6(&mut self, h: &Ipv6, next: Option<HeaderChoice>) {
         let at = self.room(40);
         let octet = at / 8;
+        let [source, destination] = self.addresses();
         self.ip = Some(octet);
         self.field("ipv6.version", &h.version, at, 4, 6, None);
         self.field("ipv6.traffic_class", &h.traffic_class, at + 4, 8, 0, None);
@@ -280,8 +306,16 @@ impl Build<'_> {
         self.length("ipv6.payload_length", &h.payload_length, octet + 4, octet + 40, 0);
         self.field("ipv6.next_header", &h.next_header, at + 48, 8, 59, Some(protocol_of(next, 59)));
         self.field("ipv6.hop_limit", &h.hop_limit, at + 56, 8, 64, None);
-        self.address("ipv6.src", &h.src, at + 64, 128);
-        self.address("ipv6.dst", &h.dst, at + 192, 128);
+        self.address("ipv6.src", &h.src, at + 64, 128, source);
+        self.address("ipv6.dst", &h.dst, at + 192, 128, destination);
+    }
+
+    /// Source and destination of the devices, for the outermost IP header, which is theirs.
+    fn addresses(&self) -> [Option<u128>; 2] {
+        match self.ends.filter(|_| self.ip.is_none()) {
+            Some(ends) => [Some(number(ends.source)), Some(number(ends.destination))],
+            None => [None, None],
+        }
     }
 
     fn udp(&mut self, h: &Udp) {
@@ -377,8 +411,9 @@ impl Build<'_> {
         pattern: &Option<Pattern<T>>,
         at: usize,
         width: u32,
+        auto: Option<u128>,
     ) {
-        match Values::of(pattern.as_ref(), width, 0, None) {
+        match Values::of(pattern.as_ref(), width, 0, auto) {
             Ok(values) => {
                 let (ranges, own) = match width {
                     32 => (&self.allowed.v4, "198.18.0.0/15"),

@@ -10,9 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sonde_port::host::InterfaceFacts;
 use sonde_port::netlink::{Link, Links};
+use sonde_port::raw::NeighbourSocket;
 use sonde_port::{Engine, Filter, OpenSpec, PortError, netns};
 use sonde_server::otg::config::Config;
 use sonde_server::otg::control::{FlowTransmit, Transmit};
+use sonde_server::otg::devices::Neighbor;
 use sonde_server::otg::metrics::{
     DataIntegrity, FlowMetric, FlowRates, Latency, PortMetric, Timestamps, TransmitState,
 };
@@ -21,6 +23,7 @@ use sonde_server::runs::Refusal;
 use sonde_wire::signature::Secret;
 
 use super::details;
+use super::devices::{self, Interface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::frames::Allowed;
 use super::receiver::{self, Received, ReceiverReport};
@@ -47,6 +50,9 @@ impl Drop for Reserved {
 /// What a configuration comes to. Dropping it ends its threads and gives the ports back.
 struct Setup {
     ports: Vec<TestPort>,
+    /// Dropped after the ports, which give them their frames.
+    present: Vec<Presence>,
+    interfaces: Vec<Interface>,
     flows: Vec<Arc<FlowPlan>>,
     data_integrity: bool,
     /// Of the flow that is started next.
@@ -135,7 +141,7 @@ impl TrafficGenerator for Generator {
         let mut setup = self.setup();
         // The old threads hold the ports that the new ones may want.
         *setup = None;
-        if config.ports.is_empty() && config.flows.is_empty() {
+        if config.ports.is_empty() && config.flows.is_empty() && config.devices.is_empty() {
             return Ok(Vec::new());
         }
         let (made, warnings) = Setup::make(&config, &self.allowed, self.secret)?;
@@ -154,6 +160,22 @@ impl TrafficGenerator for Generator {
             setup.change(&which, change.state)?;
             Ok(Vec::new())
         })
+    }
+
+    fn protocols(&self, start: bool) -> Result<Vec<String>, Problem> {
+        self.with(|setup| {
+            if setup.interfaces.is_empty() {
+                return Ok(vec![
+                    "there are no devices, so there is nothing to start or stop".into(),
+                ]);
+            }
+            setup.part()?;
+            if start { setup.appear() } else { Ok(Vec::new()) }
+        })
+    }
+
+    fn neighbors(&self) -> Result<Vec<Neighbor>, Problem> {
+        self.with(|setup| Ok(setup.interfaces.iter().map(Interface::neighbor).collect()))
     }
 
     fn flow_metrics(&self, names: &[String]) -> Result<Vec<FlowMetric>, Problem> {
@@ -216,7 +238,25 @@ impl Setup {
         let names: Vec<String> = config.ports.iter().map(|p| p.name.clone()).collect();
         let speeds: Vec<Option<u64>> = found.iter().map(|p| p.speed_bps).collect();
         let longest: Vec<usize> = found.iter().map(Found::longest).collect();
-        let view = PortsView { names: &names, speeds: &speeds, longest: &longest };
+        let interfaces = devices::interfaces(&config.devices, &names, allowed, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::Invalid(errors));
+        }
+        for (i, port) in found.iter().enumerate() {
+            if port.kind.is_empty() && interfaces.iter().any(|own| own.port == i) {
+                warnings.push(format!(
+                    "ports[{i}]: a card lets in what goes to a device's MAC address only while it \
+                     is promiscuous: ip link set {} promisc on",
+                    port.location.interface
+                ));
+            }
+        }
+        let view = PortsView {
+            names: &names,
+            speeds: &speeds,
+            longest: &longest,
+            interfaces: &interfaces,
+        };
         let mut flows = Vec::new();
         for (i, flow) in config.flows.iter().enumerate() {
             match FlowPlan::new(flow, &view, allowed) {
@@ -239,7 +279,36 @@ impl Setup {
         let ports = found.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>();
         let ports = ports.map_err(Problem::Internal)?;
         let data_integrity = config.options.port_options.data_integrity;
-        Ok((Setup { ports, flows, data_integrity, tag: 0 }, warnings))
+        let present = Vec::new();
+        Ok((Setup { ports, present, interfaces, flows, data_integrity, tag: 0 }, warnings))
+    }
+
+    /// The devices answer no more, and forget their gateways.
+    fn part(&mut self) -> Result<(), Problem> {
+        for port in &self.ports {
+            port.receiver.ask(|to| receiver::Order::Neighbours(None, to))?;
+        }
+        self.present.clear();
+        Ok(())
+    }
+
+    /// The devices ask for their gateways, and answer.
+    fn appear(&mut self) -> Result<Vec<String>, Problem> {
+        for (i, port) in self.ports.iter().enumerate() {
+            let own = self.interfaces.iter().filter(|own| own.port == i).cloned();
+            let own: Vec<Interface> = own.collect();
+            if own.is_empty() {
+                continue;
+            }
+            let open = || NeighbourSocket::open(&port.location.interface);
+            let socket = netns::inside(port.location.netns.as_deref(), open).and_then(|s| s);
+            let failed = |why: String| Problem::Internal(format!("port {}: {why}", port.name));
+            let socket = socket.map_err(|e| failed(e.to_string()))?;
+            let (frames, taken) = mpsc::sync_channel(QUESTIONS);
+            port.receiver.ask(|to| receiver::Order::Neighbours(Some(frames), to))?;
+            self.present.push(Presence::start(socket, own, taken).map_err(failed)?);
+        }
+        Ok(Vec::new())
     }
 
     /// The numbers of flows; no name: all.
@@ -262,6 +331,15 @@ impl Setup {
                 (i as u16, self.tag)
             })
             .collect();
+        let silent = which.iter().map(|&i| &self.flows[i]).find(|f| f.frames.unresolved());
+        if let Some(flow) = silent.filter(|_| matches!(change, Transmit::Start | Transmit::Resume))
+        {
+            return Err(Problem::invalid(format!(
+                "flow '{}': its gateway's MAC address is not known; start the protocols, and wait \
+                 until POST /monitor/states tells it",
+                flow.name
+            )));
+        }
         let begins = match change {
             Transmit::Start => tagged.clone(),
             Transmit::Resume => {
@@ -562,9 +640,16 @@ fn metric(s: &FlowState<'_>) -> FlowMetric {
 fn names_differ(config: &Config, errors: &mut Vec<String>) {
     let mut seen = HashSet::new();
     let ports = config.ports.iter().map(|p| &p.name);
-    for name in ports.chain(config.flows.iter().map(|f| &f.name)) {
+    let devices = config.devices.iter().flat_map(|d| {
+        let below = d.ethernets.iter().flat_map(|e| {
+            let v4 = e.ipv4_addresses.iter().map(|ip| &ip.name);
+            v4.chain(e.ipv6_addresses.iter().map(|ip| &ip.name)).chain([&e.name])
+        });
+        below.chain([&d.name])
+    });
+    for name in ports.chain(devices).chain(config.flows.iter().map(|f| &f.name)) {
         if name.is_empty() || !seen.insert(name) {
-            errors.push(format!("name '{name}': each port and flow needs one of its own"));
+            errors.push(format!("name '{name}': everything needs one of its own"));
         }
     }
 }
@@ -573,6 +658,8 @@ fn names_differ(config: &Config, errors: &mut Vec<String>) {
 const FLOWS_MAX: usize = 1024;
 /// More octets than any frame has: nothing is cut off.
 const ALL_OF_IT: usize = 1 << 16;
+/// Frames of neighbours that may wait for a port's devices.
+const QUESTIONS: usize = 256;
 /// For a thread's answer: it looks for orders every millisecond.
 const PATIENCE: Duration = Duration::from_secs(10);
 

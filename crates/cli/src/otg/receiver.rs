@@ -1,6 +1,6 @@
 //! The thread that receives at one port, and counts the frames of every flow.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
 use sonde_port::clock::tai_now;
 use sonde_port::{Port, PortStats};
@@ -8,6 +8,7 @@ use sonde_results::Hist;
 use sonde_wire::Time;
 use sonde_wire::signature::{self, Repr, Secret};
 
+use super::devices::concerns_neighbours;
 use super::frames::FCS_LEN;
 use super::tally::{Dense, RateMeter};
 
@@ -15,6 +16,8 @@ use super::tally::{Dense, RateMeter};
 pub enum Order {
     /// Flows that begin anew, with their tags; whether their counters go back to 0.
     Expect(Vec<(u16, u8)>, bool, Sender<()>),
+    /// Pass on what neighbours ask and answer, or no longer.
+    Neighbours(Option<SyncSender<Vec<u8>>>, Sender<()>),
     /// Tell what has come.
     Report(Sender<ReceiverReport>),
 }
@@ -73,6 +76,7 @@ pub fn run(mut port: Box<dyn Port>, flows: &[u16], secret: Secret, orders: &Rece
         secret,
         report: ReceiverReport::default(),
         rate: RateMeter::default(),
+        neighbours: None,
     };
     flows.iter().for_each(|&n| analyser.flows[usize::from(n)] = Some(Incoming::new()));
     loop {
@@ -101,6 +105,8 @@ struct PortAnalyser {
     secret: Secret,
     report: ReceiverReport,
     rate: RateMeter,
+    /// The devices here.
+    neighbours: Option<SyncSender<Vec<u8>>>,
 }
 
 struct Incoming {
@@ -191,6 +197,10 @@ impl PortAnalyser {
                 }
                 let _ = done.send(());
             }
+            Order::Neighbours(to, done) => {
+                self.neighbours = to;
+                let _ = done.send(());
+            }
             Order::Report(to) => {
                 let now = tai_now().as_nanos();
                 let mut report = self.report.clone();
@@ -228,6 +238,10 @@ impl PortAnalyser {
         self.report.frames += 1;
         self.report.bytes += (frame.len() + FCS_LEN) as u64;
         if !Repr::marked(frame) {
+            if let Some(to) = self.neighbours.as_ref().filter(|_| concerns_neighbours(frame)) {
+                // What finds no room is lost as on a wire: who asks does so again.
+                let _ = to.try_send(frame.to_vec());
+            }
             return;
         }
         // A tag may have come in or gone on the way.

@@ -2,6 +2,7 @@
 //! namespaces. Without root that is skipped, and says so. What clients make of it is tested
 //! with snappi, in tests/interop.
 
+mod devices;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
 mod process;

@@ -11,6 +11,7 @@ mod header;
 mod hist;
 mod losses;
 mod neighbours;
+mod questions;
 mod schedule;
 mod streams;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use generator::Generator;
 pub use header::{HEADER_MAX, Header, headers};
 pub use losses::Losses;
 pub use neighbours::Neighbours;
+pub use questions::{answered, question};
 pub use schedule::Schedule;
 pub use streams::{STREAMS_KEPT, fill_streams};
 pub use traffic::{AddressRule, LoadError, MacRule, Order, PortRule, Traffic};

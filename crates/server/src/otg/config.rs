@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 
+use super::devices::{Device, FlowDevices};
 use super::pattern::{ChecksumPattern, MacText, Number, Pattern, one, whole};
 
 /// A configuration.
@@ -15,6 +16,9 @@ pub struct Config {
     /// Test ports.
     #[serde(default)]
     pub ports: Vec<Port>,
+    /// Emulated devices.
+    #[serde(default)]
+    pub devices: Vec<Device>,
     /// What sends.
     #[serde(default)]
     pub flows: Vec<Flow>,
@@ -86,11 +90,13 @@ pub struct Flow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TxRx {
-    /// Devices are not emulated.
+    /// Which of the others counts.
     #[serde(default)]
     pub choice: TxRxChoice,
     /// Its ports.
     pub port: Option<FlowPort>,
+    /// Its devices.
+    pub device: Option<FlowDevices>,
 }
 
 /// Kinds of ends.
@@ -100,6 +106,8 @@ pub enum TxRxChoice {
     /// Ports.
     #[default]
     Port,
+    /// Emulated devices.
+    Device,
 }
 
 /// Ports of a flow.
@@ -181,7 +189,7 @@ macro_rules! fields {
 fields! {
     /// Fields of the Ethernet header.
     Ethernet:
-    /// Destination; auto is 0, because no address is resolved for ports.
+    /// Destination; auto is 0 between ports, and the gateway's between devices.
     dst: Pattern<MacText>,
     /// Source.
     src: Pattern<MacText>,

@@ -62,8 +62,7 @@ pub enum Transmit {
 struct ProtocolState {
     #[serde(rename = "choice")]
     _choice: ProtocolChoice,
-    #[serde(rename = "all")]
-    _all: Option<ProtocolAll>,
+    all: Option<ProtocolAll>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -75,32 +74,41 @@ enum ProtocolChoice {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProtocolAll {
-    #[serde(rename = "state")]
-    _state: ProtocolAllState,
+    state: ProtocolAllState,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ProtocolAllState {
     Start,
     Stop,
 }
 
+/// What a request comes to.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Of flows.
+    Flows(FlowTransmit),
+    /// Of all protocols: whether they are to be there.
+    Protocols(bool),
+}
+
 impl ControlState {
-    /// What is to become of which flows; `None`: protocols are to be started or stopped, of
-    /// which there are none without devices.
+    /// What is to become of what.
     ///
     /// # Errors
     /// The choice is named and its content is missing.
-    pub fn transmit(self) -> Result<Option<FlowTransmit>, &'static str> {
+    pub fn change(self) -> Result<Change, &'static str> {
         match self.choice {
-            ControlChoice::Protocol => match self.protocol {
-                Some(_) => Ok(None),
-                None => Err("protocol: is missing"),
-            },
+            ControlChoice::Protocol => {
+                let protocol = self.protocol.ok_or("protocol: is missing")?;
+                let all = protocol.all.ok_or("protocol.all: is missing")?;
+                Ok(Change::Protocols(all.state == ProtocolAllState::Start))
+            }
             ControlChoice::Traffic => {
                 let traffic = self.traffic.ok_or("traffic: is missing")?;
-                traffic.flow_transmit.map(Some).ok_or("traffic.flow_transmit: is missing")
+                let flows = traffic.flow_transmit.ok_or("traffic.flow_transmit: is missing")?;
+                Ok(Change::Flows(flows))
             }
         }
     }

@@ -21,6 +21,22 @@ impl TrafficGenerator for Recorder {
         self.told.lock().unwrap().push(format!("{:?} {:?}", change.state, change.flow_names));
         Ok(Vec::new())
     }
+    fn protocols(&self, start: bool) -> Result<Vec<String>, Problem> {
+        self.told.lock().unwrap().push(format!("protocols {start}"));
+        Ok(Vec::new())
+    }
+    fn neighbors(&self) -> Result<Vec<Neighbor>, Problem> {
+        let of = |name: &str, address: &str, mac| Neighbor {
+            ethernet_name: name.into(),
+            address: address.parse().unwrap(),
+            mac,
+        };
+        Ok(vec![
+            of("e", "198.18.0.1", Some([2, 0, 0, 0, 0, 0xab])),
+            of("e", "2001:2::1", None),
+            of("f", "198.19.0.1", None),
+        ])
+    }
     fn flow_metrics(&self, names: &[String]) -> Result<Vec<FlowMetric>, Problem> {
         match names {
             [name] if name == "none" => Err(Problem::invalid("no flow 'none'")),
@@ -111,7 +127,7 @@ fn what_is_not_supported_is_named_with_its_place() {
         ),
         (r#""gap": 12"#, "flows[0].duration.fixed_packets", r#""gap": -1"#),
         (r#""00:00:00:00:00:01""#, "flows[0].packet[0].ethernet.src.value", "\"zero\""),
-        (r#""choice": "port", "port""#, "flows[0].tx_rx.choice", r#""choice": "device", "port""#),
+        (r#""choice": "port", "port""#, "flows[0].tx_rx.choice", r#""choice": "lag", "port""#),
     ] {
         let text = CONFIG.replacen(change, word, 1);
         assert_ne!(text, CONFIG);
@@ -119,7 +135,7 @@ fn what_is_not_supported_is_named_with_its_place() {
         let message = answer["errors"][0].as_str().unwrap();
         assert!(status == 400 && message.starts_with(place), "{message}");
     }
-    for top in ["devices", "lags", "captures", "layer1", "events", "lldp"] {
+    for top in ["lags", "captures", "layer1", "events", "lldp"] {
         let text = CONFIG.replacen('{', &format!("{{\"{top}\": [],"), 1);
         let (status, answer) = ask(&otg, Method::POST, "/config", &text);
         assert!(status == 400 && answer.to_string().contains(top), "{answer}");
@@ -143,9 +159,21 @@ fn flows_are_started_and_their_metrics_read() {
     let protocols =
         r#"{"choice": "protocol", "protocol": {"choice": "all", "all": {"state": "start"}}}"#;
     let (status, answer) = ask(&otg, Method::POST, "/control/state", protocols);
-    assert!(status == 200 && answer["warnings"][0].as_str().unwrap().contains("no devices"));
+    assert_eq!((status, answer), (200, json!({ "warnings": [] })));
+    assert_eq!(otg.generator.told.lock().unwrap().last().unwrap(), "protocols true");
     let port = r#"{"choice": "port", "port": {"choice": "link", "link": {"state": "down"}}}"#;
     assert_eq!(ask(&otg, Method::POST, "/control/state", port).0, 400);
+
+    let states = |of: Value| ask(&otg, Method::POST, "/monitor/states", &of.to_string());
+    let known = json!({ "ethernet_name": "e", "ipv4_address": "198.18.0.1",
+                        "link_layer_address": "02:00:00:00:00:ab" });
+    let (_, answer) = states(json!({ "ipv4_neighbors": { "ethernet_names": ["e"] } }));
+    assert_eq!(answer, json!({ "choice": "ipv4_neighbors", "ipv4_neighbors": [known] }));
+    let (_, answer) = states(json!({ "choice": "ipv6_neighbors" }));
+    let unknown = json!({ "ethernet_name": "e", "ipv6_address": "2001:2::1" });
+    assert_eq!(answer["ipv6_neighbors"], json!([unknown]));
+    assert_eq!(states(json!({ "choice": "bgp_prefixes" })).0, 400);
+    assert_eq!(states(json!({ "ipv4_neighbors": { "ethernet_names": ["x"] } })).0, 400);
 
     let (_, answer) =
         ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "flow", "flow": {}}"#);

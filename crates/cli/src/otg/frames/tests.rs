@@ -19,7 +19,7 @@ fn flow(packet: serde_json::Value, metrics: bool) -> Flow {
 }
 
 fn frames(packet: serde_json::Value, octets: usize) -> Result<Frames, Vec<String>> {
-    Frames::new(&flow(packet, true), octets, octets, &allowed())
+    Frames::new(&flow(packet, true), octets, octets, &allowed(), None)
 }
 
 fn nth(frames: &Frames, n: u64, octets: usize) -> Vec<u8> {
@@ -125,7 +125,7 @@ fn payloads_fill_what_is_left() {
     ] {
         let mut flow = flow(json!([ethernet()]), false);
         flow.payload = serde_json::from_value(payload).unwrap();
-        let frames = Frames::new(&flow, 60, 1514, &allowed()).unwrap();
+        let frames = Frames::new(&flow, 60, 1514, &allowed(), None).unwrap();
         let mut frame = [0; 60];
         frames.write(0, &mut frame, None);
         assert_eq!((&frame[12..14], &frame[14..18]), (&[255, 255][..], &want[..]));
@@ -169,5 +169,36 @@ fn what_cannot_be_sent_is_named_with_its_place() {
     }
     // Without metrics there is no signature that needs room.
     let flow = flow(json!([ethernet(), v4(json!({})), { "choice": "tcp" }]), false);
-    assert!(Frames::new(&flow, 60, 60, &allowed()).is_ok());
+    assert!(Frames::new(&flow, 60, 60, &allowed(), None).is_ok());
+}
+
+#[test]
+fn flows_between_devices_have_their_addresses_and_the_gateways_mac_once_it_is_known() {
+    let next_hop = Arc::new(NextHop::default());
+    let ends = Ends {
+        mac: [2, 0, 0, 0, 0, 7],
+        source: [198, 18, 0, 2].into(),
+        destination: [198, 19, 0, 2].into(),
+        next_hop: Arc::clone(&next_hop),
+    };
+    let of = |ethernet: serde_json::Value, ipv4: serde_json::Value| {
+        let packet = json!([
+            { "choice": "ethernet", "ethernet": ethernet }, { "choice": "ipv4", "ipv4": ipv4 }
+        ]);
+        Frames::new(&flow(packet, true), 60, 60, &allowed(), Some(&ends)).unwrap()
+    };
+    let auto = of(json!({ "dst": { "choice": "auto" } }), json!({}));
+    assert!(auto.unresolved() && nth(&auto, 0, 60)[..6] == [0; 6]);
+    next_hop.learn([2, 0, 0, 0, 0, 9]);
+    let frame = nth(&auto, 0, 60);
+    assert!(!auto.unresolved());
+    assert_eq!(frame[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7]);
+    assert_eq!(frame[26..34], [198, 18, 0, 2, 198, 19, 0, 2]);
+    // What the client says holds.
+    let given = of(
+        json!({ "dst": { "value": "02:00:00:00:00:01" } }),
+        json!({ "dst": { "value": "198.19.0.99" } }),
+    );
+    let frame = nth(&given, 0, 60);
+    assert_eq!((frame[5], &frame[26..34]), (1, &[198, 18, 0, 2, 198, 19, 0, 99][..]));
 }

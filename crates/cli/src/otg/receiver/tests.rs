@@ -43,6 +43,7 @@ fn frames_of_others_and_of_before_are_told_apart() {
         secret,
         report: ReceiverReport::default(),
         rate: RateMeter::default(),
+        neighbours: None,
     };
     port.flows[1].as_mut().unwrap().expect(3, true);
     let mut send = |trial, stream, change: fn(&mut Vec<u8>)| {
@@ -72,6 +73,7 @@ fn a_tag_that_is_added_on_the_way_does_no_harm() {
         secret,
         report: ReceiverReport::default(),
         rate: RateMeter::default(),
+        neighbours: None,
     };
     let mut frame = vec![0; 60];
     Repr { trial: 1, stream: 0, sequence: 0, sent: 0 }.emit(&mut frame, &secret).unwrap();

@@ -73,7 +73,8 @@ fn plan(duration: serde_json::Value) -> Arc<FlowPlan> {
     }))
     .unwrap();
     let names = ["a", "b"].map(String::from);
-    let ports = PortsView { names: &names, speeds: &[None, None], longest: &[1518, 1518] };
+    let ports =
+        PortsView { names: &names, speeds: &[None, None], longest: &[1518, 1518], interfaces: &[] };
     let allowed = Allowed { v4: Vec::new(), v6: Vec::new() };
     Arc::new(FlowPlan::new(&flow, &ports, &allowed).unwrap())
 }
