@@ -126,7 +126,7 @@ fn a_bed_is_held_listed_tuned_and_removed_by_the_signal() {
     let done = done.as_array().unwrap();
     assert_eq!(done.len(), 4, "two ports, two threads: {done:#?}");
     assert_eq!((&done[0]["former"], &done[0]["value"]), (&"0".into(), &"1".into()));
-    assert_eq!((&done[2]["former"], &done[2]["value"]), (&"other 0".into(), &"fifo 1".into()));
+    assert_eq!((&done[2]["former"], &done[2]["value"]), (&"other 0".into(), &"fifo 2".into()));
     let rows = with(&["list"]);
     let row = rows.as_array().unwrap().iter().find(|r| r["layer"] == "real-time").unwrap();
     assert_eq!(row["applied"], true);
