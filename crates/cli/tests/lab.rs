@@ -150,8 +150,8 @@ fn a_bed_is_held_listed_tuned_and_removed_by_the_signal() {
         assert!(text.contains(part), "{line:?}: {text}");
     }
 
-    signal(&up, "-INT");
-    assert_eq!(up.wait().unwrap().code(), Some(0));
+    signal(&up.0, "-INT");
+    assert_eq!(up.0.wait().unwrap().code(), Some(0));
     nothing_left(&name, &[]);
 }
 
@@ -175,23 +175,35 @@ fn what_a_kill_leaves_is_removed_with_its_processes() {
         .collect();
     assert_eq!(processes.len(), 1);
     assert!(std::path::Path::new(&format!("/proc/{}", processes[0])).exists());
-    up.kill().unwrap();
-    up.wait().unwrap();
+    up.0.kill().unwrap();
+    up.0.wait().unwrap();
     // Another process's sweep may be first: what counts is that it is gone.
     assert!(Command::new(SONDE).args(["lab", "down"]).output().unwrap().status.success());
     nothing_left(&name, &processes);
 }
 
 /// Starts `sonde lab up` and waits for the bed.
-fn up(arguments: &[&str]) -> (Child, Value) {
+/// A bed that is held. It does not outlive its test, however that ends.
+struct Up(Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            signal(&self.0, "-TERM");
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn up(arguments: &[&str]) -> (Up, Value) {
     let mut command = Command::new(SONDE);
     command.args(["lab", "up"]).args(arguments).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut up = Up(command.spawn().unwrap());
     let mut line = String::new();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut output = BufReader::new(up.0.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     let bed = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: '{line}'"));
-    (child, bed)
+    (up, bed)
 }
 
 fn json(arguments: &[&str]) -> Value {
