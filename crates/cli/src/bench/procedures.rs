@@ -2,12 +2,13 @@
 //! `sonde_meter::trial`, and for people in docs/procedures.md.
 
 use serde::Deserialize;
-use sonde_meter::trial::{Procedure, RateSearchConfig, Sla};
+use sonde_meter::trial::{Procedure, RateSearchConfig, ResetConfig, Sla};
 
 mod kinds;
 
 use self::kinds::{KINDS, mlr_config};
 use super::plan::{Frames, Load, Ns, Rate};
+use crate::units::format_elapsed;
 
 /// A procedure with its settings.
 #[derive(Clone, Debug)]
@@ -273,6 +274,17 @@ impl ProcedurePlan {
         {
             return Err(format!("{name}: discard leaves nothing of the trial"));
         }
+        if self.kind.keys.contains(&"at") {
+            let standard = ResetConfig::default();
+            let at = self.keys.at.map_or(standard.at_ns, |Ns(ns)| ns);
+            if at >= self.keys.trial_ns(standard.duration_ns) {
+                return Err(format!(
+                    "{name}: at ({}) is behind the end of the trial: the device would not be \
+                     reset in it",
+                    format_elapsed(at)
+                ));
+            }
+        }
         if self.kind.keys.contains(&"cir") && self.keys.cir.is_none() {
             return Err(format!("{name}: name the committed rate, as cir = '100 Mbit/s'"));
         }
@@ -360,6 +372,8 @@ mod tests {
             ("kind = 'fixed_load'", "loads"),
             ("kind = 'fixed_load'\nloads = []", "empty"),
             ("kind = 'fixed_load'\nloads = ['1k']\ntrial = '5s'\ndiscard = '5s'", "discard"),
+            ("kind = 'reset'\nloads = ['1k']\ntrial = '5s'", "behind the end"),
+            ("kind = 'reset'\nloads = ['1k']\ntrial = '5s'\nat = '5s'", "behind the end"),
             ("kind = 'y1564_performance'", "cir"),
             ("kind = 'y1564_performance'\ncir = '50 %'", "rates"),
             ("kind = 'frame_loss_rate'\nstep = 0", "per cent"),

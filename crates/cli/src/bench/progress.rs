@@ -177,6 +177,7 @@ impl Failed {
 pub fn format_quantity(q: &Quantity) -> String {
     match q.unit.as_str() {
         "ns" => format_ns(q.value),
+        "s" => format_ns(q.value * 1e9),
         "frames/s" => format!("{} frames/s", format_count(q.value.round() as u64)),
         "frames" => format!("{} frames", format_count(q.value.round() as u64)),
         "ratio" => format!("{:.4} %", q.value * 100.0),
