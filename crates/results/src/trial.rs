@@ -169,7 +169,15 @@ impl Trial {
 
     /// Frames received a second, the least of the directions, over the time of sending.
     pub fn forwarding_rate_fps(&self) -> f64 {
-        self.directions.iter().map(Direction::forwarding_rate_fps).fold(f64::INFINITY, f64::min)
+        let rates = self.directions.iter().map(|d| d.forwarding_rate_fps(self.offer.burst));
+        rates.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Frames sent a second, the least of the directions (offered load, RFC 2285, section
+    /// 3.5.2).
+    pub fn sent_rate_fps(&self) -> f64 {
+        let rates = self.directions.iter().map(|d| d.sent_rate_fps(self.offer.burst));
+        rates.fold(f64::INFINITY, f64::min)
     }
 
     /// Latency of all directions together, ns.
@@ -254,22 +262,25 @@ impl Direction {
     /// Points of a time series, at most.
     pub const SERIES_POINTS: usize = 3600;
 
-    /// Frames received a second over the time of sending.
-    pub fn forwarding_rate_fps(&self) -> f64 {
-        self.received as f64 * 1e9 / self.sending_ns()
+    /// Frames received a second over the time of sending, where `burst` leave at a time.
+    pub fn forwarding_rate_fps(&self, burst: u32) -> f64 {
+        self.received as f64 * 1e9 / self.sending_ns(burst)
     }
 
-    /// Frames sent a second (offered load, RFC 2285, section 3.5.2).
-    pub fn sent_rate_fps(&self) -> f64 {
-        self.sent as f64 * 1e9 / self.sending_ns()
+    /// Frames sent a second (offered load, RFC 2285, section 3.5.2), likewise.
+    pub fn sent_rate_fps(&self, burst: u32) -> f64 {
+        self.sent as f64 * 1e9 / self.sending_ns(burst)
     }
 
-    /// From the first departure to the end of the last frame's own slot, ns, at least 1.
-    fn sending_ns(&self) -> f64 {
+    /// From the first departure to the end of the last burst's own slot, ns, at least 1.
+    fn sending_ns(&self, burst: u32) -> f64 {
         let between = (self.sent_ns[1] - self.sent_ns[0]) as f64;
+        let burst = u64::from(burst.max(1));
+        // Of a single burst only its frames tell.
+        let slot = if self.sent > burst { burst } else { 1 };
         match self.sent {
             0 | 1 => between.max(1.0),
-            n => (between * n as f64 / (n - 1) as f64).max(1.0),
+            n => (between * n as f64 / (n - slot) as f64).max(1.0),
         }
     }
 }
@@ -458,6 +469,11 @@ mod tests {
     fn rates_count_the_last_frames_own_slot() {
         // 5 frames, 1 ms apart: 1000 a second, although only 4 ms lie between the ends.
         let d = Direction { sent: 5, received: 4, sent_ns: [0, 4_000_000], ..Default::default() };
-        assert_eq!((d.sent_rate_fps(), d.forwarding_rate_fps()), (1000.0, 800.0));
+        assert_eq!((d.sent_rate_fps(1), d.forwarding_rate_fps(1)), (1000.0, 800.0));
+        // 3 bursts of 32, 32 ms apart: 1000 a second, although only 64 ms lie between the ends.
+        let d = Direction { sent: 96, received: 48, sent_ns: [0, 64_000_000], ..d };
+        assert_eq!((d.sent_rate_fps(32), d.forwarding_rate_fps(32)), (1000.0, 500.0));
+        let one = Direction { sent: 5, sent_ns: [0, 4_000_000], ..Default::default() };
+        assert_eq!(one.sent_rate_fps(5), 1000.0);
     }
 }

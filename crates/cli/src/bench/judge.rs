@@ -35,7 +35,7 @@ pub fn judge(
             reasons.push(Invalid::NotSent { direction: d.name.clone(), ratio });
             continue;
         }
-        let took = spread_ns(d);
+        let took = spread_ns(d, offer.burst);
         if d.sent > 1 && (took - counted).abs() > (counted as f64 * TIME) as i64 + TIME_NS {
             let ratio = took as f64 / counted.max(1) as f64;
             reasons.push(Invalid::Slow { direction: d.name.clone(), ratio });
@@ -91,11 +91,13 @@ pub fn hopeless(trial: &Trial) -> bool {
         && trial.health.stolen_ns.max(trial.health.throttled_ns) == 0
 }
 
-/// How long sending took, ns: the last frame's own slot is not part of the time between the
+/// How long sending took, ns: the last burst's own slot is not part of the time between the
 /// stamps, but of the plan.
-fn spread_ns(d: &Direction) -> i64 {
+fn spread_ns(d: &Direction, burst: u32) -> i64 {
     let between = d.sent_ns[1] - d.sent_ns[0];
-    if d.sent > 1 { between + between / (d.sent as i64 - 1) } else { between }
+    let (sent, burst) = (d.sent as i64, i64::from(burst.max(1)));
+    let slot = if sent > burst { burst } else { 1 };
+    if sent > 1 { between + between * slot / (sent - slot) } else { between }
 }
 
 /// Frames/s of a direction.
@@ -224,6 +226,15 @@ mod tests {
         health.pauses.add(40_000_000);
         assert_eq!(judged(500, &health), []);
         assert_eq!(judged(390, &health), [Invalid::Starved { ns: 40_000_000 }]);
+    }
+
+    #[test]
+    fn a_burst_has_a_slot_of_its_own() {
+        let (_, d) = sound();
+        let offer = Offer { burst: 50, ..Offer::steady(1000.0, 1_000_000_000) };
+        // 20 bursts, 50 ms apart.
+        let d = Direction { sent_ns: [5, 950_000_005], ..d };
+        assert_eq!(judge(&offer, &[d], &[], &TrialHealth::default()), []);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
-use sonde_results::trial::{Direction, Invalid, Offer};
+use sonde_results::trial::{Invalid, Offer};
 
 use super::values::{SECOND, reasons};
 use super::{Next, Procedure};
@@ -70,12 +70,9 @@ impl Procedure for Ceiling {
     fn observe(&mut self, trial: &Trial) {
         self.trials += 1;
         let Some(rate) = self.present else {
-            let sent = |d: &Direction| match d.sent {
-                0 | 1 => 0.0,
-                _ => d.sent_rate_fps(),
-            };
-            let least = trial.directions.iter().map(sent).fold(f64::INFINITY, f64::min);
-            let reached = if least.is_finite() { least } else { 0.0 };
+            let sent = trial.directions.iter().all(|d| d.sent > 1);
+            let reached = if sent { trial.sent_rate_fps() } else { 0.0 };
+            let reached = if reached.is_finite() { reached } else { 0.0 };
             self.present = Some((reached * SHARE).min(self.line_fps));
             self.ended = reached <= 0.0;
             return;

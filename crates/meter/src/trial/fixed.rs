@@ -66,10 +66,9 @@ impl Procedure for FixedLoad {
         self.script.observe(trial, |trial| {
             let mut noted = Finding::default();
             note_defects(&mut noted, trial);
-            let sent = trial.directions.iter().map(|d| d.sent_rate_fps()).fold(f64::MAX, f64::min);
             Observed {
                 seen: Seen::of(trial),
-                sent_fps: sent,
+                sent_fps: trial.sent_rate_fps(),
                 forwarded_fps: trial.forwarding_rate_fps(),
                 defects: noted.notes,
             }

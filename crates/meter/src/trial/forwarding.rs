@@ -58,10 +58,7 @@ impl Procedure for ForwardingRate {
     scripted!();
 
     fn observe(&mut self, trial: &Trial) {
-        self.script.observe(trial, |trial| {
-            let sent = trial.directions.iter().map(|d| d.sent_rate_fps()).fold(f64::MAX, f64::min);
-            (sent, trial.forwarding_rate_fps())
-        });
+        self.script.observe(trial, |trial| (trial.sent_rate_fps(), trial.forwarding_rate_fps()));
         let next = self.loads.get(self.script.outcomes().len());
         if let (Some((_, best)), Some(&next)) = (self.best(), next)
             && next <= best
