@@ -18,10 +18,13 @@ pub fn doubt(m: &mut Measurement, procedure: &ProcedurePlan, ceiling: f64, run: 
     if procedure.shorter_than_the_standard() {
         m.caveats.insert(Caveat::ShortTrials);
     }
+    // Without a device the tester is what is measured.
+    if m.case.device == LOOP {
+        return;
+    }
     let Some(found) = telling(procedure, &m.finding) else { return };
     let with_device = found.value;
     let alone = run.measurements.iter().find(|l| is_loop_of(&l.case, &m.case));
-    let alone = alone.filter(|_| m.case.device != LOOP);
     let alone = alone.and_then(|l| l.finding.value(&found.name)).map(|q| q.value);
     let limited = if procedure.finds_rate() {
         with_device >= ceiling * NEAR || alone.is_some_and(|alone| with_device >= alone * NEAR)
@@ -174,6 +177,10 @@ mod tests {
         let mut m = measured("router", "throughput", "frames/s", 0.98e6);
         doubt(&mut m, &plan("kind = 'throughput'"), 1e6, &BenchRun::default());
         assert!(m.caveats.contains(Caveat::TesterLimited));
+        // Of the bare tester that is no doubt: it is what is measured.
+        let mut alone = measured(LOOP, "throughput", "frames/s", 0.98e6);
+        doubt(&mut alone, &plan("kind = 'throughput'"), 1e6, &BenchRun::default());
+        assert!(!alone.caveats.contains(Caveat::TesterLimited));
     }
 
     #[test]
