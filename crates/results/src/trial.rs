@@ -272,8 +272,9 @@ impl Direction {
         self.sent as f64 * 1e9 / self.sending_ns(burst)
     }
 
-    /// From the first departure to the end of the last burst's own slot, ns, at least 1.
-    fn sending_ns(&self, burst: u32) -> f64 {
+    /// How long sending took, where `burst` leave at a time, ns, at least 1: from the first
+    /// departure to the end of the last burst's own slot.
+    pub fn sending_ns(&self, burst: u32) -> f64 {
         let between = (self.sent_ns[1] - self.sent_ns[0]) as f64;
         let burst = u64::from(burst.max(1));
         // Of a single burst only its frames tell.

@@ -35,7 +35,7 @@ pub fn judge(
             reasons.push(Invalid::NotSent { direction: d.name.clone(), ratio });
             continue;
         }
-        let took = spread_ns(d, offer.burst);
+        let took = d.sending_ns(offer.burst) as i64;
         if d.sent > 1 && (took - counted).abs() > (counted as f64 * TIME) as i64 + TIME_NS {
             let ratio = took as f64 / counted.max(1) as f64;
             reasons.push(Invalid::Slow { direction: d.name.clone(), ratio });
@@ -89,15 +89,6 @@ pub fn hopeless(trial: &Trial) -> bool {
         && trial.invalid.iter().all(of_speed)
         && longest(&trial.health.pauses) < PAUSE_NS
         && trial.health.stolen_ns.max(trial.health.throttled_ns) == 0
-}
-
-/// How long sending took, ns: the last burst's own slot is not part of the time between the
-/// stamps, but of the plan.
-fn spread_ns(d: &Direction, burst: u32) -> i64 {
-    let between = d.sent_ns[1] - d.sent_ns[0];
-    let (sent, burst) = (d.sent as i64, i64::from(burst.max(1)));
-    let slot = if sent > burst { burst } else { 1 };
-    if sent > 1 { between + between * slot / (sent - slot) } else { between }
 }
 
 /// Frames/s of a direction.

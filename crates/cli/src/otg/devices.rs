@@ -18,6 +18,7 @@ use sonde_server::otg::devices::{
 use sonde_wire::ethernet::Mac;
 
 use super::frames::Allowed;
+use crate::args::number;
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]
@@ -307,14 +308,6 @@ pub fn concerns_neighbours(frame: &[u8]) -> bool {
         // What has tags is looked into later.
         Some([0x81, 0x00] | [0x88, 0xa8]) => frame.len() < 128,
         _ => false,
-    }
-}
-
-/// An address as a number, in network byte order.
-pub fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => a.to_bits().into(),
-        IpAddr::V6(a) => a.to_bits(),
     }
 }
 

@@ -13,8 +13,9 @@ use sonde_server::otg::pattern::{
 use sonde_wire::checksum;
 use sonde_wire::signature::{self, Secret};
 
-use super::devices::{Ends, NextHop, number};
+use super::devices::{Ends, NextHop};
 use super::values::{Values, set_bits};
+use crate::args::number;
 
 /// How the frames of a flow look.
 #[derive(Clone, Debug)]
