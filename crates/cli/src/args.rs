@@ -241,6 +241,11 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// Of a single address.
+    pub fn of(address: IpAddr) -> Prefix {
+        Prefix { address, bits: if address.is_ipv4() { 32 } else { 128 } }
+    }
+
     /// Its addresses as numbers, first and last.
     pub fn bounds(self) -> (u128, u128) {
         let first = number(self.address);

@@ -18,7 +18,7 @@ use sonde_server::otg::devices::{
 use sonde_wire::ethernet::Mac;
 
 use super::frames::Allowed;
-use crate::args::number;
+use crate::args::{Prefix, number};
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]
@@ -94,12 +94,9 @@ impl Interface {
         allowed: &Allowed,
     ) -> Result<Interface, String> {
         let (address, gateway): (IpAddr, IpAddr) = (ip.address.into(), ip.gateway.into());
-        let (ranges, width, usual) = match address {
-            IpAddr::V4(_) => (&allowed.v4, 32, 24),
-            IpAddr::V6(_) => (&allowed.v6, 128, 64),
-        };
+        let (width, usual) = if address.is_ipv4() { (32, 24) } else { (128, 64) };
         for (key, ip) in [("address", address), ("gateway", gateway)] {
-            if !ranges.iter().any(|r| (r.0..=r.1).contains(&number(ip))) {
+            if !allowed.holds(Prefix::of(ip)) {
                 return Err(format!(
                     "{key}: {ip} is none of the addresses for benchmarks (RFC 6815); start sonde \
                      otg with --allow PREFIX if the network is a laboratory's"

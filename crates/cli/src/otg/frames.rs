@@ -15,7 +15,7 @@ use sonde_wire::signature::{self, Secret};
 
 use super::devices::{Ends, NextHop};
 use super::values::{Values, set_bits};
-use crate::args::number;
+use crate::args::{Prefix, number};
 
 /// How the frames of a flow look.
 #[derive(Clone, Debug)]
@@ -55,6 +55,15 @@ pub struct Allowed {
     pub v4: Vec<(u128, u128)>,
     /// Of IPv6.
     pub v6: Vec<(u128, u128)>,
+}
+
+impl Allowed {
+    /// Whether all addresses of a prefix are in one of the ranges.
+    pub fn holds(&self, prefix: Prefix) -> bool {
+        let ranges = if prefix.address.is_ipv4() { &self.v4 } else { &self.v6 };
+        let (first, last) = prefix.bounds();
+        ranges.iter().any(|r| r.0 <= first && last <= r.1)
+    }
 }
 
 impl Frames {

@@ -71,24 +71,20 @@ fn may_port(port: &PortPlan, allowed: &Allowed) -> Result<(), String> {
     if let Some(gateway) = &port.gateway {
         let address: IpAddr =
             gateway.parse().map_err(|_| format!("gateway: '{gateway}' is no address"))?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        permitted("gateway", Prefix { address, bits }, allowed)?;
+        permitted("gateway", Prefix::of(address), allowed)?;
     }
     for text in &port.addresses {
         let address = text.split('/').next().unwrap_or_default();
         let address: IpAddr = address
             .parse()
             .map_err(|_| format!("addresses: '{text}' is no address; write 198.18.0.2/24"))?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        permitted("addresses", Prefix { address, bits }, allowed)?;
+        permitted("addresses", Prefix::of(address), allowed)?;
     }
     Ok(())
 }
 
 fn permitted(key: &str, prefix: Prefix, allowed: &Allowed) -> Result<(), String> {
-    let ranges = if prefix.address.is_ipv4() { &allowed.v4 } else { &allowed.v6 };
-    let (first, last) = prefix.bounds();
-    if ranges.iter().any(|r| r.0 <= first && last <= r.1) {
+    if allowed.holds(prefix) {
         return Ok(());
     }
     Err(format!(
