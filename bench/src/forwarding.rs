@@ -144,6 +144,12 @@ impl Sender {
 
     /// Another's program: what arrives, and the time it takes, in the middle of its run.
     fn peer(self, device: Device) -> Result<Rates> {
+        let (program, package) = match self {
+            Sender::Trafgen => ("trafgen", "netsniff-ng"),
+            _ => ("dpdk-testpmd", "dpdk-dev"),
+        };
+        let installed = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output()?;
+        ensure!(installed.status.success(), "not installed (Debian package {package})");
         let (bed, _forwarder) = build(device)?;
         let [a, b] = [&bed.info().ports[0], &bed.info().ports[1]];
         let mut child = Running(self.start(a, b)?);
@@ -324,7 +330,14 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
         udp_sum: header.udp_sum,
         stream: 0,
     };
-    let pace = Pace { frames: TRANSMITTED, counted_from: 0, burst: 1, rate_fps: 1e9, then: None };
+    let pace = Pace {
+        frames: TRANSMITTED,
+        counted_from: 0,
+        burst: 1,
+        rate_fps: 1e9,
+        then: None,
+        catch_up_ns: 20_000,
+    };
     let generator = netns::inside(Some(&a.netns), || Generator::load(&config, &[flow], &pace))??;
     generator.start_at(tai_now().as_nanos());
     let before = (received(b)?, own_processor_seconds()?);

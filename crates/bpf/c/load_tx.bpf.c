@@ -46,6 +46,7 @@ struct load_gen {
 	__u64 over; /* nothing more is due in this batch */
 	__u64 flow;
 	__u64 size;
+	__u64 behind; /* by how much the schedule is put off, ns */
 	struct load_hist gaps;
 	struct load_hist late;
 };
@@ -54,6 +55,7 @@ const volatile __u32 target;       /* interface */
 const volatile __u32 batch;        /* slots after which the kernel hands over what has left */
 const volatile __u32 batch_stamps; /* the clock is read once a batch: frames share a stamp */
 const volatile __u64 burst;
+const volatile __u64 catch_up; /* ns: after a longer stop the schedule is put off */
 const volatile __u32 flow_count;
 const volatile __u32 size_count;
 const volatile __u32 header_words;
@@ -136,8 +138,16 @@ static __always_inline void departed(struct load_gen *gen, __u64 now)
 	else
 		gen->first = now;
 	gen->last = now;
-	if (!gen->in_burst && n >= gen->counted_from)
-		hist_add(&gen->late, now - gen->due);
+	if (!gen->in_burst) {
+		__u64 late = now - gen->due;
+
+		if (n >= gen->counted_from)
+			hist_add(&gen->late, late);
+		if (late > catch_up) {
+			gen->due = now;
+			gen->behind += late;
+		}
+	}
 	gen->next = ++n;
 	if (++gen->in_burst < burst)
 		return;
@@ -146,6 +156,14 @@ static __always_inline void departed(struct load_gen *gen, __u64 now)
 		gen->step = gen->then_step;
 		gen->step_part = gen->then_step_part;
 		gen->change_at = ~0ULL;
+	}
+	if (gen->behind) {
+		__u64 made_up = gen->step >> 6;
+
+		if (made_up > gen->behind)
+			made_up = gen->behind;
+		gen->behind -= made_up;
+		gen->due -= made_up;
 	}
 	gen->due_part += gen->step_part;
 	gen->due += gen->step + (gen->due_part >> 32);

@@ -73,6 +73,9 @@ pub struct Pace {
     pub rate_fps: f64,
     /// From this frame on (at the next burst), so many a second.
     pub then: Option<(u64, f64)>,
+    /// A frame that leaves later than this after its due time, ns, puts off all behind it by as
+    /// much. They make up for it by following each other a 64th sooner.
+    pub catch_up_ns: u64,
 }
 
 /// A generator, ready to run. One thread runs it, others may watch and stop it.
@@ -111,6 +114,7 @@ impl Generator {
         fixed.batch = config.batch;
         fixed.batch_stamps = u32::from(config.batch_stamps);
         fixed.burst = pace.burst;
+        fixed.catch_up = pace.catch_up_ns;
         fixed.flow_count = flows.len() as u32;
         fixed.size_count = config.sizes.len() as u32;
         fixed.header_words = config.header_len.div_ceil(8) as u32;
@@ -314,6 +318,7 @@ struct State {
     over: AtomicU64,
     flow: AtomicU64,
     size: AtomicU64,
+    behind: AtomicU64,
     gaps: SharedHist,
     late: SharedHist,
 }

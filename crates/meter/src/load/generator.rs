@@ -6,6 +6,7 @@ use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Time, checksum};
 
 use super::hist::FastHist;
+use super::schedule::made_up_ns;
 use super::{FCS_LEN, Header, Schedule};
 
 /// Sends the frames of one direction, in one trial.
@@ -15,7 +16,11 @@ pub struct Generator {
     sizes: Vec<u32>,
     ipv6: bool,
     schedule: Schedule,
+    /// `Schedule::catch_up_ns`.
+    catch_up_ns: i64,
     start: Time,
+    /// By how much the schedule is put off, ns.
+    behind_ns: i64,
     tag: u8,
     secret: Secret,
     next: u64,
@@ -44,8 +49,10 @@ impl Generator {
             ipv6: headers[0].l4_at - headers[0].l3_at == 40,
             sizes: sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
             headers,
+            catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS),
             schedule,
             start,
+            behind_ns: 0,
             tag,
             secret,
             next: 0,
@@ -104,12 +111,23 @@ impl Generator {
             self.first = now;
         }
         self.last = now;
-        if n >= self.schedule.counted_from && self.schedule.leads(n) {
-            self.late.add(now - self.due);
+        if self.schedule.leads(n) {
+            let late = now - self.due;
+            if n >= self.schedule.counted_from {
+                self.late.add(late);
+            }
+            if late > self.catch_up_ns {
+                self.behind_ns += late;
+            }
         }
         self.next += 1;
         if self.schedule.leads(self.next) {
-            self.due = self.start + self.schedule.due_ns(self.next);
+            let due_ns = self.schedule.due_ns(self.next);
+            if self.behind_ns > 0 {
+                let made_up_ns = made_up_ns(due_ns - self.schedule.due_ns(n));
+                self.behind_ns -= made_up_ns.min(self.behind_ns);
+            }
+            self.due = self.start + (due_ns + self.behind_ns);
         }
         self.flow = if self.flow + 1 < self.headers.len() { self.flow + 1 } else { 0 };
         self.size = if self.size + 1 < self.sizes.len() { self.size + 1 } else { 0 };
@@ -158,4 +176,6 @@ fn finish_header(header: &Header, ipv6: bool, frame: &mut [u8]) {
     }
 }
 
+/// An engine in user space hands over what is due in turns, which take their time.
+const CATCH_UP_MOST_NS: i64 = 1_000_000;
 const TIME_MASK: u64 = (1 << 48) - 1;

@@ -59,6 +59,18 @@ impl Schedule {
         ns as i64
     }
 
+    /// How late a frame may leave, ns and `most` at most, before the schedule is put off.
+    ///
+    /// What is due and was held up less than that leaves back to back: 128 frames or so, which
+    /// a device with a buffer of an ordinary size can hold. After a longer stop of the tester
+    /// all that follows is due later by as long, and that is made up for by leaving
+    /// [`made_up_ns`] sooner each time. So never does the device meet in a lump what the tester
+    /// could not send in time.
+    pub fn catch_up_ns(&self, most: i64) -> i64 {
+        let step_ns = self.then.map_or(self.step_ns, |(_, then)| then.min(self.step_ns));
+        ((CATCH_UP_FRAMES * step_ns / self.burst as f64) as i64).clamp(CATCH_UP_LEAST_NS, most)
+    }
+
     /// Whether frame `n` is the first of its burst.
     #[inline]
     pub fn leads(&self, n: u64) -> bool {
@@ -70,6 +82,18 @@ impl Schedule {
         self.due_ns(self.frames.next_multiple_of(self.burst))
     }
 }
+
+/// How much sooner a burst follows the one before than its distance, `step_ns`, while the
+/// schedule is put off: the load is greater by a 64th. As `load_tx.bpf.c` has it.
+#[inline]
+pub fn made_up_ns(step_ns: i64) -> i64 {
+    step_ns >> 6
+}
+
+/// Half of the smallest ring in use, that of virtual Ethernet.
+const CATCH_UP_FRAMES: f64 = 128.0;
+/// A batch of the kernel's, and a reading of the clock.
+const CATCH_UP_LEAST_NS: i64 = 20_000;
 
 #[cfg(test)]
 mod tests {
@@ -95,6 +119,17 @@ mod tests {
         assert_eq!((schedule.counted_from, schedule.counted_ns()), (20, 20_000_000));
         let all = Schedule::new(&Offer { discard_ns: i64::MAX, ..offer });
         assert_eq!(all.counted_from, all.frames);
+    }
+
+    #[test]
+    fn what_may_be_made_up_for_is_bounded_in_frames_and_in_time() {
+        let of = |rate| Schedule::new(&Offer::steady(rate, 1_000_000_000)).catch_up_ns(100_000);
+        assert_eq!([1e3, 1e6, 2e6, 1e9].map(of), [100_000, 100_000, 64_000, 20_000]);
+        let step = Some(LoadStep { after_frames: 10, rate_fps: 4e6 });
+        let rising = Schedule::new(&Offer { step, ..Offer::steady(1e6, 1_000_000_000) });
+        assert_eq!(rising.catch_up_ns(100_000), 32_000);
+        let burst = Schedule::new(&Offer { burst: 16, ..Offer::steady(2e6, 1_000_000_000) });
+        assert_eq!(burst.catch_up_ns(100_000), 64_000);
     }
 
     #[test]

@@ -100,6 +100,36 @@ fn every_frame_is_whole_for_those_who_forward_it() {
 }
 
 #[test]
+fn a_short_stop_is_made_up_for_at_once_and_a_long_one_little_by_little() {
+    // 10 us apart: 1 ms may be made up for.
+    let (mut generator, _) = pair(&traffic(false, &[64], 1), &Offer::steady(1e5, 1_000_000_000));
+    let mut buffer = [0; 64];
+    let mut departures = Vec::new();
+    let mut now = START;
+    while let Some(due) = generator.due() {
+        now = now.max(due);
+        match generator.sent() {
+            100 => now = now + 90_000,
+            500 => now = now + 3_000_000,
+            _ => {}
+        }
+        generator.write(now, &mut buffer).unwrap();
+        departures.push(now - START);
+    }
+    let from = |n: usize| [0, 1, 2, 3].map(|i| departures[n + i]);
+    // The short stop: nine frames leave with the late one, the tenth is in time.
+    assert_eq!(from(99), [990_000, 1_090_000, 1_090_000, 1_090_000]);
+    assert_eq!(from(108), [1_090_000, 1_090_000, 1_100_000, 1_110_000]);
+    // The long one: no two leave together, but 156 ns nearer to each other than the 10 us,
+    // until after 19,231 frames all is as if nothing had been.
+    assert_eq!(from(499), [4_990_000, 8_000_000, 8_009_844, 8_019_688]);
+    assert_eq!(from(500 + 19_229), [197_290_276, 197_300_120, 197_310_000, 197_320_000]);
+    let mut d = Direction::default();
+    generator.read(&mut d, 0);
+    assert_eq!((d.lateness.max, d.lateness.count_above(100_000)), (3_000_000, 1));
+}
+
+#[test]
 fn flows_differ_as_their_rules_say() {
     let traffic = traffic(false, &[64], 600);
     let all: std::collections::HashSet<_> =

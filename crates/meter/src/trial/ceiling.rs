@@ -9,7 +9,7 @@ use super::values::{SECOND, reasons};
 use super::{Next, Procedure};
 
 /// A search for it: once as fast as can be, then evenly, at a little less each time until the
-/// frames leave in time.
+/// frames leave in time, twice.
 ///
 /// A load that the tester cannot pace costs a search several tries, and its bound would be the
 /// tester's; so the search is not to begin there.
@@ -19,7 +19,9 @@ pub struct Ceiling {
     line_fps: f64,
     /// The load to try, frames/s; `None`: as fast as can be.
     present: Option<f64>,
-    /// Trials at it that were not valid.
+    /// Trials at it that were valid.
+    passed: u32,
+    /// And those that were not.
     failed: u32,
     /// Loads that are still to be tried.
     left: u32,
@@ -35,6 +37,7 @@ impl Ceiling {
         Ceiling {
             line_fps,
             present: None,
+            passed: 0,
             failed: 0,
             left: LOADS,
             trials: 0,
@@ -81,7 +84,10 @@ impl Procedure for Ceiling {
         let of_load =
             |reason: &Invalid| !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. });
         if !trial.invalid.iter().any(of_load) {
-            (self.ended, self.unfit) = (true, None);
+            self.passed += 1;
+            if self.passed == TRIES {
+                (self.ended, self.unfit) = (true, None);
+            }
             return;
         }
         self.unfit = Some(reasons(trial));
@@ -89,7 +95,7 @@ impl Procedure for Ceiling {
         if self.failed < TRIES {
             return;
         }
-        self.failed = 0;
+        (self.passed, self.failed) = (0, 0);
         self.left -= 1;
         self.ended = self.left == 0;
         if !self.ended {
@@ -120,8 +126,8 @@ impl Procedure for Ceiling {
     fn remaining_trials(&self) -> u32 {
         match (self.ended, self.present) {
             (true, _) => 0,
-            (false, None) => 1 + LOADS * TRIES,
-            (false, Some(_)) => self.left * TRIES - self.failed,
+            (false, None) => 1 + LOADS * TRIALS,
+            (false, Some(_)) => self.left * TRIALS - self.passed - self.failed,
         }
     }
 }
@@ -135,6 +141,9 @@ const SHARE: f64 = 0.95;
 /// Of the load before: 12 of them reach down to a tenth.
 const LESS: f64 = 0.82;
 const LOADS: u32 = 12;
-/// Trials of a load: one may have been disturbed.
+/// Valid trials that a load needs, and others that rule it out: one may have been disturbed,
+/// or have met a rare quiet second.
 const TRIES: u32 = 2;
+/// Trials of a load at most.
+const TRIALS: u32 = 2 * TRIES - 1;
 const TRIAL_NS: i64 = SECOND / 2;

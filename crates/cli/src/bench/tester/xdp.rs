@@ -234,6 +234,7 @@ fn generator(
         burst: offer.burst.max(1).into(),
         rate_fps: offer.rate_fps,
         then: offer.step.map(|step| (step.after_frames, step.rate_fps)),
+        catch_up_ns: load.schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
     };
     let flow = |h: Header| FlowHeader {
         header: h.octets,
@@ -341,6 +342,8 @@ const ALONE_FPS: f64 = 300_000.0;
 /// Frames a second for each slot of a batch beyond that.
 const BATCH_FPS: f64 = 50_000.0;
 const BATCH_MAX: u32 = 64;
+/// After a longer stop of a generator its schedule is put off, ns: frames leave one by one here.
+const CATCH_UP_MOST_NS: i64 = 100_000;
 /// From loading the generators to the first frame: threads start and pages are made meanwhile.
 const LEAD_NS: i64 = SECOND / 20;
 /// Between two looks at the programs.

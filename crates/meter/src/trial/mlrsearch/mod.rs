@@ -363,15 +363,21 @@ impl MlrSearch {
         let stat = bounds.lower.and_then(|l| self.database.stat(l, target));
         let lower = rate(bounds.lower).unwrap_or(0.0);
         let loss = stat.map_or(1.0, |s| s.pessimistic_loss_ratio(self.database.target(target)));
-        finding.values.push(
-            Quantity::new(
-                labelled("conditional_throughput", label),
-                "frames/s",
-                lower * (1.0 - loss),
-                self.trials,
-            )
-            .between(lower, upper.unwrap_or(lower)),
-        );
+        let of = labelled("Goal", &goal.name);
+        // Ended before any load was a bound: that is not known to be 0.
+        if bounds.lower.is_some() || self.stage == Stage::End {
+            finding.values.push(
+                Quantity::new(
+                    labelled("conditional_throughput", label),
+                    "frames/s",
+                    lower * (1.0 - loss),
+                    self.trials,
+                )
+                .between(lower, upper.unwrap_or(lower)),
+            );
+        } else {
+            finding.notes.push(format!("{of}: no load was a lower bound yet."));
+        }
         for (name, bound) in
             [("relevant_lower_bound", bounds.lower), ("relevant_upper_bound", bounds.upper)]
         {
@@ -380,7 +386,6 @@ impl MlrSearch {
                 finding.values.push(Quantity::new(name, "frames/s", rate, self.trials));
             }
         }
-        let of = labelled("Goal", &goal.name);
         if self.stage == Stage::End && bounds.lower.is_none() {
             finding.notes.push(format!("{of}: no load is a lower bound, down to the least one."));
         }

@@ -123,6 +123,25 @@ fn a_quiet_devices_capacity_is_found() {
 }
 
 #[test]
+fn a_search_that_is_cut_off_before_its_first_lower_bound_claims_nothing() {
+    let mut device = Device::new(DeviceConfig::default(), 1);
+    let goals = vec![Goal::ndr()];
+    let longest_ns = 8_000_000_000;
+    let config = MlrConfig { max_fps: 2e6, goals, longest_ns, ..MlrConfig::default() };
+    let mut search = MlrSearch::new(config);
+    while let Some(next) = search.next() {
+        search.observe(&device.run(&next));
+    }
+    let finding = search.finding();
+    assert!(!finding.complete);
+    assert_eq!(finding.value("conditional_throughput"), None, "{finding:?}");
+    assert!(
+        finding.notes.iter().any(|n| n.contains("no load was a lower bound yet")),
+        "{finding:?}"
+    );
+}
+
+#[test]
 fn what_the_tester_cannot_offer_is_its_own_bound() {
     let tester = Tester { max_fps: 6e5, ..Tester::default() };
     let mut device = Device::new(DeviceConfig { tester, ..DeviceConfig::default() }, 1);
