@@ -335,7 +335,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
         counted_from: 0,
         burst: 1,
         rate_fps: 1e9,
-        then: None,
+        changes: Vec::new(),
         catch_up_ns: 20_000,
     };
     let generator = netns::inside(Some(&a.netns), || Generator::load(&config, &[flow], &pace))??;

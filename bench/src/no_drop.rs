@@ -14,11 +14,12 @@ use sonde_results::bench::Measurement;
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## The no-drop rate\n");
     println!("`sonde bench` with `mlrsearch` (goal NDR, 64 octets), {repeat} times each, in turn:");
-    println!("the policed router lets {POLICED} frames a second pass.\n");
+    println!("the policed router lets {POLICED} frames a second pass. A search ends after 50 s of");
+    println!("load, whether it has found a rate or not.\n");
     println!(
-        "| device | median, frames/s | off the truth | variation (cv) | longest search | trials invalid |"
+        "| device | found | median, frames/s | off the truth | variation (cv) | longest search | trials invalid |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     let policed = Policed::new()?;
     let devices = [
         ("policed router", policed.plan()),
@@ -29,14 +30,17 @@ pub fn bench(repeat: usize) -> Result<()> {
     for _ in 0..repeat {
         for ((name, plan), runs) in devices.iter().zip(&mut runs) {
             let found = search(plan)?;
-            eprintln!("{name}: {:.0} frames/s in {:.0} s", found.rate, found.seconds);
+            match found.rate {
+                Some(rate) => eprintln!("{name}: {rate:.0} frames/s in {:.0} s", found.seconds),
+                None => eprintln!("{name}: nothing found in {:.0} s", found.seconds),
+            }
             runs.push(found);
         }
     }
     for ((name, _), runs) in devices.iter().zip(&runs) {
-        let mut rates: Vec<f64> = runs.iter().map(|r| r.rate).collect();
+        let mut rates: Vec<f64> = runs.iter().filter_map(|r| r.rate).collect();
         rates.sort_by(f64::total_cmp);
-        let median = rates[rates.len() / 2];
+        let median = rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN);
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let square = rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
         let cv = (square / (rates.len().max(2) - 1) as f64).sqrt() / mean;
@@ -47,7 +51,9 @@ pub fn bench(repeat: usize) -> Result<()> {
         let longest = runs.iter().map(|r| r.seconds).fold(0.0, f64::max);
         let (invalid, all) = runs.iter().fold((0, 0), |(i, a), r| (i + r.invalid, a + r.trials));
         println!(
-            "| {name} | {median:.0} | {off} | {:.1} % | {longest:.0} s | {invalid} of {all} |",
+            "| {name} | {} of {} | {median:.0} | {off} | {:.1} % | {longest:.0} s | {invalid} of {all} |",
+            rates.len(),
+            runs.len(),
             cv * 100.0
         );
     }
@@ -56,7 +62,8 @@ pub fn bench(repeat: usize) -> Result<()> {
 
 #[derive(Clone)]
 struct Found {
-    rate: f64,
+    /// Frames/s; `None`: the search ended before it found any.
+    rate: Option<f64>,
     seconds: f64,
     trials: usize,
     invalid: usize,
@@ -83,7 +90,7 @@ fn search(plan: &str) -> Result<Found> {
         format!("no measurement: {}", String::from_utf8_lossy(&output.stderr).trim())
     })?;
     let found: Measurement = serde_json::from_str(line)?;
-    let rate = found.finding.values.first().context("nothing was found")?.value;
+    let rate = found.finding.value("conditional_throughput").map(|q| q.value);
     let trials = fs::read_to_string(out.join("trials.jsonl"))?;
     let invalid = trials.lines().filter(|l| !l.contains("\"invalid\":[]")).count();
     Ok(Found { rate, seconds, trials: trials.lines().count(), invalid })

@@ -24,6 +24,13 @@ struct load_flow {
 	__u16 unused[3];
 };
 
+/* A change of the load. */
+struct load_change {
+	__u64 at;   /* frame behind which it holds */
+	__u64 step; /* between bursts, ns and in 2^-32 ns */
+	__u64 step_part;
+};
+
 /* Shared with user space, which sets what is not counted here before the first slot. */
 struct load_gen {
 	__u64 stop;
@@ -34,9 +41,8 @@ struct load_gen {
 	__u64 due_part;
 	__u64 step; /* between bursts, likewise */
 	__u64 step_part;
-	__u64 change_at; /* frame after which the following holds */
-	__u64 then_step;
-	__u64 then_step_part;
+	__u64 change_at; /* frame behind which the next change holds */
+	__u64 change; /* which one that is */
 	__u64 first; /* departures, ns TAI */
 	__u64 last;
 	__u64 slots;
@@ -92,6 +98,15 @@ struct {
 	__type(value, __u64);
 } load_sizes SEC(".maps");
 
+/* In their order; behind the last one there is one that never comes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct load_change);
+} load_changes SEC(".maps");
+
 static __always_inline __u16 folded(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -128,6 +143,21 @@ static __always_inline __u64 departure(struct load_gen *gen)
 	return now;
 }
 
+/* The load changes. */
+static __always_inline void change(struct load_gen *gen)
+{
+	__u32 key = gen->change;
+	struct load_change *now = bpf_map_lookup_elem(&load_changes, &key);
+
+	if (now) {
+		gen->step = now->step;
+		gen->step_part = now->step_part;
+	}
+	key = ++gen->change;
+	now = bpf_map_lookup_elem(&load_changes, &key);
+	gen->change_at = now ? now->at : ~0ULL;
+}
+
 /* Notes a departure and sets when the next one is due. */
 static __always_inline void departed(struct load_gen *gen, __u64 now)
 {
@@ -153,9 +183,7 @@ static __always_inline void departed(struct load_gen *gen, __u64 now)
 		return;
 	gen->in_burst = 0;
 	if (n > gen->change_at) {
-		gen->step = gen->then_step;
-		gen->step_part = gen->then_step_part;
-		gen->change_at = ~0ULL;
+		change(gen);
 	}
 	if (gen->behind) {
 		__u64 made_up = gen->step >> 6;

@@ -73,7 +73,7 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> Generator {
         counted_from: schedule.counted_from,
         burst: offer.burst.into(),
         rate_fps: offer.rate_fps,
-        then: offer.step.map(|s| (s.after_frames, s.rate_fps)),
+        changes: offer.steps.iter().map(|s| (s.after_frames, s.rate_fps)).collect(),
         catch_up_ns: schedule.catch_up_ns(100_000) as u64,
     };
     Generator::load(&config, &flows, &pace).unwrap()
@@ -239,7 +239,7 @@ fn both_analysers_count_the_same() {
         let mut user = load::Analyser::new(load::AnalyserConfig {
             tag: TAG,
             secret: Secret(SECRET),
-            schedule,
+            schedule: schedule.clone(),
             streams: 3,
             start: Time::from_nanos(expected.start_ns),
             slot_ns: expected.slot_ns,
@@ -266,7 +266,7 @@ fn both_analysers_count_the_same() {
         };
         assert_eq!(counts(&a), counts(&b), "seed {seed}");
         assert!(a.duplicates > 0 && a.reordered > 0 && a.corrupted > 0 && a.stray > 0);
-        let mut losses = [Losses::new(schedule, 1 << 40), Losses::new(schedule, 1 << 40)];
+        let mut losses = [(); 2].map(|()| Losses::new(schedule.clone(), 1 << 40));
         kernel.harvest(sent, |first, arrived| losses[0].read(first, arrived, sent));
         user.harvest(sent, |first, arrived| losses[1].read(first, arrived, sent));
         let [first, second] = losses;
@@ -383,7 +383,7 @@ fn what_cannot_be_sent_is_refused() {
         counted_from: 0,
         burst: 1,
         rate_fps: 1.0,
-        then: None,
+        changes: Vec::new(),
         catch_up_ns: 100_000,
     };
     let refused = |config: GeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
@@ -393,14 +393,15 @@ fn what_cannot_be_sent_is_refused() {
     let long = refused(GeneratorConfig { sizes: vec![9000], ..good.clone() }, one, &pace);
     assert!(long.contains("af_packet"), "{long}");
     for (config, flows, pace) in [
-        (GeneratorConfig { sizes: vec![59], ..good.clone() }, vec![flow.clone()], pace),
-        (GeneratorConfig { sizes: vec![], ..good.clone() }, vec![flow.clone()], pace),
-        (GeneratorConfig { header_len: 113, ..good.clone() }, vec![flow.clone()], pace),
-        (GeneratorConfig { batch: 0, ..good.clone() }, vec![flow.clone()], pace),
-        (good.clone(), vec![], pace),
-        (good.clone(), vec![flow.clone()], Pace { burst: 0, ..pace }),
-        (good.clone(), vec![flow.clone()], Pace { rate_fps: f64::NAN, ..pace }),
-        (good.clone(), vec![flow.clone()], Pace { then: Some((1, 0.0)), ..pace }),
+        (GeneratorConfig { sizes: vec![59], ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (GeneratorConfig { sizes: vec![], ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (GeneratorConfig { header_len: 113, ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (GeneratorConfig { batch: 0, ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (good.clone(), vec![], pace.clone()),
+        (good.clone(), vec![flow.clone()], Pace { burst: 0, ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], Pace { rate_fps: f64::NAN, ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], Pace { changes: vec![(1, 0.0)], ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], Pace { changes: vec![(5, 1.0), (4, 1.0)], ..pace }),
     ] {
         refused(config, &flows, &pace);
     }

@@ -18,9 +18,10 @@ pub struct Offer {
     pub frames: u64,
     /// Frames that leave back to back at a time; 1: every frame at its own due time.
     pub burst: u32,
-    /// Change of the load within the trial: system recovery (RFC 2544, section 26.5).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<LoadStep>,
+    /// Changes of the load within the trial, in their order: system recovery (RFC 2544,
+    /// section 26.5), ramps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<LoadStep>,
     /// Distinct flows, other than the plan's: address caching and learning (RFC 2889,
     /// section 5.7), scaled groups (RFC 3918, section 4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +45,7 @@ impl Default for Offer {
             rate_fps: 1.0,
             frames: 1,
             burst: 1,
-            step: None,
+            steps: Vec::new(),
             flows: None,
             event: None,
             pattern: Pattern::Plan,
@@ -66,12 +67,25 @@ impl Offer {
 
     /// How long sending takes, ns, as intended.
     pub fn duration_ns(&self) -> i64 {
-        let (first, then) = match &self.step {
-            Some(step) => (step.after_frames.min(self.frames), step.rate_fps),
-            None => (self.frames, self.rate_fps),
-        };
-        let seconds = first as f64 / self.rate_fps + (self.frames - first) as f64 / then;
+        let (mut seconds, mut from, mut rate) = (0.0, 0, self.rate_fps);
+        for step in &self.steps {
+            let until = step.after_frames.clamp(from, self.frames);
+            seconds += (until - from) as f64 / rate;
+            (from, rate) = (until, step.rate_fps);
+        }
+        seconds += (self.frames - from) as f64 / rate;
         (seconds * 1e9).round() as i64
+    }
+
+    /// The greatest of its loads, frames a second in each direction.
+    pub fn peak_fps(&self) -> f64 {
+        self.steps.iter().map(|step| step.rate_fps).fold(self.rate_fps, f64::max)
+    }
+
+    /// The load at which frame `n` of a direction is offered, frames a second.
+    pub fn rate_at(&self, n: u64) -> f64 {
+        let changed = self.steps.iter().rev().find(|step| step.after_frames <= n);
+        changed.map_or(self.rate_fps, |step| step.rate_fps)
     }
 }
 
@@ -106,10 +120,10 @@ impl Pattern {
     }
 }
 
-/// A load that changes once.
+/// A change of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadStep {
-    /// Frames of each direction before the change.
+    /// Frames of each direction before the change, all of the trial's.
     pub after_frames: u64,
     /// Frames a second after it.
     pub rate_fps: f64,
@@ -462,8 +476,14 @@ mod tests {
     fn an_offer_lasts_as_long_as_its_frames_take() {
         let offer = Offer::steady(1000.0, 2_500_000_000);
         assert_eq!((offer.frames, offer.duration_ns()), (2500, 2_500_000_000));
-        let step = Some(LoadStep { after_frames: 1000, rate_fps: 500.0 });
-        assert_eq!(Offer { frames: 2000, step, ..offer }.duration_ns(), 3_000_000_000);
+        let half = LoadStep { after_frames: 1000, rate_fps: 500.0 };
+        let offer = Offer { frames: 2000, steps: vec![half], ..offer };
+        assert_eq!(offer.duration_ns(), 3_000_000_000);
+        let double = LoadStep { after_frames: 1500, rate_fps: 2000.0 };
+        let offer = Offer { steps: vec![half, double], ..offer };
+        assert_eq!(offer.duration_ns(), 2_250_000_000);
+        assert_eq!(offer.peak_fps(), 2000.0);
+        assert_eq!([999, 1000, 1499, 1500].map(|n| offer.rate_at(n)), [1e3, 500.0, 500.0, 2e3]);
     }
 
     #[test]

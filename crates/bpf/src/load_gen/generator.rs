@@ -61,7 +61,7 @@ pub struct GeneratorConfig {
 }
 
 /// When frames are due.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pace {
     /// Frames in all.
     pub frames: u64,
@@ -71,8 +71,8 @@ pub struct Pace {
     pub burst: u64,
     /// Frames a second.
     pub rate_fps: f64,
-    /// From this frame on (at the next burst), so many a second.
-    pub then: Option<(u64, f64)>,
+    /// Behind each of these frames (at the next burst), so many a second.
+    pub changes: Vec<(u64, f64)>,
     /// A frame that leaves later than this after its due time, ns, puts off all behind it by as
     /// much. They make up for it by following each other a 64th sooner.
     pub catch_up_ns: u64,
@@ -127,6 +127,10 @@ impl Generator {
         let (flow_count, size_count) = (flows.len() as u32, config.sizes.len() as u32);
         load::loading("size the flows", || open.maps.load_flows.set_max_entries(flow_count))?;
         load::loading("size the sizes", || open.maps.load_sizes.set_max_entries(size_count))?;
+        let change_count = pace.changes.len() + 1;
+        load::loading("size the changes", || {
+            open.maps.load_changes.set_max_entries(change_count as u32)
+        })?;
         let skel = load::loading("load the load generator", || open.load())?;
 
         let table = Shared::<FlowEntry>::map(&load::handle(&skel.maps.load_flows)?, flows.len())?;
@@ -135,6 +139,12 @@ impl Generator {
             Shared::<AtomicU64>::map(&load::handle(&skel.maps.load_sizes)?, config.sizes.len())?;
         for (&octets, entry) in config.sizes.iter().zip(sizes.iter()) {
             entry.store(octets.into(), Ordering::Relaxed);
+        }
+        let changes = Shared::<Change>::map(&load::handle(&skel.maps.load_changes)?, change_count)?;
+        let ending = [(u64::MAX, pace.rate_fps)];
+        for (&(at, rate), entry) in pace.changes.iter().chain(&ending).zip(changes.iter()) {
+            entry.at.store(at, Ordering::Relaxed);
+            put(&entry.step, step(pace.burst, rate));
         }
         let state = Shared::<State>::map(&load::handle(&skel.maps.load_gen)?, 1)?;
         state[0].set(pace);
@@ -281,9 +291,16 @@ impl GeneratorConfig {
         if self.batch == 0 || self.batch > BATCH_MAX {
             return wrong(format!("a batch has 1 to {BATCH_MAX} slots"));
         }
-        let rates = [Some(pace.rate_fps), pace.then.map(|(_, rate)| rate)];
-        if pace.burst == 0 || rates.into_iter().flatten().any(|r| r.is_nan() || r <= 0.0) {
+        let changes = || pace.changes.iter();
+        let mut rates = changes().map(|(_, rate)| *rate).chain([pace.rate_fps]);
+        if pace.burst == 0 || rates.any(|r| r.is_nan() || r <= 0.0) {
             return wrong("bursts of no frames, or no frames a second".into());
+        }
+        if pace.changes.len() > Generator::CHANGES_MAX || !changes().is_sorted_by_key(|c| c.0) {
+            return wrong(format!(
+                "the load changes at most {} times, at one frame after the other",
+                Generator::CHANGES_MAX
+            ));
         }
         Ok(())
     }
@@ -294,6 +311,8 @@ impl Generator {
     pub const FRAME_MAX: usize = 3200;
     /// Flows, at most.
     pub const FLOWS_MAX: usize = 1 << 20;
+    /// Changes of the load, at most.
+    pub const CHANGES_MAX: usize = 1 << 12;
     /// Frames after which the sizes repeat, at most.
     pub const SIZES_MAX: usize = 1 << 16;
 }
@@ -309,7 +328,7 @@ struct State {
     due: [AtomicU64; 2],
     step: [AtomicU64; 2],
     change_at: AtomicU64,
-    then_step: [AtomicU64; 2],
+    change: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
     slots: AtomicU64,
@@ -328,17 +347,28 @@ unsafe impl Plain for State {}
 
 impl State {
     fn set(&self, pace: &Pace) {
-        let put = |place: &[AtomicU64; 2], value: [u64; 2]| {
-            place.iter().zip(value).for_each(|(p, v)| p.store(v, Ordering::Relaxed));
-        };
         self.frames.store(pace.frames, Ordering::Relaxed);
         self.counted_from.store(pace.counted_from, Ordering::Relaxed);
         put(&self.due, [u64::MAX, 0]);
         put(&self.step, step(pace.burst, pace.rate_fps));
-        let (at, rate) = pace.then.unwrap_or((u64::MAX, pace.rate_fps));
-        self.change_at.store(at, Ordering::Relaxed);
-        put(&self.then_step, step(pace.burst, rate));
+        let first = pace.changes.first().map_or(u64::MAX, |(at, _)| *at);
+        self.change_at.store(first, Ordering::Relaxed);
     }
+}
+
+/// `struct load_change` of `c/load_tx.bpf.c`.
+#[derive(Debug)]
+#[repr(C)]
+struct Change {
+    at: AtomicU64,
+    step: [AtomicU64; 2],
+}
+
+// SAFETY: laid out as the C structure, and of 64-bit atomics only.
+unsafe impl Plain for Change {}
+
+fn put(place: &[AtomicU64; 2], value: [u64; 2]) {
+    place.iter().zip(value).for_each(|(p, v)| p.store(v, Ordering::Relaxed));
 }
 
 /// Between bursts: ns, and in 2^-32 ns.

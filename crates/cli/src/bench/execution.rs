@@ -148,7 +148,7 @@ impl<'a> Execution<'a> {
             return Ok(());
         }
         let procedure = planned.procedure.make(max, planned.case.frame_bytes);
-        let mut procedure = layers::batched(procedure, &planned.case.layers);
+        let mut procedure = layers::batched(procedure, planned.burst, &planned.case.layers);
         let mut measurement = measure(
             &planned.id,
             planned.case.clone(),

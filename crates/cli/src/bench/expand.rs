@@ -1,6 +1,6 @@
 //! From a plan to its measurements, one by one, in the order in which they are made.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use sonde_lab::device::{BedSpec, DeviceSpec};
 use sonde_results::bench::Case;
@@ -70,6 +70,8 @@ pub struct PlannedCase {
     pub frames: Frames,
     /// 4 or 6.
     pub ip: u8,
+    /// Frames that leave at a time.
+    pub burst: u32,
     /// Both directions.
     pub bidirectional: bool,
 }
@@ -233,6 +235,7 @@ fn check_workload(
         ("frames", w.frames.is_empty()),
         ("ip", w.ip.is_empty()),
         ("flows", w.flows.is_empty()),
+        ("bursts", w.bursts.is_empty()),
         ("directions", w.directions.is_empty()),
     ] {
         if empty {
@@ -244,6 +247,9 @@ fn check_workload(
     }
     if w.flows.contains(&0) {
         return wrong("workload.flows: at least 1".into());
+    }
+    if let Some(&burst) = w.bursts.iter().find(|b| !(1..=BURST_MAX).contains(*b)) {
+        return wrong(format!("workload.bursts: {burst} is no burst; 1 to {BURST_MAX} frames"));
     }
     if let Some(&vlan) = w.vlan.iter().find(|&&v| v == 0 || v > 4094) {
         return wrong(format!("workload.vlan: {vlan} is no VLAN; 1 to 4094"));
@@ -361,7 +367,7 @@ fn order(
                             direction: workload.direction.name().into(),
                             flows: workload.flows,
                             load: procedure.load_label(),
-                            sweep: [("ip".to_string(), workload.ip.to_string())].into(),
+                            sweep: sweep(plan, &workload),
                             layers: state.layers,
                             repetition,
                         };
@@ -372,6 +378,7 @@ fn order(
                             condition,
                             frames: workload.frames.clone(),
                             ip: workload.ip,
+                            burst: workload.burst,
                             bidirectional: workload.direction == DirectionName::Bidirectional,
                             procedure: procedure.clone(),
                         });
@@ -386,6 +393,7 @@ fn order(
 struct Workload<'a> {
     frames: &'a Frames,
     ip: u8,
+    burst: u32,
     flows: u32,
     direction: DirectionName,
 }
@@ -399,10 +407,22 @@ fn workloads<'a>(
     w.ip.iter().flat_map(move |&ip| {
         w.directions.iter().flat_map(move |&direction| {
             w.flows.iter().flat_map(move |&flows| {
-                frames.iter().map(move |frames| Workload { frames, ip, flows, direction })
+                w.bursts.iter().flat_map(move |&burst| {
+                    let one = move |frames| Workload { frames, ip, burst, flows, direction };
+                    frames.iter().map(one)
+                })
             })
         })
     })
+}
+
+/// What varies beside what a case has a field for. Frames that leave one by one are the rule.
+fn sweep(plan: &Plan, workload: &Workload<'_>) -> BTreeMap<String, String> {
+    let mut sweep = BTreeMap::from([("ip".to_string(), workload.ip.to_string())]);
+    if plan.workload.bursts != [1] {
+        sweep.insert("burst".into(), workload.burst.to_string());
+    }
+    sweep
 }
 
 /// Of what the plan varies; what is the same for all is left out.
@@ -421,6 +441,9 @@ fn id(plan: &Plan, case: &Case) -> String {
     }
     if w.flows.len() > 1 {
         parts.push(format!("{}-flows", case.flows));
+    }
+    if w.bursts.len() > 1 {
+        parts.push(format!("bursts-of-{}", case.sweep["burst"]));
     }
     if !case.load.is_empty() {
         parts.push(case.load.replace(' ', ""));
@@ -457,6 +480,9 @@ impl Expanded {
         })
     }
 }
+
+/// RFC 2544 goes to 1024.
+const BURST_MAX: u32 = 1 << 16;
 
 /// The processors that are not the device's.
 pub fn free_cpus(device: usize) -> impl Iterator<Item = usize> {
@@ -503,13 +529,13 @@ mod tests {
     fn every_combination_has_an_id_of_its_own() {
         let plan = format!(
             "title = 'x'\n[workload]\nframes = [84, 'imix:3(90)g']\nip = [4, 6]\nflows = [1, 256]\n\
-             directions = ['unidirectional', 'bidirectional']\n[run]\nrepetitions = 3\n\
+             bursts = [1, 64]\ndirections = ['unidirectional', 'bidirectional']\n[run]\nrepetitions = 3\n\
              {ROUTER}{THROUGHPUT}[[procedure]]\nkind = 'fixed_load'\nloads = ['10 Mbit/s', '50 %']\n\
              [[condition]]\nname = 'kernel'\n[[condition]]\nname = 'tuned'\n"
         );
         let all = ids(&plan);
-        // 16 workloads, 3 procedures or loads, 2 states of the device and the loop, 3 times.
-        assert_eq!(all.len(), 16 * 3 * 3 * 3);
+        // 32 workloads, 3 procedures or loads, 2 states of the device and the loop, 3 times.
+        assert_eq!(all.len(), 32 * 3 * 3 * 3);
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
         assert_eq!(all, ids(&plan), "the order follows from the seed");
     }
@@ -560,6 +586,11 @@ mod tests {
                 ),
                 Some(8),
                 "mtu",
+            ),
+            (
+                format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\nbursts = [0]\n"),
+                Some(7),
+                "no burst",
             ),
             (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(5), "trail"),
             (

@@ -63,7 +63,7 @@ pub fn judge(
     } else if directions.iter().any(|d| {
         d.lost > 0
             && longest(&health.pauses) > PAUSE_WITH_LOSS_NS.max(brought_about(d))
-            && explains(paused_ns * 1e-9 * greatest_rate(offer), d)
+            && explains(paused_ns * 1e-9 * offer.peak_fps(), d)
     }) {
         reasons.push(Invalid::Starved { ns: health.pauses.max });
     }
@@ -89,11 +89,6 @@ pub fn hopeless(trial: &Trial) -> bool {
         && trial.invalid.iter().all(of_speed)
         && longest(&trial.health.pauses) < PAUSE_NS
         && trial.health.stolen_ns.max(trial.health.throttled_ns) == 0
-}
-
-/// Frames/s of a direction.
-fn greatest_rate(offer: &Offer) -> f64 {
-    offer.step.as_ref().map_or(offer.rate_fps, |step| offer.rate_fps.max(step.rate_fps))
 }
 
 fn longest(pauses: &Hist) -> i64 {

@@ -64,24 +64,26 @@ impl Applied {
     }
 }
 
-/// A procedure whose frames leave in batches where they would leave one by one.
-struct Batched(Box<dyn Procedure + Send>);
+/// A procedure whose frames leave so many at a time where they would leave one by one.
+struct Batched(Box<dyn Procedure + Send>, u32);
 
-/// `procedure`, batched if that is among the layers.
+/// `procedure` with bursts of the plan's, and batched if that is among the layers.
 pub fn batched(
     procedure: Box<dyn Procedure + Send>,
+    burst: u32,
     names: &[String],
 ) -> Box<dyn Procedure + Send> {
-    match names.iter().any(|name| name == BATCH) {
-        true => Box::new(Batched(procedure)),
-        false => procedure,
+    let batch = if names.iter().any(|name| name == BATCH) { BATCH_FRAMES } else { 1 };
+    match burst.max(batch) {
+        1 => procedure,
+        frames => Box::new(Batched(procedure, frames)),
     }
 }
 
 impl Procedure for Batched {
     fn next(&mut self) -> Option<Next> {
         let mut next = self.0.next()?;
-        next.offer.burst = next.offer.burst.max(BATCH_FRAMES);
+        next.offer.burst = next.offer.burst.max(self.1);
         Some(next)
     }
 

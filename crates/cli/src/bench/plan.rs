@@ -186,6 +186,9 @@ pub struct WorkloadPlan {
     pub ip: Vec<u8>,
     /// Flows a direction; each is a case of its own.
     pub flows: Vec<u32>,
+    /// Frames that leave back to back at a time (RFC 2544, section 21); each is a case of its
+    /// own.
+    pub bursts: Vec<u32>,
     /// Each is a case of its own.
     pub directions: Vec<DirectionName>,
     /// Ports of the flows.
@@ -202,6 +205,7 @@ impl Default for WorkloadPlan {
             frames: vec![Frames::size(64)],
             ip: vec![4],
             flows: vec![1],
+            bursts: vec![1],
             directions: vec![DirectionName::Unidirectional],
             ports: PortsName::Rfc4814,
             vlan: Vec::new(),

@@ -220,13 +220,17 @@ impl ProcedurePlan {
     pub fn needs_greatest_load(&self) -> bool {
         let keys = self.kind.keys;
         let of_rates = keys.contains(&"cir") || self.name() == "address_caching_capacity";
-        !of_rates && (!keys.contains(&"loads") || self.needs_search())
+        !of_rates && (!keys.contains(&"loads") || self.has_shares())
     }
 
     fn needs_search(&self) -> bool {
+        self.kind.keys.contains(&"search_trial") && self.has_shares()
+    }
+
+    /// Whether a load is a share of another, which loads are that the plan does not name.
+    fn has_shares(&self) -> bool {
         let share = |load: &Load| matches!(load, Load::Share(_));
-        let loads = self.keys.loads.as_deref();
-        self.kind.keys.contains(&"search_trial") && loads.is_none_or(|l| l.iter().any(share))
+        self.keys.loads.as_deref().is_none_or(|loads| loads.iter().any(share))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -295,6 +299,9 @@ impl ProcedurePlan {
         }
         if self.kind.by_load && loads.is_none() {
             return Err(format!("{name}: name its loads, as loads = ['25 Mbit/s', '50 %']"));
+        }
+        if self.name() == "ramp" && loads.as_ref().is_some_and(|loads| loads.len() != 2) {
+            return Err(format!("{name}: name two loads, from and to, as loads = ['10k', '1M']"));
         }
         if let Some(problem) = goals.as_ref().and_then(|_| mlr_config(&self.keys, 1e7).problem()) {
             return Err(format!("{name}: {problem}"));
@@ -374,6 +381,7 @@ mod tests {
             ("kind = 'fixed_load'\nloads = ['1k']\ntrial = '5s'\ndiscard = '5s'", "discard"),
             ("kind = 'reset'\nloads = ['1k']\ntrial = '5s'", "behind the end"),
             ("kind = 'reset'\nloads = ['1k']\ntrial = '5s'\nat = '5s'", "behind the end"),
+            ("kind = 'ramp'\nloads = ['1k']", "from and to"),
             ("kind = 'y1564_performance'", "cir"),
             ("kind = 'y1564_performance'\ncir = '50 %'", "rates"),
             ("kind = 'frame_loss_rate'\nstep = 0", "per cent"),

@@ -18,6 +18,29 @@ fn every_procedure_ends_with_the_engine_af_packet() {
     every_procedure_ends("af_packet", "every_procedure_ends_with_the_engine_af_packet");
 }
 
+#[test]
+fn frames_leave_in_bursts_where_the_plan_says_so() {
+    if sonde_lab::skip("frames_leave_in_bursts_where_the_plan_says_so") {
+        return;
+    }
+    for engine in ["xdp", "af_packet"] {
+        let plan = router("[workload]\nbursts = [1, 16]\n")
+            + "[[procedure]]\nkind = 'fixed_load'\nloads = ['4k']\ntrial = '400ms'\n";
+        let folder = Folder::alone(&plan.replace("'af_packet'", &format!("'{engine}'")));
+        let ended = finish(folder.start());
+        let run = folder.read();
+        let ids: Vec<&str> = run.measurements.iter().map(|m| m.id.as_str()).collect();
+        let [one, many] = ids[..] else { panic!("{ids:?}\n{}", ended.err) };
+        assert!(one.contains("bursts-of-1/") && many.contains("bursts-of-16/"), "{ids:?}");
+        for (id, bursts) in [(one, 1600), (many, 100)] {
+            let trial = run.trials.iter().find(|t| t.measurement == id).unwrap();
+            // Each burst has one due time, by which its first frame is late or not.
+            let d = &trial.directions[0];
+            assert_eq!((d.sent, d.lateness.count), (1600, bursts), "{engine} {id}");
+        }
+    }
+}
+
 fn every_procedure_ends(engine: &str, test: &str) {
     if sonde_lab::skip(test) {
         return;
@@ -202,6 +225,11 @@ kind = 'fixed_load'
 loads = ['5k']
 trial = '500ms'
 discard = '100ms'
+
+[[procedure]]
+kind = 'ramp'
+trial = '500ms'
+trials = 1
 
 [[procedure]]
 kind = 'soak'

@@ -1,5 +1,5 @@
-//! A tester that is kept from running loses frames, or offers them in lumps that a device
-//! cannot take. None of that may count against the device.
+//! A tester that is kept from running may lose frames, and must not offer in a lump what it could
+//! not send in time. Its trial is flagged, and nothing of it counts against the device.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -68,22 +68,22 @@ fn starved(engine: &str, fault: Fault, test: &str) {
     let ended = finish(process);
     let device = relay.stop().unwrap();
     println!("{device:?}");
-    // It was given more at once than it can queue.
-    assert!(device.directions[0].queue_full > 0, "{device:?}");
+    // In a lump each fault would have given it some 1,600 to 2,000 frames, 50 of which it can queue.
+    let in_lumps = faults.len() as u64 * 1500;
+    assert!(device.directions[0].queue_full < in_lumps / 3, "{device:?}");
     let run = folder.read();
     assert_consistent(&run);
-    let mut lost_by_faults = 0;
+    let mut flagged = 0;
     for trial in &run.trials {
         let d = &trial.directions[0];
-        // From its begin to its last arrival: a receiver that is stopped loses, too.
-        let end = d.sent_ns[1].max(d.received_ns[1]);
+        let end = d.sent_ns[1];
         let hit = faults.iter().any(|[begin, until]| *begin < end && *until > trial.start_ns);
-        lost_by_faults += if hit { d.lost } else { 0 };
         let what = format!("{} sent, {} lost: {:?}", d.sent, d.lost, trial.invalid);
         println!("trial {}: {what}{}", trial.number, if hit { ", starved" } else { "" });
-        assert!(!(hit && d.lost > 0 && trial.valid()), "trial {}: {what}", trial.number);
+        assert!(!(hit && trial.valid()), "trial {}: {what}", trial.number);
+        flagged += u32::from(hit);
     }
-    assert!(lost_by_faults > 0, "{faults:?}\n{}\n{}", ended.out, ended.err);
+    assert!(flagged > 0, "{faults:?}\n{}\n{}", ended.out, ended.err);
     assert!(matches!(ended.code, 0 | 1), "{}\n{}", ended.out, ended.err);
 }
 

@@ -2,7 +2,7 @@
 
 use sonde_cli::bench::tester::{LoadEngine, Tester};
 use sonde_lab::skip;
-use sonde_results::trial::Offer;
+use sonde_results::trial::{LoadStep, Offer};
 
 use crate::bed::{Bed, assert_clean, run};
 
@@ -92,15 +92,16 @@ fn steps_bursts_and_discarded_frames() {
     for engine in ALL {
         let mut tester =
             Tester::open(&bed.spec(engine, vec![bed.way(false, false, &[64])])).unwrap();
-        let step = Some(sonde_results::trial::LoadStep { after_frames: 500, rate_fps: 500.0 });
-        let offer = Offer { frames: 600, step, burst: 4, ..Offer::steady(5_000.0, 1) };
+        let step = |after_frames, rate_fps| LoadStep { after_frames, rate_fps };
+        let steps = vec![step(500, 500.0), step(600, 2_000.0)];
+        let offer = Offer { frames: 800, steps, burst: 4, ..Offer::steady(5_000.0, 1) };
         let d = &run(&mut tester, &offer).directions[0];
-        assert_clean(d, 600);
-        // 0.1 s for the first 500, 0.2 s for the rest, the last burst's own 8 ms not included;
-        // only the first can have been late by more than it was later.
+        assert_clean(d, 800);
+        // 0.1 s for the first 500, 0.2 s for 100, 0.1 s for the rest, the last burst's own 2 ms
+        // not included; only the first can have been late by more than it was later.
         let took = d.sent_ns[1] - d.sent_ns[0];
-        assert!(took + d.lateness.max >= 292_000_000, "{took}");
-        assert_eq!(d.lateness.count, 150);
+        assert!(took + d.lateness.max >= 398_000_000, "{took}");
+        assert_eq!(d.lateness.count, 200);
         let discard = Offer { discard_ns: 50_000_000, ..Offer::steady(2_000.0, 200_000_000) };
         let d = &run(&mut tester, &discard).directions[0];
         assert_clean(d, 300);

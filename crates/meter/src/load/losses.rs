@@ -24,9 +24,9 @@ impl Losses {
     /// For frames due by `schedule`, in a time series with points of `slot_ns`.
     pub fn new(schedule: Schedule, slot_ns: i64) -> Losses {
         Losses {
-            schedule,
             slot_ns: slot_ns.max(1),
             read: schedule.counted_from & !63,
+            schedule,
             lost: 0,
             run: None,
             last: None,

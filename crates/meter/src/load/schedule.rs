@@ -2,8 +2,8 @@
 
 use sonde_results::trial::Offer;
 
-/// The due times of one direction: bursts at equal distances, which may change once.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The due times of one direction: bursts at equal distances, which may change.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Frames in all.
     pub frames: u64,
@@ -11,24 +11,41 @@ pub struct Schedule {
     pub burst: u64,
     /// Frames before this one are sent, but not counted (`Offer::discard_ns`).
     pub counted_from: u64,
+    /// At least one; the first begins with frame 0.
+    segments: Vec<Segment>,
+}
+
+/// Bursts that follow each other at one distance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Segment {
+    /// The burst boundary behind which they do.
+    from: u64,
+    /// When that is due, ns from the first frame.
+    at_ns: f64,
     /// Between bursts, ns.
     step_ns: f64,
-    /// The burst boundary from which on bursts follow each other at the second distance, ns.
-    then: Option<(u64, f64)>,
+}
+
+impl Segment {
+    fn due_ns(&self, n: u64, burst: u64) -> f64 {
+        self.at_ns + ((n - self.from) / burst) as f64 * self.step_ns
+    }
 }
 
 impl Schedule {
-    /// That of an offer. With a step, the load changes at the first burst at or after it.
+    /// That of an offer. With steps, the load changes at the first burst at or after each.
     pub fn new(offer: &Offer) -> Schedule {
         let burst = u64::from(offer.burst.max(1));
         let step_ns = |rate: f64| burst as f64 * 1e9 / rate;
-        let mut schedule = Schedule {
-            frames: offer.frames,
-            burst,
-            counted_from: 0,
-            step_ns: step_ns(offer.rate_fps),
-            then: offer.step.map(|s| (s.after_frames.next_multiple_of(burst), step_ns(s.rate_fps))),
-        };
+        let first = Segment { from: 0, at_ns: 0.0, step_ns: step_ns(offer.rate_fps) };
+        let mut segments = vec![first];
+        for step in &offer.steps {
+            let last = segments[segments.len() - 1];
+            let from = step.after_frames.next_multiple_of(burst).max(last.from);
+            let at_ns = last.due_ns(from, burst);
+            segments.push(Segment { from, at_ns, step_ns: step_ns(step.rate_fps) });
+        }
+        let mut schedule = Schedule { frames: offer.frames, burst, counted_from: 0, segments };
         if offer.discard_ns > 0 {
             let (mut low, mut high) = (0, schedule.frames);
             while low < high {
@@ -51,12 +68,9 @@ impl Schedule {
     /// When frame `n` is due, ns from the first.
     #[inline]
     pub fn due_ns(&self, n: u64) -> i64 {
-        let at = |n: u64, step: f64| (n / self.burst) as f64 * step;
-        let ns = match self.then {
-            Some((change, step)) if n > change => at(change, self.step_ns) + at(n - change, step),
-            _ => at(n, self.step_ns),
-        };
-        ns as i64
+        // The frame at a boundary is still due at the distance of before.
+        let later = self.segments[1..].partition_point(|s| s.from < n);
+        self.segments[later].due_ns(n, self.burst) as i64
     }
 
     /// How late a frame may leave, ns and `most` at most, before the schedule is put off.
@@ -67,7 +81,7 @@ impl Schedule {
     /// [`made_up_ns`] sooner each time. So never does the device meet in a lump what the tester
     /// could not send in time.
     pub fn catch_up_ns(&self, most: i64) -> i64 {
-        let step_ns = self.then.map_or(self.step_ns, |(_, then)| then.min(self.step_ns));
+        let step_ns = self.segments.iter().map(|s| s.step_ns).fold(f64::INFINITY, f64::min);
         ((CATCH_UP_FRAMES * step_ns / self.burst as f64) as i64).clamp(CATCH_UP_LEAST_NS, most)
     }
 
@@ -105,10 +119,22 @@ mod tests {
         let steady = Schedule::new(&Offer::steady(3.0, 4_000_000_000));
         assert_eq!(steady.frames, 12);
         assert_eq!(steady.due_ns(7), 2_333_333_333);
-        let step = Some(LoadStep { after_frames: 10, rate_fps: 10.0 });
-        let offer = Offer { rate_fps: 100.0, frames: 20, step, ..Offer::steady(1.0, 1) };
+        let steps = vec![LoadStep { after_frames: 10, rate_fps: 10.0 }];
+        let offer = Offer { rate_fps: 100.0, frames: 20, steps, ..Offer::steady(1.0, 1) };
         let schedule = Schedule::new(&offer);
         assert_eq!((schedule.due_ns(10), schedule.due_ns(11)), (100_000_000, 200_000_000));
+        assert_eq!(schedule.duration_ns(), offer.duration_ns());
+    }
+
+    #[test]
+    fn a_ramp_has_many_steps() {
+        let step = |after_frames, rate_fps| LoadStep { after_frames, rate_fps };
+        // 10 ms, then 5 ms, 2 ms, 1 ms apart.
+        let steps = vec![step(2, 200.0), step(4, 500.0), step(4, 1000.0)];
+        let offer = Offer { rate_fps: 100.0, frames: 8, steps, ..Offer::default() };
+        let schedule = Schedule::new(&offer);
+        let due: Vec<i64> = (0..9).map(|n| schedule.due_ns(n) / 1_000_000).collect();
+        assert_eq!(due, [0, 10, 20, 25, 30, 31, 32, 33, 34]);
         assert_eq!(schedule.duration_ns(), offer.duration_ns());
     }
 
@@ -125,8 +151,8 @@ mod tests {
     fn what_may_be_made_up_for_is_bounded_in_frames_and_in_time() {
         let of = |rate| Schedule::new(&Offer::steady(rate, 1_000_000_000)).catch_up_ns(100_000);
         assert_eq!([1e3, 1e6, 2e6, 1e9].map(of), [100_000, 100_000, 64_000, 20_000]);
-        let step = Some(LoadStep { after_frames: 10, rate_fps: 4e6 });
-        let rising = Schedule::new(&Offer { step, ..Offer::steady(1e6, 1_000_000_000) });
+        let steps = vec![LoadStep { after_frames: 10, rate_fps: 4e6 }];
+        let rising = Schedule::new(&Offer { steps, ..Offer::steady(1e6, 1_000_000_000) });
         assert_eq!(rising.catch_up_ns(100_000), 32_000);
         let burst = Schedule::new(&Offer { burst: 16, ..Offer::steady(2e6, 1_000_000_000) });
         assert_eq!(burst.catch_up_ns(100_000), 64_000);

@@ -44,8 +44,8 @@ fn pair(traffic: &Traffic, offer: &Offer) -> (Generator, Analyser) {
     traffic.check(16_000).unwrap();
     let schedule = Schedule::new(offer);
     let headers = headers(traffic).unwrap();
-    let generator = Generator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
     let start = START + schedule.counted_ns();
+    let generator = Generator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
     let config =
         AnalyserConfig { streams: traffic.flows as usize, start, ..analyser_config(offer) };
     (generator, Analyser::new(config))

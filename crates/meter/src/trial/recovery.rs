@@ -66,7 +66,7 @@ impl Recovery {
         let offer = Offer {
             rate_fps,
             frames: after_frames + frames(step.rate_fps, config.after_ns) as u64,
-            step: Some(step),
+            steps: vec![step],
             ..Offer::default()
         };
         let next = Next { offer, purpose: "overload and recovery".into() };
@@ -81,7 +81,7 @@ fn last_loss(direction: &Direction) -> Option<LossRun> {
 }
 
 fn outcome(offer: &Offer, trial: &Trial) -> Outcome {
-    let step = offer.step.expect("every offer here has one");
+    let step = offer.steps[0];
     let mut slowest: Option<f64> = None;
     for direction in &trial.directions {
         if direction.lost == 0 {

@@ -5,8 +5,8 @@ use sonde_meter::trial::{
     ConfigurationTest, ConfigurationTestConfig, DelayConfig, DelayKind, DelaySummary, FixedLoad,
     FixedLoadConfig, ForwardingConfig, ForwardingRate, Goal, GroupMatrix, GroupMatrixConfig,
     LabelledLoad, Latency, LatencyConfig, LossRate, LossRateConfig, MlrConfig, MlrSearch,
-    PerformanceTest, PerformanceTestConfig, Procedure, RateSearch, Recovery, RecoveryConfig, Reset,
-    ResetConfig, Soak, SoakConfig,
+    PerformanceTest, PerformanceTestConfig, Procedure, Ramp, RampConfig, RateSearch, Recovery,
+    RecoveryConfig, Reset, ResetConfig, Soak, SoakConfig,
 };
 
 use super::super::plan::{Load, Ns, Rate};
@@ -288,6 +288,21 @@ fn fixed_load(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     })
 }
 
+/// From the first of its loads to the second; else from a hundredth of the greatest load to it.
+fn ramp(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+    let standard = RampConfig::default();
+    let load = |n: usize, otherwise: f64| {
+        let load = keys.loads.as_ref().map_or(Load::Share(otherwise), |loads| loads[n]);
+        load.fps(whole.frame_bytes, whole.max)
+    };
+    Box::new(Ramp::new(RampConfig {
+        from_fps: load(0, 0.01),
+        to_fps: load(1, 1.0),
+        duration_ns: keys.trial_ns(standard.duration_ns),
+        trials: keys.trials.unwrap_or(standard.trials),
+    }))
+}
+
 fn soak(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     let standard = SoakConfig::default();
     let config = SoakConfig {
@@ -364,6 +379,8 @@ pub(super) const KINDS: &[Kind] = kinds! {
         "cir" "duration" "flr" "ftd" "fdv" "availability";
     "fixed_load" false true true 0 fixed_load,
         "loads" "trial" "discard" "search" "search_trial" "resolution" "min_rate";
+    "ramp" false false false 0 ramp,
+        "loads" "trial" "trials";
     "soak" false false true 0 soak,
         "loads" "window" "duration" "search" "search_trial" "resolution" "min_rate";
 };

@@ -99,7 +99,7 @@ impl Ports {
                 let generator = Generator::new(
                     headers,
                     &load.traffic.sizes,
-                    load.schedule,
+                    load.schedule.clone(),
                     start,
                     load.tag,
                     self.secret,
@@ -205,7 +205,7 @@ impl Ports {
         Analyser::new(AnalyserConfig {
             tag: load.tag,
             secret: self.secret,
-            schedule: load.schedule,
+            schedule: load.schedule.clone(),
             streams: load.flows() as usize,
             start: start + load.schedule.counted_ns(),
             slot_ns: load.slot_ns(),
@@ -296,7 +296,7 @@ fn receive(
     finish: &AtomicBool,
 ) -> Result<Received> {
     let slot_ns = load.slot_ns();
-    let mut losses = Losses::new(load.schedule, slot_ns);
+    let mut losses = Losses::new(load.schedule.clone(), slot_ns);
     let counted = start.as_nanos() + load.schedule.counted_ns();
     let mut series = Series::new(counted, slot_ns);
     loop {

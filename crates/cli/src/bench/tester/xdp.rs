@@ -233,7 +233,7 @@ fn generator(
         counted_from: load.schedule.counted_from,
         burst: offer.burst.max(1).into(),
         rate_fps: offer.rate_fps,
-        then: offer.step.map(|step| (step.after_frames, step.rate_fps)),
+        changes: offer.steps.iter().map(|step| (step.after_frames, step.rate_fps)).collect(),
         catch_up_ns: load.schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
     };
     let flow = |h: Header| FlowHeader {
@@ -267,7 +267,7 @@ impl<'a> Track<'a> {
         length_change: i32,
         start_ns: i64,
     ) -> Self {
-        let (slot_ns, schedule) = (load.slot_ns(), load.schedule);
+        let (slot_ns, schedule) = (load.slot_ns(), load.schedule.clone());
         let start_ns = start_ns + schedule.counted_ns();
         analyser.begin(&Expected {
             tag: load.tag,
@@ -330,7 +330,7 @@ fn attach(analyser: &mut Analyser, ifindex: u32) -> Result<AttachMode, BpfError>
 /// Slots that the kernel gathers before it hands over what has left. Each alone has the least
 /// latency and costs most; what is offered faster than that can go needs more.
 fn batch(offer: &Offer) -> u32 {
-    let peak = offer.rate_fps.max(offer.step.map_or(0.0, |step| step.rate_fps));
+    let peak = offer.peak_fps();
     if offer.burst > 1 {
         return offer.burst.clamp(1, BATCH_MAX);
     }

@@ -109,6 +109,18 @@ enum Service {
     Dead,
 }
 
+/// When which load begins, ns and frames/s.
+fn changes(offer: &Offer) -> Vec<(f64, f64)> {
+    let (mut changes, mut from) = (vec![(0.0, offer.rate_fps)], 0);
+    for step in &offer.steps {
+        let (at, rate) = changes[changes.len() - 1];
+        let until = step.after_frames.max(from);
+        changes.push((at + (until - from) as f64 / rate * SECOND as f64, step.rate_fps));
+        from = until;
+    }
+    changes
+}
+
 impl Device {
     /// Everything random follows from `seed`.
     pub fn new(config: DeviceConfig, seed: u64) -> Device {
@@ -189,7 +201,8 @@ impl Device {
     /// Follows the fluid through one direction.
     fn forward(&mut self, offer: &Offer, services: &[(f64, f64, Service)], tally: &mut Tally) {
         let end = offer.duration_ns() as f64;
-        let step_at = offer.step.map(|s| s.after_frames as f64 / offer.rate_fps * SECOND as f64);
+        let loads = changes(offer);
+        let mut change = 0;
         // Frames of a burst come at once: so many places of the buffer they need beyond those
         // of an even load.
         let buffer = (self.config.buffer_frames - f64::from(offer.burst.max(1) - 1)).max(0.0);
@@ -205,13 +218,12 @@ impl Device {
                 None => (Service::Forwards, end),
             };
             let mut until = changes.min(end).min(tally.next_boundary(t));
-            let mut rate = offer.rate_fps;
-            if let (Some(at), Some(step)) = (step_at, &offer.step) {
-                if t < at {
-                    until = until.min(at);
-                } else {
-                    rate = step.rate_fps;
-                }
+            while loads.get(change + 1).is_some_and(|next| t >= next.0) {
+                change += 1;
+            }
+            let rate = loads[change].1;
+            if let Some((at, _)) = loads.get(change + 1) {
+                until = until.min(*at);
             }
             // Everything in frames a nanosecond from here.
             let arrives = rate / SECOND as f64;

@@ -52,7 +52,7 @@ impl Tally {
         // Whole seconds, as many as it takes to have no more points than are kept.
         let points = Direction::SERIES_POINTS as i64;
         let length_ns = SECOND * ((duration / SECOND + points) / points).max(1);
-        let last = offer.step.map_or(offer.rate_fps, |s| s.rate_fps);
+        let last = offer.rate_at(offer.frames);
         let d = Direction {
             name,
             sent_ns: [

@@ -178,7 +178,7 @@ fn recovery_ends_with_the_last_lost_frame() {
     let mut late = outage(59 * SECOND, 60 * SECOND + 400_000_000);
     let (finding, trials) = run(&mut Recovery::new(config.clone()), &mut late);
     near(&finding, "recovery_time", 4e8, 1e-3);
-    let step = trials[0].offer.step.unwrap();
+    let step = trials[0].offer.steps[0];
     assert!((trials[0].offer.rate_fps, step.rate_fps) == (1.1 * 1e6, 1.1 * 1e6 / 2.0));
 
     let mut quick = device(DeviceConfig::default());
@@ -192,6 +192,28 @@ fn recovery_ends_with_the_last_lost_frame() {
     let mut fast = device(DeviceConfig { capacity_fps: 2e6, ..DeviceConfig::default() });
     let (finding, _) = run(&mut Recovery::new(config), &mut fast);
     assert!(finding.values.is_empty() && says(&finding, "nothing to recover"), "{finding:?}");
+}
+
+#[test]
+fn a_ramp_finds_where_loss_begins_whichever_way_it_goes() {
+    let config = RampConfig { from_fps: 1e4, to_fps: 2e6, ..RampConfig::default() };
+    let (finding, trials) =
+        run(&mut Ramp::new(config.clone()), &mut device(DeviceConfig::default()));
+    // A hundredth of the way is 20,000 frames/s; the buffer fills within a step.
+    near(&finding, "loss_onset_load", 1e6, 0.041);
+    near(&finding, "maximum_forwarding_rate", 1e6, 0.01);
+    let offer = &trials[0].offer;
+    assert_eq!((offer.steps.len(), offer.rate_at(0), offer.peak_fps()), (99, 1e4, 2e6));
+    assert!((offer.duration_ns() - 30 * SECOND).abs() < SECOND / 1000, "{}", offer.duration_ns());
+
+    let down = RampConfig { from_fps: 2e6, to_fps: 1e4, trials: 1, ..config.clone() };
+    let (finding, _) = run(&mut Ramp::new(down), &mut device(DeviceConfig::default()));
+    near(&finding, "loss_onset_load", 2e6, 0.001);
+
+    let mut fast = device(DeviceConfig { capacity_fps: 5e6, ..DeviceConfig::default() });
+    let (finding, _) = run(&mut Ramp::new(config), &mut fast);
+    assert_eq!(finding.value("loss_onset_load"), None);
+    assert!(says(&finding, "3 of 3 trials lost nothing, up to 2000000"), "{finding:?}");
 }
 
 #[test]

@@ -126,6 +126,14 @@ fn every() -> Vec<(&'static str, bool, Make)> {
         ),
         ("reset", true, make(|| Reset::new(ResetConfig::default()))),
         (
+            "ramp",
+            true,
+            make(|| {
+                let duration_ns = 2 * SECOND;
+                Ramp::new(RampConfig { to_fps: MOST, duration_ns, ..RampConfig::default() })
+            }),
+        ),
+        (
             "forwarding rate",
             true,
             make(|| {

@@ -143,7 +143,7 @@ impl Sink {
         clock_offset_ns: i64,
     ) -> Watching<'_> {
         let load = load(traffic, offer, tag);
-        let schedule = load.schedule;
+        let schedule = load.schedule.clone();
         self.analyser.set_clock_offset(clock_offset_ns);
         let track = Track::begin(&mut self.analyser, &load, Share::all(), length_change, start_ns);
         Watching { track, schedule, start_ns }
