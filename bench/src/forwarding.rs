@@ -290,7 +290,7 @@ fn traffic(a: &Port, b: &Port) -> Result<Traffic> {
         source_port: PortRule::fixed(1024),
         destination_port: PortRule::fixed(9),
         flows: 1,
-        tos: 0,
+        tos: vec![0],
         ttl: 64,
         seed: 1,
     })

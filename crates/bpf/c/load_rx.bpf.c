@@ -192,7 +192,8 @@ static __always_inline void note_ipdv(struct load_rx *rx, __u64 number, __s64 la
 	r = bpf_map_lookup_elem(&load_recent, &key);
 	if (r && number && r->after == number)
 		hist_add(&rx->ipdv, latency - r->latency);
-	if (number + 1 < rx->after) {
+	/* Only of this queue's own frames is it known which was the last. */
+	if (queues > 1 || number + 1 < rx->after) {
 		/* It was overtaken: the one sent after it may have been here. */
 		key = (number + 1) & (RECENT - 1);
 		r = bpf_map_lookup_elem(&load_recent, &key);
@@ -276,7 +277,7 @@ static __always_inline void arrived(struct load_rx *rx, const struct load_trial 
 	stream = bpf_map_lookup_elem(&load_streams, &key);
 	if (stream) {
 		stream->received++;
-		/* RFC 4737, section 3.4. */
+		/* RFC 4737, section 3.3. */
 		if (number >= stream->after)
 			stream->after = number + 1;
 		else

@@ -37,7 +37,7 @@ fn traffic(ipv6: bool, tagged: bool, sizes: &[u32]) -> Traffic {
         source_port: PortRule::RFC4814_SOURCE,
         destination_port: PortRule::RFC4814_DESTINATION,
         flows: 3,
-        tos: 0,
+        tos: vec![0],
         ttl: 64,
         seed: 11,
     }

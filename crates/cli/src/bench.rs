@@ -13,7 +13,7 @@ mod outcome;
 pub mod plan;
 mod procedures;
 mod progress;
-mod rig;
+pub(crate) mod rig;
 pub mod runner;
 pub mod store;
 pub mod tester;

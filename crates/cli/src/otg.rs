@@ -98,7 +98,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The ranges for benchmarks (RFC 2544 appendix C, RFC 5180 section 5), and those allowed.
+/// The ranges for benchmarks (RFC 2544 appendix C, RFC 5180 section 8), and those allowed.
 fn allowed(more: &[Prefix]) -> anyhow::Result<Allowed> {
     let own: Result<Vec<Prefix>, String> =
         crate::benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();

@@ -41,6 +41,8 @@ pub struct Axis {
 pub enum Scale {
     /// Even. From zero where all values are positive.
     Linear,
+    /// Even, from 0 to 1 whatever is drawn (RFC 2544, section 26.3).
+    Whole,
     /// Decades.
     Log,
     /// A share q of the values, each nine as wide as the last: -log10(1 - q).

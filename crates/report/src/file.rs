@@ -199,8 +199,10 @@ impl Report<'_> {
             "Medians over repetitions. Intervals: percentile bootstrap of the median at 95 % \
              (seed {}), from six repetitions on; with fewer the least and the greatest value, of a \
              single measurement the bounds of its procedure. Percentiles only with at least ten \
-             samples beyond. Latency: one way, from transmit to receive stamp; histogram values \
-             are within 1.6 % or 16 ns. Invalid trials are never merged with valid ones.",
+             samples beyond. Latency: one way, from the stamp before the first bit is sent to that after the last one \
+             has arrived, which is neither of RFC 1242's definitions: on a medium with a rate it \
+             holds the frame's serialisation twice beside a store-and-forward latency, once beside \
+             a bit-forwarding one. Histogram values are within 1.6 % or 16 ns. Invalid trials are never merged with valid ones.",
             self.run.config.seed
         )
     }

@@ -52,7 +52,7 @@ fn every_format_of_a_full_run() {
         "RFC 2544, section 26.2",
         "RFC 2544, section 26.3",
         "net.core.netdev_budget",
-        "repeat with the standard&#39;s duration before publishing",
+        "repeat with the standard&#39;s durations (trial, drain) before publishing",
         "the tester was not run for 12000000 ns",
         "rx_queue_0_drops",
         "Seed",

@@ -80,7 +80,7 @@ pub enum Caveat {
     TooFewSamples,
     /// Sender and receiver have clocks of their own.
     ClocksDiffer,
-    /// Trials were shorter than the standard asks for.
+    /// Trials, or the waits after them, were shorter than the standard asks for.
     ShortTrials,
 }
 
@@ -166,7 +166,9 @@ impl Caveat {
             Caveat::BatchedSends => "frames left in batches",
             Caveat::TooFewSamples => "there were too few samples for some percentiles",
             Caveat::ClocksDiffer => "sender and receiver had different clocks",
-            Caveat::ShortTrials => "trials were shorter than the standard's",
+            Caveat::ShortTrials => {
+                "trials, or the waits after them, were shorter than the standard's"
+            }
         }
     }
 
@@ -270,7 +272,9 @@ impl Caveat {
             Caveat::ClocksDiffer => {
                 "one-way latency is off by the offset's error, which stands beside it; use PTP"
             }
-            Caveat::ShortTrials => "repeat with the standard's duration before publishing",
+            Caveat::ShortTrials => {
+                "repeat with the standard's durations (trial, drain) before publishing"
+            }
         }
     }
 }

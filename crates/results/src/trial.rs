@@ -23,7 +23,7 @@ pub struct Offer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<LoadStep>,
     /// Distinct flows, other than the plan's: address caching and learning (RFC 2889,
-    /// section 5.7), scaled groups (RFC 3918, section 4.2).
+    /// sections 5.7 and 5.8), scaled groups (RFC 3918, section 4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
     /// What is done to the device during the trial.
@@ -105,7 +105,7 @@ pub enum Pattern {
     /// To stations that the device has never heard: it must send a copy to every other port,
     /// and each of these counts as a direction of its own.
     Unknown,
-    /// To `flows` multicast groups that every other port has joined (RFC 3918); each
+    /// To `flows` multicast groups that the device sends to every other port (RFC 3918); each
     /// receiving port is a direction of its own.
     Multicast {
         /// Multicast frames of all, 0 to 1, evenly spread; the others are as in the plan.
@@ -218,7 +218,7 @@ pub struct Direction {
     /// Further copies of frames that had arrived.
     pub duplicates: u64,
     /// Frames that arrived after one of their stream that was sent later (RFC 4737,
-    /// section 3.4).
+    /// section 3.3).
     pub reordered: u64,
     /// Frames with the signature's mark whose digest is wrong.
     pub corrupted: u64,

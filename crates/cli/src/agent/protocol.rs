@@ -6,11 +6,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
-use sonde_results::trial::{Direction, Offer, TrialHealth};
+use sonde_results::trial::{Direction, LedgerEntry, Offer, TrialHealth};
 use sonde_wire::ethernet::{Mac, Tag};
 
 /// Raised when one side would misunderstand the other of before.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a controller says. Each is answered by a [`Reply`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -163,6 +163,8 @@ pub struct Ended {
     pub sources: Vec<Option<Direction>>,
     /// The receiving halves, likewise.
     pub sinks: Vec<Option<Direction>>,
+    /// What its ports dropped.
+    pub ledger: Vec<LedgerEntry>,
     /// The agent's own state.
     pub health: TrialHealth,
 }
@@ -256,7 +258,7 @@ struct TrafficText {
     #[serde(with = "PortRuleText")]
     destination_port: PortRule,
     flows: u32,
-    tos: u8,
+    tos: Vec<u8>,
     ttl: u8,
     seed: u64,
 }
@@ -345,7 +347,7 @@ mod tests {
                 source_port: PortRule::RFC4814_SOURCE,
                 destination_port: PortRule::fixed(7),
                 flows: 5,
-                tos: 1,
+                tos: vec![1, 184],
                 ttl: 2,
                 seed: u64::MAX,
             },

@@ -285,7 +285,39 @@ impl AgentRig {
         (0..self.links.len()).map(|agent| self.link(agent)?.offset(times)).collect()
     }
 
-    fn trial(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+    /// [`Rig::offer`], which tells when the first frame is due, ns TAI of this host, as soon as
+    /// that is agreed upon.
+    ///
+    /// # Errors
+    /// As for [`Rig::offer`].
+    pub fn offer_telling(
+        &mut self,
+        offer: &Offer,
+        stop: &AtomicBool,
+        begins: impl FnOnce(i64),
+    ) -> Result<Outcome> {
+        ensure!(
+            offer.pattern.is_plan() && offer.flows.is_none(),
+            "agents carry out the plan's own flows only: this procedure needs a tester whose \
+             ports are all on one host"
+        );
+        match self.trial(offer, stop, begins) {
+            Ok(outcome) => Ok(outcome),
+            Err(e) => {
+                // In the middle of a trial nobody knows what the others still do: all agents
+                // are left, which stops them, and found again at the next try.
+                self.links.iter_mut().for_each(|link| *link = None);
+                Ok(Outcome { failed: Some(format!("{e:#}")), ..Outcome::default() })
+            }
+        }
+    }
+
+    fn trial(
+        &mut self,
+        offer: &Offer,
+        stop: &AtomicBool,
+        begins: impl FnOnce(i64),
+    ) -> Result<Outcome> {
         self.connect(stop)?;
         let before = self.offsets(QUESTIONS)?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
@@ -316,6 +348,7 @@ impl AgentRig {
             tai_now().as_nanos() < start_ns,
             "the agents were ready only after the instant at which they were to begin"
         );
+        begins(start_ns);
         let (sent, during) = self.follow(offer, start_ns, stop)?;
         let mut ended = Vec::new();
         for (agent, reply) in
@@ -329,7 +362,8 @@ impl AgentRig {
         let after = self.offsets(QUESTIONS)?;
         let health = health(&self.spec, &ended, &before, &during, &after);
         let directions = self.directions(offer, start_ns, &ended, &before)?;
-        Ok(Outcome { directions, ledger: Vec::new(), health, failed: None })
+        let ledger = ended.into_iter().flat_map(|e| e.ledger).collect();
+        Ok(Outcome { directions, ledger, health, failed: None })
     }
 
     /// Until all has been sent and has arrived, or should have. What was sent by direction,
@@ -427,20 +461,7 @@ impl AgentRig {
 
 impl Rig for AgentRig {
     fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
-        ensure!(
-            offer.pattern.is_plan() && offer.event.is_none() && offer.flows.is_none(),
-            "agents carry out the plan's own flows only: this procedure needs a tester whose \
-             ports are both on one host"
-        );
-        match self.trial(offer, stop) {
-            Ok(outcome) => Ok(outcome),
-            Err(e) => {
-                // In the middle of a trial nobody knows what the others still do: all agents
-                // are left, which stops them, and found again at the next try.
-                self.links.iter_mut().for_each(|link| *link = None);
-                Ok(Outcome { failed: Some(format!("{e:#}")), ..Outcome::default() })
-            }
-        }
+        self.offer_telling(offer, stop, |_| {})
     }
 
     fn caveats(&self) -> CaveatSet {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use sonde_lab::device::Counter;
 use sonde_meter::load::AddressRule;
 use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
@@ -22,6 +23,7 @@ use super::protocol::{
 };
 use crate::args::{Prefix, number};
 use crate::bench::health::Watch;
+use crate::bench::rig::counters::{dropped, of_port};
 use crate::bench::tester::{Sink, Source, TesterPort, Watching, port_facts};
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
@@ -111,6 +113,7 @@ impl Agent {
             agent: self,
             sources: Vec::new(),
             sinks: Vec::new(),
+            ports: Vec::new(),
             secret: [0; 2],
             ways: 0,
         };
@@ -187,6 +190,8 @@ struct Session<'a> {
     agent: &'a Agent,
     sources: Vec<Half>,
     sinks: Vec<(Half, Sink)>,
+    /// Those of both, each with whether the device is at the other end of a virtual link.
+    ports: Vec<(TesterPort, bool)>,
     secret: [u64; 2],
     /// Directions of the whole tester, as far as they concern this agent.
     ways: usize,
@@ -246,6 +251,7 @@ impl Session<'_> {
         // The ports may be wanted again.
         self.sinks.clear();
         self.sources.clear();
+        self.ports.clear();
         self.secret = secret;
         self.ways = 0;
         let mut modes = Vec::new();
@@ -254,6 +260,9 @@ impl Session<'_> {
             self.check_addresses(&half)?;
             self.ways = self.ways.max(half.way + 1);
             let port = tester_port(&half.port);
+            if self.ports.iter().all(|(known, _)| known.name != port.name) {
+                self.ports.push((port.clone(), port_facts(&port)?.kind == "veth"));
+            }
             match half.role {
                 Role::Source => {
                     half.traffic.check(port_facts(&port)?.mtu)?;
@@ -303,6 +312,7 @@ impl Session<'_> {
             })
             .collect();
         let ports: Vec<TesterPort> = sources.iter().map(|(h, _)| tester_port(&h.port)).collect();
+        let counted = counters(&self.ports);
         let watch = Watch::start();
         channel.send(&Reply::Done)?;
         channel.stream().sock.set_read_timeout(Some(TICK))?;
@@ -371,6 +381,7 @@ impl Session<'_> {
         let mut ended = Ended {
             sources: vec![None; self.ways],
             sinks: vec![None; self.ways],
+            ledger: dropped(&counted, counters(&self.ports)),
             health: watch.end(),
         };
         for (half, source) in &sources {
@@ -415,6 +426,11 @@ fn prepare<'a>(
         offer.frames > 0 && offer.rate_fps.is_finite() && offer.rate_fps > 0.0,
         "a trial needs frames and a rate"
     );
+    ensure!(
+        offer.steps.iter().all(|s| s.rate_fps.is_finite() && s.rate_fps > 0.0)
+            && offer.steps.is_sorted_by_key(|s| s.after_frames),
+        "changes of the load need a rate, and come one after the other"
+    );
     let load = |half: &'a Half| {
         let port = tester_port(&half.port);
         let source = Source::load(&port, &half.traffic, offer, arm.tags[half.way], secret)?;
@@ -457,6 +473,14 @@ fn describe(port: &PortName) -> Result<PortDescription> {
         // The nominal 10 Gbit/s of virtual Ethernet is nobody's limit.
         speed_bps: interface.speed_bps.filter(|_| facts.kind != "veth"),
     })
+}
+
+/// What the ports have dropped so far.
+fn counters(ports: &[(TesterPort, bool)]) -> Vec<Counter> {
+    let of = |(port, virtual_end): &(TesterPort, bool)| {
+        of_port(&port.name, port.netns.as_deref(), &port.interface, *virtual_end)
+    };
+    ports.iter().flat_map(of).collect()
 }
 
 fn tester_port(port: &PortName) -> TesterPort {

@@ -166,7 +166,8 @@ impl<'a> Execution<'a> {
         drop(rig);
         bench.describe_mode(&mut book.run);
         measurement.finding.notes.extend(bench.notes.iter().cloned());
-        outcome::doubt(&mut measurement, &planned.procedure, max, &book.run);
+        let drain_ns = expanded.plan.bed.drain.0;
+        outcome::doubt(&mut measurement, &planned.procedure, max, drain_ns, &book.run);
         outcome::check(&mut measurement, &expanded.plan.checks);
         reporter.measurement(&measurement, false)?;
         book.finish(measurement)

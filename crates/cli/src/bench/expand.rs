@@ -236,6 +236,7 @@ fn check_workload(
         ("ip", w.ip.is_empty()),
         ("flows", w.flows.is_empty()),
         ("bursts", w.bursts.is_empty()),
+        ("dscp", w.dscp.is_empty()),
         ("directions", w.directions.is_empty()),
     ] {
         if empty {
@@ -248,6 +249,16 @@ fn check_workload(
     if w.flows.contains(&0) {
         return wrong("workload.flows: at least 1".into());
     }
+    if w.sources == 0 {
+        return wrong("workload.sources: at least 1".into());
+    }
+    if let Some(&class) = w.dscp.iter().find(|&&class| class > 63) {
+        return wrong(format!("workload.dscp: {class} is no class; 0 to 63"));
+    }
+    if let Some(&most) = w.flows.iter().min().filter(|&&f| (f as usize) < w.dscp.len()) {
+        let classes = w.dscp.len();
+        return wrong(format!("workload.dscp: {classes} classes need as many flows, not {most}"));
+    }
     if let Some(&burst) = w.bursts.iter().find(|b| !(1..=BURST_MAX).contains(*b)) {
         return wrong(format!("workload.bursts: {burst} is no burst; 1 to {BURST_MAX} frames"));
     }
@@ -256,6 +267,14 @@ fn check_workload(
     }
     if let Some(&label) = w.mpls.iter().find(|l| !(16..1 << 20).contains(*l)) {
         return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
+    }
+    let of_workload = procedures.iter().any(|p| p.name() == "back_to_back" && p.frames().is_none());
+    if let Some(mix) = w.frames.iter().find(|f| of_workload && f.smallest() != f.largest()) {
+        return wrong(format!(
+            "workload.frames: back_to_back takes frames of one size, not {} (RFC 9004, section \
+             3); give it frames of its own",
+            mix.label
+        ));
     }
     let shim = 4 * (w.vlan.len() + w.mpls.len()) as u16;
     for frames in all_frames(plan, procedures) {
@@ -267,7 +286,11 @@ fn check_workload(
                      {} asks for {}{}",
                     frames.label,
                     frames.smallest(),
-                    if ip == 6 { " (RFC 8219 measures 84 in place of 64)" } else { "" }
+                    if ip == 6 {
+                        " (use 84 in place of 64; RFC 5180, section 5.1, allows for signatures)"
+                    } else {
+                        ""
+                    }
                 ));
             }
         }
@@ -367,7 +390,7 @@ fn order(
                             direction: workload.direction.name().into(),
                             flows: workload.flows,
                             load: procedure.load_label(),
-                            sweep: sweep(plan, &workload),
+                            sweep: sweep(plan, &procedure, &workload),
                             layers: state.layers,
                             repetition,
                         };
@@ -417,8 +440,15 @@ fn workloads<'a>(
 }
 
 /// What varies beside what a case has a field for. Frames that leave one by one are the rule.
-fn sweep(plan: &Plan, workload: &Workload<'_>) -> BTreeMap<String, String> {
+fn sweep(
+    plan: &Plan,
+    procedure: &ProcedurePlan,
+    workload: &Workload<'_>,
+) -> BTreeMap<String, String> {
     let mut sweep = BTreeMap::from([("ip".to_string(), workload.ip.to_string())]);
+    if let Some(action) = procedure.action() {
+        sweep.insert("action".into(), action.into());
+    }
     if plan.workload.bursts != [1] {
         sweep.insert("burst".into(), workload.burst.to_string());
     }
@@ -441,6 +471,10 @@ fn id(plan: &Plan, case: &Case) -> String {
     }
     if w.flows.len() > 1 {
         parts.push(format!("{}-flows", case.flows));
+    }
+    // Resets of different kinds are told apart (RFC 2544, section 26.6).
+    if let Some(action) = case.sweep.get("action").filter(|action| *action != "reset") {
+        parts.push(action.clone());
     }
     if w.bursts.len() > 1 {
         parts.push(format!("bursts-of-{}", case.sweep["burst"]));
@@ -591,6 +625,24 @@ mod tests {
                 format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\nbursts = [0]\n"),
                 Some(7),
                 "no burst",
+            ),
+            (
+                format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\ndscp = [0, 46]\n"),
+                Some(7),
+                "as many flows",
+            ),
+            (
+                format!(
+                    "title = 'x'\n{ROUTER}[[procedure]]\nkind = 'back_to_back'\n[workload]\n\
+                     frames = [64, 'imix']\n"
+                ),
+                Some(7),
+                "one size",
+            ),
+            (
+                format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\ndscp = [64]\n"),
+                Some(7),
+                "0 to 63",
             ),
             (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(5), "trail"),
             (

@@ -95,7 +95,7 @@ fn longest(pauses: &Hist) -> i64 {
     if pauses.count > 0 { pauses.max } else { 0 }
 }
 
-/// Frames sent may differ by this from those intended (RFC 8219 and CSIT use 0.1 %).
+/// Frames sent may differ by this from those intended (CSIT uses 0.1 %).
 const SENT: f64 = 0.001;
 /// And the time that it took.
 const TIME: f64 = 0.001;

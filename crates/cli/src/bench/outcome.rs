@@ -10,12 +10,18 @@ use super::procedures::ProcedurePlan;
 
 /// Adds the doubts that only the rest of the run can tell: whether the tester, by itself, is
 /// better than what was found with the device. `ceiling` is the greatest load that could be
-/// offered, frames/s.
-pub fn doubt(m: &mut Measurement, procedure: &ProcedurePlan, ceiling: f64, run: &BenchRun) {
+/// offered, frames/s; late frames were waited for for `drain_ns`.
+pub fn doubt(
+    m: &mut Measurement,
+    procedure: &ProcedurePlan,
+    ceiling: f64,
+    drain_ns: i64,
+    run: &BenchRun,
+) {
     if m.finding.values.is_empty() {
         return;
     }
-    if procedure.shorter_than_the_standard() {
+    if procedure.shorter_than_the_standard(drain_ns) {
         m.caveats.insert(Caveat::ShortTrials);
     }
     // Without a device the tester is what is measured.
@@ -90,6 +96,8 @@ const NEAR: f64 = 0.97;
 mod tests {
     use super::*;
 
+    const DRAIN_NS: i64 = 2_000_000_000;
+
     fn measured(device: &str, name: &str, unit: &str, value: f64) -> Measurement {
         Measurement {
             id: format!("{name}/{device}"),
@@ -118,7 +126,7 @@ mod tests {
         };
         let run = BenchRun { measurements: vec![with(LOOP, |v| v.2)], ..BenchRun::default() };
         let mut m = with("router", |v| v.3);
-        doubt(&mut m, &plan(procedure), 1e12, &run);
+        doubt(&mut m, &plan(procedure), 1e12, DRAIN_NS, &run);
         m.caveats.contains(Caveat::TesterLimited)
     }
 
@@ -164,22 +172,26 @@ mod tests {
     fn short_trials_are_doubted_whatever_was_found() {
         let mut m = measured("router", "loss_ratio", "ratio", 0.0);
         let short = plan("kind = 'throughput'\ntrial = '1s'");
-        doubt(&mut m, &short, 1e6, &BenchRun::default());
+        doubt(&mut m, &short, 1e6, DRAIN_NS, &BenchRun::default());
         assert!(m.caveats.contains(Caveat::ShortTrials));
         assert!(!m.caveats.contains(Caveat::TesterLimited));
+        // Late frames were not waited for as long as RFC 2544, section 23, wants.
+        let mut hasty = measured("router", "loss_ratio", "ratio", 0.0);
+        doubt(&mut hasty, &plan("kind = 'throughput'"), 1e6, DRAIN_NS - 1, &BenchRun::default());
+        assert!(hasty.caveats.contains(Caveat::ShortTrials));
         let mut nothing = Measurement::default();
-        doubt(&mut nothing, &short, 1e6, &BenchRun::default());
+        doubt(&mut nothing, &short, 1e6, DRAIN_NS, &BenchRun::default());
         assert!(!nothing.caveats.contains(Caveat::ShortTrials));
     }
 
     #[test]
     fn a_load_that_could_not_be_raised_is_the_testers_limit() {
         let mut m = measured("router", "throughput", "frames/s", 0.98e6);
-        doubt(&mut m, &plan("kind = 'throughput'"), 1e6, &BenchRun::default());
+        doubt(&mut m, &plan("kind = 'throughput'"), 1e6, DRAIN_NS, &BenchRun::default());
         assert!(m.caveats.contains(Caveat::TesterLimited));
         // Of the bare tester that is no doubt: it is what is measured.
         let mut alone = measured(LOOP, "throughput", "frames/s", 0.98e6);
-        doubt(&mut alone, &plan("kind = 'throughput'"), 1e6, &BenchRun::default());
+        doubt(&mut alone, &plan("kind = 'throughput'"), 1e6, DRAIN_NS, &BenchRun::default());
         assert!(!alone.caveats.contains(Caveat::TesterLimited));
     }
 

@@ -193,6 +193,12 @@ pub struct WorkloadPlan {
     pub directions: Vec<DirectionName>,
     /// Ports of the flows.
     pub ports: PortsName,
+    /// Source addresses, taken in turn by the flows.
+    pub sources: u32,
+    /// Source MAC addresses of the flows.
+    pub macs: MacsName,
+    /// Traffic classes (RFC 2474), taken in turn by the flows.
+    pub dscp: Vec<u8>,
     /// Tags, outermost first.
     pub vlan: Vec<u16>,
     /// Labels, outermost first.
@@ -208,6 +214,9 @@ impl Default for WorkloadPlan {
             bursts: vec![1],
             directions: vec![DirectionName::Unidirectional],
             ports: PortsName::Rfc4814,
+            sources: 1,
+            macs: MacsName::Port,
+            dscp: vec![0],
             vlan: Vec::new(),
             mpls: Vec::new(),
         }
@@ -232,6 +241,16 @@ impl DirectionName {
             DirectionName::Bidirectional => "bidirectional",
         }
     }
+}
+
+/// Whose source MAC addresses frames have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MacsName {
+    /// The sending port's own.
+    Port,
+    /// One a flow, pseudo-random from the seed.
+    Random,
 }
 
 /// How flows get their ports.

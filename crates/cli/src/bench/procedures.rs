@@ -180,8 +180,18 @@ impl ProcedurePlan {
     }
 
     /// Whether its trials, or those of the search inside it, are shorter than the standard
-    /// wants them.
-    pub fn shorter_than_the_standard(&self) -> bool {
+    /// wants them; or the wait for late frames after each, `drain_ns`, is (RFC 2544, section 23;
+    /// after a burst that is longer, as long as that: RFC 9004, section 6.2).
+    pub fn shorter_than_the_standard(&self, drain_ns: i64) -> bool {
+        let longest = self.keys.longest.map_or(2 * SECOND, |Ns(ns)| ns);
+        match self.name() {
+            // Of no standard, or of one that leaves it to the user.
+            "fixed_load" | "ramp" | "soak" | "mlrsearch" => return false,
+            "y1564_configuration" | "y1564_performance" => return false,
+            "back_to_back" if drain_ns < longest => return true,
+            _ if drain_ns < 2 * SECOND => return true,
+            _ => {}
+        }
         let short = |ns: Option<Ns>, standard: i64| ns.is_some_and(|Ns(ns)| ns < standard);
         short(self.keys.trial, self.kind.standard_ns)
             || short(self.keys.duration, self.kind.standard_ns)
@@ -200,6 +210,12 @@ impl ProcedurePlan {
             }
             _ => vec![self.clone()],
         }
+    }
+
+    /// What it does to the device in its trials.
+    pub fn action(&self) -> Option<&str> {
+        let takes_one = self.kind.keys.contains(&"action");
+        takes_one.then(|| self.keys.action.as_deref().unwrap_or("reset"))
     }
 
     /// The load that makes it a case of its own; else empty.
@@ -247,8 +263,16 @@ impl ProcedurePlan {
         if resolution.is_some_and(|r| !(1e-6..1.0).contains(&r)) {
             return Err(format!("{name}: resolution is a share of the rate, as 0.005"));
         }
-        if step.is_some_and(|s| !(1..=50).contains(&s)) {
-            return Err(format!("{name}: step is in per cent of the greatest load, 1 to 50"));
+        // RFC 2544, section 26.3, has 10 % as the greatest.
+        let most = if name == "frame_loss_rate" { 10 } else { 50 };
+        if step.is_some_and(|s| !(1..=most).contains(&s)) {
+            return Err(format!("{name}: step is in per cent of the greatest load, 1 to {most}"));
+        }
+        if name == "back_to_back"
+            && let Some(mix) = frames.iter().flatten().find(|f| f.smallest() != f.largest())
+        {
+            let label = &mix.label;
+            return Err(format!("{name}: frames of one size, not {label} (RFC 9004, section 3)"));
         }
         for (key, value) in [
             ("loss_ratio", self.keys.loss_ratio),
@@ -385,6 +409,8 @@ mod tests {
             ("kind = 'y1564_performance'", "cir"),
             ("kind = 'y1564_performance'\ncir = '50 %'", "rates"),
             ("kind = 'frame_loss_rate'\nstep = 0", "per cent"),
+            ("kind = 'frame_loss_rate'\nstep = 20", "1 to 10"),
+            ("kind = 'back_to_back'\nframes = ['imix']", "one size"),
             ("kind = 'mlrsearch'\n[[goals]]\nname = 'x'\nwidth = 2.0", "width"),
         ] {
             let error = read(text).unwrap_err();
@@ -437,8 +463,16 @@ mod tests {
 
     #[test]
     fn short_trials_are_known_for_what_they_are() {
-        assert!(!read("kind = 'throughput'").unwrap().shorter_than_the_standard());
-        assert!(read("kind = 'throughput'\ntrial = '2s'").unwrap().shorter_than_the_standard());
-        assert!(read("kind = 'pdv'\nsearch_trial = '2s'").unwrap().shorter_than_the_standard());
+        assert!(!read("kind = 'throughput'").unwrap().shorter_than_the_standard(2 * SECOND));
+        assert!(
+            read("kind = 'throughput'\ntrial = '2s'")
+                .unwrap()
+                .shorter_than_the_standard(2 * SECOND)
+        );
+        assert!(
+            read("kind = 'pdv'\nsearch_trial = '2s'")
+                .unwrap()
+                .shorter_than_the_standard(2 * SECOND)
+        );
     }
 }

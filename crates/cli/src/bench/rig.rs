@@ -1,11 +1,12 @@
 //! A bed with a device, and a tester at its ports: what the runner offers loads to.
 
-mod counters;
+pub mod counters;
 mod events;
 mod external;
 mod traffic;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -16,6 +17,7 @@ use sonde_port::host::InterfaceFacts;
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
+use sonde_wire::Time;
 
 use self::counters::Ledger;
 use self::events::Events;
@@ -250,20 +252,35 @@ impl Rig for DeviceRig<'_> {
         self.aim(offer.pattern)?;
         let mut events = Events::of(offer);
         events.before(&mut self.bench.made)?;
+        if let Made::Lab(bed) = &self.bench.made
+            && bed.info().spec.device.is_bridge()
+            && matches!(offer.pattern, Pattern::Plan | Pattern::Multicast { .. })
+        {
+            // Before each trial (RFC 2889, section 3): what a bridge knows grows old.
+            events::learn(bed)?;
+        }
         let ledger = Ledger::begin(&self.bench.made)?;
         let watch = Watch::start();
         let tester = self.tester.as_mut().context("a tester was opened")?;
         let (outcome, done) = std::thread::scope(|scope| {
             let made = &mut self.bench.made;
-            let events = scope.spawn(move || events.during(made, tai_now(), stop));
+            let (begin, begins) = mpsc::channel();
+            let events = scope.spawn(move || events.during(made, &begins, stop));
+            // Nobody listens any more where nothing is to be done.
+            let tell = move |start: Time| _ = begin.send(start);
             let outcome = match tester {
-                AnyTester::Here(tester) => tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
-                    directions: o.directions,
-                    ledger: o.counters,
-                    health: TrialHealth::default(),
-                    failed: o.down,
-                }),
-                AnyTester::Apart(rig) => rig.offer(offer, stop),
+                AnyTester::Here(tester) => {
+                    tell(tai_now());
+                    tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
+                        directions: o.directions,
+                        ledger: o.counters,
+                        health: TrialHealth::default(),
+                        failed: o.down,
+                    })
+                }
+                AnyTester::Apart(rig) => {
+                    rig.offer_telling(offer, stop, |ns| tell(Time::from_nanos(ns)))
+                }
             };
             (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
         });
@@ -366,7 +383,7 @@ impl DeviceRig<'_> {
     /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
     fn line_rate(&self, frame_bytes: f64) -> f64 {
         let speeds = self.bench.places.iter().filter_map(|p| p.speed_bps);
-        // Preamble and gap: 20 octets (RFC 2544, section 20).
+        // Preamble and gap: 20 octets (RFC 2544, appendix B).
         speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
     }
 }

@@ -54,7 +54,7 @@ pub struct Received {
     pub rates: [f64; 2],
     /// Further copies.
     pub duplicates: u64,
-    /// Frames after one that was sent later (RFC 4737, section 3.4).
+    /// Frames after one that was sent later (RFC 4737, section 3.3).
     pub reordered: u64,
     /// Frames that came after so many later ones that nobody knows whether they are copies.
     pub too_late: u64,

@@ -126,7 +126,7 @@ impl Agents {
             source_port: PortRule::RFC4814_SOURCE,
             destination_port: PortRule::RFC4814_DESTINATION,
             flows: 8,
-            tos: 0,
+            tos: vec![0],
             ttl: 64,
             seed: 7,
         };
@@ -207,6 +207,14 @@ impl Agents {
             mac(self.macs[1]),
             mac(self.macs[2]),
         )
+    }
+
+    /// A command of the shell that keeps the router from forwarding for a while.
+    pub fn outage(&self) -> String {
+        let router = self.router.name();
+        let forward =
+            |on: u8| format!("ip netns exec {router} sysctl -q -w net.ipv4.ip_forward={on}");
+        format!("{}; sleep 0.2; {}", forward(0), forward(1))
     }
 
     /// A connection to an agent on which nothing is said.

@@ -233,6 +233,32 @@ fn a_plan_that_names_agents_is_measured_by_them() {
 }
 
 #[test]
+fn what_is_done_to_a_device_between_agents_has_its_time() {
+    let Some(agents) = Agents::start("reset", &[]) else { return };
+    let folder = agents.folder();
+    let (plan, run) = (folder.join("plan.toml"), folder.join("run"));
+    let whole = agents.plan();
+    let (device, _) = whole.split_once("[[procedure]]").unwrap();
+    let text = format!(
+        "{device}[device.commands]\nreset = '{}'\n[[procedure]]\nkind = 'reset'\n\
+         loads = ['1k']\ntrial = '2s'\nat = '500ms'\ntrials = 1\n",
+        agents.outage()
+    );
+    std::fs::write(&plan, text).unwrap();
+    let mut command = agents.controller_command();
+    command.arg("bench").arg(&plan).arg("--out").arg(&run).arg("--quiet");
+    let ended = process::Process::start(command).end();
+    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    let trials = std::fs::read_to_string(run.join("trials.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(trials.lines().last().unwrap()).unwrap();
+    let d = &last["directions"][0];
+    // Frame n is due n ms after the first, or later where the tester was stopped; whatever was
+    // lost before its time was not lost by what was done.
+    let first = d["losses"][0]["first"].as_u64();
+    assert!(d["lost"].as_u64() >= Some(100) && first >= Some(400), "{last}");
+}
+
+#[test]
 fn a_plan_with_agents_that_cannot_be_says_why() {
     let Some(agents) = Agents::start("badplan", &[]) else { return };
     let folder = agents.folder();

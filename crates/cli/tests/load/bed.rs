@@ -99,7 +99,7 @@ impl Bed {
             source_port: PortRule::RFC4814_SOURCE,
             destination_port: PortRule::RFC4814_DESTINATION,
             flows: 8,
-            tos: 0,
+            tos: vec![0],
             ttl: 64,
             seed: 7,
         };

@@ -7,7 +7,7 @@ pub(crate) const TESTERS: [&str; 3] = ["a", "b", "c"];
 /// Their interfaces. (`ip` would take "a" for an abbreviation.)
 pub(crate) const TESTER_PORTS: [&str; 3] = ["port-a", "port-b", "port-c"];
 
-/// Port a's network and port b's, by family (RFC 6815, section 4.1; RFC 2544, appendix C.2.2).
+/// Port a's network and port b's, by family (RFC 6815, section 4.2; RFC 2544, appendix C.2.2).
 pub(crate) fn network(port: usize, family: Family) -> &'static str {
     match (port, family) {
         (0, Family::V4) => "198.18.0.0/16",

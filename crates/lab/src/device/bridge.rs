@@ -46,7 +46,7 @@ impl Function for Bridge {
 }
 
 /// Makes a bridge of these ports. Without spanning tree, so that it forwards at once, and
-/// without multicast snooping, so that it floods multicast as RFC 2889's devices do and
+/// without multicast snooping, so that it floods multicast and
 /// sends no queries of its own.
 pub(crate) fn join(at: &Place, bridge: &str, ports: &[&str]) -> Result<(), LabError> {
     let kind = "type bridge stp_state 0 forward_delay 0 mcast_snooping 0";

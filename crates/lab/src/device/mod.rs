@@ -8,7 +8,7 @@
 //! Behind bridges and switches a third port, c, can monitor what is flooded
 //! ([`BedSpec::monitor`]).
 //!
-//! Addresses are those of RFC 6815, section 4.1: port a's networks are 198.18.0.0/16 and
+//! Addresses are those of RFC 6815, section 4.2: port a's networks are 198.18.0.0/16 and
 //! 2001:2::/49, port b's 198.19.0.0/16 and 2001:2:0:8000::/49. Each has one address of its
 //! own (.2); all others of its networks are reached through it. Neighbour entries are
 //! permanent at both ends of a link, so that no trial waits for ARP or loses to it; who asks

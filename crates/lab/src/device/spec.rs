@@ -31,7 +31,7 @@ pub struct BedSpec {
     /// `tester_cpu`.
     pub gro: bool,
     /// A third port of the tester, "c", behind the last device: what a bridge or switch
-    /// floods is seen there (RFC 2889, section 5.7.2).
+    /// floods is seen there (RFC 2889, section 5.7.3).
     #[serde(default)]
     pub monitor: bool,
     /// The memory of virtual machines lies in huge pages of 2 MiB, which the host must have

@@ -156,7 +156,7 @@ impl Analyser {
         self.bytes += len as u64;
         if let Some((received, after)) = self.streams.get_mut(usize::from(signature.stream)) {
             *received += 1;
-            // RFC 4737, section 3.4.
+            // RFC 4737, section 3.3.
             match number >= *after {
                 true => *after = number + 1,
                 false => self.reordered += 1,

@@ -100,7 +100,7 @@ fn write(
     }
     let frame_len = (traffic.shortest_size() as usize).saturating_sub(FCS_LEN);
     let payload_len = frame_len.saturating_sub(traffic.header_len());
-    let (tos, ttl) = (traffic.tos, traffic.ttl);
+    let (tos, ttl) = (traffic.tos[flow as usize % traffic.tos.len()], traffic.ttl);
     let len = build::emit_udp_ip(&mut octets[at..], source, destination, tos, ttl, payload_len)?;
     Ok((at, at + len))
 }

@@ -34,7 +34,7 @@ fn traffic(ipv6: bool, sizes: &[u32], flows: u32) -> Traffic {
         source_port: PortRule::RFC4814_SOURCE,
         destination_port: PortRule::RFC4814_DESTINATION,
         flows,
-        tos: 0,
+        tos: vec![0],
         ttl: 64,
         seed: 11,
     }
@@ -145,6 +145,22 @@ fn flows_differ_as_their_rules_say() {
     assert_eq!(group("ff0e::1:2:3"), [0x33, 0x33, 0, 2, 0, 3]);
     let counted = MacRule::Increment { first: [2, 0, 0, 0, 0, 0xff], count: 3 };
     assert_eq!(counted.of(4, "::".parse().unwrap()), [2, 0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn classes_go_round_among_the_flows() {
+    for ipv6 in [false, true] {
+        let traffic = Traffic { tos: vec![0, 184, 40], ..traffic(ipv6, &[84], 5) };
+        let classes: Vec<u8> = (headers(&traffic).unwrap().iter())
+            .map(|h| match ipv6 {
+                false => h.octets[15],
+                true => h.octets[14] << 4 | h.octets[15] >> 4,
+            })
+            .collect();
+        assert_eq!(classes, [0, 184, 40, 0, 184]);
+    }
+    let none = Traffic { tos: vec![], ..traffic(false, &[84], 5) };
+    assert!(none.check(1500).is_err());
 }
 
 #[test]

@@ -32,8 +32,9 @@ pub struct Traffic {
     pub destination_port: PortRule,
     /// Flows, 1 to 2^20.
     pub flows: u32,
-    /// DSCP and ECN (the IPv4 TOS octet, the IPv6 traffic class).
-    pub tos: u8,
+    /// DSCP and ECN (the IPv4 TOS octet, the IPv6 traffic class), of flow after flow in turn;
+    /// never empty.
+    pub tos: Vec<u8>,
     /// TTL or hop limit as sent.
     pub ttl: u8,
     /// Of everything random.
@@ -143,7 +144,8 @@ pub enum MacRule {
         /// How many.
         count: u32,
     },
-    /// Pseudo-random, one a flow, unicast and locally administered (RFC 4814, section 4.2).
+    /// Pseudo-random, one a flow, unicast; unlike those of RFC 4814, section 4.2, locally
+    /// administered, and without the number of a port.
     /// Both directions of a bridge's test use the same seed, so that it knows them.
     Random {
         /// Tells them from others drawn likewise: those of the other port.
@@ -242,6 +244,9 @@ impl Traffic {
                 Self::FLOWS_MAX,
                 self.flows
             )));
+        }
+        if self.tos.is_empty() {
+            return rule("no traffic class");
         }
         if self.source.count == 0 || self.destination.count == 0 {
             return rule("a rule for addresses without an address");

@@ -12,11 +12,11 @@ use super::{Next, Procedure};
 /// How bursts are searched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackToBackConfig {
-    /// Rate within a burst, frames/s: the medium's maximum.
+    /// Rate within a burst, frames/s: the medium's maximum, or the greatest that there is.
     pub rate_fps: f64,
-    /// Throughput at this frame size, frames/s, as measured before (RFC 9004, section 5.1).
+    /// Throughput at this frame size, frames/s, as measured before (RFC 9004, section 5).
     pub throughput_fps: f64,
-    /// The longest burst, ns (2 s: RFC 2544; up to 30 s: RFC 9004, section 5.2).
+    /// The longest burst, ns (2 s: RFC 2544; up to 30 s: RFC 9004, section 6.2).
     pub longest_ns: i64,
     /// The search ends when its bounds are so many frames apart.
     pub step_frames: u64,
@@ -48,6 +48,8 @@ pub struct BackToBack {
     begun: u32,
     /// Longest bursts of the tests that came to their end.
     lengths: Vec<f64>,
+    /// The shortest burst of this test for which the tester was not fit, and why.
+    unfit: Option<(f64, String)>,
     /// Tests that were given up, and why the last was.
     given_up: (u32, String),
     trials: u64,
@@ -65,20 +67,25 @@ impl BackToBack {
             failed: 0,
             begun,
             lengths: Vec::new(),
+            unfit: None,
             given_up: (0, String::new()),
             trials: 0,
         }
     }
 
-    fn search(config: &BackToBackConfig) -> Bisection {
+    /// Frames of the longest burst.
+    fn longest(config: &BackToBackConfig) -> u64 {
         let seconds = config.longest_ns.clamp(1, 30 * SECOND) as f64 / SECOND as f64;
-        let longest = (config.rate_fps * seconds).floor().max(1.0) as u64;
-        Bisection::whole(1, longest, config.step_frames)
+        (config.rate_fps * seconds).floor().max(1.0) as u64
+    }
+
+    fn search(config: &BackToBackConfig) -> Bisection {
+        Bisection::whole(1, BackToBack::longest(config), config.step_frames)
     }
 
     fn end_test(&mut self) {
         self.begun += 1;
-        self.failed = 0;
+        (self.failed, self.unfit) = (0, None);
         self.bisection = BackToBack::search(&self.config);
     }
 }
@@ -100,19 +107,25 @@ impl Procedure for BackToBack {
         }
         let Some(frames) = self.bisection.next() else { return };
         self.trials += 1;
-        if !trial.valid() {
-            // Half a search tells nothing; the next test begins anew.
-            self.given_up = (self.given_up.0 + 1, reasons(trial));
-            return self.end_test();
+        let lossless = trial.valid() && trial.sent_and_lost().1 == 0;
+        if trial.valid() {
+            self.failed = if lossless { 0 } else { self.failed + 1 };
+        } else {
+            // Nothing is known of the device at this length: the search goes on below it.
+            self.unfit = Some((frames, reasons(trial)));
         }
-        let lossless = trial.sent_and_lost().1 == 0;
-        self.failed = if lossless { 0 } else { self.failed + 1 };
-        if lossless || self.failed >= self.config.attempts.max(1) {
+        if lossless || !trial.valid() || self.failed >= self.config.attempts.max(1) {
             self.failed = 0;
             self.bisection.observe(frames, lossless);
         }
         if self.bisection.next().is_none() {
-            self.lengths.push(self.bisection.lower.unwrap_or(0.0));
+            match self.unfit.take() {
+                // What ended the search was the tester.
+                Some((length, why)) if self.bisection.upper == Some(length) => {
+                    self.given_up = (self.given_up.0 + 1, why);
+                }
+                _ => self.lengths.push(self.bisection.lower.unwrap_or(0.0)),
+            }
             self.end_test();
         }
     }
@@ -124,7 +137,7 @@ impl Procedure for BackToBack {
         let (rate, throughput) = (config.rate_fps, config.throughput_fps);
         if throughput >= rate {
             finding.notes.push(
-                "The throughput is the medium's rate: no buffer fills, and RFC 9004 leaves this size out.".into(),
+                "The throughput is the greatest load: no buffer fills, and RFC 9004 leaves this size out.".into(),
             );
             return finding;
         }
@@ -144,26 +157,32 @@ impl Procedure for BackToBack {
         finding.values.push(
             Quantity::new("back_to_back_frames", "frames", frames, tests).between(least, most),
         );
+        // RFC 9004, section 7, has them in columns of their own.
+        for (name, value) in [("min", least), ("max", most)] {
+            let name = format!("back_to_back_frames_{name}");
+            finding.values.push(Quantity::new(name, "frames", value, tests));
+        }
         if let Some(deviation) = deviation(&self.lengths) {
             let name = "back_to_back_frames_deviation";
             finding.values.push(Quantity::new(name, "frames", deviation, tests));
         }
-        // RFC 9004, section 5.4: during the burst the device forwards as well, so that only
+        // RFC 9004, section 6.4: during the burst the device forwards as well, so that only
         // the rest of it was in the buffer.
         let implied = frames / rate;
         let corrected = implied * (rate - throughput) / rate;
         finding.values.push(Quantity::new("implied_buffer_time", "s", implied, tests));
         finding.values.push(Quantity::new("corrected_buffer_time", "s", corrected, tests));
+        let longest = BackToBack::longest(config);
         finding.notes.push(format!(
-            "Mean of {tests} searches between their least and greatest; steps of {} frames, {} trials before a burst fails, throughput {throughput:.0} frames/s.",
+            "Mean of {tests} searches between their least and greatest; bursts at {rate:.0} frames/s, of up to {longest} frames, in steps of {}; {} trials before a burst fails, throughput {throughput:.0} frames/s.",
             config.step_frames.max(1),
             config.attempts.max(1)
         ));
-        let longest = (rate * config.longest_ns as f64 / SECOND as f64).floor();
-        if most >= longest {
-            finding
-                .notes
-                .push("Bursts of the greatest length passed: the buffer may be larger.".into());
+        // "At or near", says the RFC.
+        if most >= 0.9 * longest as f64 {
+            finding.notes.push(
+                "Bursts came near the longest allowed: likely invalid; repeat with a greater 'longest' (RFC 9004, section 6.2).".into(),
+            );
         }
         finding
     }

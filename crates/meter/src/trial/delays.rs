@@ -33,8 +33,9 @@ impl Delays {
         Some((self.latency.quantile(0.999)? - self.latency.min()?) as f64)
     }
 
-    /// Adds all of it. `label` tells loads and directions apart.
-    pub fn add_to(&self, finding: &mut Finding, label: &str) {
+    /// Adds all of it. `label` tells loads and directions apart. PDV is of one stream (RFC 5481,
+    /// section 4.2): of several together it would count their difference.
+    pub fn add_to(&self, finding: &mut Finding, label: &str, one_stream: bool) {
         add_distribution(finding, "latency", label, &self.latency);
         let mut add = |name: &str, value: Option<f64>, samples: u64| {
             if let Some(value) = value {
@@ -42,7 +43,7 @@ impl Delays {
                 finding.values.push(Quantity::new(name, "ns", value, samples));
             }
         };
-        if supports(self.latency.count, 0.999) {
+        if one_stream && supports(self.latency.count, 0.999) {
             add("pdv", self.pdv_ns(), self.latency.count);
         }
         let ipdv = |q: f64| self.ipdv.quantile(q).map(|v| v as f64);
@@ -108,7 +109,8 @@ impl Seen {
     /// Adds the delays of all groups, and the loss, which latency must not be without.
     pub fn add_to(&self, finding: &mut Finding, label: &str) {
         for (direction, delays) in self.groups() {
-            delays.add_to(finding, &joined(label, &direction));
+            let one_stream = self.directions.len() < 2 || !direction.is_empty();
+            delays.add_to(finding, &joined(label, &direction), one_stream);
         }
         let ratio = if self.sent > 0 { self.lost as f64 / self.sent as f64 } else { 0.0 };
         let name = labelled("loss_ratio", label);

@@ -75,6 +75,10 @@ impl Procedure for ForwardingRate {
         if let Some((i, best)) = self.best() {
             add("maximum_forwarding_rate", best);
             add("maximum_forwarding_rate_load", self.loads[i]);
+            // RFC 2889, section 5.1.4.2, cites what was offered, not what was intended.
+            if let Some((sent, _)) = self.script.outcomes()[i] {
+                add("maximum_forwarding_rate_offered_load", sent);
+            }
         }
         if let Some(Some((sent, forwarded))) = self.script.outcomes().first() {
             add("forwarding_rate_at_maximum_offered_load", *forwarded);

@@ -59,12 +59,14 @@ impl LatencyConfig {
         LatencyConfig { loads, ..LatencyConfig::default() }
     }
 
-    /// At next to no load (`idle_fps`), and at 10, 50 and 90 % of the rate found, one trial
-    /// each: "@0", "@10", "@50", "@90".
+    /// At next to no load (`idle_fps`), and at 10, 50, 90 and 100 % of the rate found, one trial
+    /// each: "@0", "@10", "@50", "@90", "@100" (RFC 2544 has only the last one).
     pub fn profile(found_fps: f64, idle_fps: f64) -> LatencyConfig {
         let load = |label: &str, rate_fps| LabelledLoad { label: label.into(), rate_fps };
         let mut loads = vec![load("0", idle_fps.min(0.1 * found_fps))];
-        loads.extend([10, 50, 90].map(|p| load(&p.to_string(), found_fps * f64::from(p) / 100.0)));
+        loads.extend(
+            [10, 50, 90, 100].map(|p| load(&p.to_string(), found_fps * f64::from(p) / 100.0)),
+        );
         LatencyConfig { loads, trials: 1, ..LatencyConfig::default() }
     }
 }
@@ -121,6 +123,9 @@ impl Procedure for Latency {
             let mut all = Seen::default();
             trials.iter().for_each(|s| all.merge(s));
             all.add_to(&mut finding, &load.label);
+            let name = labelled("offered_load", &load.label);
+            let count = trials.len() as u64;
+            finding.values.push(Quantity::new(name, "frames/s", load.rate_fps, count));
             if all.lost > 0 {
                 finding.notes.push(format!(
                     "{} of {} frames were lost at {:.0} frames/s; only those that arrived have a latency.",

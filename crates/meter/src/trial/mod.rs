@@ -46,7 +46,7 @@ pub use multicast::{GroupMatrix, GroupMatrixConfig};
 pub use ramp::{Ramp, RampConfig};
 pub use rate_search::{RateSearch, RateSearchConfig};
 pub use recovery::{Recovery, RecoveryConfig};
-pub use reset::{Reset, ResetConfig};
+pub use reset::{POWER, POWER_OFF_NS, Reset, ResetConfig};
 pub use rfc8219::{DelayConfig, DelayKind, DelaySummary};
 pub use soak::{Soak, SoakConfig};
 pub use y1564::{

@@ -46,7 +46,7 @@ impl LatencyConfig {
 /// Scaled group forwarding matrix (section 4.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupMatrixConfig {
-    /// Numbers of groups, as they are tried.
+    /// Numbers of groups, as they are tried (10, 20, 30 and so on: section 4.2).
     pub groups: Vec<u32>,
     /// The fixed load, frames/s.
     pub rate_fps: f64,
@@ -57,19 +57,29 @@ pub struct GroupMatrixConfig {
 impl Default for GroupMatrixConfig {
     fn default() -> Self {
         GroupMatrixConfig {
-            groups: vec![1, 16, 64, 256, 1024],
+            groups: (1..=10).map(|tens| 10 * tens).collect(),
             rate_fps: 1000.0,
             duration_ns: 60 * SECOND,
         }
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The least of the egress ports', frames/s.
+    least_fps: f64,
+    /// All of them together.
+    aggregate_fps: f64,
+    offered_fps: f64,
+    sent: u64,
+    lost: u64,
+}
+
 /// The matrix under way.
 #[derive(Clone, Debug)]
 pub struct GroupMatrix {
     groups: Vec<u32>,
-    /// Frames/s forwarded, sent and lost frames.
-    script: Script<(f64, u64, u64)>,
+    script: Script<Seen>,
 }
 
 impl GroupMatrix {
@@ -94,18 +104,31 @@ impl Procedure for GroupMatrix {
     fn observe(&mut self, trial: &Trial) {
         self.script.observe(trial, |trial| {
             let (sent, lost) = trial.sent_and_lost();
-            (trial.forwarding_rate_fps(), sent, lost)
+            let burst = trial.offer.burst;
+            Seen {
+                least_fps: trial.forwarding_rate_fps(),
+                aggregate_fps: trial.directions.iter().map(|d| d.forwarding_rate_fps(burst)).sum(),
+                offered_fps: trial.sent_rate_fps(),
+                sent,
+                lost,
+            }
         });
     }
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
-        for (i, &(forwarded, sent, lost)) in self.script.seen() {
+        for (i, seen) in self.script.seen() {
             let groups = self.groups[i];
-            let ratio = if sent > 0 { lost as f64 / sent as f64 } else { 0.0 };
+            let ratio = if seen.sent > 0 { seen.lost as f64 / seen.sent as f64 } else { 0.0 };
             let name = |what: &str| format!("{what}@{groups}");
-            finding.values.push(Quantity::new(name("forwarding_rate"), "frames/s", forwarded, 1));
-            finding.values.push(Quantity::new(name("loss_ratio"), "ratio", ratio, sent));
+            for (what, rate) in [
+                ("forwarding_rate", seen.least_fps),
+                ("aggregate_forwarding_rate", seen.aggregate_fps),
+                ("offered_load", seen.offered_fps),
+            ] {
+                finding.values.push(Quantity::new(name(what), "frames/s", rate, 1));
+            }
+            finding.values.push(Quantity::new(name("loss_ratio"), "ratio", ratio, seen.sent));
         }
         finding
     }

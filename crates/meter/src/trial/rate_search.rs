@@ -7,7 +7,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
 use super::bisection::Bisection;
-use super::values::{SECOND, note_defects, reasons};
+use super::values::{SECOND, labelled, note_defects, reasons};
 use super::{Next, Procedure};
 
 /// Bounds and criterion of a search for a load.
@@ -151,9 +151,24 @@ impl Procedure for RateSearch {
             Quantity::new(self.name, "frames/s", found, self.trials)
                 .between(found, upper.unwrap_or(found)),
         );
+        let mixed = match self.config.pattern {
+            Pattern::Multicast { share } if share < 1.0 => Some(share),
+            _ => None,
+        };
+        if let Some(share) = mixed {
+            // RFC 3918, section 4.1: of each class by itself.
+            for (class, rate) in [("multicast", found * share), ("unicast", found * (1.0 - share))]
+            {
+                let name = labelled(self.name, class);
+                finding.values.push(Quantity::new(name, "frames/s", rate, self.trials));
+            }
+        }
         if let Some(best) = &self.best {
-            let rate = best.forwarding_rate_fps;
-            finding.values.push(Quantity::new("forwarding_rate", "frames/s", rate, 1));
+            // Of mixed classes the ports do not all get the same.
+            if mixed.is_none() {
+                let rate = best.forwarding_rate_fps;
+                finding.values.push(Quantity::new("forwarding_rate", "frames/s", rate, 1));
+            }
             finding.values.push(Quantity::new("loss_ratio", "ratio", best.loss_ratio, 1));
             finding.notes.extend(best.defects.iter().cloned());
         }

@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Direction, LoadStep, LossRun, Offer};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, median};
+use super::values::{SECOND, mean};
 use super::{Next, Procedure};
 
 /// Loads and durations of the measurement.
@@ -114,13 +114,13 @@ impl Procedure for Recovery {
         let times: Vec<f64> = outcomes()
             .filter_map(|o| if let Outcome::Recovered(ns) = o { Some(*ns) } else { None })
             .collect();
-        if let Some(time) = median(&times) {
+        if let Some(time) = mean(&times) {
             let least = times.iter().copied().fold(f64::INFINITY, f64::min);
             let most = times.iter().copied().fold(0.0, f64::max);
             finding.values.push(
                 Quantity::new("recovery_time", "ns", time, times.len() as u64).between(least, most),
             );
-            finding.notes.push("Median of the trials, between least and greatest.".into());
+            finding.notes.push("Mean of the trials, between least and greatest.".into());
         }
         let count = |f: fn(&Outcome) -> bool| outcomes().filter(|o| f(o)).count();
         let mut note = |trials: usize, what: String| {

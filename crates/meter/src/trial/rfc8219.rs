@@ -2,7 +2,7 @@
 //! and 7.3): each the summary of 20 trials, their median between 1st and 99th percentile.
 
 use sonde_results::Trial;
-use sonde_results::bench::Finding;
+use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::delays::{Delays, Seen};
@@ -53,6 +53,8 @@ impl DelayConfig {
 
 /// Frames of a trial from which RFC 8219, section 7.2, takes a latency.
 const LEAST_SAMPLES: u64 = 500;
+/// Trials that its summaries are of.
+const LEAST_TRIALS: u64 = 20;
 
 /// One of the three measurements under way.
 #[derive(Clone, Debug)]
@@ -130,13 +132,17 @@ impl Procedure for DelaySummary {
         let mut finding = self.script.finding();
         let Some((_, first)) = self.script.seen().next() else { return finding };
         for (i, group) in first.iter().enumerate() {
+            // Variation is of one stream (RFC 5481, section 4.2): of all together there is none.
+            if self.config.kind == DelayKind::Pdv && first.len() > 1 && group.direction.is_empty() {
+                continue;
+            }
             for (k, name) in self.names().iter().enumerate() {
                 let groups = self.script.seen().filter_map(|(_, groups)| groups.get(i));
                 let values: Vec<f64> = groups.filter_map(|g| g.values.get(k)).copied().collect();
                 add_spread(&mut finding, &labelled(name, &group.direction), "ns", &values);
             }
         }
-        let frames = self.script.seen().filter_map(|(_, groups)| groups.first());
+        let frames = self.script.seen().flat_map(|(_, groups)| groups);
         let least = frames.map(|g| g.frames).min().unwrap_or(0);
         if self.config.kind == DelayKind::Latency && least < LEAST_SAMPLES {
             finding.notes.push(format!(
@@ -147,6 +153,11 @@ impl Procedure for DelaySummary {
             finding.notes.push(format!(
                 "A trial has only {least} frames: fewer than 10 lie beyond the 99.9th percentile."
             ));
+        }
+        let (rate, trials) = (self.config.rate_fps, self.script.seen().count() as u64);
+        finding.values.push(Quantity::new("offered_load", "frames/s", rate, trials));
+        if trials < LEAST_TRIALS {
+            finding.notes.push(format!("{trials} trials; RFC 8219 asks for {LEAST_TRIALS}."));
         }
         finding.notes.push("Medians of the trials, between their 1st and 99th percentile.".into());
         finding

@@ -78,6 +78,7 @@ fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
             ticks: names.iter().enumerate().map(|(i, n)| (i as f64, n.clone())).collect(),
         },
         Scale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
+        Scale::Whole => linear(axis, 0.0, 1.0, false),
         Scale::Log => log(axis, low, high),
         Scale::Nines => nines(axis, high),
     }
@@ -85,7 +86,7 @@ fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
 
 fn along(scale: &Scale, value: f64) -> f64 {
     match scale {
-        Scale::Linear | Scale::Names(_) => value,
+        Scale::Linear | Scale::Whole | Scale::Names(_) => value,
         Scale::Log => value.log10(),
         Scale::Nines => -(1.0 - value).log10(),
     }
@@ -157,6 +158,12 @@ mod tests {
         assert_eq!(ticks(&placed), ["\u{2212}5", "0", "5", "10", "15"]);
         let placed = place(&linear_axis, &[0.0, 740_000.0], true);
         assert_eq!((ticks(&placed), placed.at(740_000.0)), (vec!["0", "200", "400", "600"], 1.0));
+        let whole = Axis { divisor: 0.01, ..axis(Scale::Whole) };
+        let placed = place(&whole, &[0.0, 0.03], true);
+        assert_eq!(
+            (ticks(&placed), placed.at(0.5)),
+            (vec!["0", "20", "40", "60", "80", "100"], 0.5)
+        );
         let log_axis = axis(Scale::Log);
         let placed = place(&log_axis, &[900.0, 1.5e6], false);
         assert_eq!(

@@ -76,12 +76,12 @@ fn one(
         title: format!("Frame loss by offered load: {title}"),
         caption,
         x: match of_line {
-            true => Axis::percent("Offered load, of the theoretical rate", Scale::Linear),
+            true => Axis::percent("Offered load, of the theoretical rate", Scale::Whole),
             false => {
                 Axis::rate("Offered load in each direction", greatest, "frames/s", Scale::Linear)
             }
         },
-        y: Axis::percent("Frame loss rate", Scale::Linear),
+        y: Axis::percent("Frame loss rate", Scale::Whole),
         series,
     }
 }

@@ -88,10 +88,19 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     let scale = if greatest > 8.0 * least { Scale::Log } else { Scale::Linear };
     let case = &groups[0].case;
     let title = labels.title(case, &["frame", "device", "condition", "direction"]);
-    let mut caption = "Median over the repetitions in each direction. Bars: 95 % interval of the \
+    // RFC 2544, section 26.1, wants protocol, stream and medium named.
+    let mut caption = format!(
+        "UDP over IPv{}, {} {}, {}. ",
+        case.sweep.get("ip").map_or("4", String::as_str),
+        case.flows,
+        if case.flows == 1 { "flow" } else { "flows" },
+        media(run)
+    );
+    caption.push_str(
+        "Median over the repetitions in each direction. Bars: 95 % interval of the \
                        median by bootstrap where there are at least six repetitions, else least \
-                       and greatest, of a single one the bounds of the search."
-        .to_string();
+                       and greatest, of a single one the bounds of the search.",
+    );
     if !speed_known {
         caption.push_str(
             " No theoretical line: a port has no nominal speed (virtual Ethernet has none).",
@@ -108,6 +117,17 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
         ),
         y: Axis::rate("Throughput", greatest, "frames/s", scale),
         series,
+    }
+}
+
+/// What the tester's ports are.
+fn media(run: &BenchRun) -> String {
+    let mut drivers: Vec<&str> = run.bed.ports.iter().map(|p| p.driver.as_str()).collect();
+    drivers.retain(|driver| !driver.is_empty());
+    drivers.dedup();
+    match drivers[..] {
+        [] => "Ethernet".into(),
+        _ => format!("Ethernet ({})", drivers.join(", ")),
     }
 }
 

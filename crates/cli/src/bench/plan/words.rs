@@ -146,7 +146,7 @@ impl Frames {
     }
 }
 
-/// RFC 6985, section 4, table 1. Letter z is the MTU, which a plan has to name itself.
+/// RFC 6985, section 4. Letter z is the MTU, which a plan has to name itself.
 fn letter_size(letter: char) -> Option<u16> {
     Some(match letter {
         'a' => 64,

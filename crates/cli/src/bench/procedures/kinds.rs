@@ -85,12 +85,12 @@ fn mlrsearch(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     Box::new(MlrSearch::new(mlr_config(keys, whole.max)))
 }
 
-/// At no load, 10, 50 and 90 % of the throughput, or at the plan's loads.
+/// At no load, 10, 50, 90 and 100 % of the throughput, or at the plan's loads.
 fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     let standard = LatencyConfig::default();
     let config = LatencyConfig {
         duration_ns: keys.trial_ns(standard.duration_ns),
-        discard_ns: keys.discard.map_or(0, |Ns(ns)| ns),
+        discard_ns: keys.discard.map_or(standard.discard_ns, |Ns(ns)| ns),
         trials: keys.trials.unwrap_or(standard.trials),
         ..standard
     };
@@ -207,7 +207,8 @@ fn address_learning_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send
 }
 
 fn flooding(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::flooding(keys.rate_search(whole, keys.trial)))
+    let trial = keys.trial.unwrap_or(Ns(30 * SECOND));
+    Box::new(RateSearch::flooding(keys.rate_search(whole, Some(trial))))
 }
 
 fn groups(keys: &Keys) -> u32 {
@@ -243,7 +244,7 @@ fn multicast_latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
         let standard = LatencyConfig::multicast(rate_fps, groups(&keys_));
         Box::new(Latency::new(LatencyConfig {
             duration_ns: keys_.trial_ns(standard.duration_ns),
-            discard_ns: keys_.discard.map_or(0, |Ns(ns)| ns),
+            discard_ns: keys_.discard.map_or(standard.discard_ns, |Ns(ns)| ns),
             trials: keys_.trials.unwrap_or(standard.trials),
             ..standard
         }))
@@ -333,7 +334,7 @@ macro_rules! kinds {
 }
 
 /// Every kind of procedure. Durations: RFC 2544, section 24 and 26; RFC 8219, section 7;
-/// RFC 2889, section 5; RFC 3918, section 4; ITU-T Y.1564 leaves them to its user.
+/// RFC 2889, section 5; RFC 3918, section 3.1.5; ITU-T Y.1564 leaves them to its user.
 pub(super) const KINDS: &[Kind] = kinds! {
     "throughput" true true false 60 throughput,
         "trial" "resolution" "min_rate" "loss_ratio";
@@ -365,11 +366,11 @@ pub(super) const KINDS: &[Kind] = kinds! {
         "stations" "resolution" "min_rate";
     "flooding" true false false 30 flooding,
         "trial" "resolution" "min_rate" "loss_ratio";
-    "mixed_class_throughput" true false false 60 mixed_class_throughput,
+    "mixed_class_throughput" true false false 30 mixed_class_throughput,
         "trial" "resolution" "min_rate" "loss_ratio" "groups" "multicast_share";
-    "aggregated_multicast" true false false 60 aggregated_multicast,
+    "aggregated_multicast" true false false 30 aggregated_multicast,
         "trial" "resolution" "min_rate" "loss_ratio" "groups";
-    "scaled_group_matrix" false false true 60 scaled_group_matrix,
+    "scaled_group_matrix" false false true 30 scaled_group_matrix,
         "loads" "trial" "groups" "search" "search_trial" "resolution" "min_rate";
     "multicast_latency" false false true 120 multicast_latency,
         "loads" "trial" "trials" "discard" "groups" "search" "search_trial" "resolution" "min_rate";
@@ -387,7 +388,7 @@ pub(super) const KINDS: &[Kind] = kinds! {
 
 /// "No load": one frame in a millisecond.
 const IDLE_FPS: f64 = 1000.0;
-/// Learning frames a second that any bridge can follow (RFC 2889, section 5.7.2).
+/// Learning frames a second; some devices follow 50 and no more (RFC 2889, section 5.7.2).
 const LEARNING_FPS: f64 = 1000.0;
 /// Stations that are learned where the rate is searched.
 const STATIONS: u32 = 1024;

@@ -11,32 +11,37 @@ use super::Made;
 use crate::bench::tester::InterfaceCounts;
 
 /// Counters as they stood when a trial began.
-pub struct Ledger {
+pub(super) struct Ledger {
     before: Vec<Counter>,
 }
 
 impl Ledger {
     /// Reads them.
-    pub fn begin(made: &Made) -> Result<Ledger> {
+    pub(super) fn begin(made: &Made) -> Result<Ledger> {
         Ok(Ledger { before: read(made)? })
     }
 
     /// Reads them again, after the drain: what was dropped in between, and where.
-    pub fn end(self, made: &Made) -> Result<Vec<LedgerEntry>> {
-        let same =
-            |a: &Counter, b: &Counter| a.side == b.side && a.place == b.place && a.name == b.name;
-        let mut entries = Vec::new();
-        for now in read(made)?.into_iter().filter(|c| c.kind == CounterKind::Dropped) {
-            let before = self.before.iter().find(|c| same(c, &now)).map_or(0, |c| c.value);
-            // A device that was reset begins anew.
-            let frames = now.value.checked_sub(before).unwrap_or(now.value);
-            if frames > 0 {
-                let Counter { side, place, name: counter, .. } = now;
-                entries.push(LedgerEntry { side, place, counter, frames });
-            }
-        }
-        Ok(entries)
+    pub(super) fn end(self, made: &Made) -> Result<Vec<LedgerEntry>> {
+        Ok(dropped(&self.before, read(made)?))
     }
+}
+
+/// What was dropped between two readings.
+pub fn dropped(before: &[Counter], after: Vec<Counter>) -> Vec<LedgerEntry> {
+    let same =
+        |a: &Counter, b: &Counter| a.side == b.side && a.place == b.place && a.name == b.name;
+    let mut entries = Vec::new();
+    for now in after.into_iter().filter(|c| c.kind == CounterKind::Dropped) {
+        let before = before.iter().find(|c| same(c, &now)).map_or(0, |c| c.value);
+        // A device that was reset begins anew.
+        let frames = now.value.checked_sub(before).unwrap_or(now.value);
+        if frames > 0 {
+            let Counter { side, place, name: counter, .. } = now;
+            entries.push(LedgerEntry { side, place, counter, frames });
+        }
+    }
+    entries
 }
 
 fn read(made: &Made) -> Result<Vec<Counter>> {
@@ -107,4 +112,32 @@ pub fn host_facts() -> BTreeMap<String, String> {
         }
     }
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moved_is_told_and_what_began_anew_counts_from_zero() {
+        let counter = |place: &str, name: &str, kind, value| Counter {
+            side: Side::Tester,
+            place: place.into(),
+            name: name.into(),
+            kind,
+            value,
+        };
+        let dropping = |value| counter("a", "tx_dropped", CounterKind::Dropped, value);
+        let still = counter("b", "tx_dropped", CounterKind::Dropped, 3);
+        let new = counter("b", "rx_errors", CounterKind::Dropped, 2);
+        let told = |before: &[Counter], after: Vec<Counter>| {
+            let entries = dropped(before, after).into_iter();
+            entries.map(|e| (e.place, e.counter, e.frames)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(&[dropping(5), still.clone()], vec![dropping(12), still.clone(), new]),
+            [("a".into(), "tx_dropped".into(), 7), ("b".into(), "rx_errors".into(), 2)]
+        );
+        assert_eq!(told(&[dropping(5)], vec![dropping(1)]), [("a".into(), "tx_dropped".into(), 1)]);
+    }
 }

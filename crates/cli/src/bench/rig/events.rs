@@ -1,12 +1,13 @@
 //! What is done to a device before and during a trial.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::Host;
 use sonde_lab::device::{Bed, Reset};
-use sonde_meter::trial::FORGET;
+use sonde_meter::trial::{FORGET, POWER, POWER_OFF_NS};
 use sonde_port::clock::tai_now;
 use sonde_results::trial::{DeviceEvent, Offer};
 use sonde_wire::Time;
@@ -33,9 +34,11 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for the event's time and acts; returns when it is done.
-    pub fn during(self, made: &mut Made, start: Time, stop: &AtomicBool) -> Result<()> {
+    /// Waits for the event's time and acts; returns when it is done. `begins` tells when the
+    /// first frame is due; closed without a word, none ever was.
+    pub fn during(self, made: &mut Made, begins: &Receiver<Time>, stop: &AtomicBool) -> Result<()> {
         let Some(event) = self.0 else { return Ok(()) };
+        let Ok(start) = begins.recv() else { return Ok(()) };
         let due = start + event.at_ns;
         while tai_now() < due {
             if stop.load(Ordering::Relaxed) {
@@ -54,7 +57,9 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
         Made::Lab(bed) => match action {
             FORGET => bed.forget().context("have the device forget its stations"),
             "reset" | "software" => bed.reset(Reset::Software).context("reset of the device"),
-            "power" => bed.reset(Reset::Power(POWER_OFF)).context("power cut of the device"),
+            POWER => bed
+                .reset(Reset::Power(Duration::from_nanos(POWER_OFF_NS as u64)))
+                .context("power cut of the device"),
             other => bail!("the lab's devices know reset and power, not '{other}'"),
         },
     }
@@ -74,7 +79,5 @@ pub fn learn(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// RFC 6201, section 4.3.
-const POWER_OFF: Duration = Duration::from_secs(10);
 /// How often a stop is looked for, ns.
 const STEP_NS: i64 = 50_000_000;

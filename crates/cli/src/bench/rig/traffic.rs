@@ -12,7 +12,7 @@ use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
 
 use crate::args::Prefix;
 use crate::bench::expand::PlannedCase;
-use crate::bench::plan::{Plan, PortsName};
+use crate::bench::plan::{MacsName, Plan, PortsName};
 use crate::bench::tester::{Branch, Copies, Expects, Mixed, Way};
 
 /// A port of the tester, and what lies behind it as far as the device knows.
@@ -213,7 +213,7 @@ pub fn ways(
 fn seen(monitor: Option<&Place>) -> Result<()> {
     ensure!(
         monitor.is_some(),
-        "this takes a third port, c, that monitors what is flooded (RFC 2889, section 5.7.2): the \
+        "this takes a third port, c, that monitors what is flooded (RFC 2889, section 5.7.3): the \
          lab's bridges and switches have it; for an external device name ports.c"
     );
     Ok(())
@@ -234,25 +234,78 @@ fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> 
         tpid: if i + 1 < w.vlan.len() { ETHERTYPE_QINQ } else { ETHERTYPE_VLAN },
         tci: vid,
     });
+    let seed = plan.seed.wrapping_mul(2).wrapping_add(from as u64);
+    let origin = here.net(planned.ip)?;
+    ensure!(
+        w.sources <= origin.count,
+        "port {} has {} addresses that frames may come from, not {}: lower workload.sources",
+        here.name,
+        origin.count,
+        w.sources
+    );
     let traffic = Traffic {
         sizes: planned.frames.sizes.iter().map(|&s| u32::from(s)).collect(),
         tags: tags.collect(),
         labels: w.mpls.clone(),
-        source_mac: MacRule::Fixed(here.mac),
+        source_mac: match w.macs {
+            MacsName::Port => MacRule::Fixed(here.mac),
+            MacsName::Random => MacRule::Random { seed },
+        },
         destination_mac: MacRule::Fixed(here.next_hop),
-        // Few senders, many destinations: the device looks up the latter.
-        source: here.net(planned.ip)?.rule(1),
+        source: origin.rule(w.sources),
         destination: there.net(planned.ip)?.rule(flows),
         source_port,
         destination_port,
         flows,
-        tos: 0,
+        tos: w.dscp.iter().map(|class| class << 2).collect(),
         ttl: 64,
         // The directions are not to use the same ports in the same order.
-        seed: plan.seed.wrapping_mul(2).wrapping_add(from as u64),
+        seed,
     };
     Ok(Way { from, to: 1 - from, traffic, length_change: 0, for_mac: Some(there.mac) })
 }
 
-/// Networks of destinations (RFC 2544, section 12).
+/// Networks of destinations, in turn (RFC 2544, section 12: 256, at random).
 const NETWORKS: u32 = 254;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use sonde_meter::load::headers;
+
+    use super::*;
+    use crate::bench::expand::expand;
+    use crate::bench::plan::Source;
+
+    fn place(name: &str, mac: u8, network: &str, count: u32) -> Place {
+        let prefix: Prefix = network.parse().unwrap();
+        let net = Net { prefix, first: prefix.address, step: 256, count };
+        let mac = [2, 0, 0, 0, 0, mac];
+        Place { nets: vec![net], next_hop: [2; 6], ..Place::monitor(name, "eth0", None, mac) }
+    }
+
+    #[test]
+    fn fields_vary_as_the_workload_says() {
+        let text = "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\n\
+                    kind = 'throughput'\n[run]\nloop = false\n[workload]\nflows = [12]\n\
+                    sources = 3\ndscp = [0, 46]\nmacs = 'random'\n";
+        let source = Source { file: "p.toml".into(), text: text.into() };
+        let expanded = expand(&source).unwrap();
+        let (planned, plan) = (&expanded.cases[0], &expanded.plan);
+        let places =
+            |count| [place("a", 1, "198.18.0.0/16", count), place("b", 2, "198.19.0.0/16", 254)];
+        let (ways, _) = ways(&places(254), None, planned, plan, Pattern::Plan).unwrap();
+        let all: Vec<[u8; 112]> =
+            headers(&ways[0].traffic).unwrap().iter().map(|h| h.octets).collect();
+        let distinct = |from: usize, to: usize| {
+            all.iter().map(|octets| octets[from..to].to_vec()).collect::<HashSet<_>>().len()
+        };
+        // Source MAC, class, source and destination address.
+        assert_eq!((distinct(6, 12), distinct(15, 16)), (12, 2));
+        assert_eq!((distinct(26, 30), distinct(30, 34)), (3, 12));
+        assert_eq!([all[0][15], all[1][15]], [0, 46 << 2]);
+        let error = super::ways(&places(1), None, planned, plan, Pattern::Plan).unwrap_err();
+        assert!(error.to_string().contains("lower workload.sources"), "{error}");
+    }
+}

@@ -163,6 +163,30 @@ fn a_burst_fills_the_buffer_and_what_is_forwarded_meanwhile() {
     assert_eq!(finding.value("back_to_back_frames").unwrap().samples, 5);
     assert!(value(&finding, "back_to_back_frames_deviation") < 3.0);
 
+    near(&finding, "back_to_back_frames_min", 2000.0, 0.002);
+    assert!(!says(&finding, "likely invalid") && says(&finding, "of up to 4000000 frames"));
+    let short = BackToBackConfig { longest_ns: 1_020_000, ..config.clone() };
+    let (finding, _) = run(&mut BackToBack::new(short), &mut device(DeviceConfig::default()));
+    assert!(says(&finding, "likely invalid"), "{finding:?}");
+
+    // A tester that cannot send the longest bursts says nothing of shorter ones; where it is
+    // what bounds the result, there is none.
+    let judged = |fit_up_to: u64| {
+        let mut search = BackToBack::new(BackToBackConfig { tests: 2, ..config.clone() });
+        let mut device = device(DeviceConfig::default());
+        while let Some(next) = search.next() {
+            let mut trial = device.run(&next);
+            if next.offer.frames > fit_up_to {
+                trial.invalid.push(Invalid::Starved { ns: 50_000_000 });
+            }
+            search.observe(&trial);
+        }
+        search.finding()
+    };
+    near(&judged(100_000), "back_to_back_frames", 2000.0, 0.002);
+    let finding = judged(1_500);
+    assert!(finding.values.is_empty() && says(&finding, "2 tests were given up"), "{finding:?}");
+
     let none = BackToBackConfig { throughput_fps: MOST, ..config };
     let (finding, trials) = run(&mut BackToBack::new(none), &mut device(DeviceConfig::default()));
     assert!(trials.is_empty() && finding.complete && says(&finding, "RFC 9004 leaves"));
@@ -214,6 +238,27 @@ fn a_ramp_finds_where_loss_begins_whichever_way_it_goes() {
     let (finding, _) = run(&mut Ramp::new(config), &mut fast);
     assert_eq!(finding.value("loss_onset_load"), None);
     assert!(says(&finding, "3 of 3 trials lost nothing, up to 2000000"), "{finding:?}");
+}
+
+#[test]
+fn a_power_cuts_own_length_is_taken_off_and_no_loss_is_no_time() {
+    let action = |action: &str| ResetConfig {
+        rate_fps: 1e4,
+        action: action.into(),
+        trials: 2,
+        ..ResetConfig::default()
+    };
+    let lasting = |seconds| faulty(Faults { reset_ns: seconds * SECOND, ..Faults::default() });
+    let (finding, trials) = run(&mut Reset::new(action(POWER)), &mut lasting(18));
+    near(&finding, "reset_time_frame_loss", 3e9, 0.01);
+    near(&finding, "reset_time_time_stamp", 3e9, 0.01);
+    near(&finding, "lost_frames", 180_000.0, 0.01);
+    assert!(says(&finding, "15 s without power"), "{finding:?}");
+    assert_eq!(trials[0].offer.event.as_ref().unwrap().at_ns, 15 * SECOND);
+    let (finding, _) = run(&mut Reset::new(action("reset")), &mut lasting(18));
+    near(&finding, "reset_time_frame_loss", 18e9, 0.01);
+    let (finding, _) = run(&mut Reset::new(action("reset")), &mut lasting(0));
+    assert!(finding.values.is_empty() && says(&finding, "nothing was lost"), "{finding:?}");
 }
 
 #[test]
@@ -283,8 +328,17 @@ fn multicast_and_flooding_search_with_their_own_frames() {
     let config = GroupMatrixConfig { rate_fps: 1.25e6, ..GroupMatrixConfig::default() };
     let (finding, trials) =
         run(&mut GroupMatrix::new(config), &mut device(DeviceConfig::default()));
-    near(&finding, "loss_ratio@256", 0.2, 1e-3);
-    assert_eq!((trials.len(), trials[4].offer.flows), (5, Some(1024)));
+    near(&finding, "loss_ratio@30", 0.2, 1e-3);
+    near(&finding, "aggregate_forwarding_rate@30", 1e6, 1e-3);
+    near(&finding, "offered_load@30", 1.25e6, 1e-3);
+    assert_eq!((trials.len(), trials[9].offer.flows), (10, Some(100)));
+    let (finding, _) = run(
+        &mut RateSearch::mixed_class(search_config(), 0.25, 16),
+        &mut device(DeviceConfig::default()),
+    );
+    near(&finding, "mixed_class_throughput@multicast", 2.5e5, 0.005);
+    near(&finding, "mixed_class_throughput@unicast", 7.5e5, 0.005);
+    assert_eq!(finding.value("forwarding_rate"), None);
 }
 
 #[test]

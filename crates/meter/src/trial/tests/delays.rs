@@ -92,6 +92,20 @@ fn rfc_8219_sums_up_twenty_trials() {
 }
 
 #[test]
+fn variation_is_told_of_one_stream_and_not_of_two_together() {
+    let config = DeviceConfig { directions: vec!["a>b".into(), "b>a".into()], ..jittery() };
+    let pdv = DelayConfig { trials: 3, ..DelayConfig::new(DelayKind::Pdv, 1e5) };
+    let (finding, _) = run(&mut DelaySummary::new(pdv), &mut device(config.clone()));
+    assert!(finding.value("pdv").is_none() && finding.value("pdv@a>b").is_some(), "{finding:?}");
+    assert!(says(&finding, "3 trials; RFC 8219 asks for 20"), "{finding:?}");
+    near(&finding, "offered_load", 1e5, 1e-9);
+    let latency = LatencyConfig { trials: 1, ..LatencyConfig::at(1e5) };
+    let (finding, _) = run(&mut Latency::new(latency), &mut device(config));
+    assert!(finding.value("pdv").is_none() && finding.value("pdv@b>a").is_some(), "{finding:?}");
+    assert!(finding.value("latency_p50").is_some());
+}
+
+#[test]
 fn latency_follows_the_throughput_found() {
     let chain = || {
         Chain::new(Box::new(RateSearch::throughput(search_config())), "throughput", MOST, |found| {
@@ -100,9 +114,10 @@ fn latency_follows_the_throughput_found() {
     };
     let (finding, trials) = run(&mut chain(), &mut device(DeviceConfig::default()));
     let found = value(&finding, "throughput");
-    let rates: Vec<f64> = trials[trials.len() - 4..].iter().map(|t| t.offer.rate_fps).collect();
-    assert_eq!(rates, [100.0, found * 0.1, found * 0.5, found * 0.9]);
+    let rates: Vec<f64> = trials[trials.len() - 5..].iter().map(|t| t.offer.rate_fps).collect();
+    assert_eq!(rates, [100.0, found * 0.1, found * 0.5, found * 0.9, found]);
     assert_eq!(finding.values[0].name, "latency@0");
+    near(&finding, "offered_load@50", found * 0.5, 1e-9);
     assert!(finding.value("latency_p99_999@90").is_some() && finding.complete);
 
     let (finding, _) =
