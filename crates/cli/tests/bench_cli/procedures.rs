@@ -183,7 +183,7 @@ trials = 2
 [[procedure]]
 kind = 'frame_loss_rate'
 trial = '100ms'
-step = 50
+step = 10
 
 [[procedure]]
 kind = 'forwarding_rate'
