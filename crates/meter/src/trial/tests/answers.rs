@@ -54,12 +54,12 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
     let found = |tester: Tester, line: f64| {
         let config = DeviceConfig { tester, ..DeviceConfig::default() };
         let (finding, trials) = run(&mut Ceiling::new(line), &mut device(config));
-        assert!(finding.complete && trials.len() <= 37, "{finding:?}");
+        assert!(finding.complete && trials.len() <= 46, "{finding:?}");
         (finding.value("greatest_load").unwrap().value, trials)
     };
     let slow = Tester { max_fps: 7e5, ..Tester::default() };
     let (load, trials) = found(slow.clone(), f64::INFINITY);
-    assert!((7e5 * 0.8..=7e5).contains(&load), "{load}");
+    assert!((7e5 * 0.94..=7e5).contains(&load), "{load}");
     assert_eq!(trials.last().unwrap().offer.rate_fps, load);
     assert!(trials.last().unwrap().valid());
     // A medium that is slower than the tester.
