@@ -40,21 +40,23 @@ pub fn bench(repeat: usize) -> Result<()> {
     for ((name, _), runs) in devices.iter().zip(&runs) {
         let mut rates: Vec<f64> = runs.iter().filter_map(|r| r.rate).collect();
         rates.sort_by(f64::total_cmp);
-        let median = rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN);
+        let median = rates.get(rates.len() / 2).copied();
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let square = rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
         let cv = (square / (rates.len().max(2) - 1) as f64).sqrt() / mean;
-        let off = match *name == "policed router" {
-            true => format!("{:+.1} %", (median / POLICED as f64 - 1.0) * 100.0),
-            false => "-".into(),
-        };
+        let cell = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+        let off = median.filter(|_| *name == "policed router");
+        let off = off.map(|m| format!("{:+.1} %", (m / POLICED as f64 - 1.0) * 100.0));
+        let cv = (rates.len() > 1).then(|| format!("{:.1} %", cv * 100.0));
         let longest = runs.iter().map(|r| r.seconds).fold(0.0, f64::max);
         let (invalid, all) = runs.iter().fold((0, 0), |(i, a), r| (i + r.invalid, a + r.trials));
         println!(
-            "| {name} | {} of {} | {median:.0} | {off} | {:.1} % | {longest:.0} s | {invalid} of {all} |",
+            "| {name} | {} of {} | {} | {} | {} | {longest:.0} s | {invalid} of {all} |",
             rates.len(),
             runs.len(),
-            cv * 100.0
+            cell(median.map(|m| format!("{m:.0}"))),
+            cell(off),
+            cell(cv),
         );
     }
     Ok(())
@@ -98,7 +100,7 @@ fn search(plan: &str) -> Result<Found> {
 
 fn plan(device: &str) -> String {
     format!(
-        "title = 'no-drop rate'\n[bed]\ndrain = '200ms'\n{device}[run]\nloop = false\n[[procedure]]\nkind = 'mlrsearch'\n\
+        "title = 'no-drop rate'\n[bed]\ndrain = '200ms'\n{device}[run]\nloop = false\nback_off = '200ms'\n[[procedure]]\nkind = 'mlrsearch'\n\
          longest = '50s'\ngoals = [{{ name = 'ndr', like = 'ndr' }}]\n"
     )
 }

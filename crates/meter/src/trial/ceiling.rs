@@ -46,10 +46,16 @@ impl Ceiling {
         }
     }
 
-    /// What was found, frames/s in each direction; where no load was valid, the last one that
-    /// was tried: searches go on below it. 0: not a frame could be sent.
+    /// Where searches are to begin, frames/s in each direction: a little below what was found, so
+    /// that a tester's worse moments do not cost them tries; the medium's rate where that was
+    /// kept. Where no load was valid, the last one that was tried. 0: not a frame could be sent.
     pub fn load(&self) -> f64 {
-        self.present.unwrap_or(0.0)
+        let found = self.ended && self.unfit.is_none();
+        match self.present {
+            None => 0.0,
+            Some(rate) if found && rate < self.line_fps => rate * MARGIN,
+            Some(rate) => rate,
+        }
     }
 }
 
@@ -85,7 +91,9 @@ impl Procedure for Ceiling {
             |reason: &Invalid| !matches!(reason, Invalid::Starved { .. } | Invalid::Clock { .. });
         if !trial.invalid.iter().any(of_load) {
             self.passed += 1;
-            if self.passed == TRIES {
+            // A device that loses so much is far slower: a search soon leaves these loads.
+            let beyond_device = trial.loss_ratio() > OVERLOADED;
+            if self.passed == TRIES || beyond_device {
                 (self.ended, self.unfit) = (true, None);
             }
             return;
@@ -140,6 +148,8 @@ impl Procedure for Ceiling {
 const UNPACED_FPS: f64 = 40e6;
 /// Long enough to leave the start behind, short enough for a slow device.
 const FRAMES: u64 = 1 << 20;
+/// Of what was kept.
+const MARGIN: f64 = 0.95;
 /// Of what was reached.
 const SHARE: f64 = 0.95;
 /// Of what was reached, and of the load before: all of them lead down to a tenth.
@@ -153,5 +163,6 @@ const NEAR: u32 = 4;
 const TRIES: u32 = 2;
 /// Trials of a load at most.
 const TRIALS: u32 = 2 * TRIES - 1;
-/// As long as the trials of a quick search: a shorter one may be kept by luck.
-const TRIAL_NS: i64 = SECOND;
+const TRIAL_NS: i64 = SECOND / 2;
+/// Share of the frames that a device loses far beyond what it can carry.
+const OVERLOADED: f64 = 0.1;

@@ -80,8 +80,12 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
         search.observe(&trial);
     }
     assert_eq!(loads[1..4], [1e6; 3]);
-    assert_eq!((search.load(), loads.len()), (loads[4], 6));
-    assert!(search.load() < 1e6);
+    assert_eq!((search.load(), loads.len()), (loads[4] * 0.95, 6));
+    assert!(loads[4] < 1e6);
+    // Of a device that is far slower it need not be known so well.
+    let mut overloaded = device(DeviceConfig { capacity_fps: 5e5, ..DeviceConfig::default() });
+    let (finding, trials) = run(&mut Ceiling::new(1e6), &mut overloaded);
+    assert_eq!((value(&finding, "greatest_load"), trials.len()), (1e6, 2));
     // Where frames never leave in time it ends, and finds nothing.
     let mut search = Ceiling::new(1e6);
     while let Some(next) = search.next() {
