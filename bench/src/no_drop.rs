@@ -14,7 +14,7 @@ use sonde_results::bench::Measurement;
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## The no-drop rate\n");
     println!("`sonde bench` with `mlrsearch` (goal NDR, 64 octets), {repeat} times each, in turn:");
-    println!("the policed router lets {POLICED} frames a second pass. A search ends after 50 s of");
+    println!("the policed router lets {POLICED} frames a second pass. A search ends after 40 s of");
     println!("load, whether it has found a rate or not.\n");
     println!(
         "| device | found | median, frames/s | off the truth | variation (cv) | longest search | trials invalid |"
@@ -101,7 +101,7 @@ fn search(plan: &str) -> Result<Found> {
 fn plan(device: &str) -> String {
     format!(
         "title = 'no-drop rate'\n[bed]\ndrain = '200ms'\n{device}[run]\nloop = false\nback_off = '200ms'\n[[procedure]]\nkind = 'mlrsearch'\n\
-         longest = '50s'\ngoals = [{{ name = 'ndr', like = 'ndr' }}]\n"
+         longest = '40s'\ngoals = [{{ name = 'ndr', like = 'ndr' }}]\n"
     )
 }
 
