@@ -64,10 +64,17 @@ fn table(out: &mut String, sheet: &Sheet) {
         });
         texts.max()
     };
-    // Columns of sentences share what is left of the line.
+    let wide = sheet.columns.len() > 8;
+    // Columns of sentences share what the others leave of the line.
     let long: Vec<bool> =
         (0..sheet.columns.len()).map(|i| words(i).is_some_and(|w| w > 24)).collect();
-    let share = 0.72 / long.iter().filter(|l| **l).count().max(1) as f64;
+    let line = if wide { LANDSCAPE } else { PORTRAIT };
+    let others: usize = (0..sheet.columns.len())
+        .filter(|&i| !long[i])
+        .map(|i| letters(sheet, i, words(i).is_some()) + GAP)
+        .sum();
+    let left = 1.0 - others as f64 / line as f64;
+    let share = left.clamp(0.15, 0.9) / long.iter().filter(|l| **l).count().max(1) as f64;
     let columns: String = (0..sheet.columns.len())
         .map(|i| match (long[i], words(i)) {
             (true, _) => format!(">{{\\raggedright\\arraybackslash}}p{{{share:.2}\\linewidth}}"),
@@ -75,7 +82,6 @@ fn table(out: &mut String, sheet: &Sheet) {
             (false, None) => "r".into(),
         })
         .collect();
-    let wide = sheet.columns.len() > 8;
     if wide {
         out.push_str("\\begin{landscape}\n");
     }
@@ -104,7 +110,12 @@ fn table(out: &mut String, sheet: &Sheet) {
         let cells: Vec<String> = row
             .iter()
             .zip(&sheet.columns)
-            .map(|(cell, column)| escape(&cell.text(&column.unit)))
+            .zip(&long)
+            .map(|((cell, column), long)| {
+                let text = escape(&cell.text(&column.unit));
+                // Paths are broken where a line has no room for them.
+                if *long { text.replace('/', "/\\allowbreak{}") } else { text }
+            })
             .collect();
         // A bracket at the begin of a row would be read as the option of the one before.
         let _ = writeln!(out, "{{}}{} \\\\", cells.join(" & "));
@@ -114,6 +125,25 @@ fn table(out: &mut String, sheet: &Sheet) {
         out.push_str("\\end{landscape}\n");
     }
 }
+
+/// Letters of a column's widest cell, or of its heading, which numbers have in lines.
+fn letters(sheet: &Sheet, i: usize, text: bool) -> usize {
+    let column = &sheet.columns[i];
+    let cells = sheet.rows.iter().map(|row| row[i].text(&column.unit).chars().count()).max();
+    let heading = match text {
+        true => column.heading().chars().count(),
+        false => {
+            wrapped(&column.heading(), 11).iter().map(|l| l.chars().count()).max().unwrap_or(0)
+        }
+    };
+    cells.unwrap_or(0).max(heading)
+}
+
+/// Letters of a line, about: of the tables across the page, and of those along it.
+const LANDSCAPE: usize = 180;
+const PORTRAIT: usize = 110;
+/// Letters' room between two columns.
+const GAP: usize = 2;
 
 /// Text that stays text. What this fonts' encoding lacks becomes a question mark.
 pub(crate) fn escape(text: &str) -> String {
