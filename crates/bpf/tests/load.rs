@@ -73,7 +73,7 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> Generator {
         counted_from: schedule.counted_from,
         burst: offer.burst.into(),
         rate_fps: offer.rate_fps,
-        changes: offer.steps.iter().map(|s| (s.after_frames, s.rate_fps)).collect(),
+        changes: schedule.loads().skip(1).collect(),
         catch_up_ns: schedule.catch_up_ns(100_000) as u64,
     };
     Generator::load(&config, &flows, &pace).unwrap()

@@ -71,7 +71,7 @@ pub struct Pace {
     pub burst: u64,
     /// Frames a second.
     pub rate_fps: f64,
-    /// Behind each of these frames (at the next burst), so many a second.
+    /// Behind each of these frames, all of them boundaries of bursts, so many a second.
     pub changes: Vec<(u64, f64)>,
     /// A frame that leaves later than this after its due time, ns, puts off all behind it by as
     /// much. They make up for it by following each other a 64th sooner.

@@ -260,12 +260,13 @@ impl Session<'_> {
             self.check_addresses(&half)?;
             self.ways = self.ways.max(half.way + 1);
             let port = tester_port(&half.port);
+            let facts = port_facts(&port)?;
             if self.ports.iter().all(|(known, _)| known.name != port.name) {
-                self.ports.push((port.clone(), port_facts(&port)?.kind == "veth"));
+                self.ports.push((port.clone(), facts.kind == "veth"));
             }
             match half.role {
                 Role::Source => {
-                    half.traffic.check(port_facts(&port)?.mtu)?;
+                    half.traffic.check(facts.mtu)?;
                     modes.push("live frames".into());
                     self.sources.push(half);
                 }

@@ -269,7 +269,7 @@ fn check_workload(
         return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
     }
     let of_workload = procedures.iter().any(|p| p.name() == "back_to_back" && p.frames().is_none());
-    if let Some(mix) = w.frames.iter().find(|f| of_workload && f.smallest() != f.largest()) {
+    if let Some(mix) = w.frames.iter().find(|f| of_workload && f.is_mix()) {
         return wrong(format!(
             "workload.frames: back_to_back takes frames of one size, not {} (RFC 9004, section \
              3); give it frames of its own",

@@ -48,7 +48,7 @@ pub fn judge(
             && worst > GAP_WITH_LOSS_NS.max(brought_about(d))
             && explains(d.lateness.count_above(HELD_BACK_NS) as f64, d)
         {
-            // What the tester had to hold back may have met the device in a lump.
+            // What stopped the tester may have stopped the device, too, or led to small lumps.
             reasons.push(Invalid::Pacing { direction: d.name.clone(), late_ns: worst });
         }
     }

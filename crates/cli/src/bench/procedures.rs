@@ -186,8 +186,12 @@ impl ProcedurePlan {
         let longest = self.keys.longest.map_or(2 * SECOND, |Ns(ns)| ns);
         match self.name() {
             // Of no standard, or of one that leaves it to the user.
-            "fixed_load" | "ramp" | "soak" | "mlrsearch" => return false,
-            "y1564_configuration" | "y1564_performance" => return false,
+            "fixed_load"
+            | "ramp"
+            | "soak"
+            | "mlrsearch"
+            | "y1564_configuration"
+            | "y1564_performance" => return false,
             "back_to_back" if drain_ns < longest => return true,
             _ if drain_ns < 2 * SECOND => return true,
             _ => {}
@@ -269,7 +273,7 @@ impl ProcedurePlan {
             return Err(format!("{name}: step is in per cent of the greatest load, 1 to {most}"));
         }
         if name == "back_to_back"
-            && let Some(mix) = frames.iter().flatten().find(|f| f.smallest() != f.largest())
+            && let Some(mix) = frames.iter().flatten().find(|f| f.is_mix())
         {
             let label = &mix.label;
             return Err(format!("{name}: frames of one size, not {label} (RFC 9004, section 3)"));
@@ -324,7 +328,7 @@ impl ProcedurePlan {
         if self.kind.by_load && loads.is_none() {
             return Err(format!("{name}: name its loads, as loads = ['25 Mbit/s', '50 %']"));
         }
-        if self.name() == "ramp" && loads.as_ref().is_some_and(|loads| loads.len() != 2) {
+        if name == "ramp" && loads.as_ref().is_some_and(|loads| loads.len() != 2) {
             return Err(format!("{name}: name two loads, from and to, as loads = ['10k', '1M']"));
         }
         if let Some(problem) = goals.as_ref().and_then(|_| mlr_config(&self.keys, 1e7).problem()) {

@@ -1,38 +1,51 @@
 //! A tester that is kept from running may lose frames, and must not offer in a lump what it could
 //! not send in time. Its trial is flagged, and nothing of it counts against the device.
 
-use std::process::{Child, Command};
+use std::process::Command;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use sonde_lab::{Impairment, Relay};
-use sonde_port::clock::tai_now;
+use sonde_port::clock::{pin_to_cpu, tai_now};
 
 use crate::process::Process;
 use crate::support::{Between, Folder, assert_consistent, finish, fixed, head, until};
 
-/// What keeps the tester from running, for a while.
-type Fault = fn(&Process);
+/// What keeps the tester from running for `PAUSE`; from when to when it did, TAI ns.
+type Fault = fn(&Process) -> [i64; 2];
 
 /// Stopped, and let go on: the injected fault itself; nothing waits for it.
-fn stop(process: &Process) {
+fn stop(process: &Process) -> [i64; 2] {
     process.signal("STOP");
+    let begin = tai_now().as_nanos();
     std::thread::sleep(PAUSE);
+    let until = tai_now().as_nanos();
     process.signal("CONT");
+    [begin, until]
 }
 
-/// Every processor is busy with a real-time task that goes before any thread of the tester.
-fn crowd(_: &Process) {
+/// Every processor is busy with a real-time thread that goes before any of the tester's, and all
+/// of them at once: a tester that finds one processor free is not starved.
+fn crowd(_: &Process) -> [i64; 2] {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let spinner = |cpu: usize| {
-        let (cpu, seconds) = (cpu.to_string(), PAUSE.as_secs_f64().to_string());
-        let mut command = Command::new("timeout");
-        command.args([&seconds, "chrt", "-f", "50", "taskset", "-c", &cpu]);
-        command.args(["sh", "-c", "while :; do :; done"]).spawn().unwrap()
+    let ready = Barrier::new(cpus);
+    let spin = &|cpu: usize| {
+        pin_to_cpu(cpu).unwrap();
+        let thread = std::fs::read_link("/proc/thread-self").unwrap();
+        let mut prefer = Command::new("chrt");
+        prefer.args(["-f", "-p", "50"]).arg(thread.file_name().unwrap());
+        assert!(prefer.status().unwrap().success());
+        ready.wait();
+        let begin = tai_now().as_nanos();
+        while tai_now().as_nanos() < begin + PAUSE.as_nanos() as i64 {}
+        [begin, tai_now().as_nanos()]
     };
-    let spinners: Vec<Child> = (0..cpus).map(spinner).collect();
-    for mut spinner in spinners {
-        spinner.wait().unwrap();
-    }
+    let busy: Vec<[i64; 2]> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..cpus).map(|cpu| scope.spawn(move || spin(cpu))).collect();
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let begin = busy.iter().map(|[begin, _]| *begin).max().unwrap();
+    [begin, busy.iter().map(|[_, until]| *until).min().unwrap()]
 }
 
 /// The fault hits the tester in the middle of trials through a device with a queue of its own:
@@ -59,9 +72,7 @@ fn starved(engine: &str, fault: Fault, test: &str) {
         if !until(&mut process, || arrived() > seen + 300) || !process.is_running() {
             break;
         }
-        let begin = tai_now().as_nanos();
-        fault(&process);
-        faults.push([begin, tai_now().as_nanos()]);
+        faults.push(fault(&process));
         // The next fault is another trial's.
         until(&mut process, || folder.trials().len() > trials);
     }
@@ -76,8 +87,9 @@ fn starved(engine: &str, fault: Fault, test: &str) {
     let mut flagged = 0;
     for trial in &run.trials {
         let d = &trial.directions[0];
-        let end = d.sent_ns[1];
-        let hit = faults.iter().any(|[begin, until]| *begin < end && *until > trial.start_ns);
+        // While it sent, for half of the pause at least.
+        let met = |[begin, until]: &[i64; 2]| *until.min(&d.sent_ns[1]) - begin.max(&d.sent_ns[0]);
+        let hit = faults.iter().any(|fault| met(fault) > PAUSE.as_nanos() as i64 / 2);
         let what = format!("{} sent, {} lost: {:?}", d.sent, d.lost, trial.invalid);
         println!("trial {}: {what}{}", trial.number, if hit { ", starved" } else { "" });
         assert!(!(hit && trial.valid()), "trial {}: {what}", trial.number);

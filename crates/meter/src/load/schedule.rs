@@ -43,6 +43,10 @@ impl Schedule {
             let last = segments[segments.len() - 1];
             let from = step.after_frames.next_multiple_of(burst).max(last.from);
             let at_ns = last.due_ns(from, burst);
+            // Of changes at one boundary the last holds.
+            if from == last.from {
+                segments.pop();
+            }
             segments.push(Segment { from, at_ns, step_ns: step_ns(step.rate_fps) });
         }
         let mut schedule = Schedule { frames: offer.frames, burst, counted_from: 0, segments };
@@ -58,6 +62,12 @@ impl Schedule {
             schedule.counted_from = low;
         }
         schedule
+    }
+
+    /// The loads, frames a second, each with the burst boundary behind which it holds; the first
+    /// from frame 0 on. No two have the same boundary.
+    pub fn loads(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.segments.iter().map(|s| (s.from, self.burst as f64 * 1e9 / s.step_ns))
     }
 
     /// When the first counted frame is due, ns from the first of all.
@@ -136,6 +146,18 @@ mod tests {
         let due: Vec<i64> = (0..9).map(|n| schedule.due_ns(n) / 1_000_000).collect();
         assert_eq!(due, [0, 10, 20, 25, 30, 31, 32, 33, 34]);
         assert_eq!(schedule.duration_ns(), offer.duration_ns());
+    }
+
+    #[test]
+    fn of_changes_within_a_burst_the_last_holds() {
+        let step = |after_frames, rate_fps| LoadStep { after_frames, rate_fps };
+        let steps = vec![step(9, 200.0), step(10, 400.0), step(16, 800.0), step(20, 1600.0)];
+        let offer = Offer { rate_fps: 100.0, burst: 8, frames: 40, steps, ..Offer::default() };
+        let schedule = Schedule::new(&offer);
+        let loads: Vec<(u64, f64)> = schedule.loads().collect();
+        assert_eq!(loads, [(0, 100.0), (16, 800.0), (24, 1600.0)]);
+        let due = [0, 8, 16, 24, 32].map(|n| schedule.due_ns(n) / 1_000_000);
+        assert_eq!(due, [0, 80, 160, 170, 175]);
     }
 
     #[test]

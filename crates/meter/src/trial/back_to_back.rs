@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::bisection::Bisection;
-use super::values::{SECOND, deviation, mean, reasons};
+use super::values::{SECOND, deviation, extremes, mean, reasons};
 use super::{Next, Procedure};
 
 /// How bursts are searched.
@@ -152,8 +152,7 @@ impl Procedure for BackToBack {
             return finding;
         };
         let tests = self.lengths.len() as u64;
-        let least = self.lengths.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.lengths.iter().copied().fold(0.0, f64::max);
+        let (least, most) = extremes(&self.lengths);
         finding.values.push(
             Quantity::new("back_to_back_frames", "frames", frames, tests).between(least, most),
         );

@@ -50,12 +50,16 @@ impl Ceiling {
     /// that a tester's worse moments do not cost them tries; the medium's rate where that was
     /// kept. Where no load was valid, the last one that was tried. 0: not a frame could be sent.
     pub fn load(&self) -> f64 {
-        let found = self.ended && self.unfit.is_none();
         match self.present {
             None => 0.0,
-            Some(rate) if found && rate < self.line_fps => rate * MARGIN,
+            Some(rate) if self.found() && rate < self.line_fps => rate * MARGIN,
             Some(rate) => rate,
         }
+    }
+
+    /// Whether the present load was kept.
+    fn found(&self) -> bool {
+        self.ended && self.unfit.is_none()
     }
 }
 
@@ -118,8 +122,7 @@ impl Procedure for Ceiling {
     /// `greatest_load`, frames/s in each direction.
     fn finding(&self) -> Finding {
         let mut finding = Finding { complete: self.ended, ..Finding::default() };
-        let found = self.ended && self.unfit.is_none();
-        if let Some(rate) = self.present.filter(|rate| found && *rate > 0.0) {
+        if let Some(rate) = self.present.filter(|rate| self.found() && *rate > 0.0) {
             finding.values.push(Quantity::new("greatest_load", "frames/s", rate, self.trials));
         }
         if let Some(why) = &self.unfit {

@@ -10,7 +10,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, discard_within, labelled, mean};
+use super::values::{SECOND, discard_within, extremes, labelled, mean};
 use super::{Next, Procedure};
 
 /// A load at which latency is measured.
@@ -115,8 +115,7 @@ impl Procedure for Latency {
                 self.script.seen().filter(|(k, _)| k % loads == i).map(|(_, s)| s).collect();
             let means: Vec<f64> = trials.iter().filter_map(|s| s.all().latency.mean()).collect();
             let Some(latency) = mean(&means) else { continue };
-            let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = means.iter().copied().fold(0.0, f64::max);
+            let (least, most) = extremes(&means);
             let name = labelled("latency", &load.label);
             let quantity = Quantity::new(name, "ns", latency, means.len() as u64);
             finding.values.push(quantity.between(least, most));

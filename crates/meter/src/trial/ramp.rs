@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{LoadStep, Offer, SeriesPoint};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, median, note_defects};
+use super::values::{SECOND, extremes, median, note_defects};
 use super::{Next, Procedure};
 
 /// From where to where.
@@ -110,8 +110,7 @@ impl Procedure for Ramp {
         }
         let onsets: Vec<f64> = seen.iter().filter_map(|o| o.onset_fps).collect();
         if let Some(onset) = median(&onsets) {
-            let least = onsets.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = onsets.iter().copied().fold(0.0, f64::max);
+            let (least, most) = extremes(&onsets);
             finding.values.push(
                 Quantity::new("loss_onset_load", "frames/s", onset, onsets.len() as u64)
                     .between(least, most),

@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Direction, LoadStep, LossRun, Offer};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, mean};
+use super::values::{SECOND, extremes, mean};
 use super::{Next, Procedure};
 
 /// Loads and durations of the measurement.
@@ -115,8 +115,7 @@ impl Procedure for Recovery {
             .filter_map(|o| if let Outcome::Recovered(ns) = o { Some(*ns) } else { None })
             .collect();
         if let Some(time) = mean(&times) {
-            let least = times.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = times.iter().copied().fold(0.0, f64::max);
+            let (least, most) = extremes(&times);
             finding.values.push(
                 Quantity::new("recovery_time", "ns", time, times.len() as u64).between(least, most),
             );

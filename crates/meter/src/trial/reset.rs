@@ -7,7 +7,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{DeviceEvent, Offer};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, mean};
+use super::values::{SECOND, extremes, mean};
 use super::{Next, Procedure};
 
 /// The reset and the load during it.
@@ -103,8 +103,7 @@ impl Procedure for Reset {
         let mut add = |name: &str, unit: &str, of: &dyn Fn(&Outcome) -> f64| {
             let all: Vec<f64> = interrupted().map(of).collect();
             let Some(mean) = mean(&all) else { return };
-            let least = all.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = all.iter().copied().fold(0.0, f64::max);
+            let (least, most) = extremes(&all);
             let quantity = Quantity::new(name, unit, mean, all.len() as u64);
             finding.values.push(quantity.between(least, most));
         };

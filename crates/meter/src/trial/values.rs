@@ -104,6 +104,13 @@ pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The least and the greatest value; infinite where there is none.
+pub(super) fn extremes(values: &[f64]) -> (f64, f64) {
+    values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &v| (v.min(least), v.max(most)))
+}
+
 /// Standard deviation of a sample; `None` of fewer than two values.
 pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;

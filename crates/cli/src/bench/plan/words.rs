@@ -68,6 +68,11 @@ impl Frames {
         self.sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / self.sizes.len().max(1) as f64
     }
 
+    /// Of more than one size.
+    pub fn is_mix(&self) -> bool {
+        self.smallest() != self.largest()
+    }
+
     /// Octets of the largest.
     pub fn largest(&self) -> u16 {
         self.sizes.iter().copied().max().unwrap_or(0)

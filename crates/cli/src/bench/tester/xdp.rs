@@ -228,13 +228,15 @@ fn generator(
         tag: load.tag,
         secret,
     };
+    let schedule = &load.schedule;
+    let mut loads = schedule.loads();
     let pace = Pace {
-        frames: offer.frames,
-        counted_from: load.schedule.counted_from,
-        burst: offer.burst.max(1).into(),
-        rate_fps: offer.rate_fps,
-        changes: offer.steps.iter().map(|step| (step.after_frames, step.rate_fps)).collect(),
-        catch_up_ns: load.schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
+        frames: schedule.frames,
+        counted_from: schedule.counted_from,
+        burst: schedule.burst,
+        rate_fps: loads.next().map_or(offer.rate_fps, |(_, rate)| rate),
+        changes: loads.collect(),
+        catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
     };
     let flow = |h: Header| FlowHeader {
         header: h.octets,
