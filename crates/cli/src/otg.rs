@@ -7,6 +7,7 @@ mod flow;
 mod frames;
 mod generator;
 mod plans;
+mod port;
 mod receiver;
 mod runs;
 mod sender;

@@ -9,8 +9,10 @@ use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, TrialHealth};
 use sonde_wire::ethernet::{Mac, Tag};
 
+use crate::bench::tester::{Expects, Mixed};
+
 /// Raised when one side would misunderstand the other of before.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What a controller says. Each is answered by a [`Reply`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,7 +108,8 @@ pub struct PortDescription {
 /// Half a direction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Half {
-    /// Number of the direction.
+    /// Number of the direction. Further places where frames of the first arrive follow all of
+    /// them, and have receiving halves alone.
     pub way: usize,
     /// Which half.
     pub role: Role,
@@ -115,6 +118,9 @@ pub struct Half {
     /// The frames.
     #[serde(with = "TrafficText")]
     pub traffic: Traffic,
+    /// Frames of a second class in the same stream.
+    #[serde(with = "mixed")]
+    pub mixed: Option<Mixed>,
     /// Octets by which a frame arrives longer than it left.
     pub length_change: i32,
     /// Destination MAC address of what arrives; `None`: any.
@@ -127,7 +133,10 @@ pub enum Role {
     /// Sends.
     Source,
     /// Receives.
-    Sink,
+    Sink {
+        /// What has to arrive.
+        expects: Expects,
+    },
 }
 
 /// A trial.
@@ -312,6 +321,29 @@ mod tags {
     }
 }
 
+mod mixed {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Mixed, Traffic, TrafficText};
+
+    #[derive(Serialize, Deserialize)]
+    struct MixedText {
+        #[serde(with = "TrafficText")]
+        traffic: Traffic,
+        share: f64,
+    }
+
+    pub fn serialize<S: Serializer>(mixed: &Option<Mixed>, s: S) -> Result<S::Ok, S::Error> {
+        let text = |m: &Mixed| MixedText { traffic: m.traffic.clone(), share: m.share };
+        mixed.as_ref().map(text).serialize(s)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Mixed>, D::Error> {
+        let text = Option::<MixedText>::deserialize(d)?;
+        Ok(text.map(|MixedText { traffic, share }| Mixed { traffic, share }))
+    }
+}
+
 /// Octets of a message: the numbers of many streams over an hour.
 const LONGEST: usize = 64 << 20;
 
@@ -324,7 +356,7 @@ mod tests {
     fn half() -> Half {
         Half {
             way: 1,
-            role: Role::Sink,
+            role: Role::Sink { expects: Expects::Mixed },
             port: PortName {
                 name: "a".into(),
                 interface: "eth0".into(),
@@ -351,15 +383,23 @@ mod tests {
                 ttl: 2,
                 seed: u64::MAX,
             },
+            mixed: None,
             length_change: -4,
             for_mac: Some([2; 6]),
         }
     }
 
+    /// In half of whose frames groups are addressed.
+    fn mixed_half() -> Half {
+        let traffic = Traffic { destination_mac: MacRule::Group, ..half().traffic };
+        Half { mixed: Some(Mixed { traffic, share: 0.5 }), ..half() }
+    }
+
     #[test]
     fn messages_arrive_as_they_were_sent_in_whatever_pieces() {
         let mut channel = Channel::new(Cursor::new(Vec::new()));
-        channel.send(&Request::Open { secret: [1, u64::MAX], halves: vec![half()] }).unwrap();
+        let open = Request::Open { secret: [1, u64::MAX], halves: vec![half(), mixed_half()] };
+        channel.send(&open).unwrap();
         channel.send(&Request::Status).unwrap();
         let all = channel.stream.into_inner();
         for cut in [1, 4, 5, 100, all.len() - 1] {
@@ -372,6 +412,9 @@ mod tests {
             assert_eq!(secret, [1, u64::MAX]);
             let (a, b) = (&halves[0], half());
             assert_eq!((&a.traffic, a.way, a.role, &a.port), (&b.traffic, b.way, b.role, &b.port));
+            let mixed = [&halves[1], &mixed_half()].map(|half| half.mixed.clone().unwrap());
+            assert!(a.mixed.is_none() && mixed[0].share == 0.5);
+            assert_eq!(mixed[0].traffic, mixed[1].traffic);
             assert!(matches!(read.take().unwrap(), Some(Request::Status)));
             assert!(read.take::<Request>().unwrap().is_none());
         }

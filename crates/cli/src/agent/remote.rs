@@ -8,10 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
 
+use super::link::{AgentAddress, BUSY, Link};
 use super::protocol::{PortDescription, PortName};
-use super::rig::{AgentAddress, AgentRig, AgentRigSpec, BUSY, Link};
+use super::rig::{AgentRig, AgentRigSpec};
 use crate::bench::plan::{DevicePlan, Plan, PortPlan};
-use crate::bench::tester::Way;
+use crate::bench::tester::{Copies, Way};
 use crate::tls;
 
 /// The agents that have the ports of one device.
@@ -68,6 +69,7 @@ impl Remote {
         device: &DevicePlan,
         names: &[String],
         ways: Vec<Way>,
+        copies: Copies,
         drain: Duration,
     ) -> Result<AgentRig> {
         let mut ports = Vec::new();
@@ -85,6 +87,7 @@ impl Remote {
             tls: self.tls.clone(),
             ports,
             ways,
+            copies,
             drain,
             secret: [secret as u64, (secret >> 64) as u64],
             busy: BUSY,

@@ -4,36 +4,23 @@
 //! own, and the receiving agents subtract the difference of the two clocks from every latency
 //! before it is counted (in a histogram it could no longer be taken out exactly).
 
-use std::fmt;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use sonde_meter::load::{Schedule, fill_streams};
+use anyhow::{Result, anyhow, bail, ensure};
+use rustls::ClientConfig;
+use sonde_meter::load::Schedule;
 use sonde_port::clock::tai_now;
-use sonde_port::stream::connect_tcp;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Offer, TrialHealth};
+use sonde_wire::ethernet::Mac;
 
-use super::clock::{ClockOffset, ask};
-use super::protocol::{
-    Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role,
-};
+use super::clock::ClockOffset;
+use super::link::{AgentAddress, Link};
+use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
 use crate::bench::runner::{Outcome, Rig};
-use crate::bench::tester::Way;
-
-/// An agent, as a plan names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentAddress {
-    /// In messages.
-    pub name: String,
-    /// "HOST:PORT"; the agent's certificate carries HOST.
-    pub address: String,
-}
+use crate::bench::tester::{Branch, Copies, Expects, Load, Mixed, Way};
 
 /// What a rig of agents is opened with.
 #[derive(Clone)]
@@ -46,169 +33,25 @@ pub struct AgentRigSpec {
     pub ports: Vec<(usize, PortName)>,
     /// The directions.
     pub ways: Vec<Way>,
+    /// What goes out beside the first of them, and where else it may arrive.
+    pub copies: Copies,
     /// How long to wait for the last frames; it ends earlier when all have arrived.
     pub drain: Duration,
     /// Of the frames' signatures.
     pub secret: [u64; 2],
-    /// How long an agent is waited for that another controller has: [`BUSY`], or not at all.
+    /// How long an agent is waited for that another controller has: [`super::link::BUSY`], or not at all.
     pub busy: Duration,
 }
 
 /// A rig whose ports are on other hosts.
 pub struct AgentRig {
     spec: AgentRigSpec,
+    /// Where frames arrive: in the order of the directions, then of the branches of the first.
+    arrivals: Vec<Arrival>,
     /// `None`: lost, and to be found again at the next offer.
     links: Vec<Option<Link>>,
     tag: u8,
 }
-
-/// A connection to an agent.
-pub struct Link {
-    name: String,
-    channel: Channel<StreamOwned<ClientConnection, TcpStream>>,
-    clock: SocketAddr,
-    clock_key: [u8; 32],
-}
-
-impl Link {
-    /// Connects, and checks that both are of one kind. An agent that another controller has is
-    /// asked again for so long, until `stop` is set: after a controller has died its agents
-    /// take a moment to notice.
-    ///
-    /// # Errors
-    /// Whatever is in the way, with the agent's name.
-    pub fn connect(
-        agent: &AgentAddress,
-        tls: &Arc<ClientConfig>,
-        busy: Duration,
-        stop: &AtomicBool,
-    ) -> Result<Link> {
-        let (begin, mut told) = (Instant::now(), false);
-        loop {
-            let error = match Self::try_connect(agent, tls) {
-                Ok(link) => return Ok(link),
-                Err(e) => e,
-            };
-            let waits = begin.elapsed() < busy && !stop.load(Ordering::Relaxed);
-            if !(waits && error.is::<Busy>()) {
-                return Err(error.context(format!("agent {}", agent.name)));
-            }
-            if !told {
-                told = true;
-                let seconds = busy.as_secs();
-                eprintln!("sonde: agent {}: {error}; waiting up to {seconds} s", agent.name);
-            }
-            std::thread::sleep(AGAIN);
-        }
-    }
-
-    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Link> {
-        let (host, _) = agent.address.rsplit_once(':').context("write HOST:PORT")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host.clone())
-            .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
-        let found = agent.address.to_socket_addrs();
-        let found = found.with_context(|| format!("cannot find {}", agent.address))?;
-        let mut error = anyhow!("{} has no address", agent.address);
-        for peer in found {
-            match connect_tcp(peer, PATIENCE, PATIENCE) {
-                Ok(stream) => return Self::greet(agent, name, stream, tls),
-                Err(e) => error = anyhow!(e).context(format!("cannot connect to {peer}")),
-            }
-        }
-        Err(error)
-    }
-
-    fn greet(
-        agent: &AgentAddress,
-        name: ServerName<'static>,
-        stream: TcpStream,
-        tls: &Arc<ClientConfig>,
-    ) -> Result<Link> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut clock = stream.peer_addr()?;
-        let mut wire = StreamOwned::new(ClientConnection::new(tls.clone(), name)?, stream);
-        while wire.conn.is_handshaking() {
-            wire.conn.complete_io(&mut wire.sock).context("TLS; see docs/agent.md")?;
-        }
-        let mut channel = Channel::new(wire);
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        // An agent that does not want our certificate says so only now.
-        channel
-            .send(&Request::Hello { protocol: PROTOCOL, version })
-            .context("it does not take our certificate")?;
-        let reply = channel.poll().context("it does not take our certificate, or is none")?;
-        match reply.context("it does not answer")? {
-            Reply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
-                clock.set_port(clock_port);
-                Ok(Link { name: agent.name.clone(), channel, clock, clock_key })
-            }
-            Reply::Hello { protocol, version, .. } => bail!(
-                "it is of version {version} and speaks protocol {protocol}, this Sonde speaks \
-                 {PROTOCOL}; use the same Sonde on both"
-            ),
-            Reply::Busy(who) => bail!(Busy(who)),
-            Reply::Failed(why) => bail!(why),
-            _ => bail!("it answers something else than was asked"),
-        }
-    }
-
-    /// What one of its ports is.
-    ///
-    /// # Errors
-    /// No such port; no such agent any more.
-    pub fn look(&mut self, port: &PortName) -> Result<PortDescription> {
-        match self.request(&Request::Look { port: port.clone() })? {
-            Reply::Port(description) => Ok(description),
-            _ => Err(self.strange()),
-        }
-    }
-
-    fn request(&mut self, request: &Request) -> Result<Reply> {
-        self.send(request)?;
-        self.reply()
-    }
-
-    fn send(&mut self, request: &Request) -> Result<()> {
-        self.channel.send(request).with_context(|| format!("agent {} is lost", self.name))
-    }
-
-    fn reply(&mut self) -> Result<Reply> {
-        let begin = Instant::now();
-        loop {
-            match self.channel.poll() {
-                Ok(Some(Reply::Failed(why))) => bail!("agent {}: {why}", self.name),
-                Ok(Some(reply)) => return Ok(reply),
-                Ok(None) if begin.elapsed() < PATIENCE => {}
-                Ok(None) => bail!("agent {} is lost: it does not answer", self.name),
-                Err(e) => return Err(anyhow!(e).context(format!("agent {} is lost", self.name))),
-            }
-        }
-    }
-
-    fn offset(&self, times: u32) -> Result<ClockOffset> {
-        ask(self.clock, &self.clock_key, times)
-            .with_context(|| format!("agent {}: its clock", self.name))
-    }
-
-    fn strange(&self) -> anyhow::Error {
-        anyhow!("agent {} answers something else than was asked", self.name)
-    }
-}
-
-/// Why an agent does not take us: who has its ports.
-#[derive(Debug)]
-struct Busy(String);
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "busy: {} has its ports", self.0)
-    }
-}
-
-impl std::error::Error for Busy {}
 
 impl AgentRig {
     /// Connects to all agents and takes their ports.
@@ -216,12 +59,24 @@ impl AgentRig {
     /// # Errors
     /// Whatever is in the way, with the agent's name.
     pub fn open(spec: AgentRigSpec) -> Result<AgentRig> {
-        for way in &spec.ways {
-            let ports = [way.from, way.to].map(|p| spec.ports.get(p));
-            ensure!(ports.iter().all(Option::is_some), "a direction needs two ports");
+        let whole = spec.ways.iter().enumerate().map(|(way, w)| Arrival {
+            way,
+            to: w.to,
+            for_mac: w.for_mac,
+            expects: Expects::All,
+        });
+        let branch =
+            |b: &Branch| Arrival { way: 0, to: b.to, for_mac: b.for_mac, expects: b.expects };
+        let arrivals: Vec<Arrival> = whole.chain(spec.copies.branches.iter().map(branch)).collect();
+        for arrival in &arrivals {
+            let from = spec.ways.get(arrival.way).map_or(usize::MAX, |way| way.from);
+            ensure!(
+                [from, arrival.to].iter().all(|port| *port < spec.ports.len()),
+                "a direction needs two ports"
+            );
         }
         let links = spec.agents.iter().map(|_| None).collect();
-        let mut rig = AgentRig { spec, links, tag: 0 };
+        let mut rig = AgentRig { spec, arrivals, links, tag: 0 };
         rig.connect(&AtomicBool::new(false))?;
         Ok(rig)
     }
@@ -245,27 +100,37 @@ impl AgentRig {
 
     fn halves(&self, agent: usize) -> Vec<Half> {
         let mut halves = Vec::new();
+        let half = |way: usize, number: usize, role: Role, (whose, port): &(usize, PortName)| {
+            let Way { traffic, length_change, for_mac, .. } = &self.spec.ways[way];
+            (*whose == agent).then(|| Half {
+                way: number,
+                role,
+                port: port.clone(),
+                traffic: traffic.clone(),
+                mixed: self.mixed(way).cloned(),
+                length_change: *length_change,
+                for_mac: *for_mac,
+            })
+        };
         for (number, way) in self.spec.ways.iter().enumerate() {
-            for (port, role) in [(way.from, Role::Source), (way.to, Role::Sink)] {
-                let (whose, port) = &self.spec.ports[port];
-                if *whose == agent {
-                    halves.push(Half {
-                        way: number,
-                        role,
-                        port: port.clone(),
-                        traffic: way.traffic.clone(),
-                        length_change: way.length_change,
-                        for_mac: way.for_mac,
-                    });
-                }
-            }
+            halves.extend(half(number, number, Role::Source, &self.spec.ports[way.from]));
+        }
+        for (number, Arrival { way, to, for_mac, expects }) in self.arrivals.iter().enumerate() {
+            let role = Role::Sink { expects: *expects };
+            let sink = half(*way, number, role, &self.spec.ports[*to]);
+            halves.extend(sink.map(|half| Half { for_mac: *for_mac, ..half }));
         }
         halves
     }
 
-    /// The agents at both ends of a direction.
-    fn ends(&self, way: &Way) -> [usize; 2] {
-        [way.from, way.to].map(|port| self.spec.ports[port].0)
+    /// What shares the stream of a direction.
+    fn mixed(&self, way: usize) -> Option<&Mixed> {
+        self.spec.copies.mixed.as_ref().filter(|_| way == 0)
+    }
+
+    /// The agents at both ends.
+    fn ends(&self, arrival: &Arrival) -> [usize; 2] {
+        [self.spec.ways[arrival.way].from, arrival.to].map(|port| self.spec.ports[port].0)
     }
 
     fn link(&mut self, agent: usize) -> Result<&mut Link> {
@@ -296,11 +161,6 @@ impl AgentRig {
         stop: &AtomicBool,
         begins: impl FnOnce(i64),
     ) -> Result<Outcome> {
-        ensure!(
-            offer.pattern.is_plan() && offer.flows.is_none(),
-            "agents carry out the plan's own flows only: this procedure needs a tester whose \
-             ports are all on one host"
-        );
         match self.trial(offer, stop, begins) {
             Ok(outcome) => Ok(outcome),
             Err(e) => {
@@ -321,18 +181,15 @@ impl AgentRig {
         self.connect(stop)?;
         let before = self.offsets(QUESTIONS)?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
-        let tags: Vec<u8> = self
-            .spec
-            .ways
-            .iter()
-            .map(|_| {
-                self.tag = self.tag.wrapping_add(1);
-                self.tag
-            })
-            .collect();
-        let differences: Vec<Difference> =
-            self.spec.ways.iter().map(|w| difference(self.ends(w), &before)).collect();
-        let offsets_ns: Vec<i64> = differences.iter().map(|d| d.ns).collect();
+        let mut loads = Vec::new();
+        for (number, way) in self.spec.ways.iter().enumerate() {
+            self.tag = self.tag.wrapping_add(1);
+            // Whether the port carries it its agent knows.
+            loads.push(Load::new(&way.traffic, self.mixed(number), offer, self.tag, MTU_MAX)?);
+        }
+        let tags: Vec<u8> = self.arrivals.iter().map(|a| loads[a.way].tag()).collect();
+        let offset = |a: &Arrival| difference(self.ends(a), &before).ns;
+        let offsets_ns: Vec<i64> = self.arrivals.iter().map(offset).collect();
         let arm = |agent: usize| {
             Request::Arm(Arm {
                 offer: offer.clone(),
@@ -349,7 +206,8 @@ impl AgentRig {
             "the agents were ready only after the instant at which they were to begin"
         );
         begins(start_ns);
-        let (sent, during) = self.follow(offer, start_ns, stop)?;
+        let (sent, during) = self.follow(offer, &loads, start_ns, stop)?;
+        let sent: Vec<u64> = self.arrivals.iter().map(|a| sent[a.way]).collect();
         let mut ended = Vec::new();
         for (agent, reply) in
             self.all(|_| Request::End { sent: sent.clone() })?.into_iter().enumerate()
@@ -360,8 +218,9 @@ impl AgentRig {
             }
         }
         let after = self.offsets(QUESTIONS)?;
-        let health = health(&self.spec, &ended, &before, &during, &after);
-        let directions = self.directions(offer, start_ns, &ended, &before)?;
+        let ends: Vec<_> = self.arrivals.iter().map(|a| self.ends(a)).collect();
+        let health = health(&ends, &ended, &before, &during, &after);
+        let directions = self.directions(offer, &loads, start_ns, &ended, &before)?;
         let ledger = ended.into_iter().flat_map(|e| e.ledger).collect();
         Ok(Outcome { directions, ledger, health, failed: None })
     }
@@ -371,13 +230,12 @@ impl AgentRig {
     fn follow(
         &mut self,
         offer: &Offer,
+        loads: &[Load],
         start_ns: i64,
         stop: &AtomicBool,
     ) -> Result<(Vec<u64>, Vec<Vec<ClockOffset>>)> {
         let limit_ns = start_ns + 2 * offer.duration_ns() + GRACE_NS;
-        let counted_from = Schedule::new(offer).counted_from;
-        let ways = self.spec.ways.len();
-        let (mut sent, mut received) = (vec![0; ways], vec![0; ways]);
+        let (mut sent, mut received) = (vec![0; loads.len()], vec![0; self.arrivals.len()]);
         let (mut during, mut asked) = (Vec::new(), Instant::now());
         let (mut drained, mut stopped) = (None::<Instant>, false);
         loop {
@@ -403,7 +261,10 @@ impl AgentRig {
             }
             if done {
                 let since = *drained.get_or_insert_with(Instant::now);
-                let complete = sent.iter().zip(&received).all(|(s, r)| *r + counted_from >= *s);
+                let complete = self.arrivals.iter().zip(&received).all(|(arrival, received)| {
+                    let Arrival { way, expects, .. } = *arrival;
+                    *received >= loads[way].expected(expects, sent[way])
+                });
                 // Copies may follow where none is missing.
                 let wait = if complete { self.spec.drain.min(COPIES) } else { self.spec.drain };
                 if since.elapsed() >= wait || stopped {
@@ -418,27 +279,29 @@ impl AgentRig {
     fn directions(
         &self,
         offer: &Offer,
+        loads: &[Load],
         start_ns: i64,
         ended: &[Ended],
         clocks: &[ClockOffset],
     ) -> Result<Vec<Direction>> {
         let counted_from = Schedule::new(offer).counted_from;
         let mut directions = Vec::new();
-        for (number, way) in self.spec.ways.iter().enumerate() {
-            let [source, sink] = self.ends(way);
-            let half = |halves: &[Option<Direction>], agent: usize| {
+        for (number, arrival) in self.arrivals.iter().enumerate() {
+            let [source, sink] = self.ends(arrival);
+            let half = |halves: &[Option<Direction>], number: usize, agent: usize| {
                 let lost = || anyhow!("agent {} has no numbers", self.spec.agents[agent].name);
                 halves.get(number).cloned().flatten().ok_or_else(lost)
             };
-            let out = half(&ended[source].sources, source)?;
-            let came = half(&ended[sink].sinks, sink)?;
+            let out = half(&ended[source].sources, arrival.way, source)?;
+            let came = half(&ended[sink].sinks, number, sink)?;
             let ours = |stamps: [i64; 2], agent: usize| {
                 stamps.map(|ns| if ns == 0 { 0 } else { ns - clocks[agent].ns })
             };
-            let [from, to] = [way.from, way.to].map(|port| &self.spec.ports[port].1.name);
+            let from = self.spec.ways[arrival.way].from;
+            let [from, to] = [from, arrival.to].map(|port| &self.spec.ports[port].1.name);
+            let name = format!("{from}>{to}");
             let sent_ns = ours(out.sent_ns, source);
             let mut direction = Direction {
-                name: format!("{from}>{to}"),
                 intended: offer.frames - counted_from,
                 sent: out.sent,
                 sent_bytes: out.sent_bytes,
@@ -452,8 +315,8 @@ impl AgentRig {
             let first_due = start_ns + Schedule::new(offer).counted_ns();
             let late = if direction.sent > 0 { sent_ns[0] - first_due } else { 0 };
             direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
-            fill_streams(&mut direction, way.traffic.flows, counted_from);
-            directions.push(direction);
+            // The whole of a stream, too, is a share of it.
+            loads[arrival.way].add_branch(arrival.expects, name, direction, &mut directions);
         }
         Ok(directions)
     }
@@ -466,14 +329,26 @@ impl Rig for AgentRig {
 
     fn caveats(&self) -> CaveatSet {
         let mut caveats = CaveatSet::default();
-        if self.spec.ways.iter().any(|way| {
-            let [source, sink] = self.ends(way);
+        if self.arrivals.iter().any(|arrival| {
+            let [source, sink] = self.ends(arrival);
             source != sink
         }) {
             caveats.insert(Caveat::ClocksDiffer);
         }
         caveats
     }
+}
+
+/// Where frames of a direction arrive.
+struct Arrival {
+    /// Number of the direction.
+    way: usize,
+    /// Index of the port.
+    to: usize,
+    /// Destination MAC address there; `None`: any.
+    for_mac: Option<Mac>,
+    /// Which of the frames have to.
+    expects: Expects,
 }
 
 /// Between the clocks of a direction's ends: receiver's less sender's.
@@ -493,7 +368,7 @@ fn difference([source, sink]: [usize; 2], clocks: &[ClockOffset]) -> Difference 
 
 /// The state of all agents together, and what their clocks did.
 fn health(
-    spec: &AgentRigSpec,
+    ends: &[[usize; 2]],
     ended: &[Ended],
     before: &[ClockOffset],
     during: &[Vec<ClockOffset>],
@@ -510,8 +385,7 @@ fn health(
             all.clock_drift_ns = h.clock_drift_ns;
         }
     }
-    for (number, way) in spec.ways.iter().enumerate() {
-        let ends = [way.from, way.to].map(|port| spec.ports[port].0);
+    for (number, &ends) in ends.iter().enumerate() {
         let (first, last) = (difference(ends, before), difference(ends, after));
         if number == 0 {
             all.clock_offset_ns = [first.ns, last.ns];
@@ -546,12 +420,8 @@ fn note(counts: &[Option<u64>], into: &mut [u64]) {
     }
 }
 
-/// How long a run waits for an agent that another controller has.
-pub const BUSY: Duration = Duration::from_secs(10);
-/// Until such an agent is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
-/// For connections, and for an agent's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Of an IP packet.
+const MTU_MAX: u32 = 1 << 16;
 /// From the order to the first frame: programs are loaded and threads started meanwhile.
 const LEAD_NS: i64 = 1_500_000_000;
 /// Beyond twice its time a trial is given so much.

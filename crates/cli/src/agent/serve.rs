@@ -1,7 +1,7 @@
 //! The agent: takes one controller at a time, and does what it asks with this host's ports.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
@@ -24,7 +24,7 @@ use super::protocol::{
 use crate::args::{Prefix, number};
 use crate::bench::health::Watch;
 use crate::bench::rig::counters::{dropped, of_port};
-use crate::bench::tester::{Sink, Source, TesterPort, Watching, port_facts};
+use crate::bench::tester::{Expects, Load, Sink, Source, TesterPort, Watching, port_facts};
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
 
@@ -270,7 +270,7 @@ impl Session<'_> {
                     modes.push("live frames".into());
                     self.sources.push(half);
                 }
-                Role::Sink => {
+                Role::Sink { .. } => {
                     let tagged = !half.traffic.tags.is_empty();
                     let sink = Sink::open(&port, half.for_mac, tagged, secret)?;
                     modes.push(format!("analyser in XDP, {}", sink.mode()));
@@ -283,12 +283,20 @@ impl Session<'_> {
 
     /// An agent does not trust its controller to know this network (RFC 6815).
     fn check_addresses(&self, half: &Half) -> Result<()> {
-        for rule in [&half.traffic.source, &half.traffic.destination] {
-            ensure!(
-                self.agent.allowed.iter().any(|p| inside(rule, p)),
+        let allowed = &self.agent.allowed;
+        for traffic in [&half.traffic].into_iter().chain(half.mixed.as_ref().map(|m| &m.traffic)) {
+            let (from, to) = (&traffic.source, &traffic.destination);
+            let foreign = if !allowed.iter().any(|p| inside(from, p)) {
+                from
+            } else if !allowed.iter().chain(&groups()).any(|p| inside(to, p)) {
+                to
+            } else {
+                continue;
+            };
+            bail!(
                 "{} is not an address for benchmarks (RFC 6815), or others that follow it are \
                  not; in an isolated laboratory start this agent with --allow PREFIX",
-                rule.first
+                foreign.first
             );
         }
         Ok(())
@@ -296,8 +304,9 @@ impl Session<'_> {
 
     /// Runs a trial, from its preparation to its numbers. An error ends the session.
     fn trial(&mut self, channel: &mut Channel<Wire>, arm: &Arm, stop: &AtomicBool) -> Result<()> {
-        let sources = match prepare(&self.sources, self.ways, self.secret, arm) {
-            Ok(sources) => sources,
+        let prepared = prepare(&self.sources, &self.sinks, self.ways, self.secret, arm);
+        let (sources, expected) = match prepared {
+            Ok(prepared) => prepared,
             Err(e) => return Ok(channel.send(&Reply::Failed(format!("{e:#}")))?),
         };
         // What this host calls the instant of the first frame.
@@ -305,11 +314,11 @@ impl Session<'_> {
         let mut sinks: Vec<(usize, Watching<'_>)> = self
             .sinks
             .iter_mut()
-            .map(|(half, sink)| {
+            .zip(&expected)
+            .map(|((half, sink), (load, expects))| {
                 let way = half.way;
                 let offset = arm.offsets_ns[way] - skew();
-                let (change, tag) = (half.length_change, arm.tags[way]);
-                (way, sink.begin(&half.traffic, change, &arm.offer, tag, start_ns, offset))
+                (way, sink.begin(load, *expects, half.length_change, start_ns, offset))
             })
             .collect();
         let ports: Vec<TesterPort> = sources.iter().map(|(h, _)| tester_port(&h.port)).collect();
@@ -410,13 +419,14 @@ fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
         && last.is_some_and(|last| last <= high)
 }
 
-/// Checks a trial, and loads its generators.
+/// Checks a trial and loads its generators; and what each of the sinks is to count.
 fn prepare<'a>(
     sources: &'a [Half],
+    sinks: &[(Half, Sink)],
     ways: usize,
     secret: [u64; 2],
     arm: &Arm,
-) -> Result<Vec<(&'a Half, Source)>> {
+) -> Result<Prepared<'a>> {
     ensure!(ways > 0, "no port was opened");
     let offer = &arm.offer;
     ensure!(
@@ -432,12 +442,35 @@ fn prepare<'a>(
             && offer.steps.is_sorted_by_key(|s| s.after_frames),
         "changes of the load need a rate, and come one after the other"
     );
-    let load = |half: &'a Half| {
-        let port = tester_port(&half.port);
-        let source = Source::load(&port, &half.traffic, offer, arm.tags[half.way], secret)?;
-        Ok((half, source))
+    let load = |half: &Half, mtu: u32| {
+        Load::new(&half.traffic, half.mixed.as_ref(), offer, arm.tags[half.way], mtu)
     };
-    sources.iter().map(load).collect()
+    let source = |half: &'a Half| -> Result<_> {
+        let port = tester_port(&half.port);
+        let load = load(half, port_facts(&port)?.mtu)?;
+        Ok((half, Source::load(&port, &load, secret)?))
+    };
+    let expected = |half: &Half| match half.role {
+        // It is for the sender to carry it.
+        Role::Sink { expects } => Ok((load(half, MTU_MAX)?, expects)),
+        Role::Source => bail!("a half that sends does not receive"),
+    };
+    Ok((
+        sources.iter().map(source).collect::<Result<_>>()?,
+        sinks.iter().map(|(half, _)| expected(half)).collect::<Result<_>>()?,
+    ))
+}
+
+/// Generators with their halves, and what each sink is to count.
+type Prepared<'a> = (Vec<(&'a Half, Source)>, Vec<(Load, Expects)>);
+
+/// Multicast groups that an organisation uses as it likes (RFC 2365, section 6.2; RFC 7346,
+/// section 2): no router takes them beyond it.
+fn groups() -> [Prefix; 2] {
+    [
+        Prefix { address: IpAddr::from([239, 192, 0, 0]), bits: 14 },
+        Prefix { address: IpAddr::from([0xff18, 0, 0, 0, 0, 0, 0, 0]), bits: 16 },
+    ]
 }
 
 /// Stops all sources when it goes, however that happens, and waits until their threads have
@@ -495,6 +528,8 @@ fn tester_port(port: &PortName) -> TesterPort {
 
 /// Connections at a time, most of which are strangers'.
 const CONNECTIONS: usize = 16;
+/// Of an IP packet.
+const MTU_MAX: u32 = 1 << 16;
 /// Directions of a tester.
 const WAYS_MAX: usize = 64;
 /// For a TLS handshake, and for each write.

@@ -10,6 +10,8 @@ use super::plan::{
 };
 use super::procedures::ProcedurePlan;
 
+mod check;
+
 /// A checked plan, and what it comes to.
 pub struct Expanded {
     /// The plan.
@@ -85,8 +87,8 @@ pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
     let devices = devices(source, &plan)?;
     let conditions = conditions(source, &plan)?;
     let procedures = procedures(source, &plan)?;
-    check_workload(source, &plan, &procedures)?;
-    check_tags(source, &plan, &devices)?;
+    check::workload(source, &plan, &procedures)?;
+    check::tags(source, &plan, &devices)?;
     let cases = order(&plan, &devices, &conditions, &procedures);
     if cases.is_empty() {
         return Err(source.whole("comes to no measurement; name a device and a procedure"));
@@ -222,133 +224,7 @@ fn procedures(source: &Source, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanEr
     plan.procedures.iter().map(read).collect()
 }
 
-/// What no engine can send.
-fn check_workload(
-    source: &Source,
-    plan: &Plan,
-    procedures: &[ProcedurePlan],
-) -> Result<(), PlanError> {
-    let w = &plan.workload;
-    let place = source.text.find("[workload]").unwrap_or(0);
-    let wrong = |message: String| Err(source.error(place..place, message));
-    for (key, empty) in [
-        ("frames", w.frames.is_empty()),
-        ("ip", w.ip.is_empty()),
-        ("flows", w.flows.is_empty()),
-        ("bursts", w.bursts.is_empty()),
-        ("dscp", w.dscp.is_empty()),
-        ("directions", w.directions.is_empty()),
-    ] {
-        if empty {
-            return wrong(format!("workload.{key} is empty; leave it out for its default"));
-        }
-    }
-    if let Some(&ip) = w.ip.iter().find(|&&ip| ip != 4 && ip != 6) {
-        return wrong(format!("workload.ip = {ip}; IP has versions 4 and 6"));
-    }
-    if w.flows.contains(&0) {
-        return wrong("workload.flows: at least 1".into());
-    }
-    if w.sources == 0 {
-        return wrong("workload.sources: at least 1".into());
-    }
-    if let Some(&class) = w.dscp.iter().find(|&&class| class > 63) {
-        return wrong(format!("workload.dscp: {class} is no class; 0 to 63"));
-    }
-    if let Some(&most) = w.flows.iter().min().filter(|&&f| (f as usize) < w.dscp.len()) {
-        let classes = w.dscp.len();
-        return wrong(format!("workload.dscp: {classes} classes need as many flows, not {most}"));
-    }
-    if let Some(&burst) = w.bursts.iter().find(|b| !(1..=BURST_MAX).contains(*b)) {
-        return wrong(format!("workload.bursts: {burst} is no burst; 1 to {BURST_MAX} frames"));
-    }
-    if let Some(&vlan) = w.vlan.iter().find(|&&v| v == 0 || v > 4094) {
-        return wrong(format!("workload.vlan: {vlan} is no VLAN; 1 to 4094"));
-    }
-    if let Some(&label) = w.mpls.iter().find(|l| !(16..1 << 20).contains(*l)) {
-        return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
-    }
-    let of_workload = procedures.iter().any(|p| p.name() == "back_to_back" && p.frames().is_none());
-    if let Some(mix) = w.frames.iter().find(|f| of_workload && f.is_mix()) {
-        return wrong(format!(
-            "workload.frames: back_to_back takes frames of one size, not {} (RFC 9004, section \
-             3); give it frames of its own",
-            mix.label
-        ));
-    }
-    let shim = 4 * (w.vlan.len() + w.mpls.len()) as u16;
-    for frames in all_frames(plan, procedures) {
-        for &ip in &w.ip {
-            let least = least_frame(ip) + shim;
-            if frames.smallest() < least {
-                return wrong(format!(
-                    "workload.frames: IPv{ip} with the signature takes {least} octets at least, \
-                     {} asks for {}{}",
-                    frames.label,
-                    frames.smallest(),
-                    if ip == 6 {
-                        " (use 84 in place of 64; RFC 5180, section 5.1, allows for signatures)"
-                    } else {
-                        ""
-                    }
-                ));
-            }
-        }
-        for device in &plan.devices {
-            let DevicePlan { name, mtu: Some(mtu), .. } = device.get_ref() else { continue };
-            if u32::from(frames.largest()) > mtu + FRAME_BEYOND_IP + u32::from(shim) {
-                // A procedure's own frames are not in [workload].
-                let place = if w.frames.contains(frames) { place..place } else { device.span() };
-                let message = format!(
-                    "frames of {} octets ({}) do not fit device {name}'s mtu of {mtu}",
-                    frames.largest(),
-                    frames.label
-                );
-                return Err(source.error(place, message));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The lab's routers have neither VLANs nor labels: they would drop every frame.
-fn check_tags(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
-    let w = &plan.workload;
-    let routes = |d: &&Device| match &d.kind {
-        DeviceKind::Lab(DeviceSpec::Loop) | DeviceKind::External => false,
-        DeviceKind::Lab(spec) => !spec.is_bridge(),
-    };
-    match devices.iter().find(routes) {
-        Some(router) if !(w.vlan.is_empty() && w.mpls.is_empty()) => {
-            let place = source.text.find("[workload]").unwrap_or(0);
-            let message = format!(
-                "workload.vlan and mpls: device {} routes, and is not set up for tags or labels; \
-                 they pass a bridge, the loop, or an external device that knows them",
-                router.name
-            );
-            Err(source.error(place..place, message))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Frame sizes of the workload, and of procedures that have their own.
-fn all_frames<'a>(
-    plan: &'a Plan,
-    procedures: &'a [ProcedurePlan],
-) -> impl Iterator<Item = &'a Frames> {
-    let own = procedures.iter().filter_map(ProcedurePlan::frames).flatten();
-    let common = procedures.iter().any(|p| p.frames().is_none());
-    plan.workload.frames.iter().filter(move |_| common).chain(own)
-}
-
-/// Ethernet, IP, UDP, signature, FCS.
-fn least_frame(ip: u8) -> u16 {
-    if ip == 6 { 84 } else { 64 }
-}
-
-/// Blocks of repetitions; within one, the beds in random order where there are several
-/// repetitions, so that a drift of the host falls on all alike; the loop is always first.
+/// Blocks of repetitions, each with every measurement of every bed.
 fn order(
     plan: &Plan,
     devices: &[Device],
@@ -358,59 +234,63 @@ fn order(
     let mut cases = Vec::new();
     let mut random = fastrand::Rng::with_seed(plan.seed);
     for repetition in 1..=plan.run.repetitions.max(1) {
-        let mut beds: Vec<(usize, usize)> = Vec::new();
-        for (d, device) in devices.iter().enumerate() {
-            // A state of the device is none of the loop's.
-            let states = if device.name == LOOP { 1 } else { conditions.len() };
-            beds.extend((0..states).map(|c| (d, c)));
-        }
-        if plan.run.repetitions > 1 {
-            let first = usize::from(devices[0].name == LOOP);
-            random.shuffle(&mut beds[first..]);
-        }
-        for (device, condition) in beds {
-            for procedure in procedures {
-                if devices[device].name == LOOP && !procedure.of_the_loop() {
-                    continue;
-                }
-                for procedure in procedure.by_load() {
-                    for workload in workloads(plan, &procedure) {
-                        let alone = devices[device].name == LOOP;
-                        let state = if alone {
-                            Condition::default()
-                        } else {
-                            conditions[condition].clone()
-                        };
-                        let case = Case {
-                            procedure: procedure.name().into(),
-                            device: devices[device].name.clone(),
-                            condition: state.name,
-                            frame: workload.frames.label.clone(),
-                            frame_bytes: workload.frames.mean(),
-                            direction: workload.direction.name().into(),
-                            flows: workload.flows,
-                            load: procedure.load_label(),
-                            sweep: sweep(plan, &procedure, &workload),
-                            layers: state.layers,
-                            repetition,
-                        };
-                        cases.push(PlannedCase {
-                            id: id(plan, &case),
-                            case,
-                            device,
-                            condition,
-                            frames: workload.frames.clone(),
-                            ip: workload.ip,
-                            burst: workload.burst,
-                            bidirectional: workload.direction == DirectionName::Bidirectional,
-                            procedure: procedure.clone(),
-                        });
-                    }
+        for (d, c) in beds(plan, devices, conditions, &mut random) {
+            let device = &devices[d];
+            let alone = device.name == LOOP;
+            let state = if alone { Condition::default() } else { conditions[c].clone() };
+            let suited = procedures.iter().filter(|p| !alone || p.of_the_loop());
+            for procedure in suited.flat_map(ProcedurePlan::by_load) {
+                for workload in workloads(plan, &procedure) {
+                    let case = Case {
+                        procedure: procedure.name().into(),
+                        device: device.name.clone(),
+                        condition: state.name.clone(),
+                        frame: workload.frames.label.clone(),
+                        frame_bytes: workload.frames.mean(),
+                        direction: workload.direction.name().into(),
+                        flows: workload.flows,
+                        load: procedure.load_label(),
+                        sweep: sweep(plan, &procedure, &workload),
+                        layers: state.layers.clone(),
+                        repetition,
+                    };
+                    cases.push(PlannedCase {
+                        id: id(plan, &case),
+                        case,
+                        device: d,
+                        condition: c,
+                        frames: workload.frames.clone(),
+                        ip: workload.ip,
+                        burst: workload.burst,
+                        bidirectional: workload.direction == DirectionName::Bidirectional,
+                        procedure: procedure.clone(),
+                    });
                 }
             }
         }
     }
     cases
+}
+
+/// Each device in each of its states, by index: in random order where there are several
+/// repetitions, so that a drift of the host falls on all alike; the loop is always first.
+fn beds(
+    plan: &Plan,
+    devices: &[Device],
+    conditions: &[Condition],
+    random: &mut fastrand::Rng,
+) -> Vec<(usize, usize)> {
+    let mut beds = Vec::new();
+    for (d, device) in devices.iter().enumerate() {
+        // A state of the device is none of the loop's.
+        let states = if device.name == LOOP { 1 } else { conditions.len() };
+        beds.extend((0..states).map(|c| (d, c)));
+    }
+    if plan.run.repetitions > 1 {
+        let first = usize::from(devices[0].name == LOOP);
+        random.shuffle(&mut beds[first..]);
+    }
+    beds
 }
 
 struct Workload<'a> {
@@ -514,9 +394,6 @@ impl Expanded {
         })
     }
 }
-
-/// RFC 2544 goes to 1024.
-const BURST_MAX: u32 = 1 << 16;
 
 /// The processors that are not the device's.
 pub fn free_cpus(device: usize) -> impl Iterator<Item = usize> {

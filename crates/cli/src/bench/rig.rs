@@ -230,7 +230,8 @@ impl DeviceRig<'_> {
                 let names: Vec<String> = self.spec.ports.iter().map(|p| p.name.clone()).collect();
                 self.bench.mode = remote.mode();
                 let ways = self.spec.ways.clone();
-                AnyTester::Apart(Box::new(remote.rig(device, &names, ways, self.spec.drain)?))
+                let drain = self.spec.drain;
+                AnyTester::Apart(Box::new(remote.rig(device, &names, ways, copies, drain)?))
             }
             _ => {
                 let tester = Tester::open_with(&self.spec, &copies)?;

@@ -217,39 +217,23 @@ impl Tester {
         Ok(outcome)
     }
 
-    /// Copies that nobody expected belong to the first direction; others are directions.
     fn add_branches(&self, outcome: &mut Outcome, arrived: Vec<Direction>, loads: &[Load]) {
-        for (branch, mut direction) in self.copies.branches.iter().zip(arrived) {
+        for (branch, direction) in self.copies.branches.iter().zip(arrived) {
             let load = &loads[0];
-            if branch.expects == Expects::None {
-                outcome.directions[0].flooded += direction.received + direction.duplicates;
-                continue;
-            }
             let [from, to] =
                 [self.spec.ways[load.way].from, branch.to].map(|port| &self.spec.ports[port].name);
-            direction.name = format!("{from}>{to}");
-            let from = load.schedule.counted_from;
-            fill_streams(&mut direction, load.flows(), from);
-            load.share(branch.expects).restrict(&mut direction, from);
-            outcome.directions.push(direction);
+            let name = format!("{from}>{to}");
+            load.add_branch(branch.expects, name, direction, &mut outcome.directions);
         }
     }
 
     fn loads(&mut self, offer: &Offer) -> Result<Vec<Load>> {
         let mut loads = Vec::new();
         for (way, spec) in self.spec.ways.iter().enumerate() {
-            let mut traffic = spec.traffic.clone();
-            let mut mixed = self.copies.mixed.clone().filter(|_| way == 0);
-            if let Some(flows) = offer.flows {
-                // Groups are the second class's, where there are two.
-                let counted = mixed.as_mut().map_or(&mut traffic, |mixed| &mut mixed.traffic);
-                counted.flows = flows;
-                counted.check(self.ports[spec.from].mtu)?;
-            }
-            let mixed = mixed.map(|mixed| (mixed.classes(&traffic), mixed.traffic));
+            let mixed = self.copies.mixed.as_ref().filter(|_| way == 0);
             self.tag = self.tag.wrapping_add(1);
-            let (tag, schedule) = (self.tag, Schedule::new(offer));
-            loads.push(Load { way, traffic, mixed, schedule, tag, offer: offer.clone() });
+            let load = Load::new(&spec.traffic, mixed, offer, self.tag, self.ports[spec.from].mtu)?;
+            loads.push(Load { way, ..load });
         }
         Ok(loads)
     }
@@ -265,7 +249,7 @@ fn by_ports(engine: sonde_port::Engine, spec: &TesterSpec) -> Result<Engine> {
 }
 
 /// What one direction has to do in one trial.
-struct Load {
+pub struct Load {
     way: usize,
     traffic: Traffic,
     /// A second class of frames in its stream.
@@ -276,12 +260,72 @@ struct Load {
 }
 
 impl Load {
+    /// Of the first direction; `mixed` shares its stream. `mtu`: of the port.
+    ///
+    /// # Errors
+    /// Frames that cannot be made, or that the port does not carry.
+    pub fn new(
+        traffic: &Traffic,
+        mixed: Option<&Mixed>,
+        offer: &Offer,
+        tag: u8,
+        mtu: u32,
+    ) -> Result<Load> {
+        let (mut traffic, mut mixed) = (traffic.clone(), mixed.cloned());
+        if let Some(flows) = offer.flows {
+            // Groups are the second class's, where there are two.
+            let counted = mixed.as_mut().map_or(&mut traffic, |mixed| &mut mixed.traffic);
+            counted.flows = flows;
+        }
+        traffic.check(mtu)?;
+        let mixed = match mixed {
+            Some(mixed) => {
+                mixed.traffic.check(mtu)?;
+                Some((mixed.classes(&traffic), mixed.traffic))
+            }
+            None => None,
+        };
+        let schedule = Schedule::new(offer);
+        Ok(Load { way: 0, traffic, mixed, schedule, tag, offer: offer.clone() })
+    }
+
+    /// Frames of the first `sent` that have to arrive where these are expected, and count.
+    pub fn expected(&self, expects: Expects, sent: u64) -> u64 {
+        let share = self.share(expects);
+        share.of(sent).saturating_sub(share.of(self.schedule.counted_from))
+    }
+
+    /// Adds what arrived at a branch: copies that nobody expected are the first direction's,
+    /// others are a direction of their own.
+    pub fn add_branch(
+        &self,
+        expects: Expects,
+        name: String,
+        mut arrived: Direction,
+        directions: &mut Vec<Direction>,
+    ) {
+        if expects == Expects::None {
+            directions[0].flooded += arrived.received + arrived.duplicates;
+            return;
+        }
+        arrived.name = name;
+        let from = self.schedule.counted_from;
+        fill_streams(&mut arrived, self.flows(), from);
+        self.share(expects).restrict(&mut arrived, from);
+        directions.push(arrived);
+    }
+
     /// The headers of all flows.
     fn headers(&self) -> Result<Vec<Header>> {
         match &self.mixed {
             Some((classes, second)) => classes.headers(&self.traffic, second),
             None => Ok(headers(&self.traffic)?),
         }
+    }
+
+    /// In its frames' signatures.
+    pub fn tag(&self) -> u8 {
+        self.tag
     }
 
     /// Flows in all, which take turns.

@@ -1,5 +1,6 @@
-//! Four hosts: two with an agent each, a router between their test ports, and a controller
-//! that is joined to both by links of their own.
+//! Four hosts: two with an agent each, a router between their test ports, or a bridge with a
+//! further port on the second host, and a controller that is joined to both by links of their
+//! own.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
+use sonde_cli::agent::link::{AgentAddress, BUSY};
 use sonde_cli::agent::protocol::PortName;
-use sonde_cli::agent::rig::{AgentAddress, AgentRig, AgentRigSpec, BUSY};
-use sonde_cli::bench::tester::Way;
+use sonde_cli::agent::rig::{AgentRig, AgentRigSpec};
+use sonde_cli::bench::tester::{Copies, Way};
 use sonde_cli::tls;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
@@ -47,6 +49,7 @@ impl Agents {
         let options = LinkOptions::default();
         let (mac_a, mac_1) = lab.link(&a, "eth0", &router, "eth1", &options).unwrap();
         let (mac_2, mac_b) = lab.link(&router, "eth2", &b, "eth0", &options).unwrap();
+        lab.link(&router, "eth3", &b, "eth1", &options).unwrap();
         router.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
         for (interface, network, mac) in [("eth1", "198.18.0", mac_a), ("eth2", "198.19.0", mac_b)]
         {
@@ -108,7 +111,18 @@ impl Agents {
         self.controller.inside(work).unwrap()
     }
 
-    /// From a to b through the router, or back.
+    /// Makes a bridge of the router. It has heard nobody.
+    pub fn bridge(&mut self) {
+        self.router.run(&["ip", "link", "add", "br0", "type", "bridge"]).unwrap();
+        for port in ["eth1", "eth2", "eth3"] {
+            self.router.run(&["ip", "link", "set", port, "master", "br0"]).unwrap();
+        }
+        self.router.run(&["ip", "link", "set", "br0", "up"]).unwrap();
+        // To each other directly.
+        (self.macs[1], self.macs[2]) = (self.macs[3], self.macs[0]);
+    }
+
+    /// From a to b through the device, or back.
     pub fn way(&self, back: bool) -> Way {
         let [mac_a, mac_1, mac_2, mac_b] = self.macs;
         let (from, to, source_mac, hop, for_mac, source, destination) = match back {
@@ -135,20 +149,31 @@ impl Agents {
 
     /// Waits for agents that are busy.
     pub fn rig(&self, ways: &[Way]) -> AgentRig {
-        self.rig_with(ways, "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+        self.rig_with(ways, Copies::default(), "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+    }
+
+    /// With copies of the first direction's frames: port 2 is the bridge's further one.
+    pub fn rig_of_copies(&self, ways: &[Way], copies: Copies) -> AgentRig {
+        self.rig_with(ways, copies, "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
     }
 
     /// Waits for nobody.
     pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, "lab", Duration::ZERO)
+        self.rig_with(ways, Copies::default(), "lab", Duration::ZERO)
     }
 
     /// With a certificate that another authority has signed.
     pub fn try_rig_of_a_stranger(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, "strangers", Duration::ZERO)
+        self.rig_with(ways, Copies::default(), "strangers", Duration::ZERO)
     }
 
-    fn rig_with(&self, ways: &[Way], whose: &str, busy: Duration) -> anyhow::Result<AgentRig> {
+    fn rig_with(
+        &self,
+        ways: &[Way],
+        copies: Copies,
+        whose: &str,
+        busy: Duration,
+    ) -> anyhow::Result<AgentRig> {
         let own = self.certificates.0.join(whose);
         // The agents' certificates are checked, too, whoever asks.
         let authority = self.certificates.0.join("lab/ca.pem");
@@ -158,16 +183,16 @@ impl Agents {
             name: name.into(),
             address: format!("10.77.{i}.2:8620"),
         };
-        let port = |i: usize, name: &str| {
-            let port =
-                PortName { name: name.into(), interface: "eth0".into(), netns: None, cpu: None };
-            (i, port)
+        let port = |i: usize, name: &str, interface: &str| {
+            let (name, interface) = (name.into(), interface.into());
+            (i, PortName { name, interface, netns: None, cpu: None })
         };
         AgentRig::open(AgentRigSpec {
             agents: vec![agent(0, "a"), agent(1, "b")],
             tls: Arc::new(tls),
-            ports: vec![port(0, "a"), port(1, "b")],
+            ports: vec![port(0, "a", "eth0"), port(1, "b", "eth0"), port(1, "c", "eth1")],
             ways: ways.to_vec(),
+            copies,
             drain: Duration::from_millis(500),
             secret: [11, 22],
             busy,
@@ -215,6 +240,11 @@ impl Agents {
         let forward =
             |on: u8| format!("ip netns exec {router} sysctl -q -w net.ipv4.ip_forward={on}");
         format!("{}; sleep 0.2; {}", forward(0), forward(1))
+    }
+
+    /// A command of the shell that has the bridge forget its stations.
+    pub fn forget(&self) -> String {
+        format!("ip -n {} link set br0 type bridge fdb_flush", self.router.name())
     }
 
     /// A connection to an agent on which nothing is said.

@@ -12,8 +12,10 @@ use std::sync::atomic::AtomicBool;
 use serde_json::Value;
 use sonde_cli::agent::clock::SKEW_VARIABLE;
 use sonde_cli::bench::runner::{Outcome, Rig as _};
+use sonde_cli::bench::tester::{Branch, Copies, Expects, Mixed, Way};
+use sonde_meter::load::{AddressRule, MacRule, Order, Traffic};
 use sonde_results::caveat::Caveat;
-use sonde_results::trial::Offer;
+use sonde_results::trial::{Direction, Offer, Pattern};
 
 use self::bed::Agents;
 
@@ -230,6 +232,92 @@ fn a_plan_that_names_agents_is_measured_by_them() {
     );
     let head = std::fs::read_to_string(run.join("run.json")).unwrap();
     assert!(head.contains("tester b (eth0 of east) -- dut"), "{head}");
+}
+
+#[test]
+fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
+    let Some(mut agents) = Agents::start("copies", &[]) else { return };
+    agents.bridge();
+    let offer = |pattern| Offer { pattern, flows: Some(4), ..steady(1000.0, 500) };
+    let to_c = |expects| Branch { to: 2, for_mac: None, expects };
+    let with = |destination_mac: MacRule| {
+        let way = agents.way(false);
+        let traffic = Traffic { destination_mac, ..way.traffic };
+        Way { traffic, for_mac: None, ..way }
+    };
+    agents.control(|| {
+        let measure = |ways: &[Way], copies: Copies, offer: Offer| {
+            let mut rig = agents.rig_of_copies(ways, copies);
+            rig.offer(&offer, &AtomicBool::new(false)).unwrap()
+        };
+        // Of stations that nobody has heard of each frame comes to every port.
+        let unknown = [with(MacRule::Random { seed: 5 })];
+        let copies = Copies { branches: vec![to_c(Expects::All)], ..Copies::default() };
+        let flooded = measure(&unknown, copies, offer(Pattern::Unknown));
+        assert_sound(&flooded, &["a>b", "a>c"], 500);
+        assert!(flooded.directions.iter().all(|d| d.streams.len() == 4 && d.flooded == 0));
+        // Nobody expects them there: then they are the first direction's.
+        let copies = Copies { branches: vec![to_c(Expects::None)], ..Copies::default() };
+        let flooded = measure(&unknown, copies.clone(), offer(Pattern::Stations));
+        assert_sound(&flooded, &["a>b"], 500);
+        assert_eq!(flooded.directions[0].flooded, 500);
+        // The bridge learns where they are, and floods no more.
+        let back = agents.way(true);
+        let source_mac = MacRule::Random { seed: 5 };
+        let learning = Way { traffic: Traffic { source_mac, ..back.traffic }, ..back };
+        let learned = measure(&[learning], Copies::default(), offer(Pattern::Learning));
+        assert_sound(&learned, &["b>a"], 500);
+        let sent_on = measure(&unknown, copies, offer(Pattern::Stations));
+        assert_sound(&sent_on, &["a>b"], 500);
+        assert_eq!(sent_on.directions[0].flooded, 0);
+        // Half of the frames are for groups, and these alone have to come to both.
+        let group = with(MacRule::Group).traffic;
+        let first = AddressRule::fixed([239, 192, 0, 1].into()).first;
+        let destination = AddressRule { first, count: 4, step: 1, order: Order::Increment };
+        let traffic = Traffic { destination, ..group };
+        let mixed = Some(Mixed { traffic, share: 0.5 });
+        let copies = Copies { mixed, branches: vec![to_c(Expects::Mixed)] };
+        let known = [Way { for_mac: None, ..agents.way(false) }];
+        let both = measure(&known, copies, offer(Pattern::Multicast { share: 0.5 }));
+        let counts = |d: &Direction| (d.name.clone(), d.intended, d.sent, d.received, d.lost);
+        let found: Vec<_> = both.directions.iter().map(counts).collect();
+        assert_eq!(found, [("a>b".into(), 500, 500, 500, 0), ("a>c".into(), 250, 250, 250, 0)]);
+        assert_eq!(both.failed, None);
+    });
+}
+
+#[test]
+fn a_plan_for_a_bridge_between_agents_is_measured_at_three_ports() {
+    let Some(mut agents) = Agents::start("bridge", &[]) else { return };
+    agents.bridge();
+    let folder = agents.folder();
+    let (plan, run) = (folder.join("plan.toml"), folder.join("run"));
+    let whole = agents.plan();
+    let (head, _) = whole.split_once("[[procedure]]").unwrap();
+    let text = format!(
+        "{head}c = {{ agent = 'east', interface = 'eth1' }}\n\
+         [device.commands]\nforget = '{}'\n\
+         [[procedure]]\nkind = 'address_caching_capacity'\nstations = 16\nlearning_rate = 500\n\
+         [[procedure]]\nkind = 'scaled_group_matrix'\nloads = ['1k']\ntrial = '300ms'\n\
+         groups = [3]\n[run]\nattempts = 12\n",
+        agents.forget()
+    );
+    std::fs::write(&plan, text).unwrap();
+    let mut command = agents.controller_command();
+    command.arg("bench").arg(&plan).arg("--out").arg(&run).arg("--quiet");
+    let ended = process::Process::start(command).end();
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    let text = std::fs::read_to_string(run.join("measurements.jsonl")).unwrap();
+    let value = |name: &str| -> Option<f64> {
+        let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+        let all: Vec<Value> =
+            lines.flat_map(|m| m["finding"]["values"].as_array().unwrap().clone()).collect();
+        all.iter().find(|v| v["name"] == name)?["value"].as_f64()
+    };
+    assert_eq!(value("address_caching_capacity"), Some(16.0), "{text}");
+    assert_eq!(value("loss_ratio@3"), Some(0.0), "{text}");
+    let trials = std::fs::read_to_string(run.join("trials.jsonl")).unwrap();
+    assert!(trials.contains("\"a>c\""), "{trials}");
 }
 
 #[test]

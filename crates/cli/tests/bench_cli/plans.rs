@@ -1,5 +1,6 @@
 //! Plans that measure nothing: listed, or refused with the line that is wrong.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use crate::support::{Folder, sonde};
@@ -7,13 +8,12 @@ use crate::support::{Folder, sonde};
 #[test]
 fn every_example_comes_to_measurements_and_a_time() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/bench");
-    let mut plans = 0;
+    let mut kinds = HashSet::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         if path.extension().is_none_or(|e| e != "toml") {
             continue;
         }
-        plans += 1;
         let plan = path.to_str().unwrap();
         let ended = sonde(&["bench", "--dry-run", plan]);
         assert_eq!(ended.code, 0, "{plan}: {}", ended.err);
@@ -25,9 +25,18 @@ fn every_example_comes_to_measurements_and_a_time() {
         for line in json.out.lines() {
             let value: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(value["time_ns"].as_i64().unwrap() > 0, "{plan}: {line}");
+            kinds.insert(value["case"]["procedure"].as_str().unwrap().to_owned());
         }
     }
-    assert!(plans >= 5, "{plans} examples");
+    // Each procedure has an example.
+    let unknown =
+        "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\nkind = '-'\n";
+    let refused = Folder::with_plan(unknown).bench().err;
+    let (_, all) = refused.trim().split_once("there are ").unwrap();
+    let all: Vec<&str> = all.split(", ").collect();
+    assert!(all.len() > 20, "{refused}");
+    let without: Vec<_> = all.iter().filter(|kind| !kinds.contains(**kind)).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]

@@ -69,8 +69,10 @@ impl External {
     /// The tester's monitoring port at it, where the plan names one.
     pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<Place>> {
         let Some(port) = plan.ports.get("c") else { return Ok(None) };
-        ensure!(self.remote.is_none(), "ports of agents do not monitor: leave out ports.c");
-        let mac = port_facts(&tester_port("c", port))?.mac;
+        let mac = match &self.remote {
+            Some(remote) => remote.look("c", port)?.mac,
+            None => port_facts(&tester_port("c", port))?.mac,
+        };
         Ok(Some(Place::monitor("c", &port.interface, port.netns.clone(), mac)))
     }
 

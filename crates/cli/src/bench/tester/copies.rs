@@ -2,6 +2,7 @@
 //! and what goes to multicast groups.
 
 use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use sonde_meter::load::{Header, LoadError, Traffic, headers};
 use sonde_results::trial::Direction;
 use sonde_wire::ethernet::Mac;
@@ -43,7 +44,7 @@ pub struct Branch {
 }
 
 /// Which frames of a stream have to arrive at a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expects {
     /// All: it is a direction of its own.
     All,

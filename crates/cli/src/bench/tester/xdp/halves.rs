@@ -3,14 +3,14 @@
 
 use anyhow::{Context as _, Result};
 use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
-use sonde_meter::load::{Schedule, Traffic};
+use sonde_meter::load::Schedule;
 use sonde_port::clock::pin_to_cpu;
 use sonde_port::netns;
-use sonde_results::trial::{Direction, Offer};
+use sonde_results::trial::Direction;
 use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};
-use super::super::copies::Share;
+use super::super::copies::Expects;
 use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way};
 use super::{LINEAR, Track, attach, generator};
 
@@ -24,30 +24,22 @@ impl Source {
     /// Loads the generator.
     ///
     /// # Errors
-    /// Frames that cannot be made or that the port does not carry; no such interface; what
-    /// the kernel refuses.
-    pub fn load(
-        port: &TesterPort,
-        traffic: &Traffic,
-        offer: &Offer,
-        tag: u8,
-        secret: [u64; 2],
-    ) -> Result<Source> {
+    /// No such interface; what the kernel refuses.
+    pub fn load(port: &TesterPort, load: &Load, secret: [u64; 2]) -> Result<Source> {
         let facts = port_facts(port)?;
-        traffic.check(facts.mtu)?;
         let spec = TesterSpec {
             engine: LoadEngine::Xdp,
             ports: vec![port.clone()],
             ways: vec![Way {
                 from: 0,
                 to: 0,
-                traffic: traffic.clone(),
+                traffic: load.traffic.clone(),
                 length_change: 0,
                 for_mac: None,
             }],
             drain: std::time::Duration::ZERO,
         };
-        let generator = generator(&load(traffic, offer, tag), &[facts], &spec, secret)?;
+        let generator = generator(load, &[facts], &spec, secret)?;
         Ok(Source { generator, port: port.clone() })
     }
 
@@ -135,17 +127,16 @@ impl Sink {
     /// the sender's clock is `clock_offset_ns` behind this host's (negative: ahead).
     pub fn begin(
         &mut self,
-        traffic: &Traffic,
+        load: &Load,
+        expects: Expects,
         length_change: i32,
-        offer: &Offer,
-        tag: u8,
         start_ns: i64,
         clock_offset_ns: i64,
     ) -> Watching<'_> {
-        let load = load(traffic, offer, tag);
         let schedule = load.schedule.clone();
         self.analyser.set_clock_offset(clock_offset_ns);
-        let track = Track::begin(&mut self.analyser, &load, Share::all(), length_change, start_ns);
+        let share = load.share(expects);
+        let track = Track::begin(&mut self.analyser, load, share, length_change, start_ns);
         Watching { track, schedule, start_ns }
     }
 }
@@ -175,16 +166,5 @@ impl Watching<'_> {
     /// What became of the `sent` frames; stamps are of this host's clock.
     pub fn end(self, sent: u64) -> Direction {
         self.track.arrivals(sent)
-    }
-}
-
-fn load(traffic: &Traffic, offer: &Offer, tag: u8) -> Load {
-    Load {
-        way: 0,
-        traffic: traffic.clone(),
-        mixed: None,
-        schedule: Schedule::new(offer),
-        tag,
-        offer: offer.clone(),
     }
 }
