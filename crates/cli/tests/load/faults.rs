@@ -142,6 +142,26 @@ fn a_router_that_must_ask_is_answered() {
 }
 
 #[test]
+fn frames_that_the_devices_end_refuses_are_the_devices_loss() {
+    if skip("frames_that_the_devices_end_refuses_are_the_devices_loss") {
+        return;
+    }
+    let bed = Bed::router("ld-refuse", 1500);
+    // Half of the frames are longer than what the device takes; its end of the virtual link
+    // refuses them as it does when its ring is full.
+    bed.device.run(&["ip", "link", "set", TOWARDS_A, "mtu", "500"]).unwrap();
+    for engine in ALL {
+        let ways = vec![bed.way(false, false, &[64, 1000])];
+        let mut tester = Tester::open(&bed.spec(engine, ways)).unwrap();
+        let outcome = run(&mut tester, &Offer::steady(1_000.0, 200_000_000));
+        let d = &outcome.directions[0];
+        let counts = (d.intended, d.sent, d.received, d.lost, d.sent_bytes);
+        assert_eq!(counts, (200, 200, 100, 100, 100 * 1064), "{engine:?}: {d:?}");
+        assert_eq!((&outcome.counters[..], d.losses.len()), (&[][..], 100), "{engine:?}");
+    }
+}
+
+#[test]
 fn frames_that_the_kernel_refused_are_not_the_devices_loss() {
     if skip("frames_that_the_kernel_refused_are_not_the_devices_loss") {
         return;

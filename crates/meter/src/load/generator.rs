@@ -135,7 +135,8 @@ impl Generator {
     }
 
     /// Fills in what is known of the departures. Frames that a port did not send after all
-    /// (`unsent`) are not counted.
+    /// (`unsent`) are not counted; which of the sizes they had is not known, so that the mean is
+    /// taken.
     pub fn read(&self, direction: &mut Direction, unsent: u64) {
         let from = self.schedule.counted_from;
         let octets = |frames: u64| {
@@ -145,8 +146,11 @@ impl Generator {
             frames / count * sum(&self.sizes) + sum(&self.sizes[..(frames % count) as usize])
         };
         direction.intended = self.schedule.frames.saturating_sub(from);
-        direction.sent = self.next.saturating_sub(from).saturating_sub(unsent);
-        direction.sent_bytes = octets(self.next).saturating_sub(octets(from));
+        let made = self.next.saturating_sub(from);
+        direction.sent = made.saturating_sub(unsent);
+        let bytes = u128::from(octets(self.next).saturating_sub(octets(from)));
+        direction.sent_bytes =
+            (bytes * u128::from(direction.sent) / u128::from(made.max(1))) as u64;
         direction.sent_ns = [self.first.as_nanos(), self.last.as_nanos()];
         direction.gaps = self.gaps.read();
         direction.lateness = self.late.read();

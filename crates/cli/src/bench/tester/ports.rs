@@ -13,7 +13,7 @@ use sonde_wire::Time;
 use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;
 
-use super::bed::{PortFacts, Watch};
+use super::bed::{PortFacts, Watch, refused_beyond};
 use super::copies::{Copies, Share};
 use super::series::Series;
 use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
@@ -83,6 +83,10 @@ impl Ports {
             let change = spec.ways[0].length_change.unsigned_abs() as usize;
             branches.push(open_receiver(self.engine, &spec.ports[branch.to], longest + change)?);
         }
+        let refused = || -> Vec<u64> {
+            spec.ports.iter().zip(ports).map(|(port, facts)| refused_beyond(port, facts)).collect()
+        };
+        let refused_before = refused();
         // Each kernel block is handed over when full or a millisecond old: what was there
         // before is gone by the start.
         let start = tai_now() + LEAD_NS;
@@ -90,7 +94,7 @@ impl Ports {
         let at_branches: Vec<AtomicU64> = branches.iter().map(|_| AtomicU64::new(0)).collect();
         let (enough, finish) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut down = None;
-        let (sent, results) = std::thread::scope(|scope| {
+        let (mut sent, results) = std::thread::scope(|scope| {
             let mut senders = Vec::new();
             let mut receivers = Vec::new();
             for ((load, shared), (sender, receiver)) in loads.iter().zip(&shared).zip(opened) {
@@ -175,6 +179,13 @@ impl Ports {
             Ok::<_, anyhow::Error>((sent, results))
         })?;
 
+        let refused_after = refused();
+        for (load, sent) in loads.iter().zip(&mut sent) {
+            // They left here, and are lost at whoever is at the other end.
+            let from = spec.ways[load.way].from;
+            let beyond = refused_after[from].saturating_sub(refused_before[from]);
+            sent.stats.tx_dropped = sent.stats.tx_dropped.saturating_sub(beyond);
+        }
         let mut outcome = Outcome { start_ns: start.as_nanos(), down, ..Outcome::default() };
         // Each sender's drops count once; a branch is of the first one.
         let none = PortStats::default();
