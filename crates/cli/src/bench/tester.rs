@@ -281,7 +281,7 @@ impl Load {
         let mixed = match mixed {
             Some(mixed) => {
                 mixed.traffic.check(mtu)?;
-                Some((mixed.classes(&traffic), mixed.traffic))
+                Some((mixed.classes(&traffic)?, mixed.traffic))
             }
             None => None,
         };

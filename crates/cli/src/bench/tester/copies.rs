@@ -27,7 +27,7 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    pub(super) fn classes(&self, first: &Traffic) -> Classes {
+    pub(super) fn classes(&self, first: &Traffic) -> Result<Classes> {
         Classes::new(self.share, first.flows, self.traffic.flows)
     }
 }
@@ -62,17 +62,23 @@ pub(super) struct Classes(Vec<bool>);
 impl Classes {
     /// The shortest order in which the share is exact (to one in [`PARTS`]) and each of the
     /// flows of both classes has a turn.
-    fn new(share: f64, first: u32, second: u32) -> Classes {
+    fn new(share: f64, first: u32, second: u32) -> Result<Classes> {
         let parts = (share.clamp(0.0, 1.0) * f64::from(PARTS)).round() as u32;
         let common = common_divisor(parts, PARTS);
         let (seconds, all) = (parts / common, PARTS / common);
         let turns = |flows: u32, of: u32| if of == 0 { 1 } else { flows.div_ceil(of) };
         let times = turns(second, seconds).max(turns(first, all - seconds));
+        let length = times.saturating_mul(all);
+        ensure!(
+            length <= STREAMS,
+            "a stream of {length} flows cannot be told apart by class: fewer flows or groups, or a \
+             rounder share"
+        );
         let of_second = |n: u32| {
             let until = |n: u64| n * u64::from(seconds) / u64::from(all);
             until(u64::from(n % all) + 1) > until(u64::from(n % all))
         };
-        Classes((0..times.saturating_mul(all)).map(of_second).collect())
+        Ok(Classes((0..length).map(of_second).collect()))
     }
 
     /// Frames of the second class among the first `n`.
@@ -88,13 +94,6 @@ impl Classes {
 
     /// The headers of both, in that order.
     pub(super) fn headers(&self, first: &Traffic, second: &Traffic) -> Result<Vec<Header>> {
-        let most = Traffic::FLOWS_MAX as usize;
-        ensure!(
-            self.0.len() <= most.min(STREAMS),
-            "a stream of {} flows cannot be told apart by class: fewer flows or groups, or a \
-             rounder share",
-            self.0.len()
-        );
         let (firsts, seconds) = (headers(first)?, headers(second)?);
         let (mut firsts, mut seconds) = (firsts.iter().cycle(), seconds.iter().cycle());
         let pick = |(place, &is_second): (usize, &bool)| {
@@ -174,7 +173,7 @@ fn common_divisor(a: u32, b: u32) -> u32 {
 /// To which shares are exact.
 const PARTS: u32 = 1000;
 /// Streams that are counted apart.
-const STREAMS: usize = 1 << 16;
+const STREAMS: u32 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -184,18 +183,21 @@ mod tests {
 
     #[test]
     fn classes_are_evenly_spread_and_every_flow_has_a_turn() {
-        let classes = Classes::new(0.3, 1, 16);
+        let classes = Classes::new(0.3, 1, 16).unwrap();
         assert_eq!(classes.of_second(10), 3);
         // 3 places in 10: six times for 16 groups.
         assert_eq!((classes.len(), classes.of_second(60)), (60, 18));
-        assert_eq!(Classes::new(0.5, 8, 1).len(), 16);
-        assert_eq!(Classes::new(1.0, 1, 5).0, [true; 5]);
-        assert_eq!(Classes::new(0.0, 3, 5).0, [false; 3]);
+        assert_eq!(Classes::new(0.5, 8, 1).unwrap().len(), 16);
+        assert_eq!(Classes::new(1.0, 1, 5).unwrap().0, [true; 5]);
+        assert_eq!(Classes::new(0.0, 3, 5).unwrap().0, [false; 3]);
+        let error = Classes::new(0.001, 1, 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("rounder share"), "{error}");
     }
 
     #[test]
     fn the_share_of_a_port_is_all_that_it_is_judged_by() {
-        let share = Share { expects: Expects::Mixed, classes: Some(Classes::new(0.5, 1, 1)) };
+        let classes = Classes::new(0.5, 1, 1).ok();
+        let share = Share { expects: Expects::Mixed, classes };
         assert_eq!(share.excused(0) & 0b1111, 0b0101, "the second of each two is of the group");
         let of = |stream: u16, received| StreamCount { stream, sent: 10, received };
         let mut d = Direction {
@@ -219,8 +221,8 @@ mod tests {
         fn what_is_excused_and_what_is_expected_make_the_whole(
             share in 0.0..=1.0f64, first in 1u32..50, second in 1u32..50, word in 0u64..100,
         ) {
-            let share =
-                Share { expects: Expects::Mixed, classes: Some(Classes::new(share, first, second)) };
+            let classes = Some(Classes::new(share, first, second).unwrap());
+            let share = Share { expects: Expects::Mixed, classes };
             let from = word * 64;
             let expected = share.of(from + 64) - share.of(from);
             prop_assert_eq!(expected + u64::from(share.excused(from).count_ones()), 64);
