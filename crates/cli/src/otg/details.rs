@@ -1,9 +1,12 @@
-//! Sonde's own view of a flow, for `GET /sonde/v1/flows`: what the model has no place for.
+//! Sonde's own view of flows and ports, for `GET /sonde/v1/flows`: what the model has no place
+//! for.
 
 use serde_json::{Map, Value, json};
+use sonde_port::PortStats;
 use sonde_results::Hist;
 
 use super::generator::FlowState;
+use super::receiver::ReceiverReport;
 
 /// A flow, with what came at each of its ports.
 pub fn flow(state: &FlowState<'_>) -> Value {
@@ -40,6 +43,26 @@ pub fn flow(state: &FlowState<'_>) -> Value {
             "lateness_ns": distribution(&sent.lateness),
         },
         "rx": receivers,
+    })
+}
+
+/// A port, with what it has itself lost since it was configured: of whichever flow, these frames
+/// are `lost`, too.
+pub fn port(name: &str, sent: &PortStats, came: &ReceiverReport) -> Value {
+    json!({
+        "name": name,
+        "tx": {
+            "frames": sent.tx_frames,
+            "dropped": sent.tx_dropped,
+            "full": sent.tx_full,
+        },
+        "rx": {
+            "frames": came.stats.rx_frames,
+            "dropped": came.stats.rx_dropped,
+            "invalid": came.stats.rx_invalid,
+            "stray": came.stray,
+            "damaged": came.damaged,
+        },
     })
 }
 

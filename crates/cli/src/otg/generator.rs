@@ -175,8 +175,12 @@ impl TrafficGenerator for Generator {
 
     fn details(&self) -> Result<Value, Problem> {
         self.with(|setup| {
-            let states = setup.states()?;
-            Ok(json!({ "flows": states.iter().map(details::flow).collect::<Vec<_>>() }))
+            let flows: Vec<Value> = setup.states()?.iter().map(details::flow).collect();
+            let ports = setup
+                .ports
+                .iter()
+                .map(|port| Ok(details::port(&port.name, &port.sent()?.stats, &port.received()?)));
+            Ok(json!({ "flows": flows, "ports": ports.collect::<Result<Vec<_>, Problem>>()? }))
         })
     }
 }

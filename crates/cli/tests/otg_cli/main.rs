@@ -149,6 +149,10 @@ fn flows_are_sent_counted_and_their_ports_given_back() {
         (&rx["lost"], &rx["duplicates"], &rx["reordered"]),
         (&json!(0), &json!(0), &json!(0))
     );
+    let port = |i: usize, side: &str| details["ports"][i][side].clone();
+    assert_eq!(port(0, "tx"), json!({ "frames": 3000, "dropped": 0, "full": 0 }));
+    let lost = json!({ "frames": 3000, "dropped": 0, "invalid": 0, "stray": 0, "damaged": 0 });
+    assert_eq!(port(1, "rx"), lost);
     // 3,000 values: 30 lie beyond the 99th percentile, and 3 beyond the next.
     assert!(rx["latency_ns"]["p99"].is_i64() && rx["latency_ns"]["p99_9"].is_null(), "{rx}");
     // A configuration that is refused leaves none behind.
@@ -168,6 +172,26 @@ fn flows_are_sent_counted_and_their_ports_given_back() {
         let link = host.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
         assert!(!link.contains("xdp"), "{link}");
     }
+}
+
+#[test]
+fn what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost() {
+    let test = "what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost";
+    let Some((_lab, a, b)) = cable(test) else { return };
+    let server = Server::start();
+    // The other end of the cable refuses every frame.
+    b.run(&["ip", "link", "set", "eth0", "mtu", "68"]).unwrap();
+    let mut long = config(&a, &b, 500);
+    long["flows"][0]["size"] = json!({ "choice": "fixed", "fixed": 1000 });
+    server.configure(&long);
+    server.transmit("start");
+    until("the end", || server.metrics("flow")["transmit"] == "stopped");
+    let details = server.done("GET", "/sonde/v1/flows", &Value::Null);
+    let tx = &details["ports"][0]["tx"];
+    assert_eq!((&tx["frames"], &tx["dropped"]), (&json!(0), &json!(500)), "{details}");
+    assert_eq!(details["flows"][0]["rx"][0]["lost"], 500, "{details}");
+    server.process.signal("INT");
+    assert_eq!(server.process.end().code, 0);
 }
 
 #[test]
