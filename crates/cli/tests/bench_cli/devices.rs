@@ -180,7 +180,7 @@ fn a_reset_of_a_router_is_measured() {
     if sonde_lab::skip("a_reset_of_a_router_is_measured") {
         return;
     }
-    let reset = "[[procedure]]\nkind = 'reset'\nloads = ['1000']\ntrial = '2s'\nat = '500ms'\n\
+    let reset = "[[procedure]]\nkind = 'reset'\nloads = ['1000']\ntrial = '8s'\nat = '500ms'\n\
                  trials = 1\n";
     let folder = Folder::with_plan(&router(reset));
     let process = folder.start();
@@ -189,7 +189,7 @@ fn a_reset_of_a_router_is_measured() {
     assert_nothing_left(pid);
     let run = folder.read();
     assert_consistent(&run);
-    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(ended.code, 0, "{}\n{}\n{:?}", ended.out, ended.err, run.measurements);
     let m = &run.measurements[0];
     let valid = valid_trials(&run, m);
     assert!(valid.iter().all(|t| t.offer.event.is_some()), "{valid:?}");
