@@ -17,6 +17,15 @@ type Fault = fn(&Process) -> [i64; 2];
 /// Stopped, and let go on: the injected fault itself; nothing waits for it.
 fn stop(process: &Process) -> [i64; 2] {
     process.signal("STOP");
+    // On a busy host the thread that is to stop all others is itself not run for a while.
+    let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|state| !state.starts_with(['R', 'S', 'D']))
+    };
+    let tasks = format!("/proc/{}/task", process.id());
+    while !std::fs::read_dir(&tasks).unwrap().all(stopped) {
+        std::thread::yield_now();
+    }
     let begin = tai_now().as_nanos();
     std::thread::sleep(PAUSE);
     let until = tai_now().as_nanos();
