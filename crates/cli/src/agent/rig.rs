@@ -20,7 +20,7 @@ use super::clock::ClockOffset;
 use super::link::{AgentAddress, Link};
 use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
 use crate::bench::runner::{Outcome, Rig};
-use crate::bench::tester::{Branch, Copies, Expects, Load, Mixed, Way};
+use crate::bench::tester::{Branch, Copies, Expects, Load, MTU_MAX, Mixed, Way};
 
 /// What a rig of agents is opened with.
 #[derive(Clone)]
@@ -100,8 +100,9 @@ impl AgentRig {
 
     fn halves(&self, agent: usize) -> Vec<Half> {
         let mut halves = Vec::new();
-        let half = |way: usize, number: usize, role: Role, (whose, port): &(usize, PortName)| {
-            let Way { traffic, length_change, for_mac, .. } = &self.spec.ways[way];
+        let half = |number, role, way: usize, at: usize, for_mac: Option<Mac>| {
+            let (whose, port) = &self.spec.ports[at];
+            let Way { traffic, length_change, .. } = &self.spec.ways[way];
             (*whose == agent).then(|| Half {
                 way: number,
                 role,
@@ -109,16 +110,15 @@ impl AgentRig {
                 traffic: traffic.clone(),
                 mixed: self.mixed(way).cloned(),
                 length_change: *length_change,
-                for_mac: *for_mac,
+                for_mac,
             })
         };
         for (number, way) in self.spec.ways.iter().enumerate() {
-            halves.extend(half(number, number, Role::Source, &self.spec.ports[way.from]));
+            halves.extend(half(number, Role::Source, number, way.from, None));
         }
-        for (number, Arrival { way, to, for_mac, expects }) in self.arrivals.iter().enumerate() {
-            let role = Role::Sink { expects: *expects };
-            let sink = half(*way, number, role, &self.spec.ports[*to]);
-            halves.extend(sink.map(|half| Half { for_mac: *for_mac, ..half }));
+        for (number, arrival) in self.arrivals.iter().enumerate() {
+            let Arrival { way, to, for_mac, expects } = *arrival;
+            halves.extend(half(number, Role::Sink { expects }, way, to, for_mac));
         }
         halves
     }
@@ -420,8 +420,6 @@ fn note(counts: &[Option<u64>], into: &mut [u64]) {
     }
 }
 
-/// Of an IP packet.
-const MTU_MAX: u32 = 1 << 16;
 /// From the order to the first frame: programs are loaded and threads started meanwhile.
 const LEAD_NS: i64 = 1_500_000_000;
 /// Beyond twice its time a trial is given so much.

@@ -24,7 +24,9 @@ use super::protocol::{
 use crate::args::{Prefix, number};
 use crate::bench::health::Watch;
 use crate::bench::rig::counters::{dropped, of_port};
-use crate::bench::tester::{Expects, Load, Sink, Source, TesterPort, Watching, port_facts};
+use crate::bench::tester::{
+    Expects, Load, MTU_MAX, Sink, Source, TesterPort, Watching, port_facts,
+};
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
 
@@ -285,19 +287,16 @@ impl Session<'_> {
     fn check_addresses(&self, half: &Half) -> Result<()> {
         let allowed = &self.agent.allowed;
         for traffic in [&half.traffic].into_iter().chain(half.mixed.as_ref().map(|m| &m.traffic)) {
-            let (from, to) = (&traffic.source, &traffic.destination);
-            let foreign = if !allowed.iter().any(|p| inside(from, p)) {
-                from
-            } else if !allowed.iter().chain(&groups()).any(|p| inside(to, p)) {
-                to
-            } else {
-                continue;
-            };
-            bail!(
-                "{} is not an address for benchmarks (RFC 6815), or others that follow it are \
-                 not; in an isolated laboratory start this agent with --allow PREFIX",
-                foreign.first
-            );
+            for (rule, further) in
+                [(&traffic.source, &[][..]), (&traffic.destination, &groups()[..])]
+            {
+                ensure!(
+                    allowed.iter().chain(further).any(|p| inside(rule, p)),
+                    "{} is not an address for benchmarks (RFC 6815), or others that follow it are \
+                     not; in an isolated laboratory start this agent with --allow PREFIX",
+                    rule.first
+                );
+            }
         }
         Ok(())
     }
@@ -528,8 +527,6 @@ fn tester_port(port: &PortName) -> TesterPort {
 
 /// Connections at a time, most of which are strangers'.
 const CONNECTIONS: usize = 16;
-/// Of an IP packet.
-const MTU_MAX: u32 = 1 << 16;
 /// Directions of a tester.
 const WAYS_MAX: usize = 64;
 /// For a TLS handshake, and for each write.

@@ -387,6 +387,8 @@ fn secret() -> [u64; 2] {
     [(); 2].map(|()| RandomState::new().build_hasher().finish())
 }
 
+/// Octets of an IP packet, at most: for loads whose port is not known here.
+pub const MTU_MAX: u32 = 1 << 16;
 const SECOND: i64 = 1_000_000_000;
 /// Before an error is one.
 const TRIES: u32 = 10;

@@ -117,10 +117,6 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn all() -> Share {
-        Share { expects: Expects::All, classes: None }
-    }
-
     /// Frames of the first `n` that have to arrive.
     pub(super) fn of(&self, n: u64) -> u64 {
         match (self.expects, &self.classes) {

@@ -14,7 +14,7 @@ use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch, refused_beyond};
-use super::copies::{Copies, Share};
+use super::copies::{Copies, Expects, Share};
 use super::series::Series;
 use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
 
@@ -109,6 +109,7 @@ impl Ports {
                     self.secret,
                 );
                 let analyser = self.analyser(load, spec, way.for_mac, start);
+                let share = load.share(Expects::All);
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
                 senders.push(scope.spawn(move || -> Result<_> {
                     let _preferred = settle_sender(port, 2 * loads.len())?;
@@ -116,7 +117,7 @@ impl Ports {
                 }));
                 receivers.push(scope.spawn(move || {
                     let counts = (&shared.sent, &shared.received);
-                    receive(receiver, analyser, load, Share::all(), start, counts, finish)
+                    receive(receiver, analyser, load, share, start, counts, finish)
                 }));
             }
             // What arrives at a branch is of the first sender.
