@@ -383,7 +383,8 @@ impl Slot {
             parser = Parser::of_datagram(input);
         }
         let Some(known) = &mut parser else {
-            return (if self.packets < UNKNOWN_PACKETS { Step::More } else { Step::Done }, false);
+            let more = self.packets < UNKNOWN_PACKETS || quic::Quic::may_begin_later(input);
+            return (if more { Step::More } else { Step::Done }, false);
         };
         let mut step = known.input(input);
         let short = step == Step::More && size_of::<Flow>() + known.held() > room;

@@ -1,5 +1,6 @@
 //! DNS (RFC 1035), over TCP too (section 4.2.2; RFC 7766), and multicast DNS (RFC 6762):
-//! the first query and its answer.
+//! the first query and its answer. A notification (RFC 1996) and an update (RFC 2136) ask
+//! for a zone, where a query has its question.
 
 use sonde_results::flow::App;
 use sonde_wire::dns::{HEADER_LEN, Header, PORT};
@@ -32,13 +33,15 @@ impl Dns {
     /// DNS (5353) and LLMNR (5355) one whose header is sound.
     pub(super) fn begins(input: &Input<'_>) -> bool {
         let Ok(header) = Header::parse(input.data) else { return false };
-        // Opcode 0 and no reserved bit: a query, not an update or a notification.
-        if header.flags & (OPCODE | RESERVED) != 0 {
+        if header.flags & RESERVED != 0 || !is_known(&header) || input.has_port(NETBIOS_PORT) {
             return false;
         }
         let named = || first_name(&header, input.data);
         if [PORT, MDNS_PORT, LLMNR_PORT].iter().any(|port| input.has_port(*port)) {
-            return named().is_some();
+            return named().is_some() || is_bare(&header, input.data);
+        }
+        if header.flags & OPCODE != 0 {
+            return false;
         }
         // Elsewhere: one question of the Internet class, and a query no more than it, but
         // for EDNS (RFC 6891).
@@ -50,9 +53,9 @@ impl Dns {
                 false => header.additionals <= 1 && records == 0 && header.flags & RCODE == 0,
             };
         counts
-            && named().is_some_and(|(_, _, rest)| {
+            && named().is_some_and(|(name, _, rest)| {
                 let ends = rest.len() == 2 || header.additionals == 1;
-                Reader(rest).u16() == Some(1) && (response || ends)
+                Reader(rest).u16() == Some(1) && (response || ends) && !is_netbios(name.octets())
             })
     }
 
@@ -64,17 +67,15 @@ impl Dns {
         let cut = data.len() < usize::from(length) && data.len() >= HEADER_LEN;
         let sound = || match cut {
             // The name comes with the next segment.
-            true => Header::parse(data).is_ok_and(|header| header.flags & (OPCODE | RESERVED) == 0),
+            true => Header::parse(data)
+                .is_ok_and(|header| header.flags & RESERVED == 0 && is_known(&header)),
             false => Dns::begins(&Input { data, ..*input }),
         };
         input.has_port(PORT) && sound()
     }
 
     fn message(&mut self, message: &[u8], input: &Input<'_>) -> Step {
-        let Ok(header) = Header::parse(message) else { return Step::More };
-        if header.flags & OPCODE != 0 {
-            return Step::More;
-        }
+        let Some(header) = Header::parse(message).ok().filter(is_known) else { return Step::More };
         if !header.is_response() {
             if self.asked.is_none() {
                 self.asked = Some((header.id, input.reverse, input.at_ns));
@@ -119,7 +120,11 @@ impl Parse for Dns {
     }
 
     fn finish(&mut self) -> Option<App> {
-        let (name, qtype) = self.question.take()?;
+        // Neither asked nor answered: nothing of it could be read.
+        if self.asked.is_none() && self.answer.is_none() {
+            return None;
+        }
+        let (name, qtype) = self.question.take().unwrap_or_default();
         let answer = self.answer.take();
         Some(App::Dns {
             name,
@@ -144,6 +149,31 @@ fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Name, u16, &'a 
     let (name, at) = Name::read(message, HEADER_LEN)?;
     let mut reader = Reader(message.get(at..)?);
     Some((name, reader.u16()?, reader.0))
+}
+
+/// Whether what its opcode means is known: a query, a notification, an update.
+fn is_known(header: &Header) -> bool {
+    matches!(header.flags & OPCODE, QUERY | NOTIFY | UPDATE)
+}
+
+/// A message without a question and without an answer, and nothing behind it but EDNS: an
+/// error that does not repeat the question, or a query for a cookie (RFC 7873, section 5.4).
+fn is_bare(header: &Header, message: &[u8]) -> bool {
+    let rest = &message[HEADER_LEN..];
+    let records = header.questions | header.answers | header.authorities;
+    records == 0
+        && match header.additionals {
+            0 => rest.is_empty(),
+            // The root's name and the type OPT (RFC 6891, section 6.1.2).
+            1 => rest.starts_with(&[0, 0, 41]),
+            _ => false,
+        }
+}
+
+/// A name as NetBIOS encodes it (RFC 1001, section 14.1): 32 letters for 16 octets.
+fn is_netbios(name: &[u8]) -> bool {
+    let label = name.split(|octet| *octet == b'.').next().unwrap_or(&[]);
+    label.len() == 32 && label.iter().all(|octet| matches!(octet, b'A'..=b'P'))
 }
 
 /// A name with dots.
@@ -199,9 +229,16 @@ impl Name {
 }
 
 const OPCODE: u16 = 0x7800;
+const QUERY: u16 = 0;
+/// RFC 1996.
+const NOTIFY: u16 = 4 << 11;
+/// RFC 2136.
+const UPDATE: u16 = 5 << 11;
 /// The bit that stays reserved (RFC 2535, section 6.1).
 const RESERVED: u16 = 0x0040;
 const RCODE: u16 = 0x000F;
+/// The name service of NetBIOS (RFC 1002) has the form of DNS, and is another protocol.
+const NETBIOS_PORT: u16 = 137;
 const MDNS_PORT: u16 = 5353;
 /// RFC 4795.
 const LLMNR_PORT: u16 = 5355;

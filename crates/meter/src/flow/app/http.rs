@@ -4,7 +4,7 @@ use httparse::{EMPTY_HEADER, Error, Header, Request, Response, Status};
 use sonde_results::flow::App;
 
 use super::text::{closed, text};
-use super::{Input, Parse, Step};
+use super::{Input, Parse, RECOGNISABLE, Step};
 
 /// A request, its answer, or both.
 #[derive(Default)]
@@ -16,7 +16,8 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// A request with one of the methods of RFC 9110 and RFC 5789, or a status line.
+    /// A request with one of the methods of RFC 9110 and RFC 5789, or with any other if its
+    /// line says HTTP (RFC 9112, section 3); or a status line.
     pub(super) fn begins(data: &[u8]) -> bool {
         const STARTS: [&[u8]; 10] = [
             b"GET ",
@@ -30,7 +31,35 @@ impl Http {
             b"TRACE ",
             b"HTTP/1.",
         ];
-        STARTS.iter().any(|start| data.starts_with(start))
+        STARTS.iter().any(|start| data.starts_with(start)) || Http::begins_otherwise(data)
+    }
+
+    /// A request with a method that others have defined, of WebDAV (RFC 4918) or UPnP for
+    /// instance. A line that is not whole yet is one if its target is a path.
+    fn begins_otherwise(mut data: &[u8]) -> bool {
+        // An empty line before it is to be ignored (RFC 9112, section 2.2).
+        while let Some(rest) = data.strip_prefix(b"\r\n") {
+            data = rest;
+        }
+        let method = data.iter().take(MAX_METHOD).take_while(|octet| is_token(**octet)).count();
+        let Some((b' ', rest)) = data[method..].split_first().map(|(c, rest)| (*c, rest)) else {
+            return false;
+        };
+        if method == 0 {
+            return false;
+        }
+        match rest.iter().position(|octet| *octet == b'\n') {
+            Some(end) => {
+                let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+                let version = line.len().checked_sub(VERSION.len() + 1).map(|at| &line[at..]);
+                version.is_some_and(|text| text.starts_with(VERSION) && text[8].is_ascii_digit())
+            }
+            None => {
+                (rest.starts_with(b"/") || rest.starts_with(b"http://"))
+                    && data.len() >= RECOGNISABLE
+                    && data[..method].iter().all(|octet| matches!(octet, b'A'..=b'Z' | b'-'))
+            }
+        }
     }
 
     /// True: nothing more is to be learnt of it.
@@ -112,6 +141,15 @@ pub(super) fn value<'a>(headers: &[Header<'a>], name: &str) -> &'a [u8] {
     found.map_or(&[], |header| header.value)
 }
 
+/// An octet of a token (RFC 9110, section 5.6.2).
+fn is_token(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet)
+}
+
+/// What a request line ends with, before the minor version.
+const VERSION: &[u8] = b" HTTP/1.";
+/// Longer than any method that is registered.
+const MAX_METHOD: usize = 32;
 /// Most fields of a request that are looked at.
 pub(super) const MAX_HEADERS: usize = 64;
 const MAX_INTERIM: usize = 4;

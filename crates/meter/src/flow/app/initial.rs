@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey, quic};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
-use sonde_wire::quic::{Long, VERSION_1, VERSION_2};
+use sonde_wire::quic::{Kind, Long, VERSION_1, VERSION_2};
 
 use super::text::Reader;
 
@@ -61,12 +61,14 @@ impl Keys {
     }
 }
 
-/// Where an Initial packet's number begins, and where the packet ends (RFC 9000, section
-/// 17.2.2), in the datagram that begins with it.
+/// Where the number of an Initial or 0-RTT packet begins, and where the packet ends (RFC 9000,
+/// sections 17.2.2 and 17.2.3), in the datagram that begins with it.
 pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
     let mut reader = Reader(datagram.get(long.buffer_len()..)?);
-    let token = varint(&mut reader)?;
-    reader.take(usize::try_from(token).ok()?)?;
+    if long.kind() == Kind::Initial {
+        let token = varint(&mut reader)?;
+        reader.take(usize::try_from(token).ok()?)?;
+    }
     let length = usize::try_from(varint(&mut reader)?).ok()?;
     let start = datagram.len() - reader.0.len();
     Some(start..start.checked_add(length)?)

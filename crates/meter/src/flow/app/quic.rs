@@ -2,7 +2,7 @@
 //! cut into CRYPTO frames of any order and spread over several packets.
 
 use sonde_results::flow::{App, TlsInfo};
-use sonde_wire::quic::{FIXED, Kind, Long};
+use sonde_wire::quic::{Kind, Long};
 
 use super::hello::{CLIENT_HELLO, ClientHello, message_end};
 use super::initial::{Keys, bounds, varint};
@@ -24,22 +24,48 @@ pub(super) struct Quic {
 impl Quic {
     /// A client's first packet: an Initial of version 1 or 2 with an identifier of 8
     /// octets or more (RFC 9000, section 7.2) in a datagram of 1200 or more (section 14.1).
+    /// Or 0-RTT data with such an identifier, which may overtake the Initial. The fixed bit
+    /// may be greased in both (RFC 9287, section 3).
     pub(super) fn begins(input: &Input<'_>) -> bool {
         let Ok(long) = Long::parse(input.data) else { return false };
-        let whole = || {
-            bounds(input.data, &long)
-                .is_some_and(|number| number.len() >= MIN_PROTECTED && number.end <= input.length)
+        let sound = match long.kind() {
+            Kind::Initial => input.length >= MIN_DATAGRAM,
+            Kind::ZeroRtt => true,
+            _ => false,
         };
-        long.kind() == Kind::Initial
-            && long.first & FIXED != 0
+        sound
             && long.destination.len() >= MIN_IDENTIFIER
-            && input.length >= MIN_DATAGRAM
-            && whole()
+            && bounds(input.data, &long)
+                .is_some_and(|number| number.len() >= MIN_PROTECTED && number.end <= input.length)
+    }
+
+    /// A connection may begin with a later packet: this one is the client's in a version
+    /// that is not known, or the server's answer with those that it knows (RFC 8999,
+    /// section 6).
+    pub(super) fn may_begin_later(input: &Input<'_>) -> bool {
+        let Ok(long) = Long::parse(input.data) else { return false };
+        match long.kind() {
+            Kind::VersionNegotiation => {
+                let versions = input.length.saturating_sub(long.buffer_len());
+                versions >= 4 && versions.is_multiple_of(4)
+            }
+            Kind::Unknown => {
+                long.destination.len() >= MIN_IDENTIFIER && input.length >= MIN_DATAGRAM
+            }
+            _ => false,
+        }
     }
 
     /// A client's Initial packet at the start of `datagram`; where it ends.
     fn initial(&mut self, datagram: &[u8], long: &Long<'_>, reverse: bool) -> Option<usize> {
         let number = bounds(datagram, long)?;
+        // A client takes another version only because it was told to, which was not seen.
+        let other = long.version != self.version
+            && self.keys.as_ref().is_some_and(|keys| keys.1 == reverse)
+            && long.destination.len() >= MIN_IDENTIFIER;
+        if other {
+            *self = Quic::default();
+        }
         if self.keys.is_none() {
             self.version = long.version;
             self.keys = Some((Keys::client(long.version, long.destination)?, reverse));
@@ -76,7 +102,7 @@ impl Quic {
 impl Parse for Quic {
     fn input(&mut self, input: &Input<'_>) -> Step {
         let mut rest = input.data;
-        // Packets may share a datagram (RFC 9000, section 12.2); the Initial comes first.
+        // Packets may share a datagram (RFC 9000, section 12.2).
         for _ in 0..MAX_COALESCED {
             let Ok(long) = Long::parse(rest) else { break };
             match long.kind() {
@@ -84,6 +110,15 @@ impl Parse for Quic {
                     Some(end) => rest = rest.get(end..).unwrap_or(&[]),
                     None => break,
                 },
+                Kind::ZeroRtt => {
+                    if self.keys.is_none() {
+                        self.version = long.version;
+                    }
+                    match bounds(rest, &long) {
+                        Some(number) => rest = rest.get(number.end..).unwrap_or(&[]),
+                        None => break,
+                    }
+                }
                 Kind::Retry | Kind::VersionNegotiation => {
                     // The client begins anew, with other keys (RFC 9001, section 5.2).
                     let server = self.keys.as_ref().is_some_and(|keys| keys.1 != input.reverse);

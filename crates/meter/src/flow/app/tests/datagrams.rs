@@ -89,11 +89,74 @@ fn dns_names_are_bounded_and_harmless() {
         message.extend(bytes);
         assert_eq!(Talk::udp(53).ask(&message).run().0, None, "{bytes:x?}");
     }
-    // Updates (RFC 2136) and random octets are none.
-    let mut update = query(1, "a", 1);
-    update[2] = 5 << 3;
-    assert_eq!(Talk::udp(53).ask(&update).run().0, None);
+    // Opcodes that nobody has defined, and random octets, are none.
+    let mut odd = query(1, "a", 1);
+    odd[2] = 7 << 3;
+    assert_eq!(Talk::udp(53).ask(&odd).run().0, None);
     assert_eq!(Talk::udp(4000).ask([0x5A; 100]).run().0, None);
+}
+
+/// RFC 1996 and RFC 2136: the zone stands where a query has its question.
+#[test]
+fn dns_notifications_and_updates() {
+    const SOA: u16 = 6;
+    for opcode in [4, 5] {
+        let mut asked = query(0x1234, "example.org", SOA);
+        asked[2] = opcode << 3;
+        let mut response = asked.clone();
+        response[2] |= 0x80;
+        let talk = Talk::udp(53).ask(&asked);
+        assert_eq!(talk.app(), dns("example.org", SOA, None, 0, 0), "{opcode}");
+        let whole = talk.clone().answer(&response);
+        assert_eq!(whole.run(), (Some(dns("example.org", SOA, Some(0), 0, MS as u64)), 2));
+        // The answer to an update may be a header alone (RFC 2136, section 3.8).
+        let mut header = response[..12].to_vec();
+        header[3] = 5;
+        header[4..].fill(0);
+        assert_eq!(talk.answer(&header).app(), dns("example.org", SOA, Some(5), 0, MS as u64));
+        let framed = [&[0, asked.len() as u8][..], &asked].concat();
+        assert_eq!(Talk::tcp(53).ask(&framed).app(), dns("example.org", SOA, None, 0, 0));
+        // Elsewhere than at a port of DNS its form says too little.
+        assert_eq!(Talk::udp(5300).ask(&asked).run().0, None);
+    }
+}
+
+/// A question is not repeated in some errors, and not asked by who wants a cookie only
+/// (RFC 7873, section 5.4).
+#[test]
+fn dns_without_a_question() {
+    let mut refused = vec![0, 9, 0x81, 0x85, 0, 0, 0, 0, 0, 0, 0, 0];
+    let talk = Talk::udp(53).ask(query(9, "www.example.org", 28)).answer(&refused);
+    assert_eq!(talk.app(), dns("www.example.org", 28, Some(5), 0, MS as u64));
+    assert_eq!(Talk::udp(53).answer(&refused).app(), dns("", 0, Some(5), 0, 0));
+    let mut cookie = vec![0, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    cookie.extend([0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 12, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut answer = cookie.clone();
+    answer[2] = 0x81;
+    let talk = Talk::udp(53).ask(&cookie).answer(&answer);
+    assert_eq!(talk.app(), dns("", 0, Some(0), 0, MS as u64));
+    // Something else that begins with such octets is none.
+    refused.extend([1, 2, 3, 4]);
+    assert_eq!(Talk::udp(53).ask(&refused).run().0, None);
+}
+
+/// RFC 1002, section 4.2: the same form, other names, types and meanings.
+#[test]
+fn netbios_is_not_dns() {
+    const NAME: &str = "CKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let status = query(0x8001, NAME, 33);
+    let mut broadcast = query(0x8002, NAME, 32);
+    broadcast[3] = 0x10;
+    for message in [&status, &broadcast] {
+        for port in [137, 4000] {
+            assert_eq!(Talk::udp(port).ask(message).run().0, None, "{port}");
+            assert_eq!(Talk::udp(port).answer(answer(message, 0, 1)).run().0, None, "{port}");
+        }
+    }
+    // A service of DNS (RFC 2782) has the same type.
+    let service = query(1, "_sip._udp.example.org", 33);
+    let want = dns("_sip._udp.example.org", 33, None, 0, 0);
+    assert_eq!(Talk::udp(5300).ask(&service).app(), want);
 }
 
 /// A packet of NTP: version, mode, stratum.

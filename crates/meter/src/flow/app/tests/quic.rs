@@ -205,8 +205,63 @@ fn beginning_anew() {
         let (version, tls) = quic(&talk);
         assert_eq!((version, tls.sni.as_str()), (VERSION_2, "example.com"));
     }
-    // Without it, a packet of another version changes nothing.
-    assert_eq!(quic(&Talk::udp(443).ask(&first).ask(&whole)).0, VERSION_1);
+    // Where the answer was not seen, the client's other version tells.
+    let (version, tls) = quic(&Talk::udp(443).ask(&first).ask(&whole));
+    assert_eq!((version, tls.sni.as_str()), (VERSION_2, "example.com"));
+}
+
+/// A client may begin with a version that nobody knows (RFC 9000, section 15): one packet or
+/// two, the server's list of versions, whose first octet may be anything, then its Initial.
+#[test]
+fn after_version_negotiation() {
+    let mut unknown = initial(VERSION_1, 0, &hex(HELLO_FRAME), 1200);
+    unknown[1..5].copy_from_slice(&[0x1A, 0x2A, 0x3A, 0x4A]);
+    let versions = hex("80000000000008f067a5502a4262b500000001");
+    let whole = initial(VERSION_1, 0, &hex(HELLO_FRAME), 1200);
+    for times in [1, 2] {
+        let talk = (0..times).fold(Talk::udp(443), |talk, _| talk.ask(&unknown));
+        let talk = talk.answer(&versions).ask(&whole);
+        let (version, tls) = quic(&talk);
+        assert_eq!((version, tls.sni.as_str()), (VERSION_1, "example.com"), "{times}");
+    }
+    // Without an Initial nothing is known, and the reading ends.
+    let talk = (0..30).fold(Talk::udp(443), |talk, _| talk.ask(&unknown));
+    assert_eq!(talk.run(), (None, usize::from(MAX_PACKETS)));
+}
+
+/// RFC 9287: the fixed bit is protected like the rest of the octet, so a greased packet is
+/// made as it is sent.
+#[test]
+fn a_greased_fixed_bit() {
+    let mut header = initial(VERSION_1, 2, &[], 1200)[..18].to_vec();
+    header[0] = 0x83;
+    header.extend(2u32.to_be_bytes());
+    let mut frames = hex(HELLO_FRAME);
+    frames.resize(1200 - header.len() - 16, 0);
+    let packet = protect(KEYS_1, &header, &frames);
+    assert_eq!(packet[0] & 0xC0, 0x80);
+    let (version, tls) = quic(&Talk::udp(443).ask(&packet));
+    assert_eq!((version, tls.sni.as_str()), (VERSION_1, "example.com"));
+}
+
+/// Data of 0-RTT in a datagram of its own that came first, or in front of the Initial.
+#[test]
+fn early_data_before_the_initial() {
+    let mut early = vec![0xD0, 0, 0, 0, 1, 8];
+    early.extend(IDENTIFIER);
+    early.extend([0, 0x40, 60]);
+    early.extend([0x5A; 60]);
+    let whole = initial(VERSION_1, 2, &hex(HELLO_FRAME), 1200);
+    for talk in [
+        Talk::udp(443).ask(&early).ask(&early).ask(&whole),
+        Talk::udp(443).ask([&early[..], &whole].concat()),
+    ] {
+        let (version, tls) = quic(&talk);
+        assert_eq!((version, tls.sni.as_str()), (VERSION_1, "example.com"));
+    }
+    assert_eq!(quic(&Talk::udp(443).ask(&early)), (VERSION_1, TlsInfo::default()));
+    early[5] = 7;
+    assert_eq!(Talk::udp(443).ask(&early).run().0, None);
 }
 
 #[test]

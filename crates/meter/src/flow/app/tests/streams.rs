@@ -61,6 +61,35 @@ fn http_requests_that_are_not_whole() {
     }
 }
 
+/// RFC 9110, section 16.1: methods can be added. These are of WebDAV, CalDAV, caches and UPnP.
+#[test]
+fn http_methods_that_others_define() {
+    for method in ["PROPFIND", "MKCALENDAR", "PURGE", "M-SEARCH", "VERSION-CONTROL", "x!"] {
+        let request = format!("{method} /a/rather/long/path HTTP/1.1\r\nHost: example.org\r\n\r\n");
+        let want = http(method, "example.org", "/a/rather/long/path", "", 207);
+        let talk = Talk::tcp(80).ask(&request).answer("HTTP/1.1 207 Multi-Status\r\n\r\n");
+        assert_eq!(talk.app(), want, "{method}");
+    }
+    let request = "PROPFIND /a/rather/long/path HTTP/1.1\r\nHost: example.org\r\n\r\n";
+    let want = http("PROPFIND", "example.org", "/a/rather/long/path", "", 0);
+    assert_eq!(Talk::tcp(80).ask(request).cut(7).app(), want);
+    assert_eq!(Talk::tcp(80).ask(format!("\r\n{request}")).app(), want);
+    let long = format!("LOCK /{} HTTP/1.1\r\nHost: h\r\n\r\n", "t".repeat(2_000));
+    let App::Http { method, target, .. } = Talk::tcp(80).ask(&long).cut(1_400).app() else {
+        panic!()
+    };
+    assert_eq!((method.as_str(), target.len()), ("LOCK", 255));
+    for other in [
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "DESCRIBE rtsp://h/x RTSP/1.0\r\nCSeq: 1\r\n\r\n",
+        "CWD /home/somebody/with/a/long/name\r\n",
+        "a b HTTP/1.x\r\n and something more behind it",
+        " / HTTP/1.1\r\nHost: example.org\r\n\r\n",
+    ] {
+        assert_eq!(Talk::tcp(8000).ask(other).run().0, None, "{other}");
+    }
+}
+
 #[test]
 fn http_text_is_bounded_and_harmless() {
     let target = format!("/{}", "t".repeat(600));
