@@ -40,7 +40,7 @@ fn app(record: &FlowRecord) -> Value {
 #[test]
 fn applications_are_those_that_tshark_sees() {
     let mut flows = 0;
-    for name in ["tls", "quic", "http", "dns", "others"] {
+    for name in ["tls", "quic", "http", "dns", "dns_notify", "others"] {
         let read = |kind: &str| {
             let path = folder().join(format!("{name}.{kind}"));
             std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
