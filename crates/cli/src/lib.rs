@@ -12,6 +12,7 @@ pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod flow;
+pub mod joins;
 pub mod lab;
 pub mod otg;
 pub mod output;

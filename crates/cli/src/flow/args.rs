@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::export::Target;
 use super::selection::{IpProtocol, Sampling};
 use crate::args::Prefix;
+use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
 use crate::units::parse_positive_duration;
 
@@ -109,6 +110,13 @@ pub struct MeteringArgs {
     /// Each direction is a flow of its own
     #[arg(long)]
     pub uniflow: bool,
+    /// These interfaces are one place, as the two ports of a tap are: all, or eth0,eth1 (of a
+    /// capture their numbers); may be given more than once
+    #[arg(long, value_name = "all|LIST")]
+    pub join: Vec<Join>,
+    /// Leave the VLAN out of a flow's key, where each direction has its own
+    #[arg(long)]
+    pub no_vlan_in_key: bool,
     /// Which IP header of a tunnel is metered
     #[arg(long, value_enum, value_name = "WHICH", default_value = "outer")]
     pub keys: KeysArg,

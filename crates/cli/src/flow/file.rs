@@ -21,6 +21,7 @@ use super::walk::{GROUP, Walk};
 use super::{outcome, settings};
 use crate::capture_file::{self, unreadable};
 use crate::exit::{Exit, Failure};
+use crate::joins::Numbers;
 use crate::settings::secrets;
 use crate::signals::Signals;
 
@@ -92,7 +93,9 @@ fn meters(args: &FlowArgs) -> anyhow::Result<Vec<Meter>> {
         1 => Share::whole(),
         _ => Share::new(i, workers, secret, keys, parses_all),
     };
-    (0..workers).map(|i| settings::meter_at(i, args, secret, share(i))).collect()
+    let numbers = Numbers::new(&args.metering.join)?;
+    let places: Vec<u8> = (0..=u8::MAX).map(|i| numbers.place(i.into()) as u8).collect();
+    (0..workers).map(|i| settings::meter_at(i, args, secret, share(i), &places)).collect()
 }
 
 /// What the file was like.

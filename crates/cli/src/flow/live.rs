@@ -26,6 +26,7 @@ use super::share::Share;
 use super::view::{self, Snapshot};
 use super::{outcome, settings};
 use crate::exit::{Exit, Failure};
+use crate::joins;
 use crate::output::live::InPlace;
 use crate::output::style::{Style, terminal_size};
 use crate::settings::secrets;
@@ -41,14 +42,20 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     }
     let signals = Signals::catch()?;
     let workers = usize::from(args.input.workers);
+    let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
+    let places = joins::places(&args.metering.join, &names).map_err(Failure::Usage)?;
+    let secret = || secrets(args.metering.seed);
     let meters: Vec<Meter> = (0..workers)
-        .map(|i| settings::meter_at(i, args, secrets(args.metering.seed), Share::whole()))
+        .map(|i| settings::meter_at(i, args, secret(), Share::whole(), &places))
         .collect::<Result<_>>()
         .map_err(Failure::Usage)?;
     let mut follow = Follow::open(&links)?;
     let opened = super::input::open(&links, &follow.indexes(), args)?;
     let mut run = super::empty_run(args, opened.engine.clone());
     run.points = opened.points(&links);
+    for (i, point) in run.points.iter_mut().enumerate() {
+        joins::describe(&mut point.how, i, &places, &names);
+    }
     let common = Common {
         args,
         tai_offset_s: run.header.host.tai_offset_s,

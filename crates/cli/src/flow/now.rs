@@ -102,6 +102,7 @@ mod tests {
             biflow: true,
             secret: [1, 2],
             features: features::Config::default(),
+            ..Config::default()
         });
         let mut sink = |_| panic!("no flow ends");
         let base = 1_800_000_000 * SECOND;

@@ -14,8 +14,9 @@ use super::selection;
 use super::share::Share;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
-/// and chance where packets are sampled by it; `share` says which packets are this thread's.
-fn meter(args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
+/// and chance where packets are sampled by it; `share` says which packets are this thread's,
+/// and `places` which interfaces are one place.
+fn meter(args: &FlowArgs, secret: [u64; 2], share: Share, places: Vec<u8>) -> Result<Meter> {
     let metering = &args.metering;
     let mut fields = features::Config::default();
     for field in &metering.fields {
@@ -32,6 +33,8 @@ fn meter(args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
         idle_ns: metering.idle,
         active_ns: metering.active,
         biflow: !metering.uniflow,
+        vlan_in_key: !metering.no_vlan_in_key,
+        places,
         secret,
         features: fields,
     };
@@ -43,12 +46,18 @@ fn meter(args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
 
 /// The meter of a thread, by its number, whose memory lies by the processor that will use it:
 /// the kernel takes memory from the NUMA node of the processor that writes it first.
-pub fn meter_at(number: usize, args: &FlowArgs, secret: [u64; 2], share: Share) -> Result<Meter> {
+pub fn meter_at(
+    number: usize,
+    args: &FlowArgs,
+    secret: [u64; 2],
+    share: Share,
+    places: &[u8],
+) -> Result<Meter> {
     let make = || {
         if let Some(&cpu) = args.input.cpus.get(number) {
             pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
         }
-        meter(args, secret, share)
+        meter(args, secret, share, places.to_vec())
     };
     thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
         Err(anyhow!("a meter could not be made; please report what it printed"))

@@ -6,6 +6,7 @@ mod collector;
 mod datagrams;
 mod files;
 mod interfaces;
+mod joins;
 mod packets;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]

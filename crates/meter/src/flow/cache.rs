@@ -20,7 +20,7 @@ use super::counters::{Counters, Held};
 use super::features::Features;
 use super::fragments::Fragments;
 use super::hash::Hasher;
-use super::key::{self, Addresses, Key, Upper};
+use super::key::{self, Addresses, Key, Scope, Upper};
 use super::prefetch::prefetch;
 use super::record::{ACK, CLOSED, FIN, Hot, RST, SYN, WANTS, Warm};
 use super::table::{Index, Place};
@@ -112,7 +112,8 @@ impl FlowCache {
             fragments: Fragments::new(config.flows),
             features: Features::new(&config.features, config.flows),
             wants_features: !config.features.is_empty(),
-            hasher: Hasher::new(config.secret),
+            hasher: Hasher::new(config.secret)
+                .within(Scope::new(config.vlan_in_key, &config.places)),
             biflow: config.biflow,
             idle_ns: config.idle_ns,
             active_ns: config.active_ns,

@@ -14,6 +14,13 @@ pub struct Config {
     pub active_ns: i64,
     /// Both directions in one record (RFC 5103); else each is a flow of its own.
     pub biflow: bool,
+    /// The VLAN is part of a flow's key; else packets of all are one flow's, and records have
+    /// VLAN 0.
+    pub vlan_in_key: bool,
+    /// The place of each interface, by its number; beyond the end an interface is a place of
+    /// its own. What interfaces with one place receive is received at one, and records have
+    /// its number.
+    pub places: Vec<u8>,
     /// Secret of the hash, random per run: nobody outside can aim at one bucket.
     pub secret: [u64; 2],
     /// What is kept beyond the basic record.
@@ -43,6 +50,8 @@ impl Default for Config {
             idle_ns: 30_000_000_000,
             active_ns: 300_000_000_000,
             biflow: true,
+            vlan_in_key: true,
+            places: Vec::new(),
             secret: [0; 2],
             features: features::Config::default(),
         }

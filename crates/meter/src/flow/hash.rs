@@ -2,9 +2,14 @@
 //! matters, its speed does not (two multiplications hide behind memory); without the secret
 //! nobody can tell which keys meet in a bucket, and a match is by the whole key anyway.
 
-/// Secret words of one cache.
+use super::key::Scope;
+
+/// Secret words of one cache, and what its keys have of the layers below IP.
 #[derive(Clone, Copy)]
-pub(super) struct Hasher([u64; 4]);
+pub(super) struct Hasher {
+    words: [u64; 4],
+    scope: Scope,
+}
 
 impl Hasher {
     pub(super) fn new(secret: [u64; 2]) -> Self {
@@ -13,20 +18,31 @@ impl Hasher {
             let [a, b] = secret;
             scramble(scramble(a.wrapping_add(GOLDEN.wrapping_mul(i + 1))) ^ b)
         };
-        Hasher([word(0), word(1), word(2), word(3)])
+        let words = [word(0), word(1), word(2), word(3)];
+        Hasher { words, scope: Scope::new(true, &[]) }
+    }
+
+    /// The same with keys of this scope.
+    pub(super) fn within(self, scope: Scope) -> Self {
+        Hasher { scope, ..self }
+    }
+
+    #[inline]
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// Of the two words of a key.
     #[inline]
     pub(super) fn key(&self, ends: u64, rest: u64) -> u64 {
-        let [s0, s1, s2, s3] = self.0;
+        let [s0, s1, s2, s3] = self.words;
         fold(fold(ends ^ s0, rest ^ s1) ^ s2, s3 | 1)
     }
 
     /// Of the two addresses of an IPv6 flow, in order.
     #[inline]
     pub(super) fn addresses(&self, words: &[u64; 4]) -> u64 {
-        let [s0, s1, s2, s3] = self.0;
+        let [s0, s1, s2, s3] = self.words;
         let [a, b, c, d] = *words;
         fold(fold(a ^ s2, b ^ s0).rotate_left(23) ^ fold(c ^ s3, d ^ s1), s1 | 1)
     }

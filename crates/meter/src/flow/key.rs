@@ -36,6 +36,23 @@ impl Upper {
     }
 }
 
+/// What a key has of the layers below IP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope {
+    /// The bits of the VLAN identifier that count.
+    vlan: u16,
+    /// By interface.
+    places: [u8; 256],
+}
+
+impl Scope {
+    /// See [`super::Config::vlan_in_key`] and [`super::Config::places`].
+    pub(super) fn new(vlan_in_key: bool, places: &[u8]) -> Self {
+        let place = |i: usize| places.get(i).copied().unwrap_or(i as u8);
+        Scope { vlan: if vlan_in_key { 0xFFF } else { 0 }, places: std::array::from_fn(place) }
+    }
+}
+
 impl Key {
     /// The key of a packet, and which of its ends (0 or 1) sent it.
     #[inline]
@@ -45,9 +62,10 @@ impl Key {
         biflow: bool,
         hasher: &Hasher,
     ) -> (Key, usize) {
+        let below = hasher.scope();
         let scope = u64::from(upper.protocol) << 32
-            | u64::from(packet.vlan & 0xFFF) << 40
-            | u64::from(packet.point) << 52
+            | u64::from(packet.vlan & below.vlan) << 40
+            | u64::from(below.places[usize::from(packet.point)]) << 52
             | USED;
         if packet.shape & SHAPE_IPV6 != 0 {
             return Key::ipv6(packet, upper, biflow, hasher, scope);
@@ -183,6 +201,28 @@ mod tests {
             assert!(flow.destination.to_string().ends_with('1'));
             assert_eq!((flow.source_port, flow.destination_port), (443, 50_000));
             assert_eq!((flow.vlan, flow.protocol, flow.point), (0xABC, 6, 0xFE));
+        }
+    }
+
+    /// A tap has an interface for each direction; two uplinks may have a VLAN for each.
+    #[test]
+    fn interfaces_can_be_joined_and_vlans_left_out() {
+        for (vlan_in_key, places, differ) in [
+            (true, &[][..], [true, true]),
+            (true, &[0, 1, 1, 3], [true, true]),
+            (true, &[0, 1, 2, 2], [false, true]),
+            (false, &[], [true, false]),
+            (false, &[0; 256], [false, false]),
+        ] {
+            let hasher = Hasher::new([1, 2]).within(Scope::new(vlan_in_key, places));
+            for ipv6 in [false, true] {
+                let of = |p: &Feature| Key::new(p, Upper::of(p), true, &hasher).0;
+                let here = Feature { point: 2, vlan: 10, ..packet(ipv6) };
+                let back = turned(&here);
+                assert_eq!(of(&here) != of(&Feature { point: 3, ..back }), differ[0]);
+                assert_eq!(of(&here) != of(&Feature { vlan: 0, ..back }), differ[1]);
+                assert_eq!(of(&here), of(&back));
+            }
         }
     }
 

@@ -141,7 +141,9 @@ proptest! {
     ) {
         let features = features::Config { tcp: wants, packets: 3 * u8::from(wants), ..Default::default() };
         let mut cache =
-            FlowCache::new(Config { flows, idle_ns, active_ns, biflow, secret, features });
+            FlowCache::new(Config {
+                flows, idle_ns, active_ns, biflow, secret, features, ..Config::default()
+            });
         let (mut offered, mut exported) = (Sums::default(), Sums::default());
         let (mut at, mut refused) = (START, 0);
         for event in &events {
