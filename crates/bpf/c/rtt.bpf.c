@@ -208,6 +208,8 @@ static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 		return;
 	}
 	count_n(PACKETS, p->segs);
+	if (any_vlan)
+		p->key.vlan = 0;
 	if (!admitted(p)) {
 		count_n(FILTERED, p->segs);
 		return;

@@ -36,6 +36,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define MAX_NETS 8
 #define MAX_PORTS 8
 #define TRANSIT 4096
+#define REQUEST_WAYS 4
 
 /* Time, see "Time" of the rules: ticks of 64 ns in 31 bits, and units of 2^26 ns. */
 #define TICK_SHIFT 6
@@ -76,7 +77,18 @@ struct chain {
 	__u16 pages;
 };
 
-enum mode { MODE_NONE, MODE_TS, MODE_SEQ, MODE_ID };
+enum mode { MODE_NONE, MODE_TS, MODE_SEQ };
+
+/* What became of a side's echo, DNS or heartbeat requests; in place of its slots, which only
+ * TCP has.
+ */
+struct asked {
+	__u32 requests; /* = answered + unanswered + waiting */
+	__u32 answered;
+	__u32 unanswered;
+	__u32 waiting[2]; /* of this turn, and of the one before */
+	__u32 turn;
+};
 
 /* Bits of side.flags. */
 #define HAS_NXT 0x0001
@@ -103,7 +115,7 @@ enum period { PERIOD_FRESH, PERIOD_SEEKING, PERIOD_ODD, PERIOD_1US, PERIOD_1MS, 
  * other side acknowledges, the second when a packet is counted or a sample found.
  */
 struct side {
-	union { struct slot slot[SLOTS]; struct chain chain; };
+	union { struct slot slot[SLOTS]; struct chain chain; struct asked asked; };
 	__u32 nxt;                                  /* sequence number expected next */
 	union { __u32 ack; __u32 spin_shorts; };    /* highest acknowledgement of this side's data */
 	union { __u32 tsval; __u32 spin_edges; };   /* the greatest one sent */
@@ -152,6 +164,7 @@ enum handshake { HS_NONE, HS_SYN_SENT, HS_SYN_RCVD, HS_DONE };
 #define REASON_SHIFT 6 /* three bits: enum reason */
 #define REASON_MASK 0x01c0
 #define PENDING 0x0200 /* a request waits for its response */
+#define EARLY PENDING  /* QUIC: all that the client has sent yet is 0-RTT data */
 #define PENDING_DNS 0x0400
 #define IPV4 0x0800
 #define SPIN_LAST 0x2000   /* the side of the last edge */
@@ -259,6 +272,19 @@ struct transit {
 	__u32 tick;
 };
 
+/* A request that waits for its answer. */
+struct request {
+	__u64 word; /* upper 48 bits of its hash, the highest set; coarse time. 0: free */
+	__u32 time; /* tick, and AMBIGUOUS */
+	__u32 name; /* of DNS: stands for the name. 0: none, which fits all */
+};
+
+struct request_set {
+	struct request way[REQUEST_WAYS];
+};
+
+_Static_assert(sizeof(struct request_set) == 64, "one cache line");
+
 /* To user space: one sample, and a flow that ended. */
 struct sample_event {
 	struct key key;
@@ -299,7 +325,7 @@ enum counter {
 	PACKETS, FILTERED, UNTRACKED_KIND, UNTRACKED_FULL, FRAGMENTS, MALFORMED, NOT_IP,
 	OTHER_PROTOCOL, FLOWS, FLOWS_ENDED, SAMPLES_CLEAN, SAMPLES_RECOVERY, SAMPLES_DELAYED_ACK,
 	SLOTS_FULL, SPACED, STALE, VOIDED, NO_ADVANCE, DUPLICATE_IDS, ACK_UNSEEN, UNWEIGHTED,
-	EVENTS_LIMITED, EVENTS_LOST, FLOWS_LOST, GROUPS_FULL,
+	EVENTS_LIMITED, EVENTS_LOST, FLOWS_LOST, GROUPS_FULL, REQUESTS, ANSWERED,
 	/* The kernel's own. */
 	HISTS_FULL, LOSSES_FULL, CONTENDED, UNKNOWN_INTERFACE,
 	COUNTERS,
@@ -321,6 +347,8 @@ const volatile __u32 event_mode; /* enum event_mode */
 const volatile __u32 event_limit; /* units of 1,024 ns, or sixteenths of the smoothed RTT */
 const volatile bool weigh_flows;
 const volatile bool hide_addresses;
+const volatile bool any_vlan; /* no part of the key */
+const volatile __u32 request_mask;
 const volatile __u32 transports; /* bits of enum transport; all: no filter */
 const volatile __u32 net_count, port_count;
 const volatile __u64 net_address[MAX_NETS][2], net_mask[MAX_NETS][2];
@@ -361,6 +389,7 @@ ARRAY(rtt_pages, struct page);
 ARRAY(rtt_groups, struct group);
 ARRAY(rtt_hists, struct hist);
 ARRAY(rtt_transit, struct transit);
+ARRAY(rtt_requests, struct request_set);
 FREE_LIST(free_losses);
 FREE_LIST(free_pages);
 FREE_LIST(free_hists);

@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What is not TCP: echo, DNS and heartbeat by their identifiers, QUIC's handshake
+/* What is not TCP: echo, DNS and heartbeat (rtt_requests.h), QUIC's handshake
  * (RFC 9000) and spin bit (section 17.4), and the time from ingress to egress.
  */
 #ifndef SONDE_RTT_OTHER_H
 #define SONDE_RTT_OTHER_H
 
-#include "rtt_tcp.h"
+#include "rtt_requests.h"
 
 #define SPIN_RUN 16    /* alternating edges before the bit is believed */
 #define SPIN_VIOLATIONS 8
 #define QUIC_FLIGHT TICKS(50000000ULL) /* its datagrams follow each other sooner */
 #define SPIN_ENOUGH 32 /* packets without an edge that make a bit constant */
-
-/* A request waits for its answer; a repeated identifier could be either's (Karn). */
-__noinline int rtt_arm_id(struct flow *f, struct rtt_packet *p)
-{
-	if (!f || !p)
-		return 0;
-	struct side *D = SIDE(f, p->d);
-
-	if (D->mode == MODE_ID) {
-		drop_old(D, p);
-		if (take_id(D, p->id) != NOTHING) {
-			count(DUPLICATE_IDS);
-			return 0;
-		}
-	}
-	return rtt_arm(f, p, MODE_ID, p->id);
-}
-
-static __always_inline void answer_id(struct flow *f, struct rtt_packet *p, __u32 kind)
-{
-	__u32 rtt = match_id(SIDE(f, p->d ^ 1), p);
-
-	if (rtt != NOTHING)
-		rtt_sample(f, p, kind, CLEAN, rtt);
-}
 
 /* `limit`: beyond it something was lost and sent again. */
 static __always_inline void quic_sample(struct flow *f, struct rtt_packet *p, __u32 limit)
@@ -71,13 +46,20 @@ __noinline int rtt_quic_long(struct flow *f, struct rtt_packet *p)
 	if (p->what == W_QUIC_RESTART) {
 		if (hs == HS_SYN_SENT) {
 			set_hs(f, HS_NONE);
-			f->flags &= ~HS_VOID_SERVER;
+			f->flags &= ~(HS_VOID_SERVER | EARLY);
 		}
 	} else if (from_client) {
 		if (p->what == W_QUIC_HANDSHAKE) {
 			quic_answer(f, p);
-		} else if (p->what == W_QUIC_INITIAL && hs == HS_NONE) {
+		} else if (p->what == W_QUIC_INITIAL && (hs == HS_NONE ||
+			   (hs == HS_SYN_SENT && f->flags & EARLY))) {
 			set_hs(f, HS_SYN_SENT);
+			f->flags &= ~EARLY;
+			f->hs_at = tick_now(p);
+		} else if (p->what == W_QUIC_0RTT && hs == HS_NONE) {
+			/* It may have overtaken the Initial, or hide one that shares its datagram. */
+			set_hs(f, HS_SYN_SENT);
+			f->flags |= EARLY;
 			f->hs_at = tick_now(p);
 		} else if (p->what == W_QUIC_INITIAL && hs == HS_SYN_SENT &&
 			   ticks_between(f->hs_at, tick_now(p)) > QUIC_FLIGHT) {
@@ -152,7 +134,8 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
  */
 static __noinline int transit(struct flow *f, struct rtt_packet *p)
 {
-	__u64 h = seed[1] ^ (p->what == W_TCP ? (__u64)p->seq << 32 | p->tsval : p->id);
+	__u64 h = seed[1] ^ (p->what == W_TCP ? (__u64)p->seq << 32 | p->tsval :
+						(__u64)p->name << 32 | p->id);
 	struct side *s = &f->side[1];
 	struct transit *t;
 	__u32 at, time;
@@ -192,16 +175,16 @@ static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
 	case W_ECHO:
 	case W_DNS:
 	case W_HEARTBEAT:
-		rtt_arm_id(f, p);
+		rtt_ask(f, p);
 		break;
 	case W_ECHO_REPLY:
-		answer_id(f, p, KIND_ECHO);
+		rtt_answer(f, p, KIND_ECHO);
 		break;
 	case W_DNS_RESPONSE:
-		answer_id(f, p, KIND_DNS);
+		rtt_answer(f, p, KIND_DNS);
 		break;
 	case W_HEARTBEAT_ACK:
-		answer_id(f, p, KIND_HEARTBEAT);
+		rtt_answer(f, p, KIND_HEARTBEAT);
 		break;
 	case W_QUIC_INITIAL:
 	case W_QUIC_0RTT:

@@ -48,6 +48,7 @@ struct rtt_packet {
 	__u32 segs;
 	__u32 seq, ack, tsval, tsecr;
 	__u32 id;
+	__u32 name; /* of a DNS message over UDP: stands for the name; 0: none */
 	__u32 len; /* of the TCP payload */
 	__u16 win;
 	__u16 dns_id;
@@ -283,6 +284,12 @@ static __always_inline bool in_ports(__be16 a, __be16 b)
 	return false;
 }
 
+static __always_inline bool is_answer(const struct rtt_packet *p)
+{
+	return !(p->bits & P_FRAGMENT) &&
+	       (p->what == W_ECHO_REPLY || p->what == W_DNS_RESPONSE || p->what == W_HEARTBEAT_ACK);
+}
+
 /* Puts both ends into the key, the smaller one first, and says which of them sent. */
 static __always_inline void set_ends(struct rtt_packet *p, __u64 s0, __u64 s1, __u64 d0, __u64 d1,
 				     __be16 sport, __be16 dport)
@@ -307,8 +314,10 @@ static __always_inline void set_ends(struct rtt_packet *p, __u64 s0, __u64 s1, _
 		swap = bpf_be64_to_cpu(s0) > bpf_be64_to_cpu(d0);
 	else if (s1 != d1)
 		swap = bpf_be64_to_cpu(s1) > bpf_be64_to_cpu(d1);
-	else
+	else if (sport != dport)
 		swap = bpf_ntohs(sport) > bpf_ntohs(dport);
+	else /* a host that asks itself at one port: its answers have the other side */
+		swap = is_answer(p);
 	p->d = swap;
 	if (swap) {
 		p->key.w[0] = d0;

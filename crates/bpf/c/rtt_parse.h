@@ -89,7 +89,8 @@ static __always_inline enum parsed parse_quic(struct frame *f, struct rtt_packet
 {
 	__u32 version, to, type;
 
-	if (!(b[0] & 0x40) || size < 7)
+	/* Whatever the fixed bit is: it may be greased (RFC 9287). */
+	if (size < 7)
 		return PARSED;
 	if (lacks(f, b + 7))
 		return without(f, b + 7);
@@ -142,7 +143,9 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 			return PARSED;
 		hash = copied_hash(f->ctx, f->xdp, f->len, offset(f, b + 12),
 				   name < DNS_NAME ? name : DNS_NAME);
-		p->id = (__u32)(b[0] << 8 | b[1]) << 16 | hash >> 16;
+		p->id = b[0] << 8 | b[1];
+		/* Without a question there is no name. */
+		p->name = b[4] | b[5] ? hash >> 16 : 0;
 		p->what = response ? W_DNS_RESPONSE : W_DNS;
 		return PARSED;
 	}
@@ -150,13 +153,11 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 		return PARSED;
 	if (lacks(f, b + 1))
 		return without(f, b + 1);
-	if ((b[0] & 0xc0) == 0x40) {
-		p->what = W_QUIC_SHORT;
-		if (b[0] & 0x20)
-			p->bits |= P_SPIN;
-	} else if (b[0] & 0x80) {
+	if (b[0] & 0x80)
 		return parse_quic(f, p, b, size - sizeof(*udp));
-	}
+	p->what = W_QUIC_SHORT;
+	if (b[0] & 0x20)
+		p->bits |= P_SPIN;
 	return PARSED;
 }
 
@@ -181,6 +182,7 @@ static __always_inline enum parsed parse_sctp(struct frame *f, struct rtt_packet
 	info -= 4;
 	if (info > length - 20)
 		info = length - 20;
+	p->name = 0;
 	p->id = copied_hash(f->ctx, f->xdp, f->len, offset(f, b + 20),
 			    0x100 | (info < HEARTBEAT_OCTETS ? info : HEARTBEAT_OCTETS));
 	p->what = b[12] == 4 ? W_HEARTBEAT : W_HEARTBEAT_ACK;
@@ -225,6 +227,7 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 			return PARSED;
 		ports[0] = ports[1] = at[2];
 		p->id = bpf_ntohs(at[3]);
+		p->name = 0;
 		p->what = b[0] == 8 || b[0] == 128 ? W_ECHO : W_ECHO_REPLY;
 		return PARSED;
 	}
@@ -245,7 +248,7 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 	header = ip->ihl * 4;
 	length = bpf_ntohs(ip->tot_len);
 	room = f->len - offset(f, f->next);
-	if (gso)
+	if (gso || length == 0) /* 0: as segmentation offload leaves it */
 		length = room;
 	if (ip->version != 4 || header < sizeof(*ip) || length < header || room < header)
 		return BAD;
@@ -279,7 +282,8 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	if (ip->version != 6 || room < sizeof(*ip))
 		return BAD;
 	room -= sizeof(*ip);
-	if (gso)
+	/* A jumbogram (RFC 2675), or as segmentation offload leaves it. */
+	if (gso || (length == 0 && (ip->nexthdr == IPPROTO_HOPOPTS || room > 0xffff)))
 		length = room;
 	p->ip_len = length + sizeof(*ip);
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;

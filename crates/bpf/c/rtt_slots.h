@@ -259,14 +259,14 @@ static __always_inline struct slot *slot_in_last(const struct side *s, __u32 at)
 }
 
 /* Where the next slot goes. NULL: nowhere. */
-static __always_inline struct slot *next_slot(struct side *s, __u32 mode)
+static __always_inline struct slot *next_slot(struct side *s)
 {
 	__u32 at;
 
 	if (!s->page) {
 		if (s->count < SLOTS)
 			return &s->slot[(s->head + s->count) & (SLOTS - 1)];
-		if (mode == MODE_ID || !rtt_first_page(s))
+		if (!rtt_first_page(s))
 			return NULL;
 	}
 	at = in_last(s, s->count);
@@ -302,19 +302,19 @@ __noinline int rtt_arm(struct flow *f, struct rtt_packet *p, __u32 mode, __u32 k
 	}
 	drop_old(s, p);
 	n = s->count;
-	if (!s->page && n >= 2 && n < SLOTS && mode != MODE_ID &&
+	if (!s->page && n >= 2 && n < SLOTS &&
 	    *(volatile __u32 *)&pages_used >= page_count &&
 	    ticks_between(s->slot[(s->head + n - 1) & (SLOTS - 1)].time, now) < s->srtt / 4) {
 		count(SPACED);
 		return 0;
 	}
-	at = next_slot(s, mode);
+	at = next_slot(s);
 	if (!at) {
 		count(SLOTS_FULL);
 		return 0;
 	}
 	at->key = key;
-	at->time = p->segs > 1 && mode != MODE_ID ? now | SPAN : now;
+	at->time = p->segs > 1 ? now | SPAN : now;
 	s->count = n + 1;
 	s->armed = p->coarse;
 	return 0;
@@ -397,39 +397,6 @@ static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 static __always_inline __u32 slot_age(const struct slot *at, struct rtt_packet *p)
 {
 	return at ? ticks_between(at->time, tick_now(p)) : NOTHING;
-}
-
-/* Takes the slot of this identifier out of the ring; the others keep their order. Its time,
- * or NOTHING.
- */
-static __noinline __u32 take_id(struct side *s, __u32 id)
-{
-	__u32 n = s->count, time = NOTHING;
-
-	for (__u32 i = 0; i < SLOTS; i++) {
-		struct slot *at = &s->slot[(s->head + i) & (SLOTS - 1)];
-
-		if (i >= n)
-			break;
-		if (time != NOTHING)
-			s->slot[(s->head + i - 1) & (SLOTS - 1)] = *at;
-		else if (at->key == id)
-			time = at->time; /* below 2^31: SPAN is only for TCP */
-	}
-	if (time != NOTHING)
-		s->count = n - 1;
-	return time;
-}
-
-static __always_inline __u32 match_id(struct side *s, struct rtt_packet *p)
-{
-	__u32 time;
-
-	if (s->mode != MODE_ID)
-		return NOTHING;
-	expire(s, p);
-	time = take_id(s, p->id);
-	return time == NOTHING ? NOTHING : age_of(p, time);
 }
 
 #endif

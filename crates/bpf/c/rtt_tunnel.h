@@ -230,7 +230,9 @@ static __always_inline enum parsed look_inside(void *ctx, bool xdp, struct below
 	if (b->proto == bpf_htons(ETH_P_IP)) {
 		if (!take_octets(ctx, xdp, &in, h, 20))
 			return PARSED;
-		length = b->gso ? b->size - b->at : h[2] << 8 | h[3];
+		length = h[2] << 8 | h[3];
+		if (b->gso || length == 0)
+			length = b->size - b->at;
 		protocol = h[9];
 		/* Of a fragment the rest is elsewhere. */
 		if (h[0] >> 4 != 4 || (h[0] & 15) < 5 || length < (h[0] & 15) * 4 ||
@@ -240,8 +242,12 @@ static __always_inline enum parsed look_inside(void *ctx, bool xdp, struct below
 	} else {
 		if (!take_octets(ctx, xdp, &in, h, 40) || h[0] >> 4 != 6)
 			return PARSED;
-		length = b->gso ? b->size - b->at : 40 + (h[4] << 8 | h[5]);
+		length = h[4] << 8 | h[5];
 		protocol = h[6];
+		if (b->gso || (length == 0 && (protocol == IPPROTO_HOPOPTS ||
+					       b->size - in.at > 0xffff)))
+			length = b->size - in.at;
+		length += 40;
 	}
 	if (length < b->size - b->at)
 		in.size = b->at + length;

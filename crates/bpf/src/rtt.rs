@@ -54,6 +54,11 @@ pub struct RttConfig {
     pub weight_by_flow: bool,
     /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to tell hosts apart.
     pub hide_addresses: bool,
+    /// The VLAN is part of a flow's key; else both directions may have their own.
+    pub vlan_in_key: bool,
+    /// The place of each point, by its number; beyond the end a point is a place of its own.
+    /// What points with one place see is seen at one place.
+    pub places: Vec<u8>,
     /// Which protocols are looked at.
     pub protocols: RttProtocols,
     /// Networks, at most 8: either address lies in any of them; empty: all.
@@ -195,6 +200,8 @@ impl Default for RttConfig {
             events: RttEvents::None,
             weight_by_flow: false,
             hide_addresses: false,
+            vlan_in_key: true,
+            places: Vec::new(),
             protocols: RttProtocols::ALL,
             nets: Vec::new(),
             ports: Vec::new(),

@@ -58,18 +58,27 @@ fn tcp(random: &mut Random, talk: &mut Talk, port: u16) -> Segment {
 
 fn datagram(random: &mut Random, port: u16) -> Vec<u8> {
     let from = random.below(2) == 1;
-    match random.below(4) {
+    match random.below(5) {
         0 => echo(from, random.below(6) as u16),
+        // A host that pings itself.
+        4 => {
+            let mut frame = echo(false, random.below(6) as u16);
+            frame[30..34].copy_from_slice(&A.source);
+            frame[34] = if from { 0 } else { 8 };
+            frame
+        }
         1 => {
-            let mut dns = vec![0, random.below(5) as u8, u8::from(from) << 7, 0, 0, 1];
+            let questions = u8::from(!random.once_in(4));
+            let mut dns = vec![0, random.below(5) as u8, u8::from(from) << 7, 0, 0, questions];
             dns.extend([0, 0, 0, 0, 0, 0, 1, b'A' | (random.below(2) as u8 * 32), 0, 0, 1, 0, 1]);
             udp(from, port, 53, &dns)
         }
         2 => {
-            let first = 0xc0 | (random.below(4) as u8) << 4;
-            udp(from, port, 443, &[first, 0, 0, 0, 1, 0, 0, 0, 0])
+            // The fixed bit may be greased; of version 0 the server wants another one.
+            let first = 0x80 | (random.below(8) as u8) << 4;
+            udp(from, port, 443, &[first, 0, 0, 0, u8::from(!random.once_in(9)), 0, 0, 0, 0])
         }
-        _ => udp(from, port, 443, &[0x40 | (random.below(2) as u8) << 5, 1, 2]),
+        _ => udp(from, port, 443, &[(random.below(4) as u8) << 5, 1, 2]),
     }
 }
 

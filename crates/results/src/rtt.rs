@@ -213,6 +213,15 @@ pub struct FlowSide {
     pub ce_marks: u64,
     /// Greatest one-way delay variation from the TSval clock, ns (0: not measured).
     pub delay_variation_max_ns: u64,
+    /// Echo, DNS and heartbeat requests sent: `answered`, `unanswered`, or still waiting.
+    #[serde(default)]
+    pub requests: u64,
+    /// Those with an answer.
+    #[serde(default)]
+    pub answered: u64,
+    /// Those without one for 4.3 to 8.6 s, or until the flow was idle.
+    #[serde(default)]
+    pub unanswered: u64,
 }
 
 /// One flow.

@@ -62,16 +62,24 @@ impl Header {
 /// The name begins after the header of `message`; its octets are hashed as they stand
 /// there, length octets included and letters in lower case (a resolver may vary the case
 /// to make forgery harder), up to the first zero octet, the end of the message or
-/// [`MAX_NAME`] octets. Labels are not walked: only equality matters.
+/// [`MAX_NAME`] octets. Labels are not walked: only equality matters. Without a question the
+/// lower half is 0 (some errors do not repeat it): see [`name`].
 #[inline]
 pub fn key(id: u16, message: &[u8]) -> u32 {
-    let name = message.get(HEADER_LEN..).unwrap_or(&[]);
+    let asks = message.get(4..6).is_some_and(|count| count != [0, 0]);
+    let name = if asks { message.get(HEADER_LEN..).unwrap_or(&[]) } else { &[] };
     let name = &name[..name.len().min(MAX_NAME)];
     let end = name.iter().position(|octet| *octet == 0).unwrap_or(name.len());
     let mut lower = [0; MAX_NAME];
     lower[..end].copy_from_slice(&name[..end]);
     lower.make_ascii_lowercase();
     u32::from(id) << 16 | hash(&lower[..end]) >> 16
+}
+
+/// The part of a [`key`] that stands for the name; 0: none, or that of the root, and then
+/// the identifier alone ties a response to its query.
+pub const fn name(key: u32) -> u16 {
+    key as u16
 }
 
 /// A quick hash, eight octets at a time, the last ones filled up with zeros: nobody's secret.
@@ -154,8 +162,18 @@ mod tests {
     }
 
     #[test]
+    fn without_a_question_the_identifier_is_all() {
+        let asked = Header { id: 7, questions: 1, ..Header::default() };
+        let named = key(7, &message(asked, b"\x03www"));
+        assert_ne!(name(named), 0);
+        let refused = Header { flags: 0x8185, questions: 0, ..asked };
+        assert_eq!(key(7, &message(refused, b"\x03www")), 7 << 16);
+        assert_eq!(key(7, &message(asked, b"")), 7 << 16, "the root");
+    }
+
+    #[test]
     fn sixty_four_octets_of_a_name_count() {
-        let header = Header::default();
+        let header = Header { questions: 1, ..Header::default() };
         let long = [b'x'; 70];
         let mut other = long;
         other[64] = b'y';

@@ -156,19 +156,37 @@ impl Link {
 /// IP in IP, GRE, VXLAN or GTP-U, and then all but the VLAN is the inner packet's. A
 /// transport that is not known is [`Detail::Other`] with ports 0.
 ///
+/// A QUIC packet may have a greased fixed bit (RFC 9287), so every datagram whose first bit
+/// is 0 may be a short header: only on a flow with long headers is it one.
+///
 /// `frame` may be cut short by a capture: lengths come from the IP header, and only the
 /// headers need be there. [`Error::Truncated`] where they are not; [`Error::Length`]
 /// where a length contradicts its header; [`Error::EtherType`] for what is not IP;
 /// [`Error::Fragment`] for every fragment but the first. No checksum is looked at.
 #[inline]
 pub fn parse(frame: &[u8], link: Link, tunnels: bool) -> Result<FlowPacket, Error> {
+    parse_cut(frame, frame.len(), link, tunnels)
+}
+
+/// The same for a frame of `wire_len` octets of which a capture kept only a part. That length
+/// counts where the IP header states none, for the packet is longer than it can say, as
+/// segmentation offload makes it: IPv4 with total length 0; IPv6 with payload length 0 and a
+/// hop-by-hop options header (a jumbogram, RFC 2675) or more than 65,535 octets behind it.
+#[inline]
+pub fn parse_cut(
+    frame: &[u8],
+    wire_len: usize,
+    link: Link,
+    tunnels: bool,
+) -> Result<FlowPacket, Error> {
+    let wire_len = wire_len.max(frame.len());
     let (ethertype, at) = link.header(frame)?;
     let (ethertype, at, vlan) = look_through(frame, ethertype, at)?;
-    let ip = Ip::parse(frame, ethertype, at)?;
+    let ip = Ip::parse(frame, wire_len, ethertype, at)?;
     if tunnels && let Some((ethertype, at)) = ip.tunnel(frame)? {
         let frame = &frame[..ip.end.min(frame.len())];
         let (ethertype, at, _) = look_through(frame, ethertype, at)?;
-        return Ip::parse(frame, ethertype, at)?.transport(frame, vlan);
+        return Ip::parse(frame, ip.end, ethertype, at)?.transport(frame, vlan);
     }
     ip.transport(frame, vlan)
 }
@@ -191,23 +209,27 @@ struct Ip {
 
 impl Ip {
     #[inline]
-    fn parse(frame: &[u8], ethertype: u16, start: usize) -> Result<Self, Error> {
+    fn parse(frame: &[u8], wire_len: usize, ethertype: u16, start: usize) -> Result<Self, Error> {
         let packet = frame.get(start..).ok_or(Error::Truncated)?;
+        let room = wire_len.saturating_sub(start);
         match ethertype {
-            ETHERTYPE_IPV4 => Self::v4(packet, start),
-            ETHERTYPE_IPV6 => Self::v6(packet, start),
+            ETHERTYPE_IPV4 => Self::v4(packet, room, start),
+            ETHERTYPE_IPV6 => Self::v6(packet, room, start),
             _ => Err(Error::EtherType),
         }
     }
 
     #[inline]
-    fn v4(packet: &[u8], start: usize) -> Result<Self, Error> {
+    fn v4(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
         let header = packet.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Error::Truncated)?;
         if header[0] >> 4 != 4 {
             return Err(Error::Version);
         }
         let header_len = usize::from(header[0] & 0x0F) * 4;
-        let total_len = usize::from(u16_at(header, 2));
+        let total_len = match usize::from(u16_at(header, 2)) {
+            0 => room,
+            stated => stated,
+        };
         if header_len < ipv4::HEADER_LEN || total_len < header_len {
             return Err(Error::Length);
         }
@@ -231,13 +253,18 @@ impl Ip {
     }
 
     #[inline]
-    fn v6(packet: &[u8], start: usize) -> Result<Self, Error> {
+    fn v6(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
         let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Error::Truncated)?;
         if header[0] >> 4 != 6 {
             return Err(Error::Version);
         }
-        let total_len = ipv6::HEADER_LEN + usize::from(u16_at(header, 4));
         let mut protocol = header[6];
+        let room = room.saturating_sub(ipv6::HEADER_LEN);
+        let payload_len = match usize::from(u16_at(header, 4)) {
+            0 if protocol == ipv6::HOP_BY_HOP || room > usize::from(u16::MAX) => room,
+            stated => stated,
+        };
+        let total_len = ipv6::HEADER_LEN + payload_len;
         let mut transport = ipv6::HEADER_LEN;
         let mut fragment = false;
         if ipv6::is_extension(protocol) {
@@ -407,9 +434,8 @@ impl FlowPacket {
                 _ => Detail::Other,
             };
         }
-        match first & (quic::LONG | quic::FIXED) {
-            quic::FIXED => Detail::Quic(Quic::Short { spin: first & quic::SPIN != 0 }),
-            0 | quic::LONG => Detail::Other,
+        match first & quic::LONG {
+            0 => Detail::Quic(Quic::Short { spin: first & quic::SPIN != 0 }),
             _ => match quic::Long::parse(payload).map(|header| header.kind()) {
                 Ok(quic::Kind::Initial) => Detail::Quic(Quic::Initial),
                 Ok(quic::Kind::ZeroRtt) => Detail::Quic(Quic::ZeroRtt),

@@ -87,7 +87,7 @@ impl Points {
         Points { map, by_point: BTreeMap::new(), folder: None }
     }
 
-    /// Tells the program about an interface; the place it has there.
+    /// Tells the program that an interface is this point; the place it has in the map.
     pub(super) fn add(&self, ifindex: i32, point: u8, l3: bool) -> Result<u32, BpfError> {
         for probe in 0..PROBES {
             let place = (ifindex as u32 + probe) % PLACES;
@@ -133,7 +133,8 @@ impl RttProgram {
                 "point {point} is attached already; detach it first"
             )));
         }
-        let place = self.points.add(ifindex, point, l3)?;
+        let seen_at = self.config.places.get(usize::from(point)).copied().unwrap_or(point);
+        let place = self.points.add(ifindex, seen_at, l3)?;
         let attached = self.attach_all(ifindex, hook).and_then(|(attached, how)| {
             // Whoever removed the folder wants nothing kept any more.
             if let Some(folder) = self.points.folder.as_deref().filter(|f| f.exists()) {

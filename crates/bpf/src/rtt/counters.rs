@@ -3,7 +3,7 @@
 use sonde_results::rtt::Coverage;
 
 /// In the order of `enum counter` in `c/rtt.h`.
-pub(super) const COUNTERS: [&str; 29] = [
+pub(super) const COUNTERS: [&str; 31] = [
     "packets",
     "filtered",
     "untracked_kind",
@@ -29,6 +29,8 @@ pub(super) const COUNTERS: [&str; 29] = [
     "events_lost",
     "flows_lost",
     "groups_full",
+    "requests",
+    "answered",
     "histograms_full",
     "losses_full",
     "contended",

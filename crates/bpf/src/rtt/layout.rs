@@ -21,6 +21,7 @@ pub(super) struct Key {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Side {
+    /// Those of TCP; else what became of requests.
     slots: [[u32; 2]; 4],
     /// QUIC: violations of the spin bit's order (side 0).
     nxt: u32,
@@ -231,8 +232,8 @@ impl Flow {
             start_ns: coarse_ns(self.start, reading.now_ns),
             end_ns: coarse_ns(self.last, reading.now_ns),
             reason,
-            forward: here.record(&loss.side[client]),
-            backward: there.record(&loss.side[1 - client]),
+            forward: here.record(self.key.protocol, reason, &loss.side[client]),
+            backward: there.record(self.key.protocol, reason, &loss.side[1 - client]),
             handshake_server_ns: ticks(there.handshake),
             handshake_client_ns: ticks(here.handshake),
             responses: responses.timed.into(),
@@ -267,7 +268,13 @@ impl Flow {
 }
 
 impl Side {
-    fn record(&self, loss: &LossSide) -> FlowSide {
+    fn record(&self, protocol: u8, reason: EndReason, loss: &LossSide) -> FlowSide {
+        let [[requests, answered], [mut unanswered, waiting], [waiting_long, _], _] =
+            if protocol == TCP { [[0; 2]; 4] } else { self.slots };
+        // Nothing will come any more.
+        if reason == EndReason::Idle {
+            unanswered += waiting + waiting_long;
+        }
         FlowSide {
             packets: wide(self.packets, self.packets_high.into()),
             bytes: wide(self.bytes, self.bytes_high),
@@ -284,6 +291,9 @@ impl Side {
             zero_windows: loss.zero_windows.into(),
             ce_marks: loss.ce_marks.into(),
             delay_variation_max_ns: self.variation_max.into(),
+            requests: requests.into(),
+            answered: answered.into(),
+            unanswered: unanswered.into(),
         }
     }
 }
@@ -348,6 +358,7 @@ const CLIENT: u16 = 0x0001;
 const REASON_SHIFT: u16 = 6;
 const REASON: u16 = 0x01c0;
 const IPV4: u16 = 0x0800;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SPIN_RANDOM: u16 = 0x8000;
 

@@ -27,6 +27,7 @@ pub(super) struct Sizes {
     groups: u32,
     hists: u32,
     transit: u32,
+    requests: u32,
     samples: u32,
     ended: u32,
 }
@@ -45,6 +46,7 @@ impl Sizes {
             pages: (flows / 32).clamp(64, 65_535),
             groups,
             hists: if config.group_by == RttGroupBy::None { 1 } else { config.groups * 2 },
+            requests: (flows / 2).clamp(LEAST_REQUESTS, MOST_REQUESTS) / REQUEST_WAYS,
             transit: if config.residence { TRANSIT } else { 1 },
             samples: if config.events == RttEvents::None { 4096 } else { SAMPLES },
             ended: ENDED,
@@ -63,6 +65,7 @@ impl Sizes {
             + array(self.groups, size_of::<Group>())
             + array(self.hists, HIST)
             + array(self.transit, 8)
+            + array(self.requests, REQUEST_SET)
             + array(POINTS, 8)
             + list(self.losses)
             + list(self.pages)
@@ -110,6 +113,7 @@ impl RttProgram {
             maps.rtt_groups.set_max_entries(sizes.groups)?;
             maps.rtt_hists.set_max_entries(sizes.hists)?;
             maps.rtt_transit.set_max_entries(sizes.transit)?;
+            maps.rtt_requests.set_max_entries(sizes.requests)?;
             maps.free_losses.set_max_entries(sizes.losses)?;
             maps.free_pages.set_max_entries(sizes.pages)?;
             maps.free_hists.set_max_entries(sizes.hists)?;
@@ -248,6 +252,8 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     };
     fixed.weigh_flows = config.weight_by_flow;
     fixed.hide_addresses = config.hide_addresses;
+    fixed.any_vlan = !config.vlan_in_key;
+    fixed.request_mask = sizes.requests - 1;
     fixed.transports = config.protocols.0.into();
     fixed.net_count = config.nets.len() as u32;
     fixed.port_count = config.ports.len() as u32;
@@ -310,6 +316,12 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
 pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
 /// Octets of a page of slots (`struct page`).
 const PAGE: usize = 1032;
+/// Octets of a set of requests (`struct request_set`), and requests in it.
+const REQUEST_SET: usize = 64;
+const REQUEST_WAYS: u32 = 4;
+/// Requests of all flows that may wait: as many in the matcher of user space.
+const LEAST_REQUESTS: u32 = 256;
+const MOST_REQUESTS: u32 = 1 << 18;
 /// `TRANSIT` and `POINTS` in `c/rtt.h`.
 const TRANSIT: u32 = 4096;
 const POINTS: u32 = 1024;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::args::Prefix;
+use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
 use crate::units::{SECOND, parse_positive_duration};
 
@@ -41,6 +42,13 @@ pub struct RttArgs {
     /// Look into IP in IP, GRE, VXLAN and GTP-U, and measure what is inside
     #[arg(long)]
     pub tunnels: bool,
+    /// These interfaces are one place, as the two ports of a tap are: all, or eth0,eth1 (of a
+    /// capture their numbers); may be given more than once
+    #[arg(long, value_name = "all|LIST")]
+    pub join: Vec<Join>,
+    /// Leave the VLAN out of a flow's key, where each direction has its own
+    #[arg(long)]
+    pub no_vlan_in_key: bool,
     /// Leave the programs attached at the end, pinned under /sys/fs/bpf/sonde
     #[arg(long)]
     pub persist: bool,
@@ -249,12 +257,14 @@ mod tests {
     fn a_full_line() {
         let args = rtt(
             "eth0 eth1 --by as --prefixes p.txt -i 5s -w 1m --flows 1024 --hook xdp --tunnels \
-             --persist --proto tcp,quic --net 10.0.0.0/8 --net 2001:db8::/32 --port 443,80 \
+             --join eth0,eth1 --no-vlan-in-key --persist --proto tcp,quic --net 10.0.0.0/8 --net 2001:db8::/32 --port 443,80 \
              --prefix-only --format jsonl --sample-limit 4x --weight flow -o r.json --seed 7",
         )
         .unwrap();
         assert_eq!(args.sources, ["eth0", "eth1"]);
         assert_eq!((args.by, args.hook, args.flows), (By::As, Some(Hook::Xdp), 1024));
+        assert_eq!(args.join, ["eth0,eth1".parse().unwrap()]);
+        assert!(args.no_vlan_in_key);
         assert_eq!(args.filter.proto, [Proto::Tcp, Proto::Quic]);
         assert_eq!((args.filter.net.len(), &args.filter.port[..]), (2, &[443, 80][..]));
         assert_eq!(args.output.sample_limit, Some(SampleLimit::RoundTrips(4)));
@@ -275,6 +285,7 @@ mod tests {
             ("a --port 0", "not a UDP port"),
             ("a -i 1ms", "between 100ms and 24h"),
             ("a --format xml", "possible values"),
+            ("a --join a", "write all, or two or more"),
             ("a --engine dpdk", "choose socket, af_packet or af_xdp"),
         ] {
             let message = rtt(line).unwrap_err();

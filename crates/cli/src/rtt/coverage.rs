@@ -35,6 +35,13 @@ pub fn lines(coverage: &Coverage) -> Vec<String> {
             format_share(n("untracked_full"), n("packets"))
         ));
     }
+    if n("requests") > 0 {
+        seen.push_str(&format!(
+            "; {} requests, {} answered",
+            format_count(n("requests")),
+            format_count(n("answered"))
+        ));
+    }
     let mut lines = vec![seen];
     let mut reasons: Vec<(u64, &str)> =
         REASONS.iter().map(|&(name, text)| (n(name), text)).filter(|r| r.0 > 0).collect();
@@ -95,7 +102,7 @@ const REASONS: &[(&str, &str)] = &[
     ("stale", "older than 64 s"),
     ("no_advance", "echoes that acknowledge nothing new"),
     ("ack_unseen", "acknowledgements of data not seen"),
-    ("duplicate_ids", "of identifiers used twice"),
+    ("duplicate_ids", "requests sent again before their answer"),
     ("unweighted", "beyond one a second of their flow"),
     ("contended", "packets that met a locked flow"),
     ("fragments", "fragments without ports"),

@@ -10,13 +10,14 @@ use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::Time;
 use sonde_wire::capture::{CaptureError, Reader, Record};
-use sonde_wire::flow::{Link, parse};
+use sonde_wire::flow::{Link, parse_cut};
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::{empty_run, settings};
 use crate::capture_file::{self, unreadable};
 use crate::exit::{Exit, Failure};
+use crate::joins::Numbers;
 use crate::signals::Signals;
 
 /// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
@@ -27,6 +28,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
         )));
     }
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
+    let joined = Numbers::new(&args.join).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;
     let mapping = capture_file::open(path)?;
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
@@ -42,7 +44,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     run.header.start_ns = start.as_nanos();
     let mut collected =
         Collected::new(run, prints, args.output.out.clone(), settings::group_of(&config));
-    let mut replay = Replay::new(config, prints, start, args, name);
+    let mut replay = Replay::new(config, joined, prints, start, args, name);
     let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
     for record in records {
         let record = match record {
@@ -85,6 +87,7 @@ struct Replay {
     matcher: Matcher,
     prints: Prints,
     tunnels: bool,
+    joined: Numbers,
     interval: i64,
     /// Begin of the interval.
     begun: Time,
@@ -110,19 +113,28 @@ struct Interface {
 }
 
 impl Interface {
-    fn of(record: &Record<'_>, link: Link) -> Interface {
+    /// The one that stands for this packet's place.
+    fn of(record: &Record<'_>, link: Link, joined: &Numbers) -> Interface {
         let number = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
         let index = if link == Link::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
-        Interface { described: record.interface, index }
+        Interface { described: joined.place(record.interface), index: joined.place(index) }
     }
 }
 
 impl Replay {
-    fn new(config: Config, prints: Prints, start: Time, args: &RttArgs, name: String) -> Self {
+    fn new(
+        config: Config,
+        joined: Numbers,
+        prints: Prints,
+        start: Time,
+        args: &RttArgs,
+        name: String,
+    ) -> Self {
         Replay {
             matcher: Matcher::new(config),
             prints,
             tunnels: args.tunnels,
+            joined,
             interval: args.interval,
             begun: start,
             latest: start,
@@ -150,8 +162,8 @@ impl Replay {
             self.other_link += 1;
             return;
         };
-        let point = self.point_of(Interface::of(record, link), collected);
-        match parse(record.data, link, self.tunnels) {
+        let point = self.point_of(Interface::of(record, link, &self.joined), collected);
+        match parse_cut(record.data, record.original_len as usize, link, self.tunnels) {
             Ok(packet) => self.matcher.input(point, &packet, 1, at),
             Err(error) => self.matcher.refused(error),
         }

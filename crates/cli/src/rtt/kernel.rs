@@ -17,7 +17,7 @@ use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 use super::args::{Hook, Proto, RttArgs};
 use super::collect::{Collected, Prints};
 use super::live::{Source, Stage};
-use super::places::{Places, has_ethernet};
+use super::places::{Places, has_ethernet, joined};
 use super::settings;
 use crate::exit::{Exit, Failure};
 
@@ -26,14 +26,16 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
     let stage = Stage::begin(&links, &prints)?;
     let pins = args.persist.then(Pins::make).transpose()?;
-    let program = RttProgram::load(&kernel_config(&config, args, links.len())).map_err(advise)?;
+    let joined = joined(&links, args)?;
+    let kernel = RttConfig { places: joined.clone(), ..kernel_config(&config, args, links.len()) };
+    let program = RttProgram::load(&kernel).map_err(advise)?;
     let hook = match args.hook.unwrap_or(Hook::Tc) {
         Hook::Tc => RttHook::Tc,
         Hook::Xdp => RttHook::Xdp,
         Hook::Ingress => RttHook::TcIngress,
     };
     let mut source = Kernel { program, hook };
-    let mut places = Places::open(&links)?;
+    let mut places = Places::open(&links, joined)?;
     let points = places.attach(&mut source)?;
     if let Some(pins) = pins {
         pins.keep(&mut source.program).map_err(anyhow::Error::from)?;
@@ -183,6 +185,8 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
         },
         weight_by_flow: config.weight_by_flow,
         hide_addresses: config.hide_addresses,
+        vlan_in_key: config.vlan_in_key,
+        places: Vec::new(),
         protocols: protocols.reduce(RttProtocols::with).unwrap_or(RttProtocols::ALL),
         nets: config.filter.nets.clone(),
         ports: config.filter.ports.clone(),
@@ -226,6 +230,7 @@ mod tests {
         assert_eq!(config.events, RttEvents::RttMultiple(32));
         assert!(config.tunnels && config.hide_addresses && config.weight_by_flow);
         assert_eq!(told("", 1).protocols, RttProtocols::ALL);
+        assert!(told("", 1).vlan_in_key && !told("--no-vlan-in-key", 1).vlan_in_key);
         assert_eq!(told("--format table", 1).events, RttEvents::None);
     }
 

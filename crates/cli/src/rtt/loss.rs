@@ -1,17 +1,22 @@
 //! Signs of loss for the rows of the table: of the TCP segments that went towards the
-//! hosts of a group, how many were sent again.
+//! hosts of a group, how many were sent again; of the requests (echo, DNS, heartbeat), how
+//! many were not answered.
 
 use std::collections::HashMap;
 
 use sonde_results::rtt::{FlowKey, GroupKey, RttFlow};
 
-/// Segments towards the hosts of one group.
+/// What went towards the hosts of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// All of them.
+    /// Segments of TCP.
     pub packets: u64,
-    /// Those sent again.
+    /// Those of them sent again.
     pub retransmitted: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Those of them whose answer did not come in time.
+    pub unanswered: u64,
 }
 
 /// Loss by group. At most [`GROUPS_MAX`] groups: what comes later is not told apart.
@@ -22,16 +27,22 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds both directions of a TCP flow. `group` gives the group of the host that is the
+    /// Adds both directions of a flow. `group` gives the group of the host that is the
     /// source of the key it is called with, as in a sample.
     pub fn add(&mut self, flow: &RttFlow, group: impl Fn(&FlowKey) -> Option<GroupKey>) {
-        if flow.flow.protocol != TCP {
-            return;
-        }
+        let tcp = u64::from(flow.flow.protocol == TCP);
         // What the client sends is answered by the server, and the other way round.
         let towards = [(&flow.forward, flow.flow.reversed()), (&flow.backward, flow.flow)];
         for (side, answering) in towards {
-            let more = Loss { packets: side.packets, retransmitted: side.retransmitted };
+            let more = Loss {
+                packets: tcp * side.packets,
+                retransmitted: side.retransmitted,
+                requests: side.requests,
+                unanswered: side.unanswered,
+            };
+            if more == Loss::default() {
+                continue;
+            }
             self.all.add(more);
             let Some(key) = group(&answering) else { continue };
             if self.groups.len() < GROUPS_MAX || self.groups.contains_key(&key) {
@@ -61,6 +72,8 @@ impl Loss {
     fn add(&mut self, more: Loss) {
         self.packets += more.packets;
         self.retransmitted += more.retransmitted;
+        self.requests += more.requests;
+        self.unanswered += more.unanswered;
     }
 }
 
@@ -71,6 +84,7 @@ const GROUPS_MAX: usize = 1 << 16;
 mod tests {
     use super::*;
     use crate::rtt::sample;
+    use sonde_results::rtt::FlowSide;
 
     #[test]
     fn a_retransmission_counts_for_the_host_it_went_to() {
@@ -79,9 +93,10 @@ mod tests {
         losses.add(flow, |answering| Some(GroupKey::Flow(*answering)));
         let server = losses.of(&GroupKey::Flow(sample::from_server())).unwrap();
         let client = losses.of(&GroupKey::Flow(sample::from_server().reversed())).unwrap();
-        assert_eq!(server, Loss { packets: 1_000, retransmitted: 12 });
-        assert_eq!(client, Loss { packets: 4_000, retransmitted: 0 });
-        assert_eq!(losses.all(), Loss { packets: 5_000, retransmitted: 12 });
+        let tcp = |packets, retransmitted| Loss { packets, retransmitted, ..Loss::default() };
+        assert_eq!(server, tcp(1_000, 12));
+        assert_eq!(client, tcp(4_000, 0));
+        assert_eq!(losses.all(), tcp(5_000, 12));
         losses.clear();
         assert_eq!(losses.of(&GroupKey::Flow(sample::from_server())), None);
     }
@@ -93,7 +108,12 @@ mod tests {
         assert_eq!(losses.all().packets, 5_000);
         let mut ping = sample::flows()[0].clone();
         ping.flow.protocol = 1;
+        ping.forward = FlowSide { packets: 9, ..FlowSide::default() };
         losses.add(&ping, |_| Some(GroupKey::Other));
         assert_eq!(losses.of(&GroupKey::Other), None);
+        (ping.forward.requests, ping.forward.unanswered) = (9, 2);
+        losses.add(&ping, |_| Some(GroupKey::Other));
+        let pings = Loss { requests: 9, unanswered: 2, ..Loss::default() };
+        assert_eq!(losses.of(&GroupKey::Other), Some(pings));
     }
 }

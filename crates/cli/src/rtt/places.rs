@@ -5,16 +5,27 @@ use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 
+use super::args::RttArgs;
 use super::collect::Collected;
 use super::live::Source;
+use crate::exit::Failure;
+use crate::joins;
 
 /// The interfaces, by name: numbers change when one returns.
 pub struct Places {
     links: Links,
     watch: Watch,
     list: Vec<Place>,
+    /// By interface: see [`joins::places`].
+    joined: Vec<u8>,
     /// Something may have changed since the last look.
     stale: bool,
+}
+
+/// Which interfaces are one place.
+pub fn joined(links: &[Link], args: &RttArgs) -> Result<Vec<u8>, Failure> {
+    let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
+    joins::places(&args.join, &names).map_err(Failure::Usage)
 }
 
 struct Place {
@@ -26,14 +37,15 @@ struct Place {
 }
 
 impl Places {
-    /// `links` as they are now.
-    pub fn open(links: &[Link]) -> anyhow::Result<Places> {
+    /// `links` as they are now, some of them joined.
+    pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<Places> {
         let place = |l: &Link| Place { name: l.name.clone(), ifindex: None, refused: None };
         Ok(Places {
             // Before anything is attached, so that no change is missed.
             watch: Watch::open().context("cannot follow the kernel's interfaces")?,
             links: Links::open().context("cannot ask the kernel for interfaces")?,
             list: links.iter().map(place).collect(),
+            joined,
             stale: false,
         })
     }
@@ -52,6 +64,10 @@ impl Places {
             place.ifindex = Some(link.ifindex);
             points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
         }
+        let names = self.names();
+        for (i, point) in points.iter_mut().enumerate() {
+            joins::describe(&mut point.how, i, &self.joined, &names);
+        }
         Ok(points)
     }
 
@@ -67,6 +83,7 @@ impl Places {
             return Ok(());
         }
         let all = self.links.all().context("cannot list the interfaces")?;
+        let names = self.names();
         for (i, place) in self.list.iter_mut().enumerate() {
             let now = all.iter().find(|l| l.name == place.name);
             let number = now.map(|l| l.ifindex);
@@ -79,7 +96,8 @@ impl Places {
             }
             let (Some(link), None) = (now, place.ifindex) else { continue };
             match source.attach(link, i as u8) {
-                Ok(how) => {
+                Ok(mut how) => {
+                    joins::describe(&mut how, i, &self.joined, &names);
                     place.ifindex = number;
                     place.refused = None;
                     collected.run.points[i].how = how;
@@ -96,6 +114,10 @@ impl Places {
             }
         }
         Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.list.iter().map(|p| p.name.clone()).collect()
     }
 
     /// Lets go of all.

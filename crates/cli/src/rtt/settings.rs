@@ -20,6 +20,9 @@ pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
     if args.prefixes.is_some() && !matches!(args.by, By::Prefix | By::As) {
         bail!("--prefixes serves --by prefix and --by as, not --by {}", args.by.name());
     }
+    if args.by == By::Vlan && args.no_vlan_in_key {
+        bail!("--by vlan needs the VLAN in a flow's key: leave --no-vlan-in-key out");
+    }
     let config = Config {
         flows: args.flows as usize,
         seed: secrets(args.seed),
@@ -34,6 +37,7 @@ pub fn config(args: &RttArgs, prints: &Prints) -> Result<Config> {
         },
         weight_by_flow: args.output.weight.is_some(),
         hide_addresses: args.filter.prefix_only,
+        vlan_in_key: !args.no_vlan_in_key,
         filter: filter(&args.filter),
         ..Config::default()
     };
@@ -157,6 +161,14 @@ mod tests {
         assert!(config.hide_addresses && config.weight_by_flow);
         let error = settle("--port 1,2,3,4,5,6,7,8,9").unwrap_err();
         assert!(error.to_string().contains("at most 8"), "{error}");
+    }
+
+    #[test]
+    fn the_vlan_is_left_out_of_the_key_and_not_grouped_by() {
+        assert!(settle("").unwrap().vlan_in_key);
+        assert!(!settle("--no-vlan-in-key").unwrap().vlan_in_key);
+        let error = settle("--by vlan --no-vlan-in-key").unwrap_err().to_string();
+        assert!(error.contains("leave --no-vlan-in-key out"), "{error}");
     }
 
     #[test]

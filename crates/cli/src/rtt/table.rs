@@ -61,6 +61,8 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
         .collect();
     let total =
         |columns: &[Laid]| columns.iter().map(|c| c.2 + GAP.len()).sum::<usize>() - GAP.len();
+    // Where nobody asks anything there is nothing to tell of answers.
+    columns.retain(|(column, cells, _)| column.head != "LOST" || cells.iter().any(|c| c != "-"));
     // First the lesser columns go, then a long name is cut, then further columns go.
     fit(&mut columns, width, total, NAME_CUT_BEFORE);
     let excess = total(&columns).saturating_sub(width);
@@ -78,6 +80,7 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
             }
             let tone = match column.head {
                 "RETX" if row.loss.is_some_and(|l| l.retransmitted > 0) => Tone::Bad,
+                "LOST" if row.loss.is_some_and(|l| l.unanswered > 0) => Tone::Bad,
                 "RECOV" if row.group.recovery.count > 0 => Tone::Warn,
                 _ => Tone::Plain,
             };
@@ -134,6 +137,15 @@ const COLUMNS: &[Column] = &[
         left: false,
         cell: |r, _| match r.loss {
             Some(loss) if loss.packets > 0 => format_share(loss.retransmitted, loss.packets),
+            _ => "-".into(),
+        },
+    },
+    Column {
+        head: "LOST",
+        rank: 1,
+        left: false,
+        cell: |r, _| match r.loss {
+            Some(loss) if loss.requests > 0 => format_share(loss.unanswered, loss.requests),
             _ => "-".into(),
         },
     },
@@ -221,7 +233,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn rows(groups: &[RttGroup]) -> Vec<Row<'_>> {
-        let loss = [Some(Loss { packets: 1_000, retransmitted: 12 }), Some(Loss::default()), None];
+        let some = Loss { packets: 1_000, retransmitted: 12, ..Loss::default() };
+        let loss = [Some(some), Some(Loss::default()), None];
         groups
             .iter()
             .zip(loss)
@@ -253,6 +266,16 @@ mod tests {
         let lines = render(&rows(&run.groups), 140, Style::new(true));
         assert!(lines[1].contains("\x1b[31m") && lines[1].contains("\x1b[33m"), "{}", lines[1]);
         assert!(!lines[3].contains("\x1b[3"), "{}", lines[3]);
+    }
+
+    #[test]
+    fn requests_without_an_answer_have_a_column_where_there_are_any() {
+        let run = sample::run();
+        let mut rows = rows(&run.groups);
+        assert!(!render(&rows, 140, Style::default())[0].contains("LOST"));
+        rows[1].loss = Some(Loss { requests: 600, unanswered: 60, ..Loss::default() });
+        let lines = render(&rows, 140, Style::default());
+        assert!(lines[0].contains("LOST") && lines[2].contains("10"), "{lines:?}");
     }
 
     #[test]

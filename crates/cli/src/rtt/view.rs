@@ -142,7 +142,7 @@ fn rows(
     if groups.len() > 1 {
         let mut all = RttGroup { key: GroupKey::Other, ..groups[0].clone() };
         groups[1..].iter().for_each(|g| merge(&mut all, g));
-        let loss = Some(losses.all()).filter(|l| l.packets > 0);
+        let loss = Some(losses.all()).filter(|l| l.packets + l.requests > 0);
         shown.push(("all".into(), Cow::Owned(all), loss));
     }
     let places = room.saturating_sub(shown.len());

@@ -11,12 +11,12 @@ use sonde_port::netlink::Link;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 use sonde_wire::Time;
-use sonde_wire::flow::{Detail, FlowPacket, Link as Header, parse};
+use sonde_wire::flow::{Detail, FlowPacket, Link as Header, parse_cut};
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::live::{Source, Stage};
-use super::places::{Places, has_ethernet};
+use super::places::{Places, has_ethernet, joined};
 use super::settings;
 use crate::exit::{Exit, Failure};
 
@@ -40,16 +40,18 @@ pub fn run(
         )));
     }
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
+    let joined = joined(&links, args)?;
     let stage = Stage::begin(&links, &prints)?;
     let mut source = Watcher {
         engine,
         tunnels: args.tunnels,
+        joined: joined.clone(),
         matcher: Matcher::new(config.clone()),
         points: Vec::new(),
         swept: tai_now(),
         lost: 0,
     };
-    let mut places = Places::open(&links)?;
+    let mut places = Places::open(&links, joined)?;
     let points = places.attach(&mut source)?;
     stage.watch(source, places, points, args, prints, &config)
 }
@@ -58,6 +60,8 @@ pub fn run(
 struct Watcher {
     engine: Engine,
     tunnels: bool,
+    /// By point, the number of its place.
+    joined: Vec<u8>,
     matcher: Matcher,
     /// `None`: gone, for now.
     points: Vec<Option<Point>>,
@@ -90,10 +94,10 @@ impl Watcher {
         let mut latest = None;
         for n in 0..burst.len() {
             let (frame, stamp) = burst.frame(n);
-            match parse(frame, point.header, self.tunnels) {
+            match parse_cut(frame, burst.wire_len(n), point.header, self.tunnels) {
                 Ok(packet) => {
                     let segments = segments(&packet, point.mtu);
-                    self.matcher.input(i as u8, &packet, segments, stamp.at);
+                    self.matcher.input(self.joined[i], &packet, segments, stamp.at);
                 }
                 Err(error) => self.matcher.refused(error),
             }

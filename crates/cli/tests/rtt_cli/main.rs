@@ -3,6 +3,7 @@
 
 mod captures;
 mod interfaces;
+mod joins;
 mod persist;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]

@@ -27,6 +27,8 @@ pub struct Config {
     pub weight_by_flow: bool,
     /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to tell hosts apart.
     pub hide_addresses: bool,
+    /// The VLAN is part of a flow's key; else both directions may have their own.
+    pub vlan_in_key: bool,
     /// Which packets are looked at.
     pub filter: Filter,
     /// Pages of 128 slots (1 KiB each) for flows with more than four timestamps or segments
@@ -101,6 +103,7 @@ impl Default for Config {
             events: EventLimit::None,
             weight_by_flow: false,
             hide_addresses: false,
+            vlan_in_key: true,
             filter: Filter::default(),
             slot_pages: 2_048,
         }

@@ -41,7 +41,7 @@ counters! {
         voided,
         /// Echoed timestamps whose segment acknowledged nothing new.
         no_advance,
-        /// Identifiers sent again before they were answered.
+        /// Requests sent again before they were answered.
         duplicate_ids,
         /// Acknowledgements of data that was never seen.
         ack_unseen,
@@ -55,5 +55,9 @@ counters! {
         flows_lost,
         /// Samples whose group found no place and that went to the common one.
         groups_full,
+        /// Echo, DNS and heartbeat requests that were noted.
+        requests,
+        /// Those of them that were answered.
+        answered,
     }
 }

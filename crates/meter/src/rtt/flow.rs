@@ -7,6 +7,7 @@ use super::clock::{Clock, ns_to_coarse, ticks_to_ns};
 use super::counters::RttCounters;
 use super::key::Key;
 use super::quic::Spin;
+use super::requests::Counts;
 use super::slots::{Pool, Ring};
 use super::variation::Variation;
 use crate::sequence::after;
@@ -118,6 +119,7 @@ pub(super) struct SideStats {
     pub(super) variation_max: u32,
     /// The handshake's round trip from this side to the other and back, ticks; 0: not seen.
     pub(super) handshake: u32,
+    pub(super) requests: Counts,
     /// Where samples go, once there is one: see `groups`.
     pub(super) group: Option<super::groups::GroupId>,
 }
@@ -129,6 +131,8 @@ impl Flow {
     pub(super) const ISN: u8 = 4;
     pub(super) const REQUEST: u8 = 8;
     pub(super) const REQUEST_DNS: u8 = 16;
+    /// QUIC: all that the client has sent yet is 0-RTT data.
+    pub(super) const EARLY: u8 = 32;
 
     /// A flow that begins now, with nothing counted yet.
     pub(super) fn new(key: Key, client: usize, clock: &Clock) -> Self {
@@ -215,8 +219,8 @@ impl Flow {
             start_ns: clock.expand(stats.first),
             end_ns: clock.expand(self.last),
             reason: if self.is_closed() { self.reason } else { reason },
-            forward: self.side(stats, client),
-            backward: self.side(stats, 1 - client),
+            forward: self.side(stats, client, reason),
+            backward: self.side(stats, 1 - client, reason),
             handshake_server_ns: ticks_to_ns(stats.sides[client].handshake),
             handshake_client_ns: ticks_to_ns(stats.sides[1 - client].handshake),
             responses: stats.responses.into(),
@@ -230,7 +234,7 @@ impl Flow {
         }
     }
 
-    fn side(&self, stats: &Stats, side: usize) -> FlowSide {
+    fn side(&self, stats: &Stats, side: usize, reason: EndReason) -> FlowSide {
         let (hot, cold) = (&self.sides[side], &stats.sides[side]);
         FlowSide {
             packets: hot.packets,
@@ -248,6 +252,9 @@ impl Flow {
             zero_windows: cold.zero_windows.into(),
             ce_marks: cold.ce_marks.into(),
             delay_variation_max_ns: cold.variation_max.into(),
+            requests: cold.requests.requests.into(),
+            answered: cold.requests.answered.into(),
+            unanswered: cold.requests.unanswered(reason == EndReason::Idle).into(),
         }
     }
 }
@@ -327,6 +334,6 @@ const ONE_WAY_TIMEOUT: u32 = ns_to_coarse(10_000_000_000);
 const OTHER_TIMEOUT: u32 = ns_to_coarse(30_000_000_000);
 const TCP_TIMEOUT: u32 = ns_to_coarse(300_000_000_000);
 
-// With its tag a flow takes 460 bytes: 128 k of them 60 MB.
+// With its tag a flow takes 508 bytes: 128 k of them 67 MB.
 const _: () = assert!(size_of::<Flow>() == 320);
-const _: () = assert!(size_of::<Stats>() == 136);
+const _: () = assert!(size_of::<Stats>() == 184);

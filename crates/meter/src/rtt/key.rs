@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sonde_results::rtt::FlowKey;
 use sonde_wire::flow::FlowPacket;
 
+use super::other::Exchange;
+
 /// Both ends of a flow, the smaller (address, port) first, as five little-endian words of:
 /// address 0, address 1 (16 bytes each, IPv4 mapped), port 0, port 1 (big-endian), VLAN
 /// (little-endian), protocol, point.
@@ -16,9 +18,15 @@ pub(super) struct Key([u64; 5]);
 pub(super) struct Seeds(pub(super) [u64; 2]);
 
 impl Key {
-    /// The key, and which of its ends (0 or 1) sent the packet.
+    /// The key, and which of its ends (0 or 1) sent the packet. `vlan`: the packet's, or 0
+    /// where it is no part of the key.
     #[inline]
-    pub(super) fn new(point: u8, packet: &FlowPacket, hide: Option<Seeds>) -> (Key, usize) {
+    pub(super) fn new(
+        point: u8,
+        vlan: u16,
+        packet: &FlowPacket,
+        hide: Option<Seeds>,
+    ) -> (Key, usize) {
         let (mut source, mut destination) = (packet.source, packet.destination);
         if let Some(seeds) = hide {
             source = seeds.hide(source);
@@ -26,11 +34,13 @@ impl Key {
         }
         let from = (u128::from_be_bytes(source), packet.source_port);
         let to = (u128::from_be_bytes(destination), packet.destination_port);
-        let sender = usize::from(from > to);
+        // A host that asks itself at one port: its answers have the other side.
+        let answers = || Exchange::of(&packet.detail).is_some_and(|exchange| exchange.answer);
+        let sender = usize::from(from > to || from == to && !packet.fragment && answers());
         let (low, high) = if sender == 0 { (from, to) } else { (to, from) };
         let [p0, p1] = low.1.to_be_bytes();
         let [p2, p3] = high.1.to_be_bytes();
-        let [v0, v1] = packet.vlan.to_le_bytes();
+        let [v0, v1] = vlan.to_le_bytes();
         let rest = u64::from_le_bytes([p0, p1, p2, p3, v0, v1, packet.protocol, point]);
         let (a, b) = (low.0.swap_bytes(), high.0.swap_bytes());
         (Key([a as u64, (a >> 64) as u64, b as u64, (b >> 64) as u64, rest]), sender)
@@ -39,6 +49,14 @@ impl Key {
     #[inline]
     pub(super) fn hash(&self, seeds: Seeds) -> u64 {
         seeds.chain(&self.0)
+    }
+
+    /// The hash of a request with this identifier from this side: that of the flow, continued
+    /// by one word.
+    #[inline]
+    pub(super) fn request(&self, id: u32, side: usize, seeds: Seeds) -> u64 {
+        let [a, b, c, d, e] = self.0;
+        seeds.chain(&[a, b, c, d, e, u64::from(id) << 1 | side as u64])
     }
 
     /// Address of an end, IPv4 as mapped; hidden ones still with their hash.
@@ -176,7 +194,8 @@ mod tests {
     fn both_directions_have_one_key_and_the_smaller_end_is_side_0() {
         let out = packet("192.0.2.1", 40_000, "192.0.2.2", 443);
         let back = packet("192.0.2.2", 443, "192.0.2.1", 40_000);
-        let ((a, from), (b, to)) = (Key::new(7, &out, None), Key::new(7, &back, None));
+        let ((a, from), (b, to)) =
+            (Key::new(7, 0x123, &out, None), Key::new(7, 0x123, &back, None));
         assert!(a == b);
         assert_eq!((from, to), (0, 1));
         assert_eq!(
@@ -187,16 +206,16 @@ mod tests {
         assert_eq!((key.source.to_string(), key.source_port), ("192.0.2.2".into(), 443));
         assert_eq!(key.reversed(), a.flow(0, false));
         // The address decides before the port, byte by byte from the front.
-        let (_, d) = Key::new(0, &packet("2001:db8::1", 1, "::ffff:0:0", 9), None);
+        let (_, d) = Key::new(0, 0, &packet("2001:db8::1", 1, "::ffff:0:0", 9), None);
         assert_eq!(d, 1);
-        let (_, d) = Key::new(0, &packet("192.0.2.1", 9, "192.0.2.1", 9), None);
+        let (_, d) = Key::new(0, 0, &packet("192.0.2.1", 9, "192.0.2.1", 9), None);
         assert_eq!(d, 0);
     }
 
     #[test]
     fn the_hash_is_that_of_the_rules_page() {
         // Computed from the page's formula with an independent script (Python integers).
-        let (key, _) = Key::new(1, &packet("192.0.2.1", 40_000, "192.0.2.2", 443), None);
+        let (key, _) = Key::new(1, 0x123, &packet("192.0.2.1", 40_000, "192.0.2.2", 443), None);
         assert_eq!(key.hash(Seeds([1, 2])), 0xe6bc_6d20_d014_5653);
     }
 

@@ -15,6 +15,7 @@ mod key;
 mod other;
 mod prefix;
 mod quic;
+mod requests;
 mod samples;
 mod slots;
 mod table;
@@ -30,7 +31,7 @@ pub(crate) use filter::either_end;
 pub use filter::{Filter, Protocols};
 pub use prefix::{PrefixError, PrefixTable};
 
-use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttKind, RttSample};
+use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttSample};
 use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};
 use sonde_wire::{Error, Time};
 
@@ -48,6 +49,7 @@ pub struct Matcher {
     shared: Shared,
     filter: Filter,
     hide: Option<Seeds>,
+    vlan_in_key: bool,
     /// The last time it was told.
     now: Time,
     /// After [`Matcher::finish`]: the next place whose flow is to be ended.
@@ -74,6 +76,7 @@ impl Matcher {
             table: Table::new(config.flows, seeds),
             shared: Shared::new(&mut config),
             filter: config.filter,
+            vlan_in_key: config.vlan_in_key,
             hide: config.hide_addresses.then_some(seeds),
             now: Time::ZERO,
             finishing: None,
@@ -94,7 +97,8 @@ impl Matcher {
         if let Detail::Tcp(Tcp { bad_options: true, .. }) = packet.detail {
             self.shared.counters.malformed += 1;
         }
-        let (key, side) = Key::new(point, packet, self.hide);
+        let vlan = if self.vlan_in_key { packet.vlan } else { 0 };
+        let (key, side) = Key::new(point, vlan, packet, self.hide);
         let Some((place, fresh)) = self.flow_of(key, side, packet, segments, clock) else { return };
         let (flow, stats) = self.table.get(place);
         let at = &Packet { place, side, segments, clock };
@@ -115,23 +119,14 @@ impl Matcher {
         if packet.fragment {
             return;
         }
-        let exchange = |kind, answer, id| Exchange { kind, answer, id };
         match packet.detail {
             Detail::Tcp(ref tcp) => tcp::input(flow, stats, tcp, at, fresh, &mut self.shared),
             Detail::Quic(quic) => quic::input(flow, stats, quic, at, &mut self.shared),
-            Detail::Echo { reply, sequence } => {
-                let echo = exchange(RttKind::IcmpEcho, reply, sequence.into());
-                other::input(flow, stats, echo, at, &mut self.shared);
+            ref detail => {
+                if let Some(exchange) = Exchange::of(detail) {
+                    other::input(flow, stats, exchange, at, &mut self.shared);
+                }
             }
-            Detail::Dns { response, id } => {
-                let dns = exchange(RttKind::Dns, response, id);
-                other::input(flow, stats, dns, at, &mut self.shared);
-            }
-            Detail::Heartbeat { ack, id } => {
-                let heartbeat = exchange(RttKind::SctpHeartbeat, ack, id);
-                other::input(flow, stats, heartbeat, at, &mut self.shared);
-            }
-            Detail::Other => {}
         }
     }
 
@@ -299,10 +294,7 @@ fn begins_flow(packet: &FlowPacket) -> bool {
 fn from_client(packet: &FlowPacket) -> bool {
     match packet.detail {
         Detail::Tcp(_) => packet.destination_port < packet.source_port,
-        Detail::Echo { reply, .. } => !reply,
-        Detail::Dns { response, .. } => !response,
-        Detail::Heartbeat { ack, .. } => !ack,
-        Detail::Quic(_) | Detail::Other => true,
+        ref detail => Exchange::of(detail).is_none_or(|exchange| !exchange.answer),
     }
 }
 

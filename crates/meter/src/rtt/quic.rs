@@ -38,7 +38,7 @@ pub(super) fn input(
         Quic::Restart => {
             if flow.handshake == Handshake::Sent {
                 flow.handshake = Handshake::None;
-                flow.flags &= !Flow::VOID_SERVER;
+                flow.flags &= !(Flow::VOID_SERVER | Flow::EARLY);
             }
         }
         Quic::Initial if from_client => client_initial(flow, at.clock),
@@ -52,6 +52,11 @@ pub(super) fn input(
             }
         }
         Quic::Handshake => client_answer(flow, stats, at, shared),
+        // It may have overtaken the Initial, or hide one that shares its datagram.
+        Quic::ZeroRtt if flow.handshake == Handshake::None => {
+            client_initial(flow, at.clock);
+            flow.flags |= Flow::EARLY;
+        }
         Quic::Initial | Quic::ZeroRtt => {}
         Quic::Short { spin } => {
             if from_client {
@@ -77,6 +82,10 @@ fn client_initial(flow: &mut Flow, clock: &Clock) {
     match flow.handshake {
         Handshake::None => {
             flow.handshake = Handshake::Sent;
+            flow.hs_at = clock.tick;
+        }
+        Handshake::Sent if flow.has(Flow::EARLY) => {
+            flow.flags &= !Flow::EARLY;
             flow.hs_at = clock.tick;
         }
         Handshake::Sent if clock.age(flow.hs_at) > FLIGHT => flow.flags |= Flow::VOID_SERVER,

@@ -9,14 +9,16 @@ use super::config::{Config, EventLimit, GroupBy};
 use super::counters::RttCounters;
 use super::flow::{Flow, Stats, count};
 use super::groups::{GroupId, Groups};
-use super::key::{HIDDEN_V4, HIDDEN_V6, shown};
+use super::key::{HIDDEN_V4, HIDDEN_V6, Seeds, shown};
 use super::prefix::PrefixTable;
+use super::requests::Requests;
 use super::slots::Pool;
 
 /// All that flows share.
 pub(super) struct Shared {
     pub(super) counters: RttCounters,
     pub(super) pool: Pool,
+    pub(super) requests: Requests,
     pub(super) groups: Groups,
     pub(super) samples: VecDeque<RttSample>,
     pub(super) flows: VecDeque<RttFlow>,
@@ -71,6 +73,7 @@ impl Shared {
         Shared {
             counters: RttCounters::default(),
             pool: Pool::new(config.slot_pages),
+            requests: Requests::new(config.flows, Seeds(config.seed)),
             groups: Groups::new(config.groups),
             samples: VecDeque::with_capacity(if matches!(limit, Limit::None) {
                 0

@@ -18,8 +18,6 @@ pub(super) enum Mode {
     Timestamp,
     /// Sequence numbers after the data.
     Sequence,
-    /// Identifiers without order.
-    Id,
 }
 
 /// One thing sent.
@@ -95,7 +93,7 @@ impl Ring {
             counters.spaced += 1;
             return;
         }
-        let Some(place) = self.place(arm.mode, pool) else {
+        let Some(place) = self.place(pool) else {
             counters.slots_full += 1;
             return;
         };
@@ -111,29 +109,9 @@ impl Ring {
     /// trip: the pool is dry.
     fn is_spaced(&self, arm: &Arm, clock: &Clock, pool: &Pool) -> bool {
         self.pages == 0
-            && arm.mode != Mode::Id
             && pool.free.is_empty()
             && (2..OWN).contains(&usize::from(self.count))
             && clock.age(self.own[self.index(self.count - 1)].time & TICK_MASK) < arm.srtt / 4
-    }
-
-    /// Arms an identifier. One that is still unanswered becomes ambiguous and goes
-    /// (Karn's rule).
-    pub(super) fn arm_id(
-        &mut self,
-        id: u32,
-        clock: &Clock,
-        pool: &mut Pool,
-        counters: &mut RttCounters,
-    ) {
-        if self.mode == Mode::Id {
-            self.drop_old(clock, pool, counters);
-            if self.take_id(id).is_some() {
-                counters.duplicate_ids += 1;
-                return;
-            }
-        }
-        self.arm(Arm { mode: Mode::Id, key: id, span: false, srtt: 0 }, clock, pool, counters);
     }
 
     /// The age, ticks, of the slot whose TSval is echoed. Older ones will not be.
@@ -170,22 +148,6 @@ impl Ring {
             self.pop(pool);
         }
         let slot = newest.filter(|slot| slot.key == ack || slot.time & SPAN != 0)?;
-        age(slot, clock, counters)
-    }
-
-    /// The age, ticks, of the slot with this identifier.
-    pub(super) fn match_id(
-        &mut self,
-        id: u32,
-        clock: &Clock,
-        pool: &mut Pool,
-        counters: &mut RttCounters,
-    ) -> Option<u32> {
-        if self.mode != Mode::Id {
-            return None;
-        }
-        self.expect_recent(clock, pool, counters);
-        let slot = self.take_id(id)?;
         age(slot, clock, counters)
     }
 
@@ -244,14 +206,13 @@ impl Ring {
     }
 
     /// Where the next slot goes, for which a page may be taken.
-    fn place<'a>(&'a mut self, mode: Mode, pool: &'a mut Pool) -> Option<&'a mut Slot> {
+    fn place<'a>(&'a mut self, pool: &'a mut Pool) -> Option<&'a mut Slot> {
         if self.pages == 0 {
             if usize::from(self.count) < OWN {
                 let index = self.index(self.count);
                 return Some(&mut self.own[index]);
             }
-            // Identifiers stay: they are searched one by one.
-            let page = if mode == Mode::Id { None } else { pool.free.pop() }?;
+            let page = pool.free.pop()?;
             self.move_to(page, pool);
         }
         let filled = self.in_last();
@@ -292,17 +253,6 @@ impl Ring {
         if self.count > 0 && !clock.is_recent_short(self.armed) {
             self.expire(pool, counters);
         }
-    }
-
-    /// Identifiers never have a page.
-    fn take_id(&mut self, id: u32) -> Option<Slot> {
-        let at = (0..self.count).find(|&i| self.own[self.index(i)].key == id)?;
-        let found = self.own[self.index(at)];
-        for i in at + 1..self.count {
-            self.own[self.index(i - 1)] = self.own[self.index(i)];
-        }
-        self.count -= 1;
-        Some(found)
     }
 
     /// Slots in the last page. Those between the first and the last are full.

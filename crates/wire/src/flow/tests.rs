@@ -208,6 +208,32 @@ fn lengths_that_contradict_their_headers() {
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::VlanDepth));
 }
 
+/// Segmentation offload leaves 0 where the length does not fit: what there was on the wire
+/// counts, also of a capture that kept less, and in a tunnel what its packet has left.
+#[test]
+fn a_length_of_0_is_that_of_the_frame() {
+    let mut packet = v4(PROTOCOL_TCP, &segment(b"data"));
+    let whole = packet.len();
+    (packet[2], packet[3]) = (0, 0);
+    let read = |packet: &[u8], wire_len| parse_cut(packet, wire_len, Link::RawIp, true);
+    let ip_len = |packet: &[u8], wire_len| read(packet, wire_len).map(|p| p.ip_len as usize);
+    assert_eq!(ip_len(&packet, whole), Ok(whole));
+    assert_eq!(ip_len(&packet, 0), Ok(whole), "no frame is shorter than what there is of it");
+    assert_eq!(ip_len(&packet[..40], 80_000), Ok(80_000));
+    let Detail::Tcp(tcp) = read(&packet[..40], 80_000).unwrap().detail else { panic!() };
+    assert_eq!(tcp.payload_len, 80_000 - 40);
+    let outer = v4(4, &packet);
+    assert_eq!(ip_len(&outer, outer.len() + 6), Ok(whole), "padding is not the inner packet's");
+    // IPv6: behind a hop-by-hop options header with a jumbo length, or that much is there.
+    let mut jumbo = v6(0, &[&[6, 0, 0xC2, 4, 0, 1, 0x38, 0x80], &segment(b"data")[..]].concat());
+    (jumbo[4], jumbo[5]) = (0, 0);
+    assert_eq!(ip_len(&jumbo, 80_040), Ok(80_040));
+    let mut large = v6(PROTOCOL_TCP, &segment(b"data"));
+    (large[4], large[5]) = (0, 0);
+    assert_eq!(ip_len(&large, 40 + 65_536), Ok(40 + 65_536));
+    assert_eq!(ip_len(&large, 40 + 65_535), Err(Error::Length), "really without payload");
+}
+
 #[test]
 fn malformed_options_are_not_used() {
     let mut bytes = segment(b"data");
@@ -363,14 +389,19 @@ fn quic() {
         (0xC0, quic::VERSION_2, Some(Quic::Restart)),
         (0xC0, 0, Some(Quic::Restart)),
         (0xC0, 2, None),
-        (0x80, quic::VERSION_1, None),
+        // A greased fixed bit (RFC 9287); of a list of versions the bit may be anything.
+        (0x80, quic::VERSION_1, Some(Quic::Initial)),
+        (0x90, quic::VERSION_1, Some(Quic::ZeroRtt)),
+        (0x80, 0, Some(Quic::Restart)),
+        (0xBF, 0, Some(Quic::Restart)),
+        (0x80, 2, None),
     ] {
         let want = want.map_or(Detail::Other, Detail::Quic);
         assert_eq!(long(first, version, &[2; 4]), want, "{first:x} {version:x}");
     }
     let cut = [0xC0, 0, 0, 0, 1, 8, 0, 0];
     assert_eq!(raw_udp(50_000, 443, &cut), Detail::Other);
-    for (first, spin) in [(0x40, false), (0x60, true), (0x7F, true)] {
+    for (first, spin) in [(0x40, false), (0x60, true), (0x7F, true), (0, false), (0x3F, true)] {
         let want = Detail::Quic(Quic::Short { spin });
         assert_eq!(raw_udp(50_000, 443, &[first]), want);
         assert_eq!(
@@ -382,7 +413,6 @@ fn quic() {
         );
     }
     assert_eq!(raw_udp(50_000, 443, &[]), Detail::Other);
-    assert_eq!(raw_udp(50_000, 443, &[0x3F]), Detail::Other);
 }
 
 #[test]

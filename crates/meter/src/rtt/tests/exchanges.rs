@@ -7,7 +7,7 @@ const CLIENT: (&str, u16) = ("2001:db8::1", 50_000);
 const SERVER: (&str, u16) = ("2001:db8::2", 53);
 
 fn dns(response: bool, id: u32) -> FlowPacket {
-    let detail = Detail::Dns { response, id };
+    let detail = Detail::Dns { response, id: id << 16 | 1 };
     match response {
         false => packet(17, CLIENT, SERVER, 60, detail),
         true => packet(17, SERVER, CLIENT, 120, detail),
@@ -45,7 +45,7 @@ fn icmp_echoes_are_matched_by_sequence_although_identifiers_are_reused() {
         .packet_at(20_000, &echo(false, 1), 1)
         .packet_at(30_000, &echo(true, 1), 1)
         .packet_at(40_000, &echo(false, 5), 1)
-        .packet_at(41_000, &echo(false, 5), 1)
+        .packet_at(42_000, &echo(false, 5), 1)
         .packet_at(50_000, &echo(true, 5), 1)
         .packet_at(51_000, &echo(true, 5), 1);
     assert_eq!(bench.samples(), [clean(RttKind::IcmpEcho, 10_000)]);
@@ -73,19 +73,138 @@ fn dns_is_matched_by_identifier_and_name() {
     assert_eq!(bench.flow().forward.samples, 2);
 }
 
+/// An answer that does not come blocks nothing, and is counted once its time is over.
 #[test]
-fn unanswered_identifiers_hold_their_slots_and_are_freed_after_64_s() {
+fn unanswered_requests_block_nothing_and_are_counted() {
     let mut bench = Bench::new();
-    for i in 0..5 {
-        bench.packet_at(i64::from(i) * 1_000, &dns(false, i), 1);
+    for i in 0..600u16 {
+        let at = i64::from(i) * 1_000_000;
+        bench.packet_at(at, &echo(false, i), 1);
+        if i % 10 != 3 {
+            bench.packet_at(at + 20_000, &echo(true, i), 1);
+        }
     }
-    assert_eq!(bench.counter("slots_full"), 1);
-    for s in 1..70 {
-        bench.packet_at(s * 1_000_000, &dns(true, 1_000), 1);
+    assert_eq!(bench.samples(), vec![clean(RttKind::IcmpEcho, 20_000); 540]);
+    let flow = bench.flow();
+    assert_eq!((flow.forward.requests, flow.forward.answered), (600, 540));
+    // The last one is 6 s old: whether its time is over depends on the clock's turns.
+    assert!((59..=60).contains(&flow.forward.unanswered), "{}", flow.forward.unanswered);
+    assert_eq!((bench.counter("requests"), bench.counter("answered")), (600, 540));
+    assert_eq!((bench.counter("stale"), bench.counter("slots_full")), (0, 0));
+    bench.matcher.handle_timeout(time(700_000_000));
+    for _ in 0..15 {
+        bench.matcher.handle_timeout(time(700_000_000));
     }
-    bench.packet_at(70_000_000, &dns(false, 77), 1).packet_at(70_010_000, &dns(true, 77), 1);
-    assert_eq!(bench.samples(), [clean(RttKind::Dns, 10_000)]);
-    assert_eq!(bench.counter("stale"), 4);
+    assert_eq!(bench.ended()[0].forward.unanswered, 60, "an idle flow waits for nothing");
+}
+
+#[test]
+fn any_number_of_requests_may_be_in_flight() {
+    let mut bench = Bench::with(|config| config.flows = 65_536);
+    for i in 0..500u16 {
+        bench.packet_at(i64::from(i) * 1_000, &echo(false, i), 1);
+    }
+    for i in (0..500u16).rev() {
+        bench.packet_at(500_000 + i64::from(500 - i) * 1_000, &echo(true, i), 1);
+    }
+    assert_eq!((bench.samples().len(), bench.counter("slots_full")), (500, 0));
+    let flow = bench.flow();
+    assert_eq!((flow.forward.requests, flow.forward.answered), (500, 500));
+}
+
+#[test]
+fn a_late_answer_is_a_sample_and_no_loss() {
+    let mut bench = Bench::new();
+    bench.packet_at(0, &dns(false, 1), 1);
+    for s in 1..30 {
+        let other = FlowPacket { detail: Detail::Other, ..dns(true, 0) };
+        bench.packet_at(s * 1_000_000, &other, 1);
+    }
+    bench.packet_at(29_500_000, &dns(false, 2), 1);
+    assert_eq!(bench.flow().forward.unanswered, 1);
+    bench.packet_at(30_000_000, &dns(true, 1), 1).packet_at(30_000_000, &dns(true, 2), 1);
+    assert_eq!(bench.samples(), [clean(RttKind::Dns, 30_000_000), clean(RttKind::Dns, 500_000)]);
+    let side = bench.flow().forward;
+    assert_eq!((side.requests, side.answered, side.unanswered), (2, 2, 0));
+}
+
+/// A mirror port shows every packet twice; a request sent again later is ambiguous (Karn's
+/// rule), and its answer counts; long after, the first one is given up.
+#[test]
+fn requests_that_come_twice() {
+    let mut bench = Bench::new();
+    for (at, reply) in [(0, false), (5, false), (20_000, true), (20_005, true)] {
+        bench.packet_at(at, &echo(reply, 1), 1);
+    }
+    assert_eq!(bench.samples(), [clean(RttKind::IcmpEcho, 20_000)]);
+    for (at, reply) in [(1_000_000, false), (2_000_000, false), (2_020_000, true)] {
+        bench.packet_at(at, &echo(reply, 2), 1);
+    }
+    assert_eq!(bench.samples(), []);
+    let side = bench.flow().forward;
+    assert_eq!((side.requests, side.answered, side.unanswered), (2, 2, 0));
+    for (at, reply) in [(3_000_000, false), (8_000_000, false), (8_020_000, true)] {
+        bench.packet_at(at, &echo(reply, 3), 1);
+    }
+    assert_eq!(bench.samples(), [clean(RttKind::IcmpEcho, 20_000)]);
+    assert_eq!(bench.counter("duplicate_ids"), 2);
+    assert_eq!((bench.counter("requests"), bench.counter("answered")), (4, 3));
+}
+
+/// Some errors do not repeat the question: then the identifier has to do, if it is one
+/// query's only.
+#[test]
+fn an_answer_without_a_question_is_matched_by_its_identifier() {
+    let named = |response, id: u32, name: u32| FlowPacket {
+        detail: Detail::Dns { response, id: id << 16 | name },
+        ..dns(response, 0)
+    };
+    let mut bench = Bench::new();
+    bench
+        .packet_at(0, &named(false, 9, 77), 1)
+        .packet_at(1_000, &named(false, 8, 77), 1)
+        .packet_at(20_000, &named(true, 9, 0), 1)
+        .packet_at(30_000, &named(true, 8, 78), 1) // another's answer
+        .packet_at(40_000, &named(false, 7, 1), 1)
+        .packet_at(41_500, &named(false, 7, 2), 1)
+        .packet_at(50_000, &named(true, 7, 0), 1) // whose?
+        .packet_at(51_500, &named(true, 7, 2), 1);
+    assert_eq!(bench.samples(), [clean(RttKind::Dns, 20_000), clean(RttKind::Dns, 10_000)]);
+    // A query for a cookie has no question, and its answer none.
+    bench.packet_at(60_000, &named(false, 5, 0), 1).packet_at(61_000, &named(true, 5, 0), 1);
+    assert_eq!(bench.samples(), [clean(RttKind::Dns, 1_000)]);
+}
+
+/// On the loopback a host pings itself: both packets have the same addresses and identifier.
+#[test]
+fn a_host_that_asks_itself() {
+    let own = |reply, sequence| {
+        let end = ("127.0.0.1", 7);
+        packet(1, end, end, 84, Detail::Echo { reply, sequence })
+    };
+    let mut bench = Bench::new();
+    for i in 0..10 {
+        bench.packet_at(i * 1_000_000, &own(false, i as u16), 1);
+        bench.packet_at(i * 1_000_000 + 30, &own(true, i as u16), 1);
+    }
+    assert_eq!(bench.samples(), vec![clean(RttKind::IcmpEcho, 30); 10]);
+    let flow = bench.flow();
+    assert_eq!((flow.forward.packets, flow.backward.packets), (10, 10));
+    let end = ("127.0.0.1", 53);
+    let dns = |response| packet(17, end, end, 60, Detail::Dns { response, id: 7 << 16 });
+    bench.packet_at(20_000_000, &dns(false), 1).packet_at(20_000_090, &dns(true), 1);
+    assert_eq!(bench.samples(), [clean(RttKind::Dns, 90)]);
+}
+
+#[test]
+fn the_vlan_can_be_left_out_of_the_key() {
+    for (vlan_in_key, samples) in [(true, 0), (false, 1)] {
+        let mut bench = Bench::with(|config| config.vlan_in_key = vlan_in_key);
+        let answer = FlowPacket { vlan: 20, ..dns(true, 7) };
+        bench.packet_at(0, &FlowPacket { vlan: 10, ..dns(false, 7) }, 1);
+        bench.packet_at(4_000, &answer, 1);
+        assert_eq!(bench.samples().len(), samples);
+    }
 }
 
 #[test]
@@ -165,6 +284,26 @@ fn retry_begins_the_handshake_anew() {
         .packet_at(24_000, &quic(true, Quic::Initial), 1)
         .packet_at(54_000, &quic(false, Quic::Initial), 1);
     assert_eq!(bench.samples(), [clean(RttKind::QuicHandshake, 30_000)]);
+}
+
+/// Data of 0-RTT may overtake the client's Initial, or stand before it in one datagram.
+#[test]
+fn early_data_before_the_initial() {
+    let mut bench = Bench::new();
+    bench
+        .packet_at(0, &quic(true, Quic::ZeroRtt), 1)
+        .packet_at(200_000, &quic(true, Quic::Initial), 1)
+        .packet_at(200_080, &quic(true, Quic::ZeroRtt), 1)
+        .packet_at(230_000, &quic(false, Quic::Initial), 1)
+        .packet_at(234_000, &quic(true, Quic::Handshake), 1);
+    let want = [clean(RttKind::QuicHandshake, 30_000), clean(RttKind::QuicHandshake, 4_000)];
+    assert_eq!(bench.samples(), want);
+    let mut bench = Bench::new();
+    bench
+        .packet_at(0, &quic(true, Quic::ZeroRtt), 1)
+        .packet_at(30_000, &quic(false, Quic::Initial), 1)
+        .packet_at(34_000, &quic(true, Quic::Handshake), 1);
+    assert_eq!(bench.samples(), want);
 }
 
 #[test]
