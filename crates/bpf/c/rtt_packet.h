@@ -250,7 +250,7 @@ static __always_inline void hide(__u64 a[2], bool v4)
 	h = mix(h ^ mix(a[0] ^ seed[1])) + 1;
 	h = mix(h ^ mix(a[1] ^ seed[1])) + 1;
 	if (v4) {
-		a[0] = h & 0xffffffff00000000ULL; /* octets 4 to 7 */
+		a[0] = h << 32;                   /* octets 4 to 7: its lower half */
 		a[1] &= 0x00ffffffffffffffULL;    /* the host octet is the last */
 	} else {
 		a[0] &= 0x0000ffffffffffffULL;
