@@ -65,6 +65,7 @@ fn datagram(random: &mut Random, port: u16) -> Vec<u8> {
             let mut frame = echo(false, random.below(6) as u16);
             frame[30..34].copy_from_slice(&A.source);
             frame[34] = if from { 0 } else { 8 };
+            frame[39] ^= 1; // not the flow of the others, where addresses are hidden
             frame
         }
         1 => {
