@@ -231,8 +231,16 @@ impl Exporter {
             State::Netflow5(packets) => packets.set_now(now_ns),
         }
         let FlowRecord { forward, reverse, .. } = record;
-        if self.profile.biflow && forward.packets > 0 && reverse.packets > 0 {
-            self.export(record, forward, Some(reverse), false, now_ns, out);
+        if self.profile.biflow && reverse.packets > 0 {
+            // The source opened the flow (RFC 5103, section 6.3), though in this record only
+            // the other end may have sent: after an active time-out.
+            let silent = FlowSide {
+                first_ns: reverse.first_ns,
+                last_ns: reverse.last_ns,
+                ..FlowSide::default()
+            };
+            let near = if forward.packets > 0 { forward } else { &silent };
+            self.export(record, near, Some(reverse), false, now_ns, out);
             return;
         }
         if forward.packets > 0 {

@@ -261,6 +261,15 @@ impl Apps {
         true
     }
 
+    /// What is known of a flow that goes on, whose next packets may tell more.
+    pub(super) fn so_far(&self, slot: usize) -> Option<App> {
+        match &self.slots[slot].state {
+            State::New => None,
+            State::Done(app) => app.as_deref().cloned(),
+            State::Open(flow) => flow.parser.clone().and_then(|parser| flow.last_words(parser)),
+        }
+    }
+
     /// The flow is over.
     pub(super) fn ended(&mut self, slot: usize) -> Option<App> {
         self.close(slot);
@@ -447,9 +456,16 @@ impl Slot {
             return;
         }
         let Some(mut flow) = self.open() else { return };
-        let Flow { parser, streams } = &mut *flow;
-        let Some(parser) = parser else { return spare.give(flow) };
-        for (reverse, stream) in [(false, &streams[0]), (true, &streams[1])] {
+        let Some(parser) = flow.parser.take() else { return spare.give(flow) };
+        self.state = State::Done(flow.last_words(parser).map(Box::new));
+        spare.give(flow);
+    }
+}
+
+impl Flow {
+    /// What a parser makes of what waits in the streams, if nothing more comes.
+    fn last_words(&self, mut parser: Parser) -> Option<App> {
+        for (reverse, stream) in [(false, &self.streams[0]), (true, &self.streams[1])] {
             let data = stream.data();
             if !data.is_empty() {
                 parser.input(&Input {
@@ -463,12 +479,9 @@ impl Slot {
                 });
             }
         }
-        self.state = State::Done(parser.finish().map(Box::new));
-        spare.give(flow);
+        parser.finish()
     }
-}
 
-impl Flow {
     fn held(&self) -> usize {
         let streams: usize = self.streams.iter().map(Stream::held).sum();
         streams + self.parser.as_ref().map_or(0, Parser::held)

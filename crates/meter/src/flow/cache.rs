@@ -352,21 +352,28 @@ impl FlowCache {
                 return;
             }
         }
-        if let Some(end) = self.is_over(slot, packet, pass.at) {
-            if pass.is_reply {
-                self.end(slot, end, sink);
-                return self.lone_reply(pass, packet, frame, sink);
+        loop {
+            match self.is_over(slot, packet, pass.at) {
+                None => break,
+                // Idle, perhaps, since then: looked at again.
+                Some(FlowEnd::Active) => self.renew(slot, sink),
+                Some(end) if pass.is_reply => {
+                    self.end(slot, end, sink);
+                    return self.lone_reply(pass, packet, frame, sink);
+                }
+                Some(end) => {
+                    self.export(slot, end, false, sink);
+                    self.begin(slot, pass, packet, frame);
+                    break;
+                }
             }
-            self.export(slot, end, sink);
-            self.begin(slot, pass, packet, frame);
+        }
+        if self.hot[slot as usize].is_waiting() {
+            self.resume(slot, side, pass.at, sink);
         }
         if !self.count(slot, pass, packet, frame, sink) {
-            if pass.is_reply {
-                self.end(slot, FlowEnd::Active, sink);
-                return self.lone_reply(pass, packet, frame, sink);
-            }
-            self.export(slot, FlowEnd::Active, sink);
-            self.begin(slot, pass, packet, frame);
+            self.renew(slot, sink);
+            self.resume(slot, side, pass.at, sink);
             self.count(slot, pass, packet, frame, sink);
         }
     }
@@ -398,7 +405,7 @@ impl FlowCache {
         // it has left TIME-WAIT (RFC 9293, section 3.6.1).
         if packet.protocol == PROTOCOL_TCP
             && packet.tcp_flags & (SYN | ACK) == SYN
-            && (hot.flags(0) | hot.flags(1)) & (FIN | RST) != 0
+            && (hot.is(CLOSED) || hot.has_finished(0) || hot.has_finished(1))
         {
             return Some(FlowEnd::EndDetected);
         }
@@ -439,14 +446,20 @@ impl FlowCache {
     /// Marks a connection that is closed on both sides, or reset.
     fn close(&mut self, slot: u32, sink: &mut impl FnMut(FlowRecord)) {
         let hot = &mut self.hot[slot as usize];
-        let (first, second) = (hot.flags(0), hot.flags(1));
-        let finished = if self.biflow { first & second & FIN } else { first & FIN };
-        if hot.is(CLOSED) || (finished == 0 && (first | second) & RST == 0) {
+        let finished = hot.has_finished(0) && (!self.biflow || hot.has_finished(1));
+        if hot.is(CLOSED) || (!finished && (hot.flags(0) | hot.flags(1)) & RST == 0) {
             return;
         }
         hot.set(CLOSED, true);
-        let closed = Closed { at: self.clock.monotonic(), slot, born: hot.first as u32 };
-        if let Some(first) = self.closing.push(closed) {
+        self.linger(slot, sink);
+    }
+
+    /// A closed connection stays for a while.
+    pub(super) fn linger(&mut self, slot: u32, sink: &mut impl FnMut(FlowRecord)) {
+        let born = self.hot[slot as usize].first as u32;
+        let closed = Closed { at: self.clock.monotonic(), slot, born };
+        // One of this slot is from before this one, which stands for it.
+        if let Some(first) = self.closing.push(closed).filter(|first| first.slot != slot) {
             self.end_closed(first, sink);
         }
     }
@@ -467,7 +480,7 @@ impl FlowCache {
             let Some(victim) = victim else {
                 break;
             };
-            self.counters.evicted_crowded += 1;
+            self.counters.evicted_crowded += u64::from(!self.hot[victim as usize].is_waiting());
             self.end(victim, FlowEnd::LackOfResources, sink);
         }
         if pass.key.is_ipv6() {

@@ -11,7 +11,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-use sonde_results::flow::{FlowExtra, FlowPacketInfo};
+use sonde_results::flow::{App, FlowExtra, FlowPacketInfo};
 use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
@@ -193,14 +193,35 @@ impl Features {
 
     /// The flow in `slot` is over: what is to be reported of it, if there is anything.
     pub fn ended(&mut self, slot: u32) -> Option<Box<FlowExtra>> {
+        let app = self.apps.as_mut().and_then(|apps| apps.ended(slot as usize));
+        self.report(slot as usize, app)
+    }
+
+    /// The same where the flow goes on with another record: its link, its handshake and its
+    /// application stay known, and what is counted begins anew.
+    pub fn renewed(&mut self, slot: u32) -> Option<Box<FlowExtra>> {
         let slot = slot as usize;
+        let app = self.apps.as_ref().and_then(|apps| apps.so_far(slot));
+        let extra = self.report(slot, app);
+        if let Some(list) = self.lists.get_mut(slot) {
+            *list = List::default();
+        }
+        if let Some(spread) = self.spread.get_mut(slot) {
+            *spread = Spread::default();
+        }
+        if let Some(tcp) = self.tcp.get_mut(slot) {
+            tcp.renew();
+        }
+        extra
+    }
+
+    fn report(&self, slot: usize, app: Option<App>) -> Option<Box<FlowExtra>> {
         let listed = self.lists.get(slot).map_or(0, |list| usize::from(list.len));
         let start = slot * usize::from(self.config.packets);
         let spread = self.spread.get(slot);
         let forward_spread = spread.and_then(|spread| spread.result(false));
         let reverse_spread = spread.and_then(|spread| spread.result(true));
         let tcp = self.tcp.get(slot).and_then(Tcp::result);
-        let app = self.apps.as_mut().and_then(|apps| apps.ended(slot));
         let told = self.config.link
             || listed > 0
             || forward_spread.is_some()

@@ -15,8 +15,9 @@ pub(super) struct Hot {
     /// The first packet's time, ns TAI.
     pub(super) first: i64,
     pub(super) packets: [u32; 2],
-    /// Bytes in the upper 48 bits; TCP flags in the lower 12. Between, in the first one only,
-    /// the bits [`SECOND`], [`CLOSED`] and [`WANTS`].
+    /// Bytes in the upper 48 bits; TCP flags in the lower 12. Between, in the first one, the
+    /// bits [`SECOND`], [`CLOSED`], [`WANTS`] and [`TURNED`]; in the second one who sent FIN
+    /// before this record ([`FINISHED`]).
     octets: [u64; 2],
     /// Lower 48 bits of the last packet's time; then the greatest and the smallest time to
     /// live, 8 bits each. A direction without packets has the flow's start.
@@ -26,18 +27,23 @@ pub(super) struct Hot {
 /// What the first packet of a direction writes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Warm {
-    /// Time of the first packet of the direction that did not begin the flow, ns TAI.
-    pub(super) reverse_first: i64,
+    /// Time of the first packet of the direction that did not begin the record, ns TAI.
+    pub(super) second_first: i64,
     /// Of the first packet, by end of the key.
     pub(super) tos: [u8; 2],
 }
 
-/// The second end of the key began the flow.
+/// The second end of the key began the record.
 pub(super) const SECOND: u64 = 1 << 12;
 /// TCP closed or reset it.
 pub(super) const CLOSED: u64 = 1 << 13;
 /// The features want its packets.
 pub(super) const WANTS: u64 = 1 << 14;
+/// The record goes on after an active time-out, and began with a packet of the end that did
+/// not begin the flow.
+const TURNED: u64 = 1 << 15;
+/// The first end sent FIN in an earlier record; the bit above it: the second did.
+const FINISHED: u64 = 1 << 12;
 
 impl Hot {
     /// A flow that begins at `at`, sent by end `side`; nothing counted yet.
@@ -46,6 +52,27 @@ impl Hot {
         let seen = (at as u64) << 16 | u64::from(u8::MAX);
         let state = if side == 0 { 0 } else { SECOND };
         Hot { key, first: at, packets: [0; 2], octets: [state, 0], seen: [seen; 2] }
+    }
+
+    /// The record is out, and the flow goes on with another: nothing is counted yet. Who
+    /// began the flow, who has finished, and when the last packet was, stay known.
+    pub(super) fn renew(&mut self) {
+        let last = self.last(0).max(self.last(1));
+        let finished = [0, 1].map(|side| (u64::from(self.has_finished(side)) * FINISHED) << side);
+        let second = if self.initiator() == 0 { 0 } else { SECOND };
+        let state = second | (self.octets[0] & (CLOSED | WANTS));
+        self.octets = [state, finished[0] | finished[1]];
+        (self.first, self.packets) = (last, [0; 2]);
+        self.seen = [(last as u64) << 16 | u64::from(u8::MAX); 2];
+    }
+
+    /// The first packet since [`Hot::renew`] comes from end `side`.
+    pub(super) fn resume(&mut self, side: usize, at: i64) {
+        let (second, turned) = (side == 1, side != self.initiator());
+        self.octets[0] &= !(SECOND | TURNED);
+        self.octets[0] |= (u64::from(second) * SECOND) | (u64::from(turned) * TURNED);
+        self.first = at;
+        self.seen = [(at as u64) << 16 | u64::from(u8::MAX); 2];
     }
 
     /// Counts a packet if nothing about it is out of the ordinary: neither it nor the
@@ -107,10 +134,10 @@ impl Hot {
         if is_first {
             warm.tos[side] = packet.tos;
         }
-        if side == self.initiator() {
+        if side == self.opener() {
             self.first = self.first.min(at);
-        } else if is_first || at < warm.reverse_first {
-            warm.reverse_first = at;
+        } else if is_first || at < warm.second_first {
+            warm.second_first = at;
         }
         true
     }
@@ -130,10 +157,22 @@ impl Hot {
         self.first + ((self.seen[side] & TIME).wrapping_sub(first) as i64 >> 16)
     }
 
-    /// Which end sent the first packet.
+    /// Which end sent the record's first packet.
+    #[inline]
+    pub(super) fn opener(&self) -> usize {
+        usize::from(self.octets[0] & SECOND != 0)
+    }
+
+    /// Which end sent the flow's first packet: the source in all its records (RFC 5103,
+    /// section 6.3).
     #[inline]
     pub(super) fn initiator(&self) -> usize {
-        usize::from(self.octets[0] & SECOND != 0)
+        self.opener() ^ usize::from(self.octets[0] & TURNED != 0)
+    }
+
+    /// Whether an end has sent FIN, in this record or before.
+    pub(super) fn has_finished(&self, side: usize) -> bool {
+        self.flags(side) & FIN != 0 || self.octets[1] & (FINISHED << side) != 0
     }
 
     #[inline]
@@ -160,6 +199,11 @@ impl Hot {
         u64::from(self.packets[0]) + u64::from(self.packets[1])
     }
 
+    /// The flow goes on after an active time-out, and its next record has no packet yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.total() == 0
+    }
+
     /// The record for the user.
     pub(super) fn record(
         &self,
@@ -171,17 +215,18 @@ impl Hot {
         let initiator = self.initiator();
         FlowRecord {
             key: self.key.flow(initiator, addresses),
-            forward: self.side(initiator, self.first, warm),
-            reverse: self.side(1 - initiator, warm.reverse_first, warm),
+            forward: self.side(initiator, warm),
+            reverse: self.side(1 - initiator, warm),
             end,
             extra,
         }
     }
 
-    fn side(&self, side: usize, first: i64, warm: &Warm) -> FlowSide {
+    fn side(&self, side: usize, warm: &Warm) -> FlowSide {
         if self.packets[side] == 0 {
             return FlowSide::default();
         }
+        let first = if side == self.opener() { self.first } else { warm.second_first };
         FlowSide {
             packets: self.packets[side].into(),
             bytes: self.bytes(side),

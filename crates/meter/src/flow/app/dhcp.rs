@@ -6,7 +6,7 @@ use super::text::{Reader, text};
 use super::{Input, Parse, Step};
 
 /// What the messages said.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Dhcp {
     message: u8,
     client_mac: [u8; 6],

@@ -9,7 +9,7 @@ use super::text::{Reader, text};
 use super::{Input, Parse, Step};
 
 /// A query, its answer, or both.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Dns {
     tcp: bool,
     /// The query's identifier, direction and time.
@@ -18,6 +18,7 @@ pub(super) struct Dns {
     answer: Option<Answer>,
 }
 
+#[derive(Clone)]
 struct Answer {
     rcode: u8,
     records: u16,

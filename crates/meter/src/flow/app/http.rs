@@ -7,7 +7,7 @@ use super::text::{closed, text};
 use super::{Input, Parse, RECOGNISABLE, Step};
 
 /// A request, its answer, or both.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Http {
     request: Option<[String; 4]>,
     status: u16,

@@ -5,7 +5,7 @@ use sonde_results::flow::App;
 use super::{Input, Parse, Step};
 
 /// What the first packet and the server's said.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ntp {
     first: Option<(u8, u8)>,
     stratum: u8,

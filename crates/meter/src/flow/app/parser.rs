@@ -17,6 +17,7 @@ use super::{Input, Parse, Step};
 macro_rules! parsers {
     ($($name:ident($kind:ty),)*) => {
         /// One of the parsers. Those that are large, or seldom, are apart.
+        #[derive(Clone)]
         pub(super) enum Parser {
             $($name($kind),)*
         }

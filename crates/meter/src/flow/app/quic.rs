@@ -1,6 +1,8 @@
 //! QUIC (RFC 9000, RFC 9369): the ClientHello in the client's Initial packets, which may be
 //! cut into CRYPTO frames of any order and spread over several packets.
 
+use std::sync::Arc;
+
 use sonde_results::flow::{App, TlsInfo};
 use sonde_wire::quic::{Kind, Long};
 
@@ -12,11 +14,11 @@ use super::tls::client_info;
 use super::{Input, Parse, Step};
 
 /// A connection's beginning.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Quic {
     version: u32,
     /// Those of the client's first Initial, and its direction.
-    keys: Option<(Keys, bool)>,
+    keys: Option<(Arc<Keys>, bool)>,
     crypto: Stream,
     tls: TlsInfo,
 }
@@ -68,7 +70,8 @@ impl Quic {
         }
         if self.keys.is_none() {
             self.version = long.version;
-            self.keys = Some((Keys::client(long.version, long.destination)?, reverse));
+            let keys = Keys::client(long.version, long.destination)?;
+            self.keys = Some((Arc::new(keys), reverse));
         }
         let (keys, client) = self.keys.as_ref()?;
         if *client == reverse && long.version == self.version && number.end <= MAX_PACKET {

@@ -8,7 +8,7 @@ use super::text::{begins, closed, line, text};
 use super::{Input, Parse, Step};
 
 /// A request, its answer, or both.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Sip {
     method: String,
     call_id: String,

@@ -7,7 +7,7 @@ use super::text::{begins, line, text};
 use super::{Input, Parse, Step};
 
 /// The commands seen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Smtp {
     helo: String,
     from: Option<String>,

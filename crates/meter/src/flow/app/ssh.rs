@@ -6,7 +6,7 @@ use super::text::{line, text};
 use super::{Input, Parse, Step};
 
 /// What was said, by direction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ssh {
     said: [Option<String>; 2],
     /// A direction that will tell nothing more.

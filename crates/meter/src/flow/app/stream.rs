@@ -2,7 +2,7 @@
 //! CRYPTO frames of QUIC.
 
 /// At most [`Stream::LIMIT`] octets and [`Stream::MAX_RANGES`] pieces beyond a gap.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Stream {
     /// From the start; what lies in a gap means nothing.
     octets: Vec<u8>,

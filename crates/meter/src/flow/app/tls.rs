@@ -9,7 +9,7 @@ use super::text::text;
 use super::{Input, Parse, Step, fingerprint};
 
 /// A connection's hellos.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tls {
     info: TlsInfo,
     client: bool,

@@ -6,7 +6,7 @@ use super::{FlowCache, NOWHERE};
 use crate::flow::clock::Told;
 use crate::flow::key::{Addresses, Key};
 use crate::flow::prefetch::prefetch;
-use crate::flow::record::{CLOSED, Hot, Warm};
+use crate::flow::record::{CLOSED, Hot, WANTS, Warm};
 use crate::flow::table::Place;
 use crate::flow::wheel::Closed;
 
@@ -15,7 +15,7 @@ impl FlowCache {
     pub(super) fn take_slot(&mut self, sink: &mut impl FnMut(FlowRecord)) -> u32 {
         if self.free == NOWHERE && self.hot.len() == self.room {
             let victim = self.least_missed();
-            self.counters.evicted_full += 1;
+            self.counters.evicted_full += u64::from(!self.hot[victim as usize].is_waiting());
             self.end(victim, FlowEnd::LackOfResources, sink);
         }
         if self.free != NOWHERE {
@@ -83,17 +83,24 @@ impl FlowCache {
     /// When the flow in `slot` is over if nothing more comes, and why.
     pub(super) fn deadline(&self, slot: u32) -> (i64, FlowEnd) {
         let hot = &self.hot[slot as usize];
+        let idle = self.last(slot) + self.idle_ns;
+        if hot.is_waiting() {
+            return (idle, FlowEnd::Idle);
+        }
         let mut first = hot.first;
-        if self.clock.is_future(first) && hot.packets[1 - hot.initiator()] != 0 {
-            first = first.min(self.warm[slot as usize].reverse_first);
+        if self.clock.is_future(first) && hot.packets[1 - hot.opener()] != 0 {
+            first = first.min(self.warm[slot as usize].second_first);
         }
         let active = self.clock.past(first) + self.active_ns;
-        let idle = self.last(slot) + self.idle_ns;
         if idle <= active { (idle, FlowEnd::Idle) } else { (active, FlowEnd::Active) }
     }
 
     pub(super) fn enter_wheel(&mut self, slot: u32) {
-        let (deadline, _) = self.deadline(slot);
+        let (mut deadline, _) = self.deadline(slot);
+        if self.hot[slot as usize].is_waiting() {
+            // A record that begins now is over by then.
+            deadline = deadline.min(self.clock.now + self.active_ns);
+        }
         self.wheel.enter(slot, self.clock.as_monotonic(deadline + SLACK_NS));
     }
 
@@ -154,7 +161,16 @@ impl FlowCache {
             }
         }
         for &(slot, end) in &over[..ended] {
-            self.end(slot, end, sink);
+            // One that was closed may have made room for another that goes on.
+            if !self.hot[slot as usize].key.is_used() {
+                continue;
+            }
+            if end == FlowEnd::Active && self.clock.now < self.last(slot) + self.idle_ns {
+                self.renew(slot, sink);
+                self.enter_wheel(slot);
+            } else {
+                self.end(slot, end, sink);
+            }
         }
         looked
     }
@@ -215,22 +231,65 @@ impl FlowCache {
         }
     }
 
+    /// The record in `slot` is over, the flow is not: it keeps its slot until it is idle, so
+    /// that its next record has the same source, and what was learnt of it.
+    pub(super) fn renew(&mut self, slot: u32, sink: &mut impl FnMut(FlowRecord)) {
+        self.export(slot, FlowEnd::Active, true, sink);
+        let hot = &mut self.hot[slot as usize];
+        hot.renew();
+        hot.set(WANTS, self.wants_features);
+        self.warm[slot as usize] = Warm::default();
+        if hot.is(CLOSED) {
+            self.linger(slot, sink);
+        }
+    }
+
+    /// A packet begins the next record of a flow that goes on.
+    pub(super) fn resume(
+        &mut self,
+        slot: u32,
+        side: usize,
+        at: i64,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let hot = &mut self.hot[slot as usize];
+        hot.resume(side, at);
+        self.counters.flows += 1;
+        if hot.is(CLOSED) {
+            self.linger(slot, sink);
+        }
+    }
+
     /// Ends the flow in `slot` and frees the slot.
     pub(super) fn end(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
-        self.export(slot, end, sink);
+        self.export(slot, end, false, sink);
         self.index.remove(self.place(slot), slot);
         self.hot[slot as usize].key = Key { ends: self.free.into(), rest: 0 };
         self.free = slot;
         self.flows -= 1;
     }
 
-    /// Hands out the record of the flow in `slot`.
-    pub(super) fn export(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
+    /// Hands out the record of the flow in `slot`, which may go on with another one. One
+    /// without packets is none.
+    pub(super) fn export(
+        &mut self,
+        slot: u32,
+        end: FlowEnd,
+        goes_on: bool,
+        sink: &mut impl FnMut(FlowRecord),
+    ) {
+        let extra = match (self.wants_features, goes_on) {
+            (false, _) => None,
+            (true, true) => self.features.renewed(slot),
+            (true, false) => self.features.ended(slot),
+        };
         let hot = &self.hot[slot as usize];
+        if hot.is_waiting() {
+            return;
+        }
         self.counters.exported_packets += hot.total();
         self.counters.exported_bytes += hot.bytes(0) + hot.bytes(1);
         self.counters.ended(end);
-        let extra = if self.wants_features { self.features.ended(slot) } else { None };
         let none = Addresses::default();
         let addresses = if hot.key.is_ipv6() { &self.ipv6[slot as usize] } else { &none };
         sink(hot.record(&self.warm[slot as usize], addresses, end, extra));

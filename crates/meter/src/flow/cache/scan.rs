@@ -19,7 +19,8 @@ impl FlowCache {
     /// flow keeps its slot; 64 bytes are read for each.
     pub fn scan<'a>(&'a self, slots: Range<u32>, mut each: impl FnMut(Glimpse<'a>)) {
         for slot in slots.start..slots.end.min(self.slots()) {
-            if self.hot[slot as usize].key.is_used() {
+            let hot = &self.hot[slot as usize];
+            if hot.key.is_used() && !hot.is_waiting() {
                 each(Glimpse { cache: self, slot });
             }
         }

@@ -140,6 +140,15 @@ impl Tcp {
         }
     }
 
+    /// Another record of the connection begins: the handshake and what was sent stay known.
+    pub(super) fn renew(&mut self) {
+        self.seen = false;
+        for side in &mut self.sides {
+            (side.retransmitted, side.reordered, side.window_min) = (0, 0, 0);
+            side.flags &= !Side::WINDOW;
+        }
+    }
+
     /// SYN and SYN-ACK (RFC 9293, section 3.5). False: it was sent before.
     fn synchronise(&mut self, d: usize, flags: u8, at_ns: i64) -> bool {
         let answer = flags & ACK != 0;

@@ -11,10 +11,10 @@ pub(super) const MS: i64 = 1_000_000;
 pub(super) const S: i64 = 1_000 * MS;
 /// Any day.
 pub(super) const START: i64 = 1_700_000_000 * S;
-const FIN: u16 = 1;
-const SYN: u16 = 2;
-const RST: u16 = 4;
-const ACK: u16 = 16;
+pub(super) const FIN: u16 = 1;
+pub(super) const SYN: u16 = 2;
+pub(super) const RST: u16 = 4;
+pub(super) const ACK: u16 = 16;
 
 /// Idle after 10 s, active after 60 s.
 pub(super) fn config(flows: usize) -> Config {
@@ -22,27 +22,27 @@ pub(super) fn config(flows: usize) -> Config {
 }
 
 /// A cache and what it gave out.
-struct Meter {
-    cache: FlowCache,
-    records: Vec<FlowRecord>,
+pub(super) struct Meter {
+    pub(super) cache: FlowCache,
+    pub(super) records: Vec<FlowRecord>,
 }
 
 impl Meter {
-    fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         Meter { cache: FlowCache::new(config), records: Vec::new() }
     }
 
-    fn packet(&mut self, packet: Feature) -> &mut Self {
+    pub(super) fn packet(&mut self, packet: Feature) -> &mut Self {
         self.cache.burst(&[packet], &[], &mut |record| self.records.push(record));
         self
     }
 
-    fn timeout(&mut self, now: i64) -> &mut Self {
+    pub(super) fn timeout(&mut self, now: i64) -> &mut Self {
         self.cache.handle_timeout(now, &mut |record| self.records.push(record));
         self
     }
 
-    fn finish(&mut self, now: i64) -> Vec<FlowRecord> {
+    pub(super) fn finish(&mut self, now: i64) -> Vec<FlowRecord> {
         self.cache.finish(now, &mut |record| self.records.push(record));
         assert_eq!(self.cache.held().packets + self.cache.held().flows, 0);
         std::mem::take(&mut self.records)
@@ -50,7 +50,7 @@ impl Meter {
 }
 
 /// A TCP packet of 100 bytes from client to server, `at` after the start.
-fn packet(at: i64) -> Feature {
+pub(super) fn packet(at: i64) -> Feature {
     Feature {
         at_ns: START + at,
         source: Ipv4Addr::new(192, 0, 2, 200).to_ipv6_mapped().octets(),
@@ -67,7 +67,7 @@ fn packet(at: i64) -> Feature {
 }
 
 /// The answer.
-fn answer(at: i64) -> Feature {
+pub(super) fn answer(at: i64) -> Feature {
     let packet = packet(at);
     Feature {
         source: packet.destination,
@@ -81,7 +81,7 @@ fn answer(at: i64) -> Feature {
     }
 }
 
-fn with(packet: Feature, tcp_flags: u16) -> Feature {
+pub(super) fn with(packet: Feature, tcp_flags: u16) -> Feature {
     Feature { tcp_flags, ..packet }
 }
 

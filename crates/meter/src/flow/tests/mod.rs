@@ -1,5 +1,6 @@
 //! Tests of the cache as a whole.
 
+mod active;
 mod basics;
 mod fragments;
 mod full;

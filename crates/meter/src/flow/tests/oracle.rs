@@ -40,7 +40,8 @@ fn expected(packets: &[Feature], config: &Config, finish: i64) -> Vec<Said> {
     let mut flows: BTreeMap<u16, Plain> = BTreeMap::new();
     let mut records = Vec::new();
     let end = |flow: &Plain, port: u16, now: i64| -> Option<Said> {
-        let start = flow.first[usize::from(!flow.forward)];
+        let begun = |side: usize| (flow.packets[side] > 0).then_some(flow.first[side]);
+        let start = begun(0).into_iter().chain(begun(1)).min()?;
         let (idle, active) = (flow.last + config.idle_ns, start + config.active_ns);
         let reason = if idle <= active { FlowEnd::Idle } else { FlowEnd::Active };
         (now >= idle.min(active)).then(|| of(flow, port, reason))
@@ -52,7 +53,14 @@ fn expected(packets: &[Feature], config: &Config, finish: i64) -> Vec<Said> {
             && let Some(record) = end(flow, port, packet.at_ns)
         {
             records.push(record);
-            flows.remove(&port);
+            let goes_on = record.1 == FlowEnd::Active && packet.at_ns < flow.last + config.idle_ns;
+            // The source stays the source.
+            let next = Plain { forward: flow.forward, packets: [0; 2], first: [0; 2], last: 0 };
+            if goes_on {
+                flows.insert(port, next)
+            } else {
+                flows.remove(&port)
+            };
         }
         let side = usize::from(!forward);
         let flow =
@@ -77,7 +85,12 @@ fn of(flow: &Plain, port: u16, end: FlowEnd) -> Said {
         end,
         flow.packets[one],
         flow.packets[other],
-        flow.first[one],
+        [one, other]
+            .iter()
+            .filter(|s| flow.packets[**s] > 0)
+            .map(|s| flow.first[*s])
+            .min()
+            .unwrap(),
         flow.last,
         flow.first[one],
         flow.first[other],
