@@ -42,6 +42,9 @@ pub struct Flow<'a> {
     pub domain: u32,
     /// When the message left, ns since 1970 TAI, in whole seconds.
     pub exported_ns: i64,
+    /// Times are told in ms since the exporter's start, and that to the ms, too
+    /// (systemInitTimeMilliseconds, 160); of NetFlow only whole seconds are known of it.
+    pub exact_uptime: bool,
     /// As it came; `None` for NetFlow version 5.
     pub raw: Option<Record<'a, 'a>>,
 }
@@ -81,6 +84,8 @@ pub struct Decoder {
     /// The sequence number expected next, by version and domain; `None` after data that
     /// could not be counted.
     expected: HashMap<(u16, u32), Option<u32>>,
+    /// systemInitTimeMilliseconds of IPFIX's options, by domain, ns since 1970 UTC.
+    booted: HashMap<u32, i64>,
     counters: DecodeCounters,
 }
 
@@ -96,8 +101,9 @@ struct Context {
     domain: u32,
     /// ns since 1970 UTC.
     exported_ns: i64,
-    /// NetFlow: when the exporter's uptime was 0, ns since 1970 UTC.
-    boot_ns: i64,
+    /// When the exporter's uptime was 0, ns since 1970 UTC: of IPFIX if it was told.
+    boot_ns: Option<i64>,
+    ipfix: bool,
     tai_offset_ns: i64,
 }
 
@@ -108,6 +114,7 @@ impl Decoder {
             tai_offset_ns: tai_offset_s * SECOND,
             templates: HashMap::new(),
             expected: HashMap::new(),
+            booted: HashMap::new(),
             counters: DecodeCounters::default(),
         }
     }
@@ -153,7 +160,13 @@ impl Decoder {
         let header = message.header;
         self.check_sequence((ipfix::VERSION, header.domain), header.sequence);
         let exported_ns = i64::from(header.export_time) * SECOND;
-        let context = self.context(header.domain, exported_ns, 0);
+        let context = Context {
+            domain: header.domain,
+            exported_ns,
+            boot_ns: None,
+            ipfix: true,
+            tai_offset_ns: self.tai_offset_ns,
+        };
         let whole = &data[..usize::from(header.length).min(data.len())];
         // A message has one checksum: more are not looked at, for each costs all of its octets.
         let mut is_right = None;
@@ -198,9 +211,10 @@ impl Decoder {
         Ok(())
     }
 
+    /// Of NetFlow, whose header tells the uptime.
     fn context(&self, domain: u32, exported_ns: i64, uptime_ms: u32) -> Context {
-        let boot_ns = exported_ns - i64::from(uptime_ms) * 1_000_000;
-        Context { domain, exported_ns, boot_ns, tai_offset_ns: self.tai_offset_ns }
+        let boot_ns = Some(exported_ns - i64::from(uptime_ms) * 1_000_000);
+        Context { domain, exported_ns, boot_ns, ipfix: false, tai_offset_ns: self.tai_offset_ns }
     }
 
     /// What is expected next; of more domains than there are templates for, nothing.
@@ -295,6 +309,11 @@ impl Decoder {
             self.counters.no_template += 1;
             return None;
         };
+        let mut context = context;
+        if context.ipfix {
+            // Told before, perhaps in this message.
+            context.boot_ns = self.booted.get(&context.domain).copied();
+        }
         let mut count = 0u32;
         for record in Records::new(body, &template.fields) {
             let Ok(record) = record else {
@@ -304,6 +323,13 @@ impl Decoder {
             count += 1;
             if template.options {
                 self.counters.option_records += 1;
+                if let Some(booted) = booted(&record).filter(|_| context.ipfix)
+                    && (self.booted.len() < MAX_TEMPLATES
+                        || self.booted.contains_key(&context.domain))
+                {
+                    self.booted.insert(context.domain, booted);
+                    context.boot_ns = Some(booted);
+                }
                 sink(Decoded::Options { domain: context.domain, record });
             } else if let Some(flow) = flow(record, context) {
                 self.counters.records += 1;
@@ -327,7 +353,17 @@ struct Side {
     side: FlowSide,
 }
 
-fn flow<'a>(record: Record<'a, 'a>, context: Context) -> Option<Flow<'a>> {
+/// systemInitTimeMilliseconds, ns since 1970 UTC.
+fn booted(record: &Record<'_, '_>) -> Option<i64> {
+    let kind = element::find(0, SYSTEM_INIT)?.kind;
+    time::to_ns(kind, value(record, 0, SYSTEM_INIT)?)
+}
+
+fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<Flow<'a>> {
+    if context.ipfix {
+        // That of the record itself counts, wherever in it that stands.
+        context.boot_ns = booted(&record).or(context.boot_ns);
+    }
     let (mut near, mut far) = (Side::default(), Side::default());
     let (mut source, mut destination) = (None, None);
     let (mut source_port, mut destination_port, mut icmp) = (0, 0, None);
@@ -379,6 +415,7 @@ fn flow<'a>(record: Record<'a, 'a>, context: Context) -> Option<Flow<'a>> {
         interface,
         domain: context.domain,
         exported_ns: context.exported_ns + context.tai_offset_ns,
+        exact_uptime: context.ipfix,
         raw: Some(record),
     })
 }
@@ -386,7 +423,7 @@ fn flow<'a>(record: Record<'a, 'a>, context: Context) -> Option<Flow<'a>> {
 /// A field that is one direction's.
 fn side(side: &mut Side, number: u16, value: &[u8], context: Context) {
     let integer = unsigned(value);
-    let uptime = || integer.map(|ms| context.boot_ns + (ms as u32 as i64) * 1_000_000);
+    let uptime = || integer.zip(context.boot_ns).map(|(ms, boot)| context.uptime(boot, ms as u32));
     let before_export = || integer.map(|us| context.exported_ns - (us as u32 as i64) * 1000);
     let date = || element::find(0, number).and_then(|e| time::to_ns(e.kind, value));
     match number {
@@ -408,6 +445,19 @@ fn side(side: &mut Side, number: u16, value: &[u8], context: Context) {
     }
 }
 
+impl Context {
+    /// The time at which the exporter, started at `boot_ns`, was up for so many ms; 32 bits
+    /// of them begin anew every 49.7 days, and no flow ends long after its export.
+    fn uptime(&self, boot_ns: i64, ms: u32) -> i64 {
+        let at = boot_ns.saturating_add(i64::from(ms) * 1_000_000);
+        if !self.ipfix {
+            return at;
+        }
+        let turns = (self.exported_ns + 2 * SECOND).saturating_sub(at).div_euclid(UPTIME_TURN_NS);
+        at.saturating_add(turns.max(0).saturating_mul(UPTIME_TURN_NS))
+    }
+}
+
 impl Side {
     /// `None` without counters.
     fn finish(mut self, context: Context) -> Option<FlowSide> {
@@ -424,7 +474,8 @@ impl Side {
 }
 
 fn netflow5_flow(record: &netflow5::Record, context: Context) -> Flow<'static> {
-    let at = |ms: u32| context.boot_ns + i64::from(ms) * 1_000_000 + context.tai_offset_ns;
+    let boot_ns = context.boot_ns.unwrap_or(0);
+    let at = |ms: u32| context.uptime(boot_ns, ms) + context.tai_offset_ns;
     let forward = FlowSide {
         packets: u64::from(record.packets),
         bytes: u64::from(record.bytes),
@@ -455,6 +506,7 @@ fn netflow5_flow(record: &netflow5::Record, context: Context) -> Flow<'static> {
         interface: u32::from(record.input),
         domain: context.domain,
         exported_ns: context.exported_ns + context.tai_offset_ns,
+        exact_uptime: false,
         raw: None,
     }
 }
@@ -486,4 +538,8 @@ pub fn value<'a>(record: &Record<'a, '_>, enterprise: u32, number: u16) -> Optio
 
 /// More of them a sender of garbage has, not an exporter.
 const MAX_TEMPLATES: usize = 4096;
+/// systemInitTimeMilliseconds.
+const SYSTEM_INIT: u16 = 160;
+/// 2^32 ms.
+const UPTIME_TURN_NS: i64 = (1 << 32) * 1_000_000;
 const SECOND: i64 = 1_000_000_000;

@@ -132,6 +132,7 @@ fn observed(flow: &Flow<'_>) -> Observed {
                 half.fields.icmp = Some(key.destination_port);
             }
             // NetFlow v9: the header tells whole seconds, and uptime counts from there.
+            (0, 21 | 22) if flow.exact_uptime => {}
             (0, 21 | 22 | 150 | 151) => out.unit_ns = 1_000_000_000,
             (0, 154 | 155) => out.unit_ns = 1_000,
             (0, 156 | 157) => out.unit_ns = 1,

@@ -73,9 +73,12 @@ fn a_biflow_keeps_both_directions_in_one_record() {
     let wanted: Vec<FlowRecord> = records
         .iter()
         .map(|record| {
-            let mut wanted = uniflow(record, record.forward.packets == 0, 1_000_000);
-            if record.forward.packets > 0 && record.reverse.packets > 0 {
-                wanted.reverse = whole(record.reverse, 1_000_000);
+            let mut wanted = uniflow(record, false, 1_000_000);
+            wanted.reverse = whole(record.reverse, 1_000_000);
+            if record.forward.packets == 0 {
+                // Its time is the record's.
+                (wanted.forward.first_ns, wanted.forward.last_ns) =
+                    (wanted.reverse.first_ns, wanted.reverse.last_ns);
             }
             wanted
         })
@@ -87,11 +90,13 @@ fn a_biflow_keeps_both_directions_in_one_record() {
 fn the_direction_of_a_biflow_is_told() {
     let mut random = Random(3);
     let mut record = random.biflow();
-    for (forward, reverse, direction) in [(1, 1, 1), (1, 0, 1), (0, 1, 2)] {
+    for (forward, reverse) in [(1, 1), (1, 0), (0, 1)] {
         (record.forward.packets, record.reverse.packets) = (forward, reverse);
         let config = config(Profile { biflow: true, ..Profile::default() });
         let (_, messages) = export(&config, std::slice::from_ref(&record));
-        assert_eq!(field(&messages, 0, 239), [direction]);
+        assert_eq!(field(&messages, 0, 239), [1]);
+        let std::net::IpAddr::V4(source) = record.key.source else { continue };
+        assert_eq!(field(&messages, 0, 8), source.octets());
     }
 }
 
@@ -317,4 +322,59 @@ fn times_before_any_other_are_told_by_netflow_9() {
     exporter.push(&record, NOW + year, out);
     exporter.flush(NOW + year, out);
     assert_eq!(read(&messages)[0].forward, whole(record.forward, 1_000_000));
+}
+
+/// Times since the exporter's start (RFC 5102, 5.9), whose time stands in the record itself,
+/// behind them, or in an options record before; 32 bits of ms turn round in 49.7 days. Without
+/// the start nothing is known.
+#[test]
+fn times_since_the_exporters_start_are_read() {
+    const BOOT_MS: u64 = 1_699_999_940_000;
+    const EXPORTED_S: u32 = 1_700_000_005;
+    let long_ago = BOOT_MS - (1 << 32);
+    let cases = [
+        (Some(BOOT_MS), None, 60_000, Some(1_700_000_000_000)),
+        (None, Some(BOOT_MS), 60_000, Some(1_700_000_000_000)),
+        (Some(BOOT_MS), Some(77), 60_000, Some(1_700_000_000_000)),
+        (Some(long_ago), None, 60_000, Some(1_700_000_000_000)),
+        (None, None, 60_000, None),
+    ];
+    for (in_record, in_options, first, wanted) in cases {
+        let mut sets: Vec<u8> = Vec::new();
+        let mut set = |id: u16, body: &[&[u8]]| {
+            let body = body.concat();
+            sets.extend(id.to_be_bytes());
+            sets.extend((body.len() as u16 + 4).to_be_bytes());
+            sets.extend(body);
+        };
+        if let Some(boot) = in_options {
+            // Scope: the domain (149).
+            set(3, &[&[1, 1, 0, 2, 0, 1, 0, 149, 0, 4, 0, 160, 0, 8]]);
+            set(257, &[&7u32.to_be_bytes(), &boot.to_be_bytes()]);
+        }
+        let count = 7 + u8::from(in_record.is_some());
+        let fields =
+            [0, 8, 0, 4, 0, 12, 0, 4, 0, 4, 0, 1, 0, 2, 0, 8, 0, 1, 0, 8, 0, 22, 0, 4, 0, 21, 0, 4];
+        let init: &[u8] = if in_record.is_some() { &[0, 160, 0, 8] } else { &[] };
+        set(2, &[&[1, 0, 0, count], &fields, init]);
+        let boot = in_record.map(|boot| boot.to_be_bytes().to_vec()).unwrap_or_default();
+        let counts = [3u64.to_be_bytes(), 300u64.to_be_bytes()].concat();
+        let times = [u32::to_be_bytes(first), u32::to_be_bytes(first + 1_000)].concat();
+        set(256, &[&[192, 0, 2, 1, 192, 0, 2, 2, 17], &counts, &times, &boot]);
+        let mut message = vec![0, 10, 0, 0];
+        message.extend(EXPORTED_S.to_be_bytes());
+        message.extend([0, 0, 0, 0, 0, 0, 0, 7]);
+        message.extend(sets);
+        let length = (message.len() as u16).to_be_bytes();
+        message[2..4].copy_from_slice(&length);
+        let mut found = Vec::new();
+        Decoder::new(0).message(&message, &mut |decoded| {
+            if let Decoded::Flow(flow) = decoded {
+                assert!(flow.exact_uptime);
+                found.push((flow.record.forward.first_ns, flow.record.forward.last_ns));
+            }
+        });
+        let wanted = wanted.map_or((0, 0), |ms: i64| (ms * 1_000_000, (ms + 1_000) * 1_000_000));
+        assert_eq!(found, [wanted]);
+    }
 }
