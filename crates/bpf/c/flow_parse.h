@@ -7,6 +7,8 @@
 
 #include "flow_tunnel.h"
 
+#define LONGEST_UNSTATED (1 << 19) /* as in `slow.rs` */
+
 struct vlan_tag {
 	__be16 tci;
 	__be16 proto;
@@ -35,7 +37,7 @@ static __always_inline int parse_ipv4(struct xdp_md *ctx, const struct below *b,
 	total = bpf_ntohs(h.tot_len);
 	if (total == 0) /* as segmentation offload leaves it */
 		total = b->wire_end > b->at ? b->wire_end - b->at : 0;
-	if (header < sizeof(h) || total < header)
+	if (header < sizeof(h) || total < header || total > LONGEST_UNSTATED)
 		return BAD_LENGTH;
 	ip->source[0] = 0;
 	ip->source[1] = (__u64)h.saddr << 32 | 0xffff0000;
@@ -130,6 +132,8 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, const struct below *b,
 		room = b->wire_end > data.at ? b->wire_end - data.at : 0;
 		if (room > 0xffff || (h.nexthdr == IPPROTO_HOPOPTS && flow_is_jumbo(ctx, &data)))
 			length = room;
+		if (length > LONGEST_UNSTATED)
+			return BAD_LENGTH;
 	}
 	ip->source[0] = address[0];
 	ip->source[1] = address[1];

@@ -12,7 +12,10 @@ use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::tunnel::{GENEVE_PORT, GTPU_PORT, VXLAN_PORT};
 use crate::{ethernet, ipv4, ipv6, tcp, udp};
 
+mod segments;
 mod slow;
+
+pub use segments::Segments;
 
 /// One packet, as a flow meter counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -211,6 +211,8 @@ impl Ip {
         }
         let header_len = usize::from(header[0] & 0x0F) * 4;
         let total_len = match usize::from(u16_at(header, 2)) {
+            // More than the kernel ever joins: a capture's own header is wrong.
+            0 if room > LONGEST_UNSTATED => return Err(Error::Length),
             0 => room,
             stated => stated,
         };
@@ -246,6 +248,9 @@ impl Ip {
             0 => unstated_len(header[6], data, room),
             stated => stated,
         };
+        if payload_len > LONGEST_UNSTATED {
+            return Err(Error::Length);
+        }
         self.v6 = true;
         self.protocol = header[6];
         self.tos = (u16_at(header, 0) >> 4) as u8;
@@ -292,6 +297,10 @@ impl Ip {
         (ip.end <= self.end).then_some(())
     }
 }
+
+/// The longest packet whose IP header does not state its length: the greatest that Linux
+/// joins or has cut up is 524,280 octets (`GSO_MAX_SIZE`).
+const LONGEST_UNSTATED: usize = 1 << 19;
 
 /// What a transport header has.
 #[derive(Default)]

@@ -214,6 +214,25 @@ fn lengths_that_the_ip_header_does_not_state() {
     assert_eq!((feature.destination_port, feature.headers, layers.payload), (443, 18, 86));
 }
 
+/// A capture's record says that a packet of 4 GB was cut: nothing is that long.
+#[test]
+fn a_length_that_no_packet_has_is_not_believed() {
+    let read = |frame: &[u8], wire_len| {
+        parse_cut(frame, wire_len, Link::Ethernet, Keys::Outer, 0, 0).map(|found| found.0.ip_len)
+    };
+    let mut frames = [ipv4(6, 0, &tcp_segment()), ipv6(6, &tcp_segment())];
+    // It does not matter where IP states the length.
+    assert_eq!(frames.each_ref().map(|f| read(f, u32::MAX as usize)), [Ok(49), Ok(69)]);
+    frames[0][16..18].fill(0);
+    frames[1][18..20].fill(0);
+    for frame in &frames {
+        assert_eq!(read(frame, 14 + 40 + 500_000), Ok(500_040));
+        for wire_len in [14 + 40 + (1 << 19) + 1, u32::MAX as usize] {
+            assert_eq!(read(frame, wire_len), Err(Error::Length));
+        }
+    }
+}
+
 #[test]
 fn what_is_in_a_tunnel_must_fit_into_it() {
     let mut inner = ipv4(6, 0, &tcp_segment()).split_off(14);
