@@ -12,6 +12,10 @@ pub struct FrameDesc {
     pub len: usize,
     /// Length it had before the engine cut it; else `len`.
     pub wire_len: usize,
+    /// Octets of payload that each of the packets has of which the kernel made the frame, or
+    /// into which it will cut it, but for the last (GRO, LRO, TSO); 0: it is one packet, or
+    /// the engine does not know.
+    pub segment: u16,
     /// When it arrived.
     pub stamp: Stamp,
     /// Set by the instrument; acted upon at the engine's next call.
@@ -67,6 +71,13 @@ impl<'a> RxBurst<'a> {
     #[inline]
     pub fn wire_len(&self, i: usize) -> usize {
         self.frames[i].wire_len
+    }
+
+    /// Payload of each packet on the wire that is in frame `i`; 0: it is one packet, or the
+    /// engine does not know. Panics past `len()`.
+    #[inline]
+    pub fn segment(&self, i: usize) -> u16 {
+        self.frames[i].segment
     }
 
     /// Says what is to become of frame `i`.

@@ -15,6 +15,7 @@ use sonde_wire::Time;
 use sonde_wire::feature::{Feature, Keys};
 
 use crate::clock::tai_now;
+use crate::promiscuous::Promiscuous;
 use crate::{PortError, XdpMode, sys};
 
 /// What the engine is opened with.
@@ -61,6 +62,8 @@ impl HeaderSpec {
 pub struct HeaderPort {
     ring: FlowRing,
     program: Arc<FlowProgram>,
+    /// So that a mirror port's card hands up what is addressed to others.
+    _promiscuous: Arc<[Promiscuous]>,
     mode: Arc<str>,
     first_point: u8,
     /// The latest burst, where its points are others than the program's.
@@ -95,6 +98,8 @@ pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
         .collect::<Result<_, _>>()
         .map_err(refused)?;
     let program = Arc::new(program);
+    let promiscuous: Arc<[Promiscuous]> =
+        interfaces.iter().map(|i| Promiscuous::hold(i.ifindex)).collect::<Result<_, _>>()?;
     let each: Vec<String> = spec
         .interfaces
         .iter()
@@ -110,6 +115,7 @@ pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
     let port = |ring| HeaderPort {
         ring,
         program: program.clone(),
+        _promiscuous: promiscuous.clone(),
         mode: mode.clone(),
         first_point: spec.first_point,
         moved: Vec::with_capacity(if spec.first_point > 0 { BURST } else { 0 }),

@@ -36,6 +36,18 @@ pub struct HostFacts {
     pub stolen: Duration,
 }
 
+/// Whether the running kernel is of this version or a later one. Where it is not told, no.
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    version(&file("/proc/sys/kernel/osrelease")).is_some_and(|found| found >= (major, minor))
+}
+
+/// "6.12.48+deb13-amd64": 6 and 12.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
 /// Huge pages of the default size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePages {
@@ -299,6 +311,14 @@ const HWTSTAMP_FILTER_ALL: u32 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_begins_with_its_version() {
+        let releases = [("6.12.48+deb13-amd64", (6, 12)), ("5.4.0-rc1", (5, 4)), ("7.0", (7, 0))];
+        releases.map(|(text, wanted)| assert_eq!(version(text), Some(wanted)));
+        ["", "six", "6"].map(|text| assert_eq!(version(text), None, "{text}"));
+        assert!(kernel_is_at_least(3, 0) && !kernel_is_at_least(1_000, 0));
+    }
     use crate::netlink::tests::{in_namespace, ip};
     use std::process::Command;
 

@@ -20,6 +20,7 @@ pub mod netlink;
 pub mod netns;
 pub mod pcap;
 pub mod precedence;
+pub mod promiscuous;
 pub mod raw;
 pub mod socket;
 pub mod spec;

@@ -155,7 +155,7 @@ impl Port for MemPort {
             self.rx_memory[offset..offset + len].copy_from_slice(&flight.bytes);
             let stamp = Stamp { at: flight.at, source: StampSource::Driver };
             let verdict = Verdict::Release;
-            self.frames.push(FrameDesc { offset, len, wire_len: len, stamp, verdict });
+            self.frames.push(FrameDesc { offset, len, wire_len: len, segment: 0, stamp, verdict });
             path.spare.push(flight.bytes);
         }
         drop(guard);

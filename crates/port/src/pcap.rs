@@ -190,7 +190,7 @@ impl Port for PcapPort {
             let stamp = Stamp { at, source: StampSource::File };
             let wire_len = len.max(header + record.original_len as usize);
             let verdict = Verdict::Release;
-            self.frames.push(FrameDesc { offset, len, wire_len, stamp, verdict });
+            self.frames.push(FrameDesc { offset, len, wire_len, segment: 0, stamp, verdict });
             // Files merged of several captures may step back a little; time does not.
             self.now = self.now.max(at);
             offset += len;

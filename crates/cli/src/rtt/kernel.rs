@@ -2,6 +2,7 @@
 //! an interval.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use sonde_bpf::rtt::{
 };
 use sonde_meter::rtt::{Config, EventLimit, GroupBy};
 use sonde_port::netlink::Link;
+use sonde_port::promiscuous::Promiscuous;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 
 use super::args::{Hook, Proto, RttArgs};
@@ -34,7 +36,7 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
         Hook::Xdp => RttHook::Xdp,
         Hook::Ingress => RttHook::TcIngress,
     };
-    let mut source = Kernel { program, hook };
+    let mut source = Kernel { program, hook, promiscuous: BTreeMap::new() };
     let mut places = Places::open(&links, joined)?;
     let points = places.attach(&mut source)?;
     if let Some(pins) = pins {
@@ -51,6 +53,8 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
 struct Kernel {
     program: RttProgram,
     hook: RttHook,
+    /// So that a mirror port's card hands up what is addressed to others, by point.
+    promiscuous: BTreeMap<u8, Promiscuous>,
 }
 
 impl Source for Kernel {
@@ -59,11 +63,14 @@ impl Source for Kernel {
         // retransmission.
         let hook = if link.name == "lo" { RttHook::TcIngress } else { self.hook };
         let attached = self.program.attach(link.ifindex as i32, i, hook, !has_ethernet(link));
-        attached.map(describe).map_err(advise)
+        let attached = attached.map(describe).map_err(advise)?;
+        self.promiscuous.insert(i, Promiscuous::hold(link.ifindex)?);
+        Ok(attached)
     }
 
     fn detach(&mut self, i: u8) {
         self.program.detach(i);
+        self.promiscuous.remove(&i);
     }
 
     fn fetch(&mut self, patience_ns: i64, collected: &mut Collected) -> anyhow::Result<bool> {

@@ -22,6 +22,7 @@ use crate::clock::tai_now;
 use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
 use crate::guard::Guard;
 use crate::netlink::Routes;
+use crate::promiscuous;
 use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, sys};
 use filter::Wanted;
 use ring::Ring;
@@ -126,11 +127,15 @@ impl AfPacket {
             sys::attach_filter(&rx, filter)?;
             // Has the kernel stamp packets as they come in, not as they enter the ring.
             enable(&rx, true, false)?;
-            let ring = Ring::new(&rx, spec.ring, watch)?;
+            let segments = watch && tells_segments();
+            if segments {
+                sys::set(&rx, level, PACKET_VNET_HDR, 1)?;
+            }
+            let ring = Ring::new(&rx, spec.ring, watch, segments)?;
             bind(&rx, index, libc::ETH_P_ALL as u16)?;
             if watch {
                 // A mirror port gets what is addressed to others. Ends with the socket.
-                sys::set(&rx, level, libc::PACKET_ADD_MEMBERSHIP, promiscuous(index))?;
+                promiscuous::join(&rx, index)?;
             }
             Ok(ring)
         };
@@ -320,6 +325,12 @@ fn everything(spec: &OpenSpec) -> [libc::sock_filter; 1] {
     [filter::ret(u32::try_from(spec.snap).unwrap_or(u32::MAX))]
 }
 
+/// Whether the kernel tells of every packet that it has joined, or has not cut up yet, how
+/// long those on the wire are: one before 6.2 refuses to, of UDP, and the packet is lost.
+fn tells_segments() -> bool {
+    crate::host::kernel_is_at_least(6, 2)
+}
+
 fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
     // SAFETY: integers only.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -329,16 +340,6 @@ fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
     let len = size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: an address of `len` bytes that lives through the call.
     sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
-}
-
-/// Membership that lets in what is addressed to others.
-fn promiscuous(index: u32) -> libc::packet_mreq {
-    libc::packet_mreq {
-        mr_ifindex: index as i32,
-        mr_type: libc::PACKET_MR_PROMISC as u16,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    }
 }
 
 /// Frames of one burst.
@@ -356,6 +357,7 @@ const BUFFER: i32 = 8 << 20;
 const PACKET_STATISTICS: i32 = 6;
 const PACKET_VERSION: i32 = 10;
 const PACKET_RESERVE: i32 = 12;
+const PACKET_VNET_HDR: i32 = 15;
 const PACKET_TIMESTAMP: i32 = 17;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;

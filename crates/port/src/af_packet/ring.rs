@@ -23,6 +23,8 @@ pub(super) struct Ring {
     held: bool,
     /// Frames may be cut short.
     cut: bool,
+    /// Before each frame is a [`NetHeader`].
+    segments: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone and is not bound to a thread.
@@ -30,8 +32,8 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Gives the socket a ring for about `frames` small packets. `cut`: frames that the
-    /// socket's filter cuts short are usable.
-    pub fn new(fd: &OwnedFd, frames: usize, cut: bool) -> io::Result<Ring> {
+    /// socket's filter cuts short are usable. `segments`: the socket has PACKET_VNET_HDR.
+    pub fn new(fd: &OwnedFd, frames: usize, cut: bool, segments: bool) -> io::Result<Ring> {
         let blocks = (frames / 8).clamp(8, 1024);
         let request = Request {
             block_size: BLOCK as u32,
@@ -58,7 +60,7 @@ impl Ring {
         if map == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { map: map.cast(), len, block: 0, left: 0, next: 0, held: false, cut })
+        Ok(Ring { map: map.cast(), len, block: 0, left: 0, next: 0, held: false, cut, segments })
     }
 
     /// The whole ring. What lies in blocks that are not ours changes under our hands, so
@@ -130,6 +132,10 @@ impl Ring {
         if (h.snaplen < h.len && !self.cut) || len < 14 || offset + len > end {
             return None;
         }
+        // Before the tag is put back: it takes that place.
+        let net = self.segments.then(|| offset.checked_sub(size_of::<NetHeader>())).flatten();
+        let net = net.and_then(|at| sys::read::<NetHeader>(self.memory(), at));
+        let segment = net.map_or(0, |net| net.segment());
         if h.status & TP_STATUS_VLAN_VALID != 0 {
             // The kernel took the tag out; PACKET_RESERVE has left room to put it back.
             let tpid = if h.status & TP_STATUS_VLAN_TPID_VALID != 0 { h.vlan_tpid } else { 0x8100 };
@@ -142,7 +148,7 @@ impl Ring {
             frame[14..16].copy_from_slice(&(h.vlan_tci as u16).to_be_bytes());
         }
         let stamp: Stamp = tai.stamp(i64::from(h.sec), i64::from(h.nsec));
-        Some(FrameDesc { offset, len, wire_len, stamp, verdict: Verdict::Release })
+        Some(FrameDesc { offset, len, wire_len, segment, stamp, verdict: Verdict::Release })
     }
 
     /// The word by which the current block changes hands.
@@ -191,6 +197,33 @@ struct Header {
     padding: u16,
 }
 
+/// `struct virtio_net_hdr`, in this machine's byte order (virtio 1.2, section 5.1.6).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NetHeader {
+    flags: u8,
+    gso_type: u8,
+    header_len: u16,
+    gso_size: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+}
+
+impl NetHeader {
+    /// Octets of payload that each packet has on the wire, but for the last; 0: it is one.
+    fn segment(self) -> u16 {
+        match self.gso_type & !GSO_ECN {
+            GSO_TCPV4 | GSO_TCPV6 | GSO_UDP_L4 => self.gso_size,
+            // None, and IP fragments.
+            _ => 0,
+        }
+    }
+}
+
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
 /// Bytes reserved before each frame: a VLAN tag, aligned.
 pub(super) const RESERVE: u32 = 16;
 const TAG: usize = 4;

@@ -326,6 +326,40 @@ fn watching_is_promiscuous_for_as_long_as_it_lasts() {
     assert!(modes().contains("promiscuity 0"), "{}", modes());
 }
 
+/// One buffer, of which the card or the kernel makes the packets on the wire (UDP_SEGMENT of
+/// udp(7)): seen before that, it tells how long they are; also behind a VLAN tag.
+#[test]
+fn what_is_not_cut_up_yet_tells_its_segments() {
+    let Some(net) = net("af_packet segments") else { return };
+    net.a
+        .run(&["ip", "link", "add", "link", "eth0", "name", "eth0.7", "type", "vlan", "id", "7"])
+        .unwrap();
+    net.a.add_address("eth0.7", "10.8.0.1/24").unwrap();
+    net.a.set_up("eth0.7", true).unwrap();
+    let to = ["neigh", "replace", "10.8.0.2", "lladdr", "02:00:00:00:00:02", "dev", "eth0.7"];
+    net.a.run(&[&["ip"][..], &to].concat()).unwrap();
+    let mut port = watch(&net);
+    for (from, to, header) in [(A, B, 42), ("10.8.0.1:8620", "10.8.0.2:9000", 46)] {
+        let own = inside(&net.a, || UdpSocket::bind(from).unwrap());
+        for segment in [100u16, 0] {
+            sys::set(&own, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(segment)).unwrap();
+            own.send_to(&[7; 950], to).unwrap();
+            let deadline = port.now() + 3_000_000_000;
+            let found = loop {
+                assert!(port.now() < deadline);
+                let until = port.now() + 1_000_000;
+                port.wait(until).unwrap();
+                let burst = port.rx().unwrap();
+                let is_it = |i: &usize| burst.wire_len(*i) == header + 950;
+                if let Some(i) = (0..burst.len()).find(is_it) {
+                    break burst.segment(i);
+                }
+            };
+            assert_eq!(found, if tells_segments() { segment } else { 0 }, "{header}");
+        }
+    }
+}
+
 #[test]
 fn on_the_loopback_a_packet_is_seen_once() {
     let Some(net) = net("af_packet watch loopback") else { return };

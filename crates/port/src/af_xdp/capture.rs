@@ -8,6 +8,7 @@ use sonde_bpf::{AttachMode, FlowInput, FlowInterface, FlowProgram};
 use super::device::Device;
 use super::open::{Mode, OpenError, device_and_queues};
 use super::{AfXdp, Tap};
+use crate::promiscuous::Promiscuous;
 use crate::{OpenSpec, PortError, XdpMode};
 
 impl AfXdp {
@@ -45,13 +46,19 @@ impl AfXdp {
             FlowProgram::attach(FlowInput::Frames { trim }, &[interface], &[mode.attach])
                 .map_err(|e| OpenError::bpf(device, e))?;
         let program = Arc::new(program);
+        let held = Promiscuous::hold(device.ifindex).map_err(OpenError::Fatal)?;
+        let promiscuous = Arc::new(held);
         let share = |port: usize| -> Vec<u32> {
             queues.iter().copied().skip(port).step_by(ports).collect()
         };
         let spec = OpenSpec { tx_stamps: false, ..spec.clone() };
         (0..ports)
             .map(|port| {
-                let tap = Tap::Capture { program: program.clone(), first: port == 0 };
+                let tap = Tap::Capture {
+                    program: program.clone(),
+                    _promiscuous: promiscuous.clone(),
+                    first: port == 0,
+                };
                 Self::assemble(&spec, device, &share(port), mode, tap, None)
             })
             .collect()

@@ -33,6 +33,7 @@ use self::umem::Region;
 use crate::card_clock::CardClock;
 use crate::clock::tai_now;
 use crate::guard::Guard;
+use crate::promiscuous::Promiscuous;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// An interface opened by AF_XDP. Dropping it, or the end of the process however it
@@ -74,6 +75,8 @@ enum Tap {
     /// For all, the program of several ports at once.
     Capture {
         program: Arc<FlowProgram>,
+        /// So that a mirror port's card hands up what is addressed to others.
+        _promiscuous: Arc<Promiscuous>,
         /// One of them answers for what belongs to none.
         first: bool,
     },
@@ -98,7 +101,9 @@ impl Tap {
     fn no_socket(&self) -> u64 {
         match self {
             Tap::Filter(program) => program.counters().map_or(0, |c| c.no_socket),
-            Tap::Capture { program, first: true } => program.counters().map_or(0, |c| c.no_socket),
+            Tap::Capture { program, first: true, .. } => {
+                program.counters().map_or(0, |c| c.no_socket)
+            }
             Tap::Capture { first: false, .. } => 0,
         }
     }

@@ -125,6 +125,7 @@ impl Queue {
                 offset: place.start,
                 len: place.len(),
                 wire_len: place.len().max(wire_len),
+                segment: 0,
                 stamp,
                 verdict: Verdict::Release,
             });

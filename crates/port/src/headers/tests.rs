@@ -111,6 +111,20 @@ fn what_is_consumed_does_not_reach_the_host() {
     assert_eq!(own.recv(&mut [0; 9]).unwrap(), 5);
 }
 
+/// A mirror port's card would drop what is addressed to others before XDP sees it.
+#[test]
+fn the_interface_is_promiscuous_for_as_long_as_it_is_read() {
+    let Some((_lab, a, _b)) = net("headers, promiscuous") else { return };
+    let modes = || a.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
+    let spec = HeaderSpec { workers: 2, ..HeaderSpec::new("eth0".into()) };
+    let mut ports = a.inside(|| open(&spec).unwrap()).unwrap();
+    assert!(modes().contains("promiscuity 1"), "{}", modes());
+    drop(ports.pop());
+    assert!(modes().contains("promiscuity 1"), "one worker still reads");
+    drop(ports);
+    assert!(modes().contains("promiscuity 0"), "{}", modes());
+}
+
 #[test]
 fn what_is_missing_is_named() {
     if sonde_lab::skip("headers, what is missing") {

@@ -219,7 +219,14 @@ impl SocketPort {
                     source: StampSource::User,
                 });
                 let verdict = Verdict::Release;
-                self.frames.push(FrameDesc { offset: at, len, wire_len: len, stamp, verdict });
+                self.frames.push(FrameDesc {
+                    offset: at,
+                    len,
+                    wire_len: len,
+                    segment: 0,
+                    stamp,
+                    verdict,
+                });
             }
             slot += n;
         }

@@ -116,3 +116,15 @@ fn what_would_cut_the_host_off_must_be_asked_for() {
     let refused = open_group(Engine::AfXdp, &spec, 1).err().unwrap();
     assert!(refused.to_string().contains("use af_packet to watch"));
 }
+
+/// A mirror port's card would drop what is addressed to others before XDP sees it.
+#[test]
+fn capturing_is_promiscuous_for_as_long_as_it_lasts() {
+    with_net("capture promiscuous", LinkOptions::default(), |net| {
+        let modes = || net.a.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
+        let ports = AfXdp::capture(&spec(100), 1).unwrap();
+        assert!(modes().contains("promiscuity 1"), "{}", modes());
+        drop(ports);
+        assert!(modes().contains("promiscuity 0"), "{}", modes());
+    });
+}
