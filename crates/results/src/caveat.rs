@@ -82,11 +82,14 @@ pub enum Caveat {
     ClocksDiffer,
     /// Trials, or the waits after them, were shorter than the standard asks for.
     ShortTrials,
+    /// Packets that are longer than the wire takes: joined, or not cut up yet (GRO, LRO, TSO),
+    /// and counted as one.
+    PacketsJoined,
 }
 
 impl Caveat {
     /// Every caveat, in order.
-    pub const ALL: [Caveat; 36] = {
+    pub const ALL: [Caveat; 37] = {
         use Caveat::*;
         [
             SoftwareStamps,
@@ -125,6 +128,7 @@ impl Caveat {
             TooFewSamples,
             ClocksDiffer,
             ShortTrials,
+            PacketsJoined,
         ]
     };
 
@@ -168,6 +172,9 @@ impl Caveat {
             Caveat::ClocksDiffer => "sender and receiver had different clocks",
             Caveat::ShortTrials => {
                 "trials, or the waits after them, were shorter than the standard's"
+            }
+            Caveat::PacketsJoined => {
+                "packets that the kernel or the card had joined counted as one"
             }
         }
     }
@@ -275,6 +282,9 @@ impl Caveat {
             Caveat::ShortTrials => {
                 "repeat with the standard's durations (trial, drain) before publishing"
             }
+            Caveat::PacketsJoined => {
+                "use --engine af_packet on Linux 6.2 or newer, which counts each, or 'ethtool -K IFACE gro off lro off tso off gso off'"
+            }
         }
     }
 }
@@ -349,6 +359,6 @@ mod tests {
             assert_eq!(c as usize, i);
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
-        assert_eq!(Caveat::ShortTrials as usize + 1, Caveat::ALL.len());
+        assert_eq!(Caveat::PacketsJoined as usize + 1, Caveat::ALL.len());
     }
 }

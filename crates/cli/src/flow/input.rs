@@ -462,7 +462,7 @@ impl Place {
         let frames = (0..burst.len()).map(|i| {
             let (bytes, stamp) = burst.seen(i);
             let (wire_len, at_ns) = (burst.wire_len(i), stamp.at.as_nanos());
-            Frame { bytes, wire_len, link, at_ns, point }
+            Frame { bytes, wire_len, segment: burst.segment(i), link, at_ns, point }
         });
         meter.frames(frames, sink);
         !burst.is_empty()

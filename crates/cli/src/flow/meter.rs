@@ -5,8 +5,9 @@ use sonde_meter::flow::sampling::Sequence;
 use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
+use sonde_wire::feature::{Feature, Keys, Layers, Seen, Segments, parse_into};
 use sonde_wire::flow::Link;
+use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::share::Share;
 
@@ -16,6 +17,9 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// Length before it was cut.
     pub wire_len: usize,
+    /// Octets of payload that each of the packets has that it was on the wire, but for the
+    /// last; 0: it was one, or that is not known.
+    pub segment: u16,
     /// What it begins with.
     pub link: Link,
     /// When it was seen, ns since 1970 TAI.
@@ -46,6 +50,10 @@ pub struct Meter {
     selects: bool,
     share: Share,
     by_protocol: Box<[ProtocolTotal; 256]>,
+    /// Longest IP packets, by the feature's point.
+    longest: Box<[u32; 256]>,
+    /// Packets longer than that.
+    joined: u64,
 }
 
 impl Meter {
@@ -55,7 +63,13 @@ impl Meter {
         let selects = !sequence.is_empty();
         let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
         let by_protocol = Box::new(std::array::from_fn(|i| total(i as u8)));
-        Meter { cache, keys, sequence, selects, share, by_protocol }
+        let (longest, joined) = (Box::new([LONGEST; 256]), 0);
+        Meter { cache, keys, sequence, selects, share, by_protocol, longest, joined }
+    }
+
+    /// Packets of an interface cannot be longer than this on the wire: its MTU.
+    pub fn set_longest(&mut self, point: u8, octets: u32) {
+        self.longest[usize::from(point)] = octets;
     }
 
     /// Takes frames, in bursts. They may lie in memory that is lent for this call only.
@@ -67,6 +81,11 @@ impl Meter {
     ) {
         let mut group = Group::<BURST>::new();
         for frame in frames {
+            if frame.segment != 0 {
+                self.pass(&mut group, sink);
+                self.segments(&frame, sink);
+                continue;
+            }
             self.gather(frame, &mut group);
             if group.len == BURST {
                 self.pass(&mut group, sink);
@@ -78,7 +97,7 @@ impl Meter {
     /// Reads a frame, and puts it into a group, which has room, if it is to be metered here.
     #[inline(always)]
     pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
-        let Frame { bytes, wire_len, link, at_ns, point } = frame;
+        let Frame { bytes, wire_len, link, at_ns, point, .. } = frame;
         let seen = Seen { wire_len, link, at_ns, point };
         // What is not metered here leaves its place to the next.
         let feature = &mut group.features[group.len];
@@ -100,6 +119,35 @@ impl Meter {
                 }
             }
         }
+    }
+
+    /// Meters the packets of one frame that was several on the wire.
+    #[inline(never)]
+    fn segments(&mut self, frame: &Frame<'_>, sink: &mut impl FnMut(FlowRecord)) {
+        let Frame { bytes, wire_len, segment, link, at_ns, point } = *frame;
+        let seen = Seen { wire_len, link, at_ns, point };
+        let (mut feature, mut layers) = Default::default();
+        if let Err(error) = parse_into(bytes, &seen, self.keys, &mut feature, &mut layers) {
+            if self.share.counts_refused(bytes, link) {
+                self.cache.refused(error, bytes.len());
+            }
+            return;
+        }
+        let mut group = Group::<BURST>::new();
+        for (feature, layers) in Segments::new(bytes, &seen, &feature, &layers, segment) {
+            if self.selects && !self.sequence.select(&feature, bytes, &layers)
+                || !self.share.has(&feature)
+            {
+                continue;
+            }
+            group.features[group.len] = feature;
+            group.parts[group.len] = (bytes, layers);
+            group.len += 1;
+            if group.len == BURST {
+                self.pass(&mut group, sink);
+            }
+        }
+        self.pass(&mut group, sink);
     }
 
     /// Meters a group, and empties it.
@@ -141,8 +189,30 @@ impl Meter {
             let total = &mut self.by_protocol[usize::from(feature.protocol)];
             total.packets += 1;
             total.bytes += u64::from(feature.ip_len);
+            if feature.ip_len > self.longest[usize::from(feature.point)] {
+                self.joined += u64::from(self.is_joined(feature));
+            }
         }
         self.cache.burst(features, parts, sink);
+    }
+
+    /// Whether a packet that is longer than those on the wire can be was several of them,
+    /// which were counted as one.
+    #[cold]
+    fn is_joined(&self, feature: &Feature) -> bool {
+        if self.longest[usize::from(feature.point)] != LONGEST {
+            return true;
+        }
+        // Of a capture file no MTU is known. Longer than any Ethernet frame, or full segments
+        // of the usual sizes: with and without time stamps, of IPv4 and IPv6.
+        let payload = feature.payload_len();
+        let full = [1_460, 1_448, 1_440, 1_428].map(|size| payload.is_multiple_of(size));
+        feature.protocol == PROTOCOL_TCP && (feature.ip_len > JUMBO || full.contains(&true))
+    }
+
+    /// Packets that are longer than any on the wire: joined by GRO, LRO or TSO.
+    pub fn joined(&self) -> u64 {
+        self.joined
     }
 
     /// The cache.
@@ -169,5 +239,75 @@ impl Meter {
     /// What was metered of each protocol, by its number.
     pub fn by_protocol(&self) -> &[ProtocolTotal; 256] {
         &self.by_protocol
+    }
+}
+
+/// Of a capture file: longer IP packets are looked at. Those of standard Ethernet are not,
+/// with what tunnels put around them.
+const LONGEST: u32 = 1_600;
+/// The MTU of the longest frames of Ethernet that are common.
+const JUMBO: u32 = 9_216;
+
+#[cfg(test)]
+mod tests {
+    use sonde_meter::flow::Config;
+    use sonde_results::flow::FlowEnd;
+
+    use super::*;
+
+    fn meter() -> Meter {
+        let cache = FlowCache::new(Config { flows: 8, ..Config::default() });
+        let sequence = crate::flow::selection::sequence(&Default::default(), 0).unwrap();
+        Meter::new(cache, Keys::Outer, sequence, Share::whole())
+    }
+
+    /// IPv4 and TCP with `payload` octets, of which none was captured.
+    fn packet(payload: u16) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
+        packet[2..4].copy_from_slice(&(40 + payload).to_be_bytes());
+        packet.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        packet
+    }
+
+    fn frame(bytes: &[u8], payload: u16, segment: u16) -> Frame<'_> {
+        let wire_len = 40 + usize::from(payload);
+        Frame { bytes, wire_len, segment, link: Link::RawIp, at_ns: 1, point: 0 }
+    }
+
+    #[test]
+    fn packets_are_counted_as_they_are_on_the_wire_where_that_is_known() {
+        let mut meter = meter();
+        meter.set_longest(0, 1_500);
+        let bytes = packet(60_000);
+        let mut records = Vec::new();
+        // Between others, and more than a burst of them.
+        let one = packet(10);
+        let frames = [frame(&one, 10, 0), frame(&bytes, 60_000, 1_460), frame(&one, 10, 0)];
+        meter.frames(frames.into_iter(), &mut |record| records.push(record));
+        meter.cache_mut().finish(2, &mut |record| records.push(record));
+        let [record] = &records[..] else { panic!("{records:?}") };
+        assert_eq!(record.end, FlowEnd::Forced);
+        // 41 of 1,460 octets and one of 140.
+        let octets = 60_000 + 42 * 40 + 2 * 50;
+        assert_eq!((record.forward.packets, record.forward.bytes), (44, octets));
+        assert_eq!((meter.by_protocol()[6].packets, meter.by_protocol()[6].bytes), (44, octets));
+        assert_eq!(meter.joined(), 0);
+    }
+
+    #[test]
+    fn what_is_longer_than_the_wire_takes_is_a_doubt() {
+        // On an interface by its MTU; in a file by what is usual.
+        let lengths = [1_460, 2_920, 5_792, 8_960, 8_948, 4_000, 60_000];
+        for (mtu, doubtful) in [(Some(1_500), 6), (Some(65_536), 0), (None, 3)] {
+            let mut meter = meter();
+            if let Some(mtu) = mtu {
+                meter.set_longest(0, mtu);
+            }
+            for payload in lengths {
+                let bytes = packet(payload);
+                meter.frames([frame(&bytes, payload, 0)].into_iter(), &mut |_| {});
+            }
+            assert_eq!(meter.joined(), doubtful, "{mtu:?}");
+        }
     }
 }

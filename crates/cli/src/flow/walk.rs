@@ -97,7 +97,8 @@ impl<'a> Walk<'a> {
         if share.can_skip(bytes, link) {
             return None;
         }
-        Some(Frame { bytes, wire_len: original_len as usize, link, at_ns, point })
+        let wire_len = original_len as usize;
+        Some(Frame { bytes, wire_len, segment: 0, link, at_ns, point })
     }
 
     /// The next packet; `None`: the file ends, or cannot be read further.

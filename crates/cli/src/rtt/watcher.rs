@@ -93,10 +93,11 @@ impl Watcher {
         let mut burst = point.port.rx()?;
         let mut latest = None;
         for n in 0..burst.len() {
+            let (wire_len, told) = (burst.wire_len(n), burst.segment(n));
             let (frame, stamp) = burst.frame(n);
-            match parse_cut(frame, burst.wire_len(n), point.header, self.tunnels) {
+            match parse_cut(frame, wire_len, point.header, self.tunnels) {
                 Ok(packet) => {
-                    let segments = segments(&packet, point.mtu);
+                    let segments = segments(&packet, point.mtu, told);
                     self.matcher.input(self.joined[i], &packet, segments, stamp.at);
                 }
                 Err(error) => self.matcher.refused(error),
@@ -199,17 +200,21 @@ impl Source for Watcher {
     }
 }
 
-/// How many packets of the wire this is: what is longer than the interface sends was made of
-/// several by receive offload, or will be made into several by the card.
+/// How many packets of the wire this is: several were joined by receive offload, or will be
+/// made of it by the card. `told`: octets of payload in each; 0: the kernel does not tell, and
+/// what is longer than the interface sends was several.
 #[inline]
-fn segments(packet: &FlowPacket, mtu: u32) -> u16 {
-    if packet.ip_len <= mtu {
+fn segments(packet: &FlowPacket, mtu: u32, told: u16) -> u16 {
+    if told == 0 && packet.ip_len <= mtu {
         return 1;
     }
     let payload = match packet.detail {
         Detail::Tcp(tcp) => tcp.payload_len,
         _ => packet.ip_len,
     };
+    if told != 0 {
+        return payload.div_ceil(told.into()).clamp(1, u16::MAX.into()) as u16;
+    }
     let room = mtu.saturating_sub(packet.ip_len - payload.min(packet.ip_len)).max(1);
     payload.div_ceil(room).clamp(1, u16::MAX.into()) as u16
 }
@@ -248,15 +253,19 @@ mod tests {
     fn a_packet_longer_than_the_interface_sends_is_several() {
         let tcp = |payload_len| {
             let detail = Detail::Tcp(Tcp { payload_len, ..Tcp::default() });
-            segments(&packet(payload_len + 52, detail), 1_500)
+            segments(&packet(payload_len + 52, detail), 1_500, 0)
         };
         for (payload, wire) in
             [(0, 1), (1_448, 1), (1_449, 2), (2_896, 2), (2_897, 3), (45 * 1_448, 45)]
         {
             assert_eq!(tcp(payload), wire, "{payload}");
         }
-        assert_eq!(segments(&packet(3_000, Detail::Other), 1_500), 2);
-        assert_eq!(segments(&packet(60_000, Detail::Other), 65_536), 1);
-        assert_eq!(segments(&packet(u32::MAX, Detail::Other), 0), u16::MAX);
+        assert_eq!(segments(&packet(3_000, Detail::Other), 1_500, 0), 2);
+        assert_eq!(segments(&packet(60_000, Detail::Other), 65_536, 0), 1);
+        assert_eq!(segments(&packet(u32::MAX, Detail::Other), 0, 0), u16::MAX);
+        // What the kernel says counts, also below the MTU.
+        let detail = || Detail::Tcp(Tcp { payload_len: 1_300, ..Tcp::default() });
+        assert_eq!(segments(&packet(1_352, detail()), 1_500, 536), 3);
+        assert_eq!(segments(&packet(1_352, detail()), 1_500, 1_400), 1);
     }
 }

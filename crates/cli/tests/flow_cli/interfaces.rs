@@ -96,6 +96,37 @@ fn the_kernels_headers_and_af_xdp_count_what_is_received() {
     }
 }
 
+/// The kernel hands over what a sender has not cut up yet, and what it has joined: counted is
+/// what is on the wire, where it tells (Linux 6.2), and else there is a doubt.
+#[test]
+fn joined_segments_count_as_the_packets_on_the_wire() {
+    let Some(net) = pair("joined_segments_count_as_the_packets_on_the_wire") else { return };
+    let folder = Folder::new();
+    let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
+    let listener = net.reflector.inside(|| TcpListener::bind("10.1.0.2:5001").unwrap()).unwrap();
+    let run = meter(&net.probe, &format!("eth0 --jsonl {lines} -o {file} --port 5001"));
+    let octets = 2_000_000;
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut all).unwrap()
+    });
+    let mut stream = net.probe.inside(|| TcpStream::connect("10.1.0.2:5001").unwrap()).unwrap();
+    stream.write_all(&vec![7; octets]).unwrap();
+    drop(stream);
+    assert_eq!(reader.join().unwrap(), octets);
+    let all = interrupt(run, &lines, &file);
+    let joined = run_of(&std::fs::read_to_string(&file).unwrap()).counters["packets_joined"];
+    if !sonde_port::host::kernel_is_at_least(6, 2) {
+        return assert!(joined > 0);
+    }
+    let sent = all.iter().map(|r| r.forward).find(|side| side.bytes > octets as u64).unwrap();
+    // At least 40 octets of headers a packet, and none longer than the MTU.
+    assert!(sent.packets >= octets as u64 / 1_460, "{sent:?}");
+    assert!(sent.bytes <= 1_500 * sent.packets, "{sent:?}");
+    assert!(sent.bytes >= octets as u64 + 40 * sent.packets, "{sent:?}");
+    assert_eq!(joined, 0);
+}
+
 #[test]
 fn af_xdp_on_one_queue_names_what_has_several_workers() {
     let Some(net) = pair("af_xdp_on_one_queue_names_what_has_several_workers") else { return };
