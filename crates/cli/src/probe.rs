@@ -10,7 +10,7 @@ use sonde_port::clock::{ClockState, tai_now};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
-use sonde_results::{Interval, Run, StreamInfo};
+use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use crate::args::ProbeArgs;
 use crate::config::{TargetEntry, TargetsFile};
@@ -239,6 +239,7 @@ impl Collected {
             ..empty_run(run, start_ns, clock, &self.engine)
         };
         run.header.end_ns = tai_now().as_nanos();
+        run.turn_to_utc(run.header.tai_offset_ns());
         run.caveats.merge(run.overall.caveats);
         if let Some(path) = &args.output.out
             && let Err(error) = run_file::save(path, &run)

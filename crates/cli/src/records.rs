@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context as _, Result, bail};
-use sonde_results::{Interval, Run, StreamInfo};
+use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use crate::args::OutputArgs;
 use crate::output::csv::CsvRows;
@@ -15,6 +15,7 @@ pub struct Writers {
     jsonl: Option<JsonLines<Box<dyn Write + Send>>>,
     csv: Option<CsvRows<Box<dyn Write + Send>>>,
     batch: Vec<Interval>,
+    tai_offset_ns: i64,
 }
 
 impl Writers {
@@ -33,17 +34,21 @@ impl Writers {
                 .with_context(|| format!("cannot write {}; choose another place", path.display()))
         };
         let jsonl = args.jsonl.as_ref().map(sink).transpose()?.map(|sink| {
-            JsonLines::begin(sink, run.header.start_ns, &run.header.host, &run.config, streams)
+            let start_ns = run.header.start_ns.saturating_sub(run.header.tai_offset_ns());
+            JsonLines::begin(sink, start_ns, &run.header.host, &run.config, streams)
         });
         let csv = args.csv.as_ref().map(sink).transpose()?;
         let csv = csv.map(|sink| CsvRows::begin(sink, streams));
-        Ok(Writers { jsonl, csv, batch: Vec::new() })
+        let tai_offset_ns = run.header.tai_offset_ns();
+        Ok(Writers { jsonl, csv, batch: Vec::new(), tai_offset_ns })
     }
 
     /// Takes a record; it is written at the next [`Writers::flush`].
     pub fn push(&mut self, record: &Interval) {
         if self.jsonl.is_some() || self.csv.is_some() {
-            self.batch.push(record.clone());
+            let mut record = record.clone();
+            record.turn_to_utc(self.tai_offset_ns);
+            self.batch.push(record);
         }
     }
 

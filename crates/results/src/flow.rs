@@ -1,7 +1,9 @@
 //! Flow records (RFC 7011, RFC 5103): what one flow carried, each way, and why it ended.
 //!
-//! A record is a biflow: `forward` is the direction of the first packet seen, `reverse`
-//! the other one. A meter of unidirectional flows leaves `reverse` empty.
+//! A record is a biflow: `forward` is the direction of the flow's first packet, `reverse`
+//! the other one. After an active time-out the flow goes on as another record, in which that
+//! direction is still `forward`, though it may be empty (RFC 5103, section 6.3). A meter of
+//! unidirectional flows leaves `reverse` empty.
 
 use std::net::IpAddr;
 
@@ -51,9 +53,10 @@ pub struct FlowSide {
     pub packets: u64,
     /// Bytes of IP packets with their headers, never padding (octetDeltaCount, 1).
     pub bytes: u64,
-    /// Time of the first packet, ns since 1970 TAI.
+    /// Time of the first packet, ns since 1970 UTC where it is written or exported; TAI
+    /// within the meter.
     pub first_ns: i64,
-    /// Time of the last packet, ns since 1970 TAI.
+    /// Time of the last packet, likewise.
     pub last_ns: i64,
     /// Flags of all packets together, 12 bits with the reserved ones (tcpControlBits, 6; RFC 9565).
     pub tcp_flags: u16,
@@ -68,7 +71,7 @@ pub struct FlowSide {
 /// One flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRecord {
-    /// Who talks to whom: `source` sent the first packet seen. The destination port of
+    /// Who talks to whom: `source` sent the flow's first packet. The destination port of
     /// ICMP is its type * 256 + code (icmpTypeCodeIPv4, 32), its source port 0.
     pub key: FlowKey,
     /// From source to destination.

@@ -1,7 +1,8 @@
 //! The numbers: histograms, interval records, runs and caveats.
 //!
 //! Everything Sonde prints, saves or serves is rendered from these types. Times
-//! are nanoseconds; instants are nanoseconds since 1970-01-01 TAI.
+//! are nanoseconds; instants are nanoseconds since 1970-01-01, TAI within a run and UTC in
+//! what it writes ([`ToUtc`]).
 #![forbid(unsafe_code)]
 
 pub mod bench;
@@ -15,6 +16,7 @@ pub mod rtt_run;
 pub mod run;
 pub mod stats;
 pub mod trial;
+mod utc;
 
 pub use bench::BenchRun;
 pub use caveat::Caveat;
@@ -24,3 +26,4 @@ pub use record::{Counters, Interval, LossSide, StreamInfo};
 pub use rtt_run::RttRun;
 pub use run::{Host, Run, RunConfig, RunHeader};
 pub use trial::Trial;
+pub use utc::ToUtc;

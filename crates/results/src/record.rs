@@ -91,9 +91,9 @@ pub enum LossSide {
 pub struct Interval {
     /// Index of the stream.
     pub stream: u32,
-    /// First instant (inclusive), ns since 1970 TAI.
+    /// First instant (inclusive), ns since 1970 UTC where it is written.
     pub start_ns: i64,
-    /// Last instant (exclusive), ns since 1970 TAI.
+    /// Last instant (exclusive), likewise.
     pub end_ns: i64,
     /// The counts.
     pub counters: Counters,

@@ -121,7 +121,7 @@ impl FlowKey {
 /// One round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RttSample {
-    /// When the answer passed, ns since 1970 TAI.
+    /// When the answer passed, ns since 1970 UTC where it is written.
     pub at_ns: i64,
     /// The answering packet's flow: `source` is the host whose round trip this is.
     pub flow: FlowKey,
@@ -229,7 +229,7 @@ pub struct FlowSide {
 pub struct RttFlow {
     /// Its key; `source` is the client where that is known.
     pub flow: FlowKey,
-    /// First packet, ns since 1970 TAI, to 67 ms.
+    /// First packet, ns since 1970 UTC where it is written, to 67 ms.
     pub start_ns: i64,
     /// Last packet, likewise.
     pub end_ns: i64,
@@ -291,7 +291,7 @@ pub enum GroupKey {
 pub struct RttGroup {
     /// What its samples have in common.
     pub key: GroupKey,
-    /// First instant (inclusive), ns since 1970 TAI.
+    /// First instant (inclusive), ns since 1970 UTC where it is written.
     pub start_ns: i64,
     /// Last instant (exclusive).
     pub end_ns: i64,

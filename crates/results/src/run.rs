@@ -69,7 +69,8 @@ pub struct RunHeader {
     pub version: String,
     /// The instrument, by its command: "probe", "rtt".
     pub instrument: String,
-    /// Start, ns since 1970 TAI: of a capture file, its first packet.
+    /// Start, ns since 1970 UTC where it is written, but of benchmarks TAI: of a capture file,
+    /// its first packet.
     pub start_ns: i64,
     /// End, likewise.
     pub end_ns: i64,

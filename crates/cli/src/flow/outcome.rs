@@ -3,7 +3,7 @@
 use std::io::{self, Write as _, stdout};
 
 use anyhow::Context as _;
-use sonde_results::{Caveat, FlowRun};
+use sonde_results::{Caveat, FlowRun, ToUtc as _};
 
 use super::args::FlowArgs;
 use super::exporting::Exporting;
@@ -28,6 +28,7 @@ pub fn finish(
     run.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
     run.ends = exported.ends;
     run.top = exported.top;
+    run.turn_to_utc(run.header.tai_offset_ns());
     run.exports = exported.exports;
     run.counters.insert("records_lost".into(), exported.lost);
     doubts(&mut run);
@@ -64,6 +65,7 @@ fn add_meter(run: &mut FlowRun, meter: &Meter) {
     let selected = meter.sequence().into_iter().flat_map(|sequence| sequence.report());
     let left_out: u64 = selected.map(|(_, c)| c.observed - c.selected).sum();
     *run.counters.entry("not_selected".into()).or_default() += left_out;
+    *run.counters.entry("packets_joined".into()).or_default() += meter.joined();
     for (name, n) in meter.cache().counters().iter() {
         *run.counters.entry(name.to_string()).or_default() += n;
     }
@@ -81,6 +83,7 @@ fn doubts(run: &mut FlowRun) {
         (Caveat::OwnDrops, n("packets_lost") > 0),
         (Caveat::FlowsUntracked, n("evicted_full") + n("evicted_crowded") > 0),
         (Caveat::RecordsLost, n("records_lost") > 0),
+        (Caveat::PacketsJoined, n("packets_joined") > 0),
         (Caveat::PacketsUnreadable, unreadable * 100 > packets + unreadable),
     ];
     for (caveat, _) in found.iter().filter(|(_, found)| *found) {

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use super::sink::{Sink, Unsaved};
 
-/// The columns, in order. `start_ns` and `end_ns` are since 1970 TAI; `fwd` is towards the
+/// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC; `fwd` is towards the
 /// reflector and `bwd` back; one-way delays are offset by the clocks' difference unless
 /// `caveats` is silent about both clocks.
 pub const HEADER: [&str; 38] = [

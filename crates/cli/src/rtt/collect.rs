@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
-use sonde_results::RttRun;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::{Coverage, FlowKey, GroupKey, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
+use sonde_results::{RttRun, ToUtc};
 
 use super::args::{Format, OutputArgs};
 use super::epping::{Dialect, Printer};
@@ -122,7 +122,9 @@ impl Collected {
         });
         let mut records = form.map(|form| Records::new(form, stdout));
         if let Some(records) = &mut records {
-            records.with(|printer, text| printer.begin(text), |text| jsonl::run(text, &run));
+            let mut utc = run.clone();
+            utc.turn_to_utc(run.header.tai_offset_ns());
+            records.with(|printer, text| printer.begin(text), |text| jsonl::run(text, &utc));
         }
         let (totals, losses) = (Totals::default(), Losses::default());
         Collected { run, prints, records, totals, losses, group_of, out }
@@ -130,18 +132,20 @@ impl Collected {
 
     /// Takes one sample.
     pub fn sample(&mut self, sample: &RttSample) {
+        let tai_offset_ns = self.run.header.tai_offset_ns();
         if let Some(records) = &mut self.records
             && self.prints.samples
         {
             records.with(
                 |printer, text| printer.sample(text, sample),
-                |text| jsonl::sample(text, sample),
+                |text| jsonl::sample(text, &in_utc(sample, tai_offset_ns)),
             );
         }
     }
 
     /// Takes one flow that has ended, or is open at the end.
     pub fn flow(&mut self, flow: &RttFlow) {
+        let tai_offset_ns = self.run.header.tai_offset_ns();
         // For the summary; under a flood of short flows this would cost more than the rest.
         if self.prints.format == Some(Format::Table) {
             self.losses.add(flow, &self.group_of);
@@ -149,7 +153,10 @@ impl Collected {
         if let Some(records) = &mut self.records
             && self.prints.flows
         {
-            records.with(|printer, text| printer.flow(text, flow), |text| jsonl::flow(text, flow));
+            records.with(
+                |printer, text| printer.flow(text, flow),
+                |text| jsonl::flow(text, &in_utc(flow, tai_offset_ns)),
+            );
         }
     }
 
@@ -157,12 +164,14 @@ impl Collected {
     pub fn interval(&mut self, groups: &[RttGroup], end_ns: i64, so_far: &Coverage) {
         groups.iter().for_each(|group| self.totals.add(group));
         let caveats = self.caveats(so_far);
+        let tai_offset_ns = self.run.header.tai_offset_ns();
         if let Some(records) = &mut self.records
             && self.prints.groups
         {
             let told = |text: &mut Vec<u8>| {
-                groups.iter().for_each(|group| jsonl::group(text, group));
-                jsonl::coverage(text, end_ns, so_far, caveats);
+                let utc = |group| in_utc(group, tai_offset_ns);
+                groups.iter().for_each(|group| jsonl::group(text, &utc(group)));
+                jsonl::coverage(text, end_ns.saturating_sub(tai_offset_ns), so_far, caveats);
             };
             records.with(|_, _| {}, told);
         }
@@ -220,6 +229,7 @@ impl Collected {
         self.run.caveats = self.caveats(&coverage);
         self.run.coverage = coverage;
         self.run.groups = self.totals.sorted();
+        self.run.turn_to_utc(self.run.header.tai_offset_ns());
         let mut unsaved = Vec::new();
         if let Some(mut records) = self.records.take() {
             let run = &self.run;
@@ -331,6 +341,13 @@ impl<W: Write> Write for Watched<W> {
     }
 }
 
+/// As it is written.
+fn in_utc<T: ToUtc + Clone>(record: &T, tai_offset_ns: i64) -> T {
+    let mut record = record.clone();
+    record.turn_to_utc(tai_offset_ns);
+    record
+}
+
 fn print(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()
@@ -411,6 +428,28 @@ mod tests {
                 (1, samples, 4, 3, 2)
             );
         }
+    }
+
+    /// Every line of the run has times in UTC; inside they are TAI, 37 s ahead.
+    #[test]
+    fn what_is_printed_is_in_utc() {
+        let out = Out::default();
+        let run = RttRun { groups: Vec::new(), ..sample::run() };
+        let (begun, offset) = (run.header.start_ns, run.header.tai_offset_ns());
+        assert_eq!(offset, 37_000_000_000);
+        let options = args(Some(Format::Jsonl), Some(SampleLimit::None), None);
+        collected(&out, &options).finish(begun, sample::run().coverage, false).unwrap();
+        let times = ["start_ns", "end_ns", "at_ns"];
+        let text = out.text();
+        let lines = text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+        let mut found = 0;
+        for line in lines {
+            for time in times.iter().filter_map(|name| line[name].as_i64()) {
+                assert!((begun - offset..begun).contains(&time), "{line}");
+                found += 1;
+            }
+        }
+        assert!(found >= 3, "{found}");
     }
 
     #[test]

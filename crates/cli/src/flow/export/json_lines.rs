@@ -1,4 +1,4 @@
-//! A line of JSON for each record: for people's own tools.
+//! A line of JSON for each record: for people's own tools. Times are UTC, as in all formats.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write, stdout};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use sonde_meter::export::ExportStats;
+use sonde_results::ToUtc as _;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -18,6 +19,7 @@ pub struct JsonLines {
     /// Lines not written yet; `text[..written]` are.
     text: Vec<u8>,
     written: usize,
+    tai_offset_ns: i64,
     records: u64,
     lost: u64,
     told: bool,
@@ -27,7 +29,7 @@ pub struct JsonLines {
 
 impl JsonLines {
     /// To the file at `path`; '-' is standard output.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path, tai_offset_s: i32) -> Result<Self> {
         let what = || format!("cannot write {}", path.display());
         let out: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(stdout()),
@@ -38,6 +40,7 @@ impl JsonLines {
             path: path.to_owned(),
             text: Vec::new(),
             written: 0,
+            tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
             records: 0,
             lost: 0,
             told: false,
@@ -80,7 +83,12 @@ impl Output for JsonLines {
             }
             let before = self.text.len();
             // Writing to memory does not fail, and every field can be written.
-            match serde_json::to_writer(&mut self.text, record) {
+            let utc = (self.tai_offset_ns != 0).then(|| {
+                let mut utc = record.clone();
+                utc.turn_to_utc(self.tai_offset_ns);
+                utc
+            });
+            match serde_json::to_writer(&mut self.text, utc.as_ref().unwrap_or(record)) {
                 Ok(()) => self.text.push(b'\n'),
                 Err(_) => self.text.truncate(before),
             }
@@ -126,3 +134,49 @@ impl Output for JsonLines {
 const GATHER: usize = 256 << 10;
 /// Bytes that wait for room on a full disk.
 const WAITING: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
+
+    use super::*;
+    use crate::flow::export::segments::tests::Folder;
+
+    #[test]
+    fn lines_are_records_with_times_in_utc() {
+        const UTC: i64 = 1_700_000_000_000_000_000;
+        let side = |first_ns| FlowSide {
+            packets: 1,
+            first_ns,
+            last_ns: first_ns + 5,
+            ..FlowSide::default()
+        };
+        let key = FlowKey {
+            point: 1,
+            vlan: 7,
+            protocol: 6,
+            source: Ipv4Addr::LOCALHOST.into(),
+            destination: Ipv4Addr::LOCALHOST.into(),
+            source_port: 80,
+            destination_port: 81,
+        };
+        let reverse = FlowSide::default();
+        let at = |first_ns| FlowRecord {
+            key,
+            forward: side(first_ns),
+            reverse,
+            end: FlowEnd::Active,
+            extra: None,
+        };
+        let folder = Folder::new();
+        std::fs::create_dir_all(&folder.0).unwrap();
+        let path = folder.0.join("a.jsonl");
+        let mut lines = JsonLines::create(&path, 37).unwrap();
+        lines.records(&[at(UTC + 37_000_000_000)], 0);
+        lines.finish(0, &ExportStats::default());
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, format!("{}\n", serde_json::to_string(&at(UTC)).unwrap()));
+    }
+}
