@@ -235,15 +235,14 @@ impl Sender {
     }
 
     fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
             if self.is_stopped() && (self.shared.lock().backlog.bytes() == 0 || self.is_over()) {
                 return;
             }
             match Connection::open(&self.target, self.tls.as_ref(), self.patience) {
                 Ok(mut connection) => {
-                    pause = FIRST_PAUSE;
-                    self.told = None;
+                    let begun = Instant::now();
                     {
                         let mut state = self.shared.lock();
                         state.takes = true;
@@ -258,16 +257,18 @@ impl Sender {
                     state.backlog.rewind();
                     state.backlog.spill();
                     drop(state);
+                    if pauses.served(begun.elapsed()) {
+                        self.told = None;
+                    }
                     if let Err(error) = result.and(confirmed) {
                         connection.abort();
                         self.tell(&error);
-                        self.rest(FIRST_PAUSE);
+                        self.rest(pauses.next());
                     }
                 }
                 Err(error) => {
                     self.tell(&error);
-                    self.rest(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.rest(pauses.next());
                 }
             }
         }
@@ -395,6 +396,30 @@ impl Sender {
         if self.shared.stop.load(Ordering::Acquire) {
             thread::sleep(AT_THE_END);
         }
+    }
+}
+
+/// The pauses between tries: longer and longer, also where each try makes a connection that
+/// the collector then refuses to serve.
+#[derive(Debug, Default)]
+struct Pauses {
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    /// A connection has lasted so long. Whether that is long enough to begin anew.
+    fn served(&mut self, lasted: Duration) -> bool {
+        let is_long = lasted >= LONGEST_PAUSE;
+        if is_long {
+            self.last = None;
+        }
+        is_long
+    }
+
+    /// Until the next try.
+    fn next(&mut self) -> Duration {
+        let pause = self.last.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
+        *self.last.insert(pause)
     }
 }
 

@@ -148,6 +148,22 @@ fn a_collector_that_answers_and_has_no_room_is_not_given_up() {
     assert_eq!(pair.shared.lock().counters.again, 0);
 }
 
+/// A collector that takes each connection and closes it is not asked five times a second for
+/// ever; one that has served well is asked soon.
+#[test]
+fn pauses_grow_until_a_connection_lasts() {
+    let mut pauses = Pauses::default();
+    let refused: Vec<u64> = (0..8)
+        .map(|_| {
+            assert!(!pauses.served(Duration::from_millis(3)));
+            pauses.next().as_millis() as u64
+        })
+        .collect();
+    assert_eq!(refused, [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+    assert!(pauses.served(LONGEST_PAUSE));
+    assert_eq!(pauses.next(), FIRST_PAUSE);
+}
+
 /// A counter of `/proc/net/netstat`: names in one line, values in the next.
 fn counter(table: &str, name: &str) -> u64 {
     let lines: Vec<&str> = table.lines().collect();
