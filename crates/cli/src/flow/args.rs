@@ -205,6 +205,9 @@ pub struct ExportArgs {
     /// Write flow records to this file: .ipfix (RFC 5655) or .parquet
     #[arg(long, value_name = "FILE")]
     pub write: Vec<PathBuf>,
+    /// Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_positive_duration)]
+    pub rotate: i64,
     /// IPFIX files: an MD5 checksum in each message (RFC 5655, section 8.1.1)
     #[arg(long, requires = "write")]
     pub checksums: bool,
@@ -226,6 +229,9 @@ pub struct ExportArgs {
     /// UDP: templates are sent again after this time
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_duration)]
     pub template_every: i64,
+    /// UDP: messages a second to each collector at most; 0: as many as can be sent
+    #[arg(long, value_name = "N", default_value = "4000")]
+    pub udp_rate: u32,
     /// TCP and TLS: what a collector cannot take waits in this folder
     #[arg(long, value_name = "FOLDER")]
     pub spool: Option<PathBuf>,

@@ -6,6 +6,7 @@ mod collector;
 mod connection;
 mod ipfix_file;
 mod json_lines;
+mod pace;
 mod parquet_file;
 mod segments;
 mod stream;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::{Config, ExportStats, Extra, Interface, Profile, Protocol, TimeUnit};
@@ -37,8 +39,17 @@ pub trait Output: Send {
     /// connections, reports the meter's own statistics when they are due.
     fn tick(&mut self, now_ns: i64, stats: &ExportStats);
 
+    /// Sends what waits for its turn, as far as it may leave now. Whether more waits. Called
+    /// every millisecond or so, after [`Output::finish`] as long as this is true.
+    fn send_due(&mut self) -> bool {
+        false
+    }
+
     /// Sends what is left; waits for it within bounds.
     fn finish(&mut self, now_ns: i64, stats: &ExportStats);
+
+    /// Nothing more waits.
+    fn close(&mut self) {}
 
     /// What went there, and what did not.
     fn total(&self) -> ExportTotal;
@@ -60,6 +71,8 @@ pub struct Common<'a> {
     pub tai_offset_s: i32,
     /// By the flow key's `point`.
     pub interfaces: Vec<Interface>,
+    /// Records can wait for a collector: their packets are in a file.
+    pub can_wait: bool,
 }
 
 /// Opens all that was asked for; the first that cannot be opened is the failure.
@@ -73,7 +86,7 @@ pub fn open(common: &Common<'_>) -> Result<Vec<Box<dyn Output>>> {
         outputs.push(file(path, common)?);
     }
     if let Some(path) = &export.jsonl {
-        outputs.push(Box::new(json_lines::JsonLines::create(path)?));
+        outputs.push(Box::new(json_lines::JsonLines::create(path, common.tai_offset_s)?));
     }
     Ok(outputs)
 }
@@ -85,7 +98,9 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
             Ok(Box::new(ipfix_file::IpfixFile::create(path, config, common.args.export.checksums)?))
         }
         Some("parquet") => {
-            Ok(Box::new(parquet_file::ParquetFile::create(path, common.tai_offset_s)?))
+            let every = Duration::from_nanos(common.args.export.rotate.unsigned_abs());
+            let limits = parquet_file::Limits { every, rows: PARQUET_ROWS };
+            Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
         }
         _ => Err(anyhow!(
             "{}: the name tells the format; call it .ipfix or .parquet, or use --jsonl",
@@ -265,6 +280,8 @@ impl fmt::Display for Target {
 
 /// The greatest message (RFC 7011, section 3.1).
 const FILE_MESSAGE: usize = 65_535;
+/// Rows of a Parquet file; then comes the next.
+const PARQUET_ROWS: u64 = 1 << 20;
 /// Between the meter's own statistics.
 const OPTIONS_EVERY_NS: i64 = 60_000_000_000;
 /// A collector that began in the middle understands us after so many messages.

@@ -234,12 +234,22 @@ impl Inner {
             if last {
                 let (now_ns, stats) = (self.now_ns(), self.stats());
                 self.outputs.iter_mut().for_each(|o| o.finish(now_ns, &stats));
+                while self.send_due() {
+                    thread::sleep(EMPTY);
+                }
+                self.outputs.iter_mut().for_each(|o| o.close());
                 return self.exported();
             }
+            self.send_due();
             if taken == 0 {
                 thread::sleep(EMPTY);
             }
         }
+    }
+
+    /// Sends what waits for its turn. Whether more waits.
+    fn send_due(&mut self) -> bool {
+        self.outputs.iter_mut().fold(false, |more, output| output.send_due() | more)
     }
 
     /// Takes what is in the queues. How many records.

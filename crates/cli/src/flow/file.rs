@@ -47,7 +47,7 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     let end_ns = args.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
     let walk = Walk::new(mapping.as_slice(), offset_ns, end_ns).map_err(cannot_read)?;
     let meters = meters(args).map_err(Failure::Usage)?;
-    let common = Common { args, tai_offset_s, interfaces: Vec::new() };
+    let common = Common { args, tai_offset_s, interfaces: Vec::new(), can_wait: true };
     let outputs = export::open(&common)?;
     let (exporting, queues) = Exporting::start(outputs, meters.len(), QUEUE)?;
     let shared = exporting.shared();

@@ -45,10 +45,15 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
     let places = joins::places(&args.metering.join, &names).map_err(Failure::Usage)?;
     let secret = || secrets(args.metering.seed);
-    let meters: Vec<Meter> = (0..workers)
+    let mut meters: Vec<Meter> = (0..workers)
         .map(|i| settings::meter_at(i, args, secret(), Share::whole(), &places))
         .collect::<Result<_>>()
         .map_err(Failure::Usage)?;
+    for meter in &mut meters {
+        for (point, link) in links.iter().enumerate() {
+            meter.set_longest(point as u8, link.mtu);
+        }
+    }
     let mut follow = Follow::open(&links)?;
     let opened = super::input::open(&links, &follow.indexes(), args)?;
     let mut run = super::empty_run(args, opened.engine.clone());
@@ -60,6 +65,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         args,
         tai_offset_s: run.header.host.tai_offset_s,
         interfaces: follow.interfaces(),
+        can_wait: false,
     };
     let outputs = export::open(&common)?;
     let (exporting, queues) = Exporting::start(outputs, workers, QUEUE)?;

@@ -57,7 +57,8 @@ fn a_full_disk_is_told_and_everything_is_metered() {
         ("-o", "full.json"),
     ] {
         // Where every write fails for want of space.
-        symlink("/dev/full", folder.0.join(name)).unwrap();
+        let written = if name.ends_with("parquet") { "full.parquet.part" } else { name };
+        symlink("/dev/full", folder.0.join(written)).unwrap();
         let (full, other) = (folder.file(name), folder.file("other.ipfix"));
         let option =
             if option == "-o" { "-o /dev/full".into() } else { format!("{option} {full}") };

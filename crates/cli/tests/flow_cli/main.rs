@@ -2,6 +2,7 @@
 //! files and collectors, and how it ends.
 
 mod captures;
+mod cases;
 mod collector;
 mod datagrams;
 mod files;

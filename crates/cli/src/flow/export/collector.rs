@@ -1,8 +1,8 @@
 //! Collectors on the network: those that get datagrams are here, the others in `stream.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
@@ -12,6 +12,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::backlog::Backlog;
+use super::pace::Pace;
 use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, Target, Transport, protocol};
@@ -26,7 +27,9 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
             let socket =
                 Datagrams::connect(peer).with_context(|| format!("cannot send to {target}"))?;
             let config = common.config(protocol(args.export.format), longest(&socket), true);
-            Ok(Box::new(Udp::new(target.to_string(), socket, config)))
+            let mut udp = Udp::new(target.to_string(), socket, config, args.export.udp_rate);
+            udp.out.waits_for_room = common.can_wait;
+            Ok(Box::new(udp))
         }
         _ if args.export.format != Format::Ipfix => {
             Err(anyhow!("{target}: NetFlow goes over UDP; use udp://, or --format ipfix"))
@@ -64,6 +67,17 @@ struct Udp {
 struct Sending {
     name: String,
     socket: Datagrams,
+    pace: Pace,
+    begun: Instant,
+    /// Messages that wait for their turn, and how many flow records are in each.
+    waiting: VecDeque<(Vec<u8>, u64)>,
+    waiting_bytes: usize,
+    /// Where there is no room for more to wait, the records wait, too: those of a file can.
+    waits_for_room: bool,
+    /// There is nothing more to come.
+    is_last: bool,
+    /// After the last one, no message waits beyond this.
+    end: Option<Instant>,
     sent: u64,
     bytes: u64,
     /// Flow records in the message sent last.
@@ -78,7 +92,7 @@ struct Sending {
 }
 
 impl Udp {
-    fn new(name: String, socket: Datagrams, config: Config) -> Self {
+    fn new(name: String, socket: Datagrams, config: Config, per_second: u32) -> Self {
         let form = format!(
             "{:?} over UDP, messages up to {} bytes",
             config.profile.protocol, config.message_bytes
@@ -86,6 +100,13 @@ impl Udp {
         let out = Sending {
             name,
             socket,
+            pace: Pace::new(per_second),
+            begun: Instant::now(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            waits_for_room: false,
+            is_last: false,
+            end: None,
             sent: 0,
             bytes: 0,
             last: 0,
@@ -118,7 +139,48 @@ fn longest(socket: &Datagrams) -> usize {
 }
 
 impl Sending {
+    /// Sends a message, or has it wait for its turn.
     fn message(&mut self, message: &[u8], records: u64) {
+        self.send_due();
+        if self.waiting.is_empty() && self.pace.lets_go(self.now_ns()) {
+            return self.send(message, records);
+        }
+        while self.waits_for_room && self.waiting_bytes + message.len() > MOST_WAITING {
+            std::thread::sleep(TURN);
+            self.send_due();
+        }
+        if self.waiting_bytes + message.len() > MOST_WAITING {
+            let why = "more is exported than --udp-rate lets go";
+            return self.lose("messages_lost_too_fast", records, &io::Error::other(why));
+        }
+        self.waiting_bytes += message.len();
+        self.waiting.push_back((message.to_vec(), records));
+    }
+
+    /// Sends what may leave now. Whether more waits.
+    fn send_due(&mut self) -> bool {
+        while !self.waiting.is_empty() && self.pace.lets_go(self.now_ns()) {
+            let Some((message, records)) = self.waiting.pop_front() else { break };
+            self.waiting_bytes -= message.len();
+            self.send(&message, records);
+        }
+        if self.is_last
+            && Instant::now() >= *self.end.get_or_insert_with(|| Instant::now() + LONGEST_END)
+        {
+            let why = io::Error::other("the time to send what was left at the end is over");
+            for (_, records) in std::mem::take(&mut self.waiting) {
+                self.lose("messages_lost_at_end", records, &why);
+            }
+            self.waiting_bytes = 0;
+        }
+        !self.waiting.is_empty()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    fn send(&mut self, message: &[u8], records: u64) {
         let mut result = self.socket.send(message);
         if result.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
             // The answer to the message before; this one was not sent yet.
@@ -195,8 +257,34 @@ impl Output for Udp {
         let mut send = |message: &[u8]| out.message(message, records.take());
         self.exporter.options(stats, now_ns, &mut send);
         self.exporter.flush(now_ns, &mut send);
+        out.is_last = true;
+        let (left, takes_ns) = (out.waiting.len(), out.pace.takes_ns(out.waiting.len()));
+        if Duration::from_nanos(takes_ns) >= WORTH_TELLING {
+            let seconds = Duration::from_nanos(takes_ns).min(LONGEST_END).as_secs();
+            eprintln!("{}: {left} messages are sent within {seconds} s", out.name);
+        }
+    }
+
+    fn send_due(&mut self) -> bool {
+        let more = self.out.send_due();
+        self.fit();
+        more
+    }
+
+    fn close(&mut self) {
         if self.out.socket.is_refused(ANSWER) {
             self.out.unreachable();
+        }
+        let missing: u64 = ["messages_lost_too_fast", "messages_lost_at_end"]
+            .iter()
+            .filter_map(|why| self.out.refused.get(why))
+            .sum();
+        if missing > 0 {
+            eprintln!(
+                "{}: {missing} messages could not be sent in time; raise --udp-rate, and the \
+                 collector's receive buffer with it, or use tcp://",
+                self.out.name
+            );
         }
     }
 
@@ -231,3 +319,14 @@ const STREAM_MESSAGE: usize = 16_384;
 const LONGEST_WAIT_NS: i64 = 500_000_000;
 /// For a last answer that nobody listens.
 const ANSWER: Duration = Duration::from_millis(100);
+/// Octets of messages that wait for their turn.
+const MOST_WAITING: usize = 64 << 20;
+/// At the end, what waits is sent for so long.
+const LONGEST_END: Duration = Duration::from_secs(30);
+/// Between looks whether there is room.
+const TURN: Duration = Duration::from_millis(1);
+/// A wait at the end that is longer is told.
+const WORTH_TELLING: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

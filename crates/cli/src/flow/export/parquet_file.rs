@@ -1,10 +1,16 @@
-//! Flow records as an Apache Parquet file: a row a record, for DuckDB, Spark, pandas.
+//! Flow records as Apache Parquet: a row a record, for DuckDB, Spark, pandas.
+//!
+//! A file without its footer cannot be read. So a run is written in several: one is closed
+//! after some time or so many rows, and the next begun. Until then it is called
+//! `NAME.parquet.part`, so that whatever is called `.parquet` can be read, and a kill or a
+//! full disk loses the last part at most.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -17,54 +23,149 @@ use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
 
-/// The file. Until it is closed it has no footer, and nobody can read it.
-pub struct ParquetFile {
-    /// `None` once closed, or after a failure.
-    writer: Option<SerializedFileWriter<File>>,
+/// The files of a run.
+pub struct ParquetFiles {
+    /// Of the first.
     path: PathBuf,
+    limits: Limits,
+    /// The one that is being written; `None` until there are records for it.
+    part: Option<Part>,
+    /// How many are whole.
+    whole: u32,
     waiting: Vec<FlowRecord>,
     records: u64,
+    /// In files that are whole.
     written: u64,
     tai_offset_ns: i64,
+    /// The last failure that was printed.
+    told: Option<String>,
 }
 
-impl ParquetFile {
-    /// Makes or empties the file. Times in it are UTC.
-    pub fn create(path: &Path, tai_offset_s: i32) -> Result<Self> {
-        let what = || format!("cannot write {}", path.display());
-        let file = File::create(path).with_context(what)?;
-        let schema = Arc::new(parse_message_type(&schema()).with_context(what)?);
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let writer =
-            SerializedFileWriter::new(file, schema, Arc::new(properties)).with_context(what)?;
-        Ok(ParquetFile {
-            writer: Some(writer),
+/// When a file is closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// After this time.
+    pub every: Duration,
+    /// With so many rows, to a row group.
+    pub rows: u64,
+}
+
+/// A file without a footer.
+struct Part {
+    writer: SerializedFileWriter<File>,
+    path: PathBuf,
+    begun: Instant,
+    rows: u64,
+}
+
+impl ParquetFiles {
+    /// Begins the first file, which takes the place of one of that name when it is whole.
+    /// Times in it are UTC.
+    pub fn create(path: &Path, tai_offset_s: i32, limits: Limits) -> Result<Self> {
+        let second = numbered(path, 2);
+        if second.exists() {
+            bail!(
+                "{} is of an earlier run, of which this one would replace only a part; move it \
+                 away, or give another name",
+                second.display()
+            );
+        }
+        let mut files = ParquetFiles {
             path: path.to_owned(),
+            limits,
+            part: None,
+            whole: 0,
             waiting: Vec::with_capacity(GROUP),
             records: 0,
             written: 0,
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
-        })
+            told: None,
+        };
+        files.part =
+            Some(files.begin().with_context(|| format!("cannot write {}", path.display()))?);
+        Ok(files)
+    }
+
+    fn begin(&self) -> Result<Part> {
+        let mut path = numbered(&self.path, self.whole + 1).into_os_string();
+        path.push(".part");
+        let file = File::create(&path)?;
+        let schema = Arc::new(parse_message_type(&schema())?);
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
+        Ok(Part { writer, path: path.into(), begun: Instant::now(), rows: 0 })
     }
 
     /// Writes what waits as a row group.
     fn write(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && !self.waiting.is_empty()
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty()
+            && let Err(error) = self.try_write(&waiting)
         {
-            match row_group(writer, &self.waiting, self.tai_offset_ns) {
-                Ok(()) => self.written += self.waiting.len() as u64,
-                Err(error) => {
-                    eprintln!("{}: {error}; free space and run again", self.path.display());
-                    self.writer = None;
-                }
+            self.give_up(&format!("{error:#}"));
+        }
+        self.waiting = waiting;
+        self.waiting.clear();
+    }
+
+    fn try_write(&mut self, records: &[FlowRecord]) -> Result<()> {
+        if self.part.is_none() {
+            self.part = Some(self.begin()?);
+        }
+        let Some(part) = &mut self.part else { return Ok(()) };
+        row_group(&mut part.writer, records, self.tai_offset_ns)?;
+        part.rows += records.len() as u64;
+        if part.rows >= self.limits.rows {
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// Makes the file whole.
+    fn close(&mut self) {
+        let Some(Part { writer, path, rows, .. }) = self.part.take() else { return };
+        let whole = numbered(&self.path, self.whole + 1);
+        let closed = writer.close().map(drop).map_err(anyhow::Error::from);
+        match closed.and_then(|()| fs::rename(&path, &whole).map_err(anyhow::Error::from)) {
+            Ok(()) => {
+                self.whole += 1;
+                self.written += rows;
+            }
+            Err(error) => {
+                let _ = fs::remove_file(path);
+                self.tell(&format!("{error:#}"));
             }
         }
-        self.waiting.clear();
+    }
+
+    /// The file that is being written cannot be made whole; the next may, and its room helps.
+    fn give_up(&mut self, why: &str) {
+        if let Some(Part { writer, path, .. }) = self.part.take() {
+            drop(writer);
+            let _ = fs::remove_file(path);
+        }
+        self.tell(why);
+    }
+
+    fn tell(&mut self, why: &str) {
+        if self.told.as_deref() != Some(why) {
+            let file = numbered(&self.path, self.whole + 1);
+            eprintln!("{}: {why}; its records are lost, free space", file.display());
+            self.told = Some(why.to_owned());
+        }
     }
 }
 
-impl Output for ParquetFile {
+/// The name of a run's file: of the first as it was given, then NAME-0002.parquet.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}-{number:04}.parquet"))
+}
+
+impl Output for ParquetFiles {
     fn records(&mut self, records: &[FlowRecord], _: i64) {
         self.records += records.len() as u64;
         self.waiting.extend_from_slice(records);
@@ -73,24 +174,39 @@ impl Output for ParquetFile {
         }
     }
 
-    fn tick(&mut self, _: i64, _: &ExportStats) {}
+    fn tick(&mut self, _: i64, _: &ExportStats) {
+        let is_due = |part: &Part| part.begun.elapsed() >= self.limits.every;
+        if !self.part.as_ref().is_some_and(is_due) {
+            return;
+        }
+        self.write();
+        match &mut self.part {
+            Some(part) if part.rows > 0 => self.close(),
+            Some(part) => part.begun = Instant::now(),
+            None => {}
+        }
+    }
 
     fn finish(&mut self, _: i64, _: &ExportStats) {
         self.write();
-        if let Some(writer) = self.writer.take()
-            && let Err(error) = writer.close()
-        {
-            eprintln!("{}: {error}; free space and run again", self.path.display());
-            self.written = 0;
+        self.close();
+        if self.whole > 1 {
+            eprintln!(
+                "{}: goes on in {} further files, to {}",
+                self.path.display(),
+                self.whole - 1,
+                numbered(&self.path, self.whole).display()
+            );
         }
     }
 
     fn total(&self) -> ExportTotal {
+        let counters = [("files", self.whole.into()), ("records_lost", self.lost())];
         ExportTotal {
             to: self.path.display().to_string(),
             form: "Parquet".into(),
             records: self.records,
-            counters: [("records_lost".to_string(), self.lost())].into(),
+            counters: counters.map(|(name, n)| (name.to_string(), n)).into(),
         }
     }
 
@@ -184,3 +300,6 @@ fn row_group(
 
 /// Records of a row group.
 const GROUP: usize = 65_536;
+
+#[cfg(test)]
+mod tests;
