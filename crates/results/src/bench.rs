@@ -139,6 +139,10 @@ pub struct Finding {
     pub complete: bool,
     /// What a reader must know, in sentences.
     pub notes: Vec<String>,
+    /// In what the device failed, in sentences: a step of a service activation, a direction in
+    /// which nothing ever arrived. Empty: in nothing that was looked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
 }
 
 impl Finding {
@@ -163,12 +167,22 @@ pub struct Quantity {
     pub bounds: Option<[f64; 2]>,
     /// Samples or trials behind it.
     pub samples: u64,
+    /// The tester set the bound, not the device, which may do better than this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tester_limited: bool,
 }
 
 impl Quantity {
     /// Without bounds.
     pub fn new(name: impl Into<String>, unit: &str, value: f64, samples: u64) -> Quantity {
-        Quantity { name: name.into(), unit: unit.into(), value, bounds: None, samples }
+        Quantity {
+            name: name.into(),
+            unit: unit.into(),
+            value,
+            bounds: None,
+            samples,
+            tester_limited: false,
+        }
     }
 
     /// With bounds.
@@ -184,8 +198,30 @@ pub struct Check {
     pub text: String,
     /// The number that it was held against; `None`: the measurement has none of that name.
     pub value: Option<f64>,
-    /// Whether it holds.
+    /// Whether it holds. Without a value it does not, and nor is it broken.
     pub pass: bool,
+}
+
+impl Check {
+    /// Whether there was no number to hold it against.
+    pub fn undecided(&self) -> bool {
+        self.value.is_none()
+    }
+}
+
+impl Measurement {
+    /// Whether the evidence does not suffice to say what was asked: the procedure did not come
+    /// to its end, found no number, or has none for a threshold of the plan.
+    pub fn undecided(&self) -> bool {
+        !self.finding.complete
+            || self.finding.values.is_empty()
+            || self.checks.iter().any(Check::undecided)
+    }
+
+    /// Whether the device failed: a threshold is broken, or the procedure says so.
+    pub fn failed(&self) -> bool {
+        !self.finding.failures.is_empty() || self.checks.iter().any(|c| !c.pass && !c.undecided())
+    }
 }
 
 /// The JSON schema of run folders, the lists as in one document.

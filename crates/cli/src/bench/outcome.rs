@@ -1,11 +1,9 @@
-//! What a finished measurement is worth: held against the tester alone, and against the
-//! plan's thresholds.
+//! What a finished measurement is worth, held against the tester alone.
 
-use sonde_results::bench::{BenchRun, Case, Check, Finding, Measurement, Quantity};
+use sonde_results::bench::{BenchRun, Case, Finding, Measurement, Quantity};
 use sonde_results::caveat::Caveat;
 
 use super::expand::LOOP;
-use super::plan::CheckPlan;
 use super::procedures::ProcedurePlan;
 
 /// Adds the doubts that only the rest of the run can tell: whether the tester, by itself, is
@@ -26,7 +24,12 @@ pub fn doubt(
     }
     // Without a device the tester is what is measured.
     if m.case.device == LOOP {
+        m.finding.values.iter_mut().for_each(|q| q.tester_limited = false);
         return;
+    }
+    // A bound that a search says is the tester's.
+    if m.finding.values.iter().any(|q| q.tester_limited) {
+        m.caveats.insert(Caveat::TesterLimited);
     }
     let Some(found) = telling(procedure, &m.finding) else { return };
     let with_device = found.value;
@@ -40,6 +43,9 @@ pub fn doubt(
     };
     if limited {
         m.caveats.insert(Caveat::TesterLimited);
+        let name = found.name.clone();
+        let of_it = |q: &&mut Quantity| q.name == name;
+        m.finding.values.iter_mut().find(of_it).into_iter().for_each(|q| q.tester_limited = true);
     }
 }
 
@@ -48,33 +54,6 @@ pub fn doubt(
 fn telling<'a>(procedure: &ProcedurePlan, finding: &'a Finding) -> Option<&'a Quantity> {
     let unit = if procedure.finds_rate() { "frames/s" } else { "ns" };
     finding.values.iter().find(|q| q.unit == unit)
-}
-
-/// Holds the plan's thresholds against it.
-pub fn check(m: &mut Measurement, plan: &[CheckPlan]) {
-    for CheckPlan { expect, when } in plan {
-        let applies = when.iter().all(|(key, wanted)| {
-            let have = match key.as_str() {
-                "procedure" => &m.case.procedure,
-                "device" => &m.case.device,
-                "condition" => &m.case.condition,
-                "frame" => &m.case.frame,
-                "direction" => &m.case.direction,
-                "load" => &m.case.load,
-                other => m.case.sweep.get(other).unwrap_or(wanted),
-            };
-            have == wanted
-        });
-        // The tester alone is only judged by name.
-        let alone = m.case.device == LOOP && !when.contains_key("device");
-        let value = m.finding.value(&expect.name).map(|q| q.value);
-        // A threshold for another procedure says nothing of this one, unless it is named.
-        let meant = value.is_some() || when.contains_key("procedure");
-        if applies && !alone && meant {
-            let pass = value.is_some_and(|v| expect.holds(v));
-            m.checks.push(Check { text: expect.text.clone(), value, pass });
-        }
-    }
 }
 
 /// The same measurement without the device.
@@ -105,7 +84,7 @@ mod tests {
             finding: Finding {
                 values: vec![Quantity::new(name, unit, value, 1)],
                 complete: true,
-                notes: Vec::new(),
+                ..Finding::default()
             },
             ..Measurement::default()
         }
@@ -193,26 +172,5 @@ mod tests {
         let mut alone = measured(LOOP, "throughput", "frames/s", 0.98e6);
         doubt(&mut alone, &plan("kind = 'throughput'"), 1e6, DRAIN_NS, &BenchRun::default());
         assert!(!alone.caveats.contains(Caveat::TesterLimited));
-    }
-
-    #[test]
-    fn thresholds_judge_what_they_name() {
-        let check_plan = |expect: &str, when: &[(&str, &str)]| CheckPlan {
-            expect: expect.parse().unwrap(),
-            when: when.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
-        };
-        let plans = [
-            check_plan("throughput >= 1M", &[]),
-            check_plan("throughput >= 2M", &[("frame", "64")]),
-            check_plan("throughput >= 9M", &[("frame", "1518")]),
-            check_plan("latency_p99 <= 20us", &[]),
-        ];
-        let mut m = measured("router", "throughput", "frames/s", 1.5e6);
-        check(&mut m, &plans);
-        let passed: Vec<bool> = m.checks.iter().map(|c| c.pass).collect();
-        assert_eq!(passed, [true, false]);
-        let mut alone = measured(LOOP, "throughput", "frames/s", 1.0);
-        check(&mut alone, &plans);
-        assert!(alone.checks.is_empty());
     }
 }

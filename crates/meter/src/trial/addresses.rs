@@ -14,7 +14,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{DeviceEvent, Offer, Pattern};
 
 use super::bisection::Bisection;
-use super::values::{SECOND, reasons};
+use super::values::{SECOND, offered, reasons};
 use super::{Next, Procedure};
 
 /// The action by which a device forgets its stations, before the first frame of a trial. A
@@ -60,6 +60,10 @@ pub struct AddressSearch {
     bisection: Bisection,
     /// The stations have sent their frames; now they are tested.
     learned: bool,
+    /// At which rate they did, frames/s.
+    learning_fps: f64,
+    /// The greatest number that passed, or the rate at which it was offered.
+    lower: Option<f64>,
     trials: u64,
     /// Copies and losses at the least value that failed.
     upper: Option<(u64, u64)>,
@@ -77,7 +81,16 @@ impl AddressSearch {
                 Bisection::new(min_fps, max_fps, resolution)
             }
         };
-        AddressSearch { config, bisection, learned: false, trials: 0, upper: None, unfit: None }
+        AddressSearch {
+            config,
+            bisection,
+            learned: false,
+            learning_fps: 0.0,
+            lower: None,
+            trials: 0,
+            upper: None,
+            unfit: None,
+        }
     }
 
     /// Stations, and learning frames/s, where the search stands at `value`.
@@ -135,6 +148,7 @@ impl Procedure for AddressSearch {
         }
         if !self.learned {
             self.learned = true;
+            self.learning_fps = offered(trial);
             return;
         }
         self.learned = false;
@@ -143,7 +157,15 @@ impl Procedure for AddressSearch {
         if flooded + lost > 0 {
             self.upper = Some((flooded, lost));
         }
-        self.bisection.observe(value, flooded + lost == 0);
+        let passed = flooded + lost == 0;
+        if passed {
+            // A number of stations is what it is; a rate is told as it was offered.
+            self.lower = Some(match self.config.goal {
+                AddressGoal::Capacity { .. } => value,
+                AddressGoal::LearningRate { .. } => self.learning_fps,
+            });
+        }
+        self.bisection.observe(value, passed);
     }
 
     fn finding(&self) -> Finding {
@@ -156,10 +178,26 @@ impl Procedure for AddressSearch {
             AddressGoal::Capacity { .. } => ("address_caching_capacity", "addresses"),
             AddressGoal::LearningRate { .. } => ("address_learning_rate", "frames/s"),
         };
-        let found = self.bisection.lower.unwrap_or(0.0);
-        let upper = self.bisection.upper.unwrap_or(found);
-        let quantity = Quantity::new(name, unit, found, self.trials);
-        finding.values.push(quantity.between(found, upper));
+        let bound = self.bisection.upper;
+        let unfit_above = self.unfit.as_ref().is_some_and(|(value, _)| bound == Some(*value));
+        match self.lower {
+            None if !complete => {}
+            None if unfit_above => {
+                finding.complete = false;
+                finding.notes.push(
+                    "Nothing was found: of no value, down to the least, is there a valid trial."
+                        .into(),
+                );
+            }
+            lower => {
+                let found = lower.unwrap_or(0.0);
+                let upper = bound.unwrap_or(found);
+                let mut quantity = Quantity::new(name, unit, found, self.trials)
+                    .between(found.min(upper), found.max(upper));
+                quantity.tester_limited = unfit_above;
+                finding.values.push(quantity);
+            }
+        }
         if let Some((flooded, lost)) = self.upper {
             finding.notes.push(format!(
                 "At the upper bound {flooded} copies were flooded, {lost} frames lost."
@@ -168,17 +206,20 @@ impl Procedure for AddressSearch {
         if complete && self.bisection.upper.is_none() {
             finding.notes.push("The greatest value tried passed: the device may do more.".into());
         }
-        if complete && self.bisection.lower.is_none() {
+        if complete && self.bisection.lower.is_none() && !unfit_above {
             finding.notes.push("Not even the least value tried passed.".into());
         }
         if let Some((value, why)) = &self.unfit {
             finding.notes.push(format!("At {value:.0} the tester was not fit: {why}."));
+            if unfit_above && self.lower.is_some() {
+                finding.notes.push("The upper bound is the tester's, not the device's.".into());
+            }
         }
         finding
     }
 
     fn remaining_ns(&self) -> i64 {
-        i64::from(self.bisection.remaining()) * self.longest_ns()
+        i64::from(self.bisection.remaining()).saturating_mul(self.longest_ns())
     }
 
     fn remaining_trials(&self) -> u32 {

@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::bisection::Bisection;
-use super::values::{SECOND, deviation, extremes, mean, reasons};
+use super::values::{SECOND, deviation, extremes, mean, offered, reasons};
 use super::{Next, Procedure};
 
 /// How bursts are searched.
@@ -48,6 +48,10 @@ pub struct BackToBack {
     begun: u32,
     /// Longest bursts of the tests that came to their end.
     lengths: Vec<f64>,
+    /// At which rate the longest burst of this test so far that passed was sent, frames/s.
+    pace_fps: f64,
+    /// The same of the tests in `lengths` in which one passed.
+    paces: Vec<f64>,
     /// The shortest burst of this test for which the tester was not fit, and why.
     unfit: Option<(f64, String)>,
     /// Tests that were given up, and why the last was.
@@ -67,6 +71,8 @@ impl BackToBack {
             failed: 0,
             begun,
             lengths: Vec::new(),
+            pace_fps: 0.0,
+            paces: Vec::new(),
             unfit: None,
             given_up: (0, String::new()),
             trials: 0,
@@ -110,6 +116,9 @@ impl Procedure for BackToBack {
         let lossless = trial.valid() && trial.sent_and_lost().1 == 0;
         if trial.valid() {
             self.failed = if lossless { 0 } else { self.failed + 1 };
+            if lossless {
+                self.pace_fps = offered(trial);
+            }
         } else {
             // Nothing is known of the device at this length: the search goes on below it.
             self.unfit = Some((frames, reasons(trial)));
@@ -124,7 +133,10 @@ impl Procedure for BackToBack {
                 Some((length, why)) if self.bisection.upper == Some(length) => {
                     self.given_up = (self.given_up.0 + 1, why);
                 }
-                _ => self.lengths.push(self.bisection.lower.unwrap_or(0.0)),
+                _ => {
+                    self.lengths.push(self.bisection.lower.unwrap_or(0.0));
+                    self.paces.extend(self.bisection.lower.map(|_| self.pace_fps));
+                }
             }
             self.end_test();
         }
@@ -167,10 +179,18 @@ impl Procedure for BackToBack {
         }
         // RFC 9004, section 6.4: during the burst the device forwards as well, so that only
         // the rest of it was in the buffer.
-        let implied = frames / rate;
-        let corrected = implied * (rate - throughput) / rate;
+        let sent_at = mean(&self.paces).unwrap_or(rate);
+        let implied = frames / sent_at;
+        let corrected = implied * (sent_at - throughput).max(0.0) / sent_at;
         finding.values.push(Quantity::new("implied_buffer_time", "s", implied, tests));
         finding.values.push(Quantity::new("corrected_buffer_time", "s", corrected, tests));
+        finding.values.push(Quantity::new("offered_load", "frames/s", sent_at, tests));
+        if sent_at < rate * (1.0 - PACE) {
+            finding.notes.push(format!(
+                "The frames of the bursts left at {sent_at:.0} frames/s, not at {rate:.0}: the \
+                 buffer times are of what left."
+            ));
+        }
         let longest = BackToBack::longest(config);
         finding.notes.push(format!(
             "Mean of {tests} searches between their least and greatest; bursts at {rate:.0} frames/s, of up to {longest} frames, in steps of {}; {} trials before a burst fails, throughput {throughput:.0} frames/s.",
@@ -205,3 +225,6 @@ impl Procedure for BackToBack {
         (left - 1) * whole + present
     }
 }
+
+/// Bursts whose frames leave slower by this share are not as the standard has them.
+const PACE: f64 = 0.01;

@@ -90,7 +90,10 @@ impl Procedure for Chain {
         match &self.second {
             Some(second) => second.remaining_ns(),
             None if self.broken => 0,
-            None => self.first.remaining_ns() + (self.make)(self.greatest).remaining_ns(),
+            None => {
+                let second = (self.make)(self.greatest).remaining_ns();
+                self.first.remaining_ns().saturating_add(second)
+            }
         }
     }
 
@@ -98,7 +101,10 @@ impl Procedure for Chain {
         match &self.second {
             Some(second) => second.remaining_trials(),
             None if self.broken => 0,
-            None => self.first.remaining_trials() + (self.make)(self.greatest).remaining_trials(),
+            None => {
+                let second = (self.make)(self.greatest).remaining_trials();
+                self.first.remaining_trials().saturating_add(second)
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::hist::Hist;
 
-use super::values::{add_distribution, labelled, supports};
+use super::values::{add_distribution, labelled, offered, supports};
 
 /// Delays of one direction, or of all together.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,8 @@ pub(super) struct Seen {
     pub directions: Vec<(String, Delays)>,
     pub sent: u64,
     pub lost: u64,
+    /// What each trial offered in truth, frames/s.
+    pub offered: Vec<f64>,
 }
 
 impl Seen {
@@ -76,12 +78,13 @@ impl Seen {
         };
         let (sent, lost) = trial.sent_and_lost();
         let directions = trial.directions.iter().map(|d| (d.name.clone(), delays(d))).collect();
-        Seen { directions, sent, lost }
+        Seen { directions, sent, lost, offered: vec![offered(trial)] }
     }
 
     pub fn merge(&mut self, other: &Seen) {
         self.sent += other.sent;
         self.lost += other.lost;
+        self.offered.extend(&other.offered);
         for (name, delays) in &other.directions {
             match self.directions.iter_mut().find(|(n, _)| n == name) {
                 Some((_, mine)) => mine.merge(delays),

@@ -6,7 +6,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, discard_within, note_defects};
+use super::values::{SECOND, discard_within};
 use super::{Next, Procedure};
 
 /// The load.
@@ -44,7 +44,6 @@ struct Observed {
     seen: Seen,
     sent_fps: f64,
     forwarded_fps: f64,
-    defects: Vec<String>,
 }
 
 impl FixedLoad {
@@ -63,15 +62,10 @@ impl Procedure for FixedLoad {
     scripted!();
 
     fn observe(&mut self, trial: &Trial) {
-        self.script.observe(trial, |trial| {
-            let mut noted = Finding::default();
-            note_defects(&mut noted, trial);
-            Observed {
-                seen: Seen::of(trial),
-                sent_fps: trial.sent_rate_fps(),
-                forwarded_fps: trial.forwarding_rate_fps(),
-                defects: noted.notes,
-            }
+        self.script.observe(trial, |trial| Observed {
+            seen: Seen::of(trial),
+            sent_fps: trial.sent_rate_fps(),
+            forwarded_fps: trial.forwarding_rate_fps(),
         });
     }
 
@@ -84,7 +78,6 @@ impl Procedure for FixedLoad {
             add("forwarding_rate", observed.forwarded_fps);
             add("offered_load", observed.sent_fps);
             observed.seen.add_to(&mut finding, "");
-            finding.notes.extend(observed.defects.iter().cloned());
         }
         finding
     }

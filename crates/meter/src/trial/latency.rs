@@ -124,11 +124,12 @@ impl Procedure for Latency {
             all.add_to(&mut finding, &load.label);
             let name = labelled("offered_load", &load.label);
             let count = trials.len() as u64;
-            finding.values.push(Quantity::new(name, "frames/s", load.rate_fps, count));
+            let offered = mean(&all.offered).unwrap_or(load.rate_fps);
+            finding.values.push(Quantity::new(name, "frames/s", offered, count));
             if all.lost > 0 {
                 finding.notes.push(format!(
                     "{} of {} frames were lost at {:.0} frames/s; only those that arrived have a latency.",
-                    all.lost, all.sent, load.rate_fps
+                    all.lost, all.sent, offered
                 ));
             }
         }

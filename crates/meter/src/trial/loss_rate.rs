@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::script::{Script, scripted};
-use super::values::SECOND;
+use super::values::{SECOND, offered};
 use super::{Next, Procedure};
 
 /// Loads of the measurement.
@@ -31,8 +31,8 @@ impl Default for LossRateConfig {
 #[derive(Clone, Debug)]
 pub struct LossRate {
     percents: Vec<u32>,
-    /// Frames sent and lost, and forwarded a second.
-    script: Script<(u64, u64, f64)>,
+    /// Frames sent and lost, and forwarded and offered a second.
+    script: Script<(u64, u64, [f64; 2])>,
 }
 
 impl LossRate {
@@ -54,9 +54,9 @@ impl Procedure for LossRate {
     fn observe(&mut self, trial: &Trial) {
         self.script.observe(trial, |trial| {
             let (sent, lost) = trial.sent_and_lost();
-            (sent, lost, trial.forwarding_rate_fps())
+            (sent, lost, [trial.forwarding_rate_fps(), offered(trial)])
         });
-        let lossless = |s: &Option<(u64, u64, f64)>| matches!(s, Some((_, 0, _)));
+        let lossless = |s: &Option<(u64, u64, [f64; 2])>| matches!(s, Some((_, 0, _)));
         if let [.., a, b] = self.script.outcomes()
             && lossless(a)
             && lossless(b)
@@ -67,12 +67,13 @@ impl Procedure for LossRate {
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
-        for (i, &(sent, lost, forwarded)) in self.script.seen() {
+        for (i, &(sent, lost, [forwarded, offered])) in self.script.seen() {
             let percent = self.percents[i];
             let ratio = if sent > 0 { lost as f64 / sent as f64 } else { 0.0 };
             let name = |what: &str| format!("{what}@{percent}");
             finding.values.push(Quantity::new(name("loss_ratio"), "ratio", ratio, sent));
             finding.values.push(Quantity::new(name("forwarding_rate"), "frames/s", forwarded, 1));
+            finding.values.push(Quantity::new(name("offered_load"), "frames/s", offered, 1));
         }
         finding
     }

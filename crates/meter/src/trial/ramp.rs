@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{LoadStep, Offer, SeriesPoint};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, extremes, median, note_defects};
+use super::values::{SECOND, extremes, median};
 use super::{Next, Procedure};
 
 /// From where to where.
@@ -37,7 +37,6 @@ struct Outcome {
     forwarded_fps: f64,
     sent: u64,
     lost: u64,
-    defects: Vec<String>,
 }
 
 /// A ramp under way.
@@ -83,14 +82,11 @@ fn outcome(offer: &Offer, trial: &Trial) -> Outcome {
     };
     let forwarded = trial.directions.iter().flat_map(|d| &d.series).filter_map(rate);
     let (sent, lost) = trial.sent_and_lost();
-    let mut noted = Finding::default();
-    note_defects(&mut noted, trial);
     Outcome {
         onset_fps: first.map(|n| offer.rate_at(n)),
         forwarded_fps: forwarded.fold(0.0, f64::max),
         sent,
         lost,
-        defects: noted.notes,
     }
 }
 
@@ -138,7 +134,6 @@ impl Procedure for Ramp {
         let lost: u64 = seen.iter().map(|o| o.lost).sum();
         let ratio = if sent > 0 { lost as f64 / sent as f64 } else { 0.0 };
         finding.values.push(Quantity::new("loss_ratio", "ratio", ratio, sent));
-        finding.notes.extend(seen.iter().flat_map(|o| o.defects.iter().cloned()));
         finding
     }
 }

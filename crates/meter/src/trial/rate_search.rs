@@ -7,7 +7,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
 use super::bisection::Bisection;
-use super::values::{SECOND, labelled, note_defects, reasons};
+use super::values::{SECOND, labelled, off_pace, offered, reasons};
 use super::{Next, Procedure};
 
 /// Bounds and criterion of a search for a load.
@@ -59,19 +59,29 @@ pub struct RateSearch {
     trials: u64,
     /// What was seen at the greatest load that passed.
     best: Option<Passed>,
-    /// The least loss ratio at the least load that failed.
-    upper_loss: Option<f64>,
+    /// At the least load that failed in valid trials: the least loss ratio, and the greatest
+    /// load that was offered in truth.
+    upper: Option<Failed>,
     /// Loads that passed only when tried again.
     verified: u32,
     /// The least load at which the tester was not fit, and why.
     unfit: Option<(f64, String)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Passed {
+    /// What was offered in truth, frames/s.
+    offered_fps: f64,
+    /// That as a share of what was to be offered.
+    pace: f64,
     forwarding_rate_fps: f64,
     loss_ratio: f64,
-    defects: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    offered_fps: f64,
+    loss_ratio: f64,
 }
 
 impl RateSearch {
@@ -84,10 +94,46 @@ impl RateSearch {
             failed: 0,
             trials: 0,
             best: None,
-            upper_loss: None,
+            upper: None,
             verified: 0,
             unfit: None,
         }
+    }
+}
+
+impl RateSearch {
+    /// The load found, as it was offered (RFC 2285, section 3.5.2), and what was seen there.
+    fn add_found(&self, best: Passed, unfit_above: bool, finding: &mut Finding) {
+        let found = best.offered_fps;
+        let upper = match (self.upper, self.bisection.upper) {
+            (Some(failed), _) => failed.offered_fps,
+            (None, upper) => upper.unwrap_or(found),
+        };
+        // Where trials keep their pace worse than the search cuts, the bounds may cross.
+        let mut quantity = Quantity::new(self.name, "frames/s", found, self.trials)
+            .between(found.min(upper), found.max(upper));
+        quantity.tester_limited = unfit_above;
+        finding.values.push(quantity);
+        let mixed = match self.config.pattern {
+            Pattern::Multicast { share } if share < 1.0 => Some(share),
+            _ => None,
+        };
+        if let Some(share) = mixed {
+            // RFC 3918, section 4.1: of each class by itself.
+            for (class, rate) in [("multicast", found * share), ("unicast", found * (1.0 - share))]
+            {
+                let name = labelled(self.name, class);
+                let mut quantity = Quantity::new(name, "frames/s", rate, self.trials);
+                quantity.tester_limited = unfit_above;
+                finding.values.push(quantity);
+            }
+        } else {
+            // Of mixed classes the ports do not all get the same.
+            let rate = best.forwarding_rate_fps;
+            finding.values.push(Quantity::new("forwarding_rate", "frames/s", rate, 1));
+        }
+        finding.values.push(Quantity::new("loss_ratio", "ratio", best.loss_ratio, 1));
+        finding.notes.extend(off_pace(best.pace, self.config.resolution));
     }
 }
 
@@ -113,25 +159,30 @@ impl Procedure for RateSearch {
             self.unfit = Some((rate, reasons(trial)));
             self.failed = 0;
             self.bisection.observe(rate, false);
-            self.upper_loss = None;
+            self.upper = None;
             return;
         }
-        let loss = trial.loss_ratio();
-        if loss <= self.config.loss_ratio {
+        let (loss_ratio, offered_fps) = (trial.loss_ratio(), offered(trial));
+        if loss_ratio <= self.config.loss_ratio {
             self.verified += u32::from(self.failed > 0);
             self.failed = 0;
-            let mut seen = Finding::default();
-            note_defects(&mut seen, trial);
             self.best = Some(Passed {
+                offered_fps,
+                pace: offered_fps / rate,
                 forwarding_rate_fps: trial.forwarding_rate_fps(),
-                loss_ratio: loss,
-                defects: seen.notes,
+                loss_ratio,
             });
             self.bisection.observe(rate, true);
             return;
         }
-        let before = if self.failed > 0 { self.upper_loss } else { None };
-        self.upper_loss = Some(before.map_or(loss, |b| b.min(loss)));
+        let failed = Failed { offered_fps, loss_ratio };
+        self.upper = Some(match self.upper.filter(|_| self.failed > 0) {
+            None => failed,
+            Some(before) => Failed {
+                offered_fps: offered_fps.max(before.offered_fps),
+                loss_ratio: loss_ratio.min(before.loss_ratio),
+            },
+        });
         self.failed += 1;
         if self.failed >= self.config.attempts.max(1) {
             self.failed = 0;
@@ -145,39 +196,33 @@ impl Procedure for RateSearch {
         if self.trials == 0 {
             return finding;
         }
-        let (lower, upper) = (self.bisection.lower, self.bisection.upper);
-        let found = lower.unwrap_or(0.0);
-        finding.values.push(
-            Quantity::new(self.name, "frames/s", found, self.trials)
-                .between(found, upper.unwrap_or(found)),
-        );
-        let mixed = match self.config.pattern {
-            Pattern::Multicast { share } if share < 1.0 => Some(share),
-            _ => None,
-        };
-        if let Some(share) = mixed {
-            // RFC 3918, section 4.1: of each class by itself.
-            for (class, rate) in [("multicast", found * share), ("unicast", found * (1.0 - share))]
-            {
-                let name = labelled(self.name, class);
-                finding.values.push(Quantity::new(name, "frames/s", rate, self.trials));
+        let upper = self.bisection.upper;
+        let testers = |(rate, _): &&(f64, String)| upper == Some(*rate);
+        let unfit_above = self.unfit.as_ref().filter(testers).is_some();
+        match self.best {
+            Some(best) => self.add_found(best, unfit_above, &mut finding),
+            // The least load failed in a valid trial.
+            None if complete && !unfit_above => {
+                let least = self.config.min_fps;
+                let quantity = Quantity::new(self.name, "frames/s", 0.0, self.trials);
+                finding.values.push(quantity.between(0.0, least));
+                finding
+                    .notes
+                    .push(format!("Not even {least:.0} frames/s pass, the least load tried."));
             }
-        }
-        if let Some(best) = &self.best {
-            // Of mixed classes the ports do not all get the same.
-            if mixed.is_none() {
-                let rate = best.forwarding_rate_fps;
-                finding.values.push(Quantity::new("forwarding_rate", "frames/s", rate, 1));
+            None if complete => {
+                finding.complete = false;
+                finding.notes.push(format!(
+                    "Nothing was found: of no load, down to {:.0} frames/s, is there a valid trial \
+                 that passed or failed for the device's sake.",
+                    self.config.min_fps
+                ));
             }
-            finding.values.push(Quantity::new("loss_ratio", "ratio", best.loss_ratio, 1));
-            finding.notes.extend(best.defects.iter().cloned());
+            None => finding.notes.push("No load has passed yet.".into()),
         }
-        if let Some(loss) = self.upper_loss {
-            finding.values.push(Quantity::new("loss_ratio@upper_bound", "ratio", loss, 1));
-        }
-        if complete && lower.is_none() {
-            let least = self.config.min_fps;
-            finding.notes.push(format!("Not even {least:.0} frames/s pass, the least load tried."));
+        if let Some(failed) = self.upper {
+            let name = "loss_ratio@upper_bound";
+            finding.values.push(Quantity::new(name, "ratio", failed.loss_ratio, 1));
         }
         if complete && upper.is_none() {
             finding
@@ -196,7 +241,7 @@ impl Procedure for RateSearch {
         }
         if let Some((rate, why)) = &self.unfit {
             finding.notes.push(format!("At {rate:.0} frames/s the tester was not fit: {why}."));
-            if upper == Some(*rate) {
+            if unfit_above && self.best.is_some() {
                 finding.notes.push("The upper bound is the tester's, not the device's.".into());
             }
         }
@@ -204,11 +249,14 @@ impl Procedure for RateSearch {
     }
 
     fn remaining_ns(&self) -> i64 {
-        i64::from(self.remaining_trials()) * self.config.duration_ns
+        i64::from(self.remaining_trials()).saturating_mul(self.config.duration_ns)
     }
 
     fn remaining_trials(&self) -> u32 {
         // A load may need all of its trials, whatever it ends as.
-        (self.bisection.remaining() * self.config.attempts.max(1)).saturating_sub(self.failed)
+        self.bisection
+            .remaining()
+            .saturating_mul(self.config.attempts.max(1))
+            .saturating_sub(self.failed)
     }
 }

@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::delays::{Delays, Seen};
 use super::script::{Script, scripted};
-use super::values::{SECOND, add_spread, discard_within, labelled};
+use super::values::{SECOND, add_spread, discard_within, labelled, mean, offered};
 use super::{Next, Procedure};
 
 /// Which of the three.
@@ -60,7 +60,7 @@ const LEAST_TRIALS: u64 = 20;
 #[derive(Clone, Debug)]
 pub struct DelaySummary {
     config: DelayConfig,
-    script: Script<Vec<Group>>,
+    script: Script<(Vec<Group>, f64)>,
 }
 
 /// What a trial showed of a direction, or of all together.
@@ -124,25 +124,25 @@ impl Procedure for DelaySummary {
                 values: DelaySummary::read(kind, delays),
                 frames: delays.latency.count,
             };
-            groups.iter().map(read).collect()
+            (groups.iter().map(read).collect(), offered(trial))
         });
     }
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
-        let Some((_, first)) = self.script.seen().next() else { return finding };
+        let Some((_, (first, _))) = self.script.seen().next() else { return finding };
         for (i, group) in first.iter().enumerate() {
             // Variation is of one stream (RFC 5481, section 4.2): of all together there is none.
             if self.config.kind == DelayKind::Pdv && first.len() > 1 && group.direction.is_empty() {
                 continue;
             }
             for (k, name) in self.names().iter().enumerate() {
-                let groups = self.script.seen().filter_map(|(_, groups)| groups.get(i));
+                let groups = self.script.seen().filter_map(|(_, (groups, _))| groups.get(i));
                 let values: Vec<f64> = groups.filter_map(|g| g.values.get(k)).copied().collect();
                 add_spread(&mut finding, &labelled(name, &group.direction), "ns", &values);
             }
         }
-        let frames = self.script.seen().flat_map(|(_, groups)| groups);
+        let frames = self.script.seen().flat_map(|(_, (groups, _))| groups);
         let least = frames.map(|g| g.frames).min().unwrap_or(0);
         if self.config.kind == DelayKind::Latency && least < LEAST_SAMPLES {
             finding.notes.push(format!(
@@ -154,7 +154,9 @@ impl Procedure for DelaySummary {
                 "A trial has only {least} frames: fewer than 10 lie beyond the 99.9th percentile."
             ));
         }
-        let (rate, trials) = (self.config.rate_fps, self.script.seen().count() as u64);
+        let offered: Vec<f64> = self.script.seen().map(|(_, (_, offered))| *offered).collect();
+        let rate = mean(&offered).unwrap_or(self.config.rate_fps);
+        let trials = offered.len() as u64;
         finding.values.push(Quantity::new("offered_load", "frames/s", rate, trials));
         if trials < LEAST_TRIALS {
             finding.notes.push(format!("{trials} trials; RFC 8219 asks for {LEAST_TRIALS}."));

@@ -69,7 +69,8 @@ impl<T> Script<T> {
     }
 
     pub fn remaining_ns(&self) -> i64 {
-        self.steps[self.seen.len()..].iter().map(|n| n.offer.duration_ns()).sum()
+        let left = self.steps[self.seen.len()..].iter().map(|n| n.offer.duration_ns());
+        left.fold(0, i64::saturating_add)
     }
 
     pub fn remaining_trials(&self) -> u32 {

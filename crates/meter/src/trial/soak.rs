@@ -88,7 +88,7 @@ impl Procedure for Soak {
         self.lossy += u64::from(loss > 0.0);
         self.worst_loss = self.worst_loss.max(loss);
         self.least_fps = self.least_fps.min(trial.forwarding_rate_fps());
-        self.all.merge(&Seen::of(trial));
+        self.all.merge(&Seen { offered: Vec::new(), ..Seen::of(trial) });
     }
 
     fn finding(&self) -> Finding {
@@ -121,7 +121,7 @@ impl Procedure for Soak {
     }
 
     fn remaining_ns(&self) -> i64 {
-        (self.windows - self.done) as i64 * self.config.window_ns.max(1)
+        ((self.windows - self.done) as i64).saturating_mul(self.config.window_ns.max(1))
     }
 
     fn remaining_trials(&self) -> u32 {

@@ -61,24 +61,37 @@ pub(super) fn add_distribution(finding: &mut Finding, name: &str, label: &str, h
     }
 }
 
-/// Frames that neither arrived once and whole nor were lost: no criterion of the standards
-/// counts them, and each is a defect of the device.
-pub(super) fn note_defects(finding: &mut Finding, trial: &Trial) {
-    let sum = |f: fn(&sonde_results::trial::Direction) -> u64| {
-        trial.directions.iter().map(f).sum::<u64>()
-    };
-    let counts = [
-        (sum(|d| d.duplicates), "duplicated"),
-        (sum(|d| d.reordered), "reordered"),
-        (sum(|d| d.corrupted), "corrupted"),
-    ];
-    let told: Vec<String> =
-        counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    if !told.is_empty() {
-        let rate = trial.offer.rate_fps;
-        finding.notes.push(format!("Frames at {rate:.0} frames/s: {}.", told.join(", ")));
+/// What a trial offered in truth, frames a second in each direction, the least of them (offered
+/// load, RFC 2285, section 3.5.2). Of a single burst the time tells nothing, and the intended load
+/// stands for it.
+pub(super) fn offered(trial: &Trial) -> f64 {
+    let burst = u64::from(trial.offer.burst.max(1));
+    let told =
+        trial.directions.iter().all(|d| d.sent > burst.max(1) && d.sent_ns[1] > d.sent_ns[0]);
+    match trial.sent_rate_fps() {
+        rate if told && rate.is_finite() => rate,
+        _ => trial.offer.rate_fps,
     }
 }
+
+/// A sentence where the trial that decided was offered at another pace than asked for: how well a
+/// load is known, beside what a search cuts down to (`resolution`, a share of the load).
+pub(super) fn off_pace(pace: f64, resolution: f64) -> Option<String> {
+    let off = (pace - 1.0).abs();
+    (off >= LEAST_OFF_PACE).then(|| {
+        format!(
+            "The load is told as it was offered, {:.2} % of what the trial was to offer: it is \
+             known to {:.2} % ({:.2} % of the search, {:.2} % of the trial's pace).",
+            pace * 100.0,
+            (resolution + off) * 100.0,
+            resolution * 100.0,
+            off * 100.0
+        )
+    })
+}
+
+/// Below this share a trial's pace is as asked for.
+const LEAST_OFF_PACE: f64 = 0.0005;
 
 /// Nearest rank: the least value below or at which the share `q` of the values lies.
 pub(super) fn percentile(values: &[f64], q: f64) -> Option<f64> {

@@ -10,7 +10,7 @@ use sonde_results::trial::{Direction, Offer};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, labelled, supports};
+use super::values::{SECOND, labelled, offered, supports};
 use super::{Next, Procedure};
 
 /// Service acceptance criteria; `None`: not agreed upon.
@@ -63,6 +63,8 @@ impl Default for ConfigurationTestConfig {
 #[derive(Clone, Debug)]
 struct Service {
     rate_fps: f64,
+    /// What was offered in truth, as a share of what was to be offered, at most 1.
+    pace: f64,
     flr: f64,
     ftd_ns: Option<f64>,
     fdv_ns: Option<f64>,
@@ -76,6 +78,7 @@ impl Service {
         let range = all.latency.max().zip(all.latency.min()).map(|(a, b)| (a - b) as f64);
         Service {
             rate_fps: trial.forwarding_rate_fps(),
+            pace: (offered(trial) / trial.offer.rate_fps).min(1.0),
             flr: trial.loss_ratio(),
             ftd_ns: all.latency.mean(),
             fdv_ns: if enough { all.pdv_ns() } else { range },
@@ -166,7 +169,8 @@ impl ConfigurationTest {
         if let Step::Committed(_) = step {
             return service.breach(&config.sla);
         }
-        let committed = config.cir_fps * (1.0 - config.sla.flr);
+        // What the tester did not offer the device could not let pass.
+        let committed = config.cir_fps * service.pace * (1.0 - config.sla.flr);
         let most = (config.cir_fps + config.eir_fps.max(0.0)) * (1.0 + config.tolerance);
         // Frame rates over a trial are exact to about a frame in so many.
         if service.rate_fps < committed * (1.0 - 1e-4) {
@@ -211,7 +215,9 @@ impl Procedure for ConfigurationTest {
             let share = f64::from(passed) / f64::from(all.max(1));
             finding.values.insert(0, Quantity::new("steps_passed", "ratio", share, all.into()));
         }
-        finding.notes.extend(breaches);
+        finding.failures.extend(breaches);
+        // A step that could not be tried is neither kept nor broken.
+        finding.complete &= self.script.outcomes().iter().all(Option::is_some);
         finding
     }
 }
@@ -315,7 +321,7 @@ impl Procedure for PerformanceTest {
             }
             let passed = if breaches.is_empty() { 1.0 } else { 0.0 };
             finding.values.insert(0, Quantity::new("sla_kept", "ratio", passed, 1));
-            finding.notes.extend(breaches.iter().map(|b| format!("Not as agreed: {b}.")));
+            finding.failures.extend(breaches.iter().map(|b| format!("Not as agreed: {b}.")));
         }
         finding
     }

@@ -15,11 +15,13 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
-use super::values::{SECOND, labelled, reasons};
+use super::values::{SECOND, labelled, off_pace, offered, reasons};
 use super::{Next, Procedure};
 use grid::{Grid, Load, Width};
 use selector::{Nomination, Selector};
@@ -190,6 +192,9 @@ pub struct MlrSearch {
     offered_ns: i64,
     /// Trials for which the tester was not fit: how many, the least load, and why.
     unfit: Option<(u64, Load, String)>,
+    /// Of each load with valid trials: frames/s offered in truth, weighted by the trials' seconds,
+    /// and these seconds.
+    offered: BTreeMap<Load, [f64; 2]>,
     problem: Option<String>,
 }
 
@@ -227,6 +232,7 @@ impl MlrSearch {
             trials: 0,
             offered_ns: 0,
             unfit: None,
+            offered: BTreeMap::new(),
             problem,
             grid,
             config,
@@ -253,6 +259,9 @@ impl MlrSearch {
     /// ends as a bound the finding names the tester.
     fn loss_ratio(&mut self, trial: &Trial, load: Load) -> f64 {
         if trial.valid() {
+            let seconds = trial.offer.duration_ns() as f64 / SECONDS;
+            let told = self.offered.entry(load).or_default();
+            *told = [told[0] + offered(trial) * seconds, told[1] + seconds];
             return trial.loss_ratio();
         }
         let (count, least, why) = self.unfit.take().unwrap_or((0, load, String::new()));
@@ -351,6 +360,12 @@ impl MlrSearch {
         ends.collect()
     }
 
+    /// A load as it was offered (RFC 2285, section 3.5.2); where no trial of it was valid, as it
+    /// was to be.
+    fn offered_at(&self, load: Load) -> f64 {
+        self.offered.get(&load).map_or_else(|| self.grid.rate(load), |[sum, s]| sum / s)
+    }
+
     fn too_long(&self) -> bool {
         self.offered_ns >= self.config.longest_ns
     }
@@ -358,43 +373,56 @@ impl MlrSearch {
     fn add_goal(&self, goal: &Goal, target: usize, finding: &mut Finding) {
         let label = if self.config.goals.len() > 1 { goal.name.as_str() } else { "" };
         let bounds = self.database.bounds(target);
-        let rate = |load: Option<Load>| load.map(|l| self.grid.rate(l));
-        let upper = rate(bounds.upper);
         let stat = bounds.lower.and_then(|l| self.database.stat(l, target));
-        let lower = rate(bounds.lower).unwrap_or(0.0);
         let loss = stat.map_or(1.0, |s| s.pessimistic_loss_ratio(self.database.target(target)));
         let of = labelled("Goal", &goal.name);
-        // Ended before any load was a bound: that is not known to be 0.
-        if bounds.lower.is_some() || self.stage == Stage::End {
-            finding.values.push(
-                Quantity::new(
-                    labelled("conditional_throughput", label),
-                    "frames/s",
-                    lower * (1.0 - loss),
-                    self.trials,
-                )
-                .between(lower, upper.unwrap_or(lower)),
-            );
-        } else {
-            finding.notes.push(format!("{of}: no load was a lower bound yet."));
+        let ended = self.stage == Stage::End;
+        // An unfit trial is bad for all goals: where there is one at the bound or below, the bound
+        // may be the tester's.
+        let testers =
+            self.unfit.as_ref().zip(bounds.upper).is_some_and(|((_, load, _), u)| *load <= u);
+        let upper = bounds.upper.map(|l| self.offered_at(l));
+        let found = |lower: f64| {
+            let name = labelled("conditional_throughput", label);
+            let end = upper.unwrap_or(lower);
+            let quantity = Quantity::new(name, "frames/s", lower * (1.0 - loss), self.trials)
+                .between(lower.min(end), lower.max(end));
+            Quantity { tester_limited: testers, ..quantity }
+        };
+        match bounds.lower {
+            Some(load) => finding.values.push(found(self.offered_at(load))),
+            None if ended && !testers => finding.values.push(found(0.0)),
+            None if ended => {
+                finding.complete = false;
+                finding.notes.push(format!(
+                    "{of}: nothing was found: no load is a lower bound, and of the least one there \
+                     is no valid trial that says why."
+                ));
+            }
+            // Ended before any load was a bound: that is not known to be 0.
+            None => finding.notes.push(format!("{of}: no load was a lower bound yet.")),
         }
         for (name, bound) in
             [("relevant_lower_bound", bounds.lower), ("relevant_upper_bound", bounds.upper)]
         {
-            if let Some(rate) = rate(bound) {
+            if let Some(load) = bound {
                 let name = labelled(name, label);
-                finding.values.push(Quantity::new(name, "frames/s", rate, self.trials));
+                let rate = self.offered_at(load);
+                let quantity = Quantity::new(name, "frames/s", rate, self.trials);
+                finding.values.push(Quantity { tester_limited: testers, ..quantity });
             }
         }
-        if self.stage == Stage::End && bounds.lower.is_none() {
+        if let Some(pace) = bounds.lower.map(|l| self.offered_at(l) / self.grid.rate(l)) {
+            let note = off_pace(pace, goal.width);
+            finding.notes.extend(note.map(|note| format!("{of}: {note}")));
+        }
+        if ended && bounds.lower.is_none() && !testers {
             finding.notes.push(format!("{of}: no load is a lower bound, down to the least one."));
         }
-        if self.stage == Stage::End && bounds.upper.is_none() {
+        if ended && bounds.upper.is_none() {
             finding.notes.push(format!("{of}: the greatest load is a lower bound."));
         }
-        if let (Some((_, unfit, _)), Some(upper)) = (&self.unfit, bounds.upper)
-            && *unfit <= upper
-        {
+        if testers && bounds.lower.is_some() {
             finding.notes.push(format!("{of}: the upper bound may be the tester's."));
         }
         if goal.exceed_ratio > 0.0 {
@@ -457,7 +485,7 @@ impl Procedure for MlrSearch {
         for (goal, target) in self.config.goals.iter().zip(self.goal_targets()) {
             self.add_goal(goal, target, &mut finding);
         }
-        if self.too_long() && !finding.complete {
+        if self.too_long() && self.stage != Stage::End {
             finding.notes.push(format!(
                 "Ended after {:.0} s of offered load, before all goals were reached.",
                 self.offered_ns as f64 / SECONDS

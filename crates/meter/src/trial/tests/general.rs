@@ -70,10 +70,7 @@ fn an_unfit_tester_finds_nothing() {
         let (finding, _) = run(&mut *make(), &mut device(config));
         assert!(says(&finding, "the tester was not fit"), "{name}: {finding:?}");
         for q in &finding.values {
-            let searched = q.name.contains("throughput")
-                || q.name.starts_with("address")
-                || q.name.starts_with("relevant_upper_bound");
-            assert!(searched && (q.value == 0.0 || q.name.contains("upper")), "{name}: {q:?}");
+            assert!(q.name.starts_with("relevant_upper_bound"), "{name}: {q:?}");
         }
     }
 }
