@@ -9,6 +9,7 @@ pub mod burst;
 pub mod card_clock;
 pub mod clock;
 pub mod collector;
+pub mod cpu_time;
 pub mod datagram;
 mod errqueue;
 pub mod guard;

@@ -32,8 +32,10 @@ pub fn valid(run: &BenchRun) -> impl Iterator<Item = (&Case, &Trial)> {
 /// A point of a loss curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossPoint {
-    /// Offered in each direction, frames/s.
+    /// To be offered in each direction, frames/s: repetitions have this in common.
     pub rate_fps: f64,
+    /// Offered in truth, frames/s.
+    pub offered_fps: f64,
     /// Frames sent, all directions.
     pub sent: u64,
     /// Frames lost, all directions.
@@ -46,7 +48,8 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
     for (case, trial) in valid(run).filter(|(case, _)| wanted(case)) {
         let case = Case { repetition: 0, ..case.clone() };
         let (sent, lost) = trial.sent_and_lost();
-        let point = LossPoint { rate_fps: trial.offer.rate_fps, sent, lost };
+        let (rate_fps, offered_fps) = (trial.offer.rate_fps, offered(trial));
+        let point = LossPoint { rate_fps, offered_fps, sent, lost };
         match curves.iter_mut().find(|(c, _)| *c == case) {
             Some((_, points)) => points.push(point),
             None => curves.push((case, vec![point])),
@@ -54,6 +57,15 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
     }
     curves.iter_mut().for_each(|(_, p)| p.sort_by(|a, b| a.rate_fps.total_cmp(&b.rate_fps)));
     curves
+}
+
+/// What a trial offered in truth, frames/s in each direction; of one without times the intended.
+pub fn offered(trial: &Trial) -> f64 {
+    let timed = trial.directions.iter().all(|d| d.sent > 1 && d.sent_ns[1] > d.sent_ns[0]);
+    match trial.sent_rate_fps() {
+        rate if timed && rate.is_finite() => rate,
+        _ => trial.offer.rate_fps,
+    }
 }
 
 /// Distributions of the valid trials of one case (repetition 0) and purpose, all together.
@@ -83,20 +95,10 @@ pub fn kind_of(purpose: &str) -> &str {
     }
 }
 
-/// Purposes whose trials were run to see the latency. Those of a search are of no interest:
-/// overloads show the depth of the device's buffer.
-const FOR_LATENCY: [&str; 5] =
-    ["latency", "delay variation", "fixed load", "soak", "service performance"];
-
-/// Whether a trial was run to see the latency, not to find a rate.
-pub fn for_latency(trial: &Trial) -> bool {
-    FOR_LATENCY.iter().any(|p| trial.purpose.contains(p))
-}
-
 /// Pools what was measured for its latency.
 pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
     let mut all: Vec<Pooled> = Vec::new();
-    for (case, trial) in valid(run).filter(|(_, t)| for_latency(t)) {
+    for (case, trial) in valid(run).filter(|(_, t)| t.for_latency()) {
         let case = Case { repetition: 0, ..case.clone() };
         let purpose = kind_of(&trial.purpose);
         let place =
@@ -108,7 +110,7 @@ pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
                     ipdv: Hist::default(),
                     jitter: Hist::default(),
                     trials: 0,
-                    rate_fps: trial.offer.rate_fps,
+                    rate_fps: offered(trial),
                 });
                 all.len() - 1
             });

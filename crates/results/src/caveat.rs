@@ -85,11 +85,13 @@ pub enum Caveat {
     /// Packets that are longer than the wire takes: joined, or not cut up yet (GRO, LRO, TSO),
     /// and counted as one.
     PacketsJoined,
+    /// Other work on the host held the device's processor.
+    DeviceDisturbed,
 }
 
 impl Caveat {
     /// Every caveat, in order.
-    pub const ALL: [Caveat; 37] = {
+    pub const ALL: [Caveat; 38] = {
         use Caveat::*;
         [
             SoftwareStamps,
@@ -129,6 +131,7 @@ impl Caveat {
             ClocksDiffer,
             ShortTrials,
             PacketsJoined,
+            DeviceDisturbed,
         ]
     };
 
@@ -176,6 +179,7 @@ impl Caveat {
             Caveat::PacketsJoined => {
                 "packets that the kernel or the card had joined counted as one"
             }
+            Caveat::DeviceDisturbed => "other work on the host held the device's processor",
         }
     }
 
@@ -285,6 +289,9 @@ impl Caveat {
             Caveat::PacketsJoined => {
                 "use --engine af_packet on Linux 6.2 or newer, which counts each, or 'ethtool -K IFACE gro off lro off tso off gso off'"
             }
+            Caveat::DeviceDisturbed => {
+                "the higher percentiles are the host's; keep other work off the device's processor"
+            }
         }
     }
 }
@@ -359,6 +366,6 @@ mod tests {
             assert_eq!(c as usize, i);
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
-        assert_eq!(Caveat::PacketsJoined as usize + 1, Caveat::ALL.len());
+        assert_eq!(Caveat::DeviceDisturbed as usize + 1, Caveat::ALL.len());
     }
 }

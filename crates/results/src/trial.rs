@@ -194,12 +194,25 @@ impl Trial {
         rates.fold(f64::INFINITY, f64::min)
     }
 
+    /// Whether it was run to see the latency, not to find a rate: overloads of a search show the
+    /// depth of the device's buffer.
+    pub fn for_latency(&self) -> bool {
+        is_for_latency(&self.purpose)
+    }
+
     /// Latency of all directions together, ns.
     pub fn latency(&self) -> Hist {
         let mut all = Hist::default();
         self.directions.iter().for_each(|d| all.merge(&d.latency));
         all
     }
+}
+
+/// Whether trials of that purpose are run to see the latency.
+pub fn is_for_latency(purpose: &str) -> bool {
+    const PURPOSES: [&str; 5] =
+        ["latency", "delay variation", "fixed load", "soak", "service performance"];
+    PURPOSES.iter().any(|p| purpose.contains(p))
 }
 
 /// What became of the frames of one direction.
@@ -394,6 +407,40 @@ pub struct TrialHealth {
     pub clock_offset_ns: [i64; 2],
     /// Error of these offsets, ns; 0 on one clock.
     pub clock_error_ns: i64,
+    /// The same of the device's processors; `None`: they are not this host's, or it has none of
+    /// its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Box<DeviceHealth>>,
+}
+
+/// What this host did to a device that runs on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceHealth {
+    /// Its processors.
+    pub cpus: Vec<u32>,
+    /// Time for which they ran what is not the device's, ns.
+    pub foreign_ns: i64,
+    /// Time for which the device's threads could have run and had to wait, ns.
+    pub waited_ns: i64,
+    /// Time for which a hypervisor gave them to others, ns.
+    pub stolen_ns: i64,
+    /// Pauses of a thread of the least real-time priority there, ns: whatever stopped it stopped
+    /// the device as well.
+    pub pauses: Hist,
+}
+
+impl DeviceHealth {
+    /// For how long the device was kept from running, ns. What waits for other work waits no
+    /// longer than that runs, and other work does no harm while nothing waits.
+    pub fn disturbed_ns(&self) -> i64 {
+        let pauses = self.pauses.mean().map_or(0.0, |mean| mean * self.pauses.count as f64);
+        self.foreign_work_ns().max(pauses as i64).max(self.stolen_ns)
+    }
+
+    /// That part of it which other work on the host did.
+    pub fn foreign_work_ns(&self) -> i64 {
+        self.foreign_ns.min(self.waited_ns)
+    }
 }
 
 /// Why a trial cannot be used.
@@ -441,6 +488,13 @@ pub enum Invalid {
         /// What happened.
         what: String,
     },
+    /// Other work held the device's processor: what was measured is the host's.
+    Disturbed {
+        /// For how long, ns.
+        ns: i64,
+        /// That of the trial's time, 0 to 1.
+        share: f64,
+    },
     /// Interrupted before its end.
     Interrupted,
 }
@@ -463,6 +517,11 @@ impl Invalid {
             Invalid::Starved { ns } => format!("the tester was not run for {ns} ns"),
             Invalid::Clock { ns } => format!("the clock moved by {ns} ns"),
             Invalid::Bed { what } => what.clone(),
+            Invalid::Disturbed { ns, share } => format!(
+                "the device's processor was taken from it for {:.1} ms, {} of the time",
+                *ns as f64 / 1e6,
+                percent(share)
+            ),
             Invalid::Interrupted => "interrupted".into(),
         }
     }

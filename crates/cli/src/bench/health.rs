@@ -44,6 +44,7 @@ impl Watch {
             clock_drift_ns: after.clock_offset_ns - before.clock_offset_ns,
             clock_offset_ns: [0, 0],
             clock_error_ns: 0,
+            device: None,
         }
     }
 }
@@ -55,7 +56,7 @@ impl Drop for Watch {
 }
 
 /// How much longer than asked for each sleep was, where that is above [`THRESHOLD`].
-fn oversleeping(stop: &AtomicBool) -> Hist {
+pub(super) fn oversleeping(stop: &AtomicBool) -> Hist {
     let mut pauses = Hist::default();
     while !stop.load(Ordering::Relaxed) {
         let begin = Instant::now();

@@ -6,7 +6,9 @@
 
 use sonde_meter::load::Schedule;
 use sonde_results::Hist;
-use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Side, Trial, TrialHealth};
+use sonde_results::trial::{
+    Direction, Invalid, LedgerEntry, Offer, Side, Trial, TrialHealth, is_for_latency,
+};
 
 /// Every reason against a trial; none: it is valid.
 pub fn judge(
@@ -74,6 +76,36 @@ pub fn judge(
     reasons
 }
 
+/// Whether other work on the host was in the device's way, so that what was measured is the
+/// host's: of a trial that is to show latencies, for a share of the time that reaches the 99th
+/// percentile; of any, where it explains the loss. It is measured again; what is still so at the
+/// last try is marked (`Caveat::DeviceDisturbed`).
+pub fn disturbed(
+    offer: &Offer,
+    purpose: &str,
+    directions: &[Direction],
+    health: &TrialHealth,
+) -> Option<Invalid> {
+    let device = health.device.as_ref()?;
+    let planned = Schedule::new(offer).duration_ns().max(1) as f64;
+    let reason = |ns: i64| Invalid::Disturbed { ns, share: ns as f64 / planned };
+    let (all, work) = (device.disturbed_ns(), device.foreign_work_ns());
+    if is_for_latency(purpose) && all as f64 > planned * DISTURBED {
+        return Some(reason(all));
+    }
+    let frames = work as f64 * 1e-9 * offer.peak_fps();
+    let explained = |d: &Direction| d.lost > 0 && frames > d.lost as f64 * EXPLAINED;
+    let much = work as f64 > planned * DISTURBED && offer.event.is_none();
+    (much && directions.iter().any(explained)).then(|| reason(work))
+}
+
+/// The share of a trial's time for which the device was kept from running: percentiles beyond its
+/// complement are the host's.
+pub fn disturbed_share(trial: &Trial) -> f64 {
+    let planned = Schedule::new(&trial.offer).duration_ns().max(1) as f64;
+    trial.health.device.as_ref().map_or(0.0, |d| d.disturbed_ns() as f64 / planned)
+}
+
 /// Whether a further try of the same offer would fail as this one did: the tester is too slow
 /// for it by far, and nothing but its own speed was in its way.
 pub fn hopeless(trial: &Trial) -> bool {
@@ -95,6 +127,8 @@ fn longest(pauses: &Hist) -> i64 {
     if pauses.count > 0 { pauses.max } else { 0 }
 }
 
+/// Of the time the device may be kept from running before its 99th percentile is the host's.
+const DISTURBED: f64 = 0.01;
 /// Frames sent may differ by this from those intended (CSIT uses 0.1 %).
 const SENT: f64 = 0.001;
 /// And the time that it took.
@@ -125,7 +159,7 @@ const CLOCK_NS: i64 = 10_000;
 
 #[cfg(test)]
 mod tests {
-    use sonde_results::trial::DeviceEvent;
+    use sonde_results::trial::{DeviceEvent, DeviceHealth};
 
     use super::*;
 
@@ -272,6 +306,42 @@ mod tests {
             frames: 3,
         };
         assert!(!judged(800, planned, calm(), &[own]));
+    }
+
+    /// 4 ms of every 40, as a foreign real-time thread takes them.
+    #[test]
+    fn what_holds_the_devices_processor_is_not_the_devices() {
+        let (offer, d) = sound();
+        let with = |device: DeviceHealth| TrialHealth {
+            device: Some(Box::new(device)),
+            ..Default::default()
+        };
+        let judged = |purpose: &str, lost: u64, health: &TrialHealth| {
+            let d = Direction { received: 1000 - lost, lost, ..d.clone() };
+            disturbed(&offer, purpose, &[d], health)
+        };
+        let taken = with(DeviceHealth {
+            foreign_ns: 100_000_000,
+            waited_ns: 90_000_000,
+            ..Default::default()
+        });
+        let told = Some(Invalid::Disturbed { ns: 90_000_000, share: 0.09 });
+        assert_eq!(judged("latency at 50 %", 0, &taken), told);
+        assert_eq!(judged("fixed load", 0, &taken), told);
+        // A search asks for loss only; and this loss it explains.
+        assert_eq!(judged("search", 0, &taken), None);
+        assert_eq!(judged("search", 50, &taken), told);
+        // A real-time thread is late as well, wherever the other one came from.
+        let mut late = DeviceHealth::default();
+        (0..25).for_each(|_| late.pauses.add(3_900_000));
+        assert!(judged("soak, 1 of 3", 0, &with(late)).is_some());
+        // Other work while the device has nothing to do, and waiting for its own threads.
+        let idle = DeviceHealth { foreign_ns: 500_000_000, ..Default::default() };
+        let busy = DeviceHealth { waited_ns: 500_000_000, ..Default::default() };
+        for harmless in [idle, busy] {
+            assert_eq!(judged("latency at 50 %", 500, &with(harmless)), None);
+        }
+        assert_eq!(judged("latency at 50 %", 0, &TrialHealth::default()), None);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 pub mod counters;
 mod events;
-mod external;
-mod traffic;
+pub(super) mod external;
+pub(super) mod traffic;
+mod warm_up;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -23,6 +24,8 @@ use self::counters::Ledger;
 use self::events::Events;
 use self::external::External;
 use self::traffic::{Place, ways};
+use self::warm_up::Warmed;
+use super::device_health::DeviceWatch;
 use super::expand::{Device, DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::health::Watch;
 use super::layers::{self, Applied};
@@ -251,6 +254,9 @@ impl DeviceRig<'_> {
 impl Rig for DeviceRig<'_> {
     fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
         self.aim(offer.pattern)?;
+        let flows = offer.flows.unwrap_or(self.planned.case.flows);
+        let warmed = Warmed::new(offer, self.plan.run.warm_up.0, flows);
+        let offer = &warmed.offer;
         let mut events = Events::of(offer);
         events.before(&mut self.bench.made)?;
         if let Made::Lab(bed) = &self.bench.made
@@ -262,6 +268,10 @@ impl Rig for DeviceRig<'_> {
         }
         let ledger = Ledger::begin(&self.bench.made)?;
         let watch = Watch::start();
+        let device = match &self.bench.made {
+            Made::Lab(bed) => DeviceWatch::start(bed.info()),
+            Made::There(_) => None,
+        };
         let tester = self.tester.as_mut().context("a tester was opened")?;
         let (outcome, done) = std::thread::scope(|scope| {
             let made = &mut self.bench.made;
@@ -285,8 +295,9 @@ impl Rig for DeviceRig<'_> {
             };
             (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
         });
-        let own = watch.end();
-        let outcome = outcome?;
+        let own = TrialHealth { device: device.map(|d| Box::new(d.end())), ..watch.end() };
+        let mut outcome = outcome?;
+        outcome.directions.iter_mut().for_each(|d| warmed.number(d));
         // What this host does is of no weight where it only controls.
         let health = match self.tester {
             Some(AnyTester::Apart(_)) => outcome.health,

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use sonde_meter::trial::{Next, Procedure};
+use sonde_meter::trial::{Next, Procedure, add_evidence};
 use sonde_port::clock::tai_now;
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};
 
-use super::judge::{hopeless, judge};
+use super::judge::{disturbed, disturbed_share, hopeless, judge};
 use super::plan::RunPlan;
+use super::resume;
 use super::store::Store;
 
 /// Whatever offers a load to a device and tells what became of it.
@@ -62,15 +63,16 @@ impl Book {
         Book { run, store }
     }
 
-    /// Whether this measurement is finished.
+    /// Whether this measurement is finished: not where the tester ended it ([`resume::again`]).
     pub fn has(&self, id: &str) -> bool {
-        self.run.measurements.iter().any(|m| m.id == id)
+        let run = &self.run;
+        run.measurements.iter().any(|m| m.id == id && !resume::again(m, run))
     }
 
-    /// Saves and keeps a finished measurement.
+    /// Saves and keeps a finished measurement, in the place of one that was tried again.
     pub fn finish(&mut self, measurement: Measurement) -> Result<()> {
         self.store.add_measurement(&measurement)?;
-        self.run.measurements.push(measurement);
+        super::store::keep(&mut self.run.measurements, measurement);
         Ok(())
     }
 
@@ -124,8 +126,10 @@ pub fn measure(
 ) -> Result<Measurement> {
     let start = tai_now().as_nanos();
     let mut doubts = rig.caveats();
-    replay(id, procedure, &book.run.trials, rules.attempts)?;
-    let mut attempt = 1 + unsettled(id, &book.run.trials, rules.attempts);
+    let before = resume::present(id, &book.run);
+    replay(id, procedure, &before, rules.attempts)?;
+    let mut attempt = 1 + unsettled(&before, rules.attempts);
+    let mut numbers: Vec<u64> = before.iter().map(|t| t.number).collect();
     let mut rest = rules.rest;
     while let Some(next) = procedure.next() {
         if stopped_while_waiting(rest, stop) {
@@ -137,6 +141,11 @@ pub fn measure(
         let mut invalid = judge(&next.offer, &outcome.directions, &outcome.ledger, &outcome.health);
         if let Some(what) = outcome.failed {
             invalid.insert(0, Invalid::Bed { what });
+        }
+        // At the last try it is taken as it is, and marked below.
+        if invalid.is_empty() && attempt < rules.attempts {
+            let (directions, health) = (&outcome.directions, &outcome.health);
+            invalid.extend(disturbed(&next.offer, &next.purpose, directions, health));
         }
         if stop.load(Ordering::Relaxed) {
             invalid = vec![Invalid::Interrupted];
@@ -162,12 +171,13 @@ pub fn measure(
             attempt += 1;
             rest = rules.rest + rules.back_off * 2u32.saturating_pow(attempt - 2).min(64);
         }
+        numbers.push(trial.number);
         book.add_trial(trial)?;
         if interrupted {
             break;
         }
     }
-    let own: Vec<&Trial> = book.run.trials.iter().filter(|t| t.measurement == id).collect();
+    let own: Vec<&Trial> = book.run.trials.iter().filter(|t| numbers.contains(&t.number)).collect();
     if own.iter().any(|t| !t.valid() && !is_interrupted(t)) {
         doubts.insert(Caveat::TrialsRepeated);
     }
@@ -180,11 +190,24 @@ pub fn measure(
     if own.iter().any(|t| t.health.clock_error_ns > 0) {
         doubts.insert(Caveat::ClocksDiffer);
     }
+    let mut finding = procedure.finding();
+    add_evidence(own.iter().copied(), &mut finding);
+    let of_delays = own.iter().filter(|t| t.valid() && t.for_latency());
+    let share = of_delays.map(|t| disturbed_share(t)).fold(0.0, f64::max);
+    if share >= DISTURBED {
+        doubts.insert(Caveat::DeviceDisturbed);
+        finding.notes.push(format!(
+            "For {:.2} % of the time other work, or the host, held the device's processor: \
+             percentiles above p{:.1} are the host's as much as the device's.",
+            share * 100.0,
+            (1.0 - share).max(0.0) * 100.0
+        ));
+    }
     Ok(Measurement {
         id: id.into(),
         case,
         time_ns: [own.first().map_or(start, |t| t.start_ns), tai_now().as_nanos()],
-        finding: procedure.finding(),
+        finding,
         trials: own.iter().map(|t| t.number).collect(),
         caveats: doubts,
         checks: Vec::new(),
@@ -204,9 +227,8 @@ fn is_interrupted(trial: &Trial) -> bool {
 }
 
 /// Tells the procedure the settled trials of before.
-fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[Trial], attempts: u32) -> Result<()> {
-    let own = trials.iter().filter(|t| t.measurement == id);
-    for trial in own.filter(|t| settles(t, attempts)) {
+fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[&Trial], attempts: u32) -> Result<()> {
+    for trial in trials.iter().filter(|t| settles(t, attempts)) {
         match procedure.next() {
             Some(next) if next.offer == trial.offer => procedure.observe(trial),
             _ => bail!(
@@ -220,9 +242,8 @@ fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[Trial], attempts: u
 }
 
 /// Tries of the last offer that did not settle it. An interrupted one does not count.
-fn unsettled(id: &str, trials: &[Trial], attempts: u32) -> u32 {
-    let own = trials.iter().rev().filter(|t| t.measurement == id);
-    let failed = own.take_while(|t| !settles(t, attempts));
+fn unsettled(trials: &[&Trial], attempts: u32) -> u32 {
+    let failed = trials.iter().rev().take_while(|t| !settles(t, attempts));
     failed.filter(|t| !is_interrupted(t)).count() as u32
 }
 
@@ -238,6 +259,10 @@ fn stopped_while_waiting(rest: Duration, stop: &AtomicBool) -> bool {
     }
     true
 }
+
+/// A device that is kept from running for more than this share of the time has percentiles of the
+/// host's that are read: the 99.9th.
+const DISTURBED: f64 = 0.001;
 
 #[cfg(test)]
 mod tests {
@@ -394,6 +419,76 @@ mod tests {
         let folder = Folder::new("invalid");
         let (found, _) = run(&folder, &mut simulated(&[1, 2, 3], None));
         assert!(found.caveats.contains(Caveat::TrialsInvalid));
+    }
+
+    /// What the tester ended is tried again at the next start, and what was sound is kept; what the
+    /// device decided is not, nor what a tester is too slow for.
+    #[test]
+    fn what_an_unfit_tester_ended_is_tried_again_at_the_next_start() {
+        let every: Vec<u32> = (1..200).collect();
+        let late: Vec<u32> = (3..200).collect();
+        for (unfit, found_nothing) in [(every, true), (late, true), (vec![5, 6, 7], false)] {
+            let folder = Folder::new("again");
+            let (found, mut book) = run(&folder, &mut simulated(&unfit, None));
+            assert_eq!(found.finding.values.iter().all(|q| q.name != "throughput"), found_nothing);
+            book.finish(found.clone()).unwrap();
+            assert!(!book.has("m"), "{found:?}");
+            drop(book);
+            // The next start, at which all is well, and interrupted once.
+            let mut rig = simulated(&[], Some(2));
+            let (_, book) = run(&folder, &mut rig);
+            assert!(!book.has("m"));
+            drop(book);
+            let (again, mut book) = run(&folder, &mut simulated(&[], None));
+            assert!((throughput(&again) / CAPACITY - 1.0).abs() < 0.01, "{again:?}");
+            assert!(!again.finding.value("throughput").unwrap().tester_limited, "{again:?}");
+            // The sound trials before the first that was given up.
+            let kept = unfit[0] as usize - 1;
+            assert_eq!(again.trials[..kept], found.trials[..kept]);
+            assert!(again.trials[kept..].iter().all(|n| !found.trials.contains(n)));
+            book.finish(again.clone()).unwrap();
+            assert!(book.has("m") && book.run.measurements.len() == 1);
+            drop(book);
+            let book = folder.book();
+            assert!(book.has("m"));
+            assert_eq!(book.run.measurements, [again]);
+        }
+        let folder = Folder::new("not-again");
+        for mut rig in [simulated(&[], None), Simulated { fastest: 1e6, ..simulated(&[], None) }] {
+            let (found, mut book) = run(&folder, &mut rig);
+            book.finish(found).unwrap();
+            assert!(book.has("m"));
+            drop(book);
+            let _ = std::fs::remove_dir_all(&folder.0);
+        }
+    }
+
+    #[test]
+    fn an_agent_that_was_lost_is_waited_for_at_the_next_start() {
+        struct Lost(Simulated, u32);
+        impl Rig for Lost {
+            fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+                let outcome = self.0.offer(offer, stop)?;
+                let failed = (self.0.offered > self.1).then(|| "agent x is lost".to_owned());
+                Ok(Outcome { failed, ..outcome })
+            }
+            fn caveats(&self) -> CaveatSet {
+                CaveatSet::default()
+            }
+        }
+        let folder = Folder::new("agent");
+        let mut book = folder.book();
+        let rules = Rules { attempts: 2, back_off: Duration::ZERO, rest: Duration::ZERO };
+        let (mut lost, case) = (Lost(simulated(&[], None), 6), Case::default());
+        let stop = lost.0.stop;
+        let found =
+            measure("m", case, &mut search(), &mut lost, &mut book, rules, stop, &mut Silent);
+        let found = found.unwrap();
+        book.finish(found).unwrap();
+        assert!(!book.has("m"));
+        drop(book);
+        let (again, _) = run(&folder, &mut simulated(&[], None));
+        assert!((throughput(&again) / CAPACITY - 1.0).abs() < 0.01, "{again:?}");
     }
 
     #[test]

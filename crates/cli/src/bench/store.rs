@@ -142,8 +142,18 @@ pub fn read_findings(folder: &Path) -> Result<BenchRun> {
             run.header.version
         );
     }
-    run.measurements = lines(&folder.join(MEASUREMENTS))?;
+    for measurement in lines(&folder.join(MEASUREMENTS))? {
+        keep(&mut run.measurements, measurement);
+    }
     Ok(run)
+}
+
+/// Adds a measurement, in the place of an earlier one of the same name: that was tried again.
+pub fn keep(all: &mut Vec<Measurement>, measurement: Measurement) {
+    match all.iter_mut().find(|m| m.id == measurement.id) {
+        Some(before) => *before = measurement,
+        None => all.push(measurement),
+    }
 }
 
 /// Every whole line of a file that may not be there yet.

@@ -345,8 +345,8 @@ fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
 /// Frames of one burst.
 const BURST: usize = 64;
 const TX_SLOTS: usize = 256;
-/// A jumbo frame with two VLAN tags.
-const MAX_FRAME: usize = 9022;
+/// Octets of a frame without its FCS, at most: a jumbo frame with two VLAN tags.
+pub const MAX_FRAME: usize = 9022;
 /// Between transmit buffers: an odd number of cache lines.
 const STRIDE: usize = 143 * 64;
 /// Packets awaiting their stamps.

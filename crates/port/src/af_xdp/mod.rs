@@ -328,6 +328,8 @@ const BURST: usize = 64;
 /// (`XDP_PACKET_HEADROOM`), so that reflected and own frames look alike. Both kinds of
 /// metadata lie in it.
 const HEADROOM: usize = 256;
+/// Octets of a frame without its FCS, at most: of the larger of the two sizes of buffers.
+pub const FRAME_MAX: usize = 4096 - HEADROOM;
 const MAX_QUEUES: usize = 128;
 /// Longest sleep before a look at whether the interface is still there.
 const MAX_SLEEP_NS: i64 = 500_000_000;

@@ -10,7 +10,7 @@ use crate::LOOP;
 use crate::chart::{Area, Axis, Chart, LEVELS, Scale, Series, Shape};
 use crate::group::{Labels, key};
 use crate::quantity::time_unit;
-use crate::trials::{for_latency, kind_of, valid};
+use crate::trials::{kind_of, valid};
 
 /// Fewest points or windows for a picture over time.
 const LEAST: usize = 8;
@@ -45,7 +45,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
 
 /// Whether a trial shows what happens while a load lasts: latencies, and outages.
 fn timed(trial: &Trial) -> bool {
-    for_latency(trial) || ["reset", "overload"].iter().any(|p| trial.purpose.starts_with(p))
+    trial.for_latency() || ["reset", "overload"].iter().any(|p| trial.purpose.starts_with(p))
 }
 
 /// A trial's time series as bands between its quantiles.
@@ -102,7 +102,12 @@ fn losses(trial: &Trial, title: &str) -> Chart {
         title: format!("Loss over time: {title}"),
         caption: format!("Trial {}, by the time of sending.", trial.number),
         x: time_axis(end.unwrap_or(0) as f64),
-        y: Axis { title: "Frames lost".into(), scale: Scale::Linear, divisor: 1.0 },
+        y: Axis {
+            title: "Frames lost".into(),
+            scale: Scale::Linear,
+            divisor: 1.0,
+            numbers: Vec::new(),
+        },
         series,
     }
 }
@@ -110,7 +115,7 @@ fn losses(trial: &Trial, title: &str) -> Chart {
 /// A case whose trials are windows of one long measurement: a histogram a column.
 fn windows(run: &BenchRun, labels: &Labels) -> Vec<Chart> {
     let mut sets: Vec<(String, &Case, Vec<&Trial>)> = Vec::new();
-    for (case, trial) in valid(run).filter(|(_, t)| for_latency(t)) {
+    for (case, trial) in valid(run).filter(|(_, t)| t.for_latency()) {
         let kind = kind_of(&trial.purpose);
         let key = format!("{} {kind} {}", trial.measurement, trial.offer.rate_fps);
         match sets.iter_mut().find(|s| s.0 == key) {
@@ -197,5 +202,5 @@ fn time_axis(end: f64) -> Axis {
         e if e >= 3e11 => (6e10, "min"),
         e => time_unit(e / 2.0),
     };
-    Axis { title: format!("Time, {unit}"), scale: Scale::Linear, divisor }
+    Axis { title: format!("Time, {unit}"), scale: Scale::Linear, divisor, numbers: Vec::new() }
 }

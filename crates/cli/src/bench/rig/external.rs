@@ -148,17 +148,7 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> 
             (facts.mac, mbits.map(|m| m as u64 * 1_000_000))
         }
     };
-    ensure!(!plan.addresses.is_empty(), "port {name}: name its addresses, as ['198.18.0.2/24']");
-    let net = |text: &String| -> Result<Net> {
-        let parts = text.split_once('/').and_then(|(address, bits)| {
-            Some(Prefix { address: address.parse().ok()?, bits: bits.parse().ok()? })
-        });
-        let most = |p: &Prefix| if p.address.is_ipv4() { 32 } else { 128 };
-        let prefix = parts.filter(|p| p.bits <= most(p));
-        let prefix = prefix
-            .with_context(|| format!("port {name}: '{text}' is no address; write 198.18.0.2/24"))?;
-        Ok(Net::of_port(prefix))
-    };
+    let nets = port_nets(name, plan)?;
     let next_hop = match (&plan.mac, &plan.gateway) {
         (Some(mac), _) => parse_mac(mac)?,
         (None, Some(_)) if remote.is_some() => {
@@ -173,10 +163,29 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> 
         netns: plan.netns.clone(),
         mac: own_mac,
         next_hop,
-        nets: plan.addresses.iter().map(net).collect::<Result<_>>()?,
+        nets,
         speed_bps,
         translated: false,
     })
+}
+
+/// A port's networks, as the plan names them.
+///
+/// # Errors
+/// None, or what is no address.
+pub fn port_nets(name: &str, plan: &PortPlan) -> Result<Vec<Net>> {
+    ensure!(!plan.addresses.is_empty(), "port {name}: name its addresses, as ['198.18.0.2/24']");
+    let net = |text: &String| -> Result<Net> {
+        let parts = text.split_once('/').and_then(|(address, bits)| {
+            Some(Prefix { address: address.parse().ok()?, bits: bits.parse().ok()? })
+        });
+        let most = |p: &Prefix| if p.address.is_ipv4() { 32 } else { 128 };
+        let prefix = parts.filter(|p| p.bits <= most(p));
+        let prefix = prefix
+            .with_context(|| format!("port {name}: '{text}' is no address; write 198.18.0.2/24"))?;
+        Ok(Net::of_port(prefix))
+    };
+    plan.addresses.iter().map(net).collect()
 }
 
 /// Asks the network for a neighbour, as the host would.
@@ -212,7 +221,11 @@ fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
 /// Times that a neighbour is asked for, a second or more each.
 const TRIES: usize = 5;
 
-fn parse_mac(text: &str) -> Result<Mac> {
+/// "02:00:00:00:00:01".
+///
+/// # Errors
+/// What is none.
+pub fn parse_mac(text: &str) -> Result<Mac> {
     let mut mac = Mac::default();
     let mut parts = text.split(':');
     for octet in &mut mac {

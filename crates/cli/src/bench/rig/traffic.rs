@@ -60,6 +60,11 @@ impl Net {
         AddressRule { first: self.first, count, step: self.step, order: Order::Increment }
     }
 
+    /// Whether it is of IP's version `ip`.
+    pub fn is_of(&self, ip: u8) -> bool {
+        self.first.is_ipv4() == (ip == 4)
+    }
+
     /// Inside the ranges that are set aside for benchmarks (RFC 2544, appendix C; RFC 5180,
     /// section 8).
     pub fn for_benchmarks(&self) -> bool {
@@ -266,7 +271,7 @@ fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> 
 }
 
 /// Networks of destinations, in turn (RFC 2544, section 12: 256, at random).
-const NETWORKS: u32 = 254;
+pub const NETWORKS: u32 = 254;
 
 #[cfg(test)]
 mod tests {

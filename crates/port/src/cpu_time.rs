@@ -1,0 +1,121 @@
+//! Who has had a processor, as running totals: the difference of two readings tells whether
+//! other work held it.
+
+use std::time::Duration;
+use std::{fs, io};
+
+/// A processor's time since the host began, to a tick of the kernel's (10 ms as it is told).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// Threads ran, interrupts not counted.
+    pub busy: Duration,
+    /// A hypervisor gave it to others.
+    pub stolen: Duration,
+}
+
+impl CpuTime {
+    /// Of processor `cpu`, as it stands now; `None`: there is none of that number.
+    pub fn read(cpu: usize) -> Option<CpuTime> {
+        CpuTime::find(&fs::read_to_string("/proc/stat").ok()?, cpu)
+    }
+
+    /// proc_stat(5): "cpu1 user nice system idle iowait irq softirq steal ...".
+    fn find(stat: &str, cpu: usize) -> Option<CpuTime> {
+        let name = format!("cpu{cpu}");
+        let line = stat.lines().find(|line| line.split(' ').next() == Some(name.as_str()))?;
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).map_while(|t| t.parse().ok()).collect();
+        let time = |ticks: u64| Duration::from_millis(ticks * 10);
+        let busy = ticks.iter().take(3).sum();
+        Some(CpuTime { busy: time(busy), stolen: time(ticks.get(7).copied().unwrap_or(0)) })
+    }
+}
+
+/// What the scheduler gave to threads since they began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskTime {
+    /// They ran.
+    pub run: Duration,
+    /// They could have run, and waited for a processor.
+    pub waited: Duration,
+}
+
+impl TaskTime {
+    /// Of all threads of a process; nothing where it is gone or the kernel does not tell.
+    pub fn of_process(pid: u32) -> TaskTime {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut all = TaskTime::default();
+        for task in tasks {
+            let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let one = TaskTime::find(&text);
+            (all.run, all.waited) = (all.run + one.run, all.waited + one.waited);
+        }
+        all
+    }
+
+    /// "run waited slices", the first two in ns.
+    fn find(schedstat: &str) -> TaskTime {
+        let mut numbers = schedstat.split_whitespace().map_while(|n| n.parse().ok());
+        let mut next = || Duration::from_nanos(numbers.next().unwrap_or(0));
+        TaskTime { run: next(), waited: next() }
+    }
+}
+
+/// Whether a thread of the process is real-time: then no ordinary thread says when it is stopped.
+pub fn is_real_time(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.into_iter().any(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // proc_pid_stat(5): field 40 is the real-time priority; the name before may hold spaces.
+        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        rest.split(' ').nth(37).is_some_and(|priority| priority != "0" && !priority.is_empty())
+    })
+}
+
+/// Has the calling thread, which is to sleep nearly all the time, run before all ordinary threads
+/// of its processor when it wakes (SCHED_FIFO, the least priority).
+///
+/// # Errors
+/// Not permitted (CAP_SYS_NICE).
+pub fn wake_in_time() -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 50 0 7 8 2 0 0\ncpu1 10 0 5 5 0 0 0 0 0 0\n\
+                    cpu10 1 0 0 0 0 0 0 0 0 0\nintr 5\n";
+        let time = |busy, stolen| {
+            let of = Duration::from_millis;
+            Some(CpuTime { busy: of(busy), stolen: of(stolen) })
+        };
+        assert_eq!(CpuTime::find(stat, 0), time(30, 20));
+        assert_eq!(CpuTime::find(stat, 1), time(150, 0));
+        assert_eq!(CpuTime::find(stat, 10), time(10, 0));
+        assert_eq!(CpuTime::find(stat, 2), None);
+        let task = TaskTime::find("1500 77 3\n");
+        assert_eq!(task.run + task.waited, Duration::from_nanos(1577));
+        assert_eq!(TaskTime::find(""), TaskTime::default());
+    }
+
+    #[test]
+    fn this_process_runs_and_is_not_real_time() {
+        assert!(CpuTime::read(0).is_some());
+        let own = std::process::id();
+        let worked = (0..100_000).any(|_| {
+            std::hint::black_box((0..10_000u64).sum::<u64>());
+            TaskTime::of_process(own).run > Duration::ZERO
+        });
+        assert!(worked);
+        assert_eq!(TaskTime::of_process(u32::MAX), TaskTime::default());
+    }
+}
