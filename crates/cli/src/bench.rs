@@ -3,16 +3,20 @@
 //! `execution` how all are measured, `runner` how one is made, `rig` on which bed.
 
 pub mod args;
+mod checks;
+mod device_health;
 mod dry_run;
 pub mod execution;
 pub mod expand;
 pub mod health;
 mod judge;
 mod layers;
+mod nearest;
 mod outcome;
 pub mod plan;
 mod procedures;
 mod progress;
+mod resume;
 pub(crate) mod rig;
 pub mod runner;
 pub mod store;
@@ -23,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::anyhow;
+use sonde_results::bench::Measurement;
 
 use self::args::BenchArgs;
 use self::execution::{Execution, Reporter as _};
@@ -37,6 +42,7 @@ use crate::signals::Signals;
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     let source = Source::read(&args.plan).map_err(usage)?;
     let expanded = expand(&source).map_err(usage)?;
+    expand::host(&source, &expanded).map_err(usage)?;
     if args.dry_run {
         return dry_run::print(&expanded, args.json);
     }
@@ -68,10 +74,23 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     if stop.load(Ordering::Relaxed) {
         return Ok(Exit::Interrupted);
     }
-    let sound = execution.measured().measurements.iter().all(|m| {
-        m.finding.complete && !m.finding.values.is_empty() && m.checks.iter().all(|c| c.pass)
-    });
-    Ok(if sound { Exit::Ok } else { Exit::NoReply })
+    let never = execution.checks_never_applied();
+    for check in &never {
+        printer.error(&format!(
+            "the check '{check}' was held against nothing: no measurement found that quantity"
+        ));
+    }
+    let measured = &execution.measured().measurements;
+    Ok(verdict(measured, never.is_empty()))
+}
+
+/// What a run comes to: a failure of the device goes before what could not be decided.
+fn verdict(measured: &[Measurement], all_applied: bool) -> Exit {
+    if measured.iter().any(Measurement::failed) {
+        return Exit::NoReply;
+    }
+    let decided = all_applied && !measured.iter().any(Measurement::undecided);
+    if decided { Exit::Ok } else { Exit::CannotTell }
 }
 
 fn default_folder(plan: &Path) -> PathBuf {
@@ -80,4 +99,39 @@ fn default_folder(plan: &Path) -> PathBuf {
 
 fn usage(error: plan::PlanError) -> Failure {
     Failure::Usage(anyhow!(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use sonde_results::bench::{Check, Finding, Quantity};
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_sound_failed_or_undecided() {
+        let quantity = || vec![Quantity::new("throughput", "frames/s", 1e6, 1)];
+        let sound = || Measurement {
+            finding: Finding { values: quantity(), complete: true, ..Finding::default() },
+            ..Measurement::default()
+        };
+        let check = |value, pass| vec![Check { text: "throughput >= 1".into(), value, pass }];
+        let with = |finding| Measurement { finding, ..sound() };
+        let failed = with(Finding { failures: vec!["Step 75.".into()], ..sound().finding });
+        let empty = with(Finding { values: Vec::new(), ..sound().finding });
+        let cut = with(Finding { complete: false, ..sound().finding });
+        let broken = Measurement { checks: check(Some(0.5), false), ..sound() };
+        let without = Measurement { checks: check(None, false), ..sound() };
+        let kept = Measurement { checks: check(Some(2.0), true), ..sound() };
+        for (all, applied, exit) in [
+            (vec![sound(), kept], true, Exit::Ok),
+            (vec![sound(), failed.clone()], true, Exit::NoReply),
+            (vec![broken, empty.clone()], false, Exit::NoReply),
+            (vec![sound(), empty], true, Exit::CannotTell),
+            (vec![sound(), cut], true, Exit::CannotTell),
+            (vec![sound(), without], true, Exit::CannotTell),
+            (vec![sound()], false, Exit::CannotTell),
+        ] {
+            assert_eq!(verdict(&all, applied), exit, "{all:?}");
+        }
+    }
 }

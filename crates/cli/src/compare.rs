@@ -73,8 +73,12 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         }
     }
     let worse = comparison.rows.iter().any(|r| r.worse_beyond(args.threshold));
-    // A worse result is the more important news.
-    Ok(if worse { Exit::NoReply } else { exit })
+    // A worse result is the more important news, and what is not known is no good news.
+    Ok(match exit {
+        _ if worse => Exit::NoReply,
+        Exit::Ok if !comparison.undecided().is_empty() => Exit::CannotTell,
+        exit => exit,
+    })
 }
 
 /// Why there is nothing to compare.
@@ -112,6 +116,7 @@ fn as_json(comparison: &Comparison, threshold: f64) -> serde_json::Value {
     json!({
         "threshold": threshold,
         "worse_beyond_threshold": beyond,
+        "undecided": comparison.undecided(),
         "expected_by_chance": comparison.expected_by_chance(),
         "rows": comparison.rows,
         "only_a": comparison.only_a,
@@ -162,6 +167,13 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
         out += &format!("The beds differ in {}: {} | {}\n", plain(name), short(a), short(b));
     }
     let count = |wanted: fn(&Row) -> bool| comparison.rows.iter().filter(|r| wanted(r)).count();
+    let undecided = comparison.undecided();
+    if !undecided.is_empty() {
+        out += &format!("Cannot tell: {}\n", plain(&undecided.join("; ")));
+    }
+    if count(|r| r.a.tester_limited || r.b.tester_limited) > 0 {
+        out += "\u{2265}: the tester, not the device, sets this value; the device may do better.\n";
+    }
     let few = count(|r| r.verdict == Verdict::TooFewRepetitions);
     if few > 0 {
         out += &format!(
@@ -191,14 +203,15 @@ fn cells(row: &Row, threshold: f64) -> [String; 8] {
         let unit = if row.unit == "frames/s" { "" } else { row.unit.as_str() };
         let unit =
             if ["ns", "ratio", ""].contains(&unit) { String::new() } else { format!(" {unit}") };
+        let mark = if s.tester_limited { "\u{2265}" } else { "" };
         match s.interval {
             Some(i) => format!(
-                "{}{unit} [{}, {}]",
+                "{mark}{}{unit} [{}, {}]",
                 show(s.median, &row.unit),
                 show(i.low, &row.unit),
                 show(i.high, &row.unit)
             ),
-            None => format!("{}{unit} (n={})", show(s.median, &row.unit), s.repetitions),
+            None => format!("{mark}{}{unit} (n={})", show(s.median, &row.unit), s.repetitions),
         }
     };
     let signed = |v: f64, unit: &str| {
@@ -265,7 +278,8 @@ intervals (from six repetitions on). DIFFERENCE: Hodges-Lehmann shift as a share
 with the interval of the rank-sum test. EFFECT: Cliff's delta, -1 to 1. P: Mann-Whitney, exact
 up to 60 values.
 Exit codes: 0 nothing is worse by more than the threshold, 1 something is, 2 usage, 3 there is no
-readable run or no common case, 4 something could not be saved.";
+readable run or no common case, 4 something could not be saved, 5 cannot tell: too few repetitions,
+a value that the tester set, or one that only one of the runs has.";
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,9 @@ pub enum Exit {
     NoReply = 1,
     /// Measured, but some output could not be saved.
     NotSaved = 4,
+    /// Measured, but the evidence does not decide what was asked: too few repetitions, a
+    /// threshold without a number.
+    CannotTell = 5,
     /// Interrupted before anything was measured.
     Interrupted = 130,
 }
@@ -64,6 +67,7 @@ Exit codes:
   2    bad usage or configuration
   3    could not run: privilege, interface, engine
   4    measured, but some output could not be saved
+  5    bench, compare: measured, but the evidence does not decide
   130  interrupted before anything was measured
 Ctrl-C ends a measurement with its summary, its files and the codes above.";
 
@@ -73,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_the_help_text() {
-        for exit in [Exit::Ok, Exit::NoReply, Exit::NotSaved, Exit::Interrupted] {
+        for exit in [Exit::Ok, Exit::NoReply, Exit::NotSaved, Exit::CannotTell, Exit::Interrupted] {
             assert!(HELP.contains(&format!("\n  {} ", exit as u8)));
         }
         assert_eq!(Failure::Usage(anyhow::anyhow!("x")).code(), ExitCode::from(2));

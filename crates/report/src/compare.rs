@@ -22,6 +22,8 @@ pub enum Verdict {
     NoDifferenceShown,
     /// No outcome of so few repetitions could have shown a difference.
     TooFewRepetitions,
+    /// The tester, not the device, set a value: which is better it does not say.
+    TesterLimited,
 }
 
 impl Verdict {
@@ -33,7 +35,13 @@ impl Verdict {
             Verdict::Differs => "differs",
             Verdict::NoDifferenceShown => "no difference shown",
             Verdict::TooFewRepetitions => "too few repetitions",
+            Verdict::TesterLimited => "tester-limited",
         }
+    }
+
+    /// Whether the evidence does not decide which is better.
+    pub fn undecided(self) -> bool {
+        matches!(self, Verdict::TooFewRepetitions | Verdict::TesterLimited)
     }
 }
 
@@ -48,6 +56,8 @@ pub struct Side {
     pub interval: Option<Interval>,
     /// Samples or trials behind all repetitions together.
     pub samples: u64,
+    /// The tester set it, not the device, in a repetition at least: a rate is no less than this.
+    pub tester_limited: bool,
 }
 
 /// A case and a quantity of both.
@@ -102,11 +112,27 @@ pub struct Comparison {
     pub only_a: Vec<String>,
     /// Cases that only the second has.
     pub only_b: Vec<String>,
+    /// Cases and quantities that only one of the two has found, though both have measured the case.
+    pub one_sided: Vec<String>,
     /// In what the beds differ: name, first, second.
     pub bed: Vec<(String, String, String)>,
+    /// Both are runs of one plan: what one of them lacks was to be compared.
+    pub same_plan: bool,
 }
 
 impl Comparison {
+    /// What was to be compared and could not be, in words: where there is any, it is not known
+    /// that nothing is worse.
+    pub fn undecided(&self) -> Vec<String> {
+        let of_row = |r: &&Row| r.verdict.undecided();
+        let rows = self.rows.iter().filter(of_row);
+        let rows = rows.map(|r| format!("{}: {} ({})", r.name, r.metric, r.verdict.text()));
+        let sided = self.one_sided.iter().map(|name| format!("{name} (found in one run only)"));
+        let missing = self.only_a.iter().filter(|_| self.same_plan);
+        let missing = missing.map(|name| format!("{name} (not measured in the second run)"));
+        rows.chain(sided).chain(missing).collect()
+    }
+
     /// How many differences chance alone is expected to show, each test erring in 5 % of the
     /// cases. 0 where there were too few repetitions for any.
     pub fn expected_by_chance(&self) -> f64 {
@@ -147,11 +173,15 @@ pub fn compare(a: &BenchRun, b: &BenchRun, metrics: &Metrics) -> Comparison {
     let (in_a, in_b) = (groups(a), groups(b));
     let labels = Labels::of(in_a.iter().chain(&in_b).map(|g| &g.case));
     let full = |g: &Group<'_>| named(&labels, &g.case, &[]);
-    let mut comparison = Comparison { bed: bed_differences(a, b), ..Comparison::default() };
+    let same_plan = a.config.plan_sha256 == b.config.plan_sha256;
+    let bed = bed_differences(a, b);
+    let mut comparison = Comparison { bed, same_plan, ..Comparison::default() };
     for group in &in_a {
         match in_b.iter().find(|g| key(&g.case) == key(&group.case)) {
             Some(other) => {
-                comparison.rows.extend(rows(group, other, metrics, &full(group), a.config.seed))
+                let name = full(group);
+                comparison.rows.extend(rows(group, other, metrics, &name, a.config.seed));
+                comparison.one_sided.extend(one_sided(group, other, metrics, &name));
             }
             None => comparison.only_a.push(full(group)),
         }
@@ -222,11 +252,28 @@ fn rows(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str, seed: u64) 
         .collect()
 }
 
+/// Quantities that one of the two has found in a finished measurement, and the other has not; a
+/// case of which one has found nothing at all.
+fn one_sided(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str) -> Vec<String> {
+    let found = |g: &Group<'_>, metric: &str| g.summary(metric, 0).is_some();
+    let mut names = metrics.of(a);
+    // What comes first where a procedure found nothing else is not what was asked for.
+    names.extend(metrics.of(b).into_iter().filter(|n| !metrics.of(a).contains(n)));
+    let sided = names.into_iter().filter(|metric| found(a, metric) != found(b, metric));
+    let mut all: Vec<String> = sided.map(|metric| format!("{name}: {metric}")).collect();
+    if *metrics == Metrics::First && a.names().is_empty() && b.names().is_empty() {
+        all.push(format!("{name}: nothing"));
+    }
+    all
+}
+
 fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Option<Row> {
     let test = stats::mann_whitney(&a.values, &b.values)?;
     let shift = stats::hodges_lehmann(&a.values, &b.values)?;
     let effect = stats::cliffs_delta(&a.values, &b.values)?;
     let sense = sense(metric, &a.unit);
+    // A rate that the tester set may be any greater one of the device.
+    let of_rate = a.unit == "frames/s";
     let verdict = match sense {
         _ if stats::least_p(a.values.len(), b.values.len()) > ALPHA => Verdict::TooFewRepetitions,
         // The test is of order, not of distance: where the two point in opposite ways, there
@@ -239,6 +286,14 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
         Some(Sense::Less) if effect < 0.0 => Verdict::Better,
         Some(_) => Verdict::Worse,
     };
+    let verdict = match verdict {
+        Verdict::Worse if of_rate && b.tester_limited => Verdict::TesterLimited,
+        Verdict::Better if of_rate && a.tester_limited => Verdict::TesterLimited,
+        Verdict::NoDifferenceShown if of_rate && (a.tester_limited || b.tester_limited) => {
+            Verdict::TesterLimited
+        }
+        verdict => verdict,
+    };
     let scale = a.median.abs();
     let share = |v: f64| v / scale;
     let side = |s: &Summary| Side {
@@ -246,6 +301,7 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
         median: s.median,
         interval: s.interval,
         samples: s.samples,
+        tester_limited: s.tester_limited,
     };
     Some(Row {
         case: case.clone(),

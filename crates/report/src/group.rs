@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use sonde_results::bench::{BenchRun, Case, Measurement};
+use sonde_results::caveat::Caveat;
 use sonde_results::stats::{self, Interval};
 
 use crate::quantity::{procedure_words, sort_distributions};
@@ -31,6 +32,8 @@ pub struct Summary {
     pub bounds: Option<Interval>,
     /// Samples or trials behind all values together.
     pub samples: u64,
+    /// The tester set one of the values at least, not the device.
+    pub tester_limited: bool,
 }
 
 impl Summary {
@@ -90,7 +93,21 @@ impl Group<'_> {
             interval: stats::median_interval(&values, seed),
             bounds,
             samples: found.iter().map(|q| q.samples).sum(),
+            tester_limited: self.tester_limited(name),
             values,
+        })
+    }
+}
+
+impl Group<'_> {
+    /// Whether the tester, not the device, set that quantity in a repetition. Of older runs the
+    /// caveat alone says so, of the rate that was searched.
+    fn tester_limited(&self, name: &str) -> bool {
+        self.measurements.iter().filter(|m| m.finding.complete).any(|m| {
+            let values = &m.finding.values;
+            let told = values.iter().any(|q| q.tester_limited);
+            let by_caveat = !told && m.caveats.contains(Caveat::TesterLimited) && is_rate(name);
+            by_caveat || values.iter().any(|q| q.name == name && q.tester_limited)
         })
     }
 }
@@ -223,7 +240,7 @@ mod tests {
                 ..Case::default()
             };
             let values = vec![Quantity::new("throughput", "frames/s", value, 4).between(1.0, 9.0)];
-            let finding = Finding { values, complete, notes: Vec::new() };
+            let finding = Finding { values, complete, ..Finding::default() };
             Measurement { case, finding, ..Measurement::default() }
         };
         BenchRun { measurements: values.iter().map(measurement).collect(), ..BenchRun::default() }

@@ -35,8 +35,11 @@ Example:
 Ctrl-C ends the trial under way; the same command with the same --out goes on from there.
 Exit codes:
   0    every measurement came to its end, and every check holds
-  1    a check of the plan does not hold, or a measurement found nothing
+  1    a check of the plan does not hold, or the device failed: a step of a service
+       activation, a direction in which nothing ever arrived
   2    the plan is wrong (the message names the line)
   3    could not run: privilege, interface, device
   4    measured, but something could not be saved
+  5    cannot tell: a measurement found nothing or did not come to its end, or a check
+       has no number to be held against
   130  interrupted; what was measured is in the folder";

@@ -21,15 +21,16 @@ struct Line<'a> {
 /// Prints the list; each search is taken to need as many trials as it can.
 pub fn print(expanded: &Expanded, json: bool) -> Result<Exit, Failure> {
     let run = &expanded.plan.run;
-    let around = run.rest.0 + expanded.plan.bed.drain.0 + AROUND_NS;
+    let around = run.rest.0 + run.warm_up.0 + expanded.plan.bed.drain.0 + AROUND_NS;
     let mut text = String::new();
-    let mut total = 0;
+    let mut total: i64 = 0;
     for planned in &expanded.cases {
         let max = expanded.greatest_load().unwrap_or(ASSUMED_FPS);
         let procedure = planned.procedure.make(max, planned.case.frame_bytes);
         let trials_max = procedure.remaining_trials();
-        let time_ns = procedure.remaining_ns() + i64::from(trials_max) * around;
-        total += time_ns;
+        let rests = i64::from(trials_max).saturating_mul(around);
+        let time_ns = procedure.remaining_ns().saturating_add(rests);
+        total = total.saturating_add(time_ns);
         if json {
             let line = Line { id: &planned.id, case: &planned.case, time_ns, trials_max };
             let line = serde_json::to_string(&line).map_err(anyhow::Error::from)?;

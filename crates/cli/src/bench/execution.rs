@@ -15,7 +15,7 @@ use super::plan::Source;
 use super::rig::{Bench, Ceilings};
 use super::runner::{Book, Progress, Rules, measure};
 use super::store::{NotSaved, Store};
-use super::{layers, outcome};
+use super::{checks, layers, outcome};
 use crate::doctor::run_header;
 
 /// Told what becomes of a plan.
@@ -72,6 +72,11 @@ impl<'a> Execution<'a> {
         let failed = failed?;
         self.book.save_head()?;
         Ok(failed)
+    }
+
+    /// The plan's thresholds that no finished measurement was held against.
+    pub fn checks_never_applied(&self) -> Vec<&str> {
+        checks::never_applied(&self.expanded.plan.checks, &self.book.run.measurements)
     }
 
     /// What has been measured.
@@ -168,7 +173,7 @@ impl<'a> Execution<'a> {
         measurement.finding.notes.extend(bench.notes.iter().cloned());
         let drain_ns = expanded.plan.bed.drain.0;
         outcome::doubt(&mut measurement, &planned.procedure, max, drain_ns, &book.run);
-        outcome::check(&mut measurement, &expanded.plan.checks);
+        checks::hold(&mut measurement, &planned.procedure, &expanded.plan.checks);
         reporter.measurement(&measurement, false)?;
         book.finish(measurement)
     }

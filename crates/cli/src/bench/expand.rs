@@ -10,7 +10,10 @@ use super::plan::{
 };
 use super::procedures::ProcedurePlan;
 
+mod beds;
 mod check;
+
+pub use beds::host;
 
 /// A checked plan, and what it comes to.
 pub struct Expanded {
@@ -89,11 +92,16 @@ pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
     let procedures = procedures(source, &plan)?;
     check::workload(source, &plan, &procedures)?;
     check::tags(source, &plan, &devices)?;
+    beds::states(source, &plan, &devices)?;
+    check::size(source, &plan, &devices, &conditions, &procedures)?;
     let cases = order(&plan, &devices, &conditions, &procedures);
     if cases.is_empty() {
         return Err(source.whole("comes to no measurement; name a device and a procedure"));
     }
-    Ok(Expanded { plan, devices, conditions, cases })
+    super::checks::sound(source, &plan.checks, &cases)?;
+    let expanded = Expanded { plan, devices, conditions, cases };
+    beds::cases(source, &expanded)?;
+    Ok(expanded)
 }
 
 fn devices(source: &Source, plan: &Plan) -> Result<Vec<Device>, PlanError> {
@@ -428,10 +436,10 @@ mod tests {
     #[test]
     fn the_loop_comes_first_and_only_where_it_tells_something() {
         let plan =
-            format!("title = 'x'\n{ROUTER}{THROUGHPUT}[[procedure]]\nkind = 'frame_loss_rate'\n");
+            format!("title = 'x'\n{ROUTER}{THROUGHPUT}[[procedure]]\nkind = 'system_recovery'\n");
         assert_eq!(
             ids(&plan),
-            ["throughput/loop/64", "throughput/router/64", "frame_loss_rate/router/64"]
+            ["throughput/loop/64", "throughput/router/64", "system_recovery/router/64"]
         );
         assert_eq!(ids(&format!("{plan}[run]\nloop = false\n")).len(), 2);
     }

@@ -11,6 +11,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sonde_bpf::load_gen::Generator;
+use sonde_meter::load::FCS_LEN;
+use sonde_port::{af_packet, af_xdp};
 use toml::Spanned;
 
 pub use words::{Check, Frames, Load, Ns, Rate};
@@ -106,6 +109,16 @@ impl EngineName {
             EngineName::AfXdp => "af_xdp",
             EngineName::AfPacket => "af_packet",
         }
+    }
+
+    /// The longest frame that it sends, octets with the FCS.
+    pub fn longest_frame(self) -> u32 {
+        let without_fcs = match self {
+            EngineName::Xdp => Generator::FRAME_MAX,
+            EngineName::AfXdp => af_xdp::FRAME_MAX,
+            EngineName::AfPacket => af_packet::MAX_FRAME,
+        };
+        (without_fcs + FCS_LEN) as u32
     }
 }
 
@@ -296,6 +309,9 @@ pub struct RunPlan {
     pub back_off: Ns,
     /// Rest before each trial (RFC 2544, section 23: at least 5 s).
     pub rest: Ns,
+    /// For so long frames go through the device right before each trial, and are not counted: one
+    /// that has been idle is not judged by its awakening.
+    pub warm_up: Ns,
     /// Also measure the tester without the device.
     #[serde(rename = "loop")]
     pub with_loop: bool,
@@ -308,6 +324,7 @@ impl Default for RunPlan {
             attempts: 3,
             back_off: Ns(1_000_000_000),
             rest: Ns(0),
+            warm_up: Ns(500_000_000),
             with_loop: true,
         }
     }
@@ -318,10 +335,10 @@ impl Default for RunPlan {
 #[serde(deny_unknown_fields)]
 pub struct CheckPlan {
     /// "throughput >= 1.0e6", "latency_p99@50 <= 20us".
-    pub expect: Check,
-    /// Only for cases with these values: frame, device, condition, procedure, direction.
+    pub expect: Spanned<Check>,
+    /// Only for cases with these values: [`super::checks::KEYS`].
     #[serde(default)]
-    pub when: BTreeMap<String, String>,
+    pub when: BTreeMap<String, Spanned<String>>,
 }
 
 /// What is wrong with a plan, and where.

@@ -2,9 +2,11 @@
 //! `sonde_meter::trial`, and for people in docs/procedures.md.
 
 use serde::Deserialize;
+use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, RateSearchConfig, ResetConfig, Sla};
 
 mod kinds;
+mod quantities;
 
 use self::kinds::{KINDS, mlr_config};
 use super::plan::{Frames, Load, Ns, Rate};
@@ -202,6 +204,29 @@ impl ProcedurePlan {
             || (self.needs_search() && short(self.keys.search_trial, 60 * SECOND))
     }
 
+    /// In how many cases its loads are measured, each by itself.
+    pub fn loads_apart(&self) -> usize {
+        match &self.keys.loads {
+            Some(loads) if self.kind.by_load => loads.len(),
+            _ => 1,
+        }
+    }
+
+    /// Whether it looks at what the device floods to ports where no station is.
+    pub fn looks_at_floods(&self) -> bool {
+        ["address_caching_capacity", "address_learning_rate", "flooding"].contains(&self.name())
+    }
+
+    /// Whether it has the device forget its stations.
+    pub fn forgets(&self) -> bool {
+        self.name().starts_with("address_")
+    }
+
+    /// The least load that it searches, where the plan names it.
+    pub fn min_rate(&self) -> Option<f64> {
+        self.keys.min_rate.map(|Rate(r)| r)
+    }
+
     /// One for each of its loads, where these are cases of their own.
     pub fn by_load(&self) -> Vec<ProcedurePlan> {
         match &self.keys.loads {
@@ -300,6 +325,29 @@ impl ProcedurePlan {
         {
             return Err(format!("{name}: {key} must be 1ms or longer"));
         }
+        for (key, value, most) in [
+            ("trials", self.keys.trials, TRIALS_MAX),
+            ("attempts", self.keys.attempts, TRIALS_MAX),
+            ("stations", self.keys.stations, Traffic::FLOWS_MAX),
+            ("groups", groups.iter().flatten().copied().max(), Traffic::FLOWS_MAX),
+        ] {
+            if value.is_some_and(|v| !(1..=most).contains(&v)) {
+                return Err(format!("{name}: {key} is from 1 to {most}"));
+            }
+        }
+        let rates = [self.keys.min_rate, self.keys.idle, self.keys.learning_rate];
+        let of_rates = rates.into_iter().flatten().map(|Rate(r)| Load::Frames(r));
+        let of_loads = loads
+            .iter()
+            .flatten()
+            .copied()
+            .chain([self.keys.cir, self.keys.eir].into_iter().flatten());
+        for load in of_rates.chain(of_loads) {
+            // The smallest frame has the most of them.
+            if load.fps(64.0, 0.0) > RATE_MAX {
+                return Err(format!("{name}: {load} is more than any port carries"));
+            }
+        }
         let whole = self.keys.trial.or(self.keys.duration);
         if let (Some(Ns(discard)), Some(Ns(whole))) = (self.keys.discard, whole)
             && discard >= whole
@@ -367,6 +415,10 @@ impl Keys {
     }
 }
 
+/// Trials of one kind, at most.
+const TRIALS_MAX: u32 = 10_000;
+/// Frames/s: 800 Gbit/s of the smallest frames.
+const RATE_MAX: f64 = 1.2e9;
 const MILLISECOND: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;
 
@@ -412,6 +464,9 @@ mod tests {
             ("kind = 'ramp'\nloads = ['1k']", "from and to"),
             ("kind = 'y1564_performance'", "cir"),
             ("kind = 'y1564_performance'\ncir = '50 %'", "rates"),
+            ("kind = 'latency'\ntrials = 4000000000", "1 to 10000"),
+            ("kind = 'fixed_load'\nloads = ['1e30 Gbit/s']", "any port"),
+            ("kind = 'throughput'\ntrial = '100000d'", "a year"),
             ("kind = 'frame_loss_rate'\nstep = 0", "per cent"),
             ("kind = 'frame_loss_rate'\nstep = 20", "1 to 10"),
             ("kind = 'back_to_back'\nframes = ['imix']", "one size"),

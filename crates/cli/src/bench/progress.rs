@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 
 use anyhow::Result;
 use sonde_meter::trial::Next;
-use sonde_results::bench::{Measurement, Quantity};
+use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
 
 use super::execution::Reporter;
@@ -71,31 +71,33 @@ impl Printer {
     }
 
     fn line(&self, m: &Measurement, resumed: bool) -> String {
-        let values: Vec<String> = m
-            .finding
-            .values
-            .iter()
-            .take(3)
-            .map(|q| format!("{} {}", q.name, format_quantity(q)))
-            .collect();
+        let (values, by_load) = key_values(&m.finding);
         let mut line = format!(
             "{} {}  {}",
             self.style.paint(Tone::Dim, &format!("[{}/{}]", self.finished, self.planned)),
             m.id,
-            if values.is_empty() { "nothing was found".into() } else { values.join(", ") },
+            if m.finding.values.is_empty() { "nothing was found".into() } else { values },
         );
         if resumed {
             line += &self.style.paint(Tone::Dim, " (measured before)");
         }
+        let mut below =
+            |tone, text: &str| line += &format!("\n    {}", self.style.paint(tone, text));
+        by_load.iter().for_each(|text| below(Tone::Plain, text));
+        for failure in &m.finding.failures {
+            below(Tone::Bad, &format!("fails: {failure}"));
+        }
         for check in m.checks.iter().filter(|c| !c.pass) {
-            line += &format!(
-                "\n    {}",
-                self.style.paint(Tone::Bad, &format!("fails: {}", check.text))
-            );
+            let text = &check.text;
+            match check.undecided() {
+                true => {
+                    below(Tone::Bad, &format!("cannot tell: {text} (no such number was found)"))
+                }
+                false => below(Tone::Bad, &format!("fails: {text}")),
+            }
         }
-        for caveat in m.caveats.iter() {
-            line += &format!("\n    {}", self.style.paint(Tone::Warn, caveat.text()));
-        }
+        m.caveats.iter().for_each(|caveat| below(Tone::Warn, caveat.text()));
+        m.finding.notes.iter().for_each(|note| below(Tone::Dim, note));
         line
     }
 
@@ -173,8 +175,63 @@ impl Failed {
     }
 }
 
-/// A value in the unit that reads best.
+/// What a line of text tells of a finding: its first values, with the loss, the median and the
+/// 99th percentile; and these by load, where there are several.
+fn key_values(finding: &Finding) -> (String, Vec<String>) {
+    const KEYS: [(&str, &str); 3] =
+        [("loss_ratio", "loss"), ("latency_p50", "p50"), ("latency_p99", "p99")];
+    let key = |suffix: &str| {
+        let one = |(name, short): &(&str, &str)| {
+            let q = finding.value(&format!("{name}{suffix}"))?;
+            Some(format!("{short} {}", format_quantity(q)))
+        };
+        KEYS.iter().filter_map(one).collect::<Vec<String>>()
+    };
+    let mut loads: Vec<&str> = Vec::new();
+    for q in &finding.values {
+        let label = q.name.split_once('@').filter(|(base, at)| {
+            *base == "latency_p50" || (*base == "loss_ratio" && *at != "upper_bound")
+        });
+        // A direction of its own is told in the report.
+        if let Some((_, at)) = label
+            && !at.contains('>')
+            && !loads.contains(&at)
+        {
+            loads.push(at);
+        }
+    }
+    let plain = |q: &&Quantity| !loads.iter().any(|at| q.name.ends_with(&format!("@{at}")));
+    let is_key = |q: &&Quantity| KEYS.iter().any(|(name, _)| q.name == *name);
+    let first = finding.values.iter().filter(plain).filter(|q| !is_key(q)).take(FIRST);
+    let mut values: Vec<String> =
+        first.map(|q| format!("{} {}", q.name, format_quantity(q))).collect();
+    values.extend(key(""));
+    let mut by_load: Vec<String> = loads
+        .iter()
+        .take(LOADS)
+        .map(|at| {
+            let share = if at.parse::<f64>().is_ok() { " %" } else { "" };
+            format!("at {at}{share}: {}", key(&format!("@{at}")).join(", "))
+        })
+        .collect();
+    if loads.len() > LOADS {
+        by_load.push(format!("and {} more loads: see the report", loads.len() - LOADS));
+    }
+    (values.join(", "), by_load)
+}
+
+/// Values of a line beside the loss and the delays.
+const FIRST: usize = 3;
+/// Loads that have a line of their own.
+const LOADS: usize = 6;
+
+/// A value in the unit that reads best; what the tester limited is no less than that.
 pub fn format_quantity(q: &Quantity) -> String {
+    let text = in_unit(q);
+    if q.tester_limited { format!("\u{2265} {text}") } else { text }
+}
+
+fn in_unit(q: &Quantity) -> String {
     match q.unit.as_str() {
         "ns" => format_ns(q.value),
         "s" => format_ns(q.value * 1e9),
@@ -203,6 +260,66 @@ mod tests {
             health: Default::default(),
             invalid,
         }
+    }
+
+    #[test]
+    fn a_result_has_its_loss_its_delays_and_what_is_wrong_with_it() {
+        let quantity = |name: &str, unit: &str, value| Quantity::new(name, unit, value, 100);
+        let line = |values: Vec<Quantity>, notes: &[&str]| {
+            let notes = notes.iter().map(|n| (*n).to_owned()).collect();
+            let failures = vec!["Direction b>a: nothing.".into()];
+            let finding = Finding { values, complete: true, notes, failures };
+            let check = |value| sonde_results::bench::Check {
+                text: "latency_p99 <= 1us".into(),
+                value,
+                pass: false,
+            };
+            let checks = vec![check(Some(2e3)), check(None)];
+            let m = Measurement { id: "m".into(), finding, checks, ..Measurement::default() };
+            Printer::new(How::Quiet, 1).line(&m, false)
+        };
+        let mut rate = quantity("throughput", "frames/s", 1e6);
+        rate.tester_limited = true;
+        let text = line(
+            vec![
+                rate,
+                quantity("forwarding_rate", "frames/s", 1e6),
+                quantity("latency_min", "ns", 900.0),
+                quantity("latency_mean", "ns", 1000.0),
+                quantity("latency_p50", "ns", 1000.0),
+                quantity("latency_p99", "ns", 2000.0),
+                quantity("loss_ratio", "ratio", 0.015),
+            ],
+            &["Direction a>b: of 9 frames 3 corrupted."],
+        );
+        for part in [
+            "throughput \u{2265} 1,000,000 frames/s",
+            "loss 1.5000 %, p50 1.0",
+            "p99 2.0",
+            "\n    Direction a>b: of 9 frames 3 corrupted.",
+            "\n    fails: Direction b>a: nothing.",
+            "\n    fails: latency_p99 <= 1us",
+            "\n    cannot tell: latency_p99 <= 1us",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = line(
+            vec![
+                quantity("latency@0", "ns", 1000.0),
+                quantity("latency_p50@0", "ns", 1000.0),
+                quantity("latency_p99@0", "ns", 2000.0),
+                quantity("latency_p99@0/a>b", "ns", 7000.0),
+                quantity("loss_ratio@0", "ratio", 0.0),
+                quantity("latency_p50@100", "ns", 3000.0),
+                quantity("throughput", "frames/s", 5e5),
+            ],
+            &[],
+        );
+        assert!(text.contains("throughput 500,000 frames/s"), "{text}");
+        assert!(
+            text.contains("at 0 %: loss 0.0000 %, p50 1.0") && text.contains("at 100 %: p50 3.0")
+        );
+        assert!(!text.contains("7.0"), "{text}");
     }
 
     #[test]

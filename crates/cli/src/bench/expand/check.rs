@@ -1,10 +1,11 @@
 //! What cannot be sent, or could not pass, is refused before anything is made.
 
 use sonde_lab::device::DeviceSpec;
+use sonde_meter::load::Traffic;
 
 use super::super::plan::{DevicePlan, Frames, Plan, PlanError, Source};
 use super::super::procedures::ProcedurePlan;
-use super::{Device, DeviceKind, FRAME_BEYOND_IP};
+use super::{Condition, Device, DeviceKind, FRAME_BEYOND_IP};
 
 /// What no engine can send.
 pub fn workload(
@@ -60,7 +61,25 @@ pub fn workload(
             mix.label
         ));
     }
+    if w.vlan.len() > 2 {
+        return wrong("workload.vlan: a frame has at most two tags (IEEE 802.1ad)".into());
+    }
+    if w.mpls.len() > LABELS_MAX {
+        return wrong(format!(
+            "workload.mpls: at most {LABELS_MAX} labels fit before the signature"
+        ));
+    }
+    for (key, most) in
+        [("flows", w.flows.iter().copied().max().unwrap_or(0)), ("sources", w.sources)]
+    {
+        if most > Traffic::FLOWS_MAX {
+            let limit = Traffic::FLOWS_MAX;
+            return wrong(format!("workload.{key}: {most} are too many; at most {limit}"));
+        }
+    }
     let shim = 4 * (w.vlan.len() + w.mpls.len()) as u16;
+    // Tags are not of the IP packet; labels are, as far as an interface counts.
+    let beyond_ip = FRAME_BEYOND_IP + 4 * w.vlan.len() as u32;
     for frames in all_frames(plan, procedures) {
         for &ip in &w.ip {
             let least = least_frame(ip) + shim;
@@ -80,7 +99,7 @@ pub fn workload(
         }
         for device in &plan.devices {
             let DevicePlan { name, mtu: Some(mtu), .. } = device.get_ref() else { continue };
-            if u32::from(frames.largest()) > mtu + FRAME_BEYOND_IP + u32::from(shim) {
+            if u32::from(frames.largest()) > mtu.saturating_add(beyond_ip) {
                 // A procedure's own frames are not in [workload].
                 let place = if w.frames.contains(frames) { place..place } else { device.span() };
                 let message = format!(
@@ -116,6 +135,47 @@ pub fn tags(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), Plan
     }
 }
 
+/// A plan that comes to more measurements than anybody can wait for is refused before they are
+/// listed.
+pub fn size(
+    source: &Source,
+    plan: &Plan,
+    devices: &[Device],
+    conditions: &[Condition],
+    procedures: &[ProcedurePlan],
+) -> Result<(), PlanError> {
+    let w = &plan.workload;
+    let of_one = |p: &ProcedurePlan| {
+        let frames = p.frames().map_or(w.frames.len(), <[Frames]>::len);
+        let factors = [w.ip.len(), w.directions.len(), w.flows.len(), w.bursts.len(), frames];
+        factors.iter().fold(p.loads_apart() as u64, |n, &f| n.saturating_mul(f as u64))
+    };
+    let of_bed: u64 = procedures.iter().map(of_one).fold(0, u64::saturating_add);
+    let beds = (devices.len() * conditions.len()) as u64;
+    let repetitions = u64::from(plan.run.repetitions.max(1));
+    let all = of_bed.saturating_mul(beds).saturating_mul(repetitions);
+    let place = |word: &str| source.text.find(word).unwrap_or(0);
+    if all > MEASUREMENTS_MAX {
+        let at = match of_bed.saturating_mul(beds) > MEASUREMENTS_MAX {
+            true => place("[workload]"),
+            false => place("repetitions"),
+        };
+        let message = format!(
+            "comes to {all} measurements, {repetitions} repetitions of {}; at most \
+             {MEASUREMENTS_MAX}: split the plan, or lower run.repetitions",
+            of_bed.saturating_mul(beds)
+        );
+        return Err(source.error(at..at, message));
+    }
+    if plan.run.attempts > ATTEMPTS_MAX {
+        let at = place("attempts");
+        let message =
+            format!("run.attempts: {} are too many; 1 to {ATTEMPTS_MAX}", plan.run.attempts);
+        return Err(source.error(at..at, message));
+    }
+    Ok(())
+}
+
 /// Frame sizes of the workload, and of procedures that have their own.
 fn all_frames<'a>(
     plan: &'a Plan,
@@ -126,10 +186,17 @@ fn all_frames<'a>(
     plan.workload.frames.iter().filter(move |_| common).chain(own)
 }
 
+/// Measurements of a plan, at most: years, with the standards' durations.
+const MEASUREMENTS_MAX: u64 = 100_000;
+/// Tries of a trial, at most.
+const ATTEMPTS_MAX: u32 = 1000;
+
 /// Ethernet, IP, UDP, signature, FCS.
 fn least_frame(ip: u8) -> u16 {
     if ip == 6 { 84 } else { 64 }
 }
 
+/// Labels that fit beside two tags, IPv6 and UDP into the longest header.
+const LABELS_MAX: usize = 8;
 /// RFC 2544 goes to 1024.
 const BURST_MAX: u32 = 1 << 16;

@@ -240,7 +240,10 @@ impl FromStr for Check {
 impl FromStr for Ns {
     type Err = String;
     fn from_str(text: &str) -> Result<Ns, String> {
-        parse_duration(text).map(Ns)
+        match parse_duration(text)? {
+            ns if ns > LONGEST_NS => Err(format!("'{text}' is longer than a year")),
+            ns => Ok(Ns(ns)),
+        }
     }
 }
 
@@ -321,6 +324,8 @@ from_text! {
 const SMALLEST: u16 = 64;
 /// Largest that the engines make, octets with the FCS.
 const LARGEST: u16 = 16_000;
+/// A year, ns: what is longer is a slip of the unit, and sums of it leave the numbers' range.
+const LONGEST_NS: i64 = 366 * 86_400 * 1_000_000_000;
 /// Frames of a sequence.
 const LONGEST: usize = 4096;
 

@@ -10,6 +10,7 @@ use sonde_meter::trial::{
 };
 
 use super::super::plan::{Load, Ns, Rate};
+use super::quantities::latency_label;
 use super::{GoalKeys, GoalName, Keys, Kind, SECOND, Search, Whole};
 
 /// What `make` makes of the throughput, which is searched first unless no load is a share of
@@ -102,12 +103,9 @@ fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
         let loads = match &loads {
             None => LatencyConfig::profile(found, idle).loads,
             Some(loads) => (loads.iter())
-                .map(|load| {
-                    let label = match load {
-                        Load::Share(share) => format!("{}", share * 100.0),
-                        other => other.to_string().replace(' ', ""),
-                    };
-                    LabelledLoad { label, rate_fps: load.fps(bytes, found) }
+                .map(|load| LabelledLoad {
+                    label: latency_label(load),
+                    rate_fps: load.fps(bytes, found),
                 })
                 .collect(),
         };
@@ -350,7 +348,7 @@ pub(super) const KINDS: &[Kind] = kinds! {
         "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
     "ipdv" false true false 60 |k, w| delay(k, w, DelayKind::Ipdv),
         "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "frame_loss_rate" false false false 60 frame_loss_rate,
+    "frame_loss_rate" false true false 60 frame_loss_rate,
         "trial" "step";
     "back_to_back" false false false 0 back_to_back,
         "longest" "attempts" "trials" "search" "search_trial" "resolution" "min_rate";

@@ -1,0 +1,50 @@
+//! What a misspelt word may have been meant as.
+
+/// The word that is the fewest changes of letters away, if these are few enough for a slip: a
+/// third of its letters.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (word.chars().count() / 3).max(1);
+    let apart = |other: &&'a str| distance(&word.to_lowercase(), &other.to_lowercase());
+    known.into_iter().min_by_key(apart).filter(|other| apart(other) <= most)
+}
+
+/// For the end of a sentence.
+pub fn did_you_mean(word: Option<&str>) -> String {
+    word.map_or_else(String::new, |word| format!("; did you mean '{word}'?"))
+}
+
+/// Letters to insert, take out, change, or swap with the next (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        rows[i][0] = i;
+        for j in 1..=b.len() {
+            let change = usize::from(a[i - 1] != b[j - 1]);
+            let mut least =
+                (rows[i - 1][j - 1] + change).min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_recognised_and_another_word_is_not() {
+        let known = ["throughput", "latency_p99", "loss_ratio"];
+        assert_eq!(nearest("troughput", known), Some("throughput"));
+        assert_eq!(nearest("throughptu", known), Some("throughput"));
+        assert_eq!(nearest("Latency_p95", known), Some("latency_p99"));
+        assert_eq!(nearest("jitter", known), None);
+        assert_eq!(nearest("x", []), None);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}
