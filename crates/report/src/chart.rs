@@ -34,6 +34,8 @@ pub struct Axis {
     pub scale: Scale,
     /// Values are divided by this for the tick labels: 1000 for ns shown as µs.
     pub divisor: f64,
+    /// The numbers that names stand for, for files that programs read; empty: none.
+    pub numbers: Vec<f64>,
 }
 
 /// How values lie on an axis.
@@ -95,6 +97,8 @@ pub struct Point {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+    /// The tester set it: the value is no less than this, and its mark is open.
+    pub open: bool,
 }
 
 /// A bar of a waterfall.
@@ -128,7 +132,7 @@ impl Axis {
     pub fn time(title: &str, greatest: f64, scale: Scale) -> Axis {
         // A decade more before the next unit: 5000 µs reads better than 5 ms beside 1 µs.
         let (divisor, unit) = crate::quantity::time_unit(greatest / 10.0);
-        Axis { title: format!("{title}, {unit}"), scale, divisor }
+        Axis { title: format!("{title}, {unit}"), scale, divisor, numbers: Vec::new() }
     }
 
     /// Of rates, with a prefix that fits `greatest`.
@@ -140,17 +144,17 @@ impl Axis {
             "M" => format!("{title}, million {unit}"),
             _ => format!("{title}, 10^9 {unit}"),
         };
-        Axis { title, scale, divisor }
+        Axis { title, scale, divisor, numbers: Vec::new() }
     }
 
     /// Of ratios, in per cent.
     pub fn percent(title: &str, scale: Scale) -> Axis {
-        Axis { title: format!("{title}, %"), scale, divisor: 0.01 }
+        Axis { title: format!("{title}, %"), scale, divisor: 0.01, numbers: Vec::new() }
     }
 
     /// Of names.
     pub fn names(title: &str, names: Vec<String>) -> Axis {
-        Axis { title: title.into(), scale: Scale::Names(names), divisor: 1.0 }
+        Axis { title: title.into(), scale: Scale::Names(names), divisor: 1.0, numbers: Vec::new() }
     }
 }
 

@@ -12,6 +12,7 @@ use sonde_results::bench::{BenchRun, Case};
 pub use ablation::{Ablation, ablations};
 pub use difference::chart as difference;
 
+use crate::LOOP;
 use crate::chart::Chart;
 
 /// All that the run has data for, in the order of a report.
@@ -51,6 +52,24 @@ fn split(cases: &[Case], inside: &[&str]) -> Vec<Vec<usize>> {
         }
     }
     sets.into_iter().map(|s| s.1).collect()
+}
+
+/// The colour of a device in one of its states, the same on every figure of a run; `None`: without
+/// a device.
+fn colour(run: &BenchRun, case: &Case) -> Option<usize> {
+    if case.device == LOOP {
+        return None;
+    }
+    let mut known: Vec<(&str, &str)> = Vec::new();
+    for other in run.measurements.iter().map(|m| &m.case).filter(|c| c.device != LOOP) {
+        let state = (other.device.as_str(), other.condition.as_str());
+        if !known.contains(&state) {
+            known.push(state);
+        }
+    }
+    // In the order of their names: repetitions come in a random one.
+    known.sort_unstable();
+    known.iter().position(|k| *k == (case.device.as_str(), case.condition.as_str()))
 }
 
 /// A name for files: letters, digits and single underscores.

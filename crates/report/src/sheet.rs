@@ -1,6 +1,7 @@
 //! Tables: what every tabular output is written from.
 
 mod bed;
+mod key;
 mod results;
 mod rfc2544;
 mod trials;
@@ -70,6 +71,8 @@ pub enum Cell {
     Number(f64),
     /// A number with a unit of its own.
     Of(f64, String),
+    /// The same, and people see the unit beside it.
+    Unit(f64, String),
     /// No value.
     None,
 }
@@ -79,9 +82,17 @@ impl Cell {
     pub fn text(&self, unit: &str) -> String {
         match self {
             Cell::Text(text) => text.clone(),
-            Cell::Count(n) => n.to_string(),
+            Cell::Count(n) => grouped(*n),
             Cell::Number(v) => show(*v, unit),
             Cell::Of(v, unit) => show(*v, unit),
+            Cell::Unit(v, unit) => {
+                let number = show(*v, unit);
+                // After a prefix its unit follows at once: "1.235 Mframes/s".
+                match number.ends_with(|c: char| c.is_ascii_alphabetic()) || unit.is_empty() {
+                    true => format!("{number}{unit}"),
+                    false => format!("{number} {unit}"),
+                }
+            }
             Cell::None => "-".into(),
         }
     }
@@ -91,7 +102,7 @@ impl Cell {
         match self {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => n.to_string(),
-            Cell::Number(v) | Cell::Of(v, _) if v.is_finite() => v.to_string(),
+            Cell::Number(v) | Cell::Of(v, _) | Cell::Unit(v, _) if v.is_finite() => v.to_string(),
             _ => String::new(),
         }
     }
@@ -100,7 +111,7 @@ impl Cell {
     pub fn number(&self) -> Option<f64> {
         match self {
             Cell::Count(n) => Some(*n as f64),
-            Cell::Number(v) | Cell::Of(v, _) => Some(*v),
+            Cell::Number(v) | Cell::Of(v, _) | Cell::Unit(v, _) => Some(*v),
             _ => None,
         }
     }
@@ -108,6 +119,19 @@ impl Cell {
     fn maybe(value: Option<f64>) -> Cell {
         value.map_or(Cell::None, Cell::Number)
     }
+}
+
+/// A whole number with a thin space before each three digits.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) && digits.len() > 4 {
+            out.push('\u{2009}');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 impl From<&str> for Cell {
@@ -124,7 +148,8 @@ impl From<String> for Cell {
 
 /// Every table of a run that has rows: results first, then what they rest on.
 pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
-    let mut sheets = rfc2544::sheets(run);
+    let mut sheets = vec![key::sheet(run)];
+    sheets.extend(rfc2544::sheets(run));
     sheets.extend([
         results::sheet(run),
         results::checks(run),

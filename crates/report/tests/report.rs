@@ -101,6 +101,32 @@ fn binary_files_hold_what_the_tables_hold() {
     let matrix = npyz::NpyFile::new(&file[..]).unwrap();
     assert_eq!(matrix.shape(), &[15, columns.len() as u64]);
     let values: Vec<f64> = matrix.into_vec().unwrap();
+    // What the rows are of, as strings: UTF-32 behind a head of a multiple of 64 octets.
+    let texts = index[name]["rows_are_told_by"].as_str().unwrap();
+    let words = index[texts]["columns"].as_array().unwrap();
+    let file = bytes(texts);
+    let head = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
+    assert_eq!((&file[..8], head % 64), (&b"\x93NUMPY\x01\x00"[..], 0));
+    let head_text = std::str::from_utf8(&file[10..head]).unwrap();
+    let shape = format!("'shape': (15, {})", words.len());
+    assert!(head_text.contains("'descr': '<U") && head_text.contains(&shape), "{head_text}");
+    let cell = (file.len() - head) / 15 / words.len();
+    let text = |row: usize, column: &str| -> String {
+        let place = words.iter().position(|c| c == column).unwrap();
+        let from = head + (row * words.len() + place) * cell;
+        let letters = file[from..from + cell].chunks(4);
+        let codes = letters.map(|c| u32::from_le_bytes(c.try_into().unwrap()));
+        codes.take_while(|c| *c > 0).map(|c| char::from_u32(c).unwrap()).collect()
+    };
+    let case = all.iter().find(|s| s.id == "throughput_rates").unwrap();
+    for (row, cells) in case.rows.iter().enumerate() {
+        assert_eq!((text(row, "procedure"), text(row, "frame")), (cells[0].raw(), cells[3].raw()));
+    }
+    // A line's x is the frame size, not its place.
+    let line = index.as_object().unwrap().keys().find(|k| k.contains("throughput_by_frame_size"));
+    let line = bytes(line.unwrap());
+    let line: Vec<f64> = npyz::NpyFile::new(&line[..]).unwrap().into_vec().unwrap();
+    assert_eq!(line[0], 64.0, "{line:?}");
     let rates = all.iter().find(|s| s.id == "throughput_rates").unwrap();
     let median = rates.columns.iter().position(|c| c.name == "median").unwrap();
     let place = columns.iter().position(|c| c == "median_frames_per_s").unwrap();
@@ -212,6 +238,108 @@ fn runs_are_compared_case_by_case() {
     let three = Recipe { repetitions: 3, ..Recipe::default() };
     let few = compare(&synthetic::run(&three), &synthetic::run(&three), &Metrics::First);
     assert!(few.rows.iter().all(|r| r.verdict == Verdict::TooFewRepetitions));
+}
+
+#[test]
+fn what_the_repetitions_or_the_tester_leave_open_is_undecided() {
+    let three = || synthetic::run(&Recipe { repetitions: 3, ..Recipe::default() });
+    let few = compare(&three(), &three(), &Metrics::First);
+    assert_eq!(few.undecided().len(), few.rows.len());
+    let (a, mut b) = (synthetic::run(&Recipe::default()), synthetic::run(&Recipe::default()));
+    assert!(compare(&a, &b, &Metrics::First).undecided().is_empty());
+    // Of one case the second run found nothing, another it does not have.
+    let gone = b.measurements[0].case.clone();
+    let same = |case: &sonde_results::bench::Case| {
+        sonde_report::group::key(case) == sonde_report::group::key(&gone)
+    };
+    for m in b.measurements.iter_mut().filter(|m| same(&m.case)) {
+        m.finding.values.clear();
+    }
+    let sided = compare(&a, &b, &Metrics::First);
+    assert_eq!((sided.one_sided.len(), sided.undecided().len()), (1, 1), "{:?}", sided.undecided());
+    b.measurements.retain(|m| !same(&m.case));
+    assert_eq!(compare(&a, &b, &Metrics::First).undecided().len(), 1);
+    b.config.plan_sha256 = "another".into();
+    assert!(compare(&a, &b, &Metrics::First).undecided().is_empty(), "another plan's cases");
+}
+
+#[test]
+fn what_the_tester_limits_has_an_open_mark_and_no_verdict() {
+    let limited = |factor| {
+        let mut run = synthetic::run(&Recipe { rate_factor: factor, ..Recipe::default() });
+        for m in run.measurements.iter_mut().filter(|m| m.case.device != sonde_report::LOOP) {
+            for q in m.finding.values.iter_mut().filter(|q| q.name.ends_with("throughput")) {
+                q.tester_limited = true;
+            }
+        }
+        run
+    };
+    let (free, less) = (synthetic::run(&Recipe::default()), limited(0.8));
+    let chart = |run: &BenchRun| {
+        let all = charts(run);
+        all.into_iter().find(|c| c.id.starts_with("throughput_by")).unwrap()
+    };
+    let open = chart(&less);
+    assert!(open.caption.contains("Open marks"), "{}", open.caption);
+    assert!(svg::render(&open, true).contains("class=\"ground open s"));
+    assert!(!chart(&free).caption.contains("Open marks"));
+    assert!(!svg::render(&chart(&free), true).contains("class=\"ground open"));
+    let of_64 = |comparison: sonde_report::Comparison| {
+        let rows = comparison.rows.into_iter();
+        let with_device = rows.filter(|r| r.case.device != sonde_report::LOOP);
+        with_device.filter(|r| r.case.frame == "64").collect::<Vec<_>>()
+    };
+    let metric = Metrics::Named("throughput".into());
+    // Not slower, as far as anybody knows.
+    let rows = of_64(compare(&free, &less, &metric));
+    assert!(!rows.is_empty());
+    assert!(rows.iter().all(|r| r.verdict == Verdict::TesterLimited && r.b.tester_limited));
+    let rows = of_64(compare(&less, &free, &metric));
+    assert!(rows.iter().all(|r| r.verdict == Verdict::TesterLimited));
+    // A lower bound that is greater is better all the same.
+    let rows = of_64(compare(&free, &limited(1.2), &metric));
+    assert!(rows.iter().all(|r| r.verdict == Verdict::Better), "{rows:?}");
+}
+
+#[test]
+fn the_answer_comes_first_and_small_losses_are_seen() {
+    let mut run = synthetic::run(&Recipe::default());
+    let pages = everything(&run);
+    let html = text(&pages, "report.html");
+    let place = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}"));
+    assert!(place("Key results") < place("<h2 id=\"caveats\""));
+    assert!(place("<h2 id=\"caveats\"") < place("<h2>Figures"));
+    assert!(!html.contains("What lies between the lines is the device"));
+    assert!(html.contains("Throughput in bits by frame size") && html.contains("Gbit/s"));
+    let loss =
+        |run: &BenchRun| charts(run).into_iter().find(|c| c.id.starts_with("loss_")).unwrap();
+    assert!(!loss(&run).caption.contains("magnified"));
+    for d in run.trials.iter_mut().flat_map(|t| &mut t.directions) {
+        d.lost = d.sent / 100;
+        d.received = d.sent - d.lost;
+    }
+    assert!(loss(&run).caption.contains("magnified"));
+}
+
+#[test]
+fn a_device_has_one_colour_on_every_figure() {
+    let run = synthetic::run(&Recipe::default());
+    let mut seen: std::collections::HashMap<String, Option<usize>> = Default::default();
+    let all = charts(&run);
+    let by_device = all
+        .iter()
+        .filter(|c| c.id.starts_with("throughput") || c.id.starts_with("with_and_without"));
+    let mut figures = 0;
+    for chart in by_device {
+        figures += 1;
+        for series in chart.series.iter().filter(|s| s.name != "theoretical") {
+            let device = if series.colour.is_none() { "none" } else { &series.name };
+            let state = ["tuned", "kernel"].into_iter().find(|s| device.contains(s));
+            let state = state.unwrap_or(device).to_owned();
+            assert_eq!(*seen.entry(state).or_insert(series.colour), series.colour, "{chart:?}");
+        }
+    }
+    assert!(figures > 2 && seen.len() >= 2, "{seen:?}");
 }
 
 #[test]

@@ -123,9 +123,12 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
         Shape::Intervals(points) | Shape::Rows(points) => {
             let upright = matches!(series.shape, Shape::Intervals(_));
             let (style, direction) = if upright { ("thick", "y") } else { ("only marks", "x") };
+            // Open marks, where the tester set the values.
+            let open = points.iter().any(|p| p.open);
+            let fill = if open { "white" } else { colour.as_str() };
             let _ = writeln!(
                 out,
-                "\\addplot+[{colour}, {style}, mark={mark}, mark options={{fill={colour}}}, \
+                "\\addplot+[{colour}, {style}, mark={mark}, mark options={{fill={fill}}}, \
                  error bars/.cd, {direction} dir=both, {direction} explicit] \
                  table[x=x, y=y, {direction} error plus=plus, {direction} error minus=minus] {{\n\
                  x y plus minus"

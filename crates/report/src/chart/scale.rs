@@ -77,12 +77,17 @@ fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
             high: names.len() as f64 - 0.5,
             ticks: names.iter().enumerate().map(|(i, n)| (i as f64, n.clone())).collect(),
         },
+        // Room above the data: a mark on the frame of the figure is half a mark.
+        Scale::Linear if !tight && high > 0.0 => linear(axis, low.min(0.0), high * ROOM, tight),
         Scale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
         Scale::Whole => linear(axis, 0.0, 1.0, false),
         Scale::Log => log(axis, low, high),
         Scale::Nines => nines(axis, high),
     }
 }
+
+/// The greatest value lies below the axis' end by this at least.
+const ROOM: f64 = 1.04;
 
 fn along(scale: &Scale, value: f64) -> f64 {
     match scale {
@@ -149,7 +154,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_values() {
-        let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3 };
+        let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3, numbers: Vec::new() };
         let linear_axis = axis(Scale::Linear);
         let placed = place(&linear_axis, &[0.0, 740_000.0], false);
         assert_eq!(ticks(&placed), ["0", "200", "400", "600", "800"]);
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn odd_values_have_axes_all_the_same() {
         for scale in [Scale::Linear, Scale::Log, Scale::Nines, Scale::Names(vec!["a".into()])] {
-            let axis = Axis { title: String::new(), scale, divisor: 1.0 };
+            let axis = Axis { title: String::new(), scale, divisor: 1.0, numbers: Vec::new() };
             for values in [&[][..], &[0.0], &[5.0, 5.0], &[f64::NAN, 3.0], &[-1.0, 0.0]] {
                 let placed = place(&axis, values, values.len() == 1);
                 assert!(placed.at(placed.range().0).is_finite(), "{:?} {values:?}", axis.scale);

@@ -51,7 +51,7 @@ pub fn style() -> String {
         ".chart{{font:12px system-ui,'DejaVu Sans',sans-serif}}\
          .chart .rule,.chart .axis{{stroke-width:1}}\
          .chart .line{{fill:none;stroke-width:2;stroke-linejoin:round}}\
-         .chart .thin{{stroke-width:1.5;fill:none}}\
+         .chart .thin{{stroke-width:1.5;fill:none}}.chart .open{{stroke-width:1.8}}\
          .chart .dash{{stroke-dasharray:5 4;stroke-width:1.5}}{}{WHEN_DARK}{{{}}}",
         colours(&LIGHT, |c| c.0),
         colours(&DARK, |c| c.1)
@@ -218,15 +218,15 @@ impl<'a> Drawing<'a> {
                 for p in points {
                     let x = self.px(p.x) + self.dodge(i);
                     self.whisker((x, self.py(p.low)), (x, self.py(p.high)), &stroke);
-                    self.mark(i, x, self.py(p.y), &fill);
+                    self.mark(i, x, self.py(p.y), &marked(p.open, &fill, &stroke));
                 }
                 labels.extend(points.last().map(|p| (self.py(p.y), i)));
             }
             Shape::Rows(points) => {
-                for &Point { x, y, low, high } in points {
+                for &Point { x, y, low, high, open } in points {
                     let place = self.py(y) + self.dodge(i);
                     self.whisker((self.px(low), place), (self.px(high), place), &stroke);
-                    self.mark(i, self.px(x), place, &fill);
+                    self.mark(i, self.px(x), place, &marked(open, &fill, &stroke));
                 }
                 labels.extend(points.first().map(|p| (self.py(p.y), i)));
             }
@@ -362,6 +362,16 @@ impl<'a> Drawing<'a> {
     fn labels(&mut self, mut labels: Vec<(f64, usize)>) {
         labels.retain(|(y, i)| y.is_finite() && !self.chart.series[*i].name.is_empty());
         labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Labels that would overlap stand in the series' own order: sizes from small to great.
+        let mut begin = 0;
+        for i in 1..=labels.len() {
+            if i == labels.len() || labels[i].0 - labels[i - 1].0 >= LABEL_STEP {
+                let mut order: Vec<usize> = labels[begin..i].iter().map(|l| l.1).collect();
+                order.sort_unstable();
+                labels[begin..i].iter_mut().zip(order).for_each(|(label, i)| label.1 = i);
+                begin = i;
+            }
+        }
         let lowest = self.top + self.height;
         let mut places: Vec<f64> = labels.iter().map(|l| l.0).collect();
         for i in 1..places.len() {
@@ -424,6 +434,11 @@ impl<'a> Drawing<'a> {
             );
         }
     }
+}
+
+/// The classes of a mark: an open one has its colour at its edge, and the ground inside.
+fn marked(open: bool, fill: &str, stroke: &str) -> String {
+    if open { format!("ground open {stroke}") } else { fill.into() }
 }
 
 /// A name in lines of at most `most` characters, broken after hyphens, pluses and spaces; a

@@ -27,7 +27,7 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
         let points = rows.filter_map(|(place, r)| {
             let x = r.relative?;
             let (low, high) = r.relative_interval.map_or((x, x), |i| (i.low, i.high));
-            Some(Point { x, y: place as f64, low, high })
+            Some(Point { x, y: place as f64, low, high, open: false })
         });
         Shape::Rows(points.collect())
     };

@@ -4,7 +4,7 @@ use sonde_results::Hist;
 use sonde_results::bench::{BenchRun, Case};
 use sonde_results::hist::bounds_of;
 
-use super::{id, split};
+use super::{colour, id, split};
 use crate::LOOP;
 use crate::chart::{Axis, Chart, Scale, Series, Shape};
 use crate::group::Labels;
@@ -23,7 +23,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let greatest = pools.last().map_or(0.0, bytes);
     let between = |case: &Case| (case.frame_bytes > smallest) && (case.frame_bytes < greatest);
     // Frame sizes between the smallest and the greatest seldom tell anything new.
-    let mut charts = with_and_without(&pools, &labels, between);
+    let mut charts = with_and_without(run, &pools, &labels, between);
     for set in split(&cases, &["load"]) {
         let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
         let case = &set[0].case;
@@ -184,6 +184,7 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
 
 /// Each device beside the loop, percentile by percentile.
 fn with_and_without(
+    run: &BenchRun,
     pools: &[Pooled],
     labels: &Labels,
     minor: impl Fn(&Case) -> bool,
@@ -218,8 +219,7 @@ fn with_and_without(
             .collect();
         let series = shown
             .iter()
-            .enumerate()
-            .map(|(i, p)| {
+            .map(|p| {
                 let points = QUANTILES
                     .iter()
                     .enumerate()
@@ -231,7 +231,7 @@ fn with_and_without(
                 };
                 Series {
                     name,
-                    colour: (!bare).then_some(i.saturating_sub(1)),
+                    colour: colour(run, &p.case),
                     shape: Shape::Line { points: points.collect(), dashed: false, marks: true },
                 }
             })
@@ -242,8 +242,9 @@ fn with_and_without(
             id: id(&["with_and_without", &title]),
             title: format!("Latency with and without the device: {title}"),
             caption: format!(
-                "What lies between the lines is the device's. Loads: {}. Only percentiles with \
-                 {BEYOND} frames beyond.",
+                "Each line has the percentiles of its own frames. The distance of two lines is no \
+                 percentile of the device's own delay: percentiles do not add up. Loads: {}. Only \
+                 percentiles with {BEYOND} frames beyond.",
                 rates.join("; ")
             ),
             x: Axis::names("Percentile", quantiles.iter().map(|q| q.0.to_string()).collect()),

@@ -45,6 +45,10 @@ fn one(
         for p in points {
             match joined.last_mut() {
                 Some(last) if last.rate_fps == p.rate_fps => {
+                    // What was offered in truth: the mean of the repetitions, by their frames.
+                    let (a, b) = (last.sent as f64, p.sent as f64);
+                    last.offered_fps =
+                        (last.offered_fps * a + p.offered_fps * b) / (a + b).max(1.0);
                     last.sent += p.sent;
                     last.lost += p.lost;
                 }
@@ -53,7 +57,7 @@ fn one(
         }
         let points = joined
             .iter()
-            .map(|p| (rate(case, p.rate_fps), p.lost as f64 / p.sent.max(1) as f64))
+            .map(|p| (rate(case, p.offered_fps), p.lost as f64 / p.sent.max(1) as f64))
             .collect();
         series.push(Series {
             name: labels.name(case, &outside),
@@ -64,12 +68,22 @@ fn one(
     let case = &curves[0].0;
     let title = labels.title(case, inside);
     let greatest = curves.iter().flat_map(|c| c.1.iter().map(|p| p.rate_fps)).fold(0.0, f64::max);
-    let caption = match of_line {
+    let worst = series.iter().flat_map(|s| match &s.shape {
+        Shape::Line { points, .. } => points.iter().map(|p| p.1).collect::<Vec<f64>>(),
+        _ => Vec::new(),
+    });
+    let worst = worst.fold(0.0, f64::max);
+    // Small losses are to be seen: on an axis to 100 % they would lie on it.
+    let magnified = worst < MAGNIFIED;
+    let mut caption = match of_line {
         true => "Share of the frames sent in valid trials, repetitions together.".to_string(),
         false => "Share of the frames sent in valid trials, repetitions together. The load is in \
                   frames/s: a port has no nominal speed."
             .to_string(),
     };
+    if magnified {
+        caption.push_str(" The axis of the loss is magnified; that of the standard ends at 100 %.");
+    }
     Chart {
         minor: false,
         id: id(&["loss", &title]),
@@ -81,7 +95,13 @@ fn one(
                 Axis::rate("Offered load in each direction", greatest, "frames/s", Scale::Linear)
             }
         },
-        y: Axis::percent("Frame loss rate", Scale::Whole),
+        y: match magnified {
+            true => Axis::percent("Frame loss rate", Scale::Linear),
+            false => Axis::percent("Frame loss rate", Scale::Whole),
+        },
         series,
     }
 }
+
+/// Losses below this share have an axis of their own size.
+const MAGNIFIED: f64 = 0.2;

@@ -2,7 +2,7 @@
 
 use sonde_results::bench::{BenchRun, Case};
 
-use super::{id, split};
+use super::{colour, id, split};
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
 use crate::group::{Group, Labels, groups, is_rate, searches_rate};
 use crate::{LOOP, line_rate_fps};
@@ -18,14 +18,28 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let sets = split(&cases, &["frame", "device", "condition", "direction"]);
     let chart = |set: &Vec<usize>| {
         let groups: Vec<&Group<'_>> = set.iter().map(|&i| &groups[i]).collect();
-        one(run, &groups, &labels)
+        [Per::Frames, Per::Bits].map(|per| one(run, &groups, &labels, per))
     };
     // A single size is no curve.
     let sizes = |set: &&Vec<usize>| set.iter().any(|&i| cases[i].frame != cases[set[0]].frame);
-    sets.iter().filter(sizes).map(chart).collect()
+    sets.iter().filter(sizes).flat_map(chart).collect()
 }
 
-fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
+/// In what a rate is told.
+#[derive(Clone, Copy, PartialEq)]
+enum Per {
+    Frames,
+    /// Of the frames with their FCS, without preamble and gap.
+    Bits,
+}
+
+impl Per {
+    fn of(self, fps: f64, bytes: f64) -> f64 {
+        if self == Per::Bits { fps * bytes * 8.0 } else { fps }
+    }
+}
+
+fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels, per: Per) -> Chart {
     let mut frames: Vec<(f64, &str)> = Vec::new();
     for g in groups {
         if !frames.iter().any(|f| f.1 == g.case.frame) {
@@ -34,7 +48,8 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     }
     frames.sort_by(|a, b| a.0.total_cmp(&b.0));
     let place = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
-    let mut lines: Vec<(String, bool, Vec<Point>)> = Vec::new();
+    let mut lines: Vec<(String, Option<usize>, Vec<Point>)> = Vec::new();
+    let mut limited = false;
     let rates = |g: &Group<'_>| -> Vec<String> {
         g.names().into_iter().filter(|n| is_rate(n)).map(str::to_string).collect()
     };
@@ -45,18 +60,22 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
             name = format!("{name}, {goal}");
         }
         let spread = s.spread();
-        let point =
-            Point { x: place(&g.case.frame), y: s.median, low: spread.low, high: spread.high };
+        let [y, low, high] =
+            [s.median, spread.low, spread.high].map(|fps| per.of(fps, g.case.frame_bytes));
+        // Without a device the tester is what is measured.
+        let open = s.tester_limited && g.case.device != LOOP;
+        limited |= open;
+        let point = Point { x: place(&g.case.frame), y, low, high, open };
         match lines.iter_mut().find(|l| l.0 == name) {
             Some((_, _, points)) => points.push(point),
-            None => lines.push((name, g.case.device == LOOP, vec![point])),
+            None => lines.push((name, colour(run, &g.case), vec![point])),
         }
     }
     let mut series = Vec::new();
     let theory: Vec<(f64, f64)> = frames
         .iter()
         .enumerate()
-        .filter_map(|(i, f)| Some((i as f64, line_rate_fps(run, f.0)?)))
+        .filter_map(|(i, f)| Some((i as f64, per.of(line_rate_fps(run, f.0)?, f.0))))
         .collect();
     let speed_known = !theory.is_empty();
     if speed_known {
@@ -66,15 +85,10 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
             shape: Shape::Line { points: theory, dashed: true, marks: false },
         });
     }
-    let mut colour = 0;
-    for (name, without_device, mut points) in lines {
+    for (name, colour, mut points) in lines {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let name = if without_device { format!("{name} (no device)") } else { name };
-        let own = (!without_device).then(|| {
-            colour += 1;
-            colour - 1
-        });
-        series.push(Series { name, colour: own, shape: Shape::Intervals(points) });
+        let name = if colour.is_none() { format!("{name} (no device)") } else { name };
+        series.push(Series { name, colour, shape: Shape::Intervals(points) });
     }
     let drawn = series.iter().flat_map(|s| match &s.shape {
         Shape::Intervals(points) => points.iter().map(|p| p.y).collect::<Vec<_>>(),
@@ -101,6 +115,14 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
                        median by bootstrap where there are at least six repetitions, else least \
                        and greatest, of a single one the bounds of the search.",
     );
+    if limited {
+        caption.push_str(
+            " Open marks: the tester, not the device, sets the value, and the device may do better.",
+        );
+    }
+    if per == Per::Bits {
+        caption.push_str(" Bits of the frames with their FCS, without preamble and gap.");
+    }
     if !speed_known {
         caption.push_str(
             " No theoretical line: a port has no nominal speed (virtual Ethernet has none).",
@@ -108,14 +130,27 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels) -> Chart {
     }
     Chart {
         minor: false,
-        id: id(&["throughput_by_frame_size", &title]),
-        title: format!("Throughput by frame size: {title}"),
+        id: match per {
+            Per::Frames => id(&["throughput_by_frame_size", &title]),
+            Per::Bits => id(&["throughput_in_bits_by_frame_size", &title]),
+        },
+        title: match per {
+            Per::Frames => format!("Throughput by frame size: {title}"),
+            Per::Bits => format!("Throughput in bits by frame size: {title}"),
+        },
         caption,
-        x: Axis::names(
-            "Frame size, octets with FCS",
-            frames.iter().map(|f| short(f.1).to_string()).collect(),
-        ),
-        y: Axis::rate("Throughput", greatest, "frames/s", scale),
+        x: Axis {
+            // Of a mix the mean.
+            numbers: frames.iter().map(|f| f.0).collect(),
+            ..Axis::names(
+                "Frame size, octets with FCS",
+                frames.iter().map(|f| short(f.1).to_string()).collect(),
+            )
+        },
+        y: match per {
+            Per::Frames => Axis::rate("Throughput", greatest, "frames/s", scale),
+            Per::Bits => Axis::rate("Throughput", greatest, "bit/s", scale),
+        },
         series,
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn json(report: &Report<'_>) -> String {
     let value = |cell: &Cell| match cell {
         Cell::Text(text) => Value::from(text.as_str()),
         Cell::Count(n) => Value::from(*n),
-        Cell::Number(v) | Cell::Of(v, _) => Value::from(*v),
+        Cell::Number(v) | Cell::Of(v, _) | Cell::Unit(v, _) => Value::from(*v),
         Cell::None => Value::Null,
     };
     let tables: Map<String, Value> = report

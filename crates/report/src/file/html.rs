@@ -24,7 +24,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         .sheets
         .iter()
         .filter(|s| !s.for_programs_only())
-        .partition(|s| ["thresholds", "caveats"].contains(&s.id.as_str()));
+        .partition(|s| ["key_results", "thresholds", "caveats"].contains(&s.id.as_str()));
     before.iter().for_each(|s| table(&mut out, s));
     let (minor, major): (Vec<&Chart>, Vec<&Chart>) = report.charts.iter().partition(|c| c.minor);
     if !report.charts.is_empty() {
@@ -109,10 +109,10 @@ max-width:76rem;margin:0 auto;padding:1.5rem}\
 h1{font-size:1.7rem;line-height:1.2}h2{font-size:1.2rem;margin:2.2rem 0 .4rem}\
 h3{font-size:1rem;margin:0 0 .3rem}\
 p{max-width:52rem}.note,figcaption{color:var(--soft);font-size:.85rem;max-width:52rem}\
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(32rem,100%),1fr));gap:2rem}\
-figure{margin:0;break-inside:avoid;min-width:0}figure svg{width:100%;max-width:46rem;height:auto}\
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(34rem,100%),1fr));gap:2rem}\
+figure{margin:0;break-inside:avoid;min-width:0}figure svg{width:100%;height:auto}\
 .scroll{overflow-x:auto}\
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
+table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;\
 border-bottom:1px solid var(--rule);overflow-wrap:anywhere;min-width:3.2rem}\
 th{overflow-wrap:normal;border-bottom:2px solid var(--soft);font-weight:600}.n{text-align:right;white-space:nowrap}\

@@ -1,36 +1,49 @@
-//! Binary matrices for NumPy, and by it for MATLAB and Octave: each table's numbers and each
-//! line of a figure as 64-bit floats, with an index that names the columns.
+//! Binary matrices for NumPy: each table's numbers and each line of a figure as 64-bit floats, the
+//! words of a table beside them as strings, with an index that names the columns.
 
 use npyz::WriterBuilder as _;
 use serde_json::{Map, Value, json};
 
 use super::{Page, RenderError, Report};
-use crate::chart::{Chart, Series, Shape};
+use crate::chart::{Chart, Scale, Series, Shape};
 use crate::sheet::Cell;
 
 pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
     let mut pages = Vec::new();
     let mut index = Map::new();
     for sheet in &report.sheets {
-        let numeric: Vec<usize> = (0..sheet.columns.len())
-            .filter(|&i| {
-                let none_are_words = !sheet.rows.iter().any(|r| matches!(r[i], Cell::Text(_)));
-                none_are_words && sheet.rows.iter().any(|r| r[i].number().is_some())
-            })
+        let is_words = |i: &usize| sheet.rows.iter().any(|r| matches!(r[*i], Cell::Text(_)));
+        let (words, numeric): (Vec<usize>, Vec<usize>) =
+            (0..sheet.columns.len()).partition(is_words);
+        let numeric: Vec<usize> = numeric
+            .into_iter()
+            .filter(|&i| sheet.rows.iter().any(|r| r[i].number().is_some()))
             .collect();
+        let keys = |of: &[usize]| of.iter().map(|&i| sheet.columns[i].key()).collect::<Vec<_>>();
+        // The words of a row say what its numbers are of: both have the same rows.
+        let texts = format!("npy/{}_text.npy", sheet.id);
+        if !words.is_empty() {
+            let cells = sheet.rows.iter().flat_map(|row| words.iter().map(|&i| row[i].raw()));
+            pages.push(strings(&texts, words.len(), &cells.collect::<Vec<_>>()));
+            index.insert(texts.clone(), json!({ "of": sheet.title, "columns": keys(&words) }));
+        }
         if numeric.is_empty() {
             continue;
         }
         let cell = |row: &Vec<Cell>, i: usize| row[i].number().unwrap_or(f64::NAN);
         let values = sheet.rows.iter().flat_map(|row| numeric.iter().map(move |&i| cell(row, i)));
         let name = format!("npy/{}.npy", sheet.id);
-        let columns: Vec<String> = numeric.iter().map(|&i| sheet.columns[i].key()).collect();
-        pages.push(matrix(&name, columns.len(), values.collect())?);
-        index.insert(name, json!({ "of": sheet.title, "columns": columns }));
+        pages.push(matrix(&name, numeric.len(), values.collect())?);
+        let mut about = json!({ "of": sheet.title, "columns": keys(&numeric) });
+        if !words.is_empty() {
+            about["rows_are_told_by"] = texts.into();
+        }
+        index.insert(name, about);
     }
     for chart in &report.charts {
         for (i, series) in chart.series.iter().enumerate() {
-            let Some((columns, values)) = line(series) else { continue };
+            let Some((columns, mut values)) = line(series) else { continue };
+            place_by_number(chart, series, columns.len(), &mut values);
             let name = format!("npy/{}_{i}.npy", chart.id);
             pages.push(matrix(&name, columns.len(), values)?);
             index.insert(name, described(chart, series, &columns));
@@ -41,6 +54,44 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
     Ok(pages)
 }
 
+/// Where names on the x axis stand for numbers (frame sizes), x is that number.
+fn place_by_number(chart: &Chart, series: &Series, columns: usize, values: &mut [f64]) {
+    let numbers = &chart.x.numbers;
+    let by_place = matches!(series.shape, Shape::Line { .. } | Shape::Intervals(_));
+    if numbers.is_empty() || !by_place {
+        return;
+    }
+    for row in values.chunks_mut(columns) {
+        row[0] = numbers.get(row[0] as usize).copied().unwrap_or(f64::NAN);
+    }
+}
+
+/// An array of strings, row after row: NumPy's `<U`, which is UTF-32 of a fixed length.
+fn strings(name: &str, columns: usize, cells: &[String]) -> Page {
+    let longest = cells.iter().map(|c| c.chars().count()).max().unwrap_or(0).max(1);
+    let rows = cells.len() / columns;
+    let head = format!(
+        "{{'descr': '<U{longest}', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"
+    );
+    // Magic, version 1.0, the length of the head in two octets; the data begins at a multiple
+    // of 64 (NEP 1).
+    let whole = (10 + head.len() + 1).next_multiple_of(64);
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(((whole - 10) as u16).to_le_bytes());
+    bytes.extend(head.bytes());
+    bytes.resize(whole - 1, b' ');
+    bytes.push(b'\n');
+    for cell in cells {
+        let mut left = longest;
+        for c in cell.chars() {
+            bytes.extend(u32::from(c).to_le_bytes());
+            left -= 1;
+        }
+        bytes.resize(bytes.len() + 4 * left, 0);
+    }
+    Page { name: name.into(), bytes }
+}
+
 fn described(chart: &Chart, series: &Series, columns: &[&str]) -> Value {
     json!({
         "of": chart.title,
@@ -48,9 +99,20 @@ fn described(chart: &Chart, series: &Series, columns: &[&str]) -> Value {
         "columns": columns,
         "x": chart.x.title,
         "y": chart.y.title,
+        // Where x or y is the place of a name: names from 0 on.
+        "x_names": names(&chart.x.scale),
+        "x_numbers": chart.x.numbers,
+        "y_names": names(&chart.y.scale),
         // Values are not scaled: those of a time are ns whatever unit the axis shows.
         "axis_divisors": [chart.x.divisor, chart.y.divisor],
     })
+}
+
+fn names(scale: &Scale) -> &[String] {
+    match scale {
+        Scale::Names(names) => names,
+        _ => &[],
+    }
 }
 
 fn line(series: &Series) -> Option<(Vec<&'static str>, Vec<f64>)> {

@@ -16,9 +16,11 @@ pub fn sheet(run: &BenchRun) -> Sheet {
         ("high", ""),
         ("kind of interval", ""),
         ("samples", ""),
+        ("limit", ""),
     ];
+    let note = "Limit: the tester, not the device, sets the value, and the device may do better.";
     let mut sheet =
-        Sheet::new("results", "All results", "", &[&CASE_COLUMNS[..], &columns].concat());
+        Sheet::new("results", "All results", note, &[&CASE_COLUMNS[..], &columns].concat());
     for group in groups(run) {
         for name in group.names() {
             let Some(s) = group.summary(name, run.config.seed) else { continue };
@@ -40,6 +42,7 @@ pub fn sheet(run: &BenchRun) -> Sheet {
                 number(spread.high),
                 kind.into(),
                 Cell::Count(s.samples),
+                if s.tester_limited { "tester" } else { "" }.into(),
             ]);
             sheet.rows.push(row);
         }
@@ -88,7 +91,12 @@ pub fn checks(run: &BenchRun) -> Sheet {
                 shown(values().min_by(f64::total_cmp)),
                 shown(values().max_by(f64::total_cmp)),
                 unit.into(),
-                if met == all.len() { "met" } else { "NOT met" }.into(),
+                match () {
+                    () if met == all.len() => "met",
+                    () if all.iter().any(|c| !c.pass && !c.undecided()) => "NOT met",
+                    () => "cannot tell",
+                }
+                .into(),
             ]);
             sheet.rows.push(row);
         }
@@ -105,7 +113,8 @@ pub fn notes(run: &BenchRun) -> Sheet {
         let unfinished = (!m.finding.complete).then(|| {
             "The procedure did not come to its end: its values are left out of medians.".to_string()
         });
-        for note in m.finding.notes.iter().cloned().chain(unfinished) {
+        let failures = m.finding.failures.iter().map(|text| format!("FAILED: {text}"));
+        for note in failures.chain(m.finding.notes.iter().cloned()).chain(unfinished) {
             match notes.iter_mut().find(|(n, _)| *n == note) {
                 Some((_, ids)) => ids.push(&m.id),
                 None => notes.push((note, vec![&m.id])),

@@ -84,12 +84,14 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
         ("of theoretical", "ratio"),
         ("frames only", "bit/s"),
         ("on the medium", "bit/s"),
+        ("limit", ""),
     ];
     let mut sheet = Sheet::new(
         &format!("{procedure}_rates"),
         &heading(procedure, ": rates"),
         "In each direction. Low to high: an interval as Methods tell. Frames only: with the FCS; \
-         on the medium: with preamble and least gap, 20 octets more a frame. Theoretical: by \
+         on the medium: with preamble and least gap, 20 octets more a frame. Limit: \
+         where it says tester, the device may do better. Theoretical: by \
          the nominal speed of the ports, where they have one.",
         &[&CASE_COLUMNS[..], &columns].concat(),
     );
@@ -110,6 +112,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
                 Cell::maybe(line.map(|l| s.median / l)),
                 Cell::Number(bits(0.0)),
                 Cell::Number(bits(FRAME_OVERHEAD)),
+                if s.tester_limited { "tester" } else { "" }.into(),
             ]);
             sheet.rows.push(row);
         }
@@ -137,8 +140,8 @@ fn frame_loss(run: &BenchRun, procedure: &str) -> Sheet {
         for point in points {
             let mut row = case_cells(&case);
             row.extend([
-                Cell::Number(point.rate_fps),
-                Cell::maybe(line.map(|l| point.rate_fps / l)),
+                Cell::Number(point.offered_fps),
+                Cell::maybe(line.map(|l| point.offered_fps / l)),
                 Cell::Count(point.sent),
                 Cell::Count(point.lost),
                 Cell::Number(point.lost as f64 / point.sent.max(1) as f64),

@@ -240,6 +240,7 @@ impl Maker {
                 values,
                 complete: true,
                 notes: vec!["Synthetic: drawn from a seed.".into()],
+                ..Finding::default()
             },
             trials: trials.iter().map(|t| t.number).collect(),
             caveats,
