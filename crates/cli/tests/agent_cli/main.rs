@@ -196,7 +196,7 @@ fn a_controller_waits_for_agents_whose_controller_has_died() {
     first.signal("KILL");
     let ended = second.end();
     // A trial in which this machine was too busy is invalid; none met an agent that was.
-    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    assert!(matches!(ended.code, 0 | 1 | 5), "{}: {}", ended.code, ended.err);
     let trials = std::fs::read_to_string(folder.join("second/trials.jsonl")).unwrap();
     assert!(!trials.is_empty() && !trials.contains("busy"), "{trials}");
 }
@@ -211,7 +211,7 @@ fn a_plan_that_names_agents_is_measured_by_them() {
     command.arg("bench").arg(&plan).arg("--out").arg(&run).arg("--quiet");
     let ended = process::Process::start(command).end();
     // A trial in which this machine was too busy is invalid: then nothing was found.
-    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    assert!(matches!(ended.code, 0 | 1 | 5), "{}: {}", ended.code, ended.err);
     let read = |name: &str| {
         let text = std::fs::read_to_string(run.join(name)).unwrap();
         let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
@@ -336,7 +336,7 @@ fn what_is_done_to_a_device_between_agents_has_its_time() {
     let mut command = agents.controller_command();
     command.arg("bench").arg(&plan).arg("--out").arg(&run).arg("--quiet");
     let ended = process::Process::start(command).end();
-    assert!(ended.code <= 1, "{}: {}", ended.code, ended.err);
+    assert!(matches!(ended.code, 0 | 1 | 5), "{}: {}", ended.code, ended.err);
     let trials = std::fs::read_to_string(run.join("trials.jsonl")).unwrap();
     let last: Value = serde_json::from_str(trials.lines().last().unwrap()).unwrap();
     let d = &last["directions"][0];

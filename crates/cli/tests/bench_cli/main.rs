@@ -3,6 +3,7 @@
 //! and say so.
 
 mod devices;
+mod evidence;
 mod folders;
 mod interrupted;
 mod plans;

@@ -58,10 +58,13 @@ fn every_procedure_ends(engine: &str, test: &str) {
     assert_consistent(&run);
     let count = PROCEDURES.matches("[[procedure]]").count();
     assert_eq!(run.measurements.len(), count, "{}\n{}", ended.out, ended.err);
-    // 1: something was not found.
-    let unfit = run.measurements.iter().any(|m| m.caveats.contains(Caveat::TrialsInvalid));
-    let codes: &[i32] = if unfit { &[0, 1] } else { &[0] };
-    assert!(codes.contains(&ended.code), "{}\n{}\n{}", ended.code, ended.out, ended.err);
+    let any = |of: fn(&Measurement) -> bool| run.measurements.iter().any(of);
+    let code = match () {
+        () if any(Measurement::failed) => 1,
+        () if any(Measurement::undecided) => 5,
+        () => 0,
+    };
+    assert_eq!(ended.code, code, "{}\n{}", ended.out, ended.err);
     for m in &run.measurements {
         measurement(&run, m);
     }
@@ -89,6 +92,8 @@ fn measurement(run: &BenchRun, m: &Measurement) {
         match q.unit.as_str() {
             "ratio" => assert!((0.0..=1.0).contains(&q.value), "{id} {q:?}"),
             // What was sent is a rate as measured, a hair above what was asked for.
+            // A short burst is as fast as it left.
+            "frames/s" if q.name == "offered_load" => assert!(q.value > 0.0, "{id} {q:?}"),
             "frames/s" => assert!((0.0..=MAX_FPS * 1.01).contains(&q.value), "{id} {q:?}"),
             _ => {}
         }

@@ -135,7 +135,7 @@ pub fn router(more: &str) -> String {
 pub fn head(max_rate: &str, drain: &str) -> String {
     format!(
         "title = 'test'\n[bed]\nengine = 'af_packet'\nmax_rate = '{max_rate}'\ndrain = \
-         '{drain}'\n[run]\nloop = false\nattempts = 12\nback_off = '20ms'\n"
+         '{drain}'\n[run]\nloop = false\nattempts = 12\nback_off = '20ms'\nwarm_up = '50ms'\n"
     )
 }
 
