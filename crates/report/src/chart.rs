@@ -139,6 +139,7 @@ impl Axis {
     pub fn rate(title: &str, greatest: f64, unit: &str, scale: Scale) -> Axis {
         let (divisor, prefix) = crate::quantity::prefix(greatest);
         let title = match prefix {
+            prefix if unit == "bit/s" => format!("{title}, {prefix}{unit}"),
             "" => format!("{title}, {unit}"),
             "k" => format!("{title}, thousand {unit}"),
             "M" => format!("{title}, million {unit}"),

@@ -172,6 +172,11 @@ impl Sheet {
         ["trials", "latency_histograms"].contains(&self.id.as_str())
     }
 
+    /// The table of key results, which every format has first.
+    pub fn is_key(&self) -> bool {
+        self.id == "key_results"
+    }
+
     fn new(id: &str, title: &str, note: &str, columns: &[(&str, &str)]) -> Sheet {
         let columns = columns
             .iter()

@@ -245,8 +245,9 @@ fn what_the_repetitions_or_the_tester_leave_open_is_undecided() {
     let three = || synthetic::run(&Recipe { repetitions: 3, ..Recipe::default() });
     let few = compare(&three(), &three(), &Metrics::First);
     assert_eq!(few.undecided().len(), few.rows.len());
+    let rates = Metrics::Named("throughput".into());
     let (a, mut b) = (synthetic::run(&Recipe::default()), synthetic::run(&Recipe::default()));
-    assert!(compare(&a, &b, &Metrics::First).undecided().is_empty());
+    assert!(compare(&a, &b, &rates).undecided().is_empty());
     // Of one case the second run found nothing, another it does not have.
     let gone = b.measurements[0].case.clone();
     let same = |case: &sonde_results::bench::Case| {
@@ -255,12 +256,12 @@ fn what_the_repetitions_or_the_tester_leave_open_is_undecided() {
     for m in b.measurements.iter_mut().filter(|m| same(&m.case)) {
         m.finding.values.clear();
     }
-    let sided = compare(&a, &b, &Metrics::First);
+    let sided = compare(&a, &b, &rates);
     assert_eq!((sided.one_sided.len(), sided.undecided().len()), (1, 1), "{:?}", sided.undecided());
     b.measurements.retain(|m| !same(&m.case));
-    assert_eq!(compare(&a, &b, &Metrics::First).undecided().len(), 1);
+    assert_eq!(compare(&a, &b, &rates).undecided().len(), 1);
     b.config.plan_sha256 = "another".into();
-    assert!(compare(&a, &b, &Metrics::First).undecided().is_empty(), "another plan's cases");
+    assert!(compare(&a, &b, &rates).undecided().is_empty(), "another plan's cases");
 }
 
 #[test]
@@ -309,6 +310,11 @@ fn the_answer_comes_first_and_small_losses_are_seen() {
     let place = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}"));
     assert!(place("Key results") < place("<h2 id=\"caveats\""));
     assert!(place("<h2 id=\"caveats\"") < place("<h2>Figures"));
+    for (name, figures) in [("report.md", "!["), ("report.tex", "\\begin{figure}")] {
+        let page = text(&pages, name);
+        assert!(page.find("Key results") < page.find(figures), "{name}");
+        assert!(page.contains("Key results"), "{name}");
+    }
     assert!(!html.contains("What lies between the lines is the device"));
     assert!(html.contains("Throughput in bits by frame size") && html.contains("Gbit/s"));
     let loss =

@@ -19,6 +19,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for line in report.lead() {
         let _ = writeln!(out, "{}\n", escape(&line));
     }
+    // The answer first.
+    report.sheets.iter().filter(|s| s.is_key()).for_each(|s| table(&mut out, s));
     for (i, chart) in report.charts.iter().enumerate() {
         // TeX holds some fifty figures back at most.
         if i % 8 == 7 {
@@ -36,7 +38,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         );
     }
     out.push_str("\\clearpage\n");
-    for sheet in report.sheets.iter().filter(|s| !s.for_programs_only()) {
+    for sheet in report.sheets.iter().filter(|s| !s.for_programs_only() && !s.is_key()) {
         table(&mut out, sheet);
     }
     let _ =
@@ -160,6 +162,8 @@ pub(crate) fn escape(text: &str) -> String {
             '|' => out.push_str("\\textbar{}"),
             'µ' | 'μ' => out.push_str("\\textmu{}"),
             '\u{2212}' => out.push_str("$-$"),
+            '\u{2009}' => out.push_str("\\,"),
+            '\u{2265}' => out.push_str("$\\geq$"),
             '±' => out.push_str("$\\pm$"),
             '⁻' => out.push_str("$^{-}$"),
             '³' => out.push_str("$^{3}$"),

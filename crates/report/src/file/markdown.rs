@@ -10,6 +10,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for line in report.lead() {
         let _ = writeln!(out, "{}\n", escape(&line));
     }
+    // The answer first.
+    report.sheets.iter().filter(|s| s.is_key()).for_each(|s| table(&mut out, s));
     for chart in &report.charts {
         let _ = writeln!(
             out,
@@ -19,7 +21,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
             escape(&chart.caption)
         );
     }
-    for sheet in report.sheets.iter().filter(|s| !s.for_programs_only()) {
+    for sheet in report.sheets.iter().filter(|s| !s.for_programs_only() && !s.is_key()) {
         table(&mut out, sheet);
     }
     let _ = writeln!(out, "## Methods\n\n{}", escape(&report.methods()));
