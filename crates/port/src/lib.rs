@@ -11,10 +11,12 @@ pub mod clock;
 pub mod collector;
 pub mod cpu_time;
 pub mod datagram;
+pub mod driver_stats;
 mod errqueue;
 pub mod guard;
 pub mod headers;
 pub mod host;
+mod lasting;
 pub mod mem;
 pub mod memory;
 pub mod netlink;
@@ -31,6 +33,8 @@ pub mod usage;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
 pub use spec::{Engine, Filter, OpenSpec, XdpMode};
+
+use std::net::IpAddr;
 
 use sonde_wire::{StampSource, Time};
 
@@ -75,6 +79,10 @@ pub struct PortStats {
     /// Stamps of the card's own clock that could not be of the packet, or could not be
     /// turned into TAI; the next best stamp took their place.
     pub card_stamps_refused: u64,
+    /// Times that the interface vanished. Nothing comes or goes until it has returned.
+    pub interface_lost: u64,
+    /// Times that it was there again and the engine was opened anew.
+    pub interface_returned: u64,
 }
 
 impl PortStats {
@@ -90,8 +98,27 @@ impl PortStats {
             ("tx_stamp_missing", self.tx_stamp_missing),
             ("tx_stamps", self.tx_stamps),
             ("card_stamps_refused", self.card_stamps_refused),
+            ("interface_lost", self.interface_lost),
+            ("interface_returned", self.interface_returned),
         ]
         .into_iter()
+    }
+
+    /// The counts of two ports, one after the other.
+    fn plus(&self, other: &PortStats) -> PortStats {
+        PortStats {
+            rx_frames: self.rx_frames + other.rx_frames,
+            tx_frames: self.tx_frames + other.tx_frames,
+            rx_dropped: self.rx_dropped + other.rx_dropped,
+            rx_invalid: self.rx_invalid + other.rx_invalid,
+            tx_dropped: self.tx_dropped + other.tx_dropped,
+            tx_full: self.tx_full + other.tx_full,
+            tx_stamp_missing: self.tx_stamp_missing + other.tx_stamp_missing,
+            tx_stamps: self.tx_stamps + other.tx_stamps,
+            card_stamps_refused: self.card_stamps_refused + other.card_stamps_refused,
+            interface_lost: self.interface_lost + other.interface_lost,
+            interface_returned: self.interface_returned + other.interface_returned,
+        }
     }
 }
 
@@ -121,13 +148,32 @@ pub trait Port: Send {
 
     /// Counts since the port was opened.
     fn stats(&mut self) -> PortStats;
+
+    /// The addresses and prefixes of this host, which have changed. For engines below the IP
+    /// stack that take packets to all of them.
+    ///
+    /// # Errors
+    /// More of them than the engine can hold.
+    fn set_local(&mut self, _prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+        Ok(())
+    }
 }
 
-/// Opens `engine`.
+/// Opens `engine`, and again whenever its interface is made again.
 ///
 /// # Errors
 /// Those of the engine's own `open`.
 pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
+    match &spec.interface {
+        Some(name) if !spec.everything && (engine != Engine::Socket || spec.bind_device) => {
+            Ok(Box::new(lasting::Lasting::open(engine, spec, name)?))
+        }
+        _ => open_once(engine, spec),
+    }
+}
+
+/// Opens `engine` on the interface as it is now.
+fn open_once(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
     if spec.everything {
         let mut ports = open_group(engine, spec, 1)?;
         return Ok(ports.swap_remove(0));

@@ -77,6 +77,8 @@ pub enum XdpMode {
 pub struct OpenSpec {
     /// The device below any VLAN device; the socket engine needs none.
     pub interface: Option<String>,
+    /// The socket engine takes and sends packets on `interface` alone.
+    pub bind_device: bool,
     /// Which packets to take.
     pub filter: Filter,
     /// Watch instead: every packet of the interface, whatever `filter` says, cut to `snap`
@@ -108,6 +110,7 @@ impl OpenSpec {
     pub fn new(interface: Option<String>, filter: Filter) -> Self {
         OpenSpec {
             interface,
+            bind_device: false,
             filter,
             everything: false,
             consume: false,

@@ -105,6 +105,16 @@ pub(crate) fn bind(fd: &impl AsRawFd, address: SocketAddr, scope: u32) -> io::Re
     check(rc).map(drop)
 }
 
+/// Lets a socket take and send packets on one interface alone.
+pub(crate) fn bind_device(fd: &impl AsRawFd, name: &str) -> io::Result<()> {
+    let mut value = [0u8; libc::IFNAMSIZ];
+    let room = value.len() - 1;
+    for (to, from) in value[..room].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    set(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, value)
+}
+
 /// Attaches a classic BPF program to a socket.
 pub(crate) fn attach_filter(fd: &impl AsRawFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let value = libc::sock_fprog {

@@ -116,9 +116,10 @@ pub fn verify_udp(frame: &[u8], found: &UdpFrame) -> bool {
 }
 
 /// The UDP checksum of a frame that [`parse_udp`] has read does not show it damaged: it
-/// is right, or zero (absent, or verified by a kernel that then leaves it out), or the sum
-/// of the pseudo-header alone. The last is what a sending kernel leaves for the card to
-/// complete, and what arrives where there is no card: over veth, on the same host.
+/// is right, or absent over IPv4 (RFC 768; over IPv6 it must be there, RFC 8200 section
+/// 8.1), or the sum of the pseudo-header alone. The last is what a sending kernel leaves
+/// for the card to complete, and what arrives where there is no card: over veth, on the
+/// same host.
 #[inline]
 pub fn udp_intact(frame: &[u8], found: &UdpFrame) -> bool {
     let Some(datagram) = frame.get(found.l4_offset..found.payload.end) else { return false };
@@ -126,7 +127,7 @@ pub fn udp_intact(frame: &[u8], found: &UdpFrame) -> bool {
     let length = datagram.len() as u32;
     let pseudo = checksum::pseudo(found.source, found.destination, PROTOCOL_UDP, length);
     let pseudo = pseudo.unwrap_or(0);
-    field == 0
+    field == 0 && !found.is_ipv6
         || field == checksum::fold(pseudo)
         || checksum::fold(pseudo + checksum::sum(datagram)) == 0xFFFF
 }
@@ -261,11 +262,12 @@ mod tests {
     fn damage_is_told_from_an_unfinished_checksum() {
         for (source, destination) in [("10.0.0.1:5", "10.0.0.2:6"), ("[fd00::1]:5", "[fd00::2]:6")]
         {
-            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            let source: SocketAddr = source.parse().unwrap();
+            let destination = destination.parse::<SocketAddr>().unwrap();
             let mut bytes = frame(source, destination, &[], &[1, 2, 3, 4, 5], 3);
             let found = parse_udp(&bytes).unwrap();
             let udp = found.l4_offset;
-            assert!(udp_intact(&bytes, &found), "none");
+            assert_eq!(udp_intact(&bytes, &found), source.is_ipv4(), "none");
             let sum = crate::build::udp_header_sum(source, destination, 5).unwrap();
             crate::build::finish_udp(&mut bytes[udp..found.payload.end], sum, 5).unwrap();
             assert!(udp_intact(&bytes, &found) && verify_udp(&bytes, &found));

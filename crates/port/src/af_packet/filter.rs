@@ -14,6 +14,8 @@ pub(super) struct Wanted {
     ports: Box<[bool]>,
     peers: Option<Box<[bool]>>,
     local: Box<[(IpAddr, u8)]>,
+    /// The filter names the addresses.
+    named: bool,
 }
 
 impl Wanted {
@@ -29,6 +31,14 @@ impl Wanted {
             ports: set(&filter.local_ports),
             peers: (!filter.peer_ports.is_empty()).then(|| set(&filter.peer_ports)),
             local: if filter.local.is_empty() { host.into() } else { named.collect() },
+            named: !filter.local.is_empty(),
+        }
+    }
+
+    /// This host has other addresses now.
+    pub fn set_host(&mut self, host: &[(IpAddr, u8)]) {
+        if !self.named {
+            self.local = host.into();
         }
     }
 

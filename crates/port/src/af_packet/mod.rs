@@ -14,6 +14,7 @@ mod fanout;
 mod filter;
 mod ring;
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
@@ -317,6 +318,13 @@ impl Port for AfPacket {
             self.stats.rx_dropped += u64::from(counts[1]);
         }
         self.stats
+    }
+
+    fn set_local(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+        if let Some(wanted) = &mut self.wanted {
+            wanted.set_host(prefixes);
+        }
+        Ok(())
     }
 }
 

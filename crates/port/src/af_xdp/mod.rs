@@ -21,6 +21,7 @@ mod umem;
 mod tests;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -277,6 +278,11 @@ impl Port for AfXdp {
         // Ours by the filter, but on a queue that was not opened.
         stats.rx_dropped += self.tap.no_socket().saturating_sub(self.no_socket_before);
         stats
+    }
+
+    fn set_local(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+        let Tap::Filter(program) = &self.tap else { return Ok(()) };
+        program.update_local(prefixes).map_err(|error| PortError::Config(error.to_string()))
     }
 }
 

@@ -130,13 +130,23 @@ impl Routes {
     /// Addresses and prefixes for which this host answers: the routes of type local
     /// in the kernel's local table, IPv4 before IPv6, sorted.
     pub fn local_prefixes(&mut self) -> io::Result<Vec<(IpAddr, u8)>> {
+        self.local_table(|kind| kind == libc::RTN_LOCAL)
+    }
+
+    /// Addresses that belong to many hosts, so that no packet can come from one of them:
+    /// broadcast and anycast addresses of this host's subnets, sorted.
+    pub fn shared_addresses(&mut self) -> io::Result<Vec<(IpAddr, u8)>> {
+        self.local_table(|kind| matches!(kind, libc::RTN_BROADCAST | libc::RTN_ANYCAST))
+    }
+
+    fn local_table(&mut self, wanted: fn(u8) -> bool) -> io::Result<Vec<(IpAddr, u8)>> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut fixed = [0; RTMSG];
             fixed[0] = family as u8;
             fixed[4] = libc::RT_TABLE_LOCAL;
             let request = || Request::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &fixed);
-            match self.socket.dump(request, local_prefix) {
+            match self.socket.dump(request, |m| local_prefix(m, wanted)) {
                 Ok(some) => all.extend(some),
                 // A namespace in which nothing ever had an address has no such table,
                 // a kernel without IPv6 no such family.
@@ -243,12 +253,10 @@ fn found(message: Message<'_>) -> Option<Found> {
     Some(found)
 }
 
-fn local_prefix(message: Message<'_>) -> Option<(IpAddr, u8)> {
+/// Of a route in the local table whose type is `wanted`.
+fn local_prefix(message: Message<'_>, wanted: fn(u8) -> bool) -> Option<(IpAddr, u8)> {
     let &[family, length, _, _, table, _, _, kind, ..] = message.body else { return None };
-    if message.kind != libc::RTM_NEWROUTE
-        || table != libc::RT_TABLE_LOCAL
-        || kind != libc::RTN_LOCAL
-    {
+    if message.kind != libc::RTM_NEWROUTE || table != libc::RT_TABLE_LOCAL || !wanted(kind) {
         return None;
     }
     let (_, value) = attributes(message.body, RTMSG).find(|&(kind, _)| kind == libc::RTA_DST)?;
@@ -266,7 +274,7 @@ const MAX_TAGS: usize = 8;
 
 #[cfg(test)]
 pub(super) fn parse_anything(message: Message<'_>) {
-    let _ = (found(message), local_prefix(message));
+    let _ = (found(message), local_prefix(message, |_| true));
 }
 
 #[cfg(test)]

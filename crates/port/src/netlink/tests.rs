@@ -231,6 +231,9 @@ fn local_prefixes_are_those_of_the_local_table() {
         let v4 = prefixes.iter().filter(|p| p.0.is_ipv4()).count();
         assert_eq!(v4, 4, "neither broadcast nor unicast routes: {prefixes:?}");
         assert!(prefixes.is_sorted());
+        let shared = routes.shared_addresses().unwrap();
+        assert!(shared.contains(&(addr("10.0.0.255"), 32)), "{shared:?}");
+        assert!(!shared.iter().any(|p| prefixes.contains(p)), "{shared:?}");
     });
 }
 

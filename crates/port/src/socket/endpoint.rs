@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use sonde_wire::Stamp;
+use sonde_wire::{Stamp, checksum, ipv4, udp};
 
 use crate::errqueue::{Awaited, Batch, ToTai, enable};
 use crate::guard::{absent, free_bind, refused};
@@ -20,7 +20,6 @@ pub(super) struct Endpoint {
     pub awaited: Awaited,
     /// The one address it is bound to, if not the wildcard.
     address: Option<IpAddr>,
-    scope: u32,
     drops: u32,
 }
 
@@ -32,12 +31,15 @@ pub(super) struct Received {
     pub stamp: Option<Stamp>,
     ttl: u8,
     tos: u8,
+    /// The interface that a link-local address belongs to; else 0.
+    scope: u32,
 }
 
 impl Endpoint {
     pub fn open_all(
         filter: &Filter,
         scope: u32,
+        device: Option<&str>,
         tx_stamps: bool,
         chosen_ids: bool,
     ) -> Result<Vec<Endpoint>, PortError> {
@@ -52,7 +54,7 @@ impl Endpoint {
             for &port in &filter.local_ports {
                 let slots = AWAITED / filter.local_ports.len().next_power_of_two();
                 let awaited = Awaited::new(chosen_ids, slots.max(AWAITED_LEAST));
-                match Self::open(v6, address, port, scope, tx_stamps) {
+                match Self::open(v6, address, port, (scope, device), tx_stamps) {
                     Ok(fd) => all.push(Endpoint {
                         fd,
                         v6,
@@ -60,7 +62,6 @@ impl Endpoint {
                         listed: false,
                         awaited,
                         address,
-                        scope,
                         drops: 0,
                     }),
                     // A host without IPv6.
@@ -76,7 +77,7 @@ impl Endpoint {
         v6: bool,
         address: Option<IpAddr>,
         port: u16,
-        scope: u32,
+        (scope, device): (u32, Option<&str>),
         tx_stamps: bool,
     ) -> std::io::Result<OwnedFd> {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -111,6 +112,9 @@ impl Endpoint {
         sys::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
         sys::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
         enable(&fd, true, tx_stamps)?;
+        if let Some(name) = device {
+            sys::bind_device(&fd, name)?;
+        }
         sys::bind(&fd, bind_address(v6, address, port), scope)?;
         Ok(fd)
     }
@@ -126,17 +130,19 @@ impl Endpoint {
         let name = batch.name(i);
         // SAFETY: the kernel wrote an address of the socket's family; both members are
         // plain integers in any case.
-        let source = unsafe {
+        let (source, scope) = unsafe {
             if self.v6 {
                 let ip = Ipv6Addr::from(name.v6.sin6_addr.s6_addr);
-                SocketAddr::from((ip, u16::from_be(name.v6.sin6_port)))
+                let port = u16::from_be(name.v6.sin6_port);
+                (SocketAddr::from((ip, port)), name.v6.sin6_scope_id)
             } else {
                 let ip = Ipv4Addr::from(name.v4.sin_addr.s_addr.to_ne_bytes());
-                SocketAddr::from((ip, u16::from_be(name.v4.sin_port)))
+                (SocketAddr::from((ip, u16::from_be(name.v4.sin_port))), 0)
             }
         };
         let any = bind_address(self.v6, self.address, self.port);
-        let mut found = Received { source, destination: any, len, stamp: None, ttl: 0, tos: 0 };
+        let mut found =
+            Received { source, destination: any, len, stamp: None, ttl: 0, tos: 0, scope };
         let byte = |value: &[u8]| sys::read::<i32>(value, 0).map_or(0, |v| v as u8);
         for (level, kind, value) in batch.controls(i) {
             match (level, kind) {
@@ -166,9 +172,17 @@ impl Endpoint {
         Some(found)
     }
 
-    /// Adds to outgoing packet `i` the header fields that the kernel is to write.
+    /// Adds to outgoing packet `i` the header fields that the kernel is to write. `scope`: the
+    /// interface that a link-local source address belongs to.
     #[inline]
-    pub fn describe(&self, batch: &mut Batch, i: usize, source: IpAddr, tos: u8, ttl: u8) {
+    pub fn describe(
+        &self,
+        batch: &mut Batch,
+        i: usize,
+        (source, scope): (IpAddr, u32),
+        tos: u8,
+        ttl: u8,
+    ) {
         let (tos, ttl) = (i32::from(tos), i32::from(ttl.max(1)));
         let level = if self.v6 { libc::SOL_IPV6 } else { libc::SOL_IP };
         let (tos_kind, ttl_kind) = if self.v6 {
@@ -194,7 +208,7 @@ impl Endpoint {
             IpAddr::V6(a) => {
                 let info = libc::in6_pktinfo {
                     ipi6_addr: libc::in6_addr { s6_addr: a.octets() },
-                    ipi6_ifindex: if a.is_unicast_link_local() { self.scope } else { 0 },
+                    ipi6_ifindex: if a.is_unicast_link_local() { scope } else { 0 },
                 };
                 batch.add(i, level, libc::IPV6_PKTINFO, info);
             }
@@ -216,6 +230,7 @@ impl Received {
     #[inline]
     pub fn write_headers(&self, frame: &mut [u8]) -> Option<usize> {
         frame[..12].fill(0);
+        frame[..6].copy_from_slice(&scope_as_mac(self.scope));
         let ethertype: u16 = if self.source.is_ipv6() { 0x86DD } else { 0x0800 };
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         sonde_wire::build::emit_udp_ip(
@@ -227,8 +242,31 @@ impl Received {
             self.len,
         )
         .ok()?;
+        if let (IpAddr::V6(_), Some(at)) =
+            (self.source.ip(), frame.len().checked_sub(self.len + udp::HEADER_LEN))
+        {
+            // IPv6 wants one (RFC 8200, section 8.1). The kernel has verified the true one and
+            // does not tell it: this is the form of one that is still to be completed.
+            let (source, destination) = (self.source.ip(), self.destination.ip());
+            let length = (self.len + udp::HEADER_LEN) as u32;
+            let sum = checksum::pseudo(source, destination, ipv4::PROTOCOL_UDP, length)?;
+            frame[at + 6..at + 8].copy_from_slice(&checksum::fold(sum).to_be_bytes());
+        }
         Some(frame.len())
     }
+}
+
+/// The interface of a link-local packet, as the destination of the link header that is made up
+/// for it. Whoever turns the packet round sends it from there, and [`mac_as_scope`] finds it.
+fn scope_as_mac(scope: u32) -> [u8; 6] {
+    let [a, b, c, d] = scope.to_be_bytes();
+    if scope == 0 { [0; 6] } else { [SCOPE_MARK[0], SCOPE_MARK[1], a, b, c, d] }
+}
+
+/// The interface that the source of a link header of ours names.
+pub(super) fn mac_as_scope(source: [u8; 6]) -> Option<u32> {
+    let [mark @ .., a, b, c, d] = source;
+    (mark == SCOPE_MARK).then(|| u32::from_be_bytes([a, b, c, d]))
 }
 
 fn bind_address(v6: bool, address: Option<IpAddr>, port: u16) -> SocketAddr {
@@ -249,5 +287,8 @@ const MEMINFO_WORDS: usize = 9;
 /// `SK_MEMINFO_DROPS`.
 const MEMINFO_DROPS: usize = 8;
 const SO_MEMINFO: i32 = 55;
+
+/// A locally administered address of no vendor.
+const SCOPE_MARK: [u8; 2] = [0x02, 0x53];
 
 const _: () = assert!(size_of::<libc::in6_pktinfo>() == 20);

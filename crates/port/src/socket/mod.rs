@@ -2,7 +2,8 @@
 //! for ports above 1023, and works wherever a program may send UDP.
 //!
 //! A received datagram gets the headers that it had, as far as the kernel tells: link
-//! addresses 0, IP addresses, TTL, DSCP and ECN as received, UDP checksum 0. A frame to
+//! addresses 0 (or the interface of a link-local packet), IP addresses, TTL, DSCP and ECN as
+//! received, no UDP checksum over IPv4 and a partial one over IPv6. A frame to
 //! be sent is read for the same fields, and its payload goes to the kernel uncopied.
 
 mod endpoint;
@@ -54,6 +55,8 @@ struct Outgoing {
     payload: (usize, usize),
     to: SockAddr,
     source: std::net::IpAddr,
+    /// The interface that link-local addresses belong to.
+    scope: u32,
     tos: u8,
     ttl: u8,
     cookie: u64,
@@ -71,7 +74,9 @@ impl SocketPort {
         let found = probe::probe(spec.tx_stamps);
         sys::raise_descriptor_limit(2 * spec.filter.local_ports.len())
             .map_err(io("raise the limit of open files"))?;
-        let endpoints = Endpoint::open_all(&spec.filter, scope, spec.tx_stamps, found.chosen_ids)?;
+        let device = spec.interface.as_deref().filter(|_| spec.bind_device);
+        let endpoints =
+            Endpoint::open_all(&spec.filter, scope, device, spec.tx_stamps, found.chosen_ids)?;
         let mut by_port = [(); 2].map(|()| vec![NONE; 1 << 16].into_boxed_slice());
         // SAFETY: no memory is passed.
         let poll = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
@@ -261,12 +266,18 @@ impl SocketPort {
             self.stats.tx_dropped += 1;
             return;
         };
+        // A packet that is turned round goes back by the interface it came by.
+        let link = &self.memory[offset..offset + 12];
+        let mut source = [0; 6];
+        source.copy_from_slice(&link[6..]);
+        let scope = endpoint::mac_as_scope(source).unwrap_or(self.scope);
         self.queue.push(Outgoing {
             endpoint,
             order: self.queue.len() as u16,
             payload: (offset + f.payload.start, offset + f.payload.end),
-            to: SockAddr::new(f.destination, f.destination_port, self.scope),
+            to: SockAddr::new(f.destination, f.destination_port, scope),
             source: f.source,
+            scope,
             tos: f.dscp << 2 | f.ecn,
             ttl: f.ttl,
             cookie: if self.tx_stamps { cookie } else { 0 },
@@ -287,7 +298,7 @@ impl SocketPort {
             for (i, o) in run.iter().enumerate().skip(sent) {
                 let payload = &self.memory[o.payload.0..o.payload.1];
                 self.batch.outgoing(i, payload, Some((o.to, endpoint.v6)));
-                endpoint.describe(&mut self.batch, i, o.source, o.tos, o.ttl);
+                endpoint.describe(&mut self.batch, i, (o.source, o.scope), o.tos, o.ttl);
                 if o.cookie != 0 {
                     endpoint.awaited.ask(&mut self.batch, i, asked);
                     asked += 1;
