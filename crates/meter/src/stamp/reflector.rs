@@ -12,6 +12,9 @@
 //! A request whose UDP checksum shows it damaged is dropped; one that only lacks what a
 //! network card would have completed is not (see [`sonde_wire::udp_intact`]). The reply's
 //! checksum is always computed whole.
+//!
+//! What must not be answered, so that two that answer cannot be set against each other, is
+//! in [`loops`].
 
 mod address;
 mod config;
@@ -19,6 +22,7 @@ mod counters;
 mod headers;
 mod keyed_hash;
 mod limiter;
+mod loops;
 mod session_table;
 mod tlv;
 
@@ -30,7 +34,7 @@ pub use counters::{ReflectorCounters, ReflectorRecord};
 pub use limiter::RateLimit;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
@@ -39,11 +43,12 @@ use sonde_wire::{
 };
 
 use crate::{Instrument, Transmit};
-use address::{Prefix, is_unicast, number};
+use address::{Addresses, Prefix, is_unicast, number};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use keyed_hash::KeyedHash;
-use limiter::Limiter;
+use limiter::{Limiter, Total};
+use loops::{Order, Place};
 use session_table::{Lookup, SessionKey, SessionTable};
 
 /// A STAMP and TWAMP-Light reflector.
@@ -60,6 +65,8 @@ pub struct Reflector {
     tai_offset: i64,
     error_estimate: ErrorEstimate,
     limiter: Option<Limiter>,
+    total: Option<Total>,
+    no_senders: Addresses,
     sessions: Option<SessionTable>,
     next_sweep: Time,
     /// Replies that are longer than their requests; never more than [`QUEUE`].
@@ -100,6 +107,8 @@ impl Reflector {
             tai_offset: 0,
             error_estimate: ErrorEstimate(0),
             limiter: config.rate_limit.map(|limit| Limiter::new(limit, hash)),
+            total: config.total_limit.map(Total::new),
+            no_senders: Addresses::new(&config.no_senders)?,
             sessions: config
                 .stateful
                 .then(|| SessionTable::new(config.max_sessions, config.session_timeout, hash)),
@@ -124,6 +133,15 @@ impl Reflector {
             ErrorEstimate::from_error_ns(error, synchronised, TimestampFormat::Ntp);
     }
 
+    /// Replaces the addresses that no sender has ([`ReflectorConfig::no_senders`]).
+    ///
+    /// # Errors
+    /// A prefix longer than its address.
+    pub fn set_no_senders(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), ReflectorError> {
+        self.no_senders = Addresses::new(prefixes)?;
+        Ok(())
+    }
+
     /// What has been counted so far.
     pub fn counters(&self) -> &ReflectorCounters {
         &self.counters
@@ -146,9 +164,14 @@ impl Reflector {
         let request =
             SenderPacket::new_checked(&frame[found.payload.clone()]).map_err(|_| Refusal::Short)?;
         let (sequence, short) = (request.sequence(), !request.has_base());
+        let timestamp = request.timestamp();
         // What must be zero in a STAMP request is padding in one of TWAMP Light, perhaps
         // random in every packet: the identifier's place then holds no identifier.
-        let ssid = if padded(&frame[found.payload.clone()]) { 0 } else { request.ssid() };
+        let padded = padded(&frame[found.payload.clone()]);
+        let ssid = if padded { 0 } else { request.ssid() };
+        if padded && loops::is_reply(&frame[found.payload.clone()], now.to_ntp(self.tai_offset).0) {
+            return Err(Refusal::Reply);
+        }
         if !self.ssids.is_empty() && self.ssids.binary_search(&ssid).is_err() {
             return Err(Refusal::Ssid);
         }
@@ -162,7 +185,7 @@ impl Reflector {
             destination_port: found.destination_port,
             ssid,
         };
-        let session = self.session(key, now);
+        let session = self.session(key, (sequence, timestamp), !short && !padded, now)?;
 
         if short {
             let number = self.next_sequence(session).unwrap_or(sequence);
@@ -223,8 +246,13 @@ impl Reflector {
         {
             return Err(Refusal::Address);
         }
-        if self.ports.binary_search(&found.source_port).is_ok() {
-            return Err(Refusal::Loop);
+        if self.no_senders.contain(source) {
+            return Err(Refusal::Address);
+        }
+        if loops::is_service(found.source_port)
+            && self.ports.binary_search(&found.source_port).is_err()
+        {
+            return Err(Refusal::ServicePort);
         }
         if !self.allow.is_empty()
             && !self.allow.iter().any(|prefix| prefix.contains(found.is_ipv6, source))
@@ -236,27 +264,58 @@ impl Reflector {
         {
             return Err(Refusal::Rate);
         }
+        if let Some(total) = &mut self.total
+            && !total.admit(now)
+        {
+            return Err(Refusal::RateAll);
+        }
         Ok(())
     }
 
     /// The session of a request, which is counted in it; `None`: served statelessly.
+    ///
+    /// `numbered`: the sender's sequence number and timestamp; `plain`: STAMP by its shape.
     #[inline]
-    fn session(&mut self, key: SessionKey, now: Time) -> Option<u32> {
-        let sessions = self.sessions.as_mut()?;
+    fn session(
+        &mut self,
+        key: SessionKey,
+        numbered: (u32, u64),
+        plain: bool,
+        now: Time,
+    ) -> Result<Option<u32>, Refusal> {
+        let Some(sessions) = &mut self.sessions else { return Ok(None) };
+        let (sequence, timestamp) = numbered;
         let index = match sessions.lookup(key, now) {
             Lookup::Known(index) => index,
-            Lookup::New(index) => {
+            Lookup::Second(index) => {
                 self.counters.sessions_begun += 1;
                 index
             }
+            Lookup::New(index) => {
+                let session = sessions.session(index);
+                session.order = Order::first(sequence, timestamp);
+                session.received = 1;
+                return Ok(Some(index));
+            }
             Lookup::Full => {
                 self.counters.reflected_stateless += 1;
-                return None;
+                return Ok(None);
             }
         };
         let session = sessions.session(index);
+        match session.order.next(sequence, timestamp, plain, now) {
+            Place::Usual => {}
+            // RFC 8762, section 4.3: a session's replies are numbered from 0, and this is
+            // another session of the same addresses and ports.
+            Place::Anew => {
+                (session.next_sequence, session.received) = (0, 0);
+                session.previous_sent = None;
+                self.counters.sessions_restarted += 1;
+            }
+            Place::Stray => return Err(Refusal::Stray),
+        }
         session.received = session.received.wrapping_add(1);
-        Some(index)
+        Ok(Some(index))
     }
 
     /// Takes the sequence number of a session's next reply.

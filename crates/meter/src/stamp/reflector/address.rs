@@ -30,6 +30,39 @@ impl Prefix {
     }
 }
 
+/// Many addresses, found by bisection.
+#[derive(Default)]
+pub(super) struct Addresses {
+    /// First and last of each range, sorted and apart from each other.
+    ranges: Vec<(u128, u128)>,
+}
+
+impl Addresses {
+    pub(super) fn new(prefixes: &[(IpAddr, u8)]) -> Result<Self, ReflectorError> {
+        let mut all = Vec::with_capacity(prefixes.len());
+        for &(address, length) in prefixes {
+            let prefix = Prefix::new(address, length)?;
+            all.push((prefix.network, prefix.network | !prefix.mask));
+        }
+        all.sort_unstable();
+        let mut ranges: Vec<(u128, u128)> = Vec::with_capacity(all.len());
+        for (first, last) in all {
+            match ranges.last_mut() {
+                Some(before) if first <= before.1 => before.1 = before.1.max(last),
+                _ => ranges.push((first, last)),
+            }
+        }
+        Ok(Addresses { ranges })
+    }
+
+    /// Whether `address`, on the scale of [`number`], is among them.
+    #[inline]
+    pub(super) fn contain(&self, address: u128) -> bool {
+        let after = self.ranges.partition_point(|&(first, _)| first <= address);
+        after.checked_sub(1).is_some_and(|i| address <= self.ranges[i].1)
+    }
+}
+
 /// IPv4 addresses and IPv6 ones on one scale.
 #[inline]
 pub(super) fn number(address: IpAddr) -> u128 {
@@ -49,5 +82,36 @@ pub(super) fn is_unicast(address: IpAddr) -> bool {
         }
         // A mapped address never travels; here it would pass for an IPv4 one.
         IpAddr::V6(a) => !(a.is_unspecified() || a.is_multicast() || a.to_ipv4_mapped().is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_ranges_that_touch_and_overlap() {
+        let of = |text: &str| {
+            let (address, length) = text.split_once('/').unwrap();
+            (address.parse().unwrap(), length.parse().unwrap())
+        };
+        let list = ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.255/32", "192.0.2.1/32", "2001:db8::/64"];
+        let all = Addresses::new(&list.map(of)).unwrap();
+        for (address, is_in) in [
+            ("9.255.255.255", false),
+            ("10.0.0.0", true),
+            ("10.255.255.255", true),
+            ("11.0.0.0", false),
+            ("192.0.2.1", true),
+            ("192.0.2.2", false),
+            ("192.0.2.255", true),
+            ("2001:db8::ffff", true),
+            ("2001:db8:0:1::", false),
+            ("::a00:1", false),
+        ] {
+            assert_eq!(all.contain(number(address.parse().unwrap())), is_in, "{address}");
+        }
+        assert!(!Addresses::default().contain(0));
+        assert!(Addresses::new(&[("10.0.0.0".parse().unwrap(), 33)]).is_err());
     }
 }

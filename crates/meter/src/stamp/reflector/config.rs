@@ -18,8 +18,13 @@ pub struct ReflectorConfig {
     pub allow: Vec<(IpAddr, u8)>,
     /// What one source address may ask; `None`: anything.
     pub rate_limit: Option<RateLimit>,
-    /// Sessions that a stateful reflector can keep, at most 2^24 - 1. Newcomers beyond them
-    /// are served statelessly.
+    /// What all together may ask; `None`: anything.
+    pub total_limit: Option<RateLimit>,
+    /// Addresses that no sender has: this host's own, where it is not asked by itself, and
+    /// broadcast addresses of its subnets.
+    pub no_senders: Vec<(IpAddr, u8)>,
+    /// Sessions that a stateful reflector can keep, at most 2^24 - 1. Those that have sent
+    /// only once make room for newcomers; beyond the others these are served statelessly.
     pub max_sessions: usize,
     /// A session ends after this much silence, ns (REFWAIT of RFC 5357, section 4.2: 900 s).
     pub session_timeout: i64,
@@ -46,14 +51,16 @@ pub struct ReflectorConfig {
 
 impl ReflectorConfig {
     /// The defaults: stateful, for everyone, 65,536 sessions of 900 s, an unsynchronised
-    /// clock on UTC + `tai_offset`, a record a second.
+    /// clock on UTC + `tai_offset`, the limits of [`RateLimit`], a record a second.
     pub fn new(ports: Vec<u16>, tai_offset: i64, seed: u64) -> Self {
         ReflectorConfig {
             ports,
             stateful: true,
             local: Vec::new(),
             allow: Vec::new(),
-            rate_limit: None,
+            rate_limit: Some(RateLimit::OF_SOURCE),
+            total_limit: Some(RateLimit::OF_ALL),
+            no_senders: Vec::new(),
             max_sessions: 65_536,
             session_timeout: 900_000_000_000,
             ssids: Vec::new(),
@@ -81,7 +88,8 @@ impl ReflectorConfig {
         if self.interval <= 0 {
             return Err(ReflectorError::Time("the record interval"));
         }
-        if self.rate_limit.is_some_and(|limit| limit.per_second == 0 || limit.burst == 0) {
+        let limits = [self.rate_limit, self.total_limit];
+        if limits.iter().flatten().any(|limit| limit.per_second == 0 || limit.burst == 0) {
             return Err(ReflectorError::RateLimit);
         }
         Ok(())
@@ -94,8 +102,8 @@ pub enum ReflectorError {
     /// It could never be asked.
     #[error("a reflector needs a UDP port; 862 is the standard one")]
     NoPort,
-    /// An allow entry says more bits than the address has.
-    #[error("allow {0}/{1}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
+    /// A prefix says more bits than the address has.
+    #[error("{0}/{1}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
     Prefix(IpAddr, u8),
     /// The table has no room for it.
     #[error("{0} sessions are too many; the most is 16777215")]

@@ -21,10 +21,12 @@ counters! {
         /// Of them, replies that carry the sender's sequence number although this reflector is
         /// stateful: its session table was full.
         reflected_stateless,
-        /// Sessions begun.
+        /// Sessions begun: a session is one from its second request on.
         sessions_begun,
         /// Sessions ended by their timeout.
         sessions_ended,
+        /// Sessions whose sender began its numbers anew, and so did its replies.
+        sessions_restarted,
         /// Not UDP over IP, or not to one of our addresses and ports.
         dropped_foreign,
         /// Fragments of larger packets.
@@ -37,12 +39,18 @@ counters! {
         dropped_checksum,
         /// From or to an address that nothing may be sent to or come from.
         dropped_address,
-        /// From one of our own ports: a reply, most likely.
-        dropped_loop,
+        /// A reply by its shape, another reflector's or our own: an answer would be answered.
+        dropped_reply,
+        /// From a port of services that answer what they are sent: 7, 19, 53, 123.
+        dropped_service_port,
+        /// Neither STAMP by its shape nor numbered as a sender numbers, and too often.
+        dropped_stray,
         /// From a source that is not in the allow list.
         dropped_not_allowed,
         /// Above the rate that a source may ask.
         dropped_rate,
+        /// Above the rate that all together may ask.
+        dropped_rate_all,
         /// Shorter than any test packet: 14 octets.
         dropped_short,
         /// A session identifier that was not provisioned (RFC 8972, section 3).
@@ -68,9 +76,12 @@ pub(super) enum Refusal {
     Malformed,
     Checksum,
     Address,
-    Loop,
+    Reply,
+    ServicePort,
+    Stray,
     NotAllowed,
     Rate,
+    RateAll,
     Short,
     Ssid,
     Queue,
@@ -86,9 +97,12 @@ impl Refusal {
             Refusal::Malformed => &mut counters.dropped_malformed,
             Refusal::Checksum => &mut counters.dropped_checksum,
             Refusal::Address => &mut counters.dropped_address,
-            Refusal::Loop => &mut counters.dropped_loop,
+            Refusal::Reply => &mut counters.dropped_reply,
+            Refusal::ServicePort => &mut counters.dropped_service_port,
+            Refusal::Stray => &mut counters.dropped_stray,
             Refusal::NotAllowed => &mut counters.dropped_not_allowed,
             Refusal::Rate => &mut counters.dropped_rate,
+            Refusal::RateAll => &mut counters.dropped_rate_all,
             Refusal::Short => &mut counters.dropped_short,
             Refusal::Ssid => &mut counters.dropped_ssid,
             Refusal::Queue => &mut counters.dropped_queue,
@@ -123,9 +137,12 @@ mod tests {
             Refusal::Malformed,
             Refusal::Checksum,
             Refusal::Address,
-            Refusal::Loop,
+            Refusal::Reply,
+            Refusal::ServicePort,
+            Refusal::Stray,
             Refusal::NotAllowed,
             Refusal::Rate,
+            Refusal::RateAll,
             Refusal::Short,
             Refusal::Ssid,
             Refusal::Queue,

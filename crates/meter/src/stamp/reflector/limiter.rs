@@ -1,4 +1,4 @@
-//! A token bucket per source address, in a table of fixed size.
+//! A token bucket per source address, in a table of fixed size, and one for all together.
 //!
 //! A bucket is one instant: when it will be full again (the generic cell rate
 //! algorithm, ITU-T I.371). An entry whose instant has passed says no more than no
@@ -8,7 +8,7 @@ use sonde_wire::Time;
 
 use super::keyed_hash::KeyedHash;
 
-/// How much one source address may ask.
+/// How much may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Requests per second in the long run; at least 1.
@@ -17,11 +17,30 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
+impl RateLimit {
+    /// Of one source address unless said otherwise: a sender of 200,000 a second with a
+    /// quarter of it to spare, and a quarter of a second in which we were not run.
+    pub const OF_SOURCE: RateLimit = RateLimit { per_second: 250_000, burst: 62_500 };
+    /// Of all together unless said otherwise.
+    pub const OF_ALL: RateLimit = RateLimit { per_second: 1_000_000, burst: 250_000 };
+}
+
 /// The buckets.
 pub(super) struct Limiter {
     sets: Vec<[Bucket; WAYS]>,
     hash: KeyedHash,
-    /// What one request costs, and what a bucket holds besides one request, ns.
+    gauge: Gauge,
+}
+
+/// The bucket of all requests together.
+pub(super) struct Total {
+    full_at: i64,
+    gauge: Gauge,
+}
+
+/// What one request costs, and what a bucket holds besides one request, ns.
+#[derive(Clone, Copy)]
+struct Gauge {
     cost: i64,
     slack: i64,
 }
@@ -34,13 +53,7 @@ struct Bucket {
 
 impl Limiter {
     pub(super) fn new(limit: RateLimit, hash: KeyedHash) -> Self {
-        let cost = NANOS_PER_SECOND / i64::from(limit.per_second.max(1));
-        Limiter {
-            sets: vec![[Bucket::default(); WAYS]; SETS],
-            hash,
-            cost,
-            slack: cost * i64::from(limit.burst.max(1) - 1),
-        }
+        Limiter { sets: vec![[Bucket::default(); WAYS]; SETS], hash, gauge: Gauge::of(limit) }
     }
 
     /// Takes a token of `source` (IPv4 as mapped), if there is one.
@@ -59,9 +72,34 @@ impl Limiter {
             }
         };
         // Never further ahead than a bucket can be empty: the clock may have been set back.
-        let full_at = bucket.full_at.clamp(now, now.saturating_add(self.slack + self.cost));
-        let admitted = full_at - now <= self.slack;
-        bucket.full_at = if admitted { full_at.saturating_add(self.cost) } else { full_at };
+        self.gauge.take(&mut bucket.full_at, now)
+    }
+}
+
+impl Total {
+    pub(super) fn new(limit: RateLimit) -> Self {
+        Total { full_at: i64::MIN, gauge: Gauge::of(limit) }
+    }
+
+    /// Takes a token, if there is one.
+    #[inline]
+    pub(super) fn admit(&mut self, now: Time) -> bool {
+        self.gauge.take(&mut self.full_at, now.as_nanos())
+    }
+}
+
+impl Gauge {
+    fn of(limit: RateLimit) -> Self {
+        let cost = NANOS_PER_SECOND / i64::from(limit.per_second.max(1));
+        Gauge { cost, slack: cost * i64::from(limit.burst.max(1) - 1) }
+    }
+
+    #[inline]
+    fn take(self, full_at: &mut i64, now: i64) -> bool {
+        // Further ahead than any bucket goes: the clock was set back.
+        let from = (*full_at).clamp(now, now.saturating_add(self.slack + self.cost));
+        let admitted = from - now <= self.slack;
+        *full_at = if admitted { from.saturating_add(self.cost) } else { from };
         admitted
     }
 }
@@ -110,6 +148,13 @@ mod tests {
         let back = START - 3_600_000_000_000;
         assert!(!l.admit(1, Time::from_nanos(back)));
         assert!(l.admit(1, Time::from_nanos(back + 1_000_000)));
+    }
+
+    #[test]
+    fn all_together_have_a_limit_of_their_own() {
+        let mut total = Total::new(RateLimit { per_second: 1000, burst: 10 });
+        let admitted = (0..5000).filter(|i| total.admit(Time::from_nanos(START + i * 100_000)));
+        assert_eq!(admitted.count(), 10 + 499);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The sessions of a stateful reflector (RFC 8762, section 4.3; RFC 8972, section 3).
 //!
-//! A table of fixed size. A session in use is never taken from its sender to make
-//! room: when the table is full, newcomers are served statelessly, so that a flood of
-//! invented sources cannot restart anyone's sequence.
+//! A table of fixed size. A sender that has asked once is a newcomer, and counts as a
+//! session from its second request on. To make room, the newcomer that came longest ago
+//! goes first, so that invented sources push out each other. A session is never taken
+//! from its sender: when the table is full of sessions, newcomers are served statelessly.
 
 use sonde_wire::{Stamp, Time, TxDone};
 
 use super::keyed_hash::KeyedHash;
+use super::loops::Order;
 
 /// What identifies a session: 4-tuple and session identifier (RFC 8972, section 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,10 +35,26 @@ pub(super) struct Session {
     pub received: u32,
     /// When the previous reply truly left, once its stamp has come.
     pub previous_sent: Option<Stamp>,
+    /// The sender's own numbers.
+    pub order: Order,
     last_used: Time,
+    /// Among newcomers: the one before and the one after.
+    older: u32,
+    newer: u32,
     /// Distinguishes this session from earlier ones in the same place.
     generation: u8,
-    in_use: bool,
+    state: State,
+}
+
+/// How far a session has got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// It has asked once.
+    Newcomer,
+    /// It has asked again.
+    Established,
 }
 
 /// What became of a look-up.
@@ -44,7 +62,9 @@ pub(super) struct Session {
 pub(super) enum Lookup {
     /// The session exists.
     Known(u32),
-    /// It has just been made, possibly in place of its own expired self.
+    /// A newcomer asks again, and has become a session by it.
+    Second(u32),
+    /// A newcomer, perhaps in place of its own expired self.
     New(u32),
     /// There is no room for it.
     Full,
@@ -56,6 +76,10 @@ pub(super) struct SessionTable {
     slots: Vec<Slot>,
     sessions: Vec<Session>,
     free: Vec<u32>,
+    /// Newcomers, as a list from the oldest to the newest.
+    oldest: u32,
+    newest: u32,
+    established: usize,
     hash: KeyedHash,
     timeout: i64,
     /// The next slot that [`SessionTable::sweep`] looks at.
@@ -77,15 +101,18 @@ impl SessionTable {
             slots: vec![EMPTY; (capacity * 2).next_power_of_two().max(2)],
             sessions: vec![Session::default(); capacity],
             free: (0..capacity as u32).rev().collect(),
+            oldest: NONE,
+            newest: NONE,
+            established: 0,
             hash,
             timeout,
             cursor: 0,
         }
     }
 
-    /// How many sessions there are.
+    /// How many sessions there are, newcomers left out.
     pub(super) fn len(&self) -> usize {
-        self.sessions.len() - self.free.len()
+        self.established
     }
 
     /// Finds or makes the session of `key`, which is in use at `now`.
@@ -97,27 +124,45 @@ impl SessionTable {
         let mut at = hash as usize & mask;
         loop {
             let slot = self.slots[at];
-            if slot.session == EMPTY.session {
+            if slot.session == NONE {
                 break;
             }
             if slot.tag == tag {
                 let session = &mut self.sessions[slot.session as usize];
                 if session.key == key {
                     if now - session.last_used > self.timeout {
-                        session.restart(key, now);
+                        self.leave(slot.session);
+                        self.enter(slot.session, key, now);
                         return Lookup::New(slot.session);
                     }
                     session.last_used = now;
-                    return Lookup::Known(slot.session);
+                    if session.state == State::Established {
+                        return Lookup::Known(slot.session);
+                    }
+                    self.leave(slot.session);
+                    self.sessions[slot.session as usize].state = State::Established;
+                    self.established += 1;
+                    return Lookup::Second(slot.session);
                 }
             }
             at = (at + 1) & mask;
+        }
+        if self.free.is_empty() {
+            if self.oldest == NONE {
+                return Lookup::Full;
+            }
+            self.end(self.slot_of(self.oldest));
+            // The gap that it left may lie before the one found above.
+            at = hash as usize & mask;
+            while self.slots[at].session != NONE {
+                at = (at + 1) & mask;
+            }
         }
         let Some(index) = self.free.pop() else {
             return Lookup::Full;
         };
         self.slots[at] = Slot { tag, session: index };
-        self.sessions[index as usize].restart(key, now);
+        self.enter(index, key, now);
         Lookup::New(index)
     }
 
@@ -143,7 +188,7 @@ impl SessionTable {
             return;
         };
         let latest = session.next_sequence.wrapping_sub(1);
-        if session.in_use
+        if session.state != State::Free
             && session.generation == (done.cookie >> 56) as u8
             && latest == done.cookie as u32
         {
@@ -159,25 +204,78 @@ impl SessionTable {
     }
 
     /// Ends sessions that have been silent for too long, in the next part of the table;
-    /// a part is small enough not to delay packets. Returns how many ended.
+    /// a part is small enough not to delay packets. Returns how many ended, newcomers left
+    /// out.
     pub(super) fn sweep(&mut self, now: Time) -> usize {
         let mask = self.slots.len() - 1;
-        let mut ended = 0;
+        let before = self.established;
         for _ in 0..SWEEP.min(self.slots.len()) {
             let slot = self.slots[self.cursor];
-            if slot.session != EMPTY.session
+            if slot.session != NONE
                 && now - self.sessions[slot.session as usize].last_used > self.timeout
             {
-                self.sessions[slot.session as usize].in_use = false;
-                self.free.push(slot.session);
-                self.remove_slot(self.cursor);
-                ended += 1;
+                self.end(self.cursor);
                 // Another may have moved up into this slot: look again.
                 continue;
             }
             self.cursor = (self.cursor + 1) & mask;
         }
-        ended
+        before - self.established
+    }
+
+    /// Makes a place that is in no list a newcomer's.
+    fn enter(&mut self, index: u32, key: SessionKey, now: Time) {
+        let older = std::mem::replace(&mut self.newest, index);
+        match self.sessions.get_mut(older as usize) {
+            Some(session) => session.newer = index,
+            None => self.oldest = index,
+        }
+        let session = &mut self.sessions[index as usize];
+        *session = Session {
+            key,
+            last_used: now,
+            older,
+            newer: NONE,
+            generation: session.generation.wrapping_add(1),
+            state: State::Newcomer,
+            ..Session::default()
+        };
+    }
+
+    /// Takes a session out of the newcomers' list or the others' number.
+    fn leave(&mut self, index: u32) {
+        let Session { older, newer, state, .. } = self.sessions[index as usize];
+        if state == State::Established {
+            self.established -= 1;
+            return;
+        }
+        match self.sessions.get_mut(older as usize) {
+            Some(session) => session.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.sessions.get_mut(newer as usize) {
+            Some(session) => session.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    /// Ends the session of a slot.
+    fn end(&mut self, slot: usize) {
+        let index = self.slots[slot].session;
+        self.leave(index);
+        self.sessions[index as usize].state = State::Free;
+        self.free.push(index);
+        self.remove_slot(slot);
+    }
+
+    /// Where a session that is in use stands.
+    fn slot_of(&self, index: u32) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = self.hash_of(&self.sessions[index as usize].key) as usize & mask;
+        while self.slots[at].session != index {
+            at = (at + 1) & mask;
+        }
+        at
     }
 
     /// Empties a slot and closes the gap, so that no search ends too early.
@@ -187,7 +285,7 @@ impl SessionTable {
         loop {
             at = (at + 1) & mask;
             let slot = self.slots[at];
-            if slot.session == EMPTY.session {
+            if slot.session == NONE {
                 break;
             }
             let home = self.hash_of(&self.sessions[slot.session as usize].key) as usize & mask;
@@ -209,22 +307,11 @@ impl SessionTable {
     }
 }
 
-impl Session {
-    fn restart(&mut self, key: SessionKey, now: Time) {
-        *self = Session {
-            key,
-            last_used: now,
-            generation: self.generation.wrapping_add(1),
-            in_use: true,
-            ..Session::default()
-        };
-    }
-}
-
 /// What a cookie has room for.
 pub(super) const MAX_SESSIONS: usize = (1 << 24) - 1;
 
-const EMPTY: Slot = Slot { tag: 0, session: u32::MAX };
+const NONE: u32 = u32::MAX;
+const EMPTY: Slot = Slot { tag: 0, session: NONE };
 /// Slots seen by one sweep: a few microseconds.
 const SWEEP: usize = 256;
 const MIN_SWEEP_PERIOD: i64 = 1_000_000;
@@ -234,7 +321,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use sonde_wire::StampSource;
-    use std::collections::HashMap;
 
     const TIMEOUT: i64 = 1_000_000_000;
 
@@ -265,8 +351,9 @@ mod tests {
         for other in others {
             assert!(matches!(t.lookup(other, at(0)), Lookup::New(_)), "{other:?}");
         }
+        assert!(matches!(t.lookup(first, at(0)), Lookup::Second(_)));
         assert!(matches!(t.lookup(first, at(0)), Lookup::Known(_)));
-        assert_eq!(t.len(), 6);
+        assert_eq!(t.len(), 1);
     }
 
     #[test]
@@ -274,6 +361,7 @@ mod tests {
         let mut t = table(4);
         for n in 0..4 {
             assert!(matches!(t.lookup(key(n), at(0)), Lookup::New(_)));
+            assert!(matches!(t.lookup(key(n), at(0)), Lookup::Second(_)));
         }
         assert_eq!(t.lookup(key(9), at(TIMEOUT)), Lookup::Full);
         for n in 0..4 {
@@ -289,11 +377,29 @@ mod tests {
         let mut t = table(4);
         let Lookup::New(i) = t.lookup(key(1), at(0)) else { panic!("not new") };
         t.session(i).next_sequence = 5;
-        assert_eq!(t.lookup(key(1), at(TIMEOUT)), Lookup::Known(i));
-        assert_eq!(t.session(i).next_sequence, 5);
+        assert_eq!(t.lookup(key(1), at(TIMEOUT)), Lookup::Second(i));
+        assert_eq!((t.session(i).next_sequence, t.len()), (5, 1));
         assert_eq!(t.lookup(key(1), at(2 * TIMEOUT + 1)), Lookup::New(i));
-        assert_eq!(t.session(i).next_sequence, 0);
-        assert_eq!(t.len(), 1);
+        assert_eq!((t.session(i).next_sequence, t.len()), (0, 0));
+    }
+
+    #[test]
+    fn sources_that_ask_once_push_out_each_other_and_no_session() {
+        let mut t = table(8);
+        for n in 0..4 {
+            assert!(matches!(t.lookup(key(n), at(0)), Lookup::New(_)));
+            assert!(matches!(t.lookup(key(n), at(1)), Lookup::Second(_)));
+        }
+        for n in 0..100_000 {
+            assert!(matches!(t.lookup(key(1000 + n), at(2)), Lookup::New(_)), "{n}");
+        }
+        for n in 0..4 {
+            assert!(matches!(t.lookup(key(n), at(3)), Lookup::Known(_)));
+        }
+        // A newcomer stays until as many have come after it as there is room for.
+        assert!(matches!(t.lookup(key(1000 + 99_996), at(3)), Lookup::Second(_)));
+        assert!(matches!(t.lookup(key(1000 + 99_995), at(3)), Lookup::New(_)));
+        assert_eq!(t.len(), 5);
     }
 
     #[test]
@@ -323,33 +429,53 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map: sessions live and end alike, whatever the order.
+        /// Against a plain list, newest last: sessions live and end alike, whatever the order.
         #[test]
-        fn the_table_agrees_with_a_map(
+        fn the_table_agrees_with_a_list(
             steps in prop::collection::vec((0u128..40, 0i64..TIMEOUT / 3, any::<bool>()), 1..400),
         ) {
             let mut t = table(24);
-            let mut map: HashMap<u128, i64> = HashMap::new();
+            // Key, when it was last used, whether it has asked again.
+            let mut list: Vec<(u128, i64, bool)> = Vec::new();
             let mut now = 0;
             for (n, pause, sweep) in steps {
                 now += pause;
                 if sweep {
                     // Once round, whatever moved up into seen slots included.
-                    while t.sweep(at(now)) > 0 {}
-                    map.retain(|_, last| now - *last <= TIMEOUT);
-                    prop_assert_eq!(t.len(), map.len());
+                    for _ in 0..4 {
+                        t.sweep(at(now));
+                    }
+                    list.retain(|(_, last, _)| now - *last <= TIMEOUT);
                 }
-                let live = map.get(&n).is_some_and(|last| now - last <= TIMEOUT);
-                match t.lookup(key(n), at(now)) {
-                    Lookup::Known(_) => prop_assert!(live),
-                    Lookup::New(_) => prop_assert!(!live),
-                    Lookup::Full => {
-                        prop_assert!(!map.contains_key(&n));
-                        prop_assert_eq!(map.len(), 24);
-                        continue;
+                let found = list.iter().position(|entry| entry.0 == n);
+                let expired = found.filter(|&i| now - list[i].1 > TIMEOUT);
+                let looked = t.lookup(key(n), at(now));
+                match (found, expired) {
+                    (Some(i), None) => {
+                        let again = list[i].2;
+                        let as_wanted = match looked {
+                            Lookup::Known(_) => again,
+                            Lookup::Second(_) => !again,
+                            _ => false,
+                        };
+                        prop_assert!(as_wanted, "{:?}", looked);
+                        (list[i].1, list[i].2) = (now, true);
+                    }
+                    (_, expired) => {
+                        if let Some(i) = expired {
+                            list.remove(i);
+                        } else if list.len() == 24 {
+                            let Some(oldest) = list.iter().position(|entry| !entry.2) else {
+                                prop_assert_eq!(looked, Lookup::Full);
+                                continue;
+                            };
+                            list.remove(oldest);
+                        }
+                        prop_assert!(matches!(looked, Lookup::New(_)));
+                        list.push((n, now, false));
                     }
                 }
-                map.insert(n, now);
+                prop_assert_eq!(t.len(), list.iter().filter(|entry| entry.2).count());
             }
         }
     }
