@@ -79,14 +79,12 @@ pub fn test_run() -> Result<()> {
     println!("|---|---|---|---|---|");
     for (sessions, size) in [(1, 72), (1, SIZE), (20_000, 72), (20_000, SIZE), (20_000, 1500)] {
         let local = [(IpAddr::from(Ipv4Addr::new(10, 2, 0, 0)), 16)];
+        // With limits, as it runs, but such as nothing here exceeds.
         let reflector = KernelReflector::load(&KernelReflectorConfig {
-            port: 862,
-            veth: false,
-            stateful: true,
-            local: &local,
-            allow: &[],
-            rate_limit: None,
+            rate_limit: Some((1_000_000_000, 1_000_000_000)),
+            total_limit: Some((1_000_000_000, 1_000_000_000)),
             max_sessions: sessions,
+            ..KernelReflectorConfig::new(862, &local)
         })?;
         let packet = request(size)?;
         let (mut total, mut wrapper, mut program) = (Vec::new(), Vec::new(), Vec::new());

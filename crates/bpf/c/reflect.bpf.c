@@ -8,6 +8,7 @@
 #include "checksum.h"
 #include "ntp.h"
 #include "parse.h"
+#include "rate.h"
 #include "sessions.h"
 
 #define STAMP_OCTETS 44   /* open mode, both directions (RFC 8762, 4.2.1 and 4.3.1) */
@@ -16,15 +17,16 @@
 #define TLV_PADDING 1     /* RFC 8972, 4.1: Extra Padding */
 #define MAX_PAYLOAD 9216 /* more would not fit a jumbo frame; sum_padding takes 9,216 */
 #define REPLY_TTL 255U    /* RFC 8762, 4.3 */
-#define CAS_TRIES 4
 
 /* The order is that of COUNTERS in src/reflect.rs. */
 enum counter {
 	REFLECTED,
+	REFLECTED_STATELESS,
 	NEW_SESSIONS,
+	RESTARTED_SESSIONS,
 	DROP_DENIED,
 	DROP_RATE,
-	DROP_TABLE,
+	DROP_RATE_ALL,
 	PASS_OTHER,
 	PASS_FRAGMENT,
 	PASS_EXTENSION,
@@ -43,6 +45,7 @@ enum counter {
 
 struct counters {
 	__u64 n[COUNTERS];
+	__u64 lease; /* this CPU's tokens of the limit of all */
 };
 
 /* What user space changes while we run. Each field is written in one piece. */
@@ -51,6 +54,14 @@ struct settings {
 	__u32 generation;
 	__u16 error_estimate; /* network byte order */
 	__u16 unused;
+	__u32 redirect_to; /* our own ifindex where XDP_TX does not do; 0: XDP_TX */
+};
+
+/* Values of `local_addresses`, as in src/reflect.rs. */
+enum address {
+	OUR_ADDRESS = 1, /* is answered for, and asks nobody but ourselves */
+	OUR_NETWORK,     /* is answered for */
+	SHARED_ADDRESS,  /* broadcast and anycast: neither */
 };
 
 struct request {
@@ -77,21 +88,10 @@ struct stamp_packet {
 const volatile __u16 own_port; /* network byte order */
 const volatile bool stateful;
 const volatile bool allow_all;
-const volatile __u64 rate_gap_ns; /* between packets at the full rate; 0: no limit */
-const volatile __u64 rate_burst_ns;
-const volatile __u32 redirect_to; /* our own ifindex where XDP_TX does not do; 0: XDP_TX */
 const volatile __u32 bench_sessions;
 
 volatile struct settings settings SEC(".data.settings");
-__u32 bench_next;
-
-/* Per source: the time at which its bucket would be empty of debt (GCRA). */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, struct lpm_key);
-	__type(value, __u64);
-} buckets SEC(".maps");
+__u32 bench_next, bench_sequence;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -162,34 +162,41 @@ static __always_inline bool unusual6(const struct ipv6hdr *ip)
 	       ((s[0] ^ d[0]) | (s[1] ^ d[1]) | (s[2] ^ d[2]) | (s[3] ^ d[3])) == 0;
 }
 
-/* Takes a token of the source's bucket. The state is one word, changed by one
- * compare-and-swap, so CPUs cannot spend a token twice.
+/* A port of services that answer what they are sent; see `is_service` in
+ * crates/meter/src/stamp/reflector/loops.rs. Port 0 cannot be answered.
  */
-static __always_inline bool take_token(const struct lpm_key *source, __u64 now)
+static __always_inline bool service_port(__be16 port)
 {
-	__u64 *due = bpf_map_lookup_elem(&buckets, source);
+	__u32 p = bpf_ntohs(port);
 
-	if (!due) {
-		__u64 first = now + rate_gap_ns;
+	return p < 1024 && p != 861 && p != 862 && (port != own_port || p == 0);
+}
 
-		if (bpf_map_update_elem(&buckets, source, &first, BPF_NOEXIST) == 0)
-			return true;
-		due = bpf_map_lookup_elem(&buckets, source);
-		if (!due)
-			return false;
-	}
-	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 old = *(volatile __u64 *)due, from = old;
+/* A bucket's own hash of the source address. */
+static __always_inline __u64 source_hash(const struct packet *p)
+{
+	const __u32 *a;
 
-		/* Further ahead than any bucket goes: the clock was set back. */
-		if (from < now || from > now + rate_burst_ns + rate_gap_ns)
-			from = now;
-		if (from > now + rate_burst_ns)
-			return false;
-		if (__sync_val_compare_and_swap(due, old, from + rate_gap_ns) == old)
-			return true;
-	}
-	return false;
+	if (p->v4)
+		return mix(mix(p->ip4->saddr ^ session_seed[1]) ^ session_seed[0]);
+	a = p->ip6->saddr.in6_u.u6_addr32;
+	return mix(mix(mix(((__u64)a[0] << 32 | a[1]) ^ session_seed[1]) ^
+		       ((__u64)a[2] << 32 | a[3])) ^ session_seed[0]);
+}
+
+static __always_inline bool within_rate_of_all(__u64 now)
+{
+	__u32 zero = 0;
+	struct counters *c = bpf_map_lookup_elem(&counters, &zero);
+
+	if (!c)
+		return false;
+	if (c->lease == 0)
+		c->lease = take_lease(now);
+	if (c->lease == 0)
+		return false;
+	c->lease--;
+	return true;
 }
 
 static __always_inline int reflect(struct xdp_md *ctx)
@@ -201,10 +208,10 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	struct session *session = NULL;
 	struct lpm_key address;
 	__u32 length, rest, seq, s2, s3;
-	__u64 t2, t3, r2, r3, offset, sum;
+	__u64 t2, t3, r2, r3, offset, sum, addresses;
 	__u64 id = 0;
 	__u16 generation;
-	__be16 udp_len, error, ports[2];
+	__be16 udp_len, error, check, ports[2];
 	__u8 ttl;
 
 	switch (parse(data, end, &p)) {
@@ -236,18 +243,24 @@ static __always_inline int reflect(struct xdp_md *ctx)
 			return pass(PASS_ADDRESS);
 		length = bpf_ntohs(p.ip4->tot_len) - sizeof(*p.ip4);
 		ttl = p.ip4->ttl;
+		addresses = (__u64)p.ip4->saddr + p.ip4->daddr;
 	} else {
+		const __u32 *a = (const __u32 *)&p.ip6->saddr;
+
 		if (p.udp->check == 0)
 			return pass(PASS_BAD_CHECKSUM);
 		if (unusual6(p.ip6))
 			return pass(PASS_ADDRESS);
+		addresses = (__u64)a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
 		length = bpf_ntohs(p.ip6->payload_len);
 		ttl = p.ip6->hop_limit;
 	}
 	if ((p.eth->h_dest[0] | p.eth->h_source[0]) & 1)
 		return pass(PASS_ADDRESS);
-	/* Two reflectors that answer each other would never stop; port 0 cannot answer. */
-	if (p.udp->source == own_port || p.udp->source == 0)
+	/* Two that answer each other would never stop. A reply is not zero where a request is,
+	 * and goes up below; a service shows by its port.
+	 */
+	if (service_port(p.udp->source))
 		return pass(PASS_PORT);
 	udp_len = p.udp->len;
 	if (length != bpf_ntohs(udp_len) || length > MAX_PAYLOAD + sizeof(struct udphdr))
@@ -294,7 +307,26 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	req.ssid = s->ssid;
 	ports[0] = p.udp->source;
 	ports[1] = p.udp->dest;
+	check = p.udp->check;
 	generation = settings.generation;
+
+	/* The request's checksum: right, absent over IPv4, or the sum of the pseudo-header
+	 * alone, which is what a local socket leaves to the card, and what comes over veth.
+	 * The rest of the packet is summed once, for request and reply.
+	 */
+	sum = 0;
+	if (rest) {
+		__u32 *tlv = (void *)(s + 1);
+
+		if ((void *)(tlv + 1) > end)
+			return XDP_ABORTED; /* was checked above; for the verifier */
+		sum = sum_padding(tlv, end, rest);
+	}
+	addresses += (__u64)udp_len + bpf_htons(IPPROTO_UDP);
+	if (fold(sum + addresses + ports[0] + ports[1] + udp_len + check + req.seq + req.t1[0] +
+		 req.t1[1] + req.error + req.ssid) &&
+	    check != (__u16)~fold(addresses) && check)
+		return pass(PASS_BAD_CHECKSUM);
 
 	if (stateful) {
 		__u32 port_ssid = (__u32)ports[0] << 16 | req.ssid;
@@ -305,66 +337,80 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	}
 	/* A known session was admitted before; only a change of our addresses asks again. */
 	if (!session || session->generation != generation) {
+		__u8 *kind;
+
 		if (p.v4)
 			lpm_key4(&address, p.ip4->daddr);
 		else
 			lpm_key6(&address, &p.ip6->daddr);
-		if (!bpf_map_lookup_elem(&local_addresses, &address))
+		kind = bpf_map_lookup_elem(&local_addresses, &address);
+		if (!kind || *kind == SHARED_ADDRESS)
 			return pass(PASS_NOT_LOCAL);
-		if (!allow_all) {
-			if (p.v4)
-				lpm_key4(&address, p.ip4->saddr);
-			else
-				lpm_key6(&address, &p.ip6->saddr);
-			if (!bpf_map_lookup_elem(&allowed_sources, &address))
-				return drop(DROP_DENIED);
-		}
-	}
-	if (rate_gap_ns) {
 		if (p.v4)
 			lpm_key4(&address, p.ip4->saddr);
 		else
 			lpm_key6(&address, &p.ip6->saddr);
-		if (!take_token(&address, t2))
-			return drop(DROP_RATE);
+		kind = bpf_map_lookup_elem(&local_addresses, &address);
+		if (kind && *kind != OUR_NETWORK)
+			return pass(PASS_ADDRESS);
+		if (!allow_all && !bpf_map_lookup_elem(&allowed_sources, &address))
+			return drop(DROP_DENIED);
 	}
+	if (rate_gap_ns && !take_token(source_hash(&p), t2))
+		return drop(DROP_RATE);
+	if (total_gap_ns && !within_rate_of_all(t2))
+		return drop(DROP_RATE_ALL);
 
 	if (stateful) {
-		__u16 now = t2 >> USED_SHIFT;
+		__u32 now = t2 >> USED_SHIFT, number = bpf_ntohl(req.seq);
+		__u32 sender_time = bpf_ntohl(req.t1[0]) << 16 | bpf_ntohl(req.t1[1]) >> 16;
+		bool known = session;
 
 		if (!session) {
-			__u64 slot = add_session(id, now, generation);
+			__u64 slot = add_session(id, now, generation, number, sender_time);
 
 			session = slot == NO_SLOT ? NULL : session_at(slot);
+			known = !(slot & NEW_SLOT);
 			if (!session)
-				return drop(DROP_TABLE);
-			if (slot & NEW_SLOT)
-				count(NEW_SESSIONS);
-		} else if (session->generation != generation) {
-			session->generation = generation;
+				count(REFLECTED_STATELESS);
 		}
-		session->used = now;
+		if (session && known) {
+			if ((__s32)(now - session->used) > (__s32)session_timeout) {
+				/* Ended: this is a newcomer. */
+				session->established = 0;
+				session->sent = 0;
+				session->sequence = number;
+				session->sender_time = sender_time;
+			} else if (!session->established &&
+				   !__sync_val_compare_and_swap(&session->established, 0, 1)) {
+				count(NEW_SESSIONS);
+			}
+			if (begins_anew(session, number, sender_time)) {
+				session->sent = 0;
+				count(RESTARTED_SESSIONS);
+			}
+			session->generation = generation;
+			session->used = now;
+		}
 	}
 
-	/* The checksum is made anew from all octets: a frame that a local socket sent
-	 * over veth carries only the part that a card would have completed.
-	 */
-	sum = 0;
+	/* The reply's checksum is made anew from all octets: the request's may be partial. */
 	if (rest) {
-		__u32 *tlv = (void *)(s + 1);
+		__u32 *tlv = (void *)(s + 1), flag;
 
 		if ((void *)(tlv + 1) > end)
 			return XDP_ABORTED; /* was checked above; for the verifier */
-		*tlv &= ~bpf_htonl((__u32)TLV_U << 24);
-		sum = sum_padding(tlv, end, rest);
+		flag = *tlv & bpf_htonl((__u32)TLV_U << 24);
+		*tlv ^= flag;
+		sum -= flag;
 	}
+	sum += addresses;
 
 	if (p.v4) {
 		struct iphdr *ip = p.ip4;
 		__u32 *w = (__u32 *)ip;
 		__be32 source = ip->saddr;
 
-		sum += (__u64)ip->saddr + ip->daddr;
 		ip->saddr = ip->daddr;
 		ip->daddr = source;
 		/* The DSCP stays, ECN goes. The identification stays with DF as it was: the
@@ -378,9 +424,7 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	} else {
 		struct ipv6hdr *ip = p.ip6;
 		struct in6_addr source = ip->saddr;
-		__u32 *a = (__u32 *)&ip->saddr;
 
-		sum += (__u64)a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
 		ip->saddr = ip->daddr;
 		ip->daddr = source;
 		*(__be32 *)ip &= ~bpf_htonl(0x00300000);
@@ -417,7 +461,7 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	s->zero2 = 0;
 	sum += (__u64)error + req.ssid + s->t2[0] + s->t2[1] + req.seq + req.t1[0] +
 	       req.t1[1] + req.error + s->ttl_zero;
-	sum += (__u64)ports[0] + ports[1] + udp_len + udp_len + bpf_htons(IPPROTO_UDP);
+	sum += (__u64)ports[0] + ports[1] + udp_len;
 	count(REFLECTED);
 
 	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. This late,
@@ -456,8 +500,8 @@ int sonde_reflect(struct xdp_md *ctx)
 	 * where that has an XDP program. A redirect to ourselves goes the same way and
 	 * wakes it always.
 	 */
-	if (redirect_to && verdict == XDP_TX)
-		return bpf_redirect(redirect_to, 0);
+	if (verdict == XDP_TX && settings.redirect_to)
+		return bpf_redirect(settings.redirect_to, 0);
 	return verdict;
 }
 
@@ -473,17 +517,27 @@ static __always_inline int next_request(struct xdp_md *ctx, int verdict)
 	struct udphdr *udp = (void *)(ip + 1);
 	__be32 *w = (__be32 *)ip, *payload = (__be32 *)(udp + 1), ttl;
 	__be16 check;
+	__u64 sum;
 
 	if (verdict != XDP_TX || (void *)(payload + 11) > end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return verdict;
 	if (++bench_next >= bench_sessions)
 		bench_next = 0;
+	/* The UDP checksum follows what changes (RFC 1624); ports and addresses that only
+	 * change places are no change.
+	 */
+	sum = (__u64)(__u16)~udp->check + (__u32)~ip->daddr + (__u32)~payload[0];
 	ip->daddr = ip->saddr;
 	ip->saddr = bpf_htonl(0x0a000001 + bench_next);
 	udp->source = udp->dest;
 	udp->dest = own_port;
-	for (int i = 4; i < 11; i++)
+	payload[0] = bpf_htonl(++bench_sequence);
+	sum += (__u64)ip->saddr + payload[0];
+	for (int i = 4; i < 11; i++) {
+		sum += (__u32)~payload[i];
 		payload[i] = 0; /* what a request has there */
+	}
+	udp->check = fold(sum);
 	ttl = bpf_htonl(REPLY_TTL << 24 | IPPROTO_UDP << 16);
 	check = fold((__u64)w[0] + w[1] + ttl + w[3] + w[4]);
 	w[2] = ttl | bpf_htonl(bpf_ntohs(check));

@@ -3,13 +3,17 @@
  *
  * The kernel's LRU hash costs a call and a hash of its own in every packet; the JIT
  * makes an array lookup a handful of instructions. What a packet then pays for is the
- * cache line, so slots are small: a session is known by a keyed 64-bit hash of what
+ * cache line, so slots are small, two in a line: a session is known by a keyed 64-bit hash of what
  * RFC 8972, section 3, makes its identity. Among a million sessions the chance that any
  * two are taken for one is 1 in 30 million; they would share a sequence number.
  *
  * A session stands in one of the WINDOW slots that begin at its hash, and a slot once
  * used never becomes empty again: who looks for a session stops at the first empty
  * slot. Insertions are serialised by one lock; lookups take none.
+ *
+ * A sender that has asked once is a newcomer and becomes a session by its second request.
+ * Newcomers make room for newcomers, the oldest first; a session is never taken from its
+ * sender, so that a flood of invented sources cannot restart anyone's numbers.
  */
 #ifndef SONDE_SESSIONS_H
 #define SONDE_SESSIONS_H
@@ -21,17 +25,23 @@
 #define NO_SLOT (~0ULL)
 #define NEW_SLOT (1ULL << 32) /* set beside the number of a slot that was filled just now */
 #define USED_SHIFT 30  /* the unit of `used`: 2^30 ns, about a second */
-#define STALE 840      /* of these: 15 minutes, after which RFC 5357, 4.2, lets a session end */
+#define BEGINNING 64   /* as in `Order` of crates/meter/src/stamp/reflector/loops.rs */
+#define LATER 64
 
 struct session {
-	__u64 id;         /* 0: empty */
-	__u32 sent;       /* replies, the sequence number of the next */
-	__u16 generation; /* of the local addresses when it was admitted */
-	__u16 used;       /* when, in units of 2^USED_SHIFT ns */
+	__u64 id;          /* 0: empty */
+	__u32 sent;        /* replies, the sequence number of the next */
+	__u32 sequence;    /* the sender's own greatest number, */
+	__u32 sender_time; /* and the middle half of the time stamp beside it */
+	__u32 used;        /* when, in units of 2^USED_SHIFT ns */
+	__u32 established; /* it has asked again */
+	__u16 generation;  /* of the local addresses when it was admitted */
+	__u16 unused;
 };
 
 const volatile __u32 session_mask;    /* slots - 1 */
 const volatile __u64 session_seed[2]; /* secret: nobody can aim at another's slot */
+const volatile __u32 session_timeout; /* of silence, in units of 2^USED_SHIFT ns */
 __u32 session_lock;
 
 struct {
@@ -86,18 +96,19 @@ static __always_inline struct session *find_session(__u64 id)
 }
 
 /* Gives a session that was not found the slot of its window that is empty or, before
- * that, the first one whose session has ended; failing both, the one used longest ago.
+ * that, the first one whose session has ended; failing both, that of the oldest newcomer.
  * Returns the slot, with NEW_SLOT unless another CPU has made the session meanwhile, or
- * NO_SLOT when the lock could not be had.
+ * NO_SLOT when all are taken or the lock could not be had.
  *
  * A global function: rarely called, and proved by itself.
  */
-__noinline __u64 add_session(__u64 id, __u16 now, __u16 generation)
+__noinline __u64 add_session(__u64 id, __u32 now, __u16 generation, __u32 sequence,
+			     __u32 sender_time)
 {
-	__u32 slot = id, oldest = 0;
-	__u64 fresh = NEW_SLOT;
+	__u64 slot = NO_SLOT, fresh = NEW_SLOT;
+	__u32 oldest = 0;
 	struct session *s;
-	bool held = false;
+	bool held = false, ended = false;
 
 	for (__u32 i = 0; i < LOCK_TRIES && !held; i++)
 		held = __sync_val_compare_and_swap(&session_lock, 0, 1) == 0;
@@ -105,37 +116,63 @@ __noinline __u64 add_session(__u64 id, __u16 now, __u16 generation)
 		return NO_SLOT;
 
 	for (__u32 i = 0; i < WINDOW; i++) {
-		__u16 age;
+		__u32 age, place = ((__u32)id + i) & session_mask;
 
-		s = session_at(id + i);
+		s = session_at(place);
 		if (!s)
 			break;
 		if (s->id == id) {
 			fresh = 0;
-			slot = id + i;
+			slot = place;
 			break;
 		}
 		if (s->id == 0) {
-			if (oldest < STALE)
-				slot = id + i;
+			if (!ended)
+				slot = place;
 			break;
 		}
+		if (ended)
+			continue;
 		age = now - s->used;
-		if (age > oldest && oldest < STALE) {
+		if ((__s32)age > (__s32)session_timeout) {
+			ended = true;
+			slot = place;
+		} else if (!s->established && (slot == NO_SLOT || age > oldest)) {
 			oldest = age;
-			slot = id + i;
+			slot = place;
 		}
 	}
-	slot &= session_mask;
-	s = session_at(slot);
-	if (s && fresh) {
-		s->sent = 0;
-		s->generation = generation;
-		s->used = now;
-		__sync_lock_test_and_set(&s->id, id); /* a barrier: the rest is there first */
+	if (slot != NO_SLOT && fresh) {
+		s = session_at(slot);
+		if (s) {
+			s->sent = 0;
+			s->sequence = sequence;
+			s->sender_time = sender_time;
+			s->established = 0;
+			s->generation = generation;
+			s->used = now;
+			__sync_lock_test_and_set(&s->id, id); /* a barrier: the rest is there first */
+		}
 	}
 	__sync_lock_test_and_set(&session_lock, 0);
-	return slot | fresh;
+	return slot == NO_SLOT ? NO_SLOT : slot | fresh;
+}
+
+/* Files the number and time of a session's next request. Whether its sender has begun anew
+ * (RFC 8762, 4.3): its numbers have, and this is later than its last request, so that it is
+ * no late or doubled one of the beginning. Where time stamps never change, the number 0
+ * has to do. As `Order::next` of crates/meter/src/stamp/reflector/loops.rs.
+ */
+static __always_inline bool begins_anew(struct session *s, __u32 sequence, __u32 sender_time)
+{
+	__s32 ahead = sequence - s->sequence, later = sender_time - s->sender_time;
+
+	if (ahead <= 0 && (ahead == 0 || sequence >= BEGINNING ||
+			   !(later > LATER || (later == 0 && sequence == 0))))
+		return false;
+	s->sequence = sequence;
+	s->sender_time = sender_time;
+	return ahead < 0;
 }
 
 #endif

@@ -21,15 +21,7 @@ pub struct BpfSupport {
 
 /// Loads each program, attached to nothing, and unloads it again. Takes some 0.1 s.
 pub fn bpf_support() -> BpfSupport {
-    let config = KernelReflectorConfig {
-        port: 862,
-        veth: false,
-        stateful: true,
-        local: &[],
-        allow: &[],
-        rate_limit: None,
-        max_sessions: 1,
-    };
+    let config = KernelReflectorConfig { max_sessions: 1, ..KernelReflectorConfig::new(862, &[]) };
     BpfSupport {
         btf: fs::exists(BTF).unwrap_or(false),
         jit: fs::read_to_string(JIT).ok().map(|state| state.trim() != "0"),

@@ -2,7 +2,7 @@
 //! keys of the address tries.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -101,9 +101,15 @@ pub(crate) fn attach(
 
 /// Makes the trie hold exactly these prefixes; addresses in both stay matched throughout.
 pub(crate) fn set_prefixes(map: &MapHandle, prefixes: &[(IpAddr, u8)]) -> Result<(), BpfError> {
-    let mut keys = HashSet::with_capacity(prefixes.len());
-    for &(address, length) in prefixes {
-        keys.insert(lpm_key(address, length)?);
+    let kinds: Vec<_> = prefixes.iter().map(|&prefix| (prefix, 1)).collect();
+    set_kinds(map, &kinds)
+}
+
+/// The same with a value for each prefix; of one that is there twice, the last one counts.
+pub(crate) fn set_kinds(map: &MapHandle, kinds: &[((IpAddr, u8), u8)]) -> Result<(), BpfError> {
+    let mut keys = HashMap::with_capacity(kinds.len());
+    for &((address, length), kind) in kinds {
+        keys.insert(lpm_key(address, length)?, kind);
     }
     if keys.len() > LPM_MAX {
         return Err(BpfError::Config(format!(
@@ -112,12 +118,12 @@ pub(crate) fn set_prefixes(map: &MapHandle, prefixes: &[(IpAddr, u8)]) -> Result
         )));
     }
     let stale: Vec<Vec<u8>> =
-        map.keys().filter(|k| !keys.contains(<&[u8; 20]>::try_from(&k[..]).unwrap())).collect();
+        map.keys().filter(|k| !keys.contains_key(&<[u8; 20]>::try_from(&k[..]).unwrap())).collect();
     for key in stale {
         map.delete(&key).map_err(|e| map_error("remove an address", e))?;
     }
-    for key in keys {
-        map.update(&key, &[1], MapFlags::ANY).map_err(|e| map_error("add an address", e))?;
+    for (key, kind) in keys {
+        map.update(&key, &[kind], MapFlags::ANY).map_err(|e| map_error("add an address", e))?;
     }
     Ok(())
 }

@@ -5,8 +5,13 @@
 //! padding (TWAMP Light), or with one Extra Padding TLV (RFC 8972, section 4.1). All
 //! else goes up to the user-space reflector, counted by reason.
 //!
-//! Limits to know about. The request's UDP checksum is not verified: frames that a local
-//! socket sends over veth carry a partial one. A VLAN tag that the card (or a veth whose
+//! A request's UDP checksum must be right, absent (over IPv4), or the sum of the
+//! pseudo-header alone: that is what a local socket leaves to the card, and what arrives
+//! over veth. Nothing that is not zero where a request is gets an answer here, so that two
+//! reflectors cannot be set against each other; what services send goes up by its port, and
+//! rates are limited.
+//!
+//! Limits to know about. A VLAN tag that the card (or a veth whose
 //! peer has `txvlan` on) keeps beside the packet is invisible to XDP.
 //!
 //! On veth ([`KernelReflectorConfig::veth`]) replies leave by a redirect to the interface
@@ -41,11 +46,37 @@ pub struct KernelReflectorConfig<'a> {
     pub local: &'a [(IpAddr, u8)],
     /// Sources that are answered; empty: all.
     pub allow: &'a [(IpAddr, u8)],
+    /// Addresses that are not answered for and that no packet comes from: broadcast addresses,
+    /// and others of this host. Nor does a packet come from an address in `local`.
+    pub others: &'a [(IpAddr, u8)],
     /// Most replies per second to one source address, and the burst at once; `None`: no limit.
     pub rate_limit: Option<(u32, u32)>,
-    /// Sessions that are numbered at the same time, at least; past this those that were
-    /// used longest ago are forgotten.
+    /// The same for all sources together.
+    pub total_limit: Option<(u32, u32)>,
+    /// Sessions that are numbered at the same time, at least. To make room those go that have
+    /// asked once; a newcomer beyond the others is answered with its own number.
     pub max_sessions: u32,
+    /// A session ends after this much silence, s.
+    pub session_timeout_s: u32,
+}
+
+impl<'a> KernelReflectorConfig<'a> {
+    /// Stateful, for all, with limits that 200,000 packets a second from one address pass,
+    /// 65,536 sessions of 15 minutes.
+    pub fn new(port: u16, local: &'a [(IpAddr, u8)]) -> Self {
+        KernelReflectorConfig {
+            port,
+            veth: false,
+            stateful: true,
+            local,
+            allow: &[],
+            others: &[],
+            rate_limit: Some((250_000, 62_500)),
+            total_limit: Some((1_000_000, 250_000)),
+            max_sessions: 65_536,
+            session_timeout_s: 900,
+        }
+    }
 }
 
 /// What became of the packets, over all CPUs, since the program was loaded.
@@ -60,7 +91,8 @@ pub struct KernelReflector {
     settings: Settings,
     local: MapHandle,
     counters: MapHandle,
-    _link: Option<OwnedFd>,
+    veth: bool,
+    link: Option<OwnedFd>,
 }
 
 /// What a packet costs, by [`KernelReflector::measure`].
@@ -111,10 +143,8 @@ impl KernelReflector {
     ) -> Result<KernelReflector, BpfError> {
         load::check_interface(ifindex)?;
         let with = |frags| {
-            let redirect = config.veth && mode == AttachMode::Native;
-            let redirect_to = if redirect { ifindex } else { 0 };
-            let mut reflector = Self::load_as(config, frags, false, redirect_to)?;
-            reflector._link = Some(load::attach(reflector.program.as_fd(), ifindex, mode)?);
+            let mut reflector = Self::load_as(config, frags, false)?;
+            reflector.attach_to(ifindex, mode)?;
             Ok(reflector)
         };
         // With fragments it also runs at a jumbo MTU, where the driver allows it.
@@ -124,13 +154,27 @@ impl KernelReflector {
         }
     }
 
+    /// Attaches to another interface, or in another mode, with all sessions and counts. It is
+    /// attached to nothing else any more, also if this fails.
+    ///
+    /// # Errors
+    /// As [`KernelReflector::attach`].
+    pub fn attach_to(&mut self, ifindex: u32, mode: AttachMode) -> Result<(), BpfError> {
+        self.link = None;
+        load::check_interface(ifindex)?;
+        let redirect = self.veth && mode == AttachMode::Native;
+        self.settings.set_redirect_to(if redirect { ifindex } else { 0 });
+        self.link = Some(load::attach(self.program.as_fd(), ifindex, mode)?);
+        Ok(())
+    }
+
     /// Loads the program for [`KernelReflector::test_run`], attached to nothing.
     ///
     /// # Errors
     /// [`BpfError::Config`] for a port, rate, burst or table size of 0 and for bad
     /// prefixes; [`BpfError::Verifier`] when the kernel lacks something.
     pub fn load(config: &KernelReflectorConfig<'_>) -> Result<KernelReflector, BpfError> {
-        Self::load_as(config, false, true, 0)
+        Self::load_as(config, false, true)
     }
 
     /// Tells the reflector about the clock, while it runs.
@@ -144,9 +188,14 @@ impl KernelReflector {
         self.settings.set_error_estimate(error_estimate & !ERROR_Z);
     }
 
-    /// Replaces our addresses. Sessions to an address that is gone end at once.
-    pub fn update_local(&self, local: &[(IpAddr, u8)]) -> Result<(), BpfError> {
-        let done = load::set_prefixes(&self.local, local);
+    /// Replaces [`KernelReflectorConfig::local`] and `others`. Sessions to an address that is
+    /// gone end at once.
+    pub fn update_local(
+        &self,
+        local: &[(IpAddr, u8)],
+        others: &[(IpAddr, u8)],
+    ) -> Result<(), BpfError> {
+        let done = set_addresses(&self.local, local, others);
         self.settings.next_generation();
         done
     }
@@ -196,7 +245,6 @@ impl KernelReflector {
         config: &KernelReflectorConfig<'_>,
         frags: bool,
         bench: bool,
-        redirect_to: u32,
     ) -> Result<KernelReflector, BpfError> {
         check(config)?;
         let mut place = MaybeUninit::uninit();
@@ -206,14 +254,17 @@ impl KernelReflector {
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.own_port = config.port.to_be();
         fixed.stateful = config.stateful;
-        fixed.redirect_to = redirect_to;
         fixed.allow_all = config.allow.is_empty();
         fixed.bench_sessions = config.max_sessions;
-        if let Some((per_second, burst)) = config.rate_limit {
-            // Rounded up: the limit is never exceeded.
-            let gap = 1_000_000_000u64.div_ceil(per_second.into());
-            fixed.rate_gap_ns = gap;
-            fixed.rate_burst_ns = gap * u64::from(burst - 1);
+        if let Some(limit) = config.rate_limit {
+            (fixed.rate_gap_ns, fixed.rate_burst_ns) = gauge(limit, 1);
+        }
+        if let Some(limit) = config.total_limit {
+            let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u32;
+            // So little that what the CPUs hold between them is no great part of it.
+            let lease = (limit.1 / (8 * cpus)).clamp(1, MAX_LEASE);
+            (fixed.total_gap_ns, fixed.total_burst_ns) = gauge(limit, lease);
+            fixed.total_lease = lease.into();
         }
         open.progs.sonde_reflect.set_flags(if frags { load::BPF_F_XDP_HAS_FRAGS } else { 0 });
         open.progs.sonde_reflect_bench.set_autoload(bench);
@@ -221,18 +272,22 @@ impl KernelReflector {
         let sessions = session_slots(if config.stateful { config.max_sessions } else { 1 });
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.session_mask = sessions - 1;
+        // In units of about a second (`USED_SHIFT` in `c/sessions.h`).
+        let timeout = (u64::from(config.session_timeout_s) * 1_000_000_000) >> 30;
+        fixed.session_timeout = timeout.clamp(1, i32::MAX as u64) as u32;
         fixed.session_seed = [(); 2].map(|()| RandomState::new().build_hasher().finish());
-        let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { 1 };
+        let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { RATE_WAYS };
+        fixed.bucket_mask = sources - 1;
         load::loading("size the reflector's tables", || {
             open.maps.sessions.set_max_entries(sessions)?;
-            open.maps.buckets.set_max_entries(lru_size(sources))
+            open.maps.buckets.set_max_entries(sources)
         })?;
 
         let skel = load::loading("load the reflector program", || open.load())?;
         let settings = Settings::map(skel.maps.data_settings.as_fd())?;
         settings.set_error_estimate(ERROR_UNKNOWN);
         let local = load::handle(&skel.maps.local_addresses)?;
-        load::set_prefixes(&local, config.local)?;
+        set_addresses(&local, config.local, config.others)?;
         load::set_prefixes(&load::handle(&skel.maps.allowed_sources)?, config.allow)?;
         let keep = |program: &libbpf_rs::ProgramMut<'_>| {
             program.as_fd().try_clone_to_owned().map_err(|e| BpfError::io("keep a program", e))
@@ -250,7 +305,8 @@ impl KernelReflector {
             settings,
             local,
             counters: load::handle(&skel.maps.counters)?,
-            _link: None,
+            veth: config.veth,
+            link: None,
         })
     }
 }
@@ -263,10 +319,39 @@ fn check(config: &KernelReflectorConfig<'_>) -> Result<(), BpfError> {
     if config.max_sessions == 0 || config.max_sessions > MAX_SESSIONS {
         return refuse(&format!("max_sessions must be 1 to {MAX_SESSIONS}"));
     }
-    if matches!(config.rate_limit, Some((0, _) | (_, 0))) {
-        return refuse("rate and burst of the limit must not be 0; leave it out for no limit");
+    if [config.rate_limit, config.total_limit]
+        .iter()
+        .any(|limit| matches!(limit, Some((0, _) | (_, 0))))
+    {
+        return refuse("rate and burst of a limit must not be 0; leave it out for no limit");
+    }
+    if config.session_timeout_s == 0 {
+        return refuse("the session timeout must be a second at least");
     }
     Ok(())
+}
+
+/// The time between two tokens, rounded up, so that the limit is never exceeded; and how much
+/// debt a bucket allows to whoever takes `lease` tokens at once.
+fn gauge((per_second, burst): (u32, u32), lease: u32) -> (u64, u64) {
+    let gap = 1_000_000_000u64.div_ceil(per_second.into());
+    (gap, (gap * u64::from(burst - lease)).min(MAX_DEBT_NS))
+}
+
+/// Fills the trie of addresses that the program knows.
+fn set_addresses(
+    map: &MapHandle,
+    local: &[(IpAddr, u8)],
+    others: &[(IpAddr, u8)],
+) -> Result<(), BpfError> {
+    let whole =
+        |(address, length): &(IpAddr, u8)| *length == if address.is_ipv4() { 32 } else { 128 };
+    let mut kinds: Vec<_> = others.iter().map(|&prefix| (prefix, SHARED_ADDRESS)).collect();
+    kinds.extend(local.iter().map(|prefix| {
+        // A network that is routed to this host may have senders in it.
+        (*prefix, if whole(prefix) { OUR_ADDRESS } else { OUR_NETWORK })
+    }));
+    load::set_kinds(map, &kinds)
 }
 
 /// Slots for `wanted` live sessions. At most two in three are taken, so that a window
@@ -276,20 +361,15 @@ fn session_slots(wanted: u32) -> u32 {
     (wanted * 3 / 2).next_power_of_two().max(256)
 }
 
-/// Entries for `wanted` live ones. The kernel's LRU list keeps up to 128 free entries per
-/// CPU and forgets early when it is nearly full, so it gets room for both.
-fn lru_size(wanted: u32) -> u32 {
-    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u32;
-    wanted + wanted / 4 + 2 * 128 * cpus
-}
-
 /// In the order of `enum counter` in `c/reflect.bpf.c`.
-const COUNTERS: [&str; 18] = [
+const COUNTERS: [&str; 20] = [
     "reflected",
+    "reflected_stateless",
     "new_sessions",
+    "restarted_sessions",
     "dropped_denied",
     "dropped_rate_limited",
-    "dropped_table_full",
+    "dropped_rate_all",
     "passed_other",
     "passed_fragment",
     "passed_extension_header",
@@ -308,7 +388,17 @@ const COUNTERS: [&str; 18] = [
 const ERROR_Z: u16 = 0x4000;
 /// S = 0, scale 63, multiplier 1: nothing is known.
 const ERROR_UNKNOWN: u16 = 0x3f01;
-/// 4 Mi sessions take 128 MiB.
+/// 4 Mi sessions take 256 MiB.
 const MAX_SESSIONS: u32 = 1 << 22;
-/// Sources whose rate is remembered; past this the least recently seen starts afresh.
-const RATE_SOURCES: u32 = 65_536;
+/// Places for sources whose rate is remembered: 1 MiB.
+const RATE_SOURCES: u32 = 131_072;
+/// `WAYS` in `c/rate.h`.
+const RATE_WAYS: u32 = 4;
+/// Tokens that a CPU takes at a time.
+const MAX_LEASE: u32 = 64;
+/// Half of what `TIME_BITS` in `c/rate.h` can tell apart, 73 minutes.
+const MAX_DEBT_NS: u64 = 1 << 42;
+/// `enum address` in `c/reflect.bpf.c`.
+const OUR_ADDRESS: u8 = 1;
+const OUR_NETWORK: u8 = 2;
+const SHARED_ADDRESS: u8 = 3;

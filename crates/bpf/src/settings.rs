@@ -20,6 +20,7 @@ struct Layout {
     utc_behind_ns: AtomicI64,
     generation: AtomicU32,
     error_estimate: AtomicU16,
+    redirect_to: AtomicU32,
 }
 
 // SAFETY: the page stays mapped as long as the value lives, and holds atomics only.
@@ -53,6 +54,11 @@ impl Settings {
 
     pub(crate) fn set_error_estimate(&self, field: u16) {
         self.layout().error_estimate.store(field.to_be(), Ordering::Relaxed);
+    }
+
+    /// The interface that replies are redirected to; 0: `XDP_TX`.
+    pub(crate) fn set_redirect_to(&self, ifindex: u32) {
+        self.layout().redirect_to.store(ifindex, Ordering::Relaxed);
     }
 
     /// After a change of addresses: sessions are admitted anew.

@@ -24,13 +24,8 @@ const LOCAL: [(IpAddr, u8); 2] = [
 
 fn load<'a>(change: impl FnOnce(&mut KernelReflectorConfig<'a>)) -> KernelReflector {
     let mut config = KernelReflectorConfig {
-        port: OUR_PORT,
-        veth: false,
-        stateful: true,
-        local: &LOCAL,
-        allow: &[],
-        rate_limit: None,
         max_sessions: 1000,
+        ..KernelReflectorConfig::new(OUR_PORT, &LOCAL)
     };
     change(&mut config);
     let reflector = KernelReflector::load(&config).unwrap();
@@ -112,14 +107,37 @@ fn replies_are_exact() {
 }
 
 #[test]
-fn a_wrong_or_partial_request_checksum_does_not_matter() {
-    if !privileged("a_wrong_or_partial_request_checksum_does_not_matter") {
+fn a_damaged_request_is_told_from_a_partial_checksum() {
+    if !privileged("a_damaged_request_is_told_from_a_partial_checksum") {
         return;
     }
     let reflector = load(|c| c.stateful = false);
     for family in [Request::v4(), Request::v6()] {
-        let request = Request { partial_checksum: true, ..family };
-        assert_reflected(&reflector, &request, 7, "partial checksum");
+        for len in [44, 48, 122, 123, 1001] {
+            let mut request = family.clone();
+            request.payload.resize(len, 0);
+            request.payload[43.max(len - 3)..].fill(if len > 51 { 0x5a } else { 0 });
+            let whole = request.frame();
+            let udp = request.payload_offset() - 8;
+            // Any octet that the datagram's checksum covers, one bit of it or more.
+            let step = if len > 200 { 13 } else { 1 };
+            for at in (udp..whole.len()).step_by(step).chain(26..udp.min(34)) {
+                for bits in [0x01, 0xff] {
+                    let mut damaged = whole.clone();
+                    damaged[at] ^= bits;
+                    let run = reflector.test_run(&damaged, 1).unwrap();
+                    assert_eq!(run.verdict, XDP_PASS, "{len}: octet {at}, {bits:#x}");
+                    assert_eq!(run.packet, damaged);
+                }
+            }
+            assert_reflected(&reflector, &request, 7, "whole checksum");
+            request.partial_checksum = true;
+            assert_reflected(&reflector, &request, 7, "partial checksum");
+            let mut near = request.frame();
+            near[udp + 7] ^= 1;
+            let what = "neither whole nor partial";
+            assert_verdict(&reflector, &near, XDP_PASS, "passed_bad_checksum", what);
+        }
     }
     // IPv4 allows none; IPv6 does not (RFC 8200, section 8.1).
     let request = Request::v4();
@@ -178,14 +196,57 @@ fn a_full_table_of_sessions_is_kept() {
             assert_reflected(&reflector, &request, seq, "full table");
         }
     }
-    // More than there are slots: the new ones push out the old ones, and all are answered.
+    // More sessions than there are slots: the later ones are answered with their own number.
     let reflector = load(|c| c.max_sessions = 1);
+    let mut numbered = 0;
     for port in 0..2000 {
         request.source_port = 10_000 + port;
-        assert_reflected(&reflector, &request, 0, "more than full");
-        assert_reflected(&reflector, &request, 1, "more than full");
+        let number = |seq: u32| {
+            let mut request = request.clone();
+            request.payload[..4].copy_from_slice(&(1000 + seq).to_be_bytes());
+            let run = reflector.test_run(&request.frame(), 1).unwrap();
+            assert_eq!(run.verdict, XDP_TX);
+            u32::from_be_bytes(field(&run.packet, request.payload_offset()))
+        };
+        match [number(0), number(1)] {
+            [0, 1] => numbered += 1,
+            own => assert_eq!(own, [1000, 1001]),
+        }
     }
-    assert_eq!(reflector.counters().unwrap().get("new_sessions"), 2000);
+    let c = reflector.counters().unwrap();
+    assert_eq!((numbered, c.get("new_sessions")), (256, 256), "all slots, and no more");
+    assert_eq!(c.get("reflected_stateless"), 2 * (2000 - 256));
+}
+
+/// Invented sources take the places of each other, never those of sessions.
+#[test]
+fn a_flood_of_sources_takes_no_session_away() {
+    if !privileged("a_flood_of_sources_takes_no_session_away") {
+        return;
+    }
+    let reflector = load(|c| (c.max_sessions, c.total_limit) = (100, None));
+    let sessions: Vec<Request> =
+        (0..100).map(|i| Request { source_port: 20_000 + i, ..Request::v4() }).collect();
+    for seq in 0..2 {
+        for request in &sessions {
+            assert_reflected(&reflector, request, seq, "before");
+        }
+    }
+    for seq in 2..5 {
+        for i in 0..3000u32 {
+            let source = IpAddr::from(Ipv4Addr::from_bits(0x0b00_0000 + seq * 3000 + i));
+            let spoofed = Request { source, ..Request::v4() }.frame();
+            assert_eq!(reflector.test_run(&spoofed, 1).unwrap().verdict, XDP_TX);
+        }
+        for request in &sessions {
+            assert_reflected(&reflector, request, seq, "after the flood");
+        }
+        // Nor can it keep newcomers out.
+        let newcomer = Request { source_port: 30_000 + seq as u16, ..Request::v4() };
+        assert_reflected(&reflector, &newcomer, 0, "newcomer");
+        assert_reflected(&reflector, &newcomer, 1, "newcomer");
+    }
+    assert_eq!(reflector.counters().unwrap().get("new_sessions"), 103);
 }
 
 #[test]
@@ -193,7 +254,9 @@ fn whatever_is_unusual_goes_up_and_is_counted() {
     if !privileged("whatever_is_unusual_goes_up_and_is_counted") {
         return;
     }
-    let r = load(|_| ());
+    let others = [("198.51.100.255".parse().unwrap(), 32)];
+    let local = [&LOCAL[..], &[("2001:db8:2::7".parse().unwrap(), 128)]].concat();
+    let r = load(|c| (c.local, c.others) = (&local, &others));
     let expect = |frame: &[u8], counter: &str, what: &str| {
         assert_verdict(&r, frame, XDP_PASS, counter, what);
     };
@@ -205,7 +268,9 @@ fn whatever_is_unusual_goes_up_and_is_counted() {
         };
         let tlv = |tlv: &[u8]| with(&|q| q.payload.extend(tlv));
         expect(&with(&|q| q.port = 863), "passed_other", "another port");
-        expect(&with(&|q| q.source_port = OUR_PORT), "passed_source_port", "reflector's port");
+        for port in [7, 19, 53, 123, 1023] {
+            expect(&with(&|q| q.source_port = port), "passed_source_port", "a service's port");
+        }
         expect(&with(&|q| q.source_port = 0), "passed_source_port", "port 0");
         expect(&with(&|q| q.payload.truncate(43)), "passed_short", "43 octets");
         expect(&with(&|q| q.payload.clear()), "passed_short", "no payload");
@@ -253,6 +318,8 @@ fn whatever_is_unusual_goes_up_and_is_counted() {
         expect(&v4("192.0.2.1", destination), "passed_address", destination);
     }
     expect(&v4("192.0.2.1", "198.51.100.3"), "passed_not_local", "a forwarded packet");
+    expect(&v4("198.51.100.255", ours), "passed_address", "from a broadcast address");
+    expect(&v4("192.0.2.1", "198.51.100.255"), "passed_not_local", "to a broadcast address");
     let v6 = |source: &str, destination: &str| {
         let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
         Request { source, destination, ..Request::v6() }.frame()
@@ -265,6 +332,7 @@ fn whatever_is_unusual_goes_up_and_is_counted() {
         expect(&v6("2001:db8:1::1", destination), "passed_address", destination);
     }
     expect(&v6("2001:db8:1::1", "2001:db8:3::1"), "passed_not_local", "a forwarded packet");
+    expect(&v6("2001:db8:2::7", ours), "passed_address", "from another address of ours");
 
     let ip4 = |change: &dyn Fn(&mut [u8])| {
         let mut frame = Request::v4().frame();
@@ -396,6 +464,87 @@ fn a_bucket_gives_its_burst_and_no_more() {
     }));
 }
 
+/// Whoever they are, so many requests pass, and no more.
+#[test]
+fn all_together_have_a_limit_of_their_own() {
+    if !privileged("all_together_have_a_limit_of_their_own") {
+        return;
+    }
+    // Slower than the test: a token takes a second to come.
+    let r = load(|c| (c.rate_limit, c.total_limit) = (Some((1, 5)), Some((1, 12))));
+    let start = SystemTime::now();
+    for host in 0..10 {
+        let source = IpAddr::from(Ipv4Addr::new(203, 0, 113, 1 + host));
+        for _ in 0..5 {
+            r.test_run(&Request { source, ..Request::v4() }.frame(), 1).unwrap();
+        }
+    }
+    let earned = start.elapsed().unwrap().as_secs() + 1;
+    let c = r.counters().unwrap();
+    assert!((12..=12 + earned).contains(&c.get("reflected")), "{c:?}");
+    assert_eq!(c.get("reflected") + c.get("dropped_rate_all"), 50, "{c:?}");
+}
+
+/// Sources do not share a bucket: more of them than there is room for gain, and none loses.
+#[test]
+fn a_flood_of_sources_locks_nobody_out() {
+    if !privileged("a_flood_of_sources_locks_nobody_out") {
+        return;
+    }
+    let r = load(|c| (c.rate_limit, c.total_limit, c.stateful) = (Some((1, 2)), None, false));
+    for i in 0..20_000u32 {
+        let source = IpAddr::from(Ipv4Addr::from_bits(0x0b00_0000 + i));
+        let run = r.test_run(&Request { source, ..Request::v4() }.frame(), 1).unwrap();
+        assert_eq!(run.verdict, XDP_TX, "source {i}");
+    }
+}
+
+/// twping and many routers ask from the reflector's own port.
+#[test]
+fn requests_from_the_reflectors_own_port_are_answered() {
+    if !privileged("requests_from_the_reflectors_own_port_are_answered") {
+        return;
+    }
+    let r = load(|_| ());
+    for family in [Request::v4(), Request::v6()] {
+        let request = Request { source_port: OUR_PORT, ..family };
+        assert_reflected(&r, &request, 0, "equal ports");
+        // Its reply, come back or from another reflector, goes up, where it is refused.
+        let reply = r.test_run(&request.frame(), 1).unwrap().packet;
+        let at = request.payload_offset();
+        let back = Request { payload: reply[at..].to_vec(), ..request };
+        assert_verdict(&r, &back.frame(), XDP_PASS, "passed_padding", "a reply");
+    }
+}
+
+/// RFC 8762, section 4.3: a sender that begins anew from the same port is answered from 0.
+#[test]
+fn rfc8762_4_3_numbers_begin_anew_with_the_sender() {
+    if !privileged("rfc8762_4_3_numbers_begin_anew_with_the_sender") {
+        return;
+    }
+    let r = load(|_| ());
+    for family in [Request::v4(), Request::v6()] {
+        let ask = |n: u32, ms: u64, want: u32| {
+            let mut request = family.clone();
+            let t1 = (0xed00_3780u64 << 32) + ms * ((1 << 32) / 1000);
+            request.payload[..4].copy_from_slice(&n.to_be_bytes());
+            request.payload[4..12].copy_from_slice(&t1.to_be_bytes());
+            assert_reflected(&r, &request, want, &format!("{n} at {ms} ms"));
+        };
+        for n in 0..10 {
+            ask(n, u64::from(n) * 10, n);
+        }
+        ask(9, 90, 10);
+        ask(0, 0, 11);
+        for n in 0..10 {
+            ask(n, 1000 + u64::from(n) * 10, n);
+        }
+        ask(2, 3000, 0);
+    }
+    assert_eq!(r.counters().unwrap().get("restarted_sessions"), 4);
+}
+
 #[test]
 fn an_address_that_is_gone_is_not_answered() {
     if !privileged("an_address_that_is_gone_is_not_answered") {
@@ -403,9 +552,9 @@ fn an_address_that_is_gone_is_not_answered() {
     }
     let r = load(|_| ());
     assert_reflected(&r, &Request::v4(), 0, "before");
-    r.update_local(&[("2001:db8:2::".parse().unwrap(), 64)]).unwrap();
+    r.update_local(&[("2001:db8:2::".parse().unwrap(), 64)], &[]).unwrap();
     assert_verdict(&r, &Request::v4().frame(), XDP_PASS, "passed_not_local", "gone");
-    r.update_local(&LOCAL).unwrap();
+    r.update_local(&LOCAL, &[]).unwrap();
     assert_reflected(&r, &Request::v4(), 1, "the session goes on");
     assert_reflected(&r, &Request::v4(), 2, "the session goes on");
 }
@@ -435,20 +584,15 @@ fn bad_settings_are_refused() {
     if !privileged("bad_settings_are_refused") {
         return;
     }
-    let good = KernelReflectorConfig {
-        port: OUR_PORT,
-        veth: false,
-        stateful: true,
-        local: &LOCAL,
-        allow: &[],
-        rate_limit: None,
-        max_sessions: 10,
-    };
+    let good =
+        KernelReflectorConfig { max_sessions: 10, ..KernelReflectorConfig::new(OUR_PORT, &LOCAL) };
     for bad in [
         KernelReflectorConfig { port: 0, ..good },
         KernelReflectorConfig { max_sessions: 0, ..good },
         KernelReflectorConfig { rate_limit: Some((0, 1)), ..good },
         KernelReflectorConfig { rate_limit: Some((1, 0)), ..good },
+        KernelReflectorConfig { total_limit: Some((0, 1)), ..good },
+        KernelReflectorConfig { session_timeout_s: 0, ..good },
         KernelReflectorConfig { local: &[("1.2.3.4".parse().unwrap(), 40)], ..good },
     ] {
         assert!(matches!(KernelReflector::load(&bad), Err(BpfError::Config(_))), "{bad:?}");
@@ -472,13 +616,8 @@ fn reflects_on_a_real_device() {
             let tap = XskFilter { local_ports: &[1], peer_ports: &[], local: &[] };
             let _tap = XskProgram::attach(a, &tap, AttachMode::Native, false).unwrap();
             let config = KernelReflectorConfig {
-                port: OUR_PORT,
-                veth: false,
-                stateful: true,
-                local: &LOCAL,
-                allow: &[],
-                rate_limit: None,
                 max_sessions: 100,
+                ..KernelReflectorConfig::new(OUR_PORT, &LOCAL)
             };
             let reflector = KernelReflector::attach(b, &config, mode).unwrap();
             reflector.set_clock(0, ERROR);

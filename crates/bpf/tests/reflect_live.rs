@@ -18,13 +18,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 fn attach(mode: AttachMode) -> KernelReflector {
     let local = [("192.0.2.2".parse().unwrap(), 32), ("2001:db8::2".parse().unwrap(), 128)];
     let config = KernelReflectorConfig {
-        port: OUR_PORT,
         veth: true,
-        stateful: true,
-        local: &local,
-        allow: &[],
-        rate_limit: None,
         max_sessions: 10,
+        ..KernelReflectorConfig::new(OUR_PORT, &local)
     };
     KernelReflector::attach(index("vb"), &config, mode).unwrap()
 }

@@ -31,13 +31,12 @@ fn nanoseconds_per_packet() {
         request.payload = base(1, 0);
         request.payload.resize(octets - 28, 0);
         let reflector = KernelReflector::load(&KernelReflectorConfig {
-            port: request.port,
-            veth: false,
             stateful,
-            local: &[(request.destination, 32)],
-            allow: &[],
-            rate_limit: None,
+            // Limits as it runs with, but such as nothing here exceeds.
+            rate_limit: Some((1_000_000_000, 1_000_000_000)),
+            total_limit: Some((1_000_000_000, 1_000_000_000)),
             max_sessions: sessions,
+            ..KernelReflectorConfig::new(request.port, &[(request.destination, 32)])
         });
         (reflector.unwrap(), request.frame())
     });

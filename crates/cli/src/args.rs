@@ -165,6 +165,10 @@ pub struct ReflectArgs {
     #[arg(short, long, value_name = "PORT", default_value = "862", value_delimiter = ',',
           value_parser = parse_port)]
     pub port: Vec<u16>,
+    /// Answer at this address only, as 192.0.2.7 or fe80::1%eth0; may be given more than once.
+    /// With --iface also on that interface only
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub bind: Vec<Bind>,
     /// How packets are received and sent.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
@@ -177,13 +181,19 @@ pub struct ReflectArgs {
     /// Answer only senders in this prefix; may be given more than once
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Answer each source address at most this often a second
-    #[arg(long, value_name = "PPS[:BURST]")]
-    pub rate_limit: Option<RateLimit>,
+    /// Answer each source address at most this often a second; 'none': without limit
+    #[arg(long, value_name = "PPS[:BURST]", default_value = "250k:62500")]
+    pub rate_limit: Limit,
+    /// Answer all together at most this often a second; 'none': without limit
+    #[arg(long, value_name = "PPS[:BURST]", default_value = "1M:250k")]
+    pub total_rate_limit: Limit,
     /// Remember at most this many sessions
     #[arg(long, value_name = "N", default_value = "65536",
           value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub max_sessions: u32,
+    /// A session ends after this much silence
+    #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_session_timeout)]
+    pub session_timeout: i64,
     /// Print counters as JSON, one object a line
     #[arg(long)]
     pub json: bool,
@@ -308,6 +318,56 @@ impl FromStr for RateLimit {
     }
 }
 
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<RateLimit>);
+
+impl FromStr for Limit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Limit(None)) } else { text.parse().map(|limit| Limit(Some(limit))) }
+    }
+}
+
+/// An address of this host, with the interface that a link-local one belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The address.
+    pub address: IpAddr,
+    /// Its interface.
+    pub interface: Option<String>,
+}
+
+impl FromStr for Bind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, interface) = match text.split_once('%') {
+            Some((address, interface)) => (address, Some(interface.to_owned())),
+            None => (text, None),
+        };
+        let parsed: IpAddr =
+            address.parse().map_err(|_| format!("'{address}' is not an IP address"))?;
+        let link_local = matches!(parsed, IpAddr::V6(a) if a.is_unicast_link_local());
+        if interface.is_some() && !link_local {
+            return Err(format!(
+                "'{address}' needs no interface; '%' is for addresses in fe80::/10"
+            ));
+        }
+        if parsed.is_unspecified() || parsed.is_multicast() {
+            return Err(format!("'{address}' is not the address of one host"));
+        }
+        Ok(Bind { address: parsed, interface })
+    }
+}
+
+fn parse_session_timeout(text: &str) -> Result<i64, String> {
+    let nanos = parse_positive_duration(text)?;
+    if nanos < 1_000_000_000 {
+        return Err(format!("'{text}' is too short for a session; use 1s or more"));
+    }
+    Ok(nanos)
+}
+
 fn parse_engine(text: &str) -> Result<Engine, String> {
     text.parse::<Engine>().map_err(|e| e.to_string())
 }
@@ -342,6 +402,7 @@ Example:
   sonde reflect
   sonde reflect --engine af_xdp --iface eth0 --allow 192.0.2.0/24 --rate-limit 10k:1000
   sonde reflect --kernel --iface eth0
+  sonde reflect --bind 192.0.2.7
 Exit codes: 0 ended by Ctrl-C, 2 usage, 3 cannot run.";
 
 const DOCTOR_HELP: &str = "\
@@ -450,7 +511,20 @@ mod tests {
         .args;
         assert_eq!(args.port, [862, 8620]);
         assert_eq!(args.allow[1], Prefix { address: "::1".parse().unwrap(), bits: 128 });
-        assert_eq!(args.rate_limit, Some(RateLimit { pps: 10_000, burst: 500 }));
+        assert_eq!(args.rate_limit, Limit(Some(RateLimit { pps: 10_000, burst: 500 })));
+        let total = RateLimit { pps: 1_000_000, burst: 250_000 };
+        assert_eq!(args.total_rate_limit, Limit(Some(total)));
+        assert_eq!(args.session_timeout, 900_000_000_000);
+        assert_eq!("none".parse::<Limit>(), Ok(Limit(None)));
+        let bound: Bind = "fe80::1%eth0".parse().unwrap();
+        assert_eq!(bound.interface.as_deref(), Some("eth0"));
+        for (text, part) in [
+            ("nope", "not an IP address"),
+            ("192.0.2.1%eth0", "needs no interface"),
+            ("0.0.0.0", "one host"),
+        ] {
+            assert!(text.parse::<Bind>().unwrap_err().contains(part), "{text}");
+        }
         assert_eq!(args.report_interval, 10_000_000_000);
         assert!("10.0.0.1/8".parse::<Prefix>().unwrap_err().contains("bits set"));
         assert!("10.0.0.0/33".parse::<Prefix>().is_err() && "x/8".parse::<Prefix>().is_err());

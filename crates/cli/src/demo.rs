@@ -34,6 +34,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let program = program.to_str().ok_or_else(|| anyhow!("this program's path is not text"))?;
     let mut reflect = topology.reflector.command(program);
     reflect.args(["reflect", "--kernel", "--iface", Topology::INTERFACE]);
+    // Nobody else is there to be protected.
+    reflect.args(["--rate-limit", "none", "--total-rate-limit", "none"]);
     let _reflector =
         Running::start(reflect, "reflecting").context("the reflector did not start")?;
 

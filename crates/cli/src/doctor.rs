@@ -157,13 +157,8 @@ fn opened(
 fn load_program() -> Result<(), String> {
     let any = [(Ipv4Addr::LOCALHOST.into(), 32)];
     KernelReflector::load(&KernelReflectorConfig {
-        port: 862,
-        veth: false,
-        stateful: true,
-        local: &any,
-        allow: &[],
-        rate_limit: None,
         max_sessions: 16,
+        ..KernelReflectorConfig::new(862, &any)
     })
     .map(drop)
     .map_err(|e| e.to_string())

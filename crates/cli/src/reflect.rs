@@ -1,28 +1,29 @@
 //! `sonde reflect`: the reflector of user space on any engine, and beside it, if asked
 //! for, the one in the kernel.
 
+mod kernel;
+mod place;
+
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use serde_json::json;
-use sonde_bpf::AttachMode;
-use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
 use sonde_port::clock::{self, ClockState};
-use sonde_port::host::InterfaceFacts;
-use sonde_port::netlink::{Event, Links, Routes, Watch};
-use sonde_port::{Engine, Filter, OpenSpec, Port, PortError, PortStats, XdpMode};
-use sonde_wire::{ErrorEstimate, TimestampFormat};
+use sonde_port::{Engine, Port, PortStats};
 
-use crate::args::ReflectArgs;
+use crate::args::{Limit, ReflectArgs};
 use crate::exit::{Exit, Failure};
 use crate::pump;
 use crate::signals::Signals;
+use kernel::Kernel;
+use place::Addresses;
 
 /// Runs until interrupted.
 pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
@@ -32,30 +33,20 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
             "--kernel uses the interface's XDP hook itself; leave --engine out or use af_packet"
         )));
     }
-    if args.engine.engine != Engine::Socket && args.engine.iface.is_none() {
-        return Err(Failure::Usage(anyhow!(
-            "--engine {} needs --iface; 'ip link' lists the interfaces",
-            args.engine.engine.name()
-        )));
-    }
+    let spec = place::spec(args)?;
     let clock = clock::clock_state();
     let mut kernel = args.kernel.then(|| Kernel::attach(args, clock)).transpose()?;
-    let filter = Filter { local_ports: args.port.clone(), ..Filter::default() };
-    let spec = OpenSpec {
-        queues: args.engine.queues.clone(),
-        xdp_mode: args.engine.xdp_mode,
-        busy_poll: args.engine.busy_poll,
-        ..OpenSpec::new(args.engine.iface.clone(), filter)
-    };
     let port = sonde_port::open(args.engine.engine, &spec).map_err(anyhow::Error::from)?;
     let caps = port.caps().clone();
-    let config = config(args, clock);
+    let mut addresses = Addresses::follow(args)?;
+    let no_senders = addresses.no_senders()?;
+    let config = ReflectorConfig { no_senders, ..config(args, clock) };
     let reflector = Reflector::new(&config, port.now()).map_err(|e| Failure::Usage(e.into()))?;
-    let mut worker = Worker::start(port, reflector, args.engine.cpu)?;
+    let mut worker = Worker::start(port, reflector, addresses, args.engine.cpu)?;
     if !args.json {
         let ports: Vec<_> = args.port.iter().map(u16::to_string).collect();
         let how =
-            kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode));
+            kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode()));
         println!(
             "reflecting on UDP port {}: {} ({}){how}",
             ports.join(", "),
@@ -65,20 +56,23 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     }
     let mut last = Instant::now();
     let mut report = Report::new(args.json);
+    let mut interface = Interface::new(spec.interface.as_deref());
     loop {
         let interrupted = signals.wait(Duration::from_millis(200));
-        worker.follow_clock();
-        if let Some(kernel) = &mut kernel {
-            kernel.follow()?;
-        }
-        if interrupted || worker.is_finished() {
+        worker.follow_host()?;
+        let followed =
+            kernel.as_mut().map_or(Ok(()), |k| k.follow(args, &mut |line| eprintln!("{line}")));
+        interface.tell(&worker.latest().port);
+        if interrupted || worker.is_finished() || followed.is_err() {
             let (counted, outcome) = worker.end();
-            report.print(&counted, kernel.as_ref())?;
-            return outcome.map(|()| Exit::Ok).map_err(Failure::CannotRun);
+            let counts = kernel.as_mut().map(Kernel::last_counts).transpose();
+            report.print(&counted, counts?.as_ref());
+            return followed.and(outcome).map(|()| Exit::Ok).map_err(Failure::CannotRun);
         }
         if last.elapsed().as_nanos() as i64 >= args.report_interval {
             last = Instant::now();
-            report.print(&worker.latest(), kernel.as_ref())?;
+            let counts = kernel.as_mut().map(Kernel::counts).transpose()?;
+            report.print(&worker.latest(), counts.as_ref());
         }
     }
 }
@@ -88,11 +82,10 @@ fn config(args: &ReflectArgs, clock: ClockState) -> ReflectorConfig {
     ReflectorConfig {
         stateful: !args.stateless,
         allow: args.allow.iter().map(|p| (p.address, p.bits)).collect(),
-        rate_limit: args.rate_limit.map(|r| stamp::RateLimit {
-            per_second: u32::try_from(r.pps).unwrap_or(u32::MAX),
-            burst: u32::try_from(r.burst).unwrap_or(u32::MAX),
-        }),
+        rate_limit: limit(args.rate_limit),
+        total_limit: limit(args.total_rate_limit),
         max_sessions: args.max_sessions as usize,
+        session_timeout: args.session_timeout,
         clock_synchronised: clock.synchronised,
         clock_error: clock.max_error_ns,
         ..ReflectorConfig::new(args.port.clone(), tai_offset(clock), seed)
@@ -103,111 +96,53 @@ fn tai_offset(clock: ClockState) -> i64 {
     i64::from(clock.tai_offset_s) * 1_000_000_000
 }
 
-/// The reflectors in the kernel, one a port, on one interface.
-struct Kernel {
-    reflector: KernelReflector,
-    mode: &'static str,
-    watch: Watch,
-    routes: Routes,
-    checked: Instant,
+fn limit(limit: Limit) -> Option<stamp::RateLimit> {
+    limit.0.map(|r| stamp::RateLimit {
+        per_second: u32::try_from(r.pps).unwrap_or(u32::MAX),
+        burst: u32::try_from(r.burst).unwrap_or(u32::MAX),
+    })
 }
 
-impl Kernel {
-    fn attach(args: &ReflectArgs, clock: ClockState) -> Result<Self, Failure> {
-        let &[port] = args.port.as_slice() else {
-            return Err(Failure::Usage(anyhow!("--kernel answers on one port; give --port once")));
-        };
-        let interface = args.engine.iface.as_deref().unwrap_or_default();
-        let mut links = Links::open().context("cannot ask the kernel for interfaces")?;
-        let ifindex = links
-            .all()
-            .context("cannot list the interfaces")?
-            .into_iter()
-            .find(|l| l.name == interface)
-            .map(|l| l.ifindex)
-            .ok_or_else(|| anyhow::Error::from(PortError::NoInterface(interface.to_owned())))?;
-        let watch = Watch::open().context("cannot follow the kernel's addresses")?;
-        let mut routes = Routes::open().context("cannot ask the kernel for its addresses")?;
-        let local = routes.local_prefixes().context("cannot list the local addresses")?;
-        let allow: Vec<_> = args.allow.iter().map(|p| (p.address, p.bits)).collect();
-        let config = KernelReflectorConfig {
-            port,
-            veth: InterfaceFacts::read(interface)
-                .is_ok_and(|facts| facts.driver.as_deref() == Some("veth")),
-            stateful: !args.stateless,
-            local: &local,
-            allow: &allow,
-            rate_limit: args.rate_limit.map(|r| {
-                (
-                    u32::try_from(r.pps).unwrap_or(u32::MAX),
-                    u32::try_from(r.burst).unwrap_or(u32::MAX),
-                )
-            }),
-            max_sessions: args.max_sessions,
-        };
-        let modes: &[AttachMode] = match args.engine.xdp_mode {
-            XdpMode::Auto => &[AttachMode::Native, AttachMode::Generic],
-            XdpMode::Generic => &[AttachMode::Generic],
-            XdpMode::Copy | XdpMode::ZeroCopy => &[AttachMode::Native],
-        };
-        let mut first_error = None;
-        for &mode in modes {
-            match KernelReflector::attach(ifindex, &config, mode) {
-                Ok(reflector) => {
-                    let kernel = Kernel {
-                        reflector,
-                        mode: mode.name(),
-                        watch,
-                        routes,
-                        checked: Instant::now(),
-                    };
-                    kernel.set_clock(clock);
-                    return Ok(kernel);
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
-        Err(match first_error {
-            Some(error) => Failure::CannotRun(anyhow::Error::from(error)),
-            None => Failure::CannotRun(anyhow!("no way to attach to {interface}")),
-        })
+/// Tells when the engine's interface vanishes and returns.
+struct Interface {
+    name: String,
+    lost: u64,
+    returned: u64,
+}
+
+impl Interface {
+    fn new(name: Option<&str>) -> Self {
+        Interface { name: name.unwrap_or_default().to_owned(), lost: 0, returned: 0 }
     }
 
-    fn set_clock(&self, clock: ClockState) {
-        let estimate = ErrorEstimate::from_error_ns(
-            clock.max_error_ns,
-            clock.synchronised,
-            TimestampFormat::Ntp,
-        );
-        self.reflector.set_clock(clock.tai_offset_s, estimate.0);
-    }
-
-    /// Once a second: the clock's state, and which addresses are ours.
-    fn follow(&mut self) -> Result<()> {
-        if self.checked.elapsed() < Duration::from_secs(1) {
-            return Ok(());
+    fn tell(&mut self, port: &PortStats) {
+        if port.interface_lost > self.lost {
+            self.lost = port.interface_lost;
+            eprintln!("{} is gone; waiting for an interface of this name", self.name);
         }
-        self.checked = Instant::now();
-        self.set_clock(clock::clock_state());
-        let changed = |e: &Event| matches!(e, Event::Route | Event::Address | Event::Overrun);
-        if self.watch.poll()?.iter().any(changed) {
-            self.reflector.update_local(&self.routes.local_prefixes()?)?;
+        if port.interface_returned > self.returned {
+            self.returned = port.interface_returned;
+            eprintln!("{} is there again: answering", self.name);
         }
-        Ok(())
     }
 }
 
 /// The thread that reflects.
 struct Worker {
     snapshots: Consumer<Snapshot>,
-    clocks: Producer<ClockState>,
+    news: Producer<News>,
+    addresses: Addresses,
     latest: Snapshot,
     checked: Instant,
     stop: Arc<AtomicBool>,
     /// Ends with what was counted to the last packet.
     thread: JoinHandle<(Snapshot, Result<()>)>,
+}
+
+/// What it is told about this host.
+enum News {
+    Clock(ClockState),
+    NoSenders(Vec<(IpAddr, u8)>),
 }
 
 /// What it says about itself.
@@ -232,10 +167,11 @@ impl Worker {
     fn start(
         mut port: Box<dyn Port>,
         mut reflector: Reflector,
+        addresses: Addresses,
         cpu: Option<usize>,
     ) -> Result<Self> {
         let (mut snapshot_tx, snapshots) = RingBuffer::new(64);
-        let (clocks, mut clock_rx) = RingBuffer::<ClockState>::new(16);
+        let (news, mut news_rx) = RingBuffer::<News>::new(16);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sonde-reflect".into()).spawn(move || {
@@ -250,8 +186,14 @@ impl Worker {
                     let turn = pump::turn(port, &mut reflector)?;
                     if turn.now >= housekeeping {
                         housekeeping = turn.now + HOUSEKEEPING;
-                        while let Ok(c) = clock_rx.pop() {
-                            reflector.set_clock(tai_offset(c), c.synchronised, c.max_error_ns);
+                        while let Ok(news) = news_rx.pop() {
+                            match news {
+                                News::Clock(c) => {
+                                    let offset = tai_offset(c);
+                                    reflector.set_clock(offset, c.synchronised, c.max_error_ns);
+                                }
+                                News::NoSenders(list) => reflector.set_no_senders(&list)?,
+                            }
                         }
                         while reflector.poll_record(&mut record) {}
                         let _ = snapshot_tx.push(Snapshot::of(&reflector, port));
@@ -266,7 +208,7 @@ impl Worker {
             (Snapshot::of(&reflector, port), outcome)
         })?;
         let (latest, checked) = (Snapshot::default(), Instant::now());
-        Ok(Worker { snapshots, clocks, latest, checked, stop, thread })
+        Ok(Worker { snapshots, news, addresses, latest, checked, stop, thread })
     }
 
     fn latest(&mut self) -> Snapshot {
@@ -276,12 +218,17 @@ impl Worker {
         self.latest
     }
 
-    fn follow_clock(&mut self) {
+    /// Once a second: the clock, and the addresses.
+    fn follow_host(&mut self) -> Result<()> {
         self.latest();
         if self.checked.elapsed() >= Duration::from_secs(1) {
             self.checked = Instant::now();
-            let _ = self.clocks.push(clock::clock_state());
+            let _ = self.news.push(News::Clock(clock::clock_state()));
+            if self.addresses.have_changed()? {
+                let _ = self.news.push(News::NoSenders(self.addresses.no_senders()?));
+            }
         }
+        Ok(())
     }
 
     fn is_finished(&self) -> bool {
@@ -306,12 +253,11 @@ impl Report {
         Report { json, reflected: 0, at: Instant::now() }
     }
 
-    fn print(&mut self, s: &Snapshot, kernel: Option<&Kernel>) -> Result<()> {
-        let in_kernel = kernel.map(|k| k.reflector.counters()).transpose()?;
-        let kernel_reflected = in_kernel.as_ref().map_or(0, |c| c.get("reflected"));
+    fn print(&mut self, s: &Snapshot, kernel: Option<&kernel::Counts>) {
+        let kernel_reflected = kernel.map_or(0, kernel::Counts::reflected);
         let reflected = s.counters.reflected + kernel_reflected;
         let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
-        let rate = (reflected - self.reflected) as f64 / seconds;
+        let rate = reflected.saturating_sub(self.reflected) as f64 / seconds;
         (self.reflected, self.at) = (reflected, Instant::now());
         if self.json {
             let named = |it: &mut dyn Iterator<Item = (&'static str, u64)>| -> serde_json::Value {
@@ -326,28 +272,27 @@ impl Report {
                 "sessions": s.sessions,
                 "user": named(&mut s.counters.iter()),
                 "port": named(&mut s.port.iter()),
-                "kernel": in_kernel.as_ref().map(|c| named(&mut c.iter())),
+                "kernel": kernel.map(|c| named(&mut c.iter())),
             });
             println!("{line}");
-            return Ok(());
+            return;
         }
         let mut line = format!("reflected {reflected} ({rate:.0}/s), {} sessions", s.sessions);
-        if in_kernel.is_some() {
+        if kernel.is_some() {
             line += &format!(", {kernel_reflected} in the kernel");
         }
         let dropped = s.counters.iter().filter(|(name, n)| name.starts_with("dropped") && *n > 0);
         let lost = s.port.iter().filter(|(name, n)| {
-            *n > 0 && ["rx_dropped", "rx_invalid", "tx_dropped"].contains(name)
+            let told = ["rx_dropped", "rx_invalid", "tx_dropped", "interface_lost"];
+            *n > 0 && told.contains(name)
         });
-        let refused = in_kernel
-            .iter()
-            .flat_map(|c| c.iter())
-            .filter(|(name, n)| *n > 0 && name.starts_with("dropped"));
+        let refused = kernel.iter().flat_map(|c| c.iter()).filter(|(name, n)| {
+            *n > 0 && (name.starts_with("dropped") || *name == "passed_bad_checksum")
+        });
         for (name, n) in dropped.chain(lost).chain(refused) {
             line += &format!(", {name} {n}");
         }
         println!("{line}");
-        Ok(())
     }
 }
 

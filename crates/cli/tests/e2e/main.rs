@@ -9,6 +9,8 @@ mod matrix;
 mod net;
 mod process;
 mod reflector;
+mod reflector_loops;
+mod reflector_places;
 mod sender;
 mod streams;
 mod usage;
