@@ -43,12 +43,14 @@ static __always_inline __u32 find_flow(struct bucket *b, __u32 number, __u32 tag
 }
 
 /* Under the lock of its bucket. */
-static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, struct rtt_packet *p)
+static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u64 hash,
+				 struct rtt_packet *p)
 {
 	__u32 way = find_flow(b, number, tag, p);
 	struct flow *f = NULL;
-	bool fresh = false;
+	bool fresh = false, noted = false;
 
+	p->place = number * WAYS + (way & (WAYS - 1));
 	if (way < WAYS) {
 		f = flow_at(number, way);
 		if (!f)
@@ -56,9 +58,14 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, stru
 		fresh = true;
 		if (is_idle(f, p->coarse))
 			rtt_end_flow(f, R_IDLE);
-		else if (p->what == W_TCP && begins_anew(f, p))
+		else if (f->flags & CLOSED && p->what == W_TCP &&
+			 (p->flags & (TCP_SYN | TCP_RST)) == TCP_SYN)
 			rtt_end_flow(f, R_REUSE);
-		else
+		else if (!(f->flags & CLOSED) && f->flags & SYN_NOTED && p->what == W_TCP &&
+			 rtt_begins(f, p)) {
+			rtt_end_flow(f, R_REUSE);
+			noted = true;
+		} else
 			fresh = false;
 	}
 	if (!f || fresh) {
@@ -77,11 +84,20 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, stru
 			}
 			b->tag[way & (WAYS - 1)] = tag;
 			fresh = true;
+			p->place = number * WAYS + (way & (WAYS - 1));
 		}
 		rtt_begin_flow(f, p);
-	} else if (!(f->flags & CLOSED) && (__u32)(p->coarse - f->last + 1) > RECENT + 1) {
-		rtt_pause(f);
+		if (noted) {
+			rtt_begin_noted(f, p);
+			fresh = false;
+		}
 	}
+	if (seen_before(p, hash) && !fresh && !may_differ(f, p)) {
+		count_n(DUPLICATED, p->segs);
+		return;
+	}
+	if (!(f->flags & CLOSED) && (__u32)(p->coarse - f->last + 1) > RECENT + 1)
+		rtt_pause(f);
 	count_packet(f, p);
 	if ((p->tos & 3) == ECN_CE)
 		BUMP(f, p->d, ce_marks);
@@ -105,7 +121,7 @@ __noinline int rtt_match(struct rtt_packet *p)
 {
 	__u32 number, tag;
 	struct bucket *b;
-	__u64 hash;
+	__u64 hash, now;
 
 	if (!p)
 		return 0;
@@ -115,14 +131,16 @@ __noinline int rtt_match(struct rtt_packet *p)
 	b = bpf_map_lookup_elem(&rtt_buckets, &number);
 	if (!b)
 		return 0;
-	p->coarse = coarse_now();
+	now = about_now();
+	p->coarse = COARSE(now);
+	p->moment = MOMENT(now);
 	p->now = 0;
 	p->d &= 1;
 	if (!lock(b)) {
 		count_n(CONTENDED, p->segs);
 		return 0;
 	}
-	take(b, number, tag, p);
+	take(b, number, tag, hash, p);
 	unlock(b);
 	return 0;
 }

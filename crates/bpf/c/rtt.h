@@ -46,6 +46,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define MAX_RTT TICKS(64000000000ULL)
 #define COARSE_SHIFT 26
 #define COARSE(ns) ((__u32)((ns) >> COARSE_SHIFT))
+#define MOMENT(ns) ((__u32)((ns) >> 20))
 #define RECENT (COARSE(64000000000ULL) + 1) /* so near that ticks cannot have wrapped */
 
 struct key {
@@ -77,6 +78,8 @@ struct chain {
 	__u16 pages;
 };
 
+#define MANY 3
+
 enum mode { MODE_NONE, MODE_TS, MODE_SEQ };
 
 /* What became of a side's echo, DNS or heartbeat requests; in place of its slots, which only
@@ -99,9 +102,9 @@ struct asked {
 #define RECOVERING 0x0020
 #define HOLE 0x0040
 #define FIN_SEEN 0x0080
-#define EVENT_SEEN 0x0100
+#define AWAY 0x0100 /* it has sent something far from its numbers: see loss.away */
 #define SYN_BEGAN 0x0200 /* by its SYN; its number is known */
-#define WEIGHED 0x0400
+#define TOLD 0x0400 /* the other side has said that something is missing */
 #define UNUSED 0x0800 /* no data has carried the greatest TSval yet */
 #define LATE 0x1000 /* the last echo of what it sent came so late that one before it was lost */
 /* QUIC, in place of two of TCP's. */
@@ -117,7 +120,10 @@ enum period { PERIOD_FRESH, PERIOD_SEEKING, PERIOD_ODD, PERIOD_1US, PERIOD_1MS, 
 struct side {
 	union { struct slot slot[SLOTS]; struct chain chain; struct asked asked; };
 	__u32 nxt;                                  /* sequence number expected next */
-	union { __u32 ack; __u32 spin_shorts; };    /* highest acknowledgement of this side's data */
+	/* Highest acknowledgement of this side's data. Of a server whose SYN-ACK has not been
+	 * acknowledged: the acknowledgement that ends the handshake.
+	 */
+	union { __u32 ack; __u32 spin_shorts; };
 	union { __u32 tsval; __u32 spin_edges; };   /* the greatest one sent */
 	__u32 recover;                              /* recovery ends here */
 	__u16 flags;
@@ -125,10 +131,12 @@ struct side {
 	__u16 page;                                 /* the first: index + 1; 0: none */
 	__u16 group;                                /* of this side's address, + 1; 0: none yet */
 	__u16 armed;                                /* coarse time of the newest slot */
-	__u16 weighed;                              /* coarse time of the last sample that counted */
+	__u8 held_period;                           /* of 17 s, modulo 256: that of recent */
+	__u8 held;                                  /* prompt and alike: see rtt_held.h */
 	__u16 count;                                /* slots in use */
 	__u8 head : 2;                              /* of its own slots */
 	__u8 mode : 2;
+	__u8 flight : 2;                            /* segments sent since all was acknowledged, at most MANY */
 	__u8 packets_high;
 
 	__u32 packets;
@@ -149,7 +157,7 @@ struct side {
 	__u32 edge_at;                              /* tick of the first, then of the last TSval edge */
 	__u32 variation;                            /* the first TSval, then ns above the least delay */
 	__u32 variation_max;
-	__u32 event_at;                             /* of the last event, in 1,024 ns */
+	__u16 recent[2];                            /* least clean samples of two periods: see rtt_held.h */
 };
 
 enum handshake { HS_NONE, HS_SYN_SENT, HS_SYN_RCVD, HS_DONE };
@@ -167,6 +175,7 @@ enum handshake { HS_NONE, HS_SYN_SENT, HS_SYN_RCVD, HS_DONE };
 #define EARLY PENDING  /* QUIC: all that the client has sent yet is 0-RTT data */
 #define PENDING_DNS 0x0400
 #define IPV4 0x0800
+#define SYN_NOTED 0x1000   /* a SYN of other numbers has passed: see loss.syn */
 #define SPIN_LAST 0x2000   /* the side of the last edge */
 #define SPIN_EDGE 0x4000   /* there was one */
 #define SPIN_RANDOM 0x8000
@@ -198,8 +207,67 @@ struct loss_side {
 	__u32 recovery, delayed_ack; /* samples */
 };
 
+/* Segments far from a side's sequence numbers; AWAY is set. */
+struct away {
+	__u32 start, end; /* sequence numbers of what they carried: from, to */
+	__u32 at;         /* when the last one passed, tick */
+	__u32 ack, tsval; /* of the last one */
+	__u16 segments;   /* how many followed each other */
+	__u16 again;      /* how many of them were counted as sent again */
+	__u32 bits;
+};
+
+#define AWAY_TS 1    /* tsval is one */
+#define AWAY_TIMED 2 /* an acknowledgement of the end answers the last one and no other */
+
+/* A SYN or SYN-ACK of other numbers than the connection's; SYN_NOTED is set. */
+struct noted_syn {
+	__u32 seq, end; /* its number, and the one after it and its data */
+	__u32 at;       /* tick of the first */
+	__u32 ack, tsval;
+	__u16 ip_len;
+	__u8 side;
+	__u8 bits;
+};
+
+#define NOTED_TS 1
+#define NOTED_ACK 2   /* a SYN-ACK */
+#define NOTED_AGAIN 4 /* sent again: which one was answered is not known */
+
 struct loss {
 	struct loss_side side[2];
+	struct away away[2];
+	struct noted_syn syn;
+	__u32 excess[2];    /* of the last acknowledgement that looked held back, ticks */
+	__u32 late_hole[2]; /* the hole is of data that was acknowledged before it passed */
+};
+
+/* When a side last had an event, and last entered a histogram; only where limits or weights
+ * are asked for.
+ */
+struct mark {
+	__u32 event_at; /* in 1,024 ns */
+	__u16 weighed;  /* coarse */
+	__u16 bits;
+};
+
+#define EVENT_SEEN 1
+#define WEIGHED 2
+
+struct marks {
+	struct mark side[2];
+};
+
+/* The prints of the packets that passed last: see rtt_seen.h. */
+struct print {
+	__u32 check;
+	__u32 moment;
+};
+
+#define PAIRS 1024
+
+struct prints {
+	struct print at[PAIRS][2]; /* the newest first */
 };
 
 struct bucket {
@@ -304,13 +372,14 @@ struct sample_event {
 
 struct flow_event {
 	struct flow flow;
-	struct loss loss;
+	struct loss_side loss[2];
 	__u32 reason;
 	__u32 unused;
 };
 
 /* src/rtt/layout.rs has the same numbers. */
-_Static_assert(sizeof(struct loss) == 88, "loss");
+_Static_assert(sizeof(struct loss) == 184, "loss");
+_Static_assert(sizeof(struct marks) == 16, "marks");
 _Static_assert(sizeof(struct sample_event) == 96, "sample_event");
 _Static_assert(sizeof(struct flow_event) == 416, "flow_event");
 _Static_assert(sizeof(struct page) == 1032, "page");
@@ -324,8 +393,9 @@ enum kind { /* of a sample: RttKind of sonde_results */
 enum counter {
 	PACKETS, FILTERED, UNTRACKED_KIND, UNTRACKED_FULL, FRAGMENTS, MALFORMED, NOT_IP,
 	OTHER_PROTOCOL, FLOWS, FLOWS_ENDED, SAMPLES_CLEAN, SAMPLES_RECOVERY, SAMPLES_DELAYED_ACK,
-	SLOTS_FULL, SPACED, STALE, VOIDED, NO_ADVANCE, DUPLICATE_IDS, ACK_UNSEEN, UNWEIGHTED,
-	EVENTS_LIMITED, EVENTS_LOST, FLOWS_LOST, GROUPS_FULL, REQUESTS, ANSWERED,
+	SLOTS_FULL, SPACED, STALE, VOIDED, NO_ADVANCE, DUPLICATE_IDS, ACK_UNSEEN, DUPLICATED,
+	UNCONFIRMED, RESYNCHRONISED, UNWEIGHTED, EVENTS_LIMITED, EVENTS_LOST, FLOWS_LOST,
+	GROUPS_FULL, REQUESTS, ANSWERED,
 	/* The kernel's own. */
 	HISTS_FULL, LOSSES_FULL, CONTENDED, UNKNOWN_INTERFACE,
 	COUNTERS,
@@ -356,6 +426,7 @@ const volatile bool net_ipv4[MAX_NETS];
 const volatile __be16 port_list[MAX_PORTS];
 const volatile bool residence;
 const volatile __u64 jiffy_ns;
+const volatile __u32 copy_moments = 1; /* how far apart copies are at most */
 
 enum event_mode { EVENTS_NONE, EVENTS_ALL, EVENTS_EVERY, EVENTS_MULTIPLE };
 enum transport { T_TCP = 1, T_ICMP = 2, T_QUIC = 4, T_DNS = 8, T_SCTP = 16, T_ALL = 31 };
@@ -385,6 +456,7 @@ __u32 pages_used, pages_fresh, losses_fresh, hists_fresh, groups_used;
 ARRAY(rtt_buckets, struct bucket);
 ARRAY(rtt_flows, struct flow);
 ARRAY(rtt_losses, struct loss);
+ARRAY(rtt_marks, struct marks);
 ARRAY(rtt_pages, struct page);
 ARRAY(rtt_groups, struct group);
 ARRAY(rtt_hists, struct hist);
@@ -415,6 +487,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct counters);
 } rtt_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct prints);
+} rtt_prints SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -450,11 +529,17 @@ static __always_inline void add48(__u32 *low, __u16 *high, __u32 n)
 	*low = sum;
 }
 
-static __always_inline __u32 coarse_now(void)
+/* As precise as the kernel's tick, and cheap. */
+static __always_inline __u64 about_now(void)
 {
 	__u64 test = *(volatile __u64 *)&rtt_test_now;
 
-	return COARSE(test ?: bpf_jiffies64() * jiffy_ns + jiffy_offset);
+	return test ?: bpf_jiffies64() * jiffy_ns + jiffy_offset;
+}
+
+static __always_inline __u32 coarse_now(void)
+{
+	return COARSE(about_now());
 }
 
 static __always_inline __u32 ticks_between(__u32 from, __u32 to)

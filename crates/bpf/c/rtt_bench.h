@@ -59,15 +59,19 @@ static __always_inline int bench_packet(struct __sk_buff *skb, int version, bool
 		w[1] = bpf_htonl(length << 16);
 		w[2] = bpf_htonl(first);
 	} else {
-		__u32 seq = round * BENCH_DATA, value = bench_samples ? round + 1 : 1;
+		/* Without samples: one TSval waits for its echo, as in a flow that sends more in
+		 * a tick of its clock, and an octet is never acknowledged.
+		 */
+		__u32 seq = round * BENCH_DATA, acked = seq + BENCH_DATA - !bench_samples;
+		__u32 value = bench_samples ? round << 10 : round < 3 ? round : 1 << 24;
 
 		w[0] = answer ? bpf_htonl(443 << 16 | 40000) : bpf_htonl(40000U << 16 | 443);
 		w[1] = bpf_htonl(answer ? 1 : seq);
-		w[2] = bpf_htonl(answer ? seq + BENCH_DATA : 1);
+		w[2] = bpf_htonl(answer ? acked : 1);
 		w[3] = bpf_htonl(0x80100100);
 		w[5] = bpf_htonl(0x0101080a);
 		w[6] = bpf_htonl(answer ? 7 : value);
-		w[7] = bpf_htonl(answer ? value : 7);
+		w[7] = bpf_htonl(!answer ? 7 : bench_samples ? value : 1);
 	}
 	return 1;
 }

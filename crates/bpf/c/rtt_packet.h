@@ -44,6 +44,9 @@ struct rtt_packet {
 	struct key key;
 	__u64 now; /* 0 until the clock is read */
 	__u32 coarse;
+	__u32 moment; /* 2^20 ns, as far as the coarse clock tells */
+	__u32 place;  /* of its flow */
+	__u32 identity; /* IPv4's identification, and the checksum of what it carries */
 	__u32 ip_len;
 	__u32 segs;
 	__u32 seq, ack, tsval, tsecr;
@@ -59,6 +62,7 @@ struct rtt_packet {
 	__u8 bits;
 	__u8 elsewhere; /* neither address is in the filter's networks */
 	__u8 bad_options; /* of TCP: malformed, and not used */
+	struct noted_syn syn; /* which the packet confirms */
 };
 
 enum parsed {

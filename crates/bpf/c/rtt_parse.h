@@ -64,6 +64,7 @@ static __always_inline enum parsed parse_tcp(struct frame *f, struct rtt_packet 
 	p->win = bpf_ntohs(tcp->window);
 	p->len = length - header;
 	p->tsval = 0; /* residence takes it with or without P_TS */
+	p->identity |= bpf_ntohs(tcp->check);
 	if (header > sizeof(*tcp)) {
 		done = parse_options(f, p, tcp + 1, header - sizeof(*tcp));
 		if (done != PARSED)
@@ -124,6 +125,7 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 		return BAD;
 	if (lacks(f, udp + 1))
 		return SHORT;
+	p->identity |= bpf_ntohs(udp->check);
 	size = bpf_ntohs(udp->len);
 	/* Of several segments in one frame it is that of one. */
 	if (p->segs > 1)
@@ -226,6 +228,7 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 		if (protocol == IPPROTO_ICMP ? b[0] != 8 && b[0] != 0 : b[0] != 128 && b[0] != 129)
 			return PARSED;
 		ports[0] = ports[1] = at[2];
+		p->identity |= bpf_ntohs(at[1]);
 		p->id = bpf_ntohs(at[3]);
 		p->name = 0;
 		p->what = b[0] == 8 || b[0] == 128 ? W_ECHO : W_ECHO_REPLY;
@@ -257,6 +260,7 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 		return FRAGMENT;
 	p->bits |= fragment & IP_MF ? P_IPV4 | P_FRAGMENT : P_IPV4;
 	p->ip_len = length;
+	p->identity = (__u32)bpf_ntohs(ip->id) << 16;
 	p->tos = ip->tos;
 	f->next += header;
 	done = parse_transport(f, p, ip->protocol, length - header, ports);
@@ -286,6 +290,7 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	if (gso || (length == 0 && (ip->nexthdr == IPPROTO_HOPOPTS || room > 0xffff)))
 		length = room;
 	p->ip_len = length + sizeof(*ip);
+	p->identity = 0;
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 	protocol = ip->nexthdr;
 	f->next = ip + 1;

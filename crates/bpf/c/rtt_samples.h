@@ -3,31 +3,10 @@
 #ifndef SONDE_RTT_SAMPLES_H
 #define SONDE_RTT_SAMPLES_H
 
-#include "rtt_slots.h"
+#include "rtt_held.h"
 
 #define WEIGH_EVERY 15       /* coarse units: 1 s */
 #define WAKE_AT (256U << 10) /* octets: a quarter of the ring of samples, an eighth of the other */
-
-/* The record of a flow's losses, made when first needed. */
-static __noinline struct loss *loss_of(struct flow *f)
-{
-	__u32 i = f->loss;
-	struct loss *l;
-
-	if (i) {
-		i--;
-		return bpf_map_lookup_elem(&rtt_losses, &i);
-	}
-	i = take_from(&free_losses, &losses_fresh, loss_count);
-	l = i == NOTHING ? NULL : bpf_map_lookup_elem(&rtt_losses, &i);
-	if (!l) {
-		count(LOSSES_FULL);
-		return NULL;
-	}
-	__builtin_memset(l, 0, sizeof(*l));
-	f->loss = i + 1;
-	return l;
-}
 
 /* To wake the reader takes microseconds, and we hold a bucket's lock: it looks by itself
  * many times a second, unless the ring is filling up.
@@ -38,8 +17,19 @@ static __always_inline __u64 wake(void *ring)
 								      BPF_RB_NO_WAKEUP;
 }
 
+/* Of the side whose data is timed. NULL: none was asked for. */
+static __always_inline struct mark *mark_of(const struct rtt_packet *p)
+{
+	__u32 at = p->place;
+	struct marks *m = bpf_map_lookup_elem(&rtt_marks, &at);
+
+	return m ? &m->side[(p->d ^ 1) & 1] : NULL;
+}
+
 static __always_inline bool event_due(struct side *s, struct rtt_packet *p)
 {
+	struct mark *mark;
+
 	__u64 limit = event_limit;
 	__u32 now;
 
@@ -51,13 +41,17 @@ static __always_inline bool event_due(struct side *s, struct rtt_packet *p)
 		limit = s->srtt * limit >> 8;
 	if (limit == 0)
 		return true;
+	mark = mark_of(p);
+	if (!mark)
+		return true;
 	now = now_ns(p) >> 10;
-	if (s->flags & EVENT_SEEN && (__s32)(now - s->event_at) >= 0 && now - s->event_at < limit) {
+	if (mark->bits & EVENT_SEEN && (__s32)(now - mark->event_at) >= 0 &&
+	    now - mark->event_at < limit) {
 		count(EVENTS_LIMITED);
 		return false;
 	}
-	s->flags |= EVENT_SEEN;
-	s->event_at = now;
+	mark->bits |= EVENT_SEEN;
+	mark->event_at = now;
 	return true;
 }
 
@@ -83,17 +77,20 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 					E->rtt_min = rtt;
 				E->srtt += (__s64)((__s64)rtt - E->srtt) >> 3;
 			}
+			note_recent(E, p, rtt);
 		}
 		E->samples++;
 		add48(&E->rtt_sum, &E->rtt_sum_high, rtt);
 		if (weigh_flows) {
-			counts = !(E->flags & WEIGHED) ||
-				 (__u16)(p->coarse - E->weighed) >= WEIGH_EVERY;
-			if (counts) {
-				E->flags |= WEIGHED;
-				E->weighed = p->coarse;
-			} else {
+			struct mark *mark = mark_of(p);
+
+			counts = !mark || !(mark->bits & WEIGHED) ||
+				 (__u16)(p->coarse - mark->weighed) >= WEIGH_EVERY;
+			if (!counts) {
 				count(UNWEIGHTED);
+			} else if (mark) {
+				mark->bits |= WEIGHED;
+				mark->weighed = p->coarse;
 			}
 		}
 	} else {

@@ -138,9 +138,10 @@ static long drop_pages(__u64 i, struct seek *k)
 /* Forgets all slots. One page stays: the sweep takes it if it remains empty. */
 __noinline int rtt_void_slots(struct side *s, __u32 why)
 {
-	if (!s || why >= COUNTERS)
+	if (!s)
 		return 0;
-	count_n(why, s->count);
+	if (why < COUNTERS)
+		count_n(why, s->count);
 	if (s->page) {
 		struct seek k = { .s = s };
 
@@ -153,6 +154,7 @@ __noinline int rtt_void_slots(struct side *s, __u32 why)
 	return 0;
 }
 
+/* `why`: the counter of those that go; COUNTERS: none. */
 static __always_inline void void_slots(struct side *s, enum counter why)
 {
 	if (s->count)
@@ -387,7 +389,10 @@ static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 
 	expire(s, p);
 	n = s->count;
-	bpf_loop(n, pop_covered, &k, 0);
+	if (n == 1)
+		pop_covered(0, &k);
+	else
+		bpf_loop(n, pop_covered, &k, 0);
 	if (n == s->count || (k.key != p->ack && !(k.time & SPAN)))
 		return NOTHING;
 	return age_of(p, k.time);

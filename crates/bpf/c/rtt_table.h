@@ -149,9 +149,9 @@ __noinline int rtt_end_flow(struct flow *f, __u32 reason)
 		}
 		__builtin_memcpy(&e->flow, f, sizeof(*f));
 		if (l)
-			__builtin_memcpy(&e->loss, l, sizeof(*l));
+			__builtin_memcpy(&e->loss, &l->side, sizeof(e->loss));
 		else
-			__builtin_memset(&e->loss, 0, sizeof(*l));
+			__builtin_memset(&e->loss, 0, sizeof(e->loss));
 		e->reason = f->flags & CLOSED ? reason_of(f) : reason;
 		e->unused = 0;
 		bpf_ringbuf_submit(e, wake(&rtt_ended));
@@ -199,6 +199,13 @@ __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 	if (group_by == BY_DSCP) { /* the only one that the entry does not hold */
 		f->side[0].group = rtt_join_group(f, 0, p->tos >> 2);
 		f->side[1].group = rtt_join_group(f, 1, p->tos >> 2);
+	}
+	if (weigh_flows || event_mode >= EVENTS_EVERY) {
+		__u32 at = p->place;
+		struct marks *m = bpf_map_lookup_elem(&rtt_marks, &at);
+
+		if (m)
+			__builtin_memset(m, 0, sizeof(*m));
 	}
 	count(FLOWS);
 	return 0;

@@ -5,15 +5,11 @@
 #ifndef SONDE_RTT_TCP_H
 #define SONDE_RTT_TCP_H
 
-#include "rtt_table.h"
-#include "rtt_variation.h"
+#include "rtt_away.h"
+#include "rtt_seen.h"
 
 #define HOLE_FILL TICKS(3000000ULL) /* as long as the handshake's RTT is unknown */
-#define DELAYED TICKS(20000000ULL)    /* Linux holds for 40 ms, RFC 1122 allows 500 */
-#define SAMPLED_BITS 14
-#define SENDER_PAUSE TICKS(11000000ULL) /* longer than any common TSval clock ticks */
 #define LONGEST_HELD TICKS(200000000ULL) /* no common receiver holds longer: Linux' TCP_DELACK_MAX */
-#define MAX_WINDOW (1U << 30)  /* RFC 7323, section 2.3 */
 
 static __always_inline __u32 hs_of(const struct flow *f)
 {
@@ -66,22 +62,108 @@ static __always_inline bool same_isn(const struct flow *f, const struct side *D,
 	       (__s32)(seq - D->nxt) < 0;
 }
 
-/* Whether a SYN ends the flow that is there: a new connection took its ports. */
-static __always_inline bool begins_anew(const struct flow *f, const struct rtt_packet *p)
+/* Whether the packet confirms that a connection began with the SYN that was noted: then that
+ * is a packet of the new flow, and in p->syn.
+ */
+__noinline int rtt_begins(struct flow *f, struct rtt_packet *p)
 {
-	const struct side *D = SIDE(f, p->d);
-	bool from_client = (f->flags & CLIENT) == (p->d & 1);
-	__u32 hs = hs_of(f);
+	if (!f || !p)
+		return 0;
+	struct loss *l = loss_of(f);
+	struct noted_syn *n;
+	struct side *s;
+	bool own;
 
-	if ((p->flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
-		return false;
-	if (f->flags & CLOSED)
-		return true;
-	if (!(p->flags & TCP_ACK))
-		return !(from_client && same_isn(f, D, p->seq));
-	if (hs == HS_NONE || from_client)
-		return true;
-	return hs == HS_SYN_RCVD && p->seq + 1 + p->len != D->nxt;
+	if (!l || (p->flags & (TCP_ACK | TCP_RST)) != TCP_ACK)
+		return 0;
+	n = &l->syn;
+	own = n->side == p->d;
+	if (p->flags & TCP_SYN && (own || n->bits & NOTED_ACK))
+		return 0;
+	if (own) {
+		/* Its answer does not pass here. */
+		if (n->bits & NOTED_ACK || (__s32)(p->seq - n->seq) <= 0 ||
+		    (__s32)(p->seq - n->end) > 0)
+			return 0;
+	} else if ((__s32)(p->ack - n->seq) <= 0 || (__s32)(p->ack - n->end) > 0 ||
+		   (n->bits & NOTED_ACK ? p->seq != n->ack : !(p->flags & TCP_SYN))) {
+		return 0;
+	}
+	p->syn = *n;
+	s = SIDE(f, n->side);
+	if (s->packets == 0)
+		s->packets_high--;
+	s->packets--;
+	if (s->bytes < n->ip_len)
+		s->bytes_high--;
+	s->bytes -= n->ip_len;
+	return 1;
+}
+
+/* The flow that begins with it. */
+__noinline int rtt_begin_noted(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct side *S = SIDE(f, p->syn.side), *O = SIDE(f, p->syn.side ^ 1);
+
+	S->packets = 1;
+	S->bytes = p->syn.ip_len;
+	f->flags &= ~(CLIENT | HS_MASK);
+	if (p->syn.bits & NOTED_ACK) {
+		f->flags |= ((p->syn.side ^ 1) & 1) | HS_SYN_RCVD << HS_SHIFT;
+		if (p->syn.bits & NOTED_AGAIN)
+			f->flags |= HS_VOID_CLIENT;
+		O->ack = p->syn.ack;
+		O->flags |= HAS_ACK;
+		S->ack = p->syn.end;
+	} else {
+		f->flags |= (p->syn.side & 1) | HS_SYN_SENT << HS_SHIFT;
+		if (p->syn.bits & NOTED_AGAIN)
+			f->flags |= HS_VOID_SERVER;
+		f->req_id = p->syn.seq;
+		S->flags |= SYN_BEGAN;
+	}
+	f->hs_at = p->syn.at;
+	S->nxt = p->syn.end;
+	S->flags |= HAS_NXT;
+	if (p->syn.bits & NOTED_TS) {
+		S->tsval = p->syn.tsval;
+		S->flags |= TS_SEEN | EDGE_SEEN;
+	}
+	return 0;
+}
+
+/* A SYN of other numbers. Anybody can forge one, and its receiver only asks back (RFC 5961,
+ * section 4): it begins a connection once the other side, or the handshake's end, says so.
+ */
+__noinline int rtt_note_syn(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct loss *l = loss_of(f);
+	__u8 kind = p->flags & TCP_ACK ? NOTED_ACK : 0;
+	struct noted_syn *n;
+
+	count(UNCONFIRMED);
+	if (!l)
+		return 0;
+	n = &l->syn;
+	if (f->flags & SYN_NOTED && n->seq == p->seq && n->side == p->d &&
+	    (n->bits & NOTED_ACK) == kind && (!kind || n->ack == p->ack)) {
+		n->bits |= NOTED_AGAIN;
+		return 0;
+	}
+	n->seq = p->seq;
+	n->end = p->seq + 1 + p->len;
+	n->at = tick_now(p);
+	n->ack = p->ack;
+	n->tsval = p->tsval;
+	n->ip_len = p->ip_len;
+	n->side = p->d;
+	n->bits = kind | (p->bits & P_TS ? NOTED_TS : 0);
+	f->flags |= SYN_NOTED;
+	return 0;
 }
 
 /* The handshake is over. Its time is no longer needed: what stands there instead tells a
@@ -93,91 +175,151 @@ static __always_inline void finish_handshake(struct flow *f, __u32 coarse)
 	f->hs_at = (__u32)f->req_id << 16 | (coarse & 0xffff);
 }
 
-static __always_inline void handshake_sample(struct flow *f, struct rtt_packet *p, __u32 kind)
+static __always_inline void handshake_sample(struct flow *f, struct rtt_packet *p, __u32 kind,
+					     __u32 class)
 {
 	__u32 rtt = age_of(p, f->hs_at);
 
 	if (rtt == NOTHING)
 		return;
-	SIDE(f, p->d)->handshake = rtt;
-	rtt_sample(f, p, kind, CLEAN, rtt);
+	if (class == CLEAN)
+		SIDE(f, p->d)->handshake = rtt;
+	rtt_sample(f, p, kind, class, rtt);
 }
 
-/* Step 3: SYN and SYN-ACK (RFC 9293, section 3.5). */
-__noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
+/* What its segments say of their sender from its SYN on. */
+static __always_inline void begin_side(struct side *D, const struct rtt_packet *p)
 {
-	if (!f || !p)
-		return 0;
-	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
-
-	D->win = p->win;
-	D->flags |= HAS_WIN;
-	if (!(p->flags & TCP_ACK)) {
-		if (!fresh) {
-			BUMP(f, p->d, retransmitted);
-			f->flags |= HS_VOID_SERVER;
-			return 0;
-		}
-		f->flags = (f->flags & ~CLIENT) | (p->d & 1);
-		set_hs(f, HS_SYN_SENT);
-		f->req_id = p->seq;
-		D->flags |= SYN_BEGAN;
-	} else {
-		if (hs_of(f) == HS_SYN_SENT) {
-			/* Data in the SYN (RFC 7413) may be acknowledged, or refused. Of its
-			 * number half is kept: the rest is that of what was sent since.
-			 */
-			__u32 isn = E->nxt - (__u16)(E->nxt - f->req_id);
-
-			if ((__s32)(p->ack - isn) <= 0 || (__s32)(p->ack - E->nxt) > 0)
-				return 0;
-			if (!(f->flags & HS_VOID_SERVER))
-				handshake_sample(f, p, KIND_HANDSHAKE_SERVER);
-		} else if (fresh) {
-			f->flags = (f->flags & ~CLIENT) | ((p->d ^ 1) & 1);
-		} else {
-			BUMP(f, p->d, retransmitted);
-			f->flags |= HS_VOID_CLIENT;
-			return 0;
-		}
-		set_hs(f, HS_SYN_RCVD);
-		E->ack = p->ack;
-		E->flags |= HAS_ACK;
-	}
-	f->hs_at = tick_now(p);
 	D->nxt = p->seq + 1 + p->len;
-	D->flags |= HAS_NXT;
+	D->flags |= HAS_NXT | HAS_WIN;
+	D->win = p->win;
 	if (p->bits & P_TS) {
 		D->tsval = p->tsval;
 		D->flags |= TS_SEEN | EDGE_SEEN;
 	}
+}
+
+static __always_inline void syn_again(struct flow *f, struct rtt_packet *p)
+{
+	struct side *D = SIDE(f, p->d);
+
+	BUMP(f, p->d, retransmitted);
+	D->win = p->win;
+	D->flags |= HAS_WIN;
+}
+
+/* Step 3: SYN (RFC 9293, section 3.5). */
+__noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
+{
+	if (!f || !p)
+		return 0;
+	struct side *D = SIDE(f, p->d);
+	bool from_client = (f->flags & CLIENT) == (p->d & 1);
+	__u32 hs = hs_of(f), end = p->seq + 1 + p->len;
+
+	if (fresh) {
+		f->flags = (f->flags & ~CLIENT) | (p->d & 1);
+		set_hs(f, HS_SYN_SENT);
+		f->req_id = p->seq;
+		D->flags |= SYN_BEGAN;
+		f->hs_at = tick_now(p);
+	} else if (from_client && same_isn(f, D, p->seq)) {
+		f->flags |= HS_VOID_SERVER;
+		syn_again(f, p);
+		return 0;
+	} else if (hs == HS_SYN_SENT && !from_client && !(D->flags & HAS_NXT)) {
+		/* Both open (RFC 9293, figure 7): of one of the SYNs only the time is kept. */
+		f->flags |= HS_VOID_CLIENT;
+	} else if (hs == HS_SYN_SENT && !from_client && D->nxt == end) {
+		syn_again(f, p);
+		return 0;
+	} else if (hs == HS_SYN_RCVD && from_client && !(D->flags & HAS_NXT) &&
+		   (__s32)(D->ack - p->seq) > 0 && (__s32)(D->ack - end) <= 0) {
+		/* Captured after its answer. */
+		f->req_id = p->seq;
+		D->flags |= SYN_BEGAN;
+	} else {
+		rtt_note_syn(f, p);
+		return 0;
+	}
+	begin_side(D, p);
 	return 0;
 }
 
-/* Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
- * timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
- */
-static __always_inline bool held_back(struct side *E, struct rtt_packet *p, __u32 rtt)
+/* And SYN-ACK. */
+__noinline int rtt_tcp_syn_ack(struct flow *f, struct rtt_packet *p, bool fresh)
 {
-	__u32 least = E->rtt_min, excess = rtt - least, held, next;
+	if (!f || !p)
+		return 0;
+	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
+	__u32 hs = hs_of(f), end = p->seq + 1 + p->len;
 
-	if (!least || rtt < least || excess < SENDER_PAUSE)
-		return false;
-	next = slot_age(oldest(E), p);
-	/* The timer: nothing sent since could have been answered by now, or both sides had
-	 * fallen silent. In a queue samples follow each other, and so does the data that
-	 * acknowledgements release.
+	if (fresh) {
+		f->flags = (f->flags & ~CLIENT) | ((p->d ^ 1) & 1);
+	} else if ((f->flags & CLIENT) == (p->d & 1)) {
+		if (!same_isn(f, D, p->seq) || !(E->flags & HAS_NXT)) {
+			rtt_note_syn(f, p);
+			return 0;
+		}
+		/* The answer to a SYN that crossed its own. */
+		E->ack = p->ack;
+		E->flags |= HAS_ACK;
+		D->win = p->win;
+		D->flags |= HAS_WIN;
+		return 0;
+	} else {
+		/* Data in the SYN (RFC 7413) may be acknowledged, or refused. Of its number
+		 * half is kept: the rest is that of what was sent since.
+		 */
+		__u32 isn = E->nxt - (__u16)(E->nxt - f->req_id);
+
+		if (hs == HS_SYN_RCVD && D->ack == end) {
+			f->flags |= HS_VOID_CLIENT;
+			syn_again(f, p);
+			return 0;
+		}
+		/* The handshake's last step was lost behind this place. */
+		if (hs == HS_DONE && D->nxt - end <= FAR) {
+			syn_again(f, p);
+			return 0;
+		}
+		if (hs != HS_SYN_SENT || (__s32)(p->ack - isn) <= 0 ||
+		    (__s32)(p->ack - E->nxt) > 0) {
+			rtt_note_syn(f, p);
+			return 0;
+		}
+		if (!(f->flags & HS_VOID_SERVER))
+			handshake_sample(f, p, KIND_HANDSHAKE_SERVER, CLEAN);
+	}
+	set_hs(f, HS_SYN_RCVD);
+	E->ack = p->ack;
+	E->flags |= HAS_ACK;
+	/* What ends the handshake; until then nothing of this side has been acknowledged. */
+	D->ack = end;
+	D->flags &= ~HAS_ACK;
+	f->hs_at = tick_now(p);
+	begin_side(D, p);
+	return 0;
+}
+
+/* The client's first segment after the SYN-ACK ends the handshake, whatever it says. */
+__noinline int rtt_handshake_end(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	/* Of more than the SYN-ACK it is an answer to what the server sent later. With data it
+	 * waited for the application; for longer than acknowledgements are held back, one
+	 * before it was missed.
 	 */
-	if (excess >= DELAYED &&
-	    (__u16)((tick_now(p) >> SAMPLED_BITS) - E->sampled_at) >= DELAYED >> SAMPLED_BITS &&
-	    (next == NOTHING || next < least || slot_age(newest(E), p) >= DELAYED))
-		return true;
-	/* The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
-	 * after it, and what came next could have been answered by now, that was the second.
-	 */
-	held = least / 2 > SENDER_PAUSE ? least / 2 : SENDER_PAUSE;
-	return E->mode == MODE_TS && excess >= held && next != NOTHING &&
-	       next >= least - least / 8 && rtt >= next && rtt - next >= held;
+	if (p->ack == SIDE(f, p->d ^ 1)->ack && !(f->flags & HS_VOID_CLIENT)) {
+		__u32 age = ticks_between(f->hs_at, tick_now(p));
+
+		if (p->len == 0 || age < LONGEST_HELD)
+			handshake_sample(f, p, KIND_HANDSHAKE_CLIENT,
+					 p->len && age >= DELAYED ? DELAYED_ACK : CLEAN);
+	}
+	finish_handshake(f, p->coarse);
+	return 0;
 }
 
 /* Whether an acknowledgement that data carries comes so late that its receiver must have sent
@@ -204,7 +346,12 @@ __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance
 	if (E->mode == MODE_TS && p->bits & P_TS) {
 		kind = KIND_TIMESTAMP;
 		rtt = match_ts(E, p);
-	} else if (E->mode == MODE_SEQ && !(p->bits & P_TS) && advance) {
+	} else if (E->mode == MODE_TS && advance && !p->bad_options) {
+		/* Something on the way has taken the timestamps off. */
+		void_slots(E, VOIDED);
+		SIDE(f, p->d)->flags &= ~TS_SEEN;
+		return 0;
+	} else if (E->mode == MODE_SEQ && advance) {
 		kind = KIND_SEQUENCE;
 		rtt = match_seq(E, p);
 	} else {
@@ -219,14 +366,40 @@ __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance
 	}
 	if (lost_before(E, p, rtt) || E->flags & RECOVERING)
 		class = RECOVERY;
-	else if (p->len == 0 && held_back(E, p, rtt))
+	else if (p->len == 0 && rtt_held_back(f, p, rtt))
 		class = DELAYED_ACK;
 	E->sampled_at = tick_now(p) >> SAMPLED_BITS;
 	rtt_sample(f, p, kind, class, rtt);
 	return 0;
 }
 
-/* Step 7: what this packet acknowledges of the other side's data. */
+/* What an acknowledgement names beyond all that was seen may have been captured behind it. */
+static __always_inline bool is_late(const struct side *s, const struct loss *l, __u32 d, __u32 now)
+{
+	return s->flags & HOLE && l->late_hole[d & 1] &&
+	       ticks_between(l->side[d & 1].hole_at, now) < HOLE_FILL;
+}
+
+__noinline int rtt_expect_late(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct side *E = SIDE(f, p->d ^ 1);
+	__u32 e = (p->d ^ 1) & 1, now = tick_now(p);
+	struct loss *l = loss_of(f);
+
+	if (!l)
+		return 0;
+	if (!is_late(E, l, e, now))
+		l->side[e].hole_lo = E->nxt;
+	l->side[e].hole_hi = p->ack;
+	l->side[e].hole_at = now;
+	l->late_hole[e] = 1;
+	E->flags |= HOLE;
+	return 0;
+}
+
+/* Step 4: what this packet acknowledges of the other side's data. */
 static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
@@ -235,10 +408,13 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 
 	unseen = ahead < 0;
 	if (unseen) {
-		if ((__u32)-ahead >= MAX_WINDOW)
+		if ((__u32)-ahead > FAR) {
+			count(UNCONFIRMED);
 			return;
-		/* The data went another way. */
+		}
+		/* The data went another way, or comes from another queue in a moment. */
 		count(ACK_UNSEEN);
+		rtt_expect_late(f, p);
 		E->nxt = p->ack;
 		void_sequence(E);
 	}
@@ -249,19 +425,28 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 
 		if (duplicate)
 			BUMP(f, p->d, duplicate_acks);
-		if (duplicate || p->bits & P_SACK)
+		if (duplicate || p->bits & P_SACK) {
 			enter_recovery(E, E->nxt);
+			E->flags |= TOLD;
+		}
 	}
 	if (!unseen && E->count)
 		rtt_match_echo(f, p, advance);
 	if (advance) {
 		if ((__s32)(p->ack - E->recover) >= 0)
-			E->flags &= ~RECOVERING;
+			E->flags &= ~(RECOVERING | TOLD);
 		if (E->flags & HOLE) {
-			struct loss_side *l = loss_side(f, p->d ^ 1);
+			struct loss *l = loss_of(f);
+			__u32 e = (p->d ^ 1) & 1;
 
-			if (l && (__s32)(p->ack - l->hole_hi) >= 0)
+			if (l && !l->late_hole[e] && (__s32)(p->ack - l->side[e].hole_hi) >= 0)
 				E->flags &= ~HOLE;
+		}
+		/* All has arrived: no other echo will be of what is left. */
+		if (E->flags & HAS_NXT && E->nxt == p->ack) {
+			E->flight = 0;
+			if (E->mode == MODE_TS)
+				void_slots(E, COUNTERS);
 		}
 	}
 	if (advance || !known) {
@@ -271,7 +456,7 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 }
 
 /* What a segment with data, or a FIN, is to the sequence so far. */
-enum data { D_NONE, D_OTHER, D_PROBE, D_NEW };
+enum data { D_NONE, D_LATE, D_PROBE, D_OTHER, D_NEW }; /* late: acknowledged before it passed */
 
 /* Sent before, or not in order: Karn's rule, and what it says of losses. */
 __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
@@ -279,37 +464,44 @@ __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d);
-	__u32 end = p->seq + p->len + !!(p->flags & TCP_FIN);
-	struct loss_side *l;
+	__u32 end = p->seq + p->len + !!(p->flags & TCP_FIN), d = p->d & 1;
+	struct loss *all = loss_of(f);
+	struct loss_side *l = all ? &all->side[d] : NULL;
+	bool ahead = (__s32)(p->seq - D->nxt) > 0, old = (__s32)(end - D->nxt) <= 0;
+	bool fills = !ahead && old && l && D->flags & HOLE && (__s32)(p->seq - l->hole_lo) >= 0 &&
+		     (__s32)(end - l->hole_hi) <= 0;
+	bool late = fills && is_late(D, all, d, tick_now(p));
 
-	void_sequence(D);
-	l = loss_side(f, p->d);
-	if ((__s32)(p->seq - D->nxt) > 0) {
+	if (!late)
+		void_sequence(D);
+	if (ahead) {
+		D->flags &= ~AWAY;
 		if (l) {
 			l->gaps++;
-			if (!(D->flags & HOLE)) {
+			if (!(D->flags & HOLE) || all->late_hole[d]) {
 				l->hole_lo = D->nxt;
 				l->hole_at = tick_now(p);
 				D->flags |= HOLE;
+				all->late_hole[d] = 0;
 			}
 			l->hole_hi = p->seq;
 		}
 		D->nxt = end;
-	} else if ((__s32)(end - D->nxt) <= 0) {
+	} else if (old) {
 		__u32 limit = HOLE_FILL;
-		bool fills = l && D->flags & HOLE && (__s32)(p->seq - l->hole_lo) >= 0 &&
-			     (__s32)(end - l->hole_hi) <= 0;
 
 		if (f->side[0].handshake && f->side[1].handshake)
 			limit = (f->side[0].handshake + f->side[1].handshake) / 4 * 3;
-		if (fills && ticks_between(l->hole_at, tick_now(p)) < limit)
+		if (!late && fills && ticks_between(l->hole_at, tick_now(p)) < limit)
 			l->reordered++;
-		else if (l)
+		else if (!late && l)
 			l->retransmitted++;
 		if (fills && end == l->hole_hi)
 			D->flags &= ~HOLE;
 		else if (fills && p->seq == l->hole_lo)
 			l->hole_lo = end;
+		if (late)
+			return D_LATE;
 	} else {
 		if (l)
 			l->retransmitted++;
@@ -319,7 +511,7 @@ __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 	return D_OTHER;
 }
 
-/* Step 5. */
+/* Step 6. */
 static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
@@ -331,44 +523,61 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 		D->flags |= FIN_SEEN;
 	if (D->flags & HAS_NXT && p->seq != D->nxt)
 		return rtt_out_of_order(f, p);
-	D->flags |= HAS_NXT;
+	D->flags = (D->flags & ~AWAY) | HAS_NXT;
 	D->nxt = p->seq + p->len + fin;
 	/* A probe of a window of zero: its answer waits for the window. */
 	return E->flags & HAS_WIN && E->win == 0 && p->len == 1 ? D_PROBE : D_NEW;
 }
 
-/* Step 6: arms a TSval when data first carries it. A pure acknowledgement's is echoed only by
- * what the application sends next.
+enum value { V_USED, V_UNUSED, V_SLOW }; /* of a TSval: slow: its clock ticks once a round trip or less */
+
+/* Step 7: follows a side's TSvals. A pure acknowledgement does not use its TSval up: it is
+ * echoed only by what the application sends next.
  */
-__noinline int rtt_timestamp(struct flow *f, struct rtt_packet *p, __u32 data)
+__noinline __u32 rtt_timestamp(struct flow *f, struct rtt_packet *p, __u32 data)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d);
-	__u32 steps = p->tsval - D->tsval;
-	bool unused;
+	__u32 steps = p->tsval - D->tsval, value = V_USED;
 
 	if (!(D->flags & TS_SEEN)) {
 		D->flags |= TS_SEEN;
 		D->tsval = p->tsval;
-		return 0;
+		return V_USED;
 	}
 	if ((__s32)steps > 0) {
+		bool slow = is_slower(D, p, steps);
+
 		delay_variation(D, p, steps);
 		D->tsval = p->tsval;
-		unused = D->flags & EDGE_SEEN;
+		if (D->flags & EDGE_SEEN)
+			value = slow ? V_SLOW : V_UNUSED;
 		D->flags |= EDGE_SEEN;
-	} else {
-		unused = steps == 0 && D->flags & UNUSED;
+	} else if (steps == 0 && D->flags & UNUSED) {
+		value = V_UNUSED;
 	}
 	D->flags &= ~UNUSED;
-	if (!unused)
-		return 0;
-	if (data == D_NONE)
+	if (value != V_USED && (data == D_NONE || data == D_LATE))
 		D->flags |= UNUSED;
-	else if (data != D_PROBE)
+	return value;
+}
+
+/* Arms a TSval when data first carries it; else the sequence number of new data, by Karn's
+ * rule, unless TSvals wait.
+ */
+static __always_inline void time_data(struct flow *f, struct rtt_packet *p, __u32 data, __u32 value)
+{
+	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
+	bool by_number = data == D_NEW && !(D->flags & RECOVERING);
+	bool waits = D->mode == MODE_TS && D->count;
+	__u32 flight = D->flight + (p->segs > 1 ? 2 : 1);
+
+	D->flight = flight < MANY ? flight : MANY;
+	if (value != V_USED && E->flags & TS_SEEN && (value == V_UNUSED || !by_number || waits))
 		rtt_arm(f, p, MODE_TS, p->tsval);
-	return 0;
+	else if (by_number && !waits)
+		rtt_arm(f, p, MODE_SEQ, D->nxt);
 }
 
 /* Step 8: the server's time, from the first segment of a request to the first of its answer.
@@ -423,23 +632,32 @@ static __always_inline bool all_acknowledged(const struct side *s)
 static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, bool fresh)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
-	__u32 data = D_NONE;
+	__u32 data = D_NONE, value = V_USED, far;
 
 	if (p->flags & TCP_RST) {
 		close_flow(f, (D->flags | E->flags) & FIN_SEEN ? R_FIN : R_RESET);
 		return;
 	}
 	if (p->flags & TCP_SYN) {
-		rtt_tcp_syn(f, p, fresh);
+		if (p->flags & TCP_ACK)
+			rtt_tcp_syn_ack(f, p, fresh);
+		else
+			rtt_tcp_syn(f, p, fresh);
 		return;
 	}
-	if (p->flags & TCP_ACK) {
-		if (hs_of(f) == HS_SYN_RCVD && (f->flags & CLIENT) == (p->d & 1)) {
-			if (p->ack == E->nxt && !(f->flags & HS_VOID_CLIENT))
-				handshake_sample(f, p, KIND_HANDSHAKE_CLIENT);
-			finish_handshake(f, p->coarse);
+	if (!(p->flags & TCP_ACK) || !(E->flags & AWAY) || !rtt_resynchronise(f, p)) {
+		if (D->flags & HAS_NXT && p->seq != D->nxt && (p->len || p->flags & TCP_FIN)) {
+			far = far_of(D, p);
+			if (far != NEAR_BY) {
+				rtt_note_away(f, p, far);
+				return;
+			}
 		}
-		tcp_ack(f, p);
+		if (p->flags & TCP_ACK) {
+			if (hs_of(f) == HS_SYN_RCVD && (f->flags & CLIENT) == (p->d & 1))
+				rtt_handshake_end(f, p);
+			tcp_ack(f, p);
+		}
 	}
 	if (p->win == 0 && !(p->flags & TCP_FIN))
 		BUMP(f, p->d, zero_windows);
@@ -449,12 +667,11 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	if (p->len || p->flags & TCP_FIN)
 		data = tcp_data(f, p);
 	/* Most segments need none of what is called from here on. */
-	if (p->bits & P_TS) {
-		if ((__s32)(p->tsval - D->tsval) > 0 || !(D->flags & TS_SEEN) || D->flags & UNUSED)
-			rtt_timestamp(f, p, data);
-	} else if (data == D_NEW && !(D->flags & RECOVERING)) {
-		rtt_arm(f, p, MODE_SEQ, D->nxt);
-	}
+	if (p->bits & P_TS &&
+	    ((__s32)(p->tsval - D->tsval) > 0 || !(D->flags & TS_SEEN) || D->flags & UNUSED))
+		value = rtt_timestamp(f, p, data);
+	if (data >= D_OTHER)
+		time_data(f, p, data, value);
 	if (p->len && data != D_NONE &&
 	    !(f->flags & PENDING) == ((f->flags & CLIENT) == (p->d & 1)))
 		rtt_tcp_response(f, p, data != D_OTHER);
@@ -474,11 +691,12 @@ __noinline int rtt_pause(struct flow *f)
 
 		void_slots(s, STALE);
 		if (f->key.protocol == IPPROTO_TCP) {
-			s->flags &= ~HOLE;
+			s->flags &= ~(HOLE | AWAY);
 			set_period(s, PERIOD_FRESH);
 		}
 	}
 	f->flags |= HS_VOID_SERVER | HS_VOID_CLIENT;
+	f->flags &= ~SYN_NOTED;
 	if (f->key.protocol == IPPROTO_TCP)
 		f->flags &= ~(PENDING | PENDING_DNS);
 	else {

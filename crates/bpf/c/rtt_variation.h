@@ -20,6 +20,29 @@ static __always_inline bool near(__u64 elapsed, __u64 by_clock)
 	return off * 10 <= by_clock;
 }
 
+static __always_inline __s64 period_ns(__u32 period)
+{
+	return period == PERIOD_1US ? 1000 : period == PERIOD_1MS ? 1000000 :
+	       period == PERIOD_4MS ? 4000000 : 10000000;
+}
+
+/* Whether the clock takes a round trip or more for a step, as far as can be told before
+ * delay_variation.
+ */
+static __always_inline bool is_slower(const struct side *D, struct rtt_packet *p, __u32 steps)
+{
+	__u32 period = D->flags >> PERIOD_SHIFT;
+	__u64 srtt = D->srtt;
+
+	if (!srtt || period == PERIOD_FRESH)
+		return false;
+	if (period >= PERIOD_1US)
+		return period_ns(period) >= (__s64)(srtt << TICK_SHIFT);
+	if (period == PERIOD_SEEKING)
+		steps = p->tsval - D->variation;
+	return ticks_between(D->edge_at, tick_now(p)) >= steps * srtt;
+}
+
 /* How much later than its TSval says, against the earliest so far, the packet came. */
 static __always_inline void delay_variation(struct side *D, struct rtt_packet *p, __u32 steps)
 {
@@ -49,8 +72,7 @@ static __always_inline void delay_variation(struct side *D, struct rtt_packet *p
 	if (period == PERIOD_ODD)
 		return;
 	delay = steps;
-	delay *= period == PERIOD_1US ? 1000 : period == PERIOD_1MS ? 1000000 :
-		 period == PERIOD_4MS ? 4000000 : 10000000;
+	delay *= period_ns(period);
 	/* The leak of 122 ppm keeps clocks of unlike speed from looking like a queue. */
 	delay = (__s64)D->variation + elapsed - delay - (elapsed >> 13);
 	if (delay < 0)

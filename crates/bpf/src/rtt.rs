@@ -260,7 +260,7 @@ impl RttProgram {
         for bucket in 0..self.sizes.flows as usize / WAYS {
             for way in 0..WAYS {
                 if let Some((flow, loss)) = self.read_flow(bucket, way) {
-                    visit(flow.record(&loss, flow.reason(), reading));
+                    visit(flow.record(&loss.side, flow.reason(), reading));
                 }
             }
         }

@@ -49,7 +49,15 @@ fn tcp(random: &mut Random, talk: &mut Talk, port: u16) -> Segment {
         14 => s.window = 0,
         15 => s.ts = None,
         16 => s.tos = 3,
+        // One segment elsewhere; or both sides from here on, as if something was not captured.
+        17 => s.seq = s.seq.wrapping_add(70_000 + random.below(1 << 31)),
+        18 => s.ack = s.ack.wrapping_add(70_000 + random.below(1 << 31)),
+        19 => talk.seq = [random.below(u32::MAX), random.below(u32::MAX)],
+        20 => s.ts = s.ts.map(|_| (random.below(u32::MAX), 7)),
         _ => {}
+    }
+    if s.seq.wrapping_sub(talk.seq[from]) > 65_536 && len > 0 {
+        return s;
     }
     let end = s.seq.wrapping_add(len + u32::from(s.flags & 3 != 0));
     talk.seq[from] = end;
@@ -195,8 +203,16 @@ fn agree(seed: u64, change: impl FnOnce(&mut RttConfig, &mut Config)) -> usize {
         let point = (which % 2) as u8;
         let packet = RttTestPacket { frame: &frame, segments, point, ..RttTestPacket::default() };
         both.packet(RttSide::Ingress, &packet, now);
+        if random.once_in(20) {
+            now += i64::from(random.one_of(&[8_000, 900_000, 3_000_000]));
+            both.packet(RttSide::Ingress, &packet, now);
+        }
     }
     assert!(both.count("samples_clean") > 1_000, "the packets make too few samples");
+    for counter in ["duplicated", "unconfirmed", "resynchronised", "ack_unseen"] {
+        println!("{counter}: {}", both.count(counter));
+        assert!(both.count(counter) > 20, "{counter}");
+    }
     assert_eq!(both.count("events_limited") > 100, limited, "events");
     assert_eq!(both.count("unweighted") > 100, weighed, "equal weight");
     both.finish().len()

@@ -34,6 +34,9 @@ pub struct FlowPacket {
     pub ip_len: u32,
     /// A first fragment: the rest of the datagram is elsewhere.
     pub fragment: bool,
+    /// What tells this packet from one that is otherwise alike: the identification of IPv4
+    /// (upper half; 0 in IPv6) and the checksum of TCP, UDP or ICMP.
+    pub identity: u32,
     /// What the transport carries, within the frame as captured (may be cut short).
     pub payload: Range<usize>,
     /// The transport's own fields.
@@ -199,6 +202,8 @@ struct Ip {
     tos: u8,
     /// First fragment.
     fragment: bool,
+    /// Identification (RFC 791); 0 in IPv6.
+    id: u16,
     /// Where the packet begins.
     start: usize,
     /// Where its transport begins: not beyond `end`, nor beyond what was captured.
@@ -246,6 +251,7 @@ impl Ip {
             protocol: header[9],
             tos: header[1],
             fragment: fragment & 0x2000 != 0,
+            id: u16_at(header, 4),
             start,
             transport: start + header_len,
             end: start + total_len,
@@ -285,6 +291,7 @@ impl Ip {
             protocol,
             tos: (u16_at(header, 0) >> 4) as u8,
             fragment,
+            id: 0,
             start,
             transport: start + transport,
             end: start + total_len,
@@ -326,6 +333,7 @@ impl Ip {
             tos: self.tos,
             ip_len: (self.end - self.start) as u32,
             fragment: self.fragment,
+            identity: u32::from(self.id) << 16,
             payload: self.transport..captured,
             detail: Detail::Other,
         };
@@ -338,6 +346,7 @@ impl Ip {
                 }
                 let options = segment.get(tcp::HEADER_LEN..header_len).ok_or(Error::Truncated)?;
                 packet.ports(header);
+                packet.identity |= u32::from(u16_at(header, 16));
                 packet.payload.start += header_len;
                 let scanned = tcp::scan(options);
                 let (timestamps, sack) = scanned.unwrap_or_default();
@@ -357,6 +366,7 @@ impl Ip {
                 let header: &[u8; udp::HEADER_LEN] = head(segment, length)?;
                 let stated = usize::from(u16_at(header, 4));
                 packet.ports(header);
+                packet.identity |= u32::from(u16_at(header, 6));
                 packet.payload.start += udp::HEADER_LEN;
                 // The length of a first fragment is that of the whole datagram.
                 if !self.fragment {
@@ -369,6 +379,7 @@ impl Ip {
             }
             PROTOCOL_ICMP | PROTOCOL_ICMPV6 => {
                 let header: &[u8; icmp::HEADER_LEN] = head(segment, length)?;
+                packet.identity |= u32::from(u16_at(header, 2));
                 packet.payload.start += icmp::HEADER_LEN;
                 let reply = match (self.protocol, header[0]) {
                     (PROTOCOL_ICMP, icmp::V4_ECHO_REQUEST)

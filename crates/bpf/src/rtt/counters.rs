@@ -3,7 +3,7 @@
 use sonde_results::rtt::Coverage;
 
 /// In the order of `enum counter` in `c/rtt.h`.
-pub(super) const COUNTERS: [&str; 31] = [
+pub(super) const COUNTERS: [&str; 34] = [
     "packets",
     "filtered",
     "untracked_kind",
@@ -24,6 +24,9 @@ pub(super) const COUNTERS: [&str; 31] = [
     "no_advance",
     "duplicate_ids",
     "ack_unseen",
+    "duplicated",
+    "unconfirmed",
+    "resynchronised",
     "unweighted",
     "events_limited",
     "events_lost",

@@ -35,7 +35,8 @@ pub(super) struct Side {
     page: u16,
     group: u16,
     armed: u16,
-    weighed: u16,
+    held_period: u8,
+    held: u8,
     count: u16,
     head_and_mode: u8,
     packets_high: u8,
@@ -56,7 +57,7 @@ pub(super) struct Side {
     edge_at: u32,
     variation: u32,
     variation_max: u32,
-    event_at: u32,
+    recent: [u16; 2],
 }
 
 #[repr(C)]
@@ -92,7 +93,9 @@ pub(super) struct LossSide {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Loss {
-    side: [LossSide; 2],
+    pub(super) side: [LossSide; 2],
+    /// What only the program needs.
+    state: [u32; 24],
 }
 
 #[repr(C)]
@@ -117,7 +120,7 @@ pub(super) struct SampleEvent {
 #[derive(Clone, Copy)]
 pub(super) struct FlowEvent {
     pub(super) flow: Flow,
-    pub(super) loss: Loss,
+    pub(super) loss: [LossSide; 2],
     pub(super) reason: u32,
     unused: u32,
 }
@@ -220,7 +223,12 @@ impl SampleEvent {
 }
 
 impl Flow {
-    pub(super) fn record(&self, loss: &Loss, reason: EndReason, reading: Reading) -> RttFlow {
+    pub(super) fn record(
+        &self,
+        loss: &[LossSide; 2],
+        reason: EndReason,
+        reading: Reading,
+    ) -> RttFlow {
         let client = usize::from(self.flags & CLIENT);
         let (here, there) = (&self.side[client], &self.side[1 - client]);
         // The spin bit's numbers stand where TCP has its own; DNS leaves them 0.
@@ -232,8 +240,8 @@ impl Flow {
             start_ns: coarse_ns(self.start, reading.now_ns),
             end_ns: coarse_ns(self.last, reading.now_ns),
             reason,
-            forward: here.record(self.key.protocol, reason, &loss.side[client]),
-            backward: there.record(self.key.protocol, reason, &loss.side[1 - client]),
+            forward: here.record(self.key.protocol, reason, &loss[client]),
+            backward: there.record(self.key.protocol, reason, &loss[1 - client]),
             handshake_server_ns: ticks(there.handshake),
             handshake_client_ns: ticks(here.handshake),
             responses: responses.timed.into(),
@@ -370,7 +378,7 @@ mod tests {
     fn structures_are_as_long_as_those_that_the_program_asserts() {
         assert_eq!(size_of::<Flow>(), 320);
         assert_eq!(size_of::<Side>(), 128);
-        assert_eq!(size_of::<Loss>(), 88);
+        assert_eq!(size_of::<Loss>(), 184);
         assert_eq!(size_of::<SampleEvent>(), 96);
         assert_eq!(size_of::<FlowEvent>(), 416);
         assert_eq!(size_of::<Group>(), 128);

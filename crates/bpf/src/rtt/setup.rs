@@ -23,6 +23,7 @@ use crate::skel::rtt::{RttSkelBuilder, types};
 pub(super) struct Sizes {
     pub(super) flows: u32,
     pub(super) losses: u32,
+    marks: u32,
     pages: u32,
     groups: u32,
     hists: u32,
@@ -43,6 +44,10 @@ impl Sizes {
         Sizes {
             flows,
             losses: (flows / 4).max(64),
+            marks: match config.events {
+                RttEvents::None | RttEvents::All if !config.weight_by_flow => 1,
+                _ => flows,
+            },
             pages: (flows / 32).clamp(64, 65_535),
             groups,
             hists: if config.group_by == RttGroupBy::None { 1 } else { config.groups * 2 },
@@ -61,6 +66,7 @@ impl Sizes {
         array(self.flows / WAYS as u32, BUCKET)
             + array(self.flows, size_of::<Flow>())
             + array(self.losses, size_of::<Loss>())
+            + array(self.marks, MARKS)
             + array(self.pages, PAGE)
             + array(self.groups, size_of::<Group>())
             + array(self.hists, HIST)
@@ -109,6 +115,7 @@ impl RttProgram {
             maps.rtt_buckets.set_max_entries(sizes.flows / WAYS as u32)?;
             maps.rtt_flows.set_max_entries(sizes.flows)?;
             maps.rtt_losses.set_max_entries(sizes.losses)?;
+            maps.rtt_marks.set_max_entries(sizes.marks)?;
             maps.rtt_pages.set_max_entries(sizes.pages)?;
             maps.rtt_groups.set_max_entries(sizes.groups)?;
             maps.rtt_hists.set_max_entries(sizes.hists)?;
@@ -279,6 +286,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     fixed.residence = config.residence;
     fixed.tunnels = config.tunnels;
     fixed.jiffy_ns = tick_ns();
+    fixed.copy_moments = (tick_ns() as u32).div_ceil(1 << 20).max(1);
 }
 
 /// How long a tick of the kernel is, ns: the resolution that its coarse clocks admit to.
@@ -314,6 +322,8 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
 
 /// Entries of a hist, u32 each (`struct hist`).
 pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
+/// Octets of a flow's marks (`struct marks`).
+const MARKS: usize = 16;
 /// Octets of a page of slots (`struct page`).
 const PAGE: usize = 1032;
 /// Octets of a set of requests (`struct request_set`), and requests in it.

@@ -42,6 +42,12 @@ pub fn lines(coverage: &Coverage) -> Vec<String> {
             format_count(n("answered"))
         ));
     }
+    if n("resynchronised") > 0 {
+        seen.push_str(&format!(
+            "; {} times a connection was taken up again at other sequence numbers",
+            format_count(n("resynchronised"))
+        ));
+    }
     let mut lines = vec![seen];
     let mut reasons: Vec<(u64, &str)> =
         REASONS.iter().map(|&(name, text)| (n(name), text)).filter(|r| r.0 > 0).collect();
@@ -102,6 +108,8 @@ const REASONS: &[(&str, &str)] = &[
     ("stale", "older than 64 s"),
     ("no_advance", "echoes that acknowledge nothing new"),
     ("ack_unseen", "acknowledgements of data not seen"),
+    ("duplicated", "copies of packets (a mirror port)"),
+    ("unconfirmed", "segments far from their connection's numbers, not believed"),
     ("duplicate_ids", "requests sent again before their answer"),
     ("unweighted", "beyond one a second of their flow"),
     ("contended", "packets that met a locked flow"),
@@ -134,12 +142,14 @@ mod tests {
             ("malformed", 1),
             ("events_lost", 9),
             ("flows_lost", 2),
+            ("resynchronised", 2),
         ]);
         assert_eq!(
             lines(&c),
             [
                 "seen: 10,000 packets, 7 flows, 1,000 samples; 5 packets of flows without a \
-                 place in the table (0.05%)",
+                 place in the table (0.05%); 2 times a connection was taken up again at other \
+                 sequence numbers",
                 "left out: 40 voided by retransmissions or gaps (Karn), 4 older than 64 s, 3 \
                  spaced out while slots were few, 2 fragments without ports, 1 for other reasons",
                 "not printed: 9 samples, 2 flows",

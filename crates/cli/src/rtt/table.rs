@@ -94,6 +94,20 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
     lines
 }
 
+/// What the samples of the other classes are like, in any width: a rise of the path may be
+/// among them.
+pub fn other_classes(group: &RttGroup) -> Option<String> {
+    let told: Vec<String> = [("in recovery", &group.recovery), ("delayed ACK", &group.delayed_ack)]
+        .into_iter()
+        .filter(|(_, hist)| hist.count > 0)
+        .map(|(name, hist)| {
+            let (count, p50, p99) = (format_count(hist.count), of(hist, 0.5), of(hist, 0.99));
+            format!("{name}: {count} samples, P50 {p50}, P99 {p99}")
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
 /// A column, its cells and its width.
 type Laid = (&'static Column, Vec<String>, usize);
 
@@ -130,7 +144,11 @@ const COLUMNS: &[Column] = &[
     Column { head: "P99", rank: 0, left: false, cell: |r, _| quantile(r, 0.99) },
     Column { head: "MAX", rank: 6, left: false, cell: |r, _| ns(r.group.clean.max()) },
     Column { head: "RECOV", rank: 4, left: false, cell: |r, _| some(r.group.recovery.count) },
+    Column { head: "REC P50", rank: 9, left: false, cell: |r, _| of(&r.group.recovery, 0.5) },
+    Column { head: "REC P99", rank: 10, left: false, cell: |r, _| of(&r.group.recovery, 0.99) },
     Column { head: "DELACK", rank: 7, left: false, cell: |r, _| some(r.group.delayed_ack.count) },
+    Column { head: "DEL P50", rank: 9, left: false, cell: |r, _| of(&r.group.delayed_ack, 0.5) },
+    Column { head: "DEL P99", rank: 10, left: false, cell: |r, _| of(&r.group.delayed_ack, 0.99) },
     Column {
         head: "RETX",
         rank: 1,
@@ -210,7 +228,11 @@ fn point(points: &[RttPoint], index: u8) -> &str {
 }
 
 fn quantile(row: &Row<'_>, q: f64) -> String {
-    ns(row.group.clean.quantile(q))
+    of(&row.group.clean, q)
+}
+
+fn of(hist: &Hist, q: f64) -> String {
+    ns(hist.quantile(q))
 }
 
 fn ns(value: Option<i64>) -> String {

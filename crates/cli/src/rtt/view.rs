@@ -58,8 +58,9 @@ pub fn live(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) 
         vec![style.paint(Tone::Head, &clip(&first, width)), clip(&second, width), String::new()];
     let mut foot = vec![String::new()];
     foot.extend(footer(points, coverage, snapshot.caveats, width, style));
-    // Two lines of the table are its head and the axis; the last line stays empty.
-    let room = height.saturating_sub(lines.len() + foot.len() + 3);
+    // Three lines of the table are its head, the axis and the other classes; the last line of
+    // the screen stays empty.
+    let room = height.saturating_sub(lines.len() + foot.len() + 4);
     lines.extend(rows(groups, losses, points, room, width, style));
     lines.extend(foot);
     lines.truncate(height.saturating_sub(1));
@@ -156,7 +157,11 @@ fn rows(
         .iter()
         .map(|(label, group, loss)| Row { label: label.clone(), group, loss: *loss })
         .collect();
-    table::render(&rows, width, style)
+    let mut lines = table::render(&rows, width, style);
+    // The first is of all.
+    let others = rows.first().and_then(|row| table::other_classes(row.group));
+    lines.extend(others.iter().flat_map(|line| wrapped(line, width)));
+    lines
 }
 
 /// Rows of the summary, that of all together included.

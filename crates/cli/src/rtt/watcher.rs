@@ -244,6 +244,7 @@ mod tests {
             tos: 0,
             ip_len,
             fragment: false,
+            identity: 0,
             payload: 0..0,
             detail,
         }

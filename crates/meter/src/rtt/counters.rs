@@ -45,6 +45,13 @@ counters! {
         duplicate_ids,
         /// Acknowledgements of data that was never seen.
         ack_unseen,
+        /// Packets that passed twice within a millisecond: a mirror port's copies.
+        duplicated,
+        /// Segments, acknowledgements and SYNs far from their connection's numbers: believed
+        /// only when the other side agrees.
+        unconfirmed,
+        /// Connections taken up again at other numbers.
+        resynchronised,
         /// Clean samples kept out of the histograms, so that flows weigh the same.
         unweighted,
         /// Samples without an event, by the limit asked for.

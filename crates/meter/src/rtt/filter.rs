@@ -156,6 +156,7 @@ mod tests {
             tos: 0,
             ip_len: 40,
             fragment: false,
+            identity: 0,
             payload: 0..0,
             detail,
         }

@@ -185,6 +185,7 @@ mod tests {
             tos: 0,
             ip_len: 40,
             fragment: false,
+            identity: 0,
             payload: 0..0,
             detail: Detail::Other,
         }

@@ -5,18 +5,22 @@
 //! the same page and finds the same samples. What a packet costs is one lookup: everything
 //! that its flow waits for lies in the flow's own entry.
 
+mod away;
 mod clock;
 mod config;
 mod counters;
 mod filter;
 mod flow;
 mod groups;
+mod handshake;
+mod held;
 mod key;
 mod other;
 mod prefix;
 mod quic;
 mod requests;
 mod samples;
+mod seen;
 mod slots;
 mod table;
 mod tcp;
@@ -36,10 +40,12 @@ use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};
 use sonde_wire::{Error, Time};
 
 use clock::Clock;
-use flow::{Flow, Stats};
+use flow::{Flow, Stats, TcpSide};
+use handshake::Begins;
 use key::{Key, Seeds};
 use other::Exchange;
 use samples::Shared;
+use seen::Seen;
 use table::{Place, Table};
 
 /// Finds round-trip times in the packets that it is shown, in the order in which they
@@ -48,6 +54,7 @@ pub struct Matcher {
     table: Table,
     shared: Shared,
     filter: Filter,
+    seen: Seen,
     hide: Option<Seeds>,
     vlan_in_key: bool,
     /// The last time it was told.
@@ -63,6 +70,7 @@ struct Packet<'a> {
     /// Which side of the key sent it.
     side: usize,
     segments: u16,
+    ip_len: u32,
     clock: &'a Clock,
 }
 
@@ -77,6 +85,7 @@ impl Matcher {
             shared: Shared::new(&mut config),
             filter: config.filter,
             vlan_in_key: config.vlan_in_key,
+            seen: Seen::new(),
             hide: config.hide_addresses.then_some(seeds),
             now: Time::ZERO,
             finishing: None,
@@ -100,8 +109,13 @@ impl Matcher {
         let vlan = if self.vlan_in_key { packet.vlan } else { 0 };
         let (key, side) = Key::new(point, vlan, packet, self.hide);
         let Some((place, fresh)) = self.flow_of(key, side, packet, segments, clock) else { return };
+        let again = self.seen.note(place, side, packet, clock);
         let (flow, stats) = self.table.get(place);
-        let at = &Packet { place, side, segments, clock };
+        if again && !fresh && !seen::may_differ(packet, flow.tcp[side].has(TcpSide::TOLD)) {
+            self.shared.counters.duplicated += u64::from(segments);
+            return;
+        }
+        let at = &Packet { place, side, segments, ip_len: packet.ip_len, clock };
         if !fresh && !flow.is_closed() && !clock.is_recent(flow.last) {
             flow.pause(&mut self.shared.pool, &mut self.shared.counters);
         }
@@ -227,23 +241,27 @@ impl Matcher {
     ) -> Option<(usize, bool)> {
         let bucket = self.table.locate(&key);
         let found = self.table.find(&key, bucket);
+        let mut syn = None;
         if let Some(place) = found {
-            let (flow, _) = self.table.get(place);
-            let ended = if flow.is_idle(clock) {
-                Some(EndReason::Idle)
-            } else {
-                match packet.detail {
-                    Detail::Tcp(ref tcp)
-                        if !packet.fragment && tcp::begins_anew(flow, tcp, side) =>
-                    {
-                        Some(EndReason::Reuse)
-                    }
-                    _ => None,
+            let (flow, stats) = self.table.get(place);
+            let begins = match packet.detail {
+                _ if flow.is_idle(clock) => None,
+                Detail::Tcp(ref tcp) if !packet.fragment => {
+                    Some(handshake::begins(flow, stats, tcp, side))
                 }
+                _ => Some(Begins::No),
             };
-            match ended {
-                None => return Some((place, false)),
-                Some(reason) => self.end(place, reason, clock),
+            match begins {
+                None => self.end(place, EndReason::Idle, clock),
+                Some(Begins::No) => return Some((place, false)),
+                Some(Begins::Anew) => self.end(place, EndReason::Reuse, clock),
+                Some(Begins::With(noted)) => {
+                    let (from, ip_len) = noted.packet();
+                    flow.sides[from].packets -= 1;
+                    flow.sides[from].bytes -= u64::from(ip_len);
+                    self.end(place, EndReason::Reuse, clock);
+                    syn = Some(noted);
+                }
             }
         }
         if !begins_flow(packet) {
@@ -264,9 +282,16 @@ impl Matcher {
         };
         let client = if from_client(packet) { side } else { 1 - side };
         let stats = Stats { first: clock.coarse, dscp: packet.tos >> 2, ..Stats::default() };
-        self.table.insert(place, bucket.1, Flow::new(key, client, clock), stats);
+        let mut flow = Flow::new(key, client, clock);
+        if let Some(syn) = syn {
+            let (from, ip_len) = syn.packet();
+            flow.sides[from].packets = 1;
+            flow.sides[from].bytes = ip_len.into();
+            syn.begin(&mut flow);
+        }
+        self.table.insert(place, bucket.1, flow, stats);
         self.shared.begin(place);
-        Some((place, true))
+        Some((place, syn.is_none()))
     }
 
     /// Ends the flow in a place and frees it. A closed one keeps its own reason.

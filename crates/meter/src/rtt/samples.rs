@@ -134,6 +134,7 @@ impl Shared {
                     if state.rtt_min == 0 || rtt < state.rtt_min {
                         state.rtt_min = rtt;
                     }
+                    sums.held.note(rtt, clock);
                 }
             }
             RttClass::Recovery => {

@@ -179,6 +179,20 @@ impl Ring {
         self.clear(pool);
     }
 
+    /// TSvals wait for their echoes.
+    #[inline]
+    pub(super) fn holds_timestamps(&self) -> bool {
+        self.mode == Mode::Timestamp && self.count > 0
+    }
+
+    /// Forgets TSvals: no other echo will be of them.
+    #[inline]
+    pub(super) fn forget_timestamps(&mut self, pool: &mut Pool) {
+        if self.holds_timestamps() {
+            self.clear(pool);
+        }
+    }
+
     /// Gives its pages back.
     pub(super) fn release(&mut self, pool: &mut Pool) {
         self.clear(pool);

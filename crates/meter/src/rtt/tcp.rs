@@ -1,14 +1,16 @@
-//! TCP (RFC 9293): handshake, timestamps (RFC 7323), sequence and acknowledgement numbers
+//! TCP (RFC 9293): timestamps (RFC 7323), sequence and acknowledgement numbers
 //! by Karn's rule (RFC 6298, section 3), loss, and the server's response time.
 
 use sonde_results::rtt::{EndReason, RttClass, RttKind};
 use sonde_wire::flow::Tcp;
 
 use super::Packet;
-use super::clock::{Clock, TICK_MASK, ns_to_coarse, ns_to_ticks};
+use super::clock::{Clock, ns_to_coarse, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
+use super::held::was_held_back;
 use super::samples::{Found, Shared};
-use super::slots::{Arm, Mode, Pool};
+use super::slots::{Arm, Mode};
+use super::{away, handshake};
 use crate::sequence::{Place, after, fill, place};
 
 /// What a segment with data, or a FIN, is to the sequence so far.
@@ -20,27 +22,10 @@ enum Data {
     New,
     /// The same, but sent into a window of zero: its answer waits for the receiver.
     Probe,
+    /// Its acknowledgement was captured before it.
+    Late,
     /// Sent before, or not in order.
     Other,
-}
-
-/// Whether a SYN ends the flow that is there: a new connection took its ports.
-pub(super) fn begins_anew(flow: &Flow, tcp: &Tcp, d: usize) -> bool {
-    if tcp.flags & RST != 0 || tcp.flags & SYN == 0 {
-        return false;
-    }
-    if flow.is_closed() {
-        return true;
-    }
-    let from_client = d == usize::from(flow.client);
-    if tcp.flags & ACK == 0 {
-        return !(from_client && flow.has(Flow::ISN) && flow.isn == tcp.seq);
-    }
-    match flow.handshake {
-        Handshake::None => true,
-        Handshake::Sent | Handshake::Done => from_client,
-        Handshake::Received => from_client || after_syn(tcp) != flow.tcp[d].nxt,
-    }
 }
 
 /// A segment of an open flow, already counted. `fresh`: it is the flow's first.
@@ -59,17 +44,18 @@ pub(super) fn input(
         return;
     }
     if tcp.flags & SYN != 0 {
-        synchronise(flow, stats, tcp, at, fresh, shared);
-        flow.tcp[d].window = tcp.window;
-        flow.tcp[d].set(TcpSide::WINDOW);
-        return;
+        return handshake::synchronise(flow, stats, tcp, at, fresh, shared);
     }
     let answered = tcp.flags & ACK != 0;
-    if answered && flow.handshake == Handshake::Received && d == usize::from(flow.client) {
-        finish_handshake(flow, stats, tcp, at, shared);
-    }
-    // What a segment acknowledges was sent before what it carries.
-    if answered {
+    if answered && away::is_confirmed(flow, stats, 1 - d, tcp) {
+        away::resynchronise(flow, stats, tcp, at, shared);
+    } else if let Some(far) = away::far(&flow.tcp[d], tcp) {
+        return away::note(flow, stats, tcp, far, at, shared);
+    } else if answered {
+        if flow.handshake == Handshake::Received && d == usize::from(flow.client) {
+            handshake::finish(flow, stats, tcp, at, shared);
+        }
+        // What a segment acknowledges was sent before what it carries.
         acknowledge(flow, stats, tcp, at, shared);
     }
     if tcp.window == 0 && tcp.flags & FIN == 0 {
@@ -79,101 +65,16 @@ pub(super) fn input(
     flow.tcp[d].set(TcpSide::WINDOW);
 
     let data = take_data(flow, stats, tcp, at, shared);
-    match tcp.timestamps {
-        Some((tsval, _)) => take_timestamp(flow, stats, tsval, data, at, shared),
-        None if data == Data::New && !flow.tcp[d].has(TcpSide::RECOVERING) => {
-            let key = flow.tcp[d].nxt;
-            arm(flow, Mode::Sequence, key, at, shared);
-        }
-        None => {}
-    }
+    let unused = match tcp.timestamps {
+        Some((tsval, _)) => take_timestamp(flow, stats, tsval, data, at),
+        None => Value::Used,
+    };
+    time_data(flow, unused, data, at, shared);
     if tcp.payload_len > 0 && data != Data::None {
         take_payload(flow, stats, tcp, data, at, shared);
     }
     if flow.tcp.iter().all(|side| side.has(TcpSide::FIN) && side.is_acknowledged()) {
         flow.reason = EndReason::Fin;
-    }
-}
-
-/// SYN and SYN-ACK (RFC 9293, section 3.5).
-fn synchronise(
-    flow: &mut Flow,
-    stats: &mut Stats,
-    tcp: &Tcp,
-    at: &Packet,
-    fresh: bool,
-    shared: &mut Shared,
-) {
-    let (d, e) = (at.side, 1 - at.side);
-    if tcp.flags & ACK == 0 {
-        if !fresh {
-            count(&mut stats.sides[d].retransmitted);
-            flow.flags |= Flow::VOID_SERVER;
-            return;
-        }
-        flow.client = d as u8;
-        flow.isn = tcp.seq;
-        flow.flags |= Flow::ISN;
-        flow.handshake = Handshake::Sent;
-    } else {
-        match flow.handshake {
-            Handshake::Sent => {
-                // Data in the SYN (RFC 7413) may be acknowledged, or refused.
-                let client = &flow.tcp[e];
-                if !after(tcp.ack, flow.isn) || after(tcp.ack, client.nxt) {
-                    return;
-                }
-                if !flow.has(Flow::VOID_SERVER) {
-                    handshake_sample(flow, stats, RttKind::TcpHandshakeServer, at, shared);
-                }
-            }
-            _ if fresh => flow.client = e as u8,
-            _ => {
-                count(&mut stats.sides[d].retransmitted);
-                flow.flags |= Flow::VOID_CLIENT;
-                return;
-            }
-        }
-        flow.handshake = Handshake::Received;
-        flow.tcp[e].ack = tcp.ack;
-        flow.tcp[e].set(TcpSide::ACK);
-    }
-    flow.hs_at = at.clock.tick;
-    let side = &mut flow.tcp[d];
-    side.nxt = after_syn(tcp);
-    side.set(TcpSide::NXT);
-    if let Some((tsval, _)) = tcp.timestamps {
-        side.tsval = tsval;
-        side.set(TcpSide::TS | TcpSide::EDGES);
-    }
-}
-
-/// The client's first acknowledgement ends the handshake, whatever it acknowledges.
-fn finish_handshake(
-    flow: &mut Flow,
-    stats: &mut Stats,
-    tcp: &Tcp,
-    at: &Packet,
-    shared: &mut Shared,
-) {
-    flow.handshake = Handshake::Done;
-    let server = &flow.tcp[1 - at.side];
-    if tcp.ack == server.nxt && !flow.has(Flow::VOID_CLIENT) {
-        handshake_sample(flow, stats, RttKind::TcpHandshakeClient, at, shared);
-    }
-}
-
-fn handshake_sample(
-    flow: &mut Flow,
-    stats: &mut Stats,
-    kind: RttKind,
-    at: &Packet,
-    shared: &mut Shared,
-) {
-    if let Some(rtt) = shared.age(flow.hs_at, at.clock) {
-        stats.sides[1 - at.side].handshake = rtt;
-        let found = Found { side: at.side, kind, class: RttClass::Clean, rtt };
-        shared.sample(at.place, flow, stats, found, at.clock);
     }
 }
 
@@ -186,11 +87,14 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
     let known = sender.has(TcpSide::ACK);
     let unseen = sender.has(TcpSide::NXT) && after(ack, sender.nxt);
     if unseen {
-        if ack.wrapping_sub(sender.nxt) >= MAX_WINDOW {
+        if ack.wrapping_sub(sender.nxt) > FAR {
+            shared.counters.unconfirmed += 1;
             return;
         }
-        // The data went another way, or was dropped by the capture.
+        // The data went another way, was dropped by the capture, or comes from another queue
+        // in a moment.
         shared.counters.ack_unseen += 1;
+        sender.expect_late(ack, at.clock);
         sender.nxt = ack;
         if flow.sides[e].ring.mode() == Mode::Sequence {
             flow.sides[e].ring.void(&mut shared.pool, &mut shared.counters);
@@ -212,6 +116,7 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
         }
         if duplicate || tcp.sack {
             sender.enter_recovery(sender.nxt);
+            sender.set(TcpSide::TOLD);
         }
     }
     if !unseen {
@@ -220,10 +125,15 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
     let sender = &mut flow.tcp[e];
     if advance {
         if !after(sender.recover, ack) {
-            sender.clear(TcpSide::RECOVERING);
+            sender.clear(TcpSide::RECOVERING | TcpSide::TOLD);
         }
-        if !after(sender.hole[1], ack) {
+        if !after(sender.hole[1], ack) && !sender.has(TcpSide::LATE_HOLE) {
             sender.clear(TcpSide::HOLE);
+        }
+        // All has arrived: no other echo will be of what is left.
+        if sender.has(TcpSide::NXT) && sender.nxt == ack {
+            sender.flight = 0;
+            flow.sides[e].ring.forget_timestamps(&mut shared.pool);
         }
     }
     if advance || !known {
@@ -248,7 +158,13 @@ fn match_echo(
             let rtt = ring.match_timestamp(echo, at.clock, &mut shared.pool, &mut shared.counters);
             (RttKind::TcpTimestamp, rtt)
         }
-        (Mode::Sequence, None) if advance => {
+        (Mode::Timestamp, None) if advance && !tcp.bad_options && ring.holds_timestamps() => {
+            // Something on the way has taken the timestamps off.
+            ring.void(&mut shared.pool, &mut shared.counters);
+            flow.tcp[d].clear(TcpSide::TS);
+            return;
+        }
+        (Mode::Sequence, _) if advance => {
             let rtt =
                 ring.match_sequence(tcp.ack, at.clock, &mut shared.pool, &mut shared.counters);
             (RttKind::TcpSequence, rtt)
@@ -264,37 +180,15 @@ fn match_echo(
     let lost = was_lost_before(flow, e, rtt) && tcp.payload_len > 0;
     let class = if lost || flow.tcp[e].has(TcpSide::RECOVERING) {
         RttClass::Recovery
-    } else if tcp.payload_len == 0 && was_held_back(flow, e, rtt, at, &shared.pool) {
+    } else if tcp.payload_len == 0
+        && was_held_back(flow, &mut stats.sides[e].held, e, rtt, at.clock, &shared.pool)
+    {
         RttClass::DelayedAck
     } else {
         RttClass::Clean
     };
     flow.tcp[e].note_sample(at.clock);
     shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
-}
-
-/// Whether a pure acknowledgement probably waited at its receiver, for a second segment or a
-/// timer (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2).
-fn was_held_back(flow: &Flow, e: usize, rtt: u32, at: &Packet, pool: &Pool) -> bool {
-    let least = flow.sides[e].rtt_min;
-    let (ring, sender) = (&flow.sides[e].ring, &flow.tcp[e]);
-    let Some(excess) = rtt.checked_sub(least).filter(|_| least != 0) else { return false };
-    let next = ring.oldest(at.clock, pool);
-    // The timer: nothing sent since could have been answered by now, or both sides had fallen
-    // silent. In a queue samples follow each other, and so does the data that acknowledgements
-    // release; only the first of a burst may be mistaken.
-    let alone = next.is_none_or(|next| next < least)
-        || ring.newest(at.clock, pool).is_some_and(|age| age >= DELAYED);
-    if alone && excess >= DELAYED && sender.since_sample(at.clock) >= DELAYED_UNITS {
-        return true;
-    }
-    // The echo names the first segment of two (RFC 7323, section 4.3). If the sender paused
-    // after it, and what came next could have been answered by now, that was the second. That
-    // may have been a little faster than the fastest so far.
-    let (held, possible) = ((least / 2).max(PAUSE), least - least / 8);
-    ring.mode() == Mode::Timestamp
-        && excess >= held
-        && next.is_some_and(|next| next >= possible && rtt.saturating_sub(next) >= held)
 }
 
 /// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
@@ -346,14 +240,17 @@ fn take_data(
         Place::Next => {
             side.nxt = end;
             side.set(TcpSide::NXT);
+            side.clear(TcpSide::AWAY);
             return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
         }
         Place::Ahead => {
             count(&mut sums.gaps);
-            if !side.has(TcpSide::HOLE) {
+            side.clear(TcpSide::AWAY);
+            if !side.has(TcpSide::HOLE) || side.has(TcpSide::LATE_HOLE) {
                 side.hole[0] = nxt;
                 side.hole_at = at.clock.tick;
                 side.set(TcpSide::HOLE);
+                side.clear(TcpSide::LATE_HOLE);
             }
             side.hole[1] = seq;
             side.nxt = end;
@@ -363,9 +260,13 @@ fn take_data(
             side.nxt = end;
         }
         Place::Hole => {
+            let late = side.is_late(at.clock);
             match fill(side.hole, seq, end) {
                 Some(rest) => side.hole = rest,
-                None => side.clear(TcpSide::HOLE),
+                None => side.clear(TcpSide::HOLE | TcpSide::LATE_HOLE),
+            }
+            if late {
+                return Data::Late;
             }
             // Later, it was lost before it came here.
             let overtaken = at.clock.age(side.hole_at) < patience;
@@ -392,44 +293,103 @@ fn patience(stats: &Stats) -> u32 {
 }
 
 impl TcpSide {
+    /// What an acknowledgement names beyond all that was seen may have been captured behind
+    /// it.
+    fn expect_late(&mut self, ack: u32, clock: &Clock) {
+        if !self.is_late(clock) {
+            self.hole[0] = self.nxt;
+        }
+        self.hole[1] = ack;
+        self.hole_at = clock.tick;
+        self.set(TcpSide::HOLE | TcpSide::LATE_HOLE);
+    }
+
+    /// Its hole is of data that was acknowledged a moment ago.
+    fn is_late(&self, clock: &Clock) -> bool {
+        self.has(TcpSide::HOLE)
+            && self.has(TcpSide::LATE_HOLE)
+            && clock.age(self.hole_at) < REORDERING
+    }
+
     fn hole(&self) -> Option<[u32; 2]> {
         self.has(TcpSide::HOLE).then_some(self.hole)
     }
 }
 
-/// Arms a TSval with the first segment that carries data and it. A pure acknowledgement is
-/// not timed: it is not what makes the other side acknowledge something new. Nor does it use
-/// its TSval up. One TSval sent with data again tells which copy arrived (RFC 7323,
-/// section 4): also what is sent again, or not in order, can be timed.
+/// Follows a side's TSvals. A pure acknowledgement does not use its TSval up: it is not what
+/// makes the other side acknowledge something new.
 fn take_timestamp(
     flow: &mut Flow,
     stats: &mut Stats,
     tsval: u32,
     data: Data,
     at: &Packet,
-    shared: &mut Shared,
-) {
+) -> Value {
+    let srtt = flow.sides[at.side].srtt;
     let side = &mut flow.tcp[at.side];
     if !side.has(TcpSide::TS) {
         side.tsval = tsval;
         side.set(TcpSide::TS);
-        return;
+        return Value::Used;
     }
-    let unused = if after(tsval, side.tsval) {
+    let value = if after(tsval, side.tsval) {
+        let slow = side.variation.is_slower(srtt, side.tsval, tsval, at.clock);
         let delay = side.variation.edge(side.tsval, tsval, at.clock);
         let greatest = &mut stats.sides[at.side].variation_max;
         *greatest = delay.max(*greatest);
         side.tsval = tsval;
         let certain = side.has(TcpSide::EDGES);
         side.set(TcpSide::EDGES);
-        certain
+        match (certain, slow) {
+            (false, _) => Value::Used,
+            (true, false) => Value::Unused(tsval),
+            (true, true) => Value::Slow(tsval),
+        }
+    } else if tsval == side.tsval && side.has(TcpSide::UNUSED) {
+        Value::Unused(tsval)
     } else {
-        tsval == side.tsval && side.has(TcpSide::UNUSED)
+        Value::Used
     };
     side.clear(TcpSide::UNUSED);
-    match data {
-        Data::None if unused => side.set(TcpSide::UNUSED),
-        Data::New | Data::Other if unused => arm(flow, Mode::Timestamp, tsval, at, shared),
+    if matches!(data, Data::None | Data::Late) && value != Value::Used {
+        side.set(TcpSide::UNUSED);
+    }
+    value
+}
+
+/// What a segment's TSval is worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// Data has carried it already, or may have.
+    Used,
+    Unused(u32),
+    /// Unused, but its clock does not tick within a round trip.
+    Slow(u32),
+}
+
+/// Arms a TSval with the first segment that carries data and it: one that is sent again with
+/// data tells which copy arrived (RFC 7323, section 4), so that also what is sent again, or
+/// not in order, can be timed. Where there is none, the sequence number of new data, by Karn's
+/// rule (RFC 6298, section 3).
+fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mut Shared) {
+    if !matches!(data, Data::New | Data::Other) {
+        return;
+    }
+    let side = &mut flow.tcp[at.side];
+    side.flight = side.flight.saturating_add(at.segments.min(2) as u8).min(TcpSide::MANY);
+    let side = &flow.tcp[at.side];
+    let by_number = data == Data::New && !side.has(TcpSide::RECOVERING);
+    let waits = flow.sides[at.side].ring.holds_timestamps();
+    let echoed = flow.tcp[1 - at.side].has(TcpSide::TS);
+    match value {
+        Value::Unused(tsval) if echoed => arm(flow, Mode::Timestamp, tsval, at, shared),
+        Value::Slow(tsval) if echoed && (!by_number || waits) => {
+            arm(flow, Mode::Timestamp, tsval, at, shared);
+        }
+        _ if by_number && !waits => {
+            let end = side.nxt;
+            arm(flow, Mode::Sequence, end, at, shared);
+        }
         _ => {}
     }
 }
@@ -487,27 +447,18 @@ fn response_time(flow: &Flow, clock: &Clock) -> Option<u32> {
     (coarse <= RECENT && age <= super::clock::MAX_RTT).then_some(age.max(1))
 }
 
-/// The sequence number after a SYN and its data (RFC 7413).
-fn after_syn(tcp: &Tcp) -> u32 {
-    tcp.seq.wrapping_add(1).wrapping_add(tcp.payload_len)
-}
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const ACK: u8 = 16;
 /// No window is wider (RFC 7323, section 2.3).
-const MAX_WINDOW: u32 = 1 << 30;
-/// Acknowledgements are held back for longer than this: 40 ms by Linux, up to 500 by RFC
-/// 1122 (section 4.2.3.2).
-const DELAYED: u32 = ns_to_ticks(20_000_000);
+pub(super) const MAX_WINDOW: u32 = 1 << 30;
+/// Farther than this from a connection's numbers, which is the widest window without a scale,
+/// a segment is believed only when the other side agrees.
+pub(super) const FAR: u32 = 0xffff;
 /// No common receiver holds an acknowledgement back for longer: Linux' `TCP_DELACK_MAX`.
-const LONGEST_HELD: u32 = ns_to_ticks(200_000_000);
-/// [`DELAYED`] in the units of [`TcpSide::since_sample`].
-const DELAYED_UNITS: u16 = (DELAYED >> TcpSide::SAMPLED_BITS) as u16;
-/// Longer than any common TSval clock ticks: the sender did pause.
-const PAUSE: u32 = ns_to_ticks(11_000_000);
-/// How late an overtaken segment may be where the handshake was not seen.
+pub(super) const LONGEST_HELD: u32 = ns_to_ticks(200_000_000);
+/// How late an overtaken segment may be where the handshake was not seen, and one whose
+/// acknowledgement was captured before it.
 const REORDERING: u32 = ns_to_ticks(3_000_000);
 const RECENT: u16 = ns_to_coarse(64_000_000_000) as u16 + 1;
-const _: () = assert!(DELAYED < TICK_MASK);

@@ -69,6 +69,7 @@ impl Both {
             ..Config::default()
         };
         change(&mut ours, &mut theirs);
+        stay();
         Both {
             kernel: RttProgram::load(&ours).unwrap(),
             meter: Matcher::new(theirs),
@@ -119,6 +120,13 @@ impl Both {
         }
     }
 
+    /// Segments sent again in the flow that is open between this port and the server's.
+    pub fn retransmitted(&self, port: u16) -> u64 {
+        let flows = self.meter.open_flows();
+        let flows = flows.filter(|f| [f.flow.source_port, f.flow.destination_port].contains(&port));
+        flows.map(|f| f.forward.retransmitted + f.backward.retransmitted).sum()
+    }
+
     /// What is counted by name, once both agree.
     pub fn count(&self, name: &str) -> u64 {
         let (ours, theirs) = self.counters();
@@ -147,6 +155,17 @@ impl Both {
         let (ours, theirs) = (self.kernel.take_groups(0, 1).unwrap(), self.meter.take_groups(0, 1));
         assert_eq!(sums(&ours), sums(&theirs));
         sums(&ours)
+    }
+}
+
+/// Keeps this thread on the processor where it is: the program notes for each which packets
+/// passed, as cards hand copies of a packet to the same.
+fn stay() {
+    // SAFETY: the set is a bit field for which zeroes are valid, and outlives the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The matcher against packets made by hand, in virtual time.
 
+mod cases;
 mod checklist;
 mod exchanges;
 mod limits;
@@ -119,6 +120,7 @@ pub(super) fn packet(
         tos: 0,
         ip_len,
         fragment: false,
+        identity: 0,
         payload: 0..0,
         detail,
     }
@@ -127,6 +129,8 @@ pub(super) fn packet(
 /// A matcher whose packets come at times that the test names, us.
 pub(super) struct Bench {
     pub(super) matcher: Matcher,
+    /// IPv4's identification of the next packet: each has its own.
+    identity: u16,
 }
 
 impl Bench {
@@ -144,14 +148,26 @@ impl Bench {
         };
         change(&mut config);
         config.check().unwrap();
-        Bench { matcher: Matcher::new(config) }
+        Bench { matcher: Matcher::new(config), identity: 0 }
     }
 
     pub(super) fn at(&mut self, us: i64, segment: Segment) -> &mut Self {
         self.packet_at(us, &segment.packet(), segment.segments)
     }
 
+    /// Without an identification, as IPv6 has none.
+    pub(super) fn bare(&mut self, us: i64, segment: Segment) -> &mut Self {
+        self.exactly(us, &segment.packet(), segment.segments)
+    }
+
     pub(super) fn packet_at(&mut self, us: i64, packet: &FlowPacket, segments: u16) -> &mut Self {
+        self.identity = self.identity.wrapping_add(1).max(1);
+        let identity = u32::from(self.identity) << 16;
+        self.exactly(us, &FlowPacket { identity, ..packet.clone() }, segments)
+    }
+
+    /// With the identification that it has.
+    pub(super) fn exactly(&mut self, us: i64, packet: &FlowPacket, segments: u16) -> &mut Self {
         self.matcher.input(0, packet, segments, time(us));
         self
     }

@@ -73,9 +73,10 @@ fn a_handshake_ends_with_the_clients_next_segment_whatever_it_says() {
         .at(13_000, client(ACK, 100, 500, 0)) // of the SYN-ACK, but not all it sent
         .at(900_000, client(ACK, 100, 550, 0));
     let samples = bench.samples();
-    assert_eq!(samples.len(), 2, "{samples:?}");
+    assert_eq!(samples.len(), 3, "{samples:?}");
     assert_eq!(samples[0], clean(RttKind::TcpHandshakeServer, 10_000));
-    assert_eq!(samples[1].0, RttKind::TcpSequence);
+    assert_eq!(samples[1], clean(RttKind::TcpHandshakeClient, 3_000));
+    assert_eq!(samples[2].0, RttKind::TcpSequence);
 }
 
 #[test]

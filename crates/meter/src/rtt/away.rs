@@ -1,0 +1,184 @@
+//! Segments far from their connection's sequence numbers: forged, corrupt, or of a connection
+//! of which something was missed here. They are believed once the other side acknowledges them.
+
+use sonde_results::rtt::{RttClass, RttKind};
+use sonde_wire::flow::Tcp;
+
+use super::Packet;
+use super::flow::{Flow, Stats, TcpSide, count};
+use super::held::was_held_back;
+use super::samples::{Found, Shared};
+use super::tcp::{ACK, FAR, FIN, MAX_WINDOW};
+use crate::sequence::after;
+
+/// The latest ones of one side, with [`TcpSide::AWAY`].
+#[derive(Clone, Copy, Default)]
+pub(super) struct Away {
+    /// Sequence numbers of what they carried: from, to.
+    start: u32,
+    end: u32,
+    /// When the last one passed, ticks, and what it acknowledged.
+    at: u32,
+    ack: u32,
+    tsval: Option<u32>,
+    /// How many followed each other.
+    segments: u16,
+    /// How many of them were counted as sent again.
+    again: u16,
+    /// An acknowledgement of the end answers the last one and no other.
+    timed: bool,
+}
+
+/// Where a segment lies that is far from what its side has sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Far {
+    Ahead,
+    Behind,
+}
+
+/// Whether data is farther from what its side has sent than a window that needs no scale.
+#[inline]
+pub(super) fn far(side: &TcpSide, tcp: &Tcp) -> Option<Far> {
+    if tcp.seq == side.nxt || !side.has(TcpSide::NXT) {
+        return None;
+    }
+    let length = tcp.payload_len.wrapping_add(u32::from(tcp.flags & FIN != 0));
+    if length == 0 {
+        return None;
+    }
+    let known = side.has(TcpSide::ACK) && side.nxt.wrapping_sub(side.ack) < MAX_WINDOW;
+    let oldest = if known { side.ack } else { side.nxt };
+    let end = tcp.seq.wrapping_add(length);
+    if after(tcp.seq, side.nxt.wrapping_add(FAR)) {
+        Some(Far::Ahead)
+    } else if after(oldest.wrapping_sub(FAR), end) {
+        Some(Far::Behind)
+    } else {
+        None
+    }
+}
+
+/// Notes one. Nothing else becomes of it.
+pub(super) fn note(
+    flow: &mut Flow,
+    stats: &mut Stats,
+    tcp: &Tcp,
+    far: Far,
+    at: &Packet,
+    shared: &mut Shared,
+) {
+    let d = at.side;
+    let (side, sums) = (&mut flow.tcp[d], &mut stats.sides[d]);
+    shared.counters.unconfirmed += 1;
+    let behind = far == Far::Behind;
+    if behind {
+        count(&mut sums.retransmitted);
+    }
+    let length = tcp.payload_len.wrapping_add(u32::from(tcp.flags & FIN != 0));
+    let end = tcp.seq.wrapping_add(length);
+    let before = sums.away;
+    let goes_on = side.has(TcpSide::AWAY)
+        && !after(before.start, tcp.seq)
+        && !after(tcp.seq, before.end.wrapping_add(FAR));
+    let new = Away {
+        start: tcp.seq,
+        end,
+        at: at.clock.tick,
+        ack: tcp.ack,
+        tsval: tcp.timestamps.map(|(value, _)| value),
+        segments: 1,
+        again: behind.into(),
+        timed: true,
+    };
+    sums.away = match goes_on {
+        false => new,
+        true => Away {
+            start: before.start,
+            end: if after(end, before.end) { end } else { before.end },
+            segments: if tcp.seq == before.end { before.segments.saturating_add(1) } else { 1 },
+            again: before.again.saturating_add(new.again),
+            timed: !after(before.end, tcp.seq),
+            ..new
+        },
+    };
+    side.set(TcpSide::AWAY);
+    // Several in a row are no accident. Behind, they may all be sent again.
+    if !behind && sums.away.segments >= IN_A_ROW {
+        let away = sums.away;
+        shared.counters.resynchronised += 1;
+        take_up(flow, d, away.end, away.tsval, shared);
+    }
+}
+
+/// Whether this acknowledges what the other side sent far from its numbers.
+#[inline]
+pub(super) fn is_confirmed(flow: &Flow, stats: &Stats, e: usize, tcp: &Tcp) -> bool {
+    let away = &stats.sides[e].away;
+    flow.tcp[e].has(TcpSide::AWAY) && after(tcp.ack, away.start) && !after(tcp.ack, away.end)
+}
+
+/// Both sides agree about other numbers: the connection goes on there.
+pub(super) fn resynchronise(
+    flow: &mut Flow,
+    stats: &mut Stats,
+    tcp: &Tcp,
+    at: &Packet,
+    shared: &mut Shared,
+) {
+    let (d, e) = (at.side, 1 - at.side);
+    let away = stats.sides[e].away;
+    shared.counters.resynchronised += 1;
+    let again = &mut stats.sides[e].retransmitted;
+    *again = again.saturating_sub(away.again.into());
+    take_up(flow, e, away.end, away.tsval, shared);
+    flow.tcp[e].ack = tcp.ack;
+    flow.tcp[e].set(TcpSide::ACK);
+    let mine = &flow.tcp[d];
+    let known = mine.has(TcpSide::NXT)
+        && !after(tcp.seq, mine.nxt.wrapping_add(FAR))
+        && !after(mine.nxt.wrapping_sub(FAR), tcp.seq);
+    if !known {
+        take_up(flow, d, tcp.seq, tcp.timestamps.map(|(value, _)| value), shared);
+        flow.tcp[d].ack = away.ack;
+        flow.tcp[d].set(TcpSide::ACK);
+    }
+    flow.flags &= !(Flow::REQUEST | Flow::REQUEST_DNS);
+    if !away.timed || tcp.ack != away.end {
+        return;
+    }
+    let Some(rtt) = shared.age(away.at, at.clock) else { return };
+    let held = tcp.payload_len == 0
+        && was_held_back(flow, &mut stats.sides[e].held, e, rtt, at.clock, &shared.pool);
+    let class = if held { RttClass::DelayedAck } else { RttClass::Clean };
+    flow.tcp[e].note_sample(at.clock);
+    let found = Found { side: d, kind: RttKind::TcpSequence, class, rtt };
+    shared.sample(at.place, flow, stats, found, at.clock);
+}
+
+/// A side goes on at `next`.
+fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mut Shared) {
+    flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
+    let side = &mut flow.tcp[d];
+    side.nxt = next;
+    side.flight = 0;
+    side.set(TcpSide::NXT);
+    side.clear(
+        TcpSide::AWAY
+            | TcpSide::HOLE
+            | TcpSide::RECOVERING
+            | TcpSide::TOLD
+            | TcpSide::FIN
+            | TcpSide::UNUSED
+            | TcpSide::TS,
+    );
+    side.variation.restart();
+    if let Some(tsval) = tsval {
+        side.tsval = tsval;
+        side.set(TcpSide::TS | TcpSide::EDGES);
+    }
+}
+
+/// So many segments are believed though nobody acknowledges them: one direction only passes
+/// here.
+const IN_A_ROW: u16 = 4;
+const _: () = assert!(ACK == 16);
