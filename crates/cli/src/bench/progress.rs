@@ -200,7 +200,12 @@ fn key_values(finding: &Finding) -> (String, Vec<String>) {
             loads.push(at);
         }
     }
-    let plain = |q: &&Quantity| !loads.iter().any(|at| q.name.ends_with(&format!("@{at}")));
+    // A load, or a direction of it.
+    let of_load = |at: &str| {
+        let rest = |load: &&str| at.strip_prefix(load).map(str::to_owned);
+        loads.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let plain = |q: &&Quantity| !q.name.split_once('@').is_some_and(|(_, at)| of_load(at));
     let is_key = |q: &&Quantity| KEYS.iter().any(|(name, _)| q.name == *name);
     let first = finding.values.iter().filter(plain).filter(|q| !is_key(q)).take(FIRST);
     let mut values: Vec<String> =

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sonde_port::clock::pin_to_cpu;
 use sonde_results::caveat::Caveat;
+use sonde_results::trial::{Invalid, Trial};
 
 use crate::support::{Between, Folder, fixed, head, router, sonde};
 
@@ -73,7 +74,7 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
         return;
     }
     let cpu = cpus - 1;
-    let plan = router(&fixed(&["2000"], "1s")).replace("attempts = 12", "attempts = 2");
+    let plan = router(&fixed(&["2000"], "500ms")).replace("attempts = 12", "attempts = 6");
     let plan = plan.replace("kind = 'router'\n", &format!("kind = 'router'\ncpu = {cpu}\n"));
     let folder = Folder::alone(&plan);
     let end = AtomicBool::new(false);
@@ -96,14 +97,25 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
         end.store(true, Ordering::Relaxed);
         ended
     });
-    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    // 5: a host that others use may leave the tester itself no fit try.
+    assert!(matches!(ended.code, 0 | 5), "{}\n{}", ended.out, ended.err);
     let run = folder.read();
     let m = &run.measurements[0];
-    assert!(m.caveats.contains(Caveat::DeviceDisturbed), "{m:?}");
-    assert!(m.caveats.contains(Caveat::TrialsRepeated), "{m:?}");
-    let device = run.trials.last().unwrap().health.device.as_ref().unwrap();
-    assert_eq!(device.cpus, [cpu as u32]);
-    assert!(device.disturbed_ns() > 0 && ended.out.contains("held the device's processor"));
+    let told = |t: &Trial| t.invalid.iter().any(|i| matches!(i, Invalid::Disturbed { .. }));
+    let fit: Vec<&Trial> = run.trials.iter().filter(|t| t.valid() || told(t)).collect();
+    assert!(!fit.is_empty(), "{:?}", run.trials);
+    for trial in fit {
+        let device = trial.health.device.as_ref().unwrap();
+        assert_eq!(device.cpus, [cpu as u32]);
+        // A tenth of the time, less what the host kept from the intruder as well.
+        assert!(device.disturbed_ns() > 10_000_000, "{device:?}");
+        // It is measured again as long as there are tries.
+        assert!(told(trial) || trial.attempt == 6, "{trial:?}");
+    }
+    if !m.finding.values.is_empty() {
+        assert!(m.caveats.contains(Caveat::DeviceDisturbed), "{m:?}");
+        assert!(ended.out.contains("held the device's processor"), "{}", ended.out);
+    }
 }
 
 #[test]
@@ -151,7 +163,7 @@ fn what_the_dry_run_accepts_the_run_accepts() {
             ["reset and power", "'kick'"],
         ),
         (with(&format!("[run]\nrepetitions = 100000000\n{device}")), ["200000000", "repetitions"]),
-        (with(&format!("[run]\nrest = '9999999d'\n{device}")), ["9999999d", "a year"]),
+        (with(&format!("[run]\nrest = '400d'\n{device}")), ["400d", "a year"]),
         (format!("{}trial = '365d'\n", with(device)), ["", ""]),
     ] {
         let folder = Folder::with_plan(&plan);
