@@ -189,8 +189,11 @@ fn a_reset_of_a_router_is_measured() {
     assert_nothing_left(pid);
     let run = folder.read();
     assert_consistent(&run);
-    assert_eq!(ended.code, 0, "{}\n{}\n{:?}", ended.out, ended.err, run.measurements);
     let m = &run.measurements[0];
+    // A host that steals from the tester at every try leaves nothing to tell.
+    let unfit = m.caveats.contains(Caveat::TrialsInvalid);
+    let code = if unfit { 5 } else { 0 };
+    assert_eq!(ended.code, code, "{}\n{}\n{m:?}", ended.out, ended.err);
     let valid = valid_trials(&run, m);
     assert!(valid.iter().all(|t| t.offer.event.is_some()), "{valid:?}");
     assert!(m.finding.values.iter().all(|v| v.value.is_finite()), "{m:?}");

@@ -53,7 +53,9 @@ fn a_router_is_measured_reported_compared_and_not_measured_again() {
         assert!(std::fs::metadata(first).unwrap().len() > 0, "{first:?} is empty");
     }
     let compare = sonde(&["compare", path, path, "--metric", "all"]);
-    assert_eq!(compare.code, 0, "{}", compare.err);
+    // One repetition cannot show that nothing is worse.
+    assert_eq!(compare.code, 5, "{}", compare.err);
+    assert!(compare.out.contains("Cannot tell: "), "{}", compare.out);
     assert!(compare.out.contains("throughput"), "{}", compare.out);
 }
 
