@@ -23,8 +23,11 @@ run: setup ## Build, and show the main job on a three-host network in namespaces
 
 test: setup ## All tests; those on real packets are skipped unless root runs them
 	@[ "$$(id -u)" -eq 0 ] || echo "test: not root: the tests in network namespaces will be skipped"
-	cargo test --workspace --locked
-	@if [ -x scripts/interop.sh ]; then scripts/interop.sh; fi
+	@# All of it runs to its end, whatever fails: one fault must not hide the others.
+	@failed=; \
+	cargo test --workspace --locked --no-fail-fast || failed="$$failed cargo-test"; \
+	scripts/interop.sh || failed="$$failed interop"; \
+	if [ -n "$$failed" ]; then echo "test: failed:$$failed"; exit 1; fi
 
 bench: setup ## Measure Sonde's own speed and accuracy; prints a table
 	cargo build --release --locked -p sonde-cli -p sonde-bench

@@ -32,6 +32,27 @@ RUST_NEEDED=1.89
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        [ -n "${asked:-}" ] || say "sudo may ask for your password"
+        asked=1
+        sudo "$@"
+    else
+        die "not root and no sudo; as root run: $*"
+    fi
+}
+update_lists() {
+    [ -z "${updated:-}" ] || return 0
+    updated=1
+    say "apt-get update: learn the packages' current versions"
+    as_root apt-get -q update || say "apt-get update failed; trying with the package lists at hand"
+}
+install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
+}
+
 names=$(printf '%s' "$NEEDED" | awk 'NF { print $1 }')
 
 if command -v dpkg-query >/dev/null; then
@@ -57,21 +78,10 @@ $name
             printf '%s' "$NEEDED" | awk -v name="$name" \
                 '$1 == name { $1 = ""; printf "setup:   %-14s%s\n", name, $0 }'
         done
-        as_root=
-        if [ "$(id -u)" -ne 0 ]; then
-            command -v sudo >/dev/null ||
-                die "not root and no sudo; as root run: apt-get install$missing"
-            as_root=sudo
-            say "sudo may ask for your password"
-        fi
-        say "apt-get update: learn the packages' current versions"
-        $as_root apt-get -q update ||
-            say "apt-get update failed; trying with the package lists at hand"
+        update_lists
         say "apt-get install: without asking, without recommended extras"
         # shellcheck disable=SC2086 # one word a name
-        $as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get -q install -y --no-install-recommends $missing ||
-            die "apt-get could not install:$missing; see its message above"
+        install $missing || die "apt-get could not install:$missing; see its message above"
     fi
 else
     for tool in clang gcc make pkg-config ip ethtool sysctl python3; do
@@ -84,12 +94,36 @@ else
     done
 fi
 
-# Debian's own Rust is too old in Debian 12, so Rust is not installed by apt.
-rust_hint="install Rust with rustup (rust-lang.org, Get Started), or if you have rustup
-setup: run 'rustup update stable'; then run this again"
-command -v cargo >/dev/null || die "no cargo; $rust_hint"
-version=$(cargo --version) || die "cargo does not run; $rust_hint"
-echo "$version" | awk -v needed="$RUST_NEEDED" '{
-    split($2, have, "."); split(needed, want, ".")
-    exit !(have[1] > want[1] || (have[1] == want[1] && have[2] + 0 >= want[2] + 0))
-}' || die "$version is older than $RUST_NEEDED; $rust_hint"
+# Rust: a fit one that is there is left alone. Else Debian's `-web` packages, which follow
+# the releases (browsers need them); plain `rustc` of Debian 12 is too old.
+is_fit() { # of what 'cargo --version' printed, or a package's version
+    echo "$1" | awk -v needed="$RUST_NEEDED" '{
+        version = $0; sub(/^cargo /, "", version)
+        split(version, have, "."); split(needed, want, ".")
+        exit !(have[1] > want[1] || (have[1] == want[1] && have[2] + 0 >= want[2] + 0))
+    }'
+}
+have_cargo() { cargo=$(PATH="${HOME:-/root}/.cargo/bin:$PATH" command -v cargo); }
+if have_cargo; then
+    version=$("$cargo" --version) || die "$cargo does not run; reinstall Rust, then run this again"
+    is_fit "$version" && exit 0
+    found="$version ($cargo) is older than $RUST_NEEDED"
+    case $cargo in
+        */.cargo/bin/*) die "$found; run 'rustup update stable', then run this again" ;;
+    esac
+else
+    found='no cargo'
+fi
+hint="install Rust $RUST_NEEDED or newer with rustup (rust-lang.org, Get Started), then run this again"
+command -v apt-get >/dev/null || die "$found; $hint"
+candidate=$(apt-cache policy cargo-web 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+if [ -z "$candidate" ] || [ "$candidate" = '(none)' ]; then
+    update_lists
+    candidate=$(apt-cache policy cargo-web 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+fi
+is_fit "${candidate:-0.0}" || die "$found, and Debian's cargo-web is ${candidate:-not to be had}; $hint"
+say "$found: installing Debian's Rust ${candidate%%[+~-]*} (rustc-web, cargo-web, rustfmt-web)"
+install --no-remove rustc-web cargo-web rustfmt-web ||
+    die "apt-get could not install Rust (an older rustc or Debian's rustup in its way is not
+setup: removed without asking: 'apt-get install rustc-web cargo-web' replaces it); or $hint"
+have_cargo || die "Rust was installed, but cargo is not on the PATH; add /usr/bin, then run this again"
