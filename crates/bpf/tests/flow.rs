@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::rtt::{A, B};
 use common::xsk_socket::XskSocket;
 use common::{
-    RawSocket, eventually, in_namespace, index, ip, nothing_outlives_the_kill, privileged,
-    veth_pair, xdp_attached,
+    RawSocket, assert_detached, eventually, in_namespace, index, ip, nothing_outlives_the_kill,
+    privileged, veth_pair, xdp_attached,
 };
 use sonde_bpf::flow::LiveFrames;
 use sonde_bpf::{
@@ -83,7 +83,7 @@ fn attaches_in_every_mode_and_detaches_on_drop() {
                 assert_eq!(used, [mode]);
                 assert!(xdp_attached("vb") && program.multi_buffer());
                 drop(program);
-                assert!(!xdp_attached("vb"), "{input:?} {mode:?}");
+                assert_detached("vb");
             }
             ip(&["link", "del", "va"]);
         }
@@ -303,7 +303,8 @@ fn several_interfaces_are_told_apart() {
             assert_eq!(ring.take(1)[0].0[63], point);
         }
         drop(program);
-        assert!(!xdp_attached("va") && !xdp_attached("vb"));
+        assert_detached("va");
+        assert_detached("vb");
     });
 }
 
@@ -329,7 +330,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         }
         let nowhere = FlowProgram::attach(one, &[ethernet(b), ethernet(4_000_000)], &BOTH);
         assert!(matches!(nowhere, Err(BpfError::NoInterface(4_000_000))));
-        assert!(!xdp_attached("vb"), "all or none");
+        assert_detached("vb");
 
         let filter = XskFilter { local_ports: &[862], peer_ports: &[], local: &[] };
         let _other = XskProgram::attach(a, &filter, AttachMode::Native, false).unwrap();
@@ -337,7 +338,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
             Err(e @ BpfError::Busy { .. }) => assert!(e.to_string().contains("'sonde_xsk'"), "{e}"),
             other => panic!("{other:?}"),
         }
-        assert!(!xdp_attached("vb"), "all or none");
+        assert_detached("vb");
         assert!(matches!(LiveFrames::load(a, 3), Err(BpfError::Config(_))));
     });
 }

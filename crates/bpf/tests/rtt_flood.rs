@@ -47,24 +47,33 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
         let rate = f64::from(FLOWS) / begun.elapsed().as_secs_f64();
         println!("{rate:.0} new flows a second");
         let count = |p: &RttProgram, name: &str| p.coverage().unwrap().counters[name];
+        // What the link itself refused (a full backlog on a busy host) never came by.
+        let refused = refused_by("va") + refused_by("vb");
+        println!("{refused} frames did not pass the link");
         let all = u64::from(FLOWS) + 1;
         assert!(
-            eventually(Duration::from_secs(10), || count(&program, "flows") >= all),
-            "{:?}",
+            eventually(Duration::from_secs(10), || count(&program, "flows") + refused >= all),
+            "{refused} refused, {:?}",
             program.coverage()
         );
         fetch(&mut program, &mut ended, &mut samples);
 
         let mut open = 0;
         program.open_flows(&mut |_| open += 1);
-        assert_eq!(count(&program, "flows"), all);
-        assert_eq!(ended + open + count(&program, "flows_lost"), all);
+        let flows = count(&program, "flows");
+        assert!((all - refused..=all).contains(&flows), "{flows} of {all}, {refused} refused");
+        assert!(refused < all / 100, "this host loses too much to say anything: {refused}");
+        assert_eq!(ended + open + count(&program, "flows_lost"), flows);
         assert_eq!(count(&program, "flows_lost"), 0);
         assert_eq!(count(&program, "untracked_full"), 0, "who nobody answered makes room");
         assert!(open <= u64::from(config.flows));
 
         let echoes = samples.iter().filter(|s| s.kind == RttKind::IcmpEcho).count();
-        assert_eq!(echoes, (FLOWS / BATCH) as usize, "an established flow loses no sample");
+        let expected = u64::from(FLOWS / BATCH);
+        assert!(
+            (expected.saturating_sub(refused)..=expected).contains(&(echoes as u64)),
+            "an established flow loses no sample: {echoes} of {expected}, {refused} refused"
+        );
 
         assert_eq!(program.memory_bytes(), memory);
         let grown = resident_kib().saturating_sub(resident);
@@ -74,6 +83,12 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
 
 fn fetch(program: &mut RttProgram, ended: &mut u64, samples: &mut Vec<RttSample>) {
     program.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |_| *ended += 1).unwrap();
+}
+
+/// Frames that could not be handed to the interface's peer.
+fn refused_by(interface: &str) -> u64 {
+    let file = format!("/sys/class/net/{interface}/statistics/tx_dropped");
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
 }
 
 /// Memory of this process, the tables that it shares with the kernel left out.

@@ -50,6 +50,13 @@ pub fn xdp_attached(name: &str) -> bool {
     ip(&["-j", "link", "show", "dev", name]).contains("\"xdp\"")
 }
 
+/// Asserts that no XDP program is left on the interface. A process that another test is just
+/// starting holds this one's descriptors until its exec, and with them the program.
+#[track_caller]
+pub fn assert_detached(name: &str) {
+    assert!(eventually(Duration::from_secs(20), || !xdp_attached(name)), "still on {name}");
+}
+
 /// Starts the test `attach_and_wait` of this binary in a namespace with a veth pair, kills it
 /// once `attached`, and asserts that then nothing is attached any more.
 pub fn nothing_outlives_the_kill(attached: impl Fn() -> bool + Send + 'static) {

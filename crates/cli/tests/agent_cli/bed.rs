@@ -296,4 +296,4 @@ impl Drop for Folder {
 }
 
 /// For what must happen.
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(300);
