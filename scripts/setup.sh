@@ -16,6 +16,7 @@ iproute2       ip: network namespaces, links and routes of the demo and the test
 ethtool        switches features of the virtual links
 nftables       nft: the firewall and the address translation among the devices of the lab
 procps         sysctl: forwarding in the router of the demo and the tests
+ca-certificates cargo fetches the dependencies over TLS
 python3-venv   a private place for the Python peers of the tests
 tcpdump        captures what the tests judge
 tshark         judges it: round trips of TCP and DNS, losses
