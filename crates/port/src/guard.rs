@@ -22,8 +22,10 @@ impl Guard {
     /// Takes every port of `filter.local_ports`, for the families of `filter.local`
     /// (both when it is empty).
     ///
-    /// The wildcard address is preferred. Where another process has the port on an
-    /// address that the filter does not name, only the named addresses are taken.
+    /// Of a few named addresses, just these are taken: the same port on another address, of
+    /// another process or of this one's next lane, is no obstacle. Else the wildcard address,
+    /// and where another process has the port on an address that the filter does not name,
+    /// the named ones.
     ///
     /// # Errors
     /// A port that is in use ([`PortError::Config`]), a port below 1024 without
@@ -56,18 +58,20 @@ impl Guard {
     fn take(&mut self, filter: &Filter, v6: bool, port: u16) -> Result<(), PortError> {
         let wildcard: IpAddr =
             if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let failed = match bound(SocketAddr::new(wildcard, port)) {
-            Ok(socket) => {
-                self.sockets.push(socket);
-                return Ok(());
-            }
-            // A host without IPv6 answers no IPv6 packet either.
-            Err(e) if v6 && filter.local.is_empty() && absent(&e) => return Ok(()),
-            Err(e) => e,
-        };
         let own = || filter.local.iter().copied().filter(|a| a.is_ipv6() == v6);
-        if failed.kind() != io::ErrorKind::AddrInUse || own().next().is_none() {
-            return Err(refused(SocketAddr::new(wildcard, port), failed));
+        if !(1..=FEW_ADDRESSES).contains(&own().count()) {
+            let failed = match bound(SocketAddr::new(wildcard, port)) {
+                Ok(socket) => {
+                    self.sockets.push(socket);
+                    return Ok(());
+                }
+                // A host without IPv6 answers no IPv6 packet either.
+                Err(e) if v6 && filter.local.is_empty() && absent(&e) => return Ok(()),
+                Err(e) => e,
+            };
+            if failed.kind() != io::ErrorKind::AddrInUse || own().next().is_none() {
+                return Err(refused(SocketAddr::new(wildcard, port), failed));
+            }
         }
         for address in own() {
             let address = SocketAddr::new(address, port);
@@ -76,6 +80,9 @@ impl Guard {
         Ok(())
     }
 }
+
+/// Up to so many addresses, each is bound: one descriptor a port for each of them.
+const FEW_ADDRESSES: usize = 4;
 
 /// A bound socket that keeps nothing of what it receives.
 fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
@@ -167,6 +174,18 @@ mod tests {
         let local = vec!["127.0.0.1".parse().unwrap()];
         let filter = Filter { local, local_ports: vec![port], ..Filter::default() };
         assert_eq!(Guard::reserve(&filter).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn two_lanes_of_one_process_have_the_same_port_on_two_addresses() {
+        let port = free_port();
+        let on = |address: &str| {
+            let local = vec![address.parse().unwrap()];
+            Guard::reserve(&Filter { local, local_ports: vec![port], ..Filter::default() })
+        };
+        let _first = on("127.0.0.1").unwrap();
+        assert_eq!(on("127.0.0.2").unwrap().len(), 1);
+        assert!(on("127.0.0.1").is_err());
     }
 
     #[test]
