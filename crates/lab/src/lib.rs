@@ -20,7 +20,7 @@ pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
 pub use sys::set_congestion_control;
-pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
+pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks};
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;

@@ -149,6 +149,68 @@ impl Path {
     }
 }
 
+/// A probe with several uplinks, each through one Linux router to a reflector of its own:
+/// what arrives on one uplink is processed where its sender runs, so that each uplink
+/// adds a processor's worth of packets. Dropping it removes everything.
+///
+/// Of uplink *n*: the probe is 10.1.*n*.1 on `eth`*n*, the router 10.1.*n*.254 and
+/// 10.3.*n*.254, the reflector 10.3.*n*.1 on [`Topology::INTERFACE`], and it owns
+/// 10.2.*64n*.0/18.
+#[derive(Debug)]
+pub struct Uplinks {
+    /// Where a sender runs.
+    pub probe: Host,
+    /// The Linux router between.
+    pub router: Host,
+    /// One an uplink.
+    pub reflectors: Vec<Host>,
+    /// For more hosts and links beside these.
+    pub lab: Lab,
+}
+
+impl Uplinks {
+    /// Most uplinks that there are addresses for.
+    pub const MOST: u8 = 4;
+
+    /// Builds it, with 1..=[`Uplinks::MOST`] uplinks.
+    ///
+    /// # Errors
+    /// Not root; a tool is missing; the kernel refuses.
+    pub fn new(prefix: &str, uplinks: u8, options: &LinkOptions) -> Result<Uplinks, LabError> {
+        let mut lab = Lab::new(prefix)?;
+        let (probe, router) = (lab.host("probe")?, lab.host("router")?);
+        let mut reflectors = Vec::new();
+        // A router has no sockets of its own to look for.
+        router.sysctl(&["net.ipv4.ip_forward=1", "net.ipv4.ip_early_demux=0"])?;
+        for n in 0..uplinks.clamp(1, Self::MOST) {
+            let reflector = lab.host(&format!("reflector{n}"))?;
+            let (uplink, near, far) = (format!("eth{n}"), format!("near{n}"), format!("far{n}"));
+            lab.link(&probe, &uplink, &router, &near, options)?;
+            lab.link(&router, &far, &reflector, Topology::INTERFACE, options)?;
+            probe.add_address(&uplink, &format!("10.1.{n}.1/24"))?;
+            router.add_address(&near, &format!("10.1.{n}.254/24"))?;
+            router.add_address(&far, &format!("10.3.{n}.254/24"))?;
+            reflector.add_address(Topology::INTERFACE, &format!("10.3.{n}.1/24"))?;
+            let targets = format!("10.2.{}.0/18", 64 * n);
+            reflector.own_prefix(&targets)?;
+            reflector.add_route("0.0.0.0/0", &["via", &format!("10.3.{n}.254")])?;
+            router.add_route(&targets, &["via", &format!("10.3.{n}.1")])?;
+            probe.add_route(&targets, &["via", &format!("10.1.{n}.254")])?;
+            reflectors.push(reflector);
+        }
+        Ok(Uplinks { probe, router, reflectors, lab })
+    }
+
+    /// The range of the first `count` destinations behind uplink `n`, as `sonde probe`
+    /// takes it; at most 16,382.
+    pub fn target_range(n: u8, count: u16) -> String {
+        let first = u16::from(n) << 14;
+        let [high, low] = (first + count.clamp(1, 16_382)).to_be_bytes();
+        let [begin, _] = first.to_be_bytes();
+        format!("10.2.{begin}.1-10.2.{high}.{low}")
+    }
+}
+
 fn give_targets(reflector: &Host) -> Result<(), LabError> {
     reflector.own_prefix(TARGETS_V4)?;
     reflector.own_prefix(TARGETS_V6)
@@ -171,6 +233,13 @@ const TARGETS_V6: &str = "fd00:2::/64";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_uplink_has_a_range_of_its_own() {
+        assert_eq!(Uplinks::target_range(0, 2000), "10.2.0.1-10.2.7.208");
+        assert_eq!(Uplinks::target_range(1, 2000), "10.2.64.1-10.2.71.208");
+        assert_eq!(Uplinks::target_range(3, u16::MAX), "10.2.192.1-10.2.255.254");
+    }
 
     #[test]
     fn targets_are_distinct_and_inside_the_prefix() {

@@ -26,9 +26,19 @@ fn fetch(address: *const u8) {
     let _ = address;
 }
 
+/// Fetches every cache line of `slice[index]`.
+#[inline(always)]
+pub(crate) fn prefetch_all<T>(slice: &[T], index: usize) {
+    let first = slice.as_ptr().wrapping_add(index).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(64) {
+        fetch(first.wrapping_add(line * 64));
+    }
+    prefetch_end(slice, index);
+}
+
 /// Fetches the cache line in which `slice[index]` ends.
 #[inline(always)]
-pub(super) fn prefetch_end<T>(slice: &[T], index: usize) {
+pub(crate) fn prefetch_end<T>(slice: &[T], index: usize) {
     let end = slice.as_ptr().wrapping_add(index + 1).cast::<u8>().wrapping_sub(1);
     fetch(end);
 }

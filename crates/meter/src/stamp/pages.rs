@@ -9,6 +9,8 @@
 use sonde_results::Hist;
 use sonde_results::hist::{SUB_BUCKETS, bucket_of};
 
+use crate::flow::prefetch::prefetch;
+
 /// The pool.
 pub(crate) struct Pages {
     headers: Vec<Header>,
@@ -76,6 +78,12 @@ impl Pages {
 impl PagedHist {
     pub(crate) const EMPTY: PagedHist =
         PagedHist { count: 0, sum: 0, min: 0, max: 0, head: NONE, head_block: 0 };
+
+    /// Has the page used last at hand when a value comes.
+    #[inline]
+    pub(crate) fn prefetch(&self, pages: &Pages) {
+        prefetch(&pages.counts, self.head as usize);
+    }
 
     #[inline]
     pub(crate) fn add(&mut self, pages: &mut Pages, value: i64) {

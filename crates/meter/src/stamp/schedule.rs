@@ -57,6 +57,16 @@ impl Queue {
         }
     }
 
+    /// The stream that sends `places` after the one at the top, if its lane alone decides:
+    /// a guess, good enough for fetching its memory in time.
+    #[inline]
+    pub(crate) fn ahead(&self, places: usize) -> Option<u32> {
+        match self.top? {
+            Place::Lane(lane) => self.lanes[lane].1.get(places).map(|&(_, stream)| stream),
+            Place::Heap => None,
+        }
+    }
+
     /// The stream at the top, which sends every `period`, sends next at `due`, or never again.
     #[inline]
     pub(crate) fn reschedule(&mut self, due: Option<i64>, period: i64) {

@@ -21,6 +21,7 @@ use super::schedule::{Queue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
 use super::spec::{LinkHeader, ReflectorKind, SenderConfig, StreamSpec};
 use super::stream::{self, Settling, Slot, Stream};
+use crate::flow::prefetch::prefetch_all;
 use crate::{Instrument, Transmit};
 
 /// The sender.
@@ -318,6 +319,19 @@ impl Sender {
         }
     }
 
+    /// Thousands of streams do not fit into the caches: has those that send next there in
+    /// time, first themselves, then what they point to.
+    #[inline]
+    fn fetch_ahead(&self) {
+        if let Some(next) = self.queue.ahead(STREAMS_AHEAD) {
+            prefetch_all(&self.streams, next as usize);
+            prefetch_all(&self.probes, next as usize);
+        }
+        if let Some(next) = self.queue.ahead(SLOTS_AHEAD) {
+            self.streams[next as usize].prefetch(&self.slots, &self.pages);
+        }
+    }
+
     /// The slot of the stream's next probe, or why it must not be sent now.
     fn next_slot(&mut self, index: u32, now: Time) -> Option<u32> {
         self.settle(index, now);
@@ -416,6 +430,7 @@ impl Instrument for Sender {
                 self.queue.reschedule(more.then_some(next), period);
                 continue;
             };
+            self.fetch_ahead();
             let probe = &self.probes[index as usize];
             let len = probe.emit(buffer, &hop, seq, &self.clock, now)?;
             let s = &mut self.streams[index as usize];
@@ -531,6 +546,9 @@ const CATCH_UP: i64 = 200_000;
 const CATCH_UP_SENDS: i64 = 16;
 /// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
 const DWELL_TOLERANCE: i64 = 2_000;
+/// A stream's own memory is fetched so many sends before its turn, its slots and pages so many.
+const STREAMS_AHEAD: usize = 8;
+const SLOTS_AHEAD: usize = 4;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).
 const SWEEP_STREAMS: usize = 16;
 const SWEEP_STEP: i64 = 1_000_000;

@@ -12,6 +12,7 @@ use sonde_results::{Counters, Interval};
 use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time};
 
 use super::pages::{PagedHist, Pages};
+use crate::flow::prefetch::prefetch;
 
 /// A probe in flight, or answered and not yet settled.
 #[derive(Clone, Copy, Default)]
@@ -145,6 +146,19 @@ impl Stream {
     #[inline]
     pub(crate) fn index(&self, seq: u32) -> usize {
         (self.base + (seq & (self.size - 1))) as usize
+    }
+
+    /// Has at hand what the next send writes, and what settling before it reads.
+    #[inline]
+    pub(crate) fn prefetch(&self, slots: &[Slot], pages: &Pages) {
+        prefetch(slots, self.index(self.next_seq));
+        prefetch(slots, self.index(self.settled));
+        for hist in [&self.rtt, &self.rtt_net, &self.forward, &self.backward]
+            .into_iter()
+            .chain([&self.ipdv_forward, &self.ipdv_backward])
+        {
+            hist.prefetch(pages);
+        }
     }
 
     /// Probes whose fate is open.
