@@ -30,6 +30,8 @@ pub struct ParquetFiles {
     limits: Limits,
     /// The one that is being written; `None` until there are records for it.
     part: Option<Part>,
+    /// When what it holds began to come.
+    begun: Instant,
     /// How many are whole.
     whole: u32,
     waiting: Vec<FlowRecord>,
@@ -54,7 +56,6 @@ pub struct Limits {
 struct Part {
     writer: SerializedFileWriter<File>,
     path: PathBuf,
-    begun: Instant,
     rows: u64,
 }
 
@@ -74,6 +75,7 @@ impl ParquetFiles {
             path: path.to_owned(),
             limits,
             part: None,
+            begun: Instant::now(),
             whole: 0,
             waiting: Vec::with_capacity(GROUP),
             records: 0,
@@ -93,7 +95,7 @@ impl ParquetFiles {
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
-        Ok(Part { writer, path: path.into(), begun: Instant::now(), rows: 0 })
+        Ok(Part { writer, path: path.into(), rows: 0 })
     }
 
     /// Writes what waits as a row group.
@@ -123,7 +125,8 @@ impl ParquetFiles {
 
     /// Makes the file whole.
     fn close(&mut self) {
-        let Some(Part { writer, path, rows, .. }) = self.part.take() else { return };
+        let Some(Part { writer, path, rows }) = self.part.take() else { return };
+        self.begun = Instant::now();
         let whole = numbered(&self.path, self.whole + 1);
         let closed = writer.close().map(drop).map_err(anyhow::Error::from);
         match closed.and_then(|()| fs::rename(&path, &whole).map_err(anyhow::Error::from)) {
@@ -140,7 +143,7 @@ impl ParquetFiles {
 
     /// The file that is being written cannot be made whole; the next may, and its room helps.
     fn give_up(&mut self, why: &str) {
-        if let Some(Part { writer, path, .. }) = self.part.take() {
+        if let Some(Part { writer, path, rows: _ }) = self.part.take() {
             drop(writer);
             let _ = fs::remove_file(path);
         }
@@ -175,15 +178,14 @@ impl Output for ParquetFiles {
     }
 
     fn tick(&mut self, _: i64, _: &ExportStats) {
-        let is_due = |part: &Part| part.begun.elapsed() >= self.limits.every;
-        if !self.part.as_ref().is_some_and(is_due) {
+        if self.begun.elapsed() < self.limits.every {
             return;
         }
+        self.begun = Instant::now();
         self.write();
-        match &mut self.part {
-            Some(part) if part.rows > 0 => self.close(),
-            Some(part) => part.begun = Instant::now(),
-            None => {}
+        // No file without rows.
+        if self.part.as_ref().is_some_and(|part| part.rows > 0) {
+            self.close();
         }
     }
 
