@@ -1,4 +1,5 @@
-//! Each direction on an interface of its own, or with a VLAN of its own.
+//! Each direction on an interface of its own, or with a VLAN of its own; a host that talks to
+//! itself.
 
 use serde_json::Value;
 use sonde_lab::LinkOptions;
@@ -61,5 +62,25 @@ fn interfaces_with_one_direction_each_are_joined() {
             let how = lines(&ended.out, "run")[0]["points"][1]["how"].to_string();
             assert_eq!(how.contains("joined with eth0"), !join.is_empty(), "{how}");
         }
+    }
+}
+
+/// Request and answer have the same addresses and the same identifier.
+#[test]
+fn a_host_that_pings_itself_is_timed_on_the_loopback() {
+    for engine in ["", "--engine af_packet"] {
+        let Some(net) = pair("a_host_that_pings_itself_is_timed_on_the_loopback") else { return };
+        net.probe.run(&["ip", "link", "set", "lo", "up"]).unwrap();
+        let line = format!("lo {engine} --proto icmp --format jsonl --sample-limit none");
+        let run = watch(&net.probe, &line);
+        net.probe.run(&["ping", "-q", "-c", "10", "-i", "0.02", "127.0.0.1"]).unwrap();
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(lines(&ended.out, "sample").len(), 10, "{line}: {}", ended.err);
+        let flow = &lines(&ended.out, "flow")[0];
+        assert_eq!(
+            (&flow["forward"]["requests"], &flow["forward"]["answered"]),
+            (&10.into(), &10.into())
+        );
     }
 }
