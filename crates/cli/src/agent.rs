@@ -69,7 +69,7 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     match (&args.command, &args.serve) {
         (Some(AgentCommand::Cert(args)), _) => {
             for path in cert::make(args).map_err(Failure::Usage)? {
-                println!("{}", path.display());
+                outln!("{}", path.display());
             }
             Ok(Exit::Ok)
         }
@@ -90,7 +90,7 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let agent = Agent::bind(args.listen, tls, allowed)?;
     let address = agent.address().context("cannot tell the own address")?;
     let stop = signals.into_flag()?;
-    eprintln!("sonde: agent at {address}, until Ctrl-C");
+    errln!("sonde: agent at {address}, until Ctrl-C");
     agent.serve(&stop);
     Ok(Exit::Ok)
 }

@@ -96,6 +96,12 @@ pub struct ProbeArgs {
     /// Resolve names to IPv6 addresses only
     #[arg(short = '6', long)]
     pub ipv6: bool,
+    /// Measure to every address of a name, not only to the first that there is a way to
+    #[arg(long)]
+    pub all_addresses: bool,
+    /// Send probes longer than the path's MTU in pieces, instead of with "don't fragment"
+    #[arg(long)]
+    pub fragment: bool,
     /// What is sent.
     #[command(flatten, next_help_heading = "Probes")]
     pub stream: StreamOptions,
@@ -116,7 +122,7 @@ pub struct EngineArgs {
     /// socket (needs no privilege), af_packet or af_xdp
     #[arg(long, default_value = "socket", value_parser = parse_engine)]
     pub engine: Engine,
-    /// Use this interface instead of that of the route
+    /// Use this interface instead of that of the route (socket: SO_BINDTODEVICE)
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
     /// af_xdp: how to bind: auto, zerocopy, copy or generic
@@ -155,6 +161,14 @@ pub struct OutputArgs {
     /// Print the run as JSON instead of the summary
     #[arg(long)]
     pub json: bool,
+}
+
+impl OutputArgs {
+    /// Whether records or the run have standard output: all else then goes to standard error.
+    pub fn takes_stdout(&self) -> bool {
+        let files = [&self.jsonl, &self.csv, &self.out].into_iter().flatten();
+        self.json || files.into_iter().any(|path| path.as_os_str() == "-")
+    }
 }
 
 /// `sonde reflect`

@@ -68,7 +68,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         let page = Page { name: file, bytes: svg::render(&chart, true).into_bytes() };
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();
         if let Err(error) = save(&folder, &[page]) {
-            eprintln!("sonde: {error:#}; choose another --figure");
+            errln!("sonde: {error:#}; choose another --figure");
             exit = Exit::NotSaved;
         }
     }

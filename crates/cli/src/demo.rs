@@ -28,7 +28,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     };
     let Some(rate) = rate else { return Ok(Exit::Interrupted) };
     let streams = u64::from(args.destinations) * args.dscp.len() as u64;
-    println!(
+    outln!(
         "probe == router == reflectors, {} uplinks: {} destinations x {} classes = {} streams, \
          {} packets/s",
         demo.network.reflectors.len(),
@@ -48,7 +48,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         .arg(&args.out);
     let mut probe = Child(probe.spawn().context("the probe did not start")?);
     let (status, _) = probe.end(&signals)?;
-    println!("run file: {}", args.out.display());
+    outln!("run file: {}", args.out.display());
     match status.code() {
         Some(0) => Ok(Exit::Ok),
         Some(1) => Ok(Exit::NoReply),
@@ -120,7 +120,7 @@ impl Demo {
                     None => return Ok(None),
                     Some(false) => {}
                     Some(true) => {
-                        println!(
+                        outln!(
                             "this machine's virtual network carries {} packets/s without loss; \
                              probing at {}",
                             format_count(load + load / MARGIN),
@@ -132,7 +132,7 @@ impl Demo {
             }
         }
         let least = LOADS[LOADS.len() - 1];
-        println!(
+        outln!(
             "this machine's virtual network loses packets even at {} a second; probing at {}: \
              expect losses that are this machine's",
             format_count(least + least / MARGIN),

@@ -70,7 +70,7 @@ pub fn run(args: &DoctorArgs, open: Opener<'_>) -> Result<Exit, Failure> {
         }
     }
     let host = describe_host(&facts, &state);
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::console::out();
     let printed = if args.json {
         let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
         let report = json!({
@@ -86,10 +86,8 @@ pub fn run(args: &DoctorArgs, open: Opener<'_>) -> Result<Exit, Failure> {
     } else {
         print(&mut out, &host, args.iface.is_some(), &findings, Style::for_stdout())
     };
-    match printed {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
-        _ => Ok(Exit::Ok),
-    }
+    printed.context("cannot print the findings")?;
+    Ok(Exit::Ok)
 }
 
 /// This host, for run files.

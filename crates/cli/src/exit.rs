@@ -19,6 +19,16 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// When some output was not saved: that is told, unless nothing was measured anyway.
+    pub fn unless_saved(self) -> Exit {
+        match self {
+            Exit::Interrupted => self,
+            Exit::Ok | Exit::NoReply | Exit::NotSaved => Exit::NotSaved,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)

@@ -29,6 +29,7 @@ use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
 use self::args::{FlowArgs, FlowCommand, Instead};
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
+use crate::output::run_file;
 use crate::sources::{Source, source};
 
 /// Meters, or does what stands under `sonde flow`.
@@ -41,6 +42,9 @@ pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 fn run(args: &FlowArgs) -> Result<Exit, Failure> {
+    if let Some(path) = &args.output.out {
+        run_file::check(path).map_err(Failure::Usage)?;
+    }
     match source(&args.sources)? {
         Source::File(path) => file::run(path, args),
         Source::Interfaces(links) => live::run(links, args),

@@ -43,16 +43,16 @@ fn list(args: &PrintArgs) -> Result<Exit, Failure> {
         }
         return print_json(&All { devices: kinds.into(), beds });
     }
-    println!("Devices:");
+    outln!("Devices:");
     for kind in kinds {
-        println!("  {:<14} {}", kind.device.to_string(), kind.about);
+        outln!("  {:<14} {}", kind.device.to_string(), kind.about);
     }
     match beds.is_empty() {
-        true => println!("No beds."),
-        false => println!("Beds:"),
+        true => outln!("No beds."),
+        false => outln!("Beds:"),
     }
     for bed in beds {
-        println!("  {:<24} {}, {}", bed.name, series(&bed), bed.placement.text());
+        outln!("  {:<24} {}, {}", bed.name, series(&bed), bed.placement.text());
     }
     Ok(Exit::Ok)
 }
@@ -69,13 +69,13 @@ fn down(args: &PrintArgs) -> Result<Exit, Failure> {
         return print_json(&Removed { removed, host_layers: left });
     }
     for name in &removed {
-        println!("removed {name}");
+        outln!("removed {name}");
     }
     if removed.is_empty() {
-        println!("nothing was left behind; a bed that is up ends with the process that holds it");
+        outln!("nothing was left behind; a bed that is up ends with the process that holds it");
     }
     for layer in left {
-        println!("{layer} still changes the host: 'sonde lab tune revert' restores it");
+        outln!("{layer} still changes the host: 'sonde lab tune revert' restores it");
     }
     Ok(Exit::Ok)
 }
@@ -90,6 +90,6 @@ fn series(bed: &BedInfo) -> String {
 
 fn print_json(value: &impl Serialize) -> Result<Exit, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(anyhow::Error::from)?;
-    println!("{text}");
+    outln!("{text}");
     Ok(Exit::Ok)
 }

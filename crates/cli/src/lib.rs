@@ -1,5 +1,10 @@
 //! The parts of `sonde`: from the command line to workers, and from records to output.
 #![forbid(unsafe_code)]
+// `println!` panics when nobody reads: see `console`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+pub mod console;
 
 pub mod agent;
 pub mod args;
@@ -14,6 +19,7 @@ pub mod exit;
 pub mod flow;
 pub mod joins;
 pub mod lab;
+pub mod names;
 pub mod otg;
 pub mod output;
 pub mod probe;
@@ -30,4 +36,5 @@ pub mod targets;
 pub mod tls;
 pub mod traffic;
 pub mod units;
+pub mod unreachable;
 pub mod worker;

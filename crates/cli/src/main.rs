@@ -1,13 +1,14 @@
 //! `sonde`: the command line.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, demo, doctor, flow, lab, otg, probe, reflect, report, rtt, traffic,
+    agent, bench, compare, console, demo, doctor, errln, flow, lab, otg, outln, probe, reflect,
+    report, rtt, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -16,9 +17,15 @@ static ALLOCATOR: sonde_port::memory::HugePages = sonde_port::memory::HugePages;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
-        Ok(exit) => exit.into(),
+        Ok(exit) => match console::failure() {
+            Some(error) => {
+                errln!("sonde: cannot write to standard output: {error}; free space and run again");
+                exit.unless_saved().into()
+            }
+            None => exit.into(),
+        },
         Err(failure) => {
-            eprintln!("sonde: {}", failure.message());
+            errln!("sonde: {}", failure.message());
             failure.code()
         }
     }
@@ -51,9 +58,6 @@ fn schema(kind: RunKind) -> Result<Exit, Failure> {
         RunKind::Flow => sonde_results::flow_run::schema(),
         RunKind::Bench => sonde_results::bench::schema(),
     };
-    let text = format!("{schema:#}\n");
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
-        _ => Ok(Exit::Ok),
-    }
+    outln!("{schema:#}");
+    Ok(Exit::Ok)
 }

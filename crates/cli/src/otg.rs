@@ -90,7 +90,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let stopper = stop.clone();
     signals.then(move || stopper.stop())?;
     let scheme = if secure { "https" } else { "http" };
-    eprintln!("sonde: Open Traffic Generator at {scheme}://{address}, until Ctrl-C");
+    errln!("sonde: Open Traffic Generator at {scheme}://{address}, until Ctrl-C");
     let served = server.serve(Arc::new(service), &stop).context("the server failed");
     if let Some(runs) = runs {
         runs.end();

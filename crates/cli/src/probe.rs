@@ -1,8 +1,9 @@
 //! `sonde probe`: sends, collects, shows, saves.
 
-use std::io::{IsTerminal as _, Write as _, stdout};
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stderr, stdout};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use sonde_meter::stamp::{Fate, Sample};
@@ -14,29 +15,43 @@ use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use crate::args::ProbeArgs;
 use crate::config::{TargetEntry, TargetsFile};
+use crate::console;
 use crate::doctor;
 use crate::exit::{Exit, Failure};
+use crate::names;
 use crate::output::live::{self, InPlace, Snapshot};
 use crate::output::ping_line::{self, Outcome, PacketEvent};
-use crate::output::style::{Style, terminal_size};
+use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::{run_file, summary};
 use crate::records::Writers;
-use crate::session::{Event, Progress, Session};
+use crate::session::{self, Event, Progress, Session};
 use crate::settings::{RunOptions, RunSettings, StreamOptions};
 use crate::signals::Signals;
-use crate::targets::{self, Family, Target};
+use crate::targets::{self, Expanded, Family, Target};
+use crate::units::{SECOND, format_ns};
+use crate::unreachable::{self, Unreachable};
 
 /// Runs until everything is sent, the time is over, or Ctrl-C.
 pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
-    let (targets, run) = what(args).map_err(Failure::Usage)?;
+    let (expanded, family, run) = what(args).map_err(Failure::Usage)?;
+    let Expanded { targets, mut left_out } = expanded;
     let signals = Signals::catch()?;
-    let to_terminal = stdout().is_terminal();
+    let to_stderr = args.output.takes_stdout();
+    let to_terminal = !to_stderr && stdout().is_terminal();
     let streams: usize =
         targets.iter().map(|t| t.settings.dscp.len() * usize::from(t.settings.flows)).sum();
     let quiet = args.output.quiet || args.output.json;
     let per_packet = !quiet && args.output.per_packet.unwrap_or(streams == 1 && to_terminal);
-    let mut session = Session::open(&targets, &run, &args.engine, per_packet)?;
+    let names = names_of(&targets, &left_out);
+    let options = session::Options { samples: per_packet, fragment: args.fragment };
+    let mut session = Session::open(targets, &run, &args.engine, options)?;
+    left_out.append(&mut session.left_out);
     let mut collected = Collected::new(args, &run, &session)?;
+    collected.left_out = left_out;
+    let watch = match names.is_empty() {
+        true => None,
+        false => Some(names::Watch::start(names, family, LOOK_UP_EVERY)?),
+    };
     let mut screen = Screen {
         show: if quiet {
             Show::Nothing
@@ -47,8 +62,10 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
         } else {
             Show::Lines
         },
+        to_stderr,
+        command: std::env::args().collect(),
         place: InPlace::default(),
-        next_ns: 0,
+        next_ns: SECOND.min(run.record_interval),
     };
     if screen.show != Show::Nothing {
         screen.begin(&collected, &run);
@@ -56,17 +73,22 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
     let mut interrupts = 0;
     while !session.is_finished() {
         let progress = session.poll(&mut |event| collected.take(event, &screen));
+        collected.notices.extend(watch.iter().flat_map(names::Watch::notices));
         collected.write_records();
         let elapsed = tai_now() - session.start;
-        if screen.refresh(&session, &collected, progress, elapsed, &run).is_err() {
-            // Nobody looks any more; the measurement and its files go on.
-            screen.show = Show::Nothing;
+        screen.refresh(&session, &collected, progress, elapsed, &run);
+        collected.save_so_far(args, &run, &session);
+        if nobody_reads(args, &collected) {
+            session.stop();
         }
         if signals.wait(Duration::from_millis(if per_packet { 5 } else { 20 })) {
             interrupts += 1;
             session.stop();
             if interrupts > 1 {
-                break;
+                session.hurry();
+            } else if stderr().is_terminal() {
+                let timeout = format_ns(run.timeout as f64);
+                errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
             }
         }
     }
@@ -84,8 +106,16 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
     }
 }
 
+/// Whether all that was asked for went to a reader who has gone: a measurement without end
+/// would be for nobody.
+fn nobody_reads(args: &ProbeArgs, collected: &Collected) -> bool {
+    let gone = console::reader_has_gone() || collected.writers.are_unread();
+    let to_file = args.output.out.as_ref().is_some_and(|path| path.as_os_str() != "-");
+    gone && !to_file && !collected.writers.are_read()
+}
+
 /// The targets and settings that command line and file ask for.
-fn what(args: &ProbeArgs) -> Result<(Vec<Target>, RunSettings)> {
+fn what(args: &ProbeArgs) -> Result<(Expanded, Family, RunSettings)> {
     let file = match &args.targets {
         Some(path) => TargetsFile::read(path)?,
         None => TargetsFile {
@@ -109,7 +139,26 @@ fn what(args: &ProbeArgs) -> Result<(Vec<Target>, RunSettings)> {
     };
     let defaults = args.stream.clone().or(&file.stream);
     let run = args.run.clone().or(&file.run).resolve();
-    Ok((targets::expand(&entries, &defaults, family)?, run))
+    let expanded = targets::expand(&entries, &defaults, family, args.all_addresses)?;
+    Ok((expanded, family, run))
+}
+
+/// The names that are used, with their addresses, to be looked up again now and then.
+fn names_of(targets: &[Target], left_out: &[(String, String)]) -> Vec<names::Watched> {
+    let mut used: BTreeMap<&str, Vec<IpAddr>> =
+        left_out.iter().map(|(name, _)| (name.as_str(), Vec::new())).collect();
+    for target in targets {
+        if let Some(name) = &target.looked_up {
+            let addresses = used.entry(name).or_default();
+            addresses.push(target.address);
+            addresses.extend(&target.others);
+        }
+    }
+    let watched = |(host, addresses): (&str, Vec<IpAddr>)| names::Watched {
+        host: host.to_string(),
+        addresses,
+    };
+    used.into_iter().map(watched).collect()
 }
 
 /// Everything measured so far.
@@ -124,12 +173,19 @@ struct Collected {
     totals: Vec<Interval>,
     writers: Writers,
     notices: Vec<String>,
+    /// Targets that are not measured, with the reason.
+    left_out: Vec<(String, String)>,
+    unreachable: Unreachable,
+    /// When the run file is written next, so that a process that is killed leaves one.
+    save_at: Instant,
 }
 
 /// A run, and whether all of it could be saved.
 struct Finished {
     run: Run,
     unsaved: Vec<String>,
+    undelivered: Vec<String>,
+    left_out: Vec<(String, String)>,
 }
 
 impl Collected {
@@ -149,6 +205,9 @@ impl Collected {
             infos: session.infos.clone(),
             writers,
             notices: Vec::new(),
+            left_out: Vec::new(),
+            unreachable: Unreachable::new(session.infos.iter().map(|i| i.source.ip())),
+            save_at: Instant::now() + SAVE_EVERY,
         })
     }
 
@@ -168,16 +227,24 @@ impl Collected {
                     }
                 }
             }
-            Event::Sample(sample) if screen.show == Show::Packets => self.print(&sample),
+            Event::Sample(sample) if screen.show == Show::Packets => {
+                screen.line(&self.packet_line(&sample));
+            }
             Event::Sample(_) => {}
             Event::Notice(text) => self.notices.push(text),
+            Event::Undelivered(error) => {
+                self.notices.extend(self.unreachable.add(error));
+            }
         }
     }
 
-    fn print(&self, sample: &Sample) {
+    fn packet_line(&self, sample: &Sample) -> String {
         let info = &self.infos[sample.stream as usize];
         let outcome = match sample.fate {
-            Fate::Lost => Outcome::Lost { timeout: self.timeout },
+            Fate::Lost => Outcome::Lost {
+                timeout: self.timeout,
+                why: self.unreachable.latest(info.destination).map(unreachable::text),
+            },
             Fate::Reply { t2, t3, t4, ttl, length, duplicate, peer_synchronised, .. } => {
                 Outcome::Reply {
                     length: length + headers(info.destination),
@@ -196,27 +263,43 @@ impl Collected {
             seq: sample.seq,
             outcome,
         };
-        // A closed pipe ends with the run's own summary; nothing is to be done here.
-        let _ = writeln!(stdout(), "{}", ping_line::format(&event));
+        ping_line::format(&event)
     }
 
     fn write_records(&mut self) {
         self.writers.flush();
         self.notices.extend(self.writers.take_reports());
         for notice in self.notices.drain(..) {
-            eprintln!("{notice}");
+            errln!("{notice}");
         }
     }
 
-    fn finish(
-        self,
-        args: &ProbeArgs,
-        run: &RunSettings,
-        start_ns: i64,
-        clock: ClockState,
-        health: Health,
-        mut caveats: CaveatSet,
-    ) -> Finished {
+    /// Writes the run file as far as the run has come: at most a twentieth of the time goes
+    /// into this. A failure is told at the end, by which time there may be room again.
+    fn save_so_far(&mut self, args: &ProbeArgs, run: &RunSettings, session: &Session) {
+        let begin = Instant::now();
+        let Some(path) = &args.output.out else { return };
+        if begin < self.save_at || !run_file::replaces(path) {
+            return;
+        }
+        let (overall, caveats) = self.overall();
+        let mut so_far = Run {
+            streams: self.infos.clone(),
+            totals: self.totals.clone(),
+            overall,
+            health: session.health(),
+            caveats,
+            ..empty_run(run, session.start.as_nanos(), session.clock(), &self.engine)
+        };
+        so_far.header.end_ns = tai_now().as_nanos();
+        so_far.turn_to_utc(so_far.header.tai_offset_ns());
+        let _ = run_file::save(path, &so_far);
+        let end = Instant::now();
+        self.save_at = end + SAVE_EVERY.max((end - begin) * 20);
+    }
+
+    /// All streams together.
+    fn overall(&self) -> (Interval, CaveatSet) {
         let mut overall = Interval::empty(0);
         for total in &self.totals {
             overall.merge(total);
@@ -226,6 +309,25 @@ impl Collected {
             overall.loss_side = LossSide::Unknown;
             overall.caveats.insert(Caveat::LossSideUnknown);
         }
+        let caveats = overall.caveats;
+        (overall, caveats)
+    }
+
+    fn finish(
+        self,
+        args: &ProbeArgs,
+        run: &RunSettings,
+        start_ns: i64,
+        clock: ClockState,
+        mut health: Health,
+        mut caveats: CaveatSet,
+    ) -> Finished {
+        health.counters.extend(self.unreachable.counters());
+        if !self.left_out.is_empty() {
+            health.counters.insert("targets_left_out".into(), self.left_out.len() as u64);
+        }
+        let (overall, doubts) = self.overall();
+        caveats.merge(doubts);
         let mut unsaved = self.writers.finish();
         if !unsaved.is_empty() {
             caveats.insert(Caveat::RecordsLost);
@@ -240,38 +342,51 @@ impl Collected {
         };
         run.header.end_ns = tai_now().as_nanos();
         run.turn_to_utc(run.header.tai_offset_ns());
-        run.caveats.merge(run.overall.caveats);
         if let Some(path) = &args.output.out
             && let Err(error) = run_file::save(path, &run)
         {
             unsaved.push(format!("{}: {error}", path.display()));
         }
-        Finished { run, unsaved }
+        Finished { run, unsaved, undelivered: self.unreachable.lines(), left_out: self.left_out }
     }
 }
 
 /// Prints the summary, and says how it went.
 fn report(args: &ProbeArgs, finished: &Finished) -> Result<Exit> {
     let run = &finished.run;
-    let mut out = stdout().lock();
     if args.output.json {
-        run_file::write(&mut out, run).context("cannot print the run")?;
+        run_file::print(run);
     } else {
         let (width, _) = terminal_size();
-        let printed = summary::write(&mut out, run, width, Style::for_stdout());
-        match printed {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                return Err(e).context("cannot print the summary");
+        let to_stderr = args.output.takes_stdout();
+        let style = if to_stderr { Style::default() } else { Style::for_stdout() };
+        let mut text = Vec::new();
+        summary::write(&mut text, run, width, style).context("cannot make the summary")?;
+        let mut text = String::from_utf8_lossy(&text).into_owned();
+        for line in &finished.undelivered {
+            for line in live::wrapped(&format!("! {line}"), width) {
+                text.push_str(&style.paint(Tone::Warn, &line));
+                text.push('\n');
             }
-            _ => {}
+        }
+        match to_stderr {
+            true => errln!("{}", text.trim_end()),
+            false => console::print(&text),
         }
     }
+    for (name, why) in finished.left_out.iter().take(FEW_LEFT_OUT) {
+        errln!("not measured: {name}: {why}");
+    }
+    if finished.left_out.len() > FEW_LEFT_OUT {
+        errln!("not measured: {} more targets", finished.left_out.len() - FEW_LEFT_OUT);
+    }
     for what in &finished.unsaved {
-        eprintln!("not saved: {what}");
+        errln!("not saved: {what}");
     }
     // Also a stream that nothing could be sent on, for want of a next hop, had no reply.
     let unanswered =
-        run.totals.iter().map(|t| &t.counters).any(|c| c.sent + c.skipped > 0 && c.received == 0);
+        run.totals.iter().map(|t| &t.counters).any(|c| c.sent + c.skipped > 0 && c.received == 0)
+            || !finished.left_out.is_empty();
     Ok(match (finished.unsaved.is_empty(), unanswered) {
         (false, _) => Exit::NotSaved,
         (true, true) => Exit::NoReply,
@@ -290,6 +405,9 @@ enum Show {
 
 struct Screen {
     show: Show,
+    /// Standard output has records.
+    to_stderr: bool,
+    command: Vec<String>,
     place: InPlace,
     next_ns: i64,
 }
@@ -299,13 +417,20 @@ impl Screen {
         let n = collected.infos.len();
         let first = &collected.infos[0];
         let what = if n == 1 { first.destination.to_string() } else { format!("{n} streams") };
-        println!(
+        self.line(&format!(
             "SONDE {what}: {} bytes of IP every {}, timeout {}, {}",
             first.ip_length,
-            crate::units::format_ns(first.period_ns as f64),
-            crate::units::format_ns(run.timeout as f64),
+            format_ns(first.period_ns as f64),
+            format_ns(run.timeout as f64),
             collected.engine
-        );
+        ));
+    }
+
+    fn line(&self, text: &str) {
+        match self.to_stderr {
+            true => errln!("{text}"),
+            false => outln!("{text}"),
+        }
     }
 
     fn refresh(
@@ -315,14 +440,14 @@ impl Screen {
         progress: Progress,
         elapsed_ns: i64,
         run: &RunSettings,
-    ) -> std::io::Result<()> {
+    ) {
         let every = match self.show {
-            Show::Table => 1_000_000_000,
+            Show::Table => SECOND,
             Show::Lines => run.record_interval,
-            Show::Packets | Show::Nothing => return Ok(()),
+            Show::Packets | Show::Nothing => return,
         };
-        if elapsed_ns < self.next_ns || (self.show == Show::Lines && collected.latest.is_empty()) {
-            return Ok(());
+        if elapsed_ns < self.next_ns {
+            return;
         }
         self.next_ns = elapsed_ns + every;
         let health = session.health();
@@ -338,20 +463,22 @@ impl Screen {
         let snapshot = Snapshot {
             elapsed_ns,
             engine: &collected.engine,
+            command: &self.command,
             streams: &collected.infos,
             latest: &collected.latest,
             total,
+            delays: progress.delays,
             lateness: &health.send_lateness,
             pauses: &health.pauses,
             caveats,
         };
-        let mut out = stdout().lock();
         if self.show == Show::Table {
             let (width, height) = terminal_size();
             let lines = live::table(&snapshot, width, height, Style::for_stdout());
-            self.place.draw(&mut out, &lines)
+            // The console keeps its failures to itself.
+            let _ = self.place.draw(&mut console::out(), &lines);
         } else {
-            writeln!(out, "{}", live::line(&snapshot))
+            self.line(&live::line(&snapshot));
         }
     }
 }
@@ -374,6 +501,14 @@ fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) 
         caveats: CaveatSet::default(),
     }
 }
+
+/// Between two writings of the run file while the run goes on.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Between two look-ups of the names in use.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
+/// Targets that were left out, told one by one.
+const FEW_LEFT_OUT: usize = 10;
 
 /// IP and UDP header, bytes.
 fn headers(destination: SocketAddr) -> u16 {

@@ -8,6 +8,7 @@ use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 use crate::args::OutputArgs;
 use crate::output::csv::CsvRows;
 use crate::output::jsonl::JsonLines;
+use crate::output::run_file;
 use crate::output::sink::Sink;
 
 /// JSON Lines and CSV, as asked for.
@@ -28,6 +29,9 @@ impl Writers {
             .count();
         if to_stdout + usize::from(args.json) > 1 {
             bail!("only one of --json, --jsonl, --csv and --out can go to standard output");
+        }
+        if let Some(path) = &args.out {
+            run_file::check(path)?;
         }
         let sink = |path: &std::path::PathBuf| {
             Sink::create(path)
@@ -64,6 +68,20 @@ impl Writers {
             csv.intervals(&self.batch);
         }
         self.batch.clear();
+    }
+
+    /// Whether something is written that somebody may still read.
+    pub fn are_read(&self) -> bool {
+        let jsonl = self.jsonl.as_ref().is_some_and(|j| !j.is_unread());
+        let csv = self.csv.as_ref().is_some_and(|c| !c.is_unread());
+        jsonl || csv
+    }
+
+    /// Whether nobody reads standard output any more, which has records.
+    pub fn are_unread(&self) -> bool {
+        let jsonl = self.jsonl.as_ref().is_some_and(JsonLines::is_unread);
+        let csv = self.csv.as_ref().is_some_and(CsvRows::is_unread);
+        jsonl || csv
     }
 
     /// Failures to write, each said once.

@@ -47,12 +47,7 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
         let ports: Vec<_> = args.port.iter().map(u16::to_string).collect();
         let how =
             kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode()));
-        println!(
-            "reflecting on UDP port {}: {} ({}){how}",
-            ports.join(", "),
-            caps.engine,
-            caps.mode
-        );
+        outln!("reflecting on UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
     }
     let mut last = Instant::now();
     let mut report = Report::new(args.json);
@@ -61,7 +56,7 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
         let interrupted = signals.wait(Duration::from_millis(200));
         worker.follow_host()?;
         let followed =
-            kernel.as_mut().map_or(Ok(()), |k| k.follow(args, &mut |line| eprintln!("{line}")));
+            kernel.as_mut().map_or(Ok(()), |k| k.follow(args, &mut |line| errln!("{line}")));
         interface.tell(&worker.latest().port);
         if interrupted || worker.is_finished() || followed.is_err() {
             let (counted, outcome) = worker.end();
@@ -118,11 +113,11 @@ impl Interface {
     fn tell(&mut self, port: &PortStats) {
         if port.interface_lost > self.lost {
             self.lost = port.interface_lost;
-            eprintln!("{} is gone; waiting for an interface of this name", self.name);
+            errln!("{} is gone; waiting for an interface of this name", self.name);
         }
         if port.interface_returned > self.returned {
             self.returned = port.interface_returned;
-            eprintln!("{} is there again: answering", self.name);
+            errln!("{} is there again: answering", self.name);
         }
     }
 }
@@ -274,7 +269,7 @@ impl Report {
                 "port": named(&mut s.port.iter()),
                 "kernel": kernel.map(|c| named(&mut c.iter())),
             });
-            println!("{line}");
+            outln!("{line}");
             return;
         }
         let mut line = format!("reflected {reflected} ({rate:.0}/s), {} sessions", s.sessions);
@@ -292,7 +287,7 @@ impl Report {
         for (name, n) in dropped.chain(lost).chain(refused) {
             line += &format!(", {name} {n}");
         }
-        println!("{line}");
+        outln!("{line}");
     }
 }
 

@@ -1,7 +1,6 @@
 //! `sonde report`: a run of `sonde bench` as a page, tables and files.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -45,7 +44,7 @@ pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
             print(&lines)
         }
         Err(error) => {
-            eprintln!("sonde: {error:#}; free space or choose another folder with --out");
+            errln!("sonde: {error:#}; free space or choose another folder with --out");
             Ok(Exit::NotSaved)
         }
     }
@@ -53,13 +52,8 @@ pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
 
 /// Whoever reads standard output may stop: that is no failure.
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("sonde: cannot write the output: {e}");
-            Ok(Exit::NotSaved)
-        }
-        _ => Ok(Exit::Ok),
-    }
+    crate::console::print(text);
+    Ok(Exit::Ok)
 }
 
 /// Saves each page beside its place and renames it: a reader, such as a browser that reloads

@@ -33,11 +33,15 @@ use self::collect::Prints;
 pub use self::places::has_ethernet;
 use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
+use crate::output::run_file;
 use crate::sources::{Source, source};
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     let prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
+    if let Some(path) = &args.output.out {
+        run_file::check(path).map_err(Failure::Usage)?;
+    }
     match source(&args.sources)? {
         Source::File(path) => file::run(path, args, prints),
         Source::Interfaces(links) => match args.engine {

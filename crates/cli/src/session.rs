@@ -1,21 +1,23 @@
 //! From targets to running workers: routes, next hops, ports, senders; and while they
 //! run, what has to be followed from outside the packet path.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use sonde_meter::stamp::{LinkHeader, Sample, Sender, SenderConfig};
+use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender, SenderConfig};
 use sonde_port::clock::{self, ClockState};
-use sonde_port::netlink::{Macs, NextHop, NextHops, Route, Routes};
-use sonde_port::{Caps, Engine, Filter, OpenSpec, Port};
+use sonde_port::icmp::{self, IcmpError};
+use sonde_port::netlink::{Macs, NextHop, NextHops, Route, Routes, interface_index};
+use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::{Interval, StreamInfo};
 use sonde_wire::Time;
 
 use crate::args::EngineArgs;
+use crate::exit::Failure;
 use crate::settings::RunSettings;
 use crate::targets::{self, Plan, Target};
 use crate::worker::{Command, Ended, ProbeWorker, Status};
@@ -32,6 +34,12 @@ pub struct Session {
     routing: Option<Routing>,
     clock: ClockState,
     clock_checked: Instant,
+    /// Targets that could not be measured, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// Of engines that the kernel does not tell of ICMP errors.
+    icmp: Option<icmp::Listener>,
+    /// Streams by destination and source port, for those errors.
+    ours: HashSet<(std::net::SocketAddr, u16)>,
     /// The last trouble with routes and neighbours, so that it is told once.
     complaint: Option<String>,
 }
@@ -63,6 +71,8 @@ pub enum Event<'a> {
     Sample(Sample),
     /// Something for people to know: a next hop went away, a clock was stepped.
     Notice(String),
+    /// A host or router says that a probe was not delivered.
+    Undelivered(IcmpError),
 }
 
 /// All lanes together, as of their last report.
@@ -72,57 +82,81 @@ pub struct Progress {
     pub sent: u64,
     /// Valid replies.
     pub received: u64,
+    /// Their round trips, before any is settled.
+    pub delays: Delays,
 }
 
 impl Session {
-    /// Finds the way to every target, opens the ports, and starts sending.
+    /// Finds the way to every target, opens the ports, and starts sending. A target without a
+    /// way is left out, unless it is the only one.
     pub fn open(
-        targets: &[Target],
+        mut targets: Vec<Target>,
         run: &RunSettings,
         engine: &EngineArgs,
-        samples: bool,
-    ) -> Result<Self> {
+        options: Options,
+    ) -> Result<Self, Failure> {
         let mut routes = Routes::open().context("cannot ask the kernel for routes")?;
-        let found = find_routes(&mut routes, targets, engine)?;
+        let (found, left_out) = find_routes(&mut routes, &mut targets, engine)?;
+        let targets = &targets[..];
+        check_sizes(targets, &found, options.fragment).map_err(Failure::Usage)?;
         let below_ip = engine.engine != Engine::Socket;
+        if options.fragment && below_ip {
+            return Err(Failure::Usage(anyhow!(
+                "--fragment needs --engine socket: {} sends each frame as it is",
+                engine.engine.name()
+            )));
+        }
         let (next_hops, hop_of) = if below_ip {
             NextHops::resolve(&found, PATIENCE).context("cannot follow the kernel's neighbours")?
         } else {
-            (NextHops::resolve(&[], Duration::ZERO)?.0, vec![0; found.len()])
+            let none = NextHops::resolve(&[], Duration::ZERO);
+            (none.context("cannot follow the kernel's neighbours")?.0, vec![0; found.len()])
         };
         let by_address: HashMap<IpAddr, usize> =
             targets.iter().enumerate().map(|(i, t)| (t.address, i)).collect();
-        let plan = targets::plan(targets, run.seed, |address| {
-            let i = by_address[&address];
-            u16::try_from(hop_of[i])
-                .map(|hop| (found[i].source, hop))
-                .map_err(|_| anyhow!("more than 65,536 next hops; split the run"))
-        })?;
+        let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
+        let mut busy = HashSet::new();
+        let (plan, target_of, opened) = loop {
+            let plan = targets::plan(targets, run.seed, &busy, |address| {
+                let i = by_address[&address];
+                u16::try_from(hop_of[i])
+                    .map(|hop| (found[i].source, hop))
+                    .map_err(|_| anyhow!("more than 65,536 next hops; split the run"))
+            })?;
+            let target_of: Vec<u32> =
+                plan.streams.iter().map(|s| by_address[&s.destination.ip()] as u32).collect();
+            let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            for (i, &target) in target_of.iter().enumerate() {
+                let lane = if below_ip { found[target as usize].lower_ifindex } else { 0 };
+                groups.entry(lane).or_default().push(i as u32);
+            }
+            match open_ports(engine, &plan, &target_of, groups, &found, options) {
+                Ok(opened) => break (plan, target_of, opened),
+                // Another probe of this host, most likely: the next ports do as well.
+                Err(PortError::InUse(port))
+                    if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
+                Err(error) => return Err(anyhow::Error::from(error).into()),
+            }
+        };
+        for (port, streams) in &opened {
+            check_frames(port.caps(), &plan, streams).map_err(Failure::Usage)?;
+        }
         let headers = if below_ip {
             next_hops.all().iter().map(link_header).collect()
         } else {
             vec![Some(LinkHeader::new([0; 6], [0; 6], &[]))]
         };
         let clock = clock::clock_state();
-        let target_of: Vec<u32> =
-            plan.streams.iter().map(|s| by_address[&s.destination.ip()] as u32).collect();
-        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (i, &target) in target_of.iter().enumerate() {
-            let lane = if below_ip { found[target as usize].lower_ifindex } else { 0 };
-            groups.entry(lane).or_default().push(i as u32);
-        }
-        let mut opened = Vec::new();
-        for streams in groups.into_values() {
-            let route = &found[target_of[streams[0] as usize] as usize];
-            let port = open_port(engine, &plan, &streams, below_ip.then_some(route))?;
-            opened.push((port, streams));
-        }
         let start = opened[0].0.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
         let mut session = Session {
             caps: opened.iter().map(|(p, _)| p.caps().clone()).collect(),
             infos: plan.infos,
             start,
             lanes: Vec::new(),
+            left_out,
+            // Without the privilege for it these engines could not have been opened.
+            icmp: if below_ip { icmp::Listener::open().ok() } else { None },
+            ours: plan.streams.iter().map(|s| (s.destination, s.source.port())).collect(),
             routing: below_ip.then(|| Routing {
                 routes,
                 next_hops,
@@ -151,10 +185,11 @@ impl Session {
                 clock_error: clock.max_error_ns,
                 tx_stamps: port.caps().tx_stamp != sonde_wire::StampSource::User,
                 histogram_pages: (n * PAGES_FOR_ANY).min((n * PAGES_A_STREAM).max(20_000)),
-                samples,
+                samples: options.samples,
                 seed: run.seed,
             };
-            let sender = Sender::new(config, &specs, headers.clone())?;
+            let sender =
+                Sender::new(config, &specs, headers.clone()).map_err(anyhow::Error::from)?;
             let cpu = engine.cpu.map(|cpu| cpu + lane);
             let end = run.duration.map_or(Time::MAX, |duration| start + duration);
             let worker = ProbeWorker::start(port, sender, run.timeout, end, cpu)?;
@@ -179,6 +214,15 @@ impl Session {
             }
             progress.sent += lane.latest.sent;
             progress.received += lane.latest.received;
+            progress.delays.merge(lane.latest.delays);
+        }
+        if let Some(listener) = &mut self.icmp {
+            let ours = &self.ours;
+            listener.poll(&mut |error| {
+                if ours.contains(&(error.destination, error.source_port)) {
+                    sink(Event::Undelivered(error));
+                }
+            });
         }
         if let Err(error) = self.follow_next_hops(sink) {
             let text = format!("{error:#}");
@@ -205,6 +249,11 @@ impl Session {
     /// Asks all workers to end.
     pub fn stop(&self) {
         self.lanes.iter().for_each(|l| l.worker.stop());
+    }
+
+    /// Asks all workers to end without waiting for late replies.
+    pub fn hurry(&self) {
+        self.lanes.iter().for_each(|l| l.worker.hurry());
     }
 
     /// Whether all workers have ended.
@@ -239,18 +288,22 @@ impl Session {
     fn follow_next_hops(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let Some(routing) = &mut self.routing else { return Ok(()) };
         let changes = routing.next_hops.poll().context("cannot follow the kernel's neighbours")?;
+        let mut lost = Alike::default();
+        let mut back = Alike::default();
         for (index, macs) in changes.macs {
             let hop = &routing.next_hops.all()[index];
             let name = hop.address.map_or("the link".into(), |a| a.to_string());
-            sink(Event::Notice(match macs {
-                Some(m) => format!("next hop {name} is at {}", mac(m.destination)),
-                None => format!("next hop {name} cannot be reached; its probes are skipped"),
-            }));
+            match macs {
+                Some(m) => back.add("can be reached", format!("{name} at {}", mac(m.destination))),
+                None => lost.add("cannot be reached; its probes are skipped", name),
+            }
             let header = link_header(hop);
             for lane in &mut self.lanes {
                 let _ = lane.worker.commands.push(Command::NextHop(index as u16, header));
             }
         }
+        lost.tell("next hop", sink);
+        back.tell("next hop", sink);
         if changes.routes {
             routing.look_again(&mut self.lanes, sink)?;
         }
@@ -286,6 +339,7 @@ impl Routing {
     /// Routes have changed: finds each destination's next hop again.
     fn look_again(&mut self, lanes: &mut [Lane], sink: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let mut found = Vec::new();
+        let mut alike = Alike::default();
         let mut place = vec![None; self.destinations.len()];
         for (i, &(destination, source, lower)) in self.destinations.iter().enumerate() {
             match self.routes.lookup(destination, source) {
@@ -293,13 +347,17 @@ impl Routing {
                     place[i] = Some(found.len());
                     found.push(route);
                 }
-                Ok(route) => sink(Event::Notice(format!(
-                    "the route to {destination} has moved to {}; start again to follow it there",
-                    route.interface
-                ))),
-                Err(error) => sink(Event::Notice(error.to_string())),
+                Ok(route) => alike.add(
+                    &format!("is now by {}; start again to follow it there", route.interface),
+                    format!("the route to {destination}"),
+                ),
+                Err(error) => alike.add(
+                    &error.to_string().replace(&destination.to_string(), "it"),
+                    destination.to_string(),
+                ),
             }
         }
+        alike.tell("", sink);
         let (next_hops, hop_of) = NextHops::resolve(&found, Duration::ZERO)?;
         let mut headers: Vec<_> = next_hops.all().iter().map(link_header).collect();
         // The last one stands for "no way".
@@ -329,35 +387,183 @@ fn drain(lane: &mut Lane, sink: &mut dyn FnMut(Event<'_>)) {
         sample.stream = lane.streams[sample.stream as usize];
         sink(Event::Sample(sample));
     }
+    while let Ok(error) = lane.worker.errors.pop() {
+        sink(Event::Undelivered(error));
+    }
 }
 
-fn find_routes(routes: &mut Routes, targets: &[Target], engine: &EngineArgs) -> Result<Vec<Route>> {
-    let mut found = Vec::with_capacity(targets.len());
-    for target in targets {
-        let route = routes
-            .lookup(target.address, target.settings.source)
-            .with_context(|| target.name.clone())?;
-        if let Some(wanted) = &engine.iface
-            && *wanted != route.interface
-            && *wanted != route.lower
+/// How a session differs from what is usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Each packet's fate is wanted.
+    pub samples: bool,
+    /// Packets longer than the path's MTU go in pieces.
+    pub fragment: bool,
+}
+
+/// Notices that differ in their subject only: a link that goes down is one event, however
+/// many targets lie behind it.
+#[derive(Default)]
+struct Alike(BTreeMap<String, (u64, String)>);
+
+impl Alike {
+    fn add(&mut self, what: &str, subject: String) {
+        self.0.entry(what.to_string()).and_modify(|(n, _)| *n += 1).or_insert((1, subject));
+    }
+
+    fn tell(self, kind: &str, sink: &mut dyn FnMut(Event<'_>)) {
+        for (what, (count, first)) in self.0 {
+            let subject = format!("{kind} {first}");
+            let subject = subject.trim_start();
+            sink(Event::Notice(match count {
+                1 => format!("{subject} {what}"),
+                n => format!("{subject} and {} more: {what}", n - 1),
+            }));
+        }
+    }
+}
+
+/// The way to each target. A target that has none is taken out and told, unless no other is
+/// left.
+type Ways = (Vec<Route>, Vec<(String, String)>);
+
+fn find_routes(
+    routes: &mut Routes,
+    targets: &mut Vec<Target>,
+    engine: &EngineArgs,
+) -> Result<Ways> {
+    let (mut found, mut left_out) = (Vec::with_capacity(targets.len()), Vec::new());
+    let only = targets.len() == 1;
+    let mut failure = None;
+    targets.retain_mut(|target| {
+        if failure.is_some() {
+            return false;
+        }
+        match find_route(routes, target, engine) {
+            Ok(route) => {
+                found.push(route);
+                true
+            }
+            Err(error) if only => {
+                failure = Some(error.context(target.name.clone()));
+                false
+            }
+            Err(error) => {
+                left_out.push((target.name.clone(), format!("{error:#}")));
+                false
+            }
+        }
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if let (true, Some((name, error))) = (found.is_empty(), left_out.first()) {
+        bail!("there is a way to none of {} targets; the first: {name}: {error}", left_out.len());
+    }
+    Ok((found, left_out))
+}
+
+/// The way to the first address of `target` that has one.
+fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineArgs) -> Result<Route> {
+    let wanted = target.interface.as_ref().or(engine.iface.as_ref());
+    let ifindex = wanted.map(|name| interface_index(name)).transpose()?;
+    let source = target.settings.source;
+    let mut first_error = None;
+    let addresses: Vec<IpAddr> =
+        std::iter::once(target.address).chain(target.others.iter().copied()).collect();
+    for address in addresses {
+        if let (IpAddr::V6(a), None) = (address, wanted)
+            && a.is_unicast_link_local()
         {
+            bail!("{a} is link-local: say by which interface, as in {a}%eth0");
+        }
+        // By the interface asked for, also if it lies below the VLAN device of the route.
+        let usual = routes.lookup(address, source);
+        let fits = |r: &Route| wanted.is_none_or(|name| *name == r.interface || *name == r.lower);
+        let way = match usual {
+            Ok(route) if fits(&route) => Ok(route),
+            _ if ifindex.is_some() => routes.lookup_by(address, source, ifindex),
+            other => other,
+        };
+        match way {
+            Ok(route) => {
+                target.address = address;
+                return Ok(route);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.map_or_else(|| anyhow!("it has no address"), anyhow::Error::from))
+}
+
+/// Whether every probe fits the MTU of its way: "don't fragment" is set, so that a longer one
+/// would never leave.
+fn check_sizes(targets: &[Target], found: &[Route], fragment: bool) -> Result<()> {
+    for (target, route) in targets.iter().zip(found) {
+        let size = target.settings.size.map_or(0, u32::from);
+        if size > route.mtu && !fragment {
             bail!(
-                "{}: the route goes through {}, not {wanted}; change the route or leave --iface out",
+                "{}: packets of {size} bytes do not fit, {} carries {}; use -s {} or less, or \
+                 --fragment to send them in pieces",
                 target.name,
-                route.interface
+                route.interface,
+                route.mtu,
+                route.mtu
             );
         }
-        found.push(route);
     }
-    Ok(found)
+    Ok(())
 }
 
-fn open_port(
+/// Whether the engine can send every probe.
+fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
+    // An Ethernet header and two VLAN tags at most.
+    let most = caps.max_frame.saturating_sub(14 + 8);
+    for &i in streams {
+        let stream = &plan.streams[i as usize];
+        if usize::from(stream.ip_length) > most {
+            bail!(
+                "{}: packets of {} bytes are too long for engine {}; use -s {most} or less, or \
+                 --engine socket",
+                stream.destination,
+                stream.ip_length,
+                caps.engine
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A port, and the streams that leave there.
+type Opened = (Box<dyn Port>, Vec<u32>);
+
+fn open_ports(
+    engine: &EngineArgs,
+    plan: &Plan,
+    target_of: &[u32],
+    groups: BTreeMap<u32, Vec<u32>>,
+    found: &[Route],
+    options: Options,
+) -> Result<Vec<Opened>, PortError> {
+    let mut opened = Vec::new();
+    for streams in groups.into_values() {
+        let routes: Vec<&Route> =
+            streams.iter().map(|&i| &found[target_of[i as usize] as usize]).collect();
+        let spec = open_spec(engine, plan, &streams, &routes, options);
+        opened.push((sonde_port::open(engine.engine, &spec)?, streams));
+    }
+    Ok(opened)
+}
+
+fn open_spec(
     engine: &EngineArgs,
     plan: &Plan,
     streams: &[u32],
-    route: Option<&Route>,
-) -> Result<Box<dyn Port>> {
+    routes: &[&Route],
+    options: Options,
+) -> OpenSpec {
     let of = |i: &u32| &plan.streams[*i as usize];
     let unique = |ports: BTreeSet<u16>| ports.into_iter().collect();
     let filter = Filter {
@@ -370,13 +576,32 @@ fn open_port(
         local_ports: unique(streams.iter().map(|i| of(i).source.port()).collect()),
         peer_ports: unique(streams.iter().map(|i| of(i).destination.port()).collect()),
     };
-    let spec = OpenSpec {
+    let below_ip = engine.engine != Engine::Socket;
+    let interface = if below_ip {
+        routes.first().map(|r| r.lower.clone())
+    } else {
+        // Of a device with VLANs the route's own one: what is bound to the lower one sees no
+        // tagged packets.
+        engine.iface.clone().map(|wanted| match routes.first() {
+            Some(r) if r.lower == wanted => r.interface.clone(),
+            _ => wanted,
+        })
+    };
+    let scope = |(i, route): (&u32, &&Route)| match of(i).destination.ip() {
+        IpAddr::V6(a) if a.is_unicast_link_local() => Some((a, route.ifindex)),
+        _ => None,
+    };
+    let scopes: BTreeMap<Ipv6Addr, u32> = streams.iter().zip(routes).filter_map(scope).collect();
+    OpenSpec {
         queues: engine.queues.clone(),
         xdp_mode: engine.xdp_mode,
         busy_poll: engine.busy_poll,
-        ..OpenSpec::new(route.map(|r| r.lower.clone()), filter)
-    };
-    Ok(sonde_port::open(engine.engine, &spec)?)
+        icmp_errors: true,
+        bind_device: interface.is_some() && !below_ip,
+        fragment: options.fragment,
+        scopes: scopes.into_iter().collect(),
+        ..OpenSpec::new(interface, filter)
+    }
 }
 
 fn link_header(hop: &NextHop) -> Option<LinkHeader> {

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::units::{SECOND, parse_dscp, parse_duration, parse_positive_duration};
+use crate::units::{SECOND, parse_amount, parse_dscp, parse_duration, parse_positive_duration};
 
 /// What can be said about a target's streams. Absent: look one step further.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -47,7 +47,7 @@ pub struct StreamOptions {
     /// Send from this address of ours
     #[arg(short = 'S', long, value_name = "ADDR", value_parser = parse_address)]
     pub source: Option<IpAddr>,
-    /// First source port; further DSCP classes of a destination take the next ones [default: 62000]
+    /// First source port; further DSCP classes of a destination take the next ones [default: 62000, or the next that is free]
     #[arg(long, value_name = "BASE", value_parser = parse_port)]
     pub source_port: Option<u16>,
 }
@@ -105,7 +105,7 @@ impl StreamOptions {
             ttl: self.ttl.unwrap_or(255),
             reflector: self.reflector.unwrap_or_default(),
             source: self.source,
-            source_port: self.source_port.unwrap_or(DEFAULT_SOURCE_PORT),
+            source_port: self.source_port,
         }
     }
 }
@@ -159,8 +159,8 @@ pub struct StreamSettings {
     pub reflector: ReflectorKind,
     /// Our address; `None`: by the route.
     pub source: Option<IpAddr>,
-    /// First source port.
-    pub source_port: u16,
+    /// First source port; `None`: [`DEFAULT_SOURCE_PORT`], or the next that is free.
+    pub source_port: Option<u16>,
 }
 
 /// What the run does.
@@ -205,7 +205,10 @@ pub fn parse_port(text: &str) -> Result<u16, String> {
 
 /// A number of probes, at least 1.
 pub fn parse_count(text: &str) -> Result<u64, String> {
-    in_range(text, 1, u64::MAX, "a number of probes")
+    match parse_amount(text)? {
+        0 => Err(format!("'{text}' is not a number of probes, at least 1")),
+        count => Ok(count),
+    }
 }
 
 /// An IP packet length. The least for IPv6 is checked when the family is known.

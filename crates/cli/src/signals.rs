@@ -15,9 +15,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on they no longer kill the process, so that it can finish in order.
+    /// From now on they no longer kill the process, so that it can finish in order. A hang-up
+    /// that the starter has the process ignore (nohup) stays ignored.
     pub fn catch() -> Result<Self> {
-        let mut signals = Caught::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hang_up = (!is_ignored(&status, SIGHUP)).then_some(SIGHUP);
+        let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
+        let mut signals = Caught::new(wanted).context("cannot catch signals")?;
         let (tell, caught) = channel();
         std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
             for _ in signals.forever() {
@@ -61,5 +65,27 @@ impl Signals {
         let set = Arc::clone(&flag);
         self.then(move || set.store(true, Ordering::Relaxed))?;
         Ok(flag)
+    }
+}
+
+/// Whether `/proc/PID/status` says that the process ignores `signal`: its line `SigIgn` is a
+/// mask of signals, hexadecimal, whose lowest bit is signal 1.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hang_up_is_found_in_the_mask() {
+        let of = |mask: &str| format!("Name:\tsonde\nSigIgn:\t{mask}\nSigCgt:\t0000000000000001\n");
+        assert!(is_ignored(&of("0000000000001001"), SIGHUP));
+        assert!(!is_ignored(&of("0000000000001000"), SIGHUP));
+        assert!(is_ignored(&of("0000000000000002"), SIGINT));
+        assert!(!is_ignored("", SIGHUP));
     }
 }

@@ -6,11 +6,12 @@ use sonde_meter::stamp::StreamSpec;
 use sonde_results::StreamInfo;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::args::Prefix;
 use crate::config::TargetEntry;
-use crate::settings::{LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings};
+use crate::names;
+use crate::settings::{DEFAULT_SOURCE_PORT, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings};
 
 /// One destination address and what to do with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,12 @@ pub struct Target {
     pub name: String,
     /// Where its probes go.
     pub address: IpAddr,
+    /// Further addresses of the name, for when there is no way to the first.
+    pub others: Vec<IpAddr>,
+    /// The interface to go by: the scope of a link-local address.
+    pub interface: Option<String>,
+    /// The name that was looked up.
+    pub looked_up: Option<String>,
     /// What they are.
     pub settings: StreamSettings,
 }
@@ -32,6 +39,15 @@ pub struct Plan {
     pub infos: Vec<StreamInfo>,
 }
 
+/// What became of the entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expanded {
+    /// What can be measured.
+    pub targets: Vec<Target>,
+    /// Names that do not resolve, with the reason: one does not stop a list of many.
+    pub left_out: Vec<(String, String)>,
+}
+
 /// Which addresses of a name will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -43,18 +59,55 @@ pub enum Family {
     V6,
 }
 
+impl Family {
+    /// Whether `address` will do.
+    pub fn fits(self, address: IpAddr) -> bool {
+        match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
+
 /// Resolves each entry to its addresses, in order. `defaults` is what the command line
-/// and the top of the file say.
+/// and the top of the file say. With `every` each address of a name is a target, else the
+/// first to which there is a way.
 pub fn expand(
     entries: &[TargetEntry],
     defaults: &StreamOptions,
     family: Family,
-) -> anyhow::Result<Vec<Target>> {
-    let mut targets = Vec::new();
+    every: bool,
+) -> anyhow::Result<Expanded> {
+    let named: Vec<&str> = entries
+        .iter()
+        .map(|e| scoped(&e.host).0)
+        .filter(|host| !is_many(host) && names::is_name(host))
+        .collect();
+    let mut found = names::resolve_all(&named, family);
+    let (mut targets, mut left_out) = (Vec::new(), Vec::new());
     for entry in entries {
         let settings = entry.stream.clone().or(defaults).resolve();
         let place = || if entry.at.is_empty() { entry.host.clone() } else { entry.at.clone() };
-        let hosts = addresses(&entry.host, entry.first, family).with_context(place)?;
+        let (host, interface) = scoped(&entry.host);
+        let looked_up = found.contains_key(host);
+        let hosts = match found.get_mut(host) {
+            _ if entry.first.is_some() => {
+                addresses(host, entry.first, family).with_context(place)?
+            }
+            Some(Ok(addresses)) => addresses.clone(),
+            Some(Err(error)) if entries.len() > 1 => {
+                left_out.push((entry.host.clone(), format!("{error:#}")));
+                continue;
+            }
+            _ => addresses(host, entry.first, family).with_context(place)?,
+        };
+        // Of a name one address is measured, unless all are asked for.
+        let (hosts, others) = match looked_up && !every {
+            true => (hosts[..1].to_vec(), hosts[1..].to_vec()),
+            false => (hosts, Vec::new()),
+        };
+        let several = hosts.len() > 1;
         for address in hosts {
             let least = if address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
             if let Some(size) = settings.size
@@ -63,24 +116,36 @@ pub fn expand(
                 return Err(anyhow!("size {size} is too short for {address}; at least {least}"))
                     .with_context(place);
             }
-            let name = match (&entry.name, is_many(&entry.host)) {
+            let name = match (&entry.name, several || is_many(host)) {
                 (Some(name), false) => name.clone(),
                 (Some(name), true) => format!("{name} {address}"),
                 (None, false) => entry.host.clone(),
+                (None, true) if looked_up => format!("{host} {address}"),
                 (None, true) => address.to_string(),
             };
-            targets.push(Target { name, address, settings: settings.clone() });
+            targets.push(Target {
+                name,
+                address,
+                others: others.clone(),
+                interface: interface.map(String::from),
+                looked_up: looked_up.then(|| host.to_string()),
+                settings: settings.clone(),
+            });
         }
+    }
+    if let (true, Some((_, error))) = (targets.is_empty(), left_out.first()) {
+        bail!("none of {} names can be measured; the first: {error}", left_out.len());
     }
     ensure!(
         targets.len() <= MOST_STREAMS,
         "{} destinations are more than {MOST_STREAMS}",
         targets.len()
     );
-    Ok(targets)
+    Ok(Expanded { targets, left_out })
 }
 
-/// Builds the streams: for each target its DSCP classes, for each class its flows.
+/// Builds the streams: for each target its DSCP classes, for each class its flows. No source
+/// port is one of `busy`, unless it was asked for.
 ///
 /// `route` gives our source address towards a destination and the index of its next
 /// hop. Streams of one destination differ by source port; the same source ports serve
@@ -88,6 +153,7 @@ pub fn expand(
 pub fn plan<E: Display>(
     targets: &[Target],
     seed: u64,
+    busy: &HashSet<u16>,
     mut route: impl FnMut(IpAddr) -> Result<(IpAddr, u16), E>,
 ) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
@@ -108,12 +174,15 @@ pub fn plan<E: Display>(
         }
         let least = if target.address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
         let ports = taken.entry(target.address).or_default();
+        let none = HashSet::new();
+        let base = settings.source_port.unwrap_or(DEFAULT_SOURCE_PORT);
+        let busy = if settings.source_port.is_some() { &none } else { busy };
         for &dscp in &settings.dscp {
             for _ in 0..settings.flows {
                 let source_port = if settings.flows > 1 {
-                    ports.next_random(&random_ports)
+                    ports.next_random(&random_ports, busy)
                 } else {
-                    ports.next_from(settings.source_port)
+                    ports.next_from(base, busy)
                 }
                 .ok_or_else(|| {
                     anyhow!(
@@ -190,14 +259,14 @@ struct Taken {
 }
 
 impl Taken {
-    fn next_from(&mut self, base: u16) -> Option<u16> {
-        (base..=u16::MAX).find(|&p| self.ports.insert(p))
+    fn next_from(&mut self, base: u16, busy: &HashSet<u16>) -> Option<u16> {
+        (base..=u16::MAX).find(|&p| !busy.contains(&p) && self.ports.insert(p))
     }
 
-    fn next_random(&mut self, sequence: &[u16]) -> Option<u16> {
+    fn next_random(&mut self, sequence: &[u16], busy: &HashSet<u16>) -> Option<u16> {
         while let Some(&port) = sequence.get(self.cursor) {
             self.cursor += 1;
-            if self.ports.insert(port) {
+            if !busy.contains(&port) && self.ports.insert(port) {
                 return Some(port);
             }
         }
@@ -225,6 +294,17 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+/// An address and its scope (RFC 4007, section 11): "fe80::1%eth0", also in brackets.
+fn scoped(host: &str) -> (&str, Option<&str>) {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    match bare.split_once('%') {
+        Some((address, zone)) if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() => {
+            (address, Some(zone))
+        }
+        _ => (host, None),
+    }
 }
 
 fn is_many(host: &str) -> bool {
@@ -260,7 +340,7 @@ fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<V
         }
     } else {
         ensure!(first.is_none(), "'first' needs a range or a prefix, and '{host}' is one host");
-        return Ok(vec![resolve(host, family)?]);
+        return names::resolve(host, family);
     };
     ensure!(
         !matches!((family, v4), (Family::V4, false) | (Family::V6, true)),
@@ -277,29 +357,6 @@ fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<V
         false => IpAddr::V6(Ipv6Addr::from_bits(n)),
     };
     Ok((low..low + wanted).map(address).collect())
-}
-
-fn resolve(host: &str, family: Family) -> anyhow::Result<IpAddr> {
-    let fits = |a: &IpAddr| match family {
-        Family::Any => true,
-        Family::V4 => a.is_ipv4(),
-        Family::V6 => a.is_ipv6(),
-    };
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let found: Vec<IpAddr> = match bare.parse() {
-        Ok(address) => vec![address],
-        Err(_) => (bare, 0)
-            .to_socket_addrs()
-            .with_context(|| {
-                format!("'{host}' cannot be resolved; check the name, or give its address")
-            })?
-            .map(|a| a.ip())
-            .collect(),
-    };
-    found.into_iter().find(fits).ok_or_else(|| {
-        let wanted = if family == Family::V6 { "IPv6" } else { "IPv4" };
-        anyhow!("'{host}' has no {wanted} address; leave out -4 or -6")
-    })
 }
 
 #[cfg(test)]

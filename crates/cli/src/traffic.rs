@@ -27,7 +27,7 @@ pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
             Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
         }
         Err(error) => {
-            eprintln!("sonde: {error:#}");
+            errln!("sonde: {error:#}");
             Ok(Exit::NotSaved)
         }
     }
@@ -104,11 +104,11 @@ fn to_file(
 
 fn report(made: &Made, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string(made).context("the summary as JSON")?);
+        outln!("{}", serde_json::to_string(made).context("the summary as JSON")?);
         return Ok(());
     }
     let rate = if made.seconds > 0.0 { made.packets as f64 / made.seconds } else { 0.0 };
-    println!(
+    outln!(
         "{} packets of {} flows, {} bytes, in {:.3} s: {} packets/s",
         format_count(made.packets),
         format_count(made.flows),
@@ -117,18 +117,18 @@ fn report(made: &Made, json: bool) -> anyhow::Result<()> {
         format_count(rate.round() as u64),
     );
     if let Some(drops) = made.own_drops {
-        println!(
+        outln!(
             "own drops {} ({}); at most {:.3} ms behind the schedule",
             format_count(drops),
             format_share(drops, made.packets),
             made.behind_s.unwrap_or_default() * 1e3,
         );
         if drops > 0 {
-            println!("The truth has the dropped frames too: repeat at a lower --rate.");
+            outln!("The truth has the dropped frames too: repeat at a lower --rate.");
         }
     }
     if made.interrupted {
-        println!("Interrupted: the traffic is shorter than it was asked for.");
+        outln!("Interrupted: the traffic is shorter than it was asked for.");
     }
     Ok(())
 }

@@ -52,6 +52,19 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses a whole number: "5000", "256k", "1.5M".
+pub fn parse_amount(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    let scale = match unit {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        _ => return Err(format!("'{text}' is not a number; write 5000, 256k or 1.5M")),
+    };
+    let amount = scaled(number, scale).and_then(|n| u64::try_from(n).ok());
+    amount.ok_or_else(|| format!("'{text}' is not a whole number; write 5000, 256k or 1.5M"))
+}
+
 /// Parses a DSCP: 0..=63, or its name (RFC 2474, RFC 2597, RFC 3246, RFC 5865, RFC 8622).
 pub fn parse_dscp(text: &str) -> Result<u8, String> {
     if let Ok(value) = text.parse::<u8>()
@@ -225,6 +238,9 @@ mod tests {
         assert_eq!(parse_rate("200k"), Ok(200_000));
         assert_eq!(parse_rate("1.5Mpps"), Ok(1_500_000));
         assert_eq!(parse_rate("500"), Ok(500));
+        assert_eq!((parse_amount("256k"), parse_amount("0")), (Ok(256_000), Ok(0)));
+        assert_eq!(parse_amount("1.5M"), Ok(1_500_000));
+        assert!(["", "k", "1.5", "-1", "1kpps"].iter().all(|t| parse_amount(t).is_err()));
         assert!(parse_rate("0").is_err() && parse_rate("200x").is_err());
     }
 

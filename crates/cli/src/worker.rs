@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::Instrument;
-use sonde_meter::stamp::{LinkHeader, Sample, Sender};
+use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender};
 use sonde_port::Port;
 use sonde_port::clock::{self, PauseWatch};
+use sonde_port::icmp::IcmpError;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
 use sonde_results::{Hist, Interval};
@@ -36,6 +37,8 @@ pub struct Status {
     pub sent: u64,
     /// Valid replies so far.
     pub received: u64,
+    /// Their round trips, before any is settled.
+    pub delays: Delays,
 }
 
 /// The main thread's end of a worker.
@@ -50,9 +53,12 @@ pub struct ProbeWorker {
     pub samples: Consumer<Sample>,
     /// Self-reports.
     pub status: Consumer<Status>,
+    /// ICMP errors that the port heard of.
+    pub errors: Consumer<IcmpError>,
     /// Orders.
     pub commands: Producer<Command>,
     stop: Arc<AtomicBool>,
+    hurry: Arc<AtomicBool>,
     thread: JoinHandle<Ended>,
 }
 
@@ -84,8 +90,10 @@ impl ProbeWorker {
         }
         let (sample_tx, samples) = RingBuffer::new(SAMPLES);
         let (status_tx, status) = RingBuffer::new(16);
+        let (error_tx, errors) = RingBuffer::new(ERRORS);
         let (commands, command_rx) = RingBuffer::new(4096);
         let stop = Arc::new(AtomicBool::new(false));
+        let hurry = Arc::new(AtomicBool::new(false));
         let health = Arc::new(Mutex::new(Health::default()));
         let mut inner = Inner {
             sender,
@@ -94,8 +102,10 @@ impl ProbeWorker {
             spare: None,
             samples: sample_tx,
             status: status_tx,
+            errors: error_tx,
             commands: command_rx,
             stop: stop.clone(),
+            hurry: hurry.clone(),
             timeout,
             end,
             health: health.clone(),
@@ -110,12 +120,28 @@ impl ProbeWorker {
             // Whatever happened, what was measured until then is passed on.
             Ended { failure: run.err(), ..inner.end(port.as_mut()) }
         })?;
-        Ok(ProbeWorker { health, records, recycled, samples, status, commands, stop, thread })
+        Ok(ProbeWorker {
+            health,
+            records,
+            recycled,
+            samples,
+            status,
+            errors,
+            commands,
+            stop,
+            hurry,
+            thread,
+        })
     }
 
     /// Asks for the end: no more sends; replies in flight are awaited for one timeout.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for the end now: what is in flight counts neither as answered nor as lost.
+    pub fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
     }
 
     /// Whether the thread has ended; its records may still be in the queue.
@@ -141,8 +167,10 @@ struct Inner {
     spare: Option<Box<Interval>>,
     samples: Producer<Sample>,
     status: Producer<Status>,
+    errors: Producer<IcmpError>,
     commands: Consumer<Command>,
     stop: Arc<AtomicBool>,
+    hurry: Arc<AtomicBool>,
     timeout: i64,
     end: Time,
     health: Arc<Mutex<Health>>,
@@ -176,10 +204,12 @@ impl Inner {
                 housekeeping = turn.now + HOUSEKEEPING;
                 self.obey();
                 self.report();
+                self.pass_errors(port);
                 if self.stop.load(Ordering::Relaxed) {
                     self.end = self.end.min(turn.now);
                 }
-                if turn.now >= deadline || self.sender.is_done() {
+                let hurry = self.hurry.load(Ordering::Relaxed);
+                if turn.now >= deadline || hurry || self.sender.is_done() {
                     return Ok(());
                 }
             }
@@ -215,6 +245,13 @@ impl Inner {
         }
     }
 
+    /// What does not fit is one more of a flood: the first ones tell the story.
+    fn pass_errors(&mut self, port: &mut dyn Port) {
+        port.take_icmp_errors(&mut |error| {
+            let _ = self.errors.push(error);
+        });
+    }
+
     fn obey(&mut self) {
         while let Ok(command) = self.commands.pop() {
             match command {
@@ -229,7 +266,8 @@ impl Inner {
 
     fn report(&mut self) {
         let c = self.sender.counters();
-        let _ = self.status.push(Status { sent: c.sent, received: c.replies });
+        let delays = self.sender.delays();
+        let _ = self.status.push(Status { sent: c.sent, received: c.replies, delays });
         if let Ok(mut health) = self.health.try_lock() {
             self.sender.take_lateness(&mut self.recent);
             health.send_lateness.merge(&self.recent);
@@ -239,6 +277,7 @@ impl Inner {
     }
 
     fn end(&mut self, port: &mut dyn Port) -> Ended {
+        self.pass_errors(port);
         self.sender.finish(port.now());
         loop {
             self.pass_samples();
@@ -291,6 +330,8 @@ impl Inner {
 const PATIENT_TURNS: u32 = 32;
 /// Interval records under way between worker and main thread.
 const RECORDS: usize = 4096;
+/// ICMP errors under way.
+const ERRORS: usize = 1024;
 /// Samples under way.
 const SAMPLES: usize = 1 << 16;
 /// Between looks at orders and self-reports, ns.

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use sonde_wire::{Stamp, StampSource, Time, TxDone};
 
 use crate::clock::clock_state;
+use crate::icmp::{IcmpError, IcmpKind};
 use crate::sys::{self, SockAddr};
 
 /// Packets of one system call.
@@ -68,7 +69,7 @@ impl Batch {
     /// Takes up to a batch out of the error queue: control messages only.
     pub fn receive_errors(&mut self, fd: RawFd) -> io::Result<usize> {
         for i in 0..BATCH {
-            self.prepare(i, 0, 0, CONTROL);
+            self.prepare(i, 0, SockAddr::len(true), CONTROL);
         }
         self.recvmmsg(fd, BATCH, libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE)
     }
@@ -300,13 +301,15 @@ impl Awaited {
         Some(std::mem::take(&mut slot.1))
     }
 
-    /// Empties the socket's error queue into `done`, as far as that has room.
+    /// Empties the socket's error queue into `done`, as far as that has room; ICMP errors
+    /// go to `errors`, where there are any.
     pub fn drain(
         &mut self,
         fd: RawFd,
         batch: &mut Batch,
         tai: ToTai,
         done: &mut Vec<TxDone>,
+        errors: &mut dyn FnMut(IcmpError),
     ) -> io::Result<()> {
         while done.capacity() - done.len() >= BATCH {
             let n = batch.receive_errors(fd)?;
@@ -315,6 +318,8 @@ impl Awaited {
                     && let Some(cookie) = self.take(id)
                 {
                     done.push(TxDone { cookie, stamp });
+                } else if let Some(error) = icmp_error(batch, i) {
+                    errors(error);
                 }
             }
             if n < BATCH {
@@ -344,9 +349,53 @@ pub(crate) fn sent_stamp(batch: &Batch, i: usize, tai: ToTai) -> Option<(u32, St
     Some((id?, stamp?))
 }
 
+/// The ICMP error in entry `i` of an error queue, if that is what it is.
+fn icmp_error(batch: &Batch, i: usize) -> Option<IcmpError> {
+    batch.controls(i).find_map(|(level, kind, value)| {
+        let v6 = match (level, kind) {
+            (libc::SOL_IP, libc::IP_RECVERR) => false,
+            (libc::SOL_IPV6, libc::IPV6_RECVERR) => true,
+            _ => return None,
+        };
+        let e = sys::read::<libc::sock_extended_err>(value, 0)?;
+        let kind = match e.ee_origin {
+            libc::SO_EE_ORIGIN_ICMP => IcmpKind::of_v4(e.ee_type, e.ee_code, e.ee_info),
+            libc::SO_EE_ORIGIN_ICMP6 => IcmpKind::of_v6(e.ee_type, e.ee_code, e.ee_info),
+            // This host's own verdict, before the packet left.
+            libc::SO_EE_ORIGIN_LOCAL => match e.ee_errno as i32 {
+                libc::EMSGSIZE => IcmpKind::TooBig(e.ee_info),
+                libc::EHOSTUNREACH => IcmpKind::NoNeighbour,
+                libc::ENETUNREACH => IcmpKind::NoRoute,
+                libc::EACCES | libc::EPERM => IcmpKind::Prohibited,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        // SO_EE_OFFENDER: the address after the error, of family 0 where there is none.
+        let at = size_of::<libc::sock_extended_err>();
+        let family = sys::read::<u16>(value, at).unwrap_or(0);
+        let from = match i32::from(family) {
+            libc::AF_INET => sys::read::<libc::sockaddr_in>(value, at)
+                .map(|a| SockAddr { v4: a }.address(false).ip()),
+            libc::AF_INET6 => sys::read::<libc::sockaddr_in6>(value, at)
+                .map(|a| SockAddr { v6: a }.address(true).ip()),
+            _ => None,
+        };
+        // The name is where the packet was to go.
+        Some(IcmpError { from, destination: batch.name(i).address(v6), source_port: 0, kind })
+    })
+}
+
 /// A send failed for this packet alone: counted, and the next one is tried.
 pub(crate) fn is_drop(e: &io::Error) -> bool {
     !matches!(e.raw_os_error(), Some(libc::EBADF | libc::EFAULT | libc::ENOTSOCK))
+}
+
+/// Whether an ICMP error about an earlier packet may be behind this refusal to send. A full
+/// queue and a packet filter refuse the packet itself.
+pub(crate) fn may_be_earlier(e: &io::Error) -> bool {
+    let own = [libc::ENOBUFS, libc::EPERM, libc::EAGAIN, libc::EINVAL];
+    is_drop(e) && e.raw_os_error().is_none_or(|code| !own.contains(&code))
 }
 
 const PACKET_TX_TIMESTAMP: i32 = 16;

@@ -28,7 +28,7 @@ impl Guard {
     /// the named ones.
     ///
     /// # Errors
-    /// A port that is in use ([`PortError::Config`]), a port below 1024 without
+    /// A port that is in use ([`PortError::InUse`]), a port below 1024 without
     /// CAP_NET_BIND_SERVICE, too many open files.
     pub fn reserve(filter: &Filter) -> Result<Guard, PortError> {
         let needs = |v6| filter.local.is_empty() || filter.local.iter().any(|a| a.is_ipv6() == v6);
@@ -119,10 +119,7 @@ pub(crate) fn absent(e: &io::Error) -> bool {
 /// Why a port cannot be had, and what to do.
 pub(crate) fn refused(address: SocketAddr, e: io::Error) -> PortError {
     match e.raw_os_error() {
-        Some(libc::EADDRINUSE) => PortError::Config(format!(
-            "UDP port {} is in use by another process; 'ss -ulpn' names it, or choose another port",
-            address.port()
-        )),
+        Some(libc::EADDRINUSE) => PortError::InUse(address.port()),
         Some(libc::EADDRNOTAVAIL) => PortError::Config(format!(
             "{} is not an address of this host; 'ip address' lists those it has",
             address.ip()

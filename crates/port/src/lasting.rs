@@ -216,6 +216,12 @@ impl Port for Lasting {
         now
     }
 
+    fn take_icmp_errors(&mut self, each: &mut dyn FnMut(crate::icmp::IcmpError)) {
+        if let Some(port) = &mut self.port {
+            port.take_icmp_errors(each);
+        }
+    }
+
     fn caps(&self) -> &Caps {
         &self.caps
     }

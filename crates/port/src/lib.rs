@@ -16,6 +16,7 @@ mod errqueue;
 pub mod guard;
 pub mod headers;
 pub mod host;
+pub mod icmp;
 mod lasting;
 pub mod mem;
 pub mod memory;
@@ -83,6 +84,8 @@ pub struct PortStats {
     pub interface_lost: u64,
     /// Times that it was there again and the engine was opened anew.
     pub interface_returned: u64,
+    /// ICMP errors that nobody took in time.
+    pub icmp_untold: u64,
 }
 
 impl PortStats {
@@ -100,6 +103,7 @@ impl PortStats {
             ("card_stamps_refused", self.card_stamps_refused),
             ("interface_lost", self.interface_lost),
             ("interface_returned", self.interface_returned),
+            ("icmp_untold", self.icmp_untold),
         ]
         .into_iter()
     }
@@ -118,6 +122,7 @@ impl PortStats {
             card_stamps_refused: self.card_stamps_refused + other.card_stamps_refused,
             interface_lost: self.interface_lost + other.interface_lost,
             interface_returned: self.interface_returned + other.interface_returned,
+            icmp_untold: self.icmp_untold + other.icmp_untold,
         }
     }
 }
@@ -142,6 +147,10 @@ pub trait Port: Send {
 
     /// The time now, on the scale of this port's stamps.
     fn now(&self) -> Time;
+
+    /// Hands out the ICMP errors that came for what was sent, where the engine hears of them
+    /// ([`OpenSpec::icmp_errors`]).
+    fn take_icmp_errors(&mut self, _each: &mut dyn FnMut(icmp::IcmpError)) {}
 
     /// What this engine can do.
     fn caps(&self) -> &Caps;
@@ -228,6 +237,11 @@ pub enum PortError {
     /// No such interface.
     #[error("no interface named '{0}'; 'ip link' lists those of this network namespace")]
     NoInterface(String),
+    /// A UDP port that another process has.
+    #[error(
+        "UDP port {0} is in use by another process; 'ss -ulpn' names it, or choose another port"
+    )]
+    InUse(u16),
     /// Anything else the kernel refused.
     #[error("{what}: {source}{hint}")]
     Io {

@@ -4,7 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// A global allocator: the system's, but allocations of 2 MiB and more are mapped by
+/// A global allocator that a program ends with, in words, when it cannot have a large piece of
+/// memory: exit code 3. The system's, but allocations of 2 MiB and more are mapped by
 /// themselves, aligned and advised to be backed by huge pages, where the kernel has any.
 ///
 /// A binary opts in with `#[global_allocator] static A: HugePages = HugePages;`.
@@ -68,10 +69,34 @@ fn round_up(size: usize) -> usize {
     size.div_ceil(HUGE) * HUGE
 }
 
-/// Maps `size` bytes, rounded up, at a multiple of [`HUGE`]; null if there is no memory.
+/// Ends the process as one that could not run. No caller of an allocator can go on without,
+/// and what Rust itself does is an abort that names no way out. Nothing is allocated here.
+fn exhausted(size: usize) -> ! {
+    let say = |text: &[u8]| {
+        // SAFETY: the kernel reads `text`, which lives through the call.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    };
+    let (mut digits, mut at, mut left) = ([0u8; 20], 20, size >> 20);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    say(b"sonde: this host does not give ");
+    say(&digits[at..]);
+    say(b" MiB of memory in one piece; ask for less: fewer --flows or --max-sessions, \
+          fewer streams, a shorter --timeout or a lower rate\n");
+    // SAFETY: ends the process; nothing runs after it.
+    unsafe { libc::_exit(CANNOT_RUN) }
+}
+
+/// Maps `size` bytes, rounded up, at a multiple of [`HUGE`].
 fn map(size: usize) -> *mut u8 {
     let Some(length) = size.checked_add(2 * HUGE).map(|_| round_up(size)) else {
-        return ptr::null_mut();
+        exhausted(size);
     };
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -79,7 +104,7 @@ fn map(size: usize) -> *mut u8 {
     // needed by one unit, so that an aligned part of full length lies in it.
     let start = unsafe { libc::mmap(ptr::null_mut(), length + HUGE, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
-        return ptr::null_mut();
+        exhausted(size);
     }
     let address = start as usize;
     let lead = address.next_multiple_of(HUGE) - address;
@@ -99,6 +124,8 @@ fn map(size: usize) -> *mut u8 {
 }
 
 const HUGE: usize = 2 << 20;
+/// The exit code of a program that could not run.
+const CANNOT_RUN: i32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -95,6 +95,14 @@ pub struct OpenSpec {
     pub snap: usize,
     /// Ask for transmit stamps where a cookie is given.
     pub tx_stamps: bool,
+    /// Socket engine: hear of ICMP errors ([`crate::Port::take_icmp_errors`]). The others cannot:
+    /// see [`crate::icmp::Listener`].
+    pub icmp_errors: bool,
+    /// Socket engine: the interface of each link-local destination, by its number; others go
+    /// by `interface`.
+    pub scopes: Vec<(std::net::Ipv6Addr, u32)>,
+    /// Socket engine: packets longer than the MTU go in pieces; else they are refused.
+    pub fragment: bool,
     /// Receive and transmit ring, frames per queue; a power of two.
     pub ring: usize,
     /// AF_XDP: the queues to bind; empty: all that the interface has.
@@ -116,6 +124,9 @@ impl OpenSpec {
             consume: false,
             snap: Self::WATCHED_BYTES,
             tx_stamps: true,
+            icmp_errors: false,
+            scopes: Vec::new(),
+            fragment: false,
             ring: 4096,
             queues: Vec::new(),
             xdp_mode: XdpMode::Auto,

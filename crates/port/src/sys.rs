@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, size_of_val};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::PortError;
@@ -47,6 +47,20 @@ impl SockAddr {
             }
         }
         raw
+    }
+
+    /// Address and port, of the family that the kernel wrote.
+    pub fn address(&self, v6: bool) -> SocketAddr {
+        // SAFETY: both members are plain integers.
+        unsafe {
+            if v6 {
+                let ip = Ipv6Addr::from(self.v6.sin6_addr.s6_addr);
+                SocketAddr::from((ip, u16::from_be(self.v6.sin6_port)))
+            } else {
+                let ip = Ipv4Addr::from(self.v4.sin_addr.s_addr.to_ne_bytes());
+                SocketAddr::from((ip, u16::from_be(self.v4.sin_port)))
+            }
+        }
     }
 
     /// Bytes that the kernel is to read for this family.

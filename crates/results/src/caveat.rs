@@ -153,12 +153,12 @@ impl Caveat {
             Caveat::InvalidReplies => "replies that fit no request were discarded",
             Caveat::ReflectorTimesWrong => "the reflector's time stamps contradict the round trip",
             Caveat::HistogramFull => "histogram memory ran out",
-            Caveat::RecordsLost => "interval records were lost",
+            Caveat::RecordsLost => "records were lost on their way out",
             Caveat::NextHopUnresolved => "the next hop was not resolved",
             Caveat::NoReply => "no reply",
             Caveat::FlowsUntracked => "the flow table was full and some flows were not tracked",
             Caveat::EventsLost => "some samples were not printed",
-            Caveat::SamplesSpaced => "busy flows were sampled at intervals",
+            Caveat::SamplesSpaced => "not every round trip was timed",
             Caveat::PacketsContended => "more than 0.1 % of the packets met a locked flow",
             Caveat::PacketsUnreadable => "more than 1 % of the packets could not be read",
             Caveat::GroupsFull => "there was no room for all groups",
@@ -216,7 +216,9 @@ impl Caveat {
             Caveat::CpuStolen => {
                 "use an idle host or isolated cores; compare the pause with the maxima"
             }
-            Caveat::LossSideUnknown => "use a stateful reflector ('sonde reflect' is one)",
+            Caveat::LossSideUnknown => {
+                "a reflector that counts its replies tells the side: 'sonde reflect' does, without --stateless and while its table has room for the session"
+            }
             Caveat::ReflectorSequenceJump => {
                 "the reflector was restarted, or two senders share a session; totals are right, sides begin anew"
             }
@@ -229,7 +231,9 @@ impl Caveat {
             Caveat::HistogramFull => {
                 "shorten the record interval or measure fewer streams in one process"
             }
-            Caveat::RecordsLost => "free space on the disk that holds the results",
+            Caveat::RecordsLost => {
+                "look at the output that lost them: for a file the space on its disk, for a collector whether it runs and can be reached"
+            }
             Caveat::NextHopUnresolved => {
                 "check the neighbour and the link; nothing was sent meanwhile"
             }
@@ -243,7 +247,7 @@ impl Caveat {
                 "set --sample-limit, or read faster; the groups and the flows hold every sample"
             }
             Caveat::SamplesSpaced => {
-                "the samples are right, but short peaks between them are not seen"
+                "more was in flight than the flow has slots; the samples are right, but short peaks between them are not seen"
             }
             Caveat::PacketsContended => {
                 "spread flows over receive queues by address and port (RSS), so that one processor serves a flow"

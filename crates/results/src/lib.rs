@@ -5,6 +5,7 @@
 //! what it writes ([`ToUtc`]).
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod bench;
 pub mod caveat;
 pub mod flow;

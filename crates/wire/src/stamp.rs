@@ -125,8 +125,9 @@ pub struct ReflectorPacket<T> {
 }
 
 impl<T: AsRef<[u8]>> ReflectorPacket<T> {
-    /// Checks that all fields are there. Peers are known to leave the last three octets
-    /// of the base packet away, so [`REFLECTOR_MIN_LEN`] octets are enough.
+    /// Checks that all fields are there that a sender needs. Peers are known to leave the last
+    /// three octets of the base packet away, and old responders of TWAMP Light end with the
+    /// error estimate of the request, so [`REFLECTOR_MIN_LEN`] octets are enough.
     pub fn new_checked(buffer: T) -> Result<Self, Error> {
         match buffer.as_ref().len() < REFLECTOR_MIN_LEN {
             true => Err(Error::Truncated),
@@ -174,9 +175,9 @@ impl<T: AsRef<[u8]>> ReflectorPacket<T> {
         ErrorEstimate(u16_at(self.buffer.as_ref(), 36))
     }
 
-    /// TTL or hop limit with which the request arrived.
+    /// TTL or hop limit with which the request arrived; 0: not told.
     pub fn sender_ttl(&self) -> u8 {
-        self.buffer.as_ref()[40]
+        self.buffer.as_ref().get(40).copied().unwrap_or(0)
     }
 
     /// What follows the base packet: TLVs, or nothing.
@@ -295,8 +296,9 @@ impl ReflectorRepr {
 pub const BASE_LEN: usize = 44;
 /// Shortest request: an unpadded TWAMP-Test packet.
 pub const SENDER_MIN_LEN: usize = 14;
-/// Shortest reply: an unpadded TWAMP-Test reply.
-pub const REFLECTOR_MIN_LEN: usize = 41;
+/// Shortest reply: an unpadded TWAMP-Test reply without the sender's TTL, as old responders
+/// send it.
+pub const REFLECTOR_MIN_LEN: usize = 38;
 /// Length of the base packet in authenticated mode, both ways; the last 16 octets of
 /// it are the HMAC.
 pub const AUTHENTICATED_BASE_LEN: usize = 112;
@@ -362,8 +364,11 @@ mod tests {
         assert_eq!((short.ssid(), short.has_base(), short.tlvs()), (0, false, &[][..]));
         let whole = SenderPacket::new_checked(&bytes).unwrap();
         assert_eq!((whole.ssid(), whole.has_base()), (0x0101, true));
-        assert_eq!(ReflectorPacket::new_checked(&bytes[..40]).err(), Some(Error::Truncated));
-        assert!(ReflectorPacket::new_checked(&bytes[..41]).is_ok());
+        assert_eq!(ReflectorPacket::new_checked(&bytes[..37]).err(), Some(Error::Truncated));
+        // An old responder ends with the request's error estimate, another with its TTL.
+        let old = ReflectorPacket::new_checked(&bytes[..38]).unwrap();
+        assert_eq!((old.sender_error_estimate().0, old.sender_ttl()), (0x0101, 0));
+        assert_eq!(ReflectorPacket::new_checked(&bytes[..41]).unwrap().sender_ttl(), 1);
         assert_eq!(ReflectorPacket::reflect([0; 43], 1).err(), Some(Error::NoRoom));
     }
 

@@ -9,7 +9,7 @@
 //! [`stamp::ReflectorPacket`]: crate::stamp::ReflectorPacket
 
 use crate::field::{put_u16, put_u32, put_u64};
-use crate::stamp::{REFLECTOR_MIN_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
+use crate::stamp::{ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use crate::{Error, ErrorEstimate};
 
 /// What a Session-Sender sends, without padding.
@@ -117,7 +117,7 @@ pub const fn reflected_padding(padding: usize) -> usize {
 /// Length of a request without padding.
 pub const SENDER_LEN: usize = SENDER_MIN_LEN;
 /// Length of a reply without padding.
-pub const REFLECTOR_LEN: usize = REFLECTOR_MIN_LEN;
+pub const REFLECTOR_LEN: usize = 41;
 
 #[cfg(test)]
 mod tests {

@@ -57,7 +57,7 @@ impl Link {
             if !told {
                 told = true;
                 let seconds = busy.as_secs();
-                eprintln!("sonde: agent {}: {error}; waiting up to {seconds} s", agent.name);
+                errln!("sonde: agent {}: {error}; waiting up to {seconds} s", agent.name);
             }
             std::thread::sleep(AGAIN);
         }

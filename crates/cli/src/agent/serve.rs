@@ -83,7 +83,7 @@ impl Agent {
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
                     if let Err(e) = self.session(stream, peer, stop) {
-                        eprintln!("sonde: {peer}: {e:#}");
+                        errln!("sonde: {peer}: {e:#}");
                     }
                     self.connections.fetch_sub(1, Ordering::Relaxed);
                 };
@@ -106,7 +106,7 @@ impl Agent {
         let Some(taken) = Taken::by(peer, &self.taken) else {
             return self.turn_away(&mut channel);
         };
-        eprintln!("sonde: {peer} has this agent's ports");
+        errln!("sonde: {peer} has this agent's ports");
         let local = channel.stream().sock.local_addr()?.ip();
         let mut key = [0; 32];
         SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system has no randomness"))?;
@@ -122,7 +122,7 @@ impl Agent {
         let ended = session.run(&mut channel, &clock, key, stop);
         drop(session);
         drop(taken);
-        eprintln!("sonde: {peer} has gone, the ports are free");
+        errln!("sonde: {peer} has gone, the ports are free");
         ended
     }
 

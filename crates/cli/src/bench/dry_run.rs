@@ -1,7 +1,5 @@
 //! `sonde bench --dry-run`: what a plan comes to, and how long it takes at most.
 
-use std::io::{ErrorKind, Write as _, stdout};
-
 use serde::Serialize;
 use sonde_results::bench::Case;
 
@@ -47,10 +45,8 @@ pub fn print(expanded: &Expanded, json: bool) -> Result<Exit, Failure> {
             format_elapsed(total)
         );
     }
-    match stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Ok(Exit::NotSaved),
-        _ => Ok(Exit::Ok),
-    }
+    crate::console::print(&text);
+    Ok(Exit::Ok)
 }
 
 /// Learning frames, and starting and ending the engines, ns.

@@ -1,7 +1,7 @@
 //! What goes on, for people: a line for each finished measurement, and on a terminal one
 //! that tells the trial under way.
 
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{IsTerminal as _, Write as _, stderr};
 
 use anyhow::Result;
 use sonde_meter::trial::Next;
@@ -115,8 +115,8 @@ impl Reporter for Printer {
         self.clear();
         match self.how {
             How::Quiet => return Ok(()),
-            How::Json => writeln!(stdout(), "{}", serde_json::to_string(m)?)?,
-            How::Text => writeln!(stdout(), "{}", self.line(m, resumed))?,
+            How::Json => outln!("{}", serde_json::to_string(m)?),
+            How::Text => outln!("{}", self.line(m, resumed)),
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Err(e) = self.revert() {
-            eprintln!("sonde: {e:#}");
+            errln!("sonde: {e:#}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::selection::{IpProtocol, Sampling};
 use crate::args::Prefix;
 use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
-use crate::units::parse_positive_duration;
+use crate::units::{parse_amount, parse_positive_duration};
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -105,7 +105,7 @@ pub struct MeteringArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_positive_duration)]
     pub active: i64,
     /// Flows held at once by all workers, at most
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = clap::value_parser!(u32).range(64..=1 << 28))]
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = parse_flows)]
     pub flows: u32,
     /// Each direction is a flow of its own
     #[arg(long)]
@@ -286,6 +286,14 @@ pub struct OutputArgs {
 }
 
 /// A size in bytes.
+fn parse_flows(text: &str) -> Result<u32, String> {
+    let flows = parse_amount(text)?;
+    u32::try_from(flows)
+        .ok()
+        .filter(|flows| (64..=1 << 28).contains(flows))
+        .ok_or_else(|| format!("'{text}' is not a number of flows, 64..268435456"))
+}
+
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => text.split_at(at),

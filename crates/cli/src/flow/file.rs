@@ -101,11 +101,11 @@ fn meters(args: &FlowArgs) -> anyhow::Result<Vec<Meter>> {
 /// What the file was like.
 fn tell(run: &mut FlowRun, walk: &Walk<'_>, path: &Path) {
     if let Some(error) = walk.broken {
-        eprintln!("{:#}", unreadable(path, error));
+        errln!("{:#}", unreadable(path, error));
         run.caveats.insert(Caveat::CaptureCutShort);
     }
     if walk.other_link > 0 {
-        eprintln!(
+        errln!(
             "{}: {} packets of link types that are not known; capture with tcpdump -y EN10MB, \
              RAW or LINUX_SLL2",
             path.display(),

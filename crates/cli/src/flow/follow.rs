@@ -63,7 +63,7 @@ impl Follow {
             if before != 0 && before != now {
                 point.vanished += 1;
                 run.caveats.insert(Caveat::InterfaceVanished);
-                eprintln!("{name} has vanished; waiting for it to return");
+                errln!("{name} has vanished; waiting for it to return");
             }
             returned |= now != 0 && now != before;
         }

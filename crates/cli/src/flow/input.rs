@@ -220,7 +220,7 @@ impl<P> Group<P> {
         parked.ports.clear();
         parked.ports = (self.open)().ok()?.into_iter().map(Some).collect();
         parked.index = index;
-        eprintln!("{} has returned and is metered again", self.name);
+        errln!("{} has returned and is metered again", self.name);
         parked.ports.get_mut(worker).and_then(Option::take)
     }
 }

@@ -25,6 +25,7 @@ use super::now::{self, Fast, Now};
 use super::share::Share;
 use super::view::{self, Snapshot};
 use super::{outcome, settings};
+use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::joins;
 use crate::output::live::InPlace;
@@ -153,7 +154,8 @@ fn watch(
             let picture = picture(run, &seen, &before, (now - start, now - begun), |s| {
                 view::live(s, width, height, Style::for_stdout())
             });
-            if place.draw(&mut stdout().lock(), &picture).is_err() {
+            let _ = place.draw(&mut console::out(), &picture);
+            if console::reader_has_gone() {
                 screen = None;
             }
         } else if lines {

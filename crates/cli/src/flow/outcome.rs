@@ -1,8 +1,5 @@
 //! The end of a run: everything adds up, is saved, printed, and told by the exit code.
 
-use std::io::{self, Write as _, stdout};
-
-use anyhow::Context as _;
 use sonde_results::{Caveat, FlowRun, ToUtc as _};
 
 use super::args::FlowArgs;
@@ -38,9 +35,9 @@ pub fn finish(
     {
         unsaved.push(format!("{}: {error}", path.display()));
     }
-    print(&run, args).context("cannot print the summary")?;
+    print(&run, args);
     for what in &unsaved {
-        eprintln!("not saved: {what}");
+        errln!("not saved: {what}");
     }
     let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
     Ok(match (unsaved.is_empty() && exported.lost == 0, packets) {
@@ -93,24 +90,19 @@ fn doubts(run: &mut FlowRun) {
 
 /// The summary or the run; where records have standard output, the summary goes to
 /// standard error.
-fn print(run: &FlowRun, args: &FlowArgs) -> io::Result<()> {
-    let printed = if args.output.json {
-        run_file::write(stdout().lock(), run)
-    } else {
-        let (width, _) = terminal_size();
-        let taken = |p: &std::path::PathBuf| p.as_os_str() == "-";
-        let to_stderr = args.export.jsonl.as_ref().is_some_and(taken)
-            || args.output.out.as_ref().is_some_and(taken);
-        let style = if to_stderr { Style::default() } else { Style::for_stdout() };
-        let mut text = view::summary(run, width, style).join("\n");
-        text.push('\n');
-        match to_stderr {
-            true => io::stderr().write_all(text.as_bytes()),
-            false => stdout().lock().write_all(text.as_bytes()),
-        }
-    };
-    match printed {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e),
-        _ => Ok(()),
+fn print(run: &FlowRun, args: &FlowArgs) {
+    if args.output.json {
+        run_file::print(run);
+        return;
+    }
+    let (width, _) = terminal_size();
+    let taken = |p: &std::path::PathBuf| p.as_os_str() == "-";
+    let to_stderr = args.export.jsonl.as_ref().is_some_and(taken)
+        || args.output.out.as_ref().is_some_and(taken);
+    let style = if to_stderr { Style::default() } else { Style::for_stdout() };
+    let text = view::summary(run, width, style).join("\n");
+    match to_stderr {
+        true => errln!("{text}"),
+        false => outln!("{text}"),
     }
 }

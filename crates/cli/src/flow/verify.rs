@@ -47,9 +47,9 @@ pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     let report = Report::new(table.finish(), exporters.counters(), args);
     if args.json {
         let text = serde_json::to_string_pretty(&report).map_err(anyhow::Error::from)?;
-        println!("{text}");
+        outln!("{text}");
     } else {
-        print!("{report}");
+        crate::console::print(&report.to_string());
     }
     // Code 1: it ran, and the answer is no.
     Ok(if report.exact { Exit::Ok } else { Exit::NoReply })

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use sonde_results::FlowRun;
+use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
@@ -299,8 +300,9 @@ fn protocol_name(protocol: u8) -> String {
 }
 
 fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {
-    let doubts =
-        caveats.iter().flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width));
+    let command: Vec<String> = std::env::args().collect();
+    let context = Context { engine: "", command: &command, caveats };
+    let doubts = caveats.iter().flat_map(|c| wrapped(&c.line(&context), width));
     doubts.map(|line| style.paint(Tone::Warn, &line)).collect()
 }
 

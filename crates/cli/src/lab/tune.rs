@@ -49,8 +49,8 @@ fn list(args: &TuneListArgs) -> Result<Exit, Failure> {
         return super::print_json(&rows);
     }
     match &bed {
-        Some(bed) => println!("{}: {}", bed.name, super::series(bed)),
-        None => println!("No bed is up: what applies depends on it ('sonde lab up')."),
+        Some(bed) => outln!("{}: {}", bed.name, super::series(bed)),
+        None => outln!("No bed is up: what applies depends on it ('sonde lab up')."),
     }
     for row in rows {
         let state = match (row.applied, &row.why_not) {
@@ -60,9 +60,9 @@ fn list(args: &TuneListArgs) -> Result<Exit, Failure> {
             (None, _) => String::new(),
         };
         let whole_host = if row.scope == Scope::Host { " (the whole host)" } else { "" };
-        println!("  {:<14} {}{whole_host}", row.layer.name(), row.about);
+        outln!("  {:<14} {}{whole_host}", row.layer.name(), row.about);
         if !state.is_empty() {
-            println!("  {:<14}   {state}", "");
+            outln!("  {:<14}   {state}", "");
         }
     }
     Ok(Exit::Ok)
@@ -83,7 +83,7 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
         let changes = tune::apply(layer, &bed, args.host).map_err(anyhow::Error::from)?;
         if !args.json {
             for c in &changes {
-                println!("{layer}: {} {} -> {}", c.setting, shown(&c.former), shown(&c.value));
+                outln!("{layer}: {} {} -> {}", c.setting, shown(&c.former), shown(&c.value));
             }
         }
         done.extend(changes.into_iter().map(|change| Done { layer, change }));
@@ -118,10 +118,10 @@ fn revert(args: &RevertArgs) -> Result<Exit, Failure> {
         return super::print_json(&done);
     }
     for (layer, change) in &done {
-        println!("{layer}: {} restored to {}", change.setting, shown(&change.former));
+        outln!("{layer}: {} restored to {}", change.setting, shown(&change.former));
     }
     if done.is_empty() {
-        println!("nothing was applied");
+        outln!("nothing was applied");
     }
     Ok(Exit::Ok)
 }

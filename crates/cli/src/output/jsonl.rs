@@ -110,6 +110,11 @@ impl<W: Write> JsonLines<W> {
         &mut self.sink
     }
 
+    /// Nobody reads any more.
+    pub fn is_unread(&self) -> bool {
+        self.sink.is_unread()
+    }
+
     /// Writes the rest, or says what is missing.
     pub fn finish(self) -> Result<W, Unsaved> {
         self.sink.finish()

@@ -1,5 +1,7 @@
 //! The live table: redrawn in place on a terminal, a line for each interval elsewhere.
 
+use sonde_meter::stamp::Delays;
+use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::{Counters, Hist, Interval, StreamInfo};
 use std::io::{self, Write};
@@ -18,12 +20,16 @@ pub struct Snapshot<'a> {
     pub elapsed_ns: i64,
     /// The engine and how it runs.
     pub engine: &'a str,
+    /// The command line.
+    pub command: &'a [String],
     /// All streams.
     pub streams: &'a [StreamInfo],
     /// The latest record of each stream that has one.
     pub latest: &'a [Interval],
     /// Counts since the start.
     pub total: Counters,
+    /// Round trips since the start.
+    pub delays: Delays,
     /// How late packets were sent, ns.
     pub lateness: &'a Hist,
     /// Pauses of the sending thread, ns.
@@ -37,10 +43,12 @@ pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style)
     let by_dscp = groups::by_dscp(snapshot.streams, snapshot.latest);
     let all = groups::all(&by_dscp);
     let mut lines = header(snapshot, &all, width, style);
+    let context =
+        Context { engine: snapshot.engine, command: snapshot.command, caveats: snapshot.caveats };
     let doubts: Vec<String> = snapshot
         .caveats
         .iter()
-        .flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width))
+        .flat_map(|c| wrapped(&c.line(&context), width))
         .map(|line| style.paint(Tone::Warn, &line))
         .collect();
     let room = height.saturating_sub(lines.len() + doubts.len() + 4);
@@ -73,6 +81,9 @@ pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style)
 
 /// One line for the latest interval, for a file or a pipe.
 pub fn line(snapshot: &Snapshot<'_>) -> String {
+    if snapshot.latest.len() < snapshot.streams.len() {
+        return so_far(snapshot);
+    }
     let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
     let c = &all.counters;
     format!(
@@ -88,6 +99,23 @@ pub fn line(snapshot: &Snapshot<'_>) -> String {
         ns(snapshot.lateness.quantile(0.99)),
         ns(snapshot.lateness.max()),
     )
+}
+
+/// Before every stream has a record, which comes one timeout after its interval.
+fn so_far(snapshot: &Snapshot<'_>) -> String {
+    let t = &snapshot.total;
+    let (sent, received) = (format_count(t.sent), format_count(t.received));
+    let elapsed = format_elapsed(snapshot.elapsed_ns);
+    let delays = match snapshot.delays.summary() {
+        Some((min, mean, max)) => format!(
+            ", rtt min/mean/max {} / {} / {}",
+            format_ns(min as f64),
+            format_ns(mean),
+            format_ns(max as f64)
+        ),
+        None => String::new(),
+    };
+    format!("{elapsed}: so far sent {sent}, answered {received}{delays}")
 }
 
 /// Redraws lines in place: no full screen, so what was above stays and what is drawn last
@@ -130,14 +158,18 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
         snapshot.engine,
         format_count(snapshot.streams.len() as u64),
     );
-    let mut second = format!(
-        "sent {}/s  received {}/s  lost {} of {} ({})",
-        rate(c.sent),
-        rate(c.received),
-        format_count(t.lost),
-        format_count(t.sent),
-        format_share(t.lost, t.sent),
-    );
+    let mut second = if all.end_ns == 0 {
+        so_far(snapshot)
+    } else {
+        format!(
+            "sent {}/s  received {}/s  lost {} of {} ({})",
+            rate(c.sent),
+            rate(c.received),
+            format_count(t.lost),
+            format_count(t.sent),
+            format_share(t.lost, t.sent),
+        )
+    };
     for (count, what) in [
         (t.duplicated, "duplicated"),
         (t.reordered, "reordered"),
@@ -207,9 +239,11 @@ mod tests {
         Snapshot {
             elapsed_ns: 100 * SECOND,
             engine: &run.config.engine,
+            command: &run.config.command,
             streams: &run.streams,
             latest: &run.totals,
             total: run.overall.counters,
+            delays: Delays::default(),
             lateness: &run.health.send_lateness,
             pauses: &run.health.pauses,
             caveats: run.caveats,
@@ -227,6 +261,20 @@ mod tests {
     fn the_line() {
         let run = sample::run(40, 2);
         sample::golden("line.txt", &(line(&snapshot(&run)) + "\n"));
+    }
+
+    #[test]
+    fn before_the_first_records_there_are_numbers_already() {
+        let run = sample::run(40, 2);
+        let mut delays = Delays::default();
+        [20_000, 40_000].into_iter().for_each(|ns| delays.add(ns));
+        let early = Snapshot { latest: &run.totals[..3], delays, ..snapshot(&run) };
+        let wanted =
+            "so far sent 80,000, answered 79,840, rtt min/mean/max 20.0 us / 30.0 us / 40.0 us";
+        assert!(line(&early).ends_with(wanted), "{}", line(&early));
+        let none = Snapshot { latest: &[], ..early };
+        let shown = table(&none, 120, 24, Style::default()).join("\n");
+        assert!(shown.contains(wanted), "{shown}");
     }
 
     #[test]

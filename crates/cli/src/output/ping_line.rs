@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::units::{format_dscp, format_ns};
 
 /// What became of one probe.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PacketEvent {
     /// Where it went.
     pub destination: SocketAddr,
@@ -18,7 +18,7 @@ pub struct PacketEvent {
 }
 
 /// How a probe ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Answered.
     Reply {
@@ -39,6 +39,8 @@ pub enum Outcome {
     Lost {
         /// The timeout.
         timeout: i64,
+        /// What a host or router last said of this destination.
+        why: Option<String>,
     },
 }
 
@@ -46,10 +48,11 @@ pub enum Outcome {
 pub fn format(event: &PacketEvent) -> String {
     let PacketEvent { destination, dscp, seq, outcome } = event;
     match *outcome {
-        Outcome::Lost { timeout } => format!(
-            "no reply from {destination}: seq={seq} after {} dscp={}",
+        Outcome::Lost { timeout, ref why } => format!(
+            "no reply from {destination}: seq={seq} after {} dscp={}{}",
             format_ns(timeout as f64),
-            format_dscp(*dscp)
+            format_dscp(*dscp),
+            why.as_ref().map_or(String::new(), |why| format!(" ({why})"))
         ),
         Outcome::Reply { length, rtt, dwell, one_way, ttl, duplicate } => {
             let mut line = format!(
@@ -112,7 +115,10 @@ mod tests {
             format(&event),
             "92 bytes from [2001:db8::1]:862: seq=12 rtt=31.4 us (net 29.8 us) dscp=EF (duplicate)"
         );
-        event.outcome = Outcome::Lost { timeout: 2_000_000_000 };
+        event.outcome = Outcome::Lost { timeout: 2_000_000_000, why: None };
         assert_eq!(format(&event), "no reply from [2001:db8::1]:862: seq=12 after 2.00 s dscp=EF");
+        event.outcome =
+            Outcome::Lost { timeout: 2_000_000_000, why: Some("the port is closed".into()) };
+        assert!(format(&event).ends_with("dscp=EF (the port is closed)"));
     }
 }

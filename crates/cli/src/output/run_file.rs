@@ -1,22 +1,27 @@
 //! The run file: one JSON object, whole or not there at all.
 
+use anyhow::Context as _;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::console;
 
 /// Saves `run` at `path`. It is written beside it first and renamed, so that a reader
 /// never sees half a file and a full disk leaves the old one. What is not an ordinary
 /// file (a pipe, a device) is written to directly. `-` is standard output.
 pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
     if path == Path::new("-") {
-        return write(io::stdout().lock(), run);
+        print(run);
+        return Ok(());
     }
     if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
         return write(File::options().write(true).open(path)?, run);
     }
     let temporary = beside(path);
-    let saved = File::create(&temporary)
+    let saved = create(&temporary)
         .and_then(|file| {
             write(&file, run)?;
             file.sync_all()
@@ -27,6 +32,47 @@ pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     saved
+}
+
+/// Whether a run could be saved at `path`: to be asked before hours are spent on it. Nothing
+/// that is there is touched.
+///
+/// # Errors
+/// What saving would fail with.
+pub fn check(path: &Path) -> anyhow::Result<()> {
+    let tried = if path == Path::new("-") {
+        Ok(())
+    } else if fs::metadata(path).is_ok_and(|m| m.is_dir()) {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        // Opening a pipe would wait for its reader.
+        Ok(())
+    } else {
+        let temporary = beside(path);
+        create(&temporary).and_then(|_| fs::remove_file(&temporary))
+    };
+    tried.with_context(|| format!("cannot write {}; choose another place", path.display()))
+}
+
+/// Whether saving at `path` makes or replaces a file, and may so be done again and again.
+pub fn replaces(path: &Path) -> bool {
+    path != Path::new("-") && fs::metadata(path).map_or(true, |m| m.is_file())
+}
+
+/// Opens a file for results, made or emptied. They hold people's addresses: a new file is
+/// readable for its owner and group only.
+///
+/// # Errors
+/// As [`File::create`].
+pub fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o640).open(path)
+}
+
+/// Prints `run` on standard output.
+pub fn print(run: &impl Serialize) {
+    // The console keeps its failures for the exit code; types of keys that are strings can
+    // always be written.
+    let _ = write(console::out(), run);
 }
 
 /// Writes `run` as JSON with a final newline.
@@ -69,6 +115,33 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         use std::os::unix::fs::FileTypeExt as _;
         assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+    }
+
+    #[test]
+    fn a_place_is_checked_without_a_trace() {
+        let folder = std::env::temp_dir().join(format!("sonde-run-check-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let old = folder.join("old.json");
+        fs::write(&old, "old").unwrap();
+        let ok = [check(&folder.join("new.json")), check(&old), check(Path::new("/dev/full"))];
+        let text = check(Path::new("/nonexistent/run.json")).unwrap_err().to_string();
+        let (at_folder, left) = (check(&folder), fs::read_dir(&folder).unwrap().count());
+        let kept = fs::read(&old).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(ok.iter().all(Result::is_ok), "{ok:?}");
+        assert!(text.contains("/nonexistent/run.json; choose another place"), "{text}");
+        assert!(at_folder.is_err());
+        assert_eq!((left, kept), (1, b"old".to_vec()));
+    }
+
+    #[test]
+    fn results_are_not_for_everybody() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = std::env::temp_dir().join(format!("sonde-run-mode-{}.json", std::process::id()));
+        save(&path, &sample::run(1, 1)).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
     }
 
     #[test]

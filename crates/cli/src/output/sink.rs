@@ -1,19 +1,26 @@
 //! Records on their way to a file that may fail: a full disk does not stop a measurement.
 //!
 //! What cannot be written waits in bounded memory and is tried again with each further
-//! record. A record cut short by the failure is completed first, so that lines stay whole.
+//! record. A record cut short by the failure is taken back from a file, and completed first
+//! elsewhere, so that lines stay whole: also when the process is killed meanwhile.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::Path;
+
+use super::run_file;
 
 /// A writer of whole records.
 #[derive(Debug)]
 pub struct Sink<W> {
     out: W,
+    /// `out` again, where it is a file that can be cut.
+    file: Option<File>,
     /// Bytes not yet written; `waiting[..written]` are.
     waiting: Vec<u8>,
     written: usize,
+    /// The reader of a pipe has gone: what nobody reads is not lost.
+    unread: bool,
     limit: usize,
     lost: u64,
     failures: u64,
@@ -27,7 +34,7 @@ pub struct Sink<W> {
 pub struct Unsaved {
     /// The file.
     pub name: String,
-    /// Records given up because the memory for waiting ones was full.
+    /// Lines that are not in it.
     pub lost: u64,
     /// Bytes still waiting.
     pub waiting: usize,
@@ -49,7 +56,10 @@ impl Sink<Box<dyn Write + Send>> {
         if path == Path::new("-") {
             return Ok(Sink::new(Box::new(io::stdout()), "standard output"));
         }
-        Ok(Sink::new(Box::new(File::create(path)?), &path.display().to_string()))
+        let file = run_file::create(path)?;
+        let again = if file.metadata()?.is_file() { Some(file.try_clone()?) } else { None };
+        let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
+        Ok(Sink { file: again, ..sink })
     }
 }
 
@@ -58,8 +68,10 @@ impl<W: Write> Sink<W> {
     pub fn new(out: W, name: &str) -> Self {
         Sink {
             out,
+            file: None,
             waiting: Vec::new(),
             written: 0,
+            unread: false,
             limit: WAITING_LIMIT,
             lost: 0,
             failures: 0,
@@ -72,6 +84,9 @@ impl<W: Write> Sink<W> {
     /// Adds a record: whole lines. While the file fails and the memory is full, it is
     /// counted as lost.
     pub fn push(&mut self, record: &[u8]) {
+        if self.unread {
+            return;
+        }
         if self.waiting.len() - self.written + record.len() > self.limit {
             self.flush();
         }
@@ -92,7 +107,7 @@ impl<W: Write> Sink<W> {
         if let Err(error) = result {
             if self.failures == 0 {
                 self.report = Some(format!(
-                    "{}: {error}; measuring goes on, up to {} MiB of records wait in memory",
+                    "{}: {error}; the run goes on, up to {} MiB of records wait in memory",
                     self.name,
                     self.limit >> 20
                 ));
@@ -111,6 +126,11 @@ impl<W: Write> Sink<W> {
         self.lost
     }
 
+    /// Nobody reads any more.
+    pub fn is_unread(&self) -> bool {
+        self.unread
+    }
+
     /// Attempts that failed so far.
     pub fn failures(&self) -> u64 {
         self.failures
@@ -119,7 +139,9 @@ impl<W: Write> Sink<W> {
     /// Writes the rest, or says what is missing.
     pub fn finish(mut self) -> Result<W, Unsaved> {
         self.flush();
-        let waiting = self.waiting.len() - self.written;
+        let left = &self.waiting[self.written..];
+        let waiting = left.len();
+        self.lost += left.iter().filter(|&&b| b == b'\n').count() as u64;
         if self.lost > 0 || waiting > 0 || self.failing {
             return Err(Unsaved { name: self.name, lost: self.lost, waiting });
         }
@@ -132,7 +154,12 @@ impl<W: Write> Sink<W> {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                    self.unread = true;
+                    break;
+                }
                 Err(e) => {
+                    self.take_back_half_a_line();
                     self.waiting.drain(..self.written);
                     self.written = 0;
                     return Err(e);
@@ -141,7 +168,27 @@ impl<W: Write> Sink<W> {
         }
         self.waiting.clear();
         self.written = 0;
-        self.out.flush()
+        match self.out.flush() {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                self.unread = true;
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    }
+
+    /// Cuts the file after its last whole line; the rest waits for the next attempt.
+    fn take_back_half_a_line(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        let whole = self.waiting[..self.written].iter().rposition(|&b| b == b'\n');
+        let half = self.written - whole.map_or(0, |end| end + 1);
+        if half == 0 {
+            return;
+        }
+        let cut = file.seek(SeekFrom::End(-(half as i64))).and_then(|end| file.set_len(end));
+        if cut.is_ok() {
+            self.written -= half;
+        }
     }
 }
 
@@ -182,10 +229,7 @@ pub(crate) mod tests {
         sink.push(b"one\ntwo\n");
         sink.flush();
         let report = sink.take_report().unwrap();
-        assert!(
-            report.starts_with("r.jsonl: ") && report.contains("measuring goes on"),
-            "{report}"
-        );
+        assert!(report.starts_with("r.jsonl: ") && report.contains("the run goes on"), "{report}");
         sink.push(b"three\n");
         sink.flush();
         assert_eq!((sink.take_report(), sink.failures(), sink.lost()), (None, 2, 0));
@@ -205,6 +249,59 @@ pub(crate) mod tests {
         sink.push(b"dddd\n");
         let unsaved = sink.finish().unwrap_err();
         assert_eq!((unsaved.lost, unsaved.waiting), (1, 0));
+    }
+
+    #[test]
+    fn a_file_ends_with_a_whole_line_at_any_time() {
+        let path = std::env::temp_dir().join(format!("sonde-sink-{}.jsonl", std::process::id()));
+        let mut sink = Sink::create(&path).unwrap();
+        // A disk on which the file may not grow beyond 12 bytes.
+        struct Small(File, u64);
+        impl Write for Small {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let room = self.1.saturating_sub(self.0.stream_position()?) as usize;
+                match bytes.len().min(room) {
+                    0 => Err(io::ErrorKind::StorageFull.into()),
+                    n => self.0.write(&bytes[..n]),
+                }
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let file = sink.file.as_ref().unwrap().try_clone().unwrap();
+        sink.out = Box::new(Small(file, 12));
+        let mut seen = Vec::new();
+        for line in [&b"{\"a\":1}\n"[..], b"{\"b\":2}\n", b"{\"c\":3}\n"] {
+            sink.push(line);
+            sink.flush();
+            seen.push(std::fs::read(&path).unwrap());
+        }
+        let unsaved = sink.finish().err().unwrap();
+        let left = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(left, b"{\"a\":1}\n");
+        assert!(seen.iter().all(|text| text == b"{\"a\":1}\n"), "{seen:?}");
+        assert_eq!((unsaved.lost, unsaved.waiting), (2, 16));
+    }
+
+    #[test]
+    fn what_nobody_reads_is_not_lost() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut sink = Sink::new(Closed, "standard output");
+        sink.push(b"x\n");
+        sink.flush();
+        sink.push(b"y\n");
+        assert!(sink.is_unread() && sink.take_report().is_none());
+        assert!(sink.finish().is_ok());
     }
 
     #[test]

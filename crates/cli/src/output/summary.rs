@@ -1,6 +1,7 @@
 //! The summary at the end of a run: each stream when they are few, else all together,
 //! by DSCP, and the worst. It says how the numbers were made and what casts doubt on them.
 
+use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::{Hist, Interval, LossSide, Run};
@@ -8,7 +9,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::groups::{self, Group, clocks_compare};
-use super::style::{Style, Tone};
+use super::live::wrapped;
+use super::style::{Style, Tone, clip};
 use super::table;
 use crate::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 
@@ -22,13 +24,13 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
             } else {
                 format!("--- {} ({}) {} ---", info.target, info.destination, format_dscp(info.dscp))
             };
-            writeln!(out, "{}", style.paint(Tone::Head, &title))?;
-            numbers(out, total, true, doubts, style)?;
+            writeln!(out, "{}", style.paint(Tone::Head, &clip(&title, width)))?;
+            numbers(out, total, true, doubts, width, style)?;
         }
     } else {
         let title = format!("--- {} streams ---", format_count(run.streams.len() as u64));
         writeln!(out, "{}", style.paint(Tone::Head, &title))?;
-        numbers(out, &run.overall, false, doubts, style)?;
+        numbers(out, &run.overall, false, doubts, width, style)?;
         let mut classes = groups::by_dscp(&run.streams, &run.totals);
         if classes.len() > 1 {
             classes.insert(
@@ -45,10 +47,13 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
         let worst = groups::worst(&run.streams, &run.totals, WORST);
         section(out, "worst, by loss, then by p99 of the round trip", &worst, width, style)?;
     }
-    how(out, run, style)?;
+    how(out, run, width, style)?;
+    let context =
+        Context { engine: &run.config.engine, command: &run.config.command, caveats: doubts };
     for caveat in doubts.iter() {
-        let line = format!("! {}: {}", caveat.text(), caveat.advice());
-        writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
+        for line in wrapped(&caveat.line(&context), width) {
+            writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
+        }
     }
     Ok(())
 }
@@ -89,15 +94,18 @@ fn numbers(
     interval: &Interval,
     single: bool,
     run_caveats: CaveatSet,
+    width: usize,
     style: Style,
 ) -> io::Result<()> {
     let tone = if interval.counters.lost > 0 { Tone::Bad } else { Tone::Good };
-    writeln!(out, "{}", style.paint(tone, &counts(interval)))?;
+    for line in wrapped(&counts(interval), width) {
+        writeln!(out, "{}", style.paint(tone, &line))?;
+    }
     if interval.rtt.count == 0 {
         return Ok(());
     }
     let head = format!(
-        "{:<22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
+        "{:<17}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
         "", "min", "mean", "p50", "p90", "p99", "p99.9", "max"
     );
     writeln!(out, "{}", style.paint(Tone::Dim, &head))?;
@@ -110,7 +118,7 @@ fn numbers(
         if comparable {
             row(out, name, delay, 0)?;
         } else if delay.count > 0 {
-            writeln!(out, "{name:<22}not comparable: the clocks are not synchronised")?;
+            writeln!(out, "{name:<17}not comparable: the clocks are not synchronised")?;
         }
     }
     // Both variations are differences, so that a constant offset of the clocks cancels.
@@ -123,15 +131,15 @@ fn numbers(
     if single && interval.forward.count > 1 {
         writeln!(
             out,
-            "{:<22}{} forward, {} backward (RFC 3550, at the end)",
+            "{:<17}{} forward, {} backward (RFC 3550, at the end)",
             "jitter",
             format_ns(interval.jitter_forward_ns),
             format_ns(interval.jitter_backward_ns)
         )?;
     }
-    let shape = table::sparkline(&interval.rtt, 40);
+    let shape = table::sparkline(&interval.rtt, 36);
     let (min, max) = (interval.rtt.min as f64, interval.rtt.max as f64);
-    writeln!(out, "{:<22}{} {shape} {}", "shape of round trip", format_ns(min), format_ns(max))
+    writeln!(out, "{:<17}{} {shape} {}", "round trip, shape", format_ns(min), format_ns(max))
 }
 
 /// One row of statistics, each less `base`. Nothing without values.
@@ -139,7 +147,7 @@ fn row(out: &mut impl Write, name: &str, hist: &Hist, base: i64) -> io::Result<(
     let (Some(min), Some(mean), Some(max)) = (hist.min(), hist.mean(), hist.max()) else {
         return Ok(());
     };
-    let mut line = format!("{name:<22}");
+    let mut line = format!("{name:<17}");
     let mut cell = |value: f64| line.push_str(&format!("{:>9}", format_ns(value - base as f64)));
     cell(min as f64);
     cell(mean);
@@ -184,7 +192,7 @@ fn counts(interval: &Interval) -> String {
 }
 
 /// How the numbers were made.
-fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
+fn how(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Result<()> {
     let stamp = |source: Option<sonde_wire::StampSource>| {
         source.map_or("none".to_string(), |s| format!("{s:?}").to_lowercase())
     };
@@ -206,7 +214,7 @@ fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
         sending(&run.health, run.config.late_limit_ns),
     ];
     writeln!(out)?;
-    for line in lines {
+    for line in lines.iter().flat_map(|line| wrapped(line, width)) {
         writeln!(out, "{}", style.paint(Tone::Dim, &line))?;
     }
     let counters: Vec<String> = run
@@ -217,7 +225,9 @@ fn how(out: &mut impl Write, run: &Run, style: Style) -> io::Result<()> {
         .map(|(name, &n)| format!("{name} {}", format_count(n)))
         .collect();
     if !counters.is_empty() {
-        writeln!(out, "{}", style.paint(Tone::Dim, &format!("counted: {}", counters.join(", "))))?;
+        for line in wrapped(&format!("counted: {}", counters.join(", ")), width) {
+            writeln!(out, "{}", style.paint(Tone::Dim, &line))?;
+        }
     }
     Ok(())
 }
@@ -249,8 +259,11 @@ mod tests {
 
     fn text(run: &Run) -> String {
         let mut out = Vec::new();
-        write(&mut out, run, 100, Style::default()).unwrap();
-        String::from_utf8(out).unwrap()
+        write(&mut out, run, 80, Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let wide = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "wider than a terminal");
+        text
     }
 
     #[test]

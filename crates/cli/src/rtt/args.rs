@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::args::Prefix;
 use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
-use crate::units::{SECOND, parse_positive_duration};
+use crate::units::{SECOND, parse_amount, parse_positive_duration};
 
 /// `sonde rtt`
 #[derive(Args, Debug)]
@@ -211,7 +211,11 @@ impl FromStr for SampleLimit {
 
 /// A size of the flow table.
 fn parse_flows(text: &str) -> Result<u32, String> {
-    match text.parse::<u32>() {
+    let amount = parse_amount(text)?;
+    // "256k" is nobody's exact number: the next size that there is.
+    let round = !text.ends_with(|c: char| c.is_ascii_digit());
+    let amount = if round { amount.checked_next_power_of_two().unwrap_or(amount) } else { amount };
+    match u32::try_from(amount) {
         Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) && n.is_power_of_two() => Ok(n),
         Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) => Err(format!(
             "{n} is not a power of two; write {} or {}",

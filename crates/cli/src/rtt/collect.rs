@@ -17,6 +17,7 @@ use super::epping::{Dialect, Printer};
 use super::loss::Losses;
 use super::totals::Totals;
 use super::{coverage, jsonl, view};
+use crate::console;
 use crate::exit::Exit;
 use crate::output::run_file;
 use crate::output::sink::Sink;
@@ -183,7 +184,7 @@ impl Collected {
         if let Some(records) = &mut self.records {
             records.sink.flush();
             if let Some(report) = records.sink.take_report() {
-                eprintln!("{report}");
+                errln!("{report}");
             }
         }
     }
@@ -249,7 +250,7 @@ impl Collected {
         }
         self.tell().context("cannot print the summary")?;
         for what in &unsaved {
-            eprintln!("not saved: {what}");
+            errln!("not saved: {what}");
         }
         let coverage = &self.run.coverage;
         let (samples, packets) =
@@ -269,7 +270,7 @@ impl Collected {
         let printed = match self.prints.format {
             Some(Format::Table) => {
                 let style = Style::for_stdout();
-                print(&mut stdout().lock(), &view::summary(&self.run, &self.losses, width, style))
+                print(&mut console::out(), &view::summary(&self.run, &self.losses, width, style))
             }
             _ => {
                 let RttRun { points, coverage, caveats, .. } = &self.run;

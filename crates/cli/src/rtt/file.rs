@@ -68,11 +68,11 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
         }
     }
     if let Some(error) = broken {
-        eprintln!("{:#}", unreadable(path, error));
+        errln!("{:#}", unreadable(path, error));
         collected.doubt(Caveat::CaptureCutShort);
     }
     if replay.other_link > 0 {
-        eprintln!(
+        errln!(
             "{}: {} packets of link types that are not known; capture with tcpdump -y EN10MB, \
              RAW or LINUX_SLL2",
             path.display(),

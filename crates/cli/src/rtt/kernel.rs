@@ -44,7 +44,7 @@ pub fn run(links: Vec<Link>, args: &RttArgs, prints: Prints) -> Result<Exit, Fai
     }
     let ended = stage.watch(source, places, points, args, prints, &config);
     if args.persist {
-        eprintln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
+        errln!("left attached; 'rm -r {PIN_FOLDER}' detaches it");
     }
     ended
 }

@@ -2,7 +2,6 @@
 //! while it lasts. An interface that vanishes is waited for; one that comes back under the
 //! same name is watched again.
 
-use std::io::stdout;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -20,6 +19,7 @@ use super::places::Places;
 use super::totals::slowest_first;
 use super::view::{self, Snapshot};
 use super::{coverage, empty_run, settings};
+use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
 use crate::output::style::{Style, terminal_size};
@@ -143,7 +143,7 @@ impl<S: Source> Watching<S> {
             let elapsed_ns = now - self.start;
             let shown =
                 screen.refresh(&self.source, &self.collected, &so_far, interval, elapsed_ns);
-            if shown.is_err() {
+            if shown.is_err() || console::reader_has_gone() {
                 // Nobody looks any more; the measurement and its file go on.
                 self.screen = None;
             }
@@ -202,7 +202,7 @@ impl Screen {
     /// What goes on before there is a table.
     fn say(&mut self, what: &str) {
         // If nobody looks, the first table finds out.
-        let _ = self.place.draw(&mut stdout().lock(), &[format!("sonde rtt  {what}")]);
+        let _ = self.place.draw(&mut console::out(), &[format!("sonde rtt  {what}")]);
     }
 
     fn refresh(
@@ -228,7 +228,7 @@ impl Screen {
         };
         let (width, height) = terminal_size();
         let lines = view::live(&snapshot, width, height, Style::for_stdout());
-        self.place.draw(&mut stdout().lock(), &lines)
+        self.place.draw(&mut console::out(), &lines)
     }
 
     /// Loss in the flows that are open. A full table takes long to read: so at most a

@@ -92,7 +92,7 @@ impl Places {
                 place.ifindex = None;
                 collected.run.points[i].vanished += 1;
                 collected.doubt(Caveat::InterfaceVanished);
-                eprintln!("{} has vanished; waiting for it to return", place.name);
+                errln!("{} has vanished; waiting for it to return", place.name);
             }
             let (Some(link), None) = (now, place.ifindex) else { continue };
             match source.attach(link, i as u8) {
@@ -101,13 +101,13 @@ impl Places {
                     place.ifindex = number;
                     place.refused = None;
                     collected.run.points[i].how = how;
-                    eprintln!("{} has returned and is watched again", place.name);
+                    errln!("{} has returned and is watched again", place.name);
                 }
                 // It may be gone again, or not be ready: the next change decides.
                 Err(error) => {
                     let text = format!("{error:#}");
                     if place.refused.as_ref() != Some(&text) {
-                        eprintln!("{} has returned but cannot be watched: {text}", place.name);
+                        errln!("{} has returned but cannot be watched: {text}", place.name);
                     }
                     place.refused = Some(text);
                 }

@@ -1,6 +1,7 @@
 //! The live table and the summary: groups, what was seen and left out, how it was
 //! measured, and what casts doubt on it.
 
+use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
 use sonde_results::rtt_run::{RttPoint, RttRun};
@@ -79,7 +80,7 @@ pub fn summary(run: &RttRun, losses: &Losses, width: usize, style: Style) -> Vec
     );
     let mut lines = vec![style.paint(Tone::Head, &clip(&title, width))];
     if run.groups.is_empty() {
-        lines.push(clip("no round trip found; both directions have to pass here", width));
+        lines.extend(wrapped(&no_round_trip(&run.coverage), width));
     } else {
         lines.extend(rows(&run.groups, losses, &run.points, SUMMARY_ROWS, width, style));
         let more = run.groups.len().saturating_sub(SUMMARY_ROWS - 1);
@@ -100,6 +101,8 @@ pub fn footer(
     width: usize,
     style: Style,
 ) -> Vec<String> {
+    let command: Vec<String> = std::env::args().collect();
+    let context = Context { engine: "", command: &command, caveats };
     let mut lines: Vec<String> =
         coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
@@ -120,10 +123,27 @@ pub fn footer(
             .iter()
             .map(|line| style.paint(Tone::Dim, line)),
     );
-    let doubts =
-        caveats.iter().flat_map(|c| wrapped(&format!("! {}: {}", c.text(), c.advice()), width));
+    let doubts = caveats.iter().flat_map(|c| wrapped(&c.line(&context), width));
     lines.extend(doubts.map(|line| style.paint(Tone::Warn, &line)));
     lines
+}
+
+/// Why there may be none: one direction is not seen, or it is all inside of something else.
+fn no_round_trip(coverage: &Coverage) -> String {
+    let packets = coverage::count(coverage, "packets");
+    let other = coverage::count(coverage, "other_protocol") + coverage::count(coverage, "not_ip");
+    if packets == 0 && other == 0 {
+        "no round trip found: no packet passed here".into()
+    } else if other * 2 > packets + other {
+        format!(
+            "no round trip found: {} of {} packets are of other protocols, or inside a tunnel, \
+             which --tunnels opens",
+            format_count(other),
+            format_count(packets.max(other))
+        )
+    } else {
+        "no round trip found; both directions have to pass here".into()
+    }
 }
 
 fn count_groups(count: usize) -> String {

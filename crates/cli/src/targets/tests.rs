@@ -22,8 +22,8 @@ fn route(address: IpAddr) -> Result<(IpAddr, u16), String> {
 }
 
 fn planned(host: &str, options: StreamOptions) -> Plan {
-    let targets = expand(&[entry(host)], &options, Family::Any).unwrap();
-    plan(&targets, 7, route).unwrap()
+    let targets = expand(&[entry(host)], &options, Family::Any, false).unwrap().targets;
+    plan(&targets, 7, &HashSet::new(), route).unwrap()
 }
 
 fn all_distinct(plan: &Plan) -> bool {
@@ -49,16 +49,58 @@ fn ranges_and_prefixes() {
 
 #[test]
 fn names_resolve_and_bad_ones_are_named() {
-    assert_eq!(resolve("[::1]", Family::Any).unwrap().to_string(), "::1");
-    assert!(resolve("127.0.0.1", Family::V6).unwrap_err().to_string().contains("no IPv6 address"));
+    assert_eq!(names::resolve("[::1]", Family::Any).unwrap(), ["::1".parse::<IpAddr>().unwrap()]);
+    assert!(
+        names::resolve("127.0.0.1", Family::V6)
+            .unwrap_err()
+            .to_string()
+            .contains("no IPv6 address")
+    );
     let mut bad = entry("no-such-host.invalid");
     bad.at = "t.toml line 3".into();
     let error =
-        format!("{:#}", expand(&[bad], &StreamOptions::default(), Family::Any).unwrap_err());
+        format!("{:#}", expand(&[bad], &StreamOptions::default(), Family::Any, false).unwrap_err());
     assert!(
         error.starts_with("t.toml line 3: 'no-such-host.invalid' cannot be resolved"),
         "{error}"
     );
+}
+
+#[test]
+fn one_name_that_does_not_resolve_does_not_stop_the_others() {
+    let entries = [entry("10.0.0.1"), entry("no-such-host.invalid"), entry("10.0.0.2")];
+    let options = StreamOptions::default();
+    let all = expand(&entries, &options, Family::Any, false).unwrap();
+    let names: Vec<_> = all.targets.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(all.left_out.len(), 1);
+    assert!(all.left_out[0].1.contains("cannot be resolved"), "{:?}", all.left_out);
+    let none = [entry("a.invalid"), entry("b.invalid")];
+    let error = expand(&none, &options, Family::Any, false).unwrap_err().to_string();
+    assert!(error.contains("none of 2 names"), "{error}");
+}
+
+#[test]
+fn a_scope_is_an_interface() {
+    let expand = |host| expand(&[entry(host)], &StreamOptions::default(), Family::Any, false);
+    for host in ["fe80::1%eth0", "[fe80::1%eth0]"] {
+        let target = expand(host).unwrap().targets.remove(0);
+        assert_eq!(target.address, "fe80::1".parse::<IpAddr>().unwrap());
+        assert_eq!(target.interface.as_deref(), Some("eth0"));
+        assert_eq!(target.name, host);
+    }
+    assert!(expand("fe80::1%").is_err());
+}
+
+#[test]
+fn a_busy_port_is_passed_over_unless_it_was_asked_for() {
+    let busy: HashSet<u16> = [62_000, 62_001].into();
+    let first = |source_port| {
+        let options = StreamOptions { source_port, ..Default::default() };
+        let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
+        plan(&targets, 7, &busy, route).unwrap().streams[0].source.port()
+    };
+    assert_eq!((first(None), first(Some(62_000))), (62_002, 62_000));
 }
 
 #[test]
@@ -111,17 +153,22 @@ fn flows_are_random_repeatable_and_distinct() {
 fn too_many_flows_for_the_ports_are_refused() {
     let options =
         StreamOptions { flows: Some(4_096), dscp: Some(vec![0, 1, 2, 3, 4]), ..Default::default() };
-    let targets = expand(&[entry("10.0.0.1")], &options, Family::Any).unwrap();
-    let error = plan(&targets, 1, route).unwrap_err().to_string();
+    let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
+    let error = plan(&targets, 1, &HashSet::new(), route).unwrap_err().to_string();
     assert!(error.contains("no source port is left"), "{error}");
 }
 
 #[test]
 fn one_destination_named_twice_keeps_its_streams_apart() {
-    let targets =
-        expand(&[entry("10.0.0.1"), entry("10.0.0.1")], &StreamOptions::default(), Family::Any)
-            .unwrap();
-    let plan = plan(&targets, 1, route).unwrap();
+    let targets = expand(
+        &[entry("10.0.0.1"), entry("10.0.0.1")],
+        &StreamOptions::default(),
+        Family::Any,
+        false,
+    )
+    .unwrap()
+    .targets;
+    let plan = plan(&targets, 1, &HashSet::new(), route).unwrap();
     assert_eq!(plan.streams[0].source.port() + 1, plan.streams[1].source.port());
 }
 
@@ -130,17 +177,25 @@ fn families_and_sizes_must_fit() {
     let v6 = planned("2001:db8::9", StreamOptions::default());
     assert_eq!((v6.streams[0].ip_length, v6.streams[0].next_hop), (LEAST_IPV6, 4));
     let short = StreamOptions { size: Some(80), ..Default::default() };
-    let error = expand(&[entry("::1")], &short, Family::Any).unwrap_err();
+    let error = expand(&[entry("::1")], &short, Family::Any, false).unwrap_err();
     assert!(format!("{error:#}").contains("size 80 is too short for ::1; at least 92"));
     let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
-    let targets = expand(&[entry("10.0.0.1")], &source, Family::Any).unwrap();
-    assert!(plan(&targets, 1, route).unwrap_err().to_string().contains("different families"));
+    let targets = expand(&[entry("10.0.0.1")], &source, Family::Any, false).unwrap().targets;
+    assert!(
+        plan(&targets, 1, &HashSet::new(), route)
+            .unwrap_err()
+            .to_string()
+            .contains("different families")
+    );
 }
 
 #[test]
 fn a_host_without_route_is_named() {
-    let targets = expand(&[entry("10.0.0.1")], &StreamOptions::default(), Family::Any).unwrap();
-    let error = plan(&targets, 1, |_| Err::<(IpAddr, u16), _>("no route")).unwrap_err();
+    let targets = expand(&[entry("10.0.0.1")], &StreamOptions::default(), Family::Any, false)
+        .unwrap()
+        .targets;
+    let error =
+        plan(&targets, 1, &HashSet::new(), |_| Err::<(IpAddr, u16), _>("no route")).unwrap_err();
     assert_eq!(error.to_string(), "10.0.0.1: no route");
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod faults;
 mod matrix;
 mod net;
+mod outputs;
 mod process;
 mod reflector;
 mod reflector_loops;

@@ -1,6 +1,7 @@
 //! STAMP (RFC 8762, RFC 8972) and TWAMP Light (RFC 5357, appendix I).
 
 mod check;
+mod delays;
 mod demux;
 mod pages;
 mod probe;
@@ -13,6 +14,7 @@ pub mod spec;
 mod stream;
 
 pub use check::SpecError;
+pub use delays::Delays;
 pub use reflector::{
     RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError, ReflectorRecord,
 };

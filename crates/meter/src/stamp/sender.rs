@@ -13,6 +13,7 @@ use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
 
 use super::check::{SpecError, check, window};
+use super::delays::Delays;
 use super::demux::Demux;
 use super::pages::{PagedHist, Pages};
 use super::probe::{Clock, ProbeTemplate, Reply};
@@ -42,6 +43,7 @@ pub struct Sender {
     closed: VecDeque<u32>,
     samples: VecDeque<Sample>,
     counters: SenderCounters,
+    delays: Delays,
     /// Half the mean gap between sends: after a stall the backlog leaves at no more
     /// than twice the planned rate, never in a burst.
     catch_up_gap: i64,
@@ -108,6 +110,7 @@ impl Sender {
             sweep_next: 0,
             finished: false,
             counters: SenderCounters::default(),
+            delays: Delays::default(),
             streams,
             next_hops,
             demux,
@@ -151,6 +154,11 @@ impl Sender {
     /// Counts so far.
     pub fn counters(&self) -> SenderCounters {
         SenderCounters { histogram_refused: self.pages.refused, ..self.counters }
+    }
+
+    /// Round trips of the replies so far, for whoever cannot wait until they are settled.
+    pub fn delays(&self) -> Delays {
+        self.delays
     }
 
     /// How late packets were handed to the port, ns, since the last call.
@@ -307,6 +315,7 @@ impl Sender {
         }
         s.peer_estimate = reply.error_estimate;
         self.counters.replies += 1;
+        self.delays.add(slot.rtt);
         let sample = reply.sample(index, slot, stamp, false);
         self.keep(sample);
         Ok(())
@@ -432,7 +441,16 @@ impl Instrument for Sender {
             };
             self.fetch_ahead();
             let probe = &self.probes[index as usize];
-            let len = probe.emit(buffer, &hop, seq, &self.clock, now)?;
+            let Some(len) = probe.emit(buffer, &hop, seq, &self.clock, now) else {
+                // Longer than any frame of this port: never due again, or the pump would spin.
+                let s = &mut self.streams[index as usize];
+                s.counters.skipped += 1;
+                s.attempts += 1;
+                s.caveats.insert(Caveat::SendsSkipped);
+                let more = !self.probes[index as usize].is_complete(s.attempts);
+                self.queue.reschedule(more.then_some(next), period);
+                continue;
+            };
             let s = &mut self.streams[index as usize];
             let late = lateness > self.config.late_limit;
             self.slots[s.index(seq)] = Slot {

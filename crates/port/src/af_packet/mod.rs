@@ -259,7 +259,7 @@ impl Port for AfPacket {
             && let Some(tx) = &self.tx
         {
             self.awaited
-                .drain(tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done)
+                .drain(tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done, &mut |_| {})
                 .map_err(|e| sys::error("read transmit stamps", e, "CAP_NET_RAW"))?;
             self.stats.tx_stamps += self.done.len() as u64;
         }

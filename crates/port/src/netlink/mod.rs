@@ -21,6 +21,14 @@ pub use next_hops::{Changes, Macs, NextHop, NextHops};
 pub use route::{Route, RouteError, Routes};
 pub use watch::{Event, Watch};
 
+/// The number of the interface of that name, in the network namespace of this thread.
+///
+/// # Errors
+/// There is none.
+pub fn interface_index(name: &str) -> Result<u32, crate::PortError> {
+    crate::sys::interface_index(name)
+}
+
 /// A MAC address.
 pub type Mac = [u8; 6];
 

@@ -95,8 +95,18 @@ impl Routes {
         destination: IpAddr,
         source: Option<IpAddr>,
     ) -> Result<Route, RouteError> {
+        self.lookup_by(destination, source, None)
+    }
+
+    /// The same, by the interface of this number only, as a socket that is bound to it goes.
+    pub fn lookup_by(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        ifindex: Option<u32>,
+    ) -> Result<Route, RouteError> {
         let failed = |source| RouteError::Io { destination, source };
-        let found = match self.query(destination, source) {
+        let found = match self.query(destination, source, ifindex) {
             Ok(found) => found.ok_or(RouteError::NoRoute(destination))?,
             Err(error) => return Err(self.explain(destination, source, error)),
         };
@@ -159,7 +169,12 @@ impl Routes {
         Ok(all)
     }
 
-    fn query(&mut self, destination: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Found>> {
+    fn query(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        ifindex: Option<u32>,
+    ) -> io::Result<Option<Found>> {
         let length = if destination.is_ipv4() { 32 } else { 128 };
         let mut fixed = [0; RTMSG];
         fixed[0] = family(destination);
@@ -169,6 +184,9 @@ impl Routes {
             .address(libc::RTA_DST, destination);
         if let Some(source) = source {
             request = request.address(libc::RTA_SRC, source);
+        }
+        if let Some(ifindex) = ifindex {
+            request = request.attribute(libc::RTA_OIF, &ifindex.to_ne_bytes());
         }
         let mut answer = None;
         self.socket.ask(request, |m| answer = found(m))?;
@@ -185,7 +203,7 @@ impl Routes {
     ) -> RouteError {
         // A source address that is not ours gives errors that blame the destination.
         if let Some(source) = source
-            && !matches!(self.query(source, None), Ok(Some(f)) if f.kind == libc::RTN_LOCAL)
+            && !matches!(self.query(source, None, None), Ok(Some(f)) if f.kind == libc::RTN_LOCAL)
         {
             return RouteError::Source(source);
         }

@@ -11,6 +11,17 @@ use crate::guard::{absent, free_bind, refused};
 use crate::sys;
 use crate::{Filter, PortError};
 
+/// How sockets differ from what is usual.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Options<'a> {
+    /// What is longer than the MTU goes in pieces.
+    pub fragment: bool,
+    /// The error queue tells of ICMP errors.
+    pub icmp_errors: bool,
+    /// The one interface to send and receive by.
+    pub device: Option<&'a str>,
+}
+
 pub(super) struct Endpoint {
     pub fd: OwnedFd,
     pub v6: bool,
@@ -39,9 +50,8 @@ impl Endpoint {
     pub fn open_all(
         filter: &Filter,
         scope: u32,
-        device: Option<&str>,
-        tx_stamps: bool,
-        chosen_ids: bool,
+        (tx_stamps, chosen_ids): (bool, bool),
+        options: Options<'_>,
     ) -> Result<Vec<Endpoint>, PortError> {
         let mut all = Vec::new();
         for v6 in [false, true] {
@@ -54,7 +64,7 @@ impl Endpoint {
             for &port in &filter.local_ports {
                 let slots = AWAITED / filter.local_ports.len().next_power_of_two();
                 let awaited = Awaited::new(chosen_ids, slots.max(AWAITED_LEAST));
-                match Self::open(v6, address, port, (scope, device), tx_stamps) {
+                match Self::open(v6, address, port, scope, tx_stamps, options) {
                     Ok(fd) => all.push(Endpoint {
                         fd,
                         v6,
@@ -77,8 +87,9 @@ impl Endpoint {
         v6: bool,
         address: Option<IpAddr>,
         port: u16,
-        (scope, device): (u32, Option<&str>),
+        scope: u32,
         tx_stamps: bool,
+        options: Options<'_>,
     ) -> std::io::Result<OwnedFd> {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let fd = sys::socket(family, libc::SOCK_DGRAM, 0)?;
@@ -103,16 +114,22 @@ impl Endpoint {
         }
         // "Don't fragment", as the frames of the other engines have it: a probe in pieces
         // measures something else, and the kernel need not number the packets.
-        let (level, name, probe) = if v6 {
-            (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        let (level, name, probe, pieces) = if v6 {
+            let name = libc::IPV6_MTU_DISCOVER;
+            (libc::SOL_IPV6, name, libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_DONT)
         } else {
-            (libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+            let name = libc::IP_MTU_DISCOVER;
+            (libc::SOL_IP, name, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_DONT)
         };
-        sys::set(&fd, level, name, probe)?;
+        sys::set(&fd, level, name, if options.fragment { pieces } else { probe })?;
+        if options.icmp_errors {
+            let name = if v6 { libc::IPV6_RECVERR } else { libc::IP_RECVERR };
+            sys::set(&fd, level, name, 1)?;
+        }
         sys::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
         sys::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
         enable(&fd, true, tx_stamps)?;
-        if let Some(name) = device {
+        if let Some(name) = options.device {
             sys::bind_device(&fd, name)?;
         }
         sys::bind(&fd, bind_address(v6, address, port), scope)?;
@@ -127,19 +144,9 @@ impl Endpoint {
     /// What is known about received packet `i`; `None` if it was cut.
     pub fn received(&self, batch: &Batch, i: usize, tai: ToTai) -> Option<Received> {
         let len = batch.received_len(i)?;
-        let name = batch.name(i);
-        // SAFETY: the kernel wrote an address of the socket's family; both members are
-        // plain integers in any case.
-        let (source, scope) = unsafe {
-            if self.v6 {
-                let ip = Ipv6Addr::from(name.v6.sin6_addr.s6_addr);
-                let port = u16::from_be(name.v6.sin6_port);
-                (SocketAddr::from((ip, port)), name.v6.sin6_scope_id)
-            } else {
-                let ip = Ipv4Addr::from(name.v4.sin_addr.s_addr.to_ne_bytes());
-                (SocketAddr::from((ip, u16::from_be(name.v4.sin_port))), 0)
-            }
-        };
+        let source = batch.name(i).address(self.v6);
+        // SAFETY: both members are plain integers.
+        let scope = if self.v6 { unsafe { batch.name(i).v6.sin6_scope_id } } else { 0 };
         let any = bind_address(self.v6, self.address, self.port);
         let mut found =
             Received { source, destination: any, len, stamp: None, ttl: 0, tos: 0, scope };

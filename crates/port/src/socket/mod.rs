@@ -9,15 +9,18 @@
 mod endpoint;
 mod probe;
 
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict, parse_udp};
 
 use crate::clock::tai_now;
-use crate::errqueue::{BATCH, Batch, ToTai, is_drop};
+use crate::errqueue::{BATCH, Batch, ToTai, is_drop, may_be_earlier};
+use crate::icmp::IcmpError;
 use crate::sys::{self, SockAddr};
 use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
-use endpoint::Endpoint;
+use endpoint::{Endpoint, Options};
 
 /// One UDP socket for each family and local port.
 pub struct SocketPort {
@@ -37,11 +40,16 @@ pub struct SocketPort {
     used: usize,
     queue: Vec<Outgoing>,
     peers: Option<Box<[bool]>>,
-    local: Vec<std::net::IpAddr>,
+    local: Vec<IpAddr>,
     scope: u32,
+    /// Interfaces of link-local destinations.
+    scopes: HashMap<Ipv6Addr, u32>,
     tx_stamps: bool,
     /// The call before brought no frame, or was one to wait.
     idle: bool,
+    /// ICMP errors that nobody has taken yet.
+    errors: Vec<IcmpError>,
+    icmp_errors: bool,
     tai: ToTai,
     caps: Caps,
     stats: PortStats,
@@ -54,7 +62,7 @@ struct Outgoing {
     order: u16,
     payload: (usize, usize),
     to: SockAddr,
-    source: std::net::IpAddr,
+    source: IpAddr,
     /// The interface that link-local addresses belong to.
     scope: u32,
     tos: u8,
@@ -70,13 +78,24 @@ impl SocketPort {
     /// is not this host's, an unknown interface.
     pub fn open(spec: &OpenSpec) -> Result<SocketPort, PortError> {
         let io = |what: &'static str| move |e| sys::error(what, e, "CAP_NET_ADMIN");
-        let scope = spec.interface.as_deref().map_or(Ok(0), sys::interface_index)?;
+        let scopes: HashMap<Ipv6Addr, u32> = spec.scopes.iter().copied().collect();
+        let scope = match &spec.interface {
+            Some(name) => sys::interface_index(name)?,
+            None => spec.scopes.first().map_or(0, |&(_, ifindex)| ifindex),
+        };
         let found = probe::probe(spec.tx_stamps);
         sys::raise_descriptor_limit(2 * spec.filter.local_ports.len())
             .map_err(io("raise the limit of open files"))?;
-        let device = spec.interface.as_deref().filter(|_| spec.bind_device);
-        let endpoints =
-            Endpoint::open_all(&spec.filter, scope, device, spec.tx_stamps, found.chosen_ids)?;
+        let endpoints = Endpoint::open_all(
+            &spec.filter,
+            scope,
+            (spec.tx_stamps, found.chosen_ids),
+            Options {
+                fragment: spec.fragment,
+                icmp_errors: spec.icmp_errors,
+                device: spec.interface.as_deref().filter(|_| spec.bind_device),
+            },
+        )?;
         let mut by_port = [(); 2].map(|()| vec![NONE; 1 << 16].into_boxed_slice());
         // SAFETY: no memory is passed.
         let poll = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
@@ -131,8 +150,11 @@ impl SocketPort {
             peers,
             local: spec.filter.local.clone(),
             scope,
+            scopes,
             tx_stamps: found.tx != StampSource::User,
             idle: false,
+            errors: Vec::with_capacity(if spec.icmp_errors { ERRORS } else { 0 }),
+            icmp_errors: spec.icmp_errors,
             tai: ToTai::new(tai_now()),
             caps,
             stats: PortStats::default(),
@@ -241,12 +263,18 @@ impl SocketPort {
 
     fn read_stamps(&mut self) -> Result<(), PortError> {
         self.done.clear();
-        let SocketPort { endpoints, stamped, batch, done, tai, .. } = self;
+        let SocketPort { endpoints, stamped, batch, done, tai, errors, stats, .. } = self;
         let mut failed = None;
         stamped.retain(|&i| {
             let endpoint = &mut endpoints[usize::from(i)];
             let fd = endpoint.fd.as_raw_fd();
-            if let Err(e) = endpoint.awaited.drain(fd, batch, *tai, done) {
+            if let Err(e) = endpoint.awaited.drain(fd, batch, *tai, done, &mut |error| {
+                let error = IcmpError { source_port: endpoint.port, ..error };
+                match errors.len() < errors.capacity() {
+                    true => errors.push(error),
+                    false => stats.icmp_untold += 1,
+                }
+            }) {
                 failed = Some(e);
             }
             endpoint.listed = endpoint.awaited.outstanding > 0;
@@ -270,7 +298,12 @@ impl SocketPort {
         let link = &self.memory[offset..offset + 12];
         let mut source = [0; 6];
         source.copy_from_slice(&link[6..]);
-        let scope = endpoint::mac_as_scope(source).unwrap_or(self.scope);
+        let scope = endpoint::mac_as_scope(source).unwrap_or_else(|| match f.destination {
+            IpAddr::V6(a) if a.is_unicast_link_local() => {
+                self.scopes.get(&a).copied().unwrap_or(self.scope)
+            }
+            _ => self.scope,
+        });
         self.queue.push(Outgoing {
             endpoint,
             order: self.queue.len() as u16,
@@ -291,7 +324,7 @@ impl SocketPort {
         let n = rest.iter().take(BATCH).take_while(|o| o.endpoint == rest[0].endpoint).count();
         let run = &rest[..n];
         let endpoint = &mut self.endpoints[usize::from(run[0].endpoint)];
-        let mut sent = 0;
+        let (mut sent, mut retried) = (0, None);
         while sent < n {
             // Prepared again after a refusal, because the numbers of the rest may change.
             let mut asked = 0;
@@ -316,6 +349,11 @@ impl SocketPort {
             }
             sent += count;
             match result {
+                // An earlier packet's ICMP error is told by the next call, which then sends
+                // nothing: tried again, this packet's own fate is heard.
+                Err(e) if self.icmp_errors && may_be_earlier(&e) && retried != Some(sent) => {
+                    retried = Some(sent);
+                }
                 Err(e) if is_drop(&e) => {
                     if run[sent].cookie != 0 {
                         endpoint.awaited.refused(&e);
@@ -394,6 +432,10 @@ impl Port for SocketPort {
         &self.caps
     }
 
+    fn take_icmp_errors(&mut self, each: &mut dyn FnMut(IcmpError)) {
+        self.errors.drain(..).for_each(each);
+    }
+
     fn stats(&mut self) -> PortStats {
         self.tai.refresh(tai_now());
         self.stats.rx_dropped += self.endpoints.iter_mut().map(Endpoint::new_drops).sum::<u64>();
@@ -407,11 +449,14 @@ const NONE: u16 = u16::MAX;
 const FEW: usize = 4;
 /// Transmit buffers.
 const TX_SLOTS: usize = 256;
-/// A jumbo frame with two VLAN tags.
-const MAX_FRAME: usize = 9022;
+/// The longest IP packet behind an Ethernet header with two VLAN tags: what the path takes
+/// is for the route to say, and for whoever lets packets go in pieces.
+const MAX_FRAME: usize = 65_535 + 22;
 /// Between buffers: an odd number of cache lines, so that their beginnings spread over
-/// all cache sets.
-const STRIDE: usize = 143 * 64;
+/// all cache sets. Of a buffer only the pages that are used take memory.
+const STRIDE: usize = 1025 * 64;
+/// ICMP errors kept for whoever asks.
+const ERRORS: usize = 256;
 /// So many transmit stamps are fetched though no frame has come.
 const STAMPS_TOGETHER: usize = 32;
 /// Transmit stamps taken by one call; beyond that they wait for the next.

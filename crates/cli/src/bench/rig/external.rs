@@ -119,7 +119,7 @@ impl Drop for External {
         if let Some(command) = self.plan.commands.get("stop")
             && let Err(e) = shell(command)
         {
-            eprintln!("sonde: {e:#}");
+            errln!("sonde: {e:#}");
         }
     }
 }

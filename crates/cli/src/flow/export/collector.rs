@@ -218,7 +218,7 @@ impl Sending {
         self.lost += records;
         if !self.told {
             self.told = true;
-            eprintln!("{}: {error}; what is sent meanwhile is lost, and counted", self.name);
+            errln!("{}: {error}; what is sent meanwhile is lost, and counted", self.name);
         }
     }
 }
@@ -261,7 +261,7 @@ impl Output for Udp {
         let (left, takes_ns) = (out.waiting.len(), out.pace.takes_ns(out.waiting.len()));
         if Duration::from_nanos(takes_ns) >= WORTH_TELLING {
             let seconds = Duration::from_nanos(takes_ns).min(LONGEST_END).as_secs();
-            eprintln!("{}: {left} messages are sent within {seconds} s", out.name);
+            errln!("{}: {left} messages are sent within {seconds} s", out.name);
         }
     }
 
@@ -280,7 +280,7 @@ impl Output for Udp {
             .filter_map(|why| self.out.refused.get(why))
             .sum();
         if missing > 0 {
-            eprintln!(
+            errln!(
                 "{}: {missing} messages could not be sent in time; raise --udp-rate, and the \
                  collector's receive buffer with it, or use tcp://",
                 self.out.name

@@ -10,6 +10,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
+use crate::output::run_file;
 
 /// The file. Whole messages are written, so that what a kill leaves is readable.
 pub struct IpfixFile {
@@ -36,7 +37,7 @@ impl IpfixFile {
     /// Makes or empties the file; its messages get checksums, or not.
     pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
         let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            run_file::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;
@@ -107,7 +108,7 @@ impl Output for IpfixFile {
         self.exporter.finish_file(now_ns, &mut |message| out.message(message));
         self.out.write();
         if let Some(error) = &self.out.failed {
-            eprintln!("{}: {error}; free space and run again", self.path.display());
+            errln!("{}: {error}; free space and run again", self.path.display());
         }
     }
 

@@ -1,7 +1,6 @@
 //! A line of JSON for each record: for people's own tools. Times are UTC, as in all formats.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -11,64 +10,41 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
+use crate::output::sink::Sink;
 
 /// The lines.
 pub struct JsonLines {
-    out: Box<dyn Write + Send>,
+    /// `None`: finished.
+    sink: Option<Sink<Box<dyn Write + Send>>>,
     path: PathBuf,
-    /// Lines not written yet; `text[..written]` are.
-    text: Vec<u8>,
-    written: usize,
+    line: Vec<u8>,
     tai_offset_ns: i64,
     records: u64,
     lost: u64,
-    told: bool,
-    /// The reader of the pipe has gone: what nobody reads is not lost.
     unread: bool,
 }
 
 impl JsonLines {
     /// To the file at `path`; '-' is standard output.
     pub fn create(path: &Path, tai_offset_s: i32) -> Result<Self> {
-        let what = || format!("cannot write {}", path.display());
-        let out: Box<dyn Write + Send> = match path.as_os_str() == "-" {
-            true => Box::new(stdout()),
-            false => Box::new(File::create(path).with_context(what)?),
-        };
+        let sink =
+            Sink::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(JsonLines {
-            out,
+            sink: Some(sink),
             path: path.to_owned(),
-            text: Vec::new(),
-            written: 0,
+            line: Vec::new(),
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
             records: 0,
             lost: 0,
-            told: false,
             unread: false,
         })
     }
 
-    /// Writes what waits; what cannot be written is tried again, so that lines stay whole.
-    fn write(&mut self) {
-        while self.written < self.text.len() && !self.unread {
-            match self.out.write(&self.text[self.written..]) {
-                Ok(0) => return self.failed(&ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::BrokenPipe => self.unread = true,
-                Err(error) => return self.failed(&error),
-            }
-        }
-        self.text.clear();
-        self.written = 0;
-    }
-
-    fn failed(&mut self, error: &io::Error) {
-        self.text.drain(..std::mem::take(&mut self.written));
-        if !self.told {
-            self.told = true;
-            let (path, most) = (self.path.display(), WAITING >> 20);
-            eprintln!("{path}: {error}; metering goes on, up to {most} MiB of records wait");
+    fn note(&mut self) {
+        let Some(sink) = &mut self.sink else { return };
+        (self.lost, self.unread) = (sink.lost(), sink.is_unread());
+        if let Some(report) = sink.take_report() {
+            errln!("{report}");
         }
     }
 }
@@ -76,39 +52,34 @@ impl JsonLines {
 impl Output for JsonLines {
     fn records(&mut self, records: &[FlowRecord], _: i64) {
         self.records += records.len() as u64;
+        let Some(sink) = &mut self.sink else { return };
         for record in records {
-            if self.text.len() - self.written >= WAITING {
-                self.lost += 1;
-                continue;
-            }
-            let before = self.text.len();
+            self.line.clear();
             // Writing to memory does not fail, and every field can be written.
             let utc = (self.tai_offset_ns != 0).then(|| {
                 let mut utc = record.clone();
                 utc.turn_to_utc(self.tai_offset_ns);
                 utc
             });
-            match serde_json::to_writer(&mut self.text, utc.as_ref().unwrap_or(record)) {
-                Ok(()) => self.text.push(b'\n'),
-                Err(_) => self.text.truncate(before),
+            if serde_json::to_writer(&mut self.line, utc.as_ref().unwrap_or(record)).is_ok() {
+                self.line.push(b'\n');
+                sink.push(&self.line);
             }
         }
-        if self.text.len() >= GATHER {
-            self.write();
-        }
+        self.note();
     }
 
     fn tick(&mut self, _: i64, _: &ExportStats) {
-        self.write();
+        if let Some(sink) = &mut self.sink {
+            sink.flush();
+        }
+        self.note();
     }
 
     fn finish(&mut self, _: i64, _: &ExportStats) {
-        self.write();
-        let left = &self.text[self.written..];
-        self.lost += left.iter().filter(|b| **b == b'\n').count() as u64;
-        if self.lost > 0 {
-            let (path, lost) = (self.path.display(), self.lost);
-            eprintln!("{path}: {lost} records could not be saved; free space and run again");
+        if let Some(Err(unsaved)) = self.sink.take().map(Sink::finish) {
+            self.lost = unsaved.lost;
+            errln!("{unsaved}");
         }
     }
 
@@ -129,11 +100,6 @@ impl Output for JsonLines {
         self.unread
     }
 }
-
-/// Bytes for one write.
-const GATHER: usize = 256 << 10;
-/// Bytes that wait for room on a full disk.
-const WAITING: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

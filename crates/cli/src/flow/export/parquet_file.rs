@@ -22,6 +22,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
+use crate::output::run_file;
 
 /// The files of a run.
 pub struct ParquetFiles {
@@ -91,7 +92,7 @@ impl ParquetFiles {
     fn begin(&self) -> Result<Part> {
         let mut path = numbered(&self.path, self.whole + 1).into_os_string();
         path.push(".part");
-        let file = File::create(&path)?;
+        let file = run_file::create(&path)?;
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
@@ -153,7 +154,7 @@ impl ParquetFiles {
     fn tell(&mut self, why: &str) {
         if self.told.as_deref() != Some(why) {
             let file = numbered(&self.path, self.whole + 1);
-            eprintln!("{}: {why}; its records are lost, free space", file.display());
+            errln!("{}: {why}; its records are lost, free space", file.display());
             self.told = Some(why.to_owned());
         }
     }
@@ -193,7 +194,7 @@ impl Output for ParquetFiles {
         self.write();
         self.close();
         if self.whole > 1 {
-            eprintln!(
+            errln!(
                 "{}: goes on in {} further files, to {}",
                 self.path.display(),
                 self.whole - 1,

@@ -139,7 +139,7 @@ impl Output for Stream {
             self.exporter.flush(now_ns, &mut out);
         }
         if let Some(report) = self.shared.lock().backlog.take_report() {
-            eprintln!("{}: spool: {report}", self.name);
+            errln!("{}: spool: {report}", self.name);
         }
     }
 
@@ -153,22 +153,22 @@ impl Output for Stream {
         if let Some(sender) = self.sender.take()
             && sender.join().is_err()
         {
-            eprintln!("{}: the sending thread failed; please report what it printed", self.name);
+            errln!("{}: the sending thread failed; please report what it printed", self.name);
         }
         let mut state = self.shared.lock();
         state.backlog.close();
         if let Some(report) = state.backlog.take_report() {
-            eprintln!("{}: spool: {report}", self.name);
+            errln!("{}: spool: {report}", self.name);
         }
         let (left, lost) = (state.backlog.bytes(), state.backlog.lost());
         if left > 0 {
-            eprintln!(
+            errln!(
                 "{}: {left} bytes wait in the spool; the next run with it sends them",
                 self.name
             );
         }
         if lost.messages > 0 {
-            eprintln!(
+            errln!(
                 "{}: {} messages with {} records could not be delivered; {}",
                 self.name,
                 lost.messages,
@@ -384,7 +384,7 @@ impl Sender {
     fn tell(&mut self, error: &io::Error) {
         let text = error.to_string();
         if self.told.as_ref() != Some(&text) {
-            eprintln!("{}: {text}; trying again, records wait", self.target);
+            errln!("{}: {text}; trying again, records wait", self.target);
             self.told = Some(text);
         }
     }

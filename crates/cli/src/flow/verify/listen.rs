@@ -30,7 +30,7 @@ pub(super) fn collect(
         Listen::Udp(at) => udp(at, give),
         Listen::Tcp(at) => tcp(at, give),
     }?;
-    eprintln!("listening on {}", bound.words);
+    errln!("listening on {}", bound.words);
     let idle = Duration::from_nanos(idle_ns.max(0) as u64);
     until_idle(&get, idle, || signals.wait(Duration::ZERO), exporters, take);
     if let Some(socket) = &bound.socket {

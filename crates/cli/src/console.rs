@@ -1,0 +1,98 @@
+//! Standard output and standard error, for every command.
+//!
+//! A reader may leave, a disk may fill, a terminal may hang up: none of these may end a
+//! measurement, let alone by a panic, as `println!` would. A failed write is remembered
+//! here; `main` turns it into the exit code.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
+
+/// Writes a line to standard output.
+#[macro_export]
+macro_rules! outln {
+    ($($arg:tt)*) => { $crate::console::line(::std::format_args!($($arg)*)) };
+}
+
+/// Writes a line to standard error.
+#[macro_export]
+macro_rules! errln {
+    ($($arg:tt)*) => { $crate::console::error_line(::std::format_args!($($arg)*)) };
+}
+
+/// See [`outln!`].
+pub fn line(text: Arguments<'_>) {
+    print(&format!("{text}\n"));
+}
+
+/// See [`errln!`]. A failure has nowhere left to be told.
+pub fn error_line(text: Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Writes `text` to standard output.
+pub fn print(text: &str) {
+    // `Out` keeps its failures to itself.
+    let _ = out().write_all(text.as_bytes());
+}
+
+/// Standard output as a writer that never fails: its first failure is remembered, and
+/// nothing is written after it, so that what was written ends at one place.
+pub fn out() -> Out {
+    Out(())
+}
+
+/// Whether nobody can read standard output any more: a closed pipe, a terminal that has
+/// hung up.
+pub fn reader_has_gone() -> bool {
+    FAILURE.get().is_some_and(has_gone)
+}
+
+/// Why standard output is incomplete, unless its reader left of its own will.
+pub fn failure() -> Option<&'static io::Error> {
+    FAILURE.get().filter(|e| !has_gone(e))
+}
+
+/// See [`out`].
+#[derive(Debug)]
+pub struct Out(());
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if FAILURE.get().is_none() {
+            let mut stdout = io::stdout().lock();
+            if let Err(e) = stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+                let _ = FAILURE.set(e);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The first write to standard output that failed.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// EIO is what a terminal answers that has hung up.
+fn has_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_leaves_is_no_failure_and_a_full_disk_is() {
+        let of = io::Error::from_raw_os_error;
+        assert!(has_gone(&of(libc::EPIPE)) && has_gone(&of(libc::EIO)));
+        assert!(!has_gone(&of(libc::ENOSPC)));
+    }
+}
