@@ -317,6 +317,9 @@ fn the_answer_comes_first_and_small_losses_are_seen() {
     }
     assert!(!html.contains("What lies between the lines is the device"));
     assert!(html.contains("Throughput in bits by frame size") && html.contains("Gbit/s"));
+    for chart in charts(&run).iter().filter(|c| c.y.title.starts_with("Share of")) {
+        assert!(!svg::render(chart, true).contains(">120<"), "{}", chart.id);
+    }
     let loss =
         |run: &BenchRun| charts(run).into_iter().find(|c| c.id.starts_with("loss_")).unwrap();
     assert!(!loss(&run).caption.contains("magnified"));

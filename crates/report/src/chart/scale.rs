@@ -81,6 +81,7 @@ fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
         Scale::Linear if !tight && high > 0.0 => linear(axis, low.min(0.0), high * ROOM, tight),
         Scale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
         Scale::Whole => linear(axis, 0.0, 1.0, false),
+        Scale::Log if !tight => log(axis, low, high * ROOM),
         Scale::Log => log(axis, low, high),
         Scale::Nines => nines(axis, high),
     }
@@ -176,6 +177,9 @@ mod tests {
             (vec!["1", "10", "100", "1000"], (500.0, 2e6))
         );
         assert_eq!(ticks(&place(&log_axis, &[1_100.0, 3_000.0], false)), ["1", "2", "5"]);
+        // A value at the end of the axis would have its mark on the figure's frame.
+        assert_eq!(place(&log_axis, &[1e3, 1e6], false).range(), (1e3, 2e6));
+        assert_eq!(place(&linear_axis, &[0.0, 800_000.0], false).range(), (0.0, 1e6));
         let nine_axis = axis(Scale::Nines);
         let placed = place(&nine_axis, &[0.2, 0.9992], true);
         assert_eq!(ticks(&placed), ["0", "50", "90", "99", "99.9"]);

@@ -123,7 +123,7 @@ fn cumulative(set: &[&Pooled], title: &str) -> Chart {
         title: format!("Cumulative distribution of latency: {title}"),
         caption: count_note(set),
         x: Axis::time("One-way latency", most, Scale::Log),
-        y: Axis::percent("Share of frames at or below", Scale::Linear),
+        y: Axis::percent("Share of frames at or below", Scale::Whole),
         series: lines(set, swapped),
     }
 }
@@ -177,7 +177,7 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
                   of trials."
             .into(),
         x: Axis::time("IPDV", most, Scale::Linear),
-        y: Axis::percent("Share of pairs at or below", Scale::Linear),
+        y: Axis::percent("Share of pairs at or below", Scale::Whole),
         series: lines(set, line),
     }
 }
