@@ -11,6 +11,7 @@ pub mod checksum;
 pub mod dns;
 mod error;
 pub mod ethernet;
+pub mod fcs;
 pub mod feature;
 mod field;
 pub mod flow;
