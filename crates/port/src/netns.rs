@@ -1,7 +1,9 @@
 //! Network namespaces by the names that `ip netns` knows.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::{PortError, sys};
 
@@ -42,6 +44,15 @@ pub fn enter(name: &str) -> Result<(), PortError> {
     sys::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) })
         .map(drop)
         .map_err(error)
+}
+
+/// What tells a namespace from all others, whatever it is called: that of the calling thread.
+///
+/// # Errors
+/// Those of /proc.
+pub fn identity() -> io::Result<(u64, u64)> {
+    let own = std::fs::metadata("/proc/thread-self/ns/net")?;
+    Ok((own.dev(), own.ino()))
 }
 
 /// Where `ip netns` keeps its names.

@@ -25,6 +25,10 @@ pub struct Link {
     pub kind: String,
     /// The interface below (VLAN), or the peer (veth), if in this namespace.
     pub link: Option<u32>,
+    /// The bridge, bond and so on that it is a port of.
+    pub master: Option<u32>,
+    /// A host's loopback.
+    pub loopback: bool,
     /// VLAN tag; priority 0.
     pub vlan: Option<Tag>,
     /// Receive queues allocated by the driver (those in use may be fewer).
@@ -78,6 +82,7 @@ pub(super) fn link(message: Message<'_>) -> Option<Link> {
         ifindex: u32_at(message.body, 4)?,
         running: flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0,
         resolves: flags & unresolved == 0,
+        loopback: flags & libc::IFF_LOOPBACK != 0,
         ..Link::default()
     };
     let mut elsewhere = false;
@@ -88,6 +93,7 @@ pub(super) fn link(message: Message<'_>) -> Option<Link> {
             libc::IFLA_MTU => link.mtu = u32_at(value, 0)?,
             libc::IFLA_LINK => link.link = u32_at(value, 0).filter(|&i| i != 0),
             libc::IFLA_LINK_NETNSID => elsewhere = true,
+            libc::IFLA_MASTER => link.master = u32_at(value, 0).filter(|&i| i != 0),
             libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_at(value, 0)?,
             libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0)?,
             libc::IFLA_LINKINFO => link_info(value, &mut link),
@@ -176,6 +182,12 @@ mod tests {
         let mut elsewhere = attributes.to_vec();
         elsewhere.push((libc::IFLA_LINK_NETNSID, &[0; 4]));
         assert_eq!(parse(&elsewhere).link, None, "a number of another namespace");
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_names_it() {
+        let port = parse(&[(libc::IFLA_MASTER, &7u32.to_ne_bytes())]);
+        assert_eq!((port.master, port.loopback), (Some(7), false));
     }
 
     #[test]
