@@ -70,8 +70,17 @@ def start_sonde(runs):
                               stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if " at http://" in line:
+            # With the token: snappi takes it from the address.
             return server, line.split(" at ")[1].split(",")[0]
     raise SystemExit("sonde otg did not start")
+
+
+def opened(address, path, body=None):
+    """Without snappi: urllib takes no token from an address."""
+    token, rest = address.removeprefix("http://sonde:").split("@")
+    return urllib.request.urlopen(urllib.request.Request(
+        f"http://{rest}{path}", data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {token}"}))
 
 
 def wait_for(what, condition, patience=30.0):
@@ -193,6 +202,35 @@ def cable(api):
     assert (metrics["bursts"].frames_rx, metrics["there"].frames_rx) == (250, 2000), metrics
 
 
+def capture(api):
+    """What comes is captured, layer 1 is taken, and flows carry VXLAN."""
+    config = api.config()
+    config.ports.port(name="a", location=f"{name('left')}/cable")
+    config.ports.port(name="b", location=f"{name('right')}/cable")
+    config.layer1.add(name="ly", port_names=["a", "b"], speed="speed_1_gbps")
+    config.captures.add(name="ca", port_names=["a", "b"], format="pcap")
+    f = flow(config, "tunnel", "a", "b", 40)
+    _, ipv4, _, vxlan, _, inner, _ = f.packet.ethernet().ipv4().udp().vxlan().ethernet().ipv4().tcp()
+    for ip in (ipv4, inner):
+        ip.src.value, ip.dst.value = "198.18.0.1", "198.19.0.1"
+    vxlan.vni.values = [1000, 1001]
+    f.size.fixed = 256
+    warnings = api.set_config(config).warnings
+    assert any("speed is not set" in w for w in warnings), warnings
+    state = api.control_state()
+    state.port.capture.state = state.port.capture.START
+    api.set_control_state(state)
+    transmit(api, "start")
+    wait_for("the tunnel", lambda: settled(api))
+    request = api.capture_request()
+    request.port_name = "b"
+    octets = api.get_capture(request).read()
+    # A header of 24 octets, and 16 before each of 40 frames.
+    assert len(octets) == 24 + 40 * (16 + 256), len(octets)
+    vnis = [octets[24 + i * 272 + 16 + 46:][:3].hex() for i in range(2)]
+    assert vnis == ["0003e8", "0003e9"], vnis
+
+
 def pause(api):
     """A flow without end is paused, goes on where it was, and is stopped."""
     config = api.config()
@@ -235,7 +273,7 @@ def router(api, address):
     assert (nowhere.frames_tx, nowhere.frames_rx, nowhere.loss) == (400, 0, 100), nowhere
 
     # What the model has no place for.
-    with urllib.request.urlopen(f"{address}/sonde/v1/flows") as answer:
+    with opened(address, "/sonde/v1/flows") as answer:
         flows = {f["name"]: f for f in json.load(answer)["flows"]}
     rx = flows["through"]["rx"][0]
     assert (rx["frames"], rx["lost"], rx["duplicates"], rx["reordered"]) == (1000, 0, 0, 0), rx
@@ -264,10 +302,7 @@ def devices(api):
         f.duration.fixed_packets.packets, f.rate.pps = 800, 4000
         f.metrics.enable = f.metrics.loss = True
     api.set_config(config)
-    refused(lambda: transmit(api, "start"), "start the protocols")
     protocols = api.control_state()
-    protocols.protocol.all.state = protocols.protocol.all.START
-    api.set_control_state(protocols)
     request = api.states_request()
     request.ipv4_neighbors.ethernet_names = ["ethernet-w", "ethernet-e"]
     rows = lambda: api.get_states(request).ipv4_neighbors
@@ -305,11 +340,8 @@ trial = "200ms"
 
 
 def ask(address, path, body=None):
-    request = urllib.request.Request(
-        f"{address}/sonde/v1/runs{path}", data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request) as answer:
+        with opened(address, f"/sonde/v1/runs{path}", body) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -335,7 +367,7 @@ def plan(address, runs):
     assert status == 403 and "shell" in text, text
 
 
-def refusals(api):
+def refusals(api, address):
     """What Sonde does not do is refused in words, and the version is one that snappi takes."""
     def config():
         c = api.config()
@@ -352,10 +384,18 @@ def refusals(api):
     refused(lambda: api.set_config(c), "RFC 6815")
     c = config()
     c.devices.add(name="d").bgp.router_id = "198.18.0.2"
-    refused(lambda: api.set_config(c), "bgp")
+    refused(lambda: api.set_config(c), "`bgp` is not supported")
     c = config()
-    flow(c, "f", "a", "b", 1).packet.ethernet().vxlan()
-    refused(lambda: api.set_config(c), "vxlan")
+    flow(c, "f", "a", "b", 1).packet.ethernet().pppoe()
+    refused(lambda: api.set_config(c), "`pppoe` is not supported")
+    c = config()
+    flow(c, "f", "a", "b", 1).packet.ethernet()[-1].ether_type.value = 0x0806
+    refused(lambda: api.set_config(c), "--allow-ethertype arp")
+    c = config()
+    c.ports.add(name="c", location="lo")
+    refused(lambda: api.set_config(c), "loopback")
+    stranger = snappi.api(location=f"http://{address.split('@')[1]}")
+    refused(lambda: stranger.get_config(), "token")
     c = config()
     flow(c, "f", "a", "x", 1)
     refused(lambda: api.set_config(c), "there is no port")
@@ -372,9 +412,9 @@ def main():
     try:
         server, address = start_sonde(runs.name)
         api = snappi.api(location=address, version_check=True)
-        for test in (lambda: cable(api), lambda: pause(api), lambda: router(api, address),
+        for test in (lambda: cable(api), lambda: capture(api), lambda: pause(api), lambda: router(api, address),
                      lambda: devices(api),
-                     lambda: plan(address, runs.name), lambda: refusals(api)):
+                     lambda: plan(address, runs.name), lambda: refusals(api, address)):
             test()
         server.terminate()
         assert server.wait(timeout=20) == 0
@@ -383,7 +423,7 @@ def main():
             server.kill()
         remove_bed()
         runs.cleanup()
-    print("otg: snappi drives Sonde: cable, pause, router, devices, plan, refusals")
+    print("otg: snappi drives Sonde: cable, capture, pause, router, devices, plan, refusals")
 
 
 main()

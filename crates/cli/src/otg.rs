@@ -1,8 +1,10 @@
 //! `sonde otg`: a traffic generator that speaks the Open Traffic Generator model, so that
 //! its clients drive Sonde. docs/otg.md says what of the model is there.
 
+mod capture;
 mod details;
 mod devices;
+mod ethertype;
 mod flow;
 mod frames;
 mod generator;
@@ -11,26 +13,31 @@ mod port;
 mod receiver;
 mod runs;
 mod sender;
+mod setting;
 mod sizes;
 mod tally;
+mod token;
 mod values;
+mod way;
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use sonde_server::http::{Server, Stop};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use sonde_port::Engine::{AfPacket, AfXdp};
+use sonde_server::http::{Access, Server, Stop};
 use sonde_server::otg::Otg;
 use sonde_server::runs::WithRuns;
 use sonde_wire::signature::Secret;
 
-use self::frames::Allowed;
+use self::frames::{Allowed, EtherType};
 use self::generator::Generator;
 use self::runs::PlanRuns;
 use crate::args::Prefix;
+use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
 use crate::tls;
@@ -55,6 +62,14 @@ pub struct OtgArgs {
     /// may be given more than once
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
+    /// Allow frames of this EtherType without headers that Sonde could check: a name ("arp",
+    /// "lldp") or a number ("0x88f7"); may be given more than once
+    #[arg(long, value_name = "TYPE")]
+    pub allow_ethertype: Vec<EtherType>,
+    /// Keep the token that clients show in this file; made, for its owner alone, where there is
+    /// none. Without it every start draws another one, and prints it
+    #[arg(long, value_name = "FILE", conflicts_with = "ca")]
+    pub token_file: Option<PathBuf>,
     /// Take plans of 'sonde bench' over the network, too, and keep their runs in this folder
     #[arg(long, value_name = "DIR")]
     pub runs: Option<PathBuf>,
@@ -71,26 +86,47 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     };
     if args.ca.is_none() && !args.listen.ip().is_loopback() {
         return Err(Failure::Usage(anyhow!(
-            "whoever reaches {} could send traffic: the model has no passwords; listen on \
-             127.0.0.1, or give --cert, --key and --ca, so that clients need certificates",
+            "{} can be reached by others; listen on 127.0.0.1, or give --cert, --key and --ca, so \
+             that clients need certificates",
             args.listen
         )));
     }
-    let allowed = allowed(&args.allow)?;
-    let generator = Arc::new(Generator::new(allowed.clone(), secret()));
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let (access, shown) = match tls {
+        Some(tls) if args.ca.is_some() => (Access::Certificates(tls), String::new()),
+        tls => {
+            let token = token::of(args.token_file.as_deref())?;
+            // Who keeps it in a file need not see it in a log.
+            let shown = match args.token_file {
+                Some(_) => String::new(),
+                None => format!("sonde:{}@", token.text()),
+            };
+            let access = match tls {
+                Some(tls) => Access::TlsToken(tls, token),
+                None => Access::Token(token),
+            };
+            (access, shown)
+        }
+    };
+    let allowed = allowed(&args.allow, &args.allow_ethertype)?;
+    let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
     let open = |folder| PlanRuns::open(folder, allowed, generator.clone()).map(Arc::new);
     let runs = args.runs.as_deref().map(open).transpose()?;
     let service = WithRuns::new(runs.clone(), Otg::new(generator.clone()));
     let signals = Signals::catch()?;
-    let secure = tls.is_some();
-    let server = Server::bind(args.listen, tls)
+    let server = Server::bind(args.listen, access)
         .with_context(|| format!("cannot listen on {}; see --listen", args.listen))?;
     let address = server.address().context("cannot tell the own address")?;
     let stop = Stop::new();
     let stopper = stop.clone();
     signals.then(move || stopper.stop())?;
-    let scheme = if secure { "https" } else { "http" };
-    errln!("sonde: Open Traffic Generator at {scheme}://{address}, until Ctrl-C");
+    errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
+    let uses = match args.runs {
+        // A plan makes laboratories of network namespaces.
+        Some(_) => vec![Uses::Commands],
+        None => [AfPacket, AfXdp].map(Uses::Engine).into_iter().chain([Uses::Namespaces]).collect(),
+    };
+    give_up(&uses, Vec::new())?;
     let served = server.serve(Arc::new(service), &stop).context("the server failed");
     if let Some(runs) = runs {
         runs.end();
@@ -100,19 +136,22 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
 }
 
 /// The ranges for benchmarks (RFC 2544 appendix C, RFC 5180 section 8), and those allowed.
-fn allowed(more: &[Prefix]) -> anyhow::Result<Allowed> {
+fn allowed(more: &[Prefix], types: &[EtherType]) -> anyhow::Result<Allowed> {
     let own: Result<Vec<Prefix>, String> =
         crate::benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();
     let all = own.map_err(|e| anyhow!(e))?.into_iter().chain(more.iter().copied());
     let (v4, v6): (Vec<Prefix>, Vec<Prefix>) = all.partition(|p| p.address.is_ipv4());
     let bounds = |list: Vec<Prefix>| list.into_iter().map(Prefix::bounds).collect();
-    Ok(Allowed { v4: bounds(v4), v6: bounds(v6) })
+    Ok(Allowed { v4: bounds(v4), v6: bounds(v6), types: types.iter().map(|t| t.0).collect() })
 }
 
 /// Drawn anew by every server, so that frames of another one are told apart.
-fn secret() -> Secret {
-    // The standard library seeds these from the system's source of randomness.
-    Secret([(); 2].map(|()| RandomState::new().build_hasher().finish()))
+fn secret() -> anyhow::Result<Secret> {
+    let mut drawn = [[0; 8]; 2];
+    for half in &mut drawn {
+        SystemRandom::new().fill(half).map_err(|_| anyhow!("the system has no randomness"))?;
+    }
+    Ok(Secret(drawn.map(u64::from_ne_bytes)))
 }
 
 const HELP: &str = "\
@@ -122,7 +161,8 @@ Example:
   sudo sonde otg --listen 192.0.2.1:8443 --cert host.pem --key host.key --ca lab-ca.pem
 A port's location is INTERFACE or NAMESPACE/INTERFACE. While it is configured, all that
 comes in there is taken away from the host.
-With snappi (PyPI): api = snappi.api(location='http://127.0.0.1:8443')
+Clients show a token, which the address that is printed at the start contains. With snappi (PyPI):
+  api = snappi.api(location='http://sonde:TOKEN@127.0.0.1:8443')
 GET /sonde/v1/flows has percentiles, jitter, reordering and duplicates of every flow.
 With --runs, POST /sonde/v1/runs takes {\"plan\": \"the text of a plan\"}: docs/otg.md.
 Exit codes: 0 ended by Ctrl-C, 2 usage, 3 cannot run.";

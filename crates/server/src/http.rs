@@ -1,28 +1,32 @@
 //! HTTP/1.1 for one service: whole requests in, whole answers out.
 //!
-//! The service controls a traffic generator, and its protocol has no passwords. So plain HTTP
-//! is for loopback addresses alone, where a web page that the user looks at must not be able
-//! to reach it either: see [`refused`].
+//! The service controls a traffic generator. So nobody is heard who does not show a token or a
+//! certificate: see [`Access`]. Plain HTTP is for loopback addresses alone, where a web page that
+//! the user looks at must not be able to reach it either: see [`refused`].
+
+mod access;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{
-    ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue,
+    ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
+pub use self::access::{Access, TOKEN_MIN, Token};
+use crate::admission::{Door, Guest, Places};
 pub use hyper::{Method, StatusCode};
 
 /// A request, whole.
@@ -34,6 +38,23 @@ pub struct Request {
     pub path: String,
     /// At most [`BODY_MAX`] octets.
     pub body: Vec<u8>,
+    /// Between whom it came.
+    pub ends: Ends,
+}
+
+/// The ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// The address of this host that the client has called.
+    pub local: IpAddr,
+}
+
+impl Ends {
+    /// Both on this host.
+    pub const LOOPBACK: Ends =
+        Ends { peer: IpAddr::V4(Ipv4Addr::LOCALHOST), local: IpAddr::V4(Ipv4Addr::LOCALHOST) };
 }
 
 /// An answer.
@@ -52,6 +73,8 @@ pub enum Body {
     Json(serde_json::Value),
     /// A page in UTF-8 that needs nothing from elsewhere, and has no scripts.
     Html(Vec<u8>),
+    /// application/octet-stream
+    Octets(Vec<u8>),
 }
 
 /// Answers requests. Called on threads that may block, several at a time.
@@ -69,7 +92,7 @@ pub trait Service: Send + Sync + 'static {
 /// A server that listens.
 pub struct Server {
     listener: std::net::TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    access: Access,
 }
 
 /// Ends a server.
@@ -95,18 +118,18 @@ impl Default for Stop {
 }
 
 impl Server {
-    /// Takes the address. Without `tls` only a loopback address will do.
+    /// Takes the address. Without TLS only a loopback address will do.
     ///
     /// # Errors
     /// `PermissionDenied`: another address without TLS; what the kernel refuses.
-    pub fn bind(address: SocketAddr, tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<Server> {
-        if tls.is_none() && !address.ip().is_loopback() {
-            let why = format!("{address} can be reached by others, and plain HTTP is open to all");
+    pub fn bind(address: SocketAddr, access: Access) -> io::Result<Server> {
+        if access.tls().is_none() && !address.ip().is_loopback() {
+            let why = format!("{address} can be reached by others, who would read the token");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Server { listener, tls })
+        Ok(Server { listener, access })
     }
 
     /// Where it listens: with port 0 the kernel chose one.
@@ -139,13 +162,10 @@ impl Server {
         mut stopped: watch::Receiver<bool>,
     ) -> io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
-        let tls = self.tls.map(TlsAcceptor::from);
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let (access, door) = (Arc::new(self.access), Door::new(PLACES));
+        // Gone when every connection is.
+        let (alive, mut ended) = mpsc::channel::<()>(1);
         loop {
-            let place = tokio::select! {
-                _ = stopped.wait_for(|&s| s) => break,
-                place = room.clone().acquire_owned() => place.map_err(io::Error::other)?,
-            };
             let stream = tokio::select! {
                 _ = stopped.wait_for(|&s| s) => break,
                 accepted = listener.accept() => match accepted {
@@ -157,35 +177,68 @@ impl Server {
                     }
                 },
             };
-            let (service, tls, stopped) = (service.clone(), tls.clone(), stopped.clone());
+            let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
+                continue;
+            };
+            let (close, closed) = oneshot::channel::<()>();
+            let guest = door.admit(peer.ip(), move || drop(close));
+            let ends = Ends { peer: peer.ip(), local: local.ip() };
+            let client = Client {
+                access: access.clone(),
+                service: service.clone(),
+                guest: Arc::new(guest),
+                ends,
+            };
+            let (alive, stopped) = (alive.clone(), stopped.clone());
             tokio::spawn(async move {
-                let _place = place;
-                let _ = stream.set_nodelay(true);
-                match tls {
-                    None => connection(TokioIo::new(stream), service, stopped).await,
-                    Some(tls) => {
-                        let made = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
-                        if let Ok(Ok(stream)) = made {
-                            connection(TokioIo::new(stream), service, stopped).await;
-                        }
-                    }
+                let _alive = alive;
+                tokio::select! {
+                    // The sending half is dropped by the door alone.
+                    _ = closed => {}
+                    () = client.serve(stream, stopped) => {}
                 }
             });
         }
+        drop((listener, alive));
+        door.close_to_strangers();
         // Connections that are busy end after their answers.
-        let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
+        let _ = tokio::time::timeout(FAREWELL, ended.recv()).await;
         Ok(())
     }
 }
 
-async fn connection<I>(io: I, service: Arc<dyn Service>, mut stopped: watch::Receiver<bool>)
+/// Who is at the other end of a connection, and what answers him.
+#[derive(Clone)]
+struct Client {
+    access: Arc<Access>,
+    service: Arc<dyn Service>,
+    guest: Arc<Guest>,
+    ends: Ends,
+}
+
+impl Client {
+    async fn serve(self, stream: TcpStream, stopped: watch::Receiver<bool>) {
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = self.access.tls().cloned() else {
+            return connection(TokioIo::new(stream), self, stopped).await;
+        };
+        let made = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await;
+        let Ok(Ok(stream)) = made else { return };
+        // Without a token it is the certificate that says who it is.
+        if self.access.token().is_none() && !self.guest.is_known() {
+            return;
+        }
+        connection(TokioIo::new(stream), self, stopped).await;
+    }
+}
+
+async fn connection<I>(io: I, client: Client, mut stopped: watch::Receiver<bool>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
     let handler = service_fn(move |request| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(handle(request, service).await) }
+        let client = client.clone();
+        async move { Ok::<_, Infallible>(handle(request, client).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -201,11 +254,24 @@ where
     }
 }
 
-async fn handle(
-    request: hyper::Request<Incoming>,
-    service: Arc<dyn Service>,
-) -> hyper::Response<Full<Bytes>> {
+async fn handle(request: hyper::Request<Incoming>, client: Client) -> hyper::Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
+    let service = client.service;
+    if let Some(token) = client.access.token() {
+        if !token.is_shown(&head.headers) {
+            let why = "show the token that 'sonde otg' printed or keeps in its file: \
+                       http://sonde:TOKEN@ADDRESS, or Authorization: Bearer TOKEN";
+            let mut answer = written(service.refusal(StatusCode::UNAUTHORIZED, why));
+            let ask = HeaderValue::from_static("Basic realm=\"sonde\"");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, ask);
+            return answer;
+        }
+        if !client.guest.is_known() {
+            let why = "too many clients are being served; try again";
+            return written(service.refusal(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+    }
+    let _work = client.guest.work();
     let path = head.uri.path().to_owned();
     let methods = service.methods(&path);
     let refusal = if let Some((status, why)) = refused(&head.method, &head.headers) {
@@ -241,7 +307,7 @@ async fn handle(
             return written(service.refusal(StatusCode::REQUEST_TIMEOUT, why));
         }
     };
-    let request = Request { method: head.method, path, body };
+    let request = Request { method: head.method, path, body, ends: client.ends };
     let worker = service.clone();
     match tokio::task::spawn_blocking(move || worker.answer(&request)).await {
         Ok(answer) => written(answer),
@@ -291,6 +357,7 @@ fn written(response: Response) -> hyper::Response<Full<Bytes>> {
     let (kind, octets) = match response.body {
         Body::Json(value) => ("application/json", value.to_string().into_bytes()),
         Body::Html(page) => ("text/html; charset=utf-8", page),
+        Body::Octets(octets) => ("application/octet-stream", octets),
     };
     let mut answer = hyper::Response::new(Full::new(Bytes::from(octets)));
     *answer.status_mut() = response.status;
@@ -306,8 +373,8 @@ fn written(response: Response) -> hyper::Response<Full<Bytes>> {
 const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 /// Octets of a request, at most: a configuration of some ten thousand flows.
 pub const BODY_MAX: usize = 16 << 20;
-/// Connections at a time; further ones wait.
-const CONNECTIONS: usize = 64;
+/// Connections at a time.
+const PLACES: Places = Places { strangers: 64, strangers_of_one: 16, known: 64 };
 /// Requests that are worked on at a time.
 const SERVICE_THREADS: usize = 8;
 /// For a request's header, and again for its body.

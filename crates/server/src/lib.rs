@@ -6,6 +6,7 @@
 //! whole plans, [`runs::Runs`].
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod http;
 pub mod otg;
 pub mod runs;

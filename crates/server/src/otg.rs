@@ -6,6 +6,7 @@ pub mod control;
 pub mod devices;
 pub mod metrics;
 pub mod pattern;
+pub mod ports;
 
 use std::sync::{Arc, Mutex};
 
@@ -13,13 +14,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::config::Config;
-use self::control::{Change, ControlState, FlowTransmit};
+use self::control::{Change, ControlState, FlowTransmit, PortCapture};
 use self::devices::{Neighbor, StatesChoice, StatesRequest};
 use self::metrics::{
     FlowMetric, FlowMetricsRequest, MetricsChoice, MetricsRequest, PortMetric, PortMetricsRequest,
     columns,
 };
-use crate::http::{Body, Request, Response, Service, StatusCode};
+use self::ports::CaptureRequest;
+use crate::http::{Body, Ends, Method, Request, Response, Service, StatusCode};
 
 /// The version of the model, as `/capabilities/version` tells it: any that is compatible with
 /// it by the rules of semantic versioning will do for a client.
@@ -27,11 +29,12 @@ pub const API_VERSION: &str = "^1.0.0";
 
 /// What generates the traffic.
 pub trait TrafficGenerator: Send + Sync + 'static {
-    /// Takes the place of whatever was configured, and stops that. Returns warnings.
+    /// Takes the place of whatever was configured, and stops that. Returns warnings. `client` is
+    /// how the request came: that way must stay open.
     ///
     /// # Errors
     /// Every reason why it cannot be done. Then nothing is configured.
-    fn configure(&self, config: Config) -> Result<Vec<String>, Problem>;
+    fn configure(&self, config: Config, client: Ends) -> Result<Vec<String>, Problem>;
 
     /// Starts, stops, pauses or resumes flows. Returns warnings.
     ///
@@ -45,6 +48,18 @@ pub trait TrafficGenerator: Send + Sync + 'static {
     /// # Errors
     /// Nothing is configured; a port that fails.
     fn protocols(&self, start: bool) -> Result<Vec<String>, Problem>;
+
+    /// Starts or stops captures. Returns warnings.
+    ///
+    /// # Errors
+    /// No such port, or no capture of it is configured; a port that fails.
+    fn capture(&self, change: &PortCapture) -> Result<Vec<String>, Problem>;
+
+    /// Stops the capture of a port, and returns it as a file.
+    ///
+    /// # Errors
+    /// As of `capture`.
+    fn captured(&self, request: &CaptureRequest) -> Result<Vec<u8>, Problem>;
 
     /// The gateways of all devices.
     ///
@@ -115,7 +130,7 @@ impl<G: TrafficGenerator> Otg<G> {
 
     fn dispatch(&self, request: &Request) -> Result<Value, Problem> {
         match (request.method.as_str(), request.path.as_str()) {
-            ("POST", "/config") => self.set_config(&request.body),
+            ("POST", "/config") => self.set_config(&request.body, request.ends),
             ("GET", "/config") => Ok(self.config().clone()),
             ("POST", "/control/state") => self.control(&request.body),
             ("POST", "/monitor/metrics") => self.metrics(&request.body),
@@ -132,12 +147,12 @@ impl<G: TrafficGenerator> Otg<G> {
         }
     }
 
-    fn set_config(&self, body: &[u8]) -> Result<Value, Problem> {
+    fn set_config(&self, body: &[u8], client: Ends) -> Result<Value, Problem> {
         let config: Config = read(body)?;
         // Held until the end: two configurations at a time would mix.
         let mut kept = self.config();
         *kept = json!({});
-        let warnings = self.generator.configure(config)?;
+        let warnings = self.generator.configure(config, client)?;
         *kept = serde_json::from_slice(body).unwrap_or_default();
         Ok(json!({ "warnings": warnings }))
     }
@@ -147,6 +162,7 @@ impl<G: TrafficGenerator> Otg<G> {
         let warnings = match state.change().map_err(Problem::invalid)? {
             Change::Flows(change) => self.generator.transmit(&change)?,
             Change::Protocols(start) => self.generator.protocols(start)?,
+            Change::Captures(change) => self.generator.capture(&change)?,
         };
         Ok(json!({ "warnings": warnings }))
     }
@@ -197,8 +213,13 @@ impl<G: TrafficGenerator> Otg<G> {
 
 impl<G: TrafficGenerator> Service for Otg<G> {
     fn answer(&self, request: &Request) -> Response {
-        match self.dispatch(request) {
-            Ok(body) => Response { status: StatusCode::OK, body: Body::Json(body) },
+        let capture = request.method == Method::POST && request.path == "/monitor/capture";
+        let answer = match capture {
+            true => read(&request.body).and_then(|r| self.generator.captured(&r)).map(Body::Octets),
+            false => self.dispatch(request).map(Body::Json),
+        };
+        match answer {
+            Ok(body) => Response { status: StatusCode::OK, body },
             Err(Problem::Invalid(errors)) => error(StatusCode::BAD_REQUEST, "validation", &errors),
             Err(Problem::Busy(why)) => error(StatusCode::CONFLICT, "validation", &[why]),
             Err(Problem::Internal(why)) => {
@@ -241,8 +262,23 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
             place if place == "." => String::new(),
             place => format!("{place}: "),
         };
-        Problem::invalid(format!("{place}{}", e.inner()))
+        Problem::invalid(format!("{place}{}", supported(&e.inner().to_string())))
     })
+}
+
+/// What serde says of a field or a choice that is none of ours, in words: most of them the model
+/// has, and Sonde does not.
+fn supported(message: &str) -> String {
+    for kind in ["unknown field ", "unknown variant "] {
+        let Some(rest) = message.strip_prefix(kind) else { continue };
+        // The place in the text says less than the place in the configuration.
+        let rest = rest.split(" at line ").next().unwrap_or(rest);
+        let (name, others) = rest.split_once(", ").unwrap_or((rest, ""));
+        let others = others.strip_prefix("expected ").unwrap_or("nothing");
+        let others = others.strip_prefix("one of ").unwrap_or(others);
+        return format!("{name} is not supported; what is: {others} (docs/otg.md)");
+    }
+    message.to_owned()
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ pub fn port(name: &str, sent: &PortStats, came: &ReceiverReport) -> Value {
             "stray": came.stray,
             "damaged": came.damaged,
         },
+        "capture": came.capture.map(|[kept, left_out]| json!({ "kept": kept, "left_out": left_out })),
     })
 }
 

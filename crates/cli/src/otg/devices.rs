@@ -338,6 +338,7 @@ mod tests {
         let allowed = Allowed {
             v4: vec![(0xc612_0000, 0xc613_ffff)],
             v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
+            types: Vec::new(),
         };
         let mut errors = Vec::new();
         let all = interfaces(devices, &["a", "b"].map(String::from), &allowed, &mut errors);

@@ -91,6 +91,15 @@ impl Pace {
 }
 
 impl FlowPlan {
+    /// From one frame, or burst, to the next, ns; of frames of several sizes the first counts.
+    pub fn cycle_ns(&self) -> f64 {
+        let frame = self.pace.after(self.sizes.first().copied().unwrap_or(0));
+        match self.burst {
+            Some((frames, pause)) => frame * frames as f64 + pause,
+            None => frame,
+        }
+    }
+
     /// Checks `flow`.
     ///
     /// # Errors
@@ -320,7 +329,7 @@ mod tests {
             longest: &[1518, 1518, 1518],
             interfaces: &[],
         };
-        let allowed = Allowed { v4: Vec::new(), v6: Vec::new() };
+        let allowed = Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() };
         FlowPlan::new(&serde_json::from_value(flow).unwrap(), &ports, &allowed)
     }
 

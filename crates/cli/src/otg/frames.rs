@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use sonde_server::otg::config::{
     Custom, Ethernet, Flow, Header, HeaderChoice, Ipv4, Ipv6, Mpls, Payload, PayloadChoice,
-    Priority, PriorityChoice, Tcp, Udp, Vlan,
+    Priority, PriorityChoice, Tcp, Udp, Vlan, Vxlan,
 };
 use sonde_server::otg::pattern::{
-    ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Pattern, PatternChoice,
+    ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Number, Pattern, PatternChoice,
 };
 use sonde_wire::checksum;
 use sonde_wire::signature::{self, Secret};
 
 use super::devices::{Ends, NextHop};
+use super::ethertype;
+pub use super::ethertype::EtherType;
 use super::values::{Values, set_bits};
 use crate::args::{Prefix, number};
 
@@ -48,13 +50,15 @@ enum Fix {
     Transport { at: usize, field: usize, ip: usize, protocol: u8, wrong: bool },
 }
 
-/// Addresses that frames may carry, as numbers, first and last.
+/// What frames may carry: addresses as numbers, first and last, and EtherTypes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Of IPv4.
     pub v4: Vec<(u128, u128)>,
     /// Of IPv6.
     pub v6: Vec<(u128, u128)>,
+    /// EtherTypes behind which may stand what nobody has checked.
+    pub types: Vec<u16>,
 }
 
 impl Allowed {
@@ -84,7 +88,8 @@ impl Frames {
         let packet = if flow.packet.is_empty() { &one[..] } else { &flow.packet };
         for (i, header) in packet.iter().enumerate() {
             build.place = format!("packet[{i}]");
-            build.header(header, packet.get(i + 1), i);
+            let before = i.checked_sub(1).map(|i| packet[i].choice);
+            build.header(header, before, packet.get(i + 1).map(|h| h.choice));
         }
         let headers = build.octets.len();
         let signature = if flow.metrics.enable { signature::LEN } else { 0 };
@@ -206,16 +211,25 @@ impl Build<'_> {
         }
     }
 
-    fn header(&mut self, header: &Header, next: Option<&Header>, index: usize) {
-        let next = next.map(|h| h.choice);
-        if (index == 0) != (header.choice == HeaderChoice::Ethernet) {
-            self.wrong("", "the first header, and no other, is ethernet".into());
-            return;
+    fn header(
+        &mut self,
+        header: &Header,
+        before: Option<HeaderChoice>,
+        next: Option<HeaderChoice>,
+    ) {
+        // Ethernet is what a wire and what VXLAN carries.
+        let carries = matches!(before, None | Some(HeaderChoice::Vxlan));
+        if carries != (header.choice == HeaderChoice::Ethernet) {
+            let why = "the first header, the one behind vxlan, and no other, is ethernet";
+            return self.wrong("", why.into());
+        }
+        if header.choice == HeaderChoice::Vxlan && before != Some(HeaderChoice::Udp) {
+            return self.wrong("", "vxlan stands behind udp (RFC 7348)".into());
         }
         // What is not given has its defaults.
         match header.choice {
             HeaderChoice::Ethernet => {
-                self.ethernet(&header.ethernet.clone().unwrap_or_default(), next);
+                self.ethernet(&header.ethernet.clone().unwrap_or_default(), before, next);
             }
             HeaderChoice::Vlan => self.vlan(&header.vlan.clone().unwrap_or_default(), next),
             HeaderChoice::Mpls => self.mpls(&header.mpls.clone().unwrap_or_default(), next),
@@ -223,19 +237,24 @@ impl Build<'_> {
             HeaderChoice::Ipv6 => self.ipv6(&header.ipv6.clone().unwrap_or_default(), next),
             HeaderChoice::Udp => self.udp(&header.udp.clone().unwrap_or_default()),
             HeaderChoice::Tcp => self.tcp(&header.tcp.clone().unwrap_or_default()),
+            HeaderChoice::Vxlan => self.vxlan(&header.vxlan.clone().unwrap_or_default()),
             HeaderChoice::Custom => self.custom(header.custom.as_ref()),
         }
     }
 
-    fn ethernet(&mut self, h: &Ethernet, next: Option<HeaderChoice>) {
+    fn ethernet(&mut self, h: &Ethernet, before: Option<HeaderChoice>, next: Option<HeaderChoice>) {
         let at = self.room(14);
+        // Of a frame within another the devices know nothing.
+        let ends = self.ends.filter(|_| before.is_none());
         // Between ports no address is resolved: the model then wants 0.
         self.field("ethernet.dst", &h.dst, at, 48, 0, Some(0));
         let open = h.dst.as_ref().is_none_or(|p| p.choice == PatternChoice::Auto);
-        self.next_hop = self.ends.filter(|_| open).map(|e| Arc::clone(&e.next_hop));
-        let own = self.ends.map(|e| MacText(e.mac).bits());
+        if let Some(ends) = ends.filter(|_| open) {
+            self.next_hop = Some(Arc::clone(&ends.next_hop));
+        }
+        let own = ends.map(|e| MacText(e.mac).bits());
         self.field("ethernet.src", &h.src, at + 48, 48, 0, own);
-        self.field("ethernet.ether_type", &h.ether_type, at + 96, 16, 0xffff, Some(type_of(next)));
+        self.announce("ethernet.ether_type", &h.ether_type, at + 96, next);
     }
 
     fn vlan(&mut self, h: &Vlan, next: Option<HeaderChoice>) {
@@ -243,16 +262,39 @@ impl Build<'_> {
         self.field("vlan.priority", &h.priority, at, 3, 0, None);
         self.field("vlan.cfi", &h.cfi, at + 3, 1, 0, None);
         self.field("vlan.id", &h.id, at + 4, 12, 0, None);
-        self.field("vlan.tpid", &h.tpid, at + 16, 16, 0xffff, Some(type_of(next)));
+        self.announce("vlan.tpid", &h.tpid, at + 16, next);
     }
 
     fn mpls(&mut self, h: &Mpls, next: Option<HeaderChoice>) {
         let at = self.room(4);
         let bottom = u128::from(next != Some(HeaderChoice::Mpls));
+        self.label_is_safe(h, next);
         self.field("mpls.label", &h.label, at, 20, 16, Some(16));
         self.field("mpls.traffic_class", &h.traffic_class, at + 20, 3, 0, None);
         self.field("mpls.bottom_of_stack", &h.bottom_of_stack, at + 23, 1, 1, Some(bottom));
         self.field("mpls.time_to_live", &h.time_to_live, at + 24, 8, 64, None);
+    }
+
+    /// Behind the last label whatever stands there is taken for a packet (RFC 3032, section 2.2):
+    /// so one must be there, and the label that says that it is the last must be it.
+    fn label_is_safe(&mut self, h: &Mpls, next: Option<HeaderChoice>) {
+        if self.allowed.types.contains(&ethertype::MPLS) {
+            return;
+        }
+        let last = next != Some(HeaderChoice::Mpls);
+        if last && !matches!(next, Some(HeaderChoice::Ipv4 | HeaderChoice::Ipv6)) {
+            let why = "behind the last label an IP header has to stand, whose addresses can be \
+                       checked; start sonde otg with --allow-ethertype mpls for other frames";
+            self.wrong("mpls", why.into());
+        }
+        let bottom = u128::from(last);
+        let said = Values::of(h.bottom_of_stack.as_ref(), 1, bottom, Some(bottom));
+        if said.is_ok_and(|said| !said.within(&[(bottom, bottom)])) {
+            let why = format!(
+                "is {bottom} here; start sonde otg with --allow-ethertype mpls for other frames"
+            );
+            self.wrong("mpls.bottom_of_stack", why);
+        }
     }
 
     fn ipv4(&mut self, h: &Ipv4, next: Option<HeaderChoice>) {
@@ -337,6 +379,15 @@ impl Build<'_> {
         self.transport("udp.checksum", h.checksum.as_ref(), octet, octet + 6, UDP);
     }
 
+    fn vxlan(&mut self, h: &Vxlan) {
+        let at = self.room(8);
+        // The bit that says that the identifier is one (RFC 7348, section 5).
+        self.field("vxlan.flags", &h.flags, at, 8, 8, None);
+        self.field("vxlan.reserved0", &h.reserved0, at + 8, 24, 0, None);
+        self.field("vxlan.vni", &h.vni, at + 32, 24, 0, Some(0));
+        self.field("vxlan.reserved1", &h.reserved1, at + 56, 8, 0, None);
+    }
+
     fn tcp(&mut self, h: &Tcp) {
         let at = self.room(20);
         let octet = at / 8;
@@ -403,6 +454,26 @@ impl Build<'_> {
     ) {
         match Values::of(pattern.as_ref(), width, default, auto) {
             Ok(values) => self.put(at, width, values),
+            Err(e) => self.wrong(name, e),
+        }
+    }
+
+    /// An EtherType, of the header behind it unless the client gives another.
+    fn announce(
+        &mut self,
+        name: &str,
+        pattern: &Option<Pattern<Number>>,
+        at: usize,
+        next: Option<HeaderChoice>,
+    ) {
+        let own = u128::from(ethertype::announcing(next));
+        match Values::of(pattern.as_ref(), 16, 0xffff, Some(own)) {
+            Ok(values) => {
+                if let Err(e) = ethertype::check(&values, next, &self.allowed.types) {
+                    self.wrong(name, e);
+                }
+                self.put(at, 16, values);
+            }
             Err(e) => self.wrong(name, e),
         }
     }
@@ -492,18 +563,6 @@ impl Build<'_> {
     fn wrong(&mut self, name: &str, why: String) {
         let dot = if name.is_empty() { "" } else { "." };
         self.errors.push(format!("{}{dot}{name}: {why}", self.place));
-    }
-}
-
-/// The EtherType that announces a header.
-fn type_of(next: Option<HeaderChoice>) -> u128 {
-    match next {
-        Some(HeaderChoice::Vlan) => 0x8100,
-        Some(HeaderChoice::Mpls) => 0x8847,
-        Some(HeaderChoice::Ipv4) => 0x0800,
-        Some(HeaderChoice::Ipv6) => 0x86dd,
-        // IEEE 802: reserved; nobody takes it for something else.
-        _ => 0xffff,
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use sonde_port::netns;
 use sonde_port::raw::NeighbourSocket;
+use sonde_server::http::Ends;
 use sonde_server::otg::config::Config;
-use sonde_server::otg::control::{FlowTransmit, Transmit};
+use sonde_server::otg::control::{CaptureState, FlowTransmit, PortCapture, Transmit};
 use sonde_server::otg::devices::Neighbor;
 use sonde_server::otg::metrics::{
     FlowMetric, FlowRates, Latency, PortMetric, Timestamps, TransmitState,
 };
+use sonde_server::otg::ports::CaptureRequest;
 use sonde_server::otg::{Problem, TrafficGenerator};
 use sonde_server::runs::Refusal;
 use sonde_wire::signature::Secret;
@@ -25,6 +27,8 @@ use super::frames::Allowed;
 use super::port::{Found, Location, TestPort};
 use super::receiver::{self, Received};
 use super::sender::{self, Sent};
+use super::setting::{PortSettings, settings};
+use super::way::Ways;
 
 /// A traffic generator on this host's ports.
 pub struct Generator {
@@ -112,14 +116,15 @@ impl Generator {
 }
 
 impl TrafficGenerator for Generator {
-    fn configure(&self, config: Config) -> Result<Vec<String>, Problem> {
+    fn configure(&self, config: Config, client: Ends) -> Result<Vec<String>, Problem> {
         let mut setup = self.setup();
         // The old threads hold the ports that the new ones may want.
         *setup = None;
         if config.ports.is_empty() && config.flows.is_empty() && config.devices.is_empty() {
             return Ok(Vec::new());
         }
-        let (made, warnings) = Setup::make(&config, &self.allowed, self.secret)?;
+        let ways = Ways::of(client);
+        let (made, warnings) = Setup::make(&config, &self.allowed, &ways, self.secret)?;
         *setup = Some(made);
         Ok(warnings)
     }
@@ -149,6 +154,26 @@ impl TrafficGenerator for Generator {
         })
     }
 
+    fn capture(&self, change: &PortCapture) -> Result<Vec<String>, Problem> {
+        self.with(|setup| {
+            let which: Vec<&TestPort> = match &change.port_names[..] {
+                [] => setup.ports.iter().filter(|p| p.captures()).collect(),
+                names => names.iter().map(|n| setup.port(n)).collect::<Result<_, _>>()?,
+            };
+            if which.is_empty() {
+                return Err(Problem::invalid("no captures are configured; see 'captures'"));
+            }
+            let start = change.state == CaptureState::Start;
+            which.iter().try_for_each(|port| port.capture(start))?;
+            Ok(Vec::new())
+        })
+    }
+
+    fn captured(&self, request: &CaptureRequest) -> Result<Vec<u8>, Problem> {
+        let (skip, count) = request.range();
+        self.with(|setup| setup.port(&request.port_name)?.capture_file(skip, count))
+    }
+
     fn neighbors(&self) -> Result<Vec<Neighbor>, Problem> {
         self.with(|setup| Ok(setup.interfaces.iter().map(Interface::neighbor).collect()))
     }
@@ -164,9 +189,7 @@ impl TrafficGenerator for Generator {
 
     fn port_metrics(&self, names: &[String]) -> Result<Vec<PortMetric>, Problem> {
         self.with(|setup| {
-            if let Some(name) = names.iter().find(|n| !setup.ports.iter().any(|p| &p.name == *n)) {
-                return Err(Problem::invalid(format!("there is no port '{name}'")));
-            }
+            names.iter().try_for_each(|name| setup.port(name).map(drop))?;
             let wanted = |p: &&TestPort| names.is_empty() || names.contains(&p.name);
             let ports = setup.ports.iter().filter(wanted);
             ports.map(|p| p.metric(setup.data_integrity)).collect()
@@ -189,21 +212,33 @@ impl Setup {
     fn make(
         config: &Config,
         allowed: &Allowed,
+        ways: &Ways,
         secret: Secret,
     ) -> Result<(Setup, Vec<String>), Problem> {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         names_differ(config, &mut errors);
+        let own = netns::identity().ok();
         let mut found = Vec::new();
         for (i, port) in config.ports.iter().enumerate() {
             let location = port.location.as_deref().unwrap_or_default();
             match Location::read(location)
                 .and_then(|l| Found::look(l).map_err(|e| format!("{e:#}")))
             {
-                Ok(port) => found.push(port),
+                Ok(port) => {
+                    if let Some(why) =
+                        ways.refuse(port.ifindex).filter(|_| own == Some(port.namespace))
+                    {
+                        errors.push(format!(
+                            "ports[{i}].location: {location}: {why}, and all that comes in at a \
+                             port is taken away from the host; name another interface"
+                        ));
+                    }
+                    found.push(port);
+                }
                 Err(e) => errors.push(format!("ports[{i}].location: {e}")),
             }
         }
-        let same = |a: &Found, b: &Found| a.location == b.location;
+        let same = |a: &Found, b: &Found| (a.namespace, a.ifindex) == (b.namespace, b.ifindex);
         if found.iter().enumerate().any(|(i, a)| found[..i].iter().any(|b| same(a, b))) {
             errors.push("ports: two have the same location".into());
         }
@@ -215,18 +250,27 @@ impl Setup {
             return Err(Problem::Invalid(errors));
         }
         let names: Vec<String> = config.ports.iter().map(|p| p.name.clone()).collect();
-        let speeds: Vec<Option<u64>> = found.iter().map(|p| p.speed_bps).collect();
+        let wanted = settings(config, &names).map_err(Problem::Invalid)?;
+        // Set back when this configuration, or an attempt at it, is dropped.
+        let set = found.iter_mut().zip(&wanted);
+        let set: Vec<_> =
+            set.map(|(port, w)| port.set(w.mtu, w.promiscuous, &mut warnings)).collect();
+        let speeds: Vec<Option<u64>> =
+            found.iter().zip(&wanted).map(|(port, w)| w.speed(port.speed_bps)).collect();
+        for ((port, w), name) in found.iter().zip(&wanted).zip(&names) {
+            warnings.extend(w.warnings(name, port.speed_bps));
+        }
         let longest: Vec<usize> = found.iter().map(Found::longest).collect();
         let interfaces = devices::interfaces(&config.devices, &names, allowed, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::Invalid(errors));
         }
-        for (i, port) in found.iter().enumerate() {
-            if port.kind.is_empty() && interfaces.iter().any(|own| own.port == i) {
+        for (i, (port, w)) in found.iter().zip(&wanted).enumerate() {
+            let devices = interfaces.iter().any(|own| own.port == i);
+            if !w.promiscuous && port.kind.is_empty() && devices {
                 warnings.push(format!(
                     "ports[{i}]: a card lets in what goes to a device's MAC address only while it \
-                     is promiscuous: ip link set {} promisc on",
-                    port.location.interface
+                     is promiscuous"
                 ));
             }
         }
@@ -254,12 +298,23 @@ impl Setup {
         if !errors.is_empty() {
             return Err(Problem::Invalid(errors));
         }
-        let open = |(i, found): (usize, Found)| TestPort::open(i, &names[i], found, &flows, secret);
-        let ports = found.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>();
+        let captured = |w: &PortSettings| w.capture.map(|capture| &config.captures[capture]);
+        let open = |(i, (found, set)): (usize, (Found, _))| {
+            TestPort::open(i, &names[i], found, set, captured(&wanted[i]), &flows, secret)
+        };
+        let ports = found.into_iter().zip(set).enumerate().map(open).collect::<Result<Vec<_>, _>>();
         let ports = ports.map_err(Problem::Internal)?;
         let data_integrity = config.options.port_options.data_integrity;
         let present = Vec::new();
-        Ok((Setup { ports, present, interfaces, flows, data_integrity, tag: 0 }, warnings))
+        let mut setup = Setup { ports, present, interfaces, flows, data_integrity, tag: 0 };
+        // As other generators have it: a client may wait for its gateways at once.
+        warnings.extend(setup.appear()?);
+        Ok((setup, warnings))
+    }
+
+    fn port(&self, name: &str) -> Result<&TestPort, Problem> {
+        let port = self.ports.iter().find(|p| p.name == name);
+        port.ok_or_else(|| Problem::invalid(format!("there is no port '{name}'")))
     }
 
     /// The devices answer no more, and forget their gateways.
@@ -314,8 +369,8 @@ impl Setup {
         if let Some(flow) = silent.filter(|_| matches!(change, Transmit::Start | Transmit::Resume))
         {
             return Err(Problem::invalid(format!(
-                "flow '{}': its gateway's MAC address is not known; start the protocols, and wait \
-                 until POST /monitor/states tells it",
+                "flow '{}': its gateway's MAC address is not known; wait until POST \
+                 /monitor/states tells it, or start the protocols if they were stopped",
                 flow.name
             )));
         }
@@ -417,7 +472,10 @@ fn names_differ(config: &Config, errors: &mut Vec<String>) {
         });
         below.chain([&d.name])
     });
-    for name in ports.chain(devices).chain(config.flows.iter().map(|f| &f.name)) {
+    let links = config.layer1.iter().map(|l| &l.name);
+    let links = links.chain(config.captures.iter().map(|c| &c.name));
+    let flows = config.flows.iter().map(|f| &f.name);
+    for name in ports.chain(links).chain(devices).chain(flows) {
         if name.is_empty() || !seen.insert(name) {
             errors.push(format!("name '{name}': everything needs one of its own"));
         }
@@ -434,16 +492,28 @@ mod tests {
 
     #[test]
     fn a_configuration_that_cannot_be_names_all_that_is_wrong() {
-        let generator = Generator::new(Allowed { v4: Vec::new(), v6: Vec::new() }, Secret([1, 2]));
+        let generator = Generator::new(
+            Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() },
+            Secret([1, 2]),
+        );
         let config = json!({
             "ports": [{ "name": "a", "location": "no such" }, { "name": "a" }],
             "flows": [{ "name": "a", "tx_rx": { "port": { "tx_name": "a" } } }],
         });
         let config: Config = serde_json::from_value(config).unwrap();
-        let Err(Problem::Invalid(errors)) = generator.configure(config) else { panic!() };
+        let Err(Problem::Invalid(errors)) = generator.configure(config, Ends::LOOPBACK) else {
+            panic!()
+        };
         for part in ["name 'a'", "ports[0].location: no interface", "ports[1].location: name an"] {
             assert!(errors.iter().any(|e| e.contains(part)), "{part}: {errors:?}");
         }
         assert!(matches!(generator.flow_metrics(&[]), Err(Problem::Invalid(_))));
+        // What the whole host needs is no port, by whatever name.
+        let lo = json!({ "ports": [{ "name": "a", "location": "lo" }] });
+        let lo: Config = serde_json::from_value(lo).unwrap();
+        let Err(Problem::Invalid(errors)) = generator.configure(lo, Ends::LOOPBACK) else {
+            panic!()
+        };
+        assert!(errors[0].contains("loopback") && errors[0].contains("veth"), "{errors:?}");
     }
 }

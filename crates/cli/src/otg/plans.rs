@@ -142,7 +142,7 @@ mod tests {
         // 198.18.0.0/15 and 10.0.0.0/8.
         let v4 = vec![range(0xc612_0000, 0xc613_ffff), range(0x0a00_0000, 0x0aff_ffff)];
         let source = Source { file: "plan".into(), text: text.into() };
-        read(&source, &Allowed { v4, v6: Vec::new() }).map(|e| e.cases.len())
+        read(&source, &Allowed { v4, v6: Vec::new(), types: Vec::new() }).map(|e| e.cases.len())
     }
 
     #[test]

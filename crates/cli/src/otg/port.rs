@@ -1,17 +1,20 @@
 //! A port of the generator: the thread that receives on it, and the one that sends.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sonde_port::host::InterfaceFacts;
+use sonde_port::link_settings::{self, Promiscuous};
 use sonde_port::netlink::{Link, Links};
 use sonde_port::{Engine, Filter, OpenSpec, PortError, netns};
 use sonde_server::otg::Problem;
 use sonde_server::otg::metrics::{DataIntegrity, PortMetric, TransmitState};
+use sonde_server::otg::ports::{Capture, CaptureFormat};
 use sonde_wire::signature::Secret;
 
+use super::capture::Ring;
 use super::flow::FlowPlan;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
@@ -28,6 +31,34 @@ pub struct TestPort {
     pub sender: Option<Worker<sender::Order>>,
     /// Takes every frame that comes.
     pub receiver: Worker<receiver::Order>,
+    capture: Option<Mutex<Captured>>,
+    /// Held until the threads have ended.
+    _settings: Settings,
+}
+
+/// What a port keeps of what comes.
+struct Captured {
+    /// `None`: the receiver is filling it.
+    ring: Option<Box<Ring>>,
+    format: CaptureFormat,
+}
+
+/// What was set on an interface; dropping it sets it back.
+pub struct Settings {
+    _promiscuous: Option<Promiscuous>,
+    _mtu: Option<Mtu>,
+}
+
+struct Mtu {
+    location: Location,
+    before: u32,
+}
+
+impl Drop for Mtu {
+    fn drop(&mut self) {
+        // An interface that has gone meanwhile needs no setting.
+        let _ = self.location.set_mtu(self.before);
+    }
 }
 
 /// Where a port is.
@@ -49,8 +80,12 @@ pub struct Worker<O> {
 pub struct Found {
     /// Where.
     pub location: Location,
-    ifindex: u32,
-    mtu: u32,
+    /// What tells its namespace from others.
+    pub namespace: (u64, u64),
+    /// Its number there.
+    pub ifindex: u32,
+    /// Octets of an IP packet, at most.
+    pub mtu: u32,
     /// As `ip -d link` has it ("veth"); empty: a card.
     pub kind: String,
     /// Bit/s, where the driver tells.
@@ -74,11 +109,18 @@ impl Location {
         Ok(Location { netns, interface: interface.to_owned() })
     }
 
-    fn text(&self) -> String {
+    /// As a client writes it.
+    pub fn text(&self) -> String {
         match &self.netns {
             Some(netns) => format!("{netns}/{}", self.interface),
             None => self.interface.clone(),
         }
+    }
+
+    fn set_mtu(&self, mtu: u32) -> Result<(), String> {
+        let set = || link_settings::set_mtu(&self.interface, mtu);
+        let done = netns::inside(self.netns.as_deref(), set).map_err(|e| e.to_string())?;
+        done.map_err(|e| e.to_string())
     }
 }
 
@@ -105,15 +147,59 @@ impl Found {
                     "{name} is down or has no carrier; see 'ip link'"
                 )));
             }
+            if link.loopback {
+                return Err(PortError::Config(format!(
+                    "{} is a host's loopback: all that its processes say to each other would be \
+                     taken away; name another interface (a virtual cable: 'ip link add type veth')",
+                    location.text()
+                )));
+            }
             let Link { ifindex, mtu, kind, .. } = link;
             let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
-            Ok(Found { location: location.clone(), ifindex, mtu, kind, speed_bps, links })
+            let namespace = netns::identity().map_err(io)?;
+            let location = location.clone();
+            Ok(Found { location, namespace, ifindex, mtu, kind, speed_bps, links })
         })?
     }
 
     /// Octets of a frame with the FCS, at most.
     pub fn longest(&self) -> usize {
         self.mtu as usize + 18
+    }
+
+    /// Sets the interface as a configuration wants it: its MTU, if that is another one, and
+    /// whether it lets in frames to any MAC address. What it does not take is added to `warnings`.
+    pub fn set(
+        &mut self,
+        mtu: Option<u32>,
+        promiscuous: bool,
+        warnings: &mut Vec<String>,
+    ) -> Settings {
+        let text = self.location.text();
+        let mtu = mtu.filter(|&wanted| wanted != self.mtu).and_then(|wanted| {
+            match self.location.set_mtu(wanted) {
+                Ok(()) => {
+                    let before = std::mem::replace(&mut self.mtu, wanted);
+                    Some(Mtu { location: self.location.clone(), before })
+                }
+                Err(e) => {
+                    warnings
+                        .push(format!("{text} keeps its MTU of {}, not {wanted}: {e}", self.mtu));
+                    None
+                }
+            }
+        });
+        let enter = || Promiscuous::enter(&self.location.interface);
+        let entered = promiscuous
+            .then(|| netns::inside(self.location.netns.as_deref(), enter).and_then(|held| held));
+        let held = entered.and_then(|entered| match entered {
+            Ok(held) => Some(held),
+            Err(e) => {
+                warnings.push(format!("{text} is not promiscuous: {e}"));
+                None
+            }
+        });
+        Settings { _promiscuous: held, _mtu: mtu }
     }
 }
 
@@ -126,12 +212,21 @@ impl TestPort {
         index: usize,
         name: &str,
         found: Found,
+        settings: Settings,
+        capture: Option<&Capture>,
         flows: &[Arc<FlowPlan>],
         secret: Secret,
     ) -> Result<TestPort, String> {
         let netns = found.location.netns.clone();
         let interface = Some(found.location.interface.clone());
         let failed = |e: PortError| format!("port {name}: {e}");
+        let capture = capture.map(|c| {
+            let snap = c.packet_size.filter(|&n| n > 0).map_or(SNAP, |n| n.min(SNAP));
+            let ring = Ring::new(CAPTURE_OCTETS, snap as usize, c.overwrite);
+            let ring = ring.map_err(|e| format!("port {name}: {e}"))?;
+            Ok::<_, String>(Mutex::new(Captured { ring: Some(Box::new(ring)), format: c.format }))
+        });
+        let capture = capture.transpose()?;
         let opened = |engine, spec: OpenSpec| {
             let open = || sonde_port::open(engine, &spec);
             netns::inside(netns.as_deref(), open).and_then(|port| port).map_err(failed)
@@ -167,7 +262,61 @@ impl TestPort {
             links: Mutex::new(found.links),
             sender,
             receiver,
+            capture,
+            _settings: settings,
         })
+    }
+
+    /// Whether frames that come can be kept.
+    pub fn captures(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Keeps frames from now on, or no longer.
+    ///
+    /// # Errors
+    /// No capture of this port is configured; it has failed.
+    pub fn capture(&self, start: bool) -> Result<(), Problem> {
+        let mut captured = self.captured()?;
+        self.stop_capture(&mut captured)?;
+        if !start {
+            return Ok(());
+        }
+        if let Some(mut ring) = captured.ring.take() {
+            ring.clear();
+            self.receiver.ask(|to| receiver::Order::Capture(ring, to))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps no further frame, and returns a file of those that were kept.
+    ///
+    /// # Errors
+    /// As of [`TestPort::capture`].
+    pub fn capture_file(&self, skip: usize, count: usize) -> Result<Vec<u8>, Problem> {
+        let mut captured = self.captured()?;
+        self.stop_capture(&mut captured)?;
+        let format = captured.format;
+        let ring = captured.ring.as_ref();
+        Ok(ring.map(|r| r.file(format, skip, count)).unwrap_or_default())
+    }
+
+    fn captured(&self) -> Result<MutexGuard<'_, Captured>, Problem> {
+        let none = || {
+            Problem::invalid(format!(
+                "no capture of port '{}' is configured; name the port in 'captures'",
+                self.name
+            ))
+        };
+        let captured = self.capture.as_ref().ok_or_else(none)?;
+        Ok(captured.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn stop_capture(&self, captured: &mut Captured) -> Result<(), Problem> {
+        if captured.ring.is_none() {
+            captured.ring = self.receiver.ask(receiver::Order::Captured)?;
+        }
+        Ok(())
     }
 
     /// What was sent.
@@ -219,7 +368,7 @@ impl TestPort {
             name: self.name.clone(),
             location: self.location.text(),
             link: link.into(),
-            capture: "stopped",
+            capture: if came.capture.is_some() { "started" } else { "stopped" },
             frames_tx: sent.stats.tx_frames,
             frames_rx: came.frames,
             bytes_tx: sent.flows.iter().map(|(_, s)| s.bytes).sum(),
@@ -286,6 +435,10 @@ impl<O> Drop for Worker<O> {
 
 /// More octets than any frame has: nothing is cut off.
 const ALL_OF_IT: usize = 1 << 16;
+/// Octets of a captured frame, at most, where the client does not say.
+const SNAP: u32 = 65_535;
+/// Octets that are kept of the frames of a port.
+const CAPTURE_OCTETS: usize = 32 << 20;
 /// For a thread's answer: it looks for orders every millisecond.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -8,6 +8,7 @@ use sonde_results::Hist;
 use sonde_wire::Time;
 use sonde_wire::signature::{self, Repr, Secret};
 
+use super::capture::Ring;
 use super::devices::concerns_neighbours;
 use super::frames::FCS_LEN;
 use super::tally::{Dense, RateMeter};
@@ -18,6 +19,10 @@ pub enum Order {
     Expect(Vec<(u16, u8)>, bool, Sender<()>),
     /// Pass on what neighbours ask and answer, or no longer.
     Neighbours(Option<SyncSender<Vec<u8>>>, Sender<()>),
+    /// Keep frames in this from now on.
+    Capture(Box<Ring>, Sender<()>),
+    /// Keep no further frame, and give back what was kept, if any was.
+    Captured(Sender<Option<Box<Ring>>>),
     /// Tell what has come.
     Report(Sender<ReceiverReport>),
 }
@@ -37,6 +42,8 @@ pub struct ReceiverReport {
     pub stray: u64,
     /// Frames with our mark and a wrong digest.
     pub damaged: u64,
+    /// Frames that are kept, and that found no room, while a capture is under way.
+    pub capture: Option<[u64; 2]>,
     /// Of the port.
     pub stats: PortStats,
     /// Why it has ended.
@@ -71,13 +78,7 @@ pub struct Received {
 /// Receives until the other end of `orders` is gone. `flows` are those expected here.
 pub fn run(mut port: Box<dyn Port>, flows: &[u16], secret: Secret, orders: &Receiver<Order>) {
     let highest = flows.iter().max().map_or(0, |&n| usize::from(n) + 1);
-    let mut analyser = PortAnalyser {
-        flows: (0..highest).map(|_| None).collect(),
-        secret,
-        report: ReceiverReport::default(),
-        rate: RateMeter::default(),
-        neighbours: None,
-    };
+    let mut analyser = PortAnalyser::new(highest, secret, tai_now().as_nanos());
     flows.iter().for_each(|&n| analyser.flows[usize::from(n)] = Some(Incoming::new()));
     loop {
         match orders.try_recv() {
@@ -107,6 +108,7 @@ struct PortAnalyser {
     rate: RateMeter,
     /// The devices here.
     neighbours: Option<SyncSender<Vec<u8>>>,
+    capture: Option<Box<Ring>>,
 }
 
 struct Incoming {
@@ -132,11 +134,11 @@ impl Incoming {
             latency: Dense::new(),
             jitter: Dense::new(),
             received: Received::default(),
-            rate: RateMeter::default(),
+            rate: RateMeter::new(0, [0; 2]),
         }
     }
 
-    fn expect(&mut self, tag: u8, clear: bool) {
+    fn expect(&mut self, tag: u8, clear: bool, now: i64) {
         self.tag = tag;
         self.after = 0;
         self.seen.fill(0);
@@ -144,8 +146,12 @@ impl Incoming {
             self.latency.clear();
             self.jitter.clear();
             self.received = Received::default();
-            self.rate = RateMeter::default();
         }
+        self.rate = RateMeter::new(now, self.totals());
+    }
+
+    fn totals(&self) -> [u64; 2] {
+        [self.received.frames, self.received.bytes]
     }
 
     #[inline]
@@ -187,12 +193,33 @@ impl Incoming {
 }
 
 impl PortAnalyser {
+    fn new(flows: usize, secret: Secret, now: i64) -> PortAnalyser {
+        PortAnalyser {
+            flows: (0..flows).map(|_| None).collect(),
+            secret,
+            report: ReceiverReport::default(),
+            rate: RateMeter::new(now, [0; 2]),
+            neighbours: None,
+            capture: None,
+        }
+    }
+
+    /// Marks totals for the rates, now and then.
+    #[inline]
+    fn mark(&mut self, now: i64) {
+        if self.rate.due(now) {
+            self.rate.mark(now, [self.report.frames, self.report.bytes]);
+            self.flows.iter_mut().flatten().for_each(|f| f.rate.mark(now, f.totals()));
+        }
+    }
+
     fn obey(&mut self, order: Order, port: &mut dyn Port) {
         match order {
             Order::Expect(flows, clear, done) => {
+                let now = tai_now().as_nanos();
                 for (number, tag) in flows {
                     if let Some(Some(flow)) = self.flows.get_mut(usize::from(number)) {
-                        flow.expect(tag, clear);
+                        flow.expect(tag, clear, now);
                     }
                 }
                 let _ = done.send(());
@@ -201,15 +228,20 @@ impl PortAnalyser {
                 self.neighbours = to;
                 let _ = done.send(());
             }
+            Order::Capture(ring, done) => {
+                self.capture = Some(ring);
+                let _ = done.send(());
+            }
+            Order::Captured(to) => _ = to.send(self.capture.take()),
             Order::Report(to) => {
                 let now = tai_now().as_nanos();
                 let mut report = self.report.clone();
                 report.rates = self.rate.read(now, [report.frames, report.bytes]);
                 report.stats = port.stats();
+                report.capture = self.capture.as_ref().map(|r| [r.len() as u64, r.left_out]);
                 for (number, flow) in self.flows.iter_mut().enumerate() {
                     let Some(flow) = flow else { continue };
-                    let totals = [flow.received.frames, flow.received.bytes];
-                    flow.received.rates = flow.rate.read(now, totals);
+                    flow.received.rates = flow.rate.read(now, flow.totals());
                     let (latency, jitter) = (flow.latency.hist(), flow.jitter.hist());
                     let received = Received { latency, jitter, ..flow.received.clone() };
                     report.flows.push((number as u16, received));
@@ -222,12 +254,18 @@ impl PortAnalyser {
     fn turn(&mut self, port: &mut dyn Port) -> Result<(), sonde_port::PortError> {
         let burst = port.rx()?;
         let count = burst.len();
+        let mut last = 0;
         for i in 0..count {
             let (frame, stamp) = burst.seen(i);
-            self.frame(frame, stamp.at.as_nanos());
+            last = stamp.at.as_nanos();
+            self.frame(frame, last);
         }
-        if count == 0 {
+        if count > 0 {
+            // No clock is read while frames come: their stamps are one.
+            self.mark(last);
+        } else {
             let now = tai_now().as_nanos();
+            self.mark(now);
             port.wait(Time::from_nanos(now + ORDERS_NS))?;
         }
         Ok(())
@@ -237,6 +275,9 @@ impl PortAnalyser {
     fn frame(&mut self, frame: &[u8], at: i64) {
         self.report.frames += 1;
         self.report.bytes += (frame.len() + FCS_LEN) as u64;
+        if let Some(ring) = &mut self.capture {
+            ring.push(frame, at);
+        }
         if !Repr::marked(frame) {
             if let Some(to) = self.neighbours.as_ref().filter(|_| concerns_neighbours(frame)) {
                 // What finds no room is lost as on a wire: who asks does so again.

@@ -15,7 +15,7 @@ use sonde_wire::Time;
 use sonde_wire::signature::{Repr, Secret};
 
 use super::flow::{End, FlowPlan};
-use super::tally::{Dense, RateMeter};
+use super::tally::{Dense, PERIOD_NS, RateMeter};
 
 /// What the thread is told.
 pub enum Order {
@@ -62,6 +62,7 @@ pub fn run(
     let mut sender = PortSender {
         flows: flows.into_iter().map(|(number, plan)| Outgoing::new(number, plan)).collect(),
         due: BinaryHeap::new(),
+        marked: 0,
         secret,
         failed: None,
     };
@@ -76,6 +77,7 @@ pub fn run(
             Err(TryRecvError::Empty) => {}
         }
         if sender.due.is_empty() {
+            sender.mark(tai_now().as_nanos());
             match orders.recv_timeout(IDLE) {
                 Ok(order) => sender.obey(order, port.as_mut()),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -95,6 +97,8 @@ struct PortSender {
     flows: Vec<Outgoing>,
     /// When which flow's next frame is due, ns TAI.
     due: BinaryHeap<Reverse<(i64, usize)>>,
+    /// When totals were last marked for rates, ns TAI.
+    marked: i64,
     secret: Secret,
     failed: Option<String>,
 }
@@ -108,6 +112,9 @@ struct Outgoing {
     n: u64,
     /// When it began, ns TAI; moved by pauses.
     origin: i64,
+    /// How much later than its configuration says it began, ns, so that the flows of a port do
+    /// not all send at once.
+    phase: f64,
     /// When frame `n` is due, ns from there.
     at: f64,
     paused_at: i64,
@@ -124,11 +131,12 @@ impl Outgoing {
             tag: 0,
             n: 0,
             origin: 0,
+            phase: 0.0,
             at: 0.0,
             paused_at: 0,
             late: Dense::new(),
             sent: Sent::default(),
-            rate: RateMeter::default(),
+            rate: RateMeter::new(0, [0; 2]),
         }
     }
 
@@ -136,7 +144,7 @@ impl Outgoing {
         self.tag = tag;
         self.n = 0;
         self.origin = now;
-        self.at = self.plan.delay_ns;
+        self.at = self.plan.delay_ns + self.phase;
         self.sent.state = TransmitState::Started;
     }
 
@@ -149,7 +157,7 @@ impl Outgoing {
         match self.plan.end {
             End::Never => false,
             End::Frames(frames) => self.n >= frames,
-            End::After(ns) => self.at - self.plan.delay_ns >= ns,
+            End::After(ns) => self.at - self.plan.delay_ns - self.phase >= ns,
         }
     }
 
@@ -175,7 +183,9 @@ impl PortSender {
         match order {
             Order::Report(to) => {
                 let report = |f: &mut Outgoing| {
-                    f.sent.rates = f.rate.read(now, [f.sent.frames, f.sent.bytes]);
+                    let sends = f.sent.state == TransmitState::Started;
+                    let rates = f.rate.read(now, [f.sent.frames, f.sent.bytes]);
+                    f.sent.rates = if sends { rates } else { [0.0; 2] };
                     f.sent.lateness = f.late.hist();
                     (f.number, f.sent.clone())
                 };
@@ -184,6 +194,7 @@ impl PortSender {
                 let _ = to.send(SenderReport { flows, stats: port.stats(), failed });
             }
             Order::Change(which, change, done) => {
+                self.stagger(&which, change);
                 for (number, tag) in which {
                     if let Some(flow) = self.flows.iter_mut().find(|f| f.number == number) {
                         change_flow(flow, change, tag, now);
@@ -198,9 +209,43 @@ impl PortSender {
         }
     }
 
+    /// Spreads flows that begin together over the time from one frame, or burst, to the next:
+    /// those with the same time evenly, and so that others do not meet them at the begin.
+    fn stagger(&mut self, which: &[(u16, u8)], change: Transmit) {
+        let begins = |f: &&mut Outgoing| {
+            let begins = match change {
+                Transmit::Start => true,
+                Transmit::Resume => f.sent.state == TransmitState::Stopped,
+                Transmit::Stop | Transmit::Pause => false,
+            };
+            begins && which.iter().any(|&(number, _)| number == f.number)
+        };
+        let mut together: Vec<(u64, &mut Outgoing)> =
+            self.flows.iter_mut().filter(begins).map(|f| (f.plan.cycle_ns() as u64, f)).collect();
+        // Stable: in the order of the configuration.
+        together.sort_by_key(|(cycle, _)| *cycle);
+        let groups: Vec<_> = together.chunk_by_mut(|a, b| a.0 == b.0).collect();
+        let all = groups.len() as f64;
+        for (g, group) in groups.into_iter().enumerate() {
+            let members = group.len() as f64;
+            for (k, (_, flow)) in group.iter_mut().enumerate() {
+                flow.phase = flow.plan.cycle_ns() * (k as f64 + g as f64 / all) / members;
+            }
+        }
+    }
+
+    /// Marks totals for the rates, now and then.
+    fn mark(&mut self, now: i64) {
+        if now - self.marked >= PERIOD_NS {
+            self.marked = now;
+            self.flows.iter_mut().for_each(|f| f.rate.mark(now, [f.sent.frames, f.sent.bytes]));
+        }
+    }
+
     /// Sends what is due, or waits for it.
     fn turn(&mut self, port: &mut dyn Port) -> Result<(), sonde_port::PortError> {
         let now = tai_now().as_nanos();
+        self.mark(now);
         let mut sent = 0;
         {
             let mut tx = port.tx();
@@ -257,7 +302,7 @@ fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) {
         (Transmit::Start, _) => {
             flow.late.clear();
             flow.sent = Sent::default();
-            flow.rate = RateMeter::default();
+            flow.rate = RateMeter::new(now, [0; 2]);
             flow.begin(now, tag);
         }
         (Transmit::Stop, _) => flow.sent.state = Stopped,
@@ -269,7 +314,10 @@ fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) {
             flow.origin += now - flow.paused_at;
             flow.sent.state = Started;
         }
-        (Transmit::Resume, Stopped) => flow.begin(now, tag),
+        (Transmit::Resume, Stopped) => {
+            flow.rate = RateMeter::new(now, [flow.sent.frames, flow.sent.bytes]);
+            flow.begin(now, tag);
+        }
         (Transmit::Pause, Paused | Stopped) | (Transmit::Resume, Started) => {}
     }
 }
@@ -280,8 +328,8 @@ const BURST: usize = 32;
 const WAKE_NS: i64 = 60_000;
 /// Orders are looked for this often.
 const ORDERS_NS: i64 = 1_000_000;
-/// Where nothing is to be sent, the thread sleeps until it gets an order.
-const IDLE: Duration = Duration::from_secs(3600);
+/// Where nothing is to be sent, the thread sleeps until it gets an order, or marks totals.
+const IDLE: Duration = Duration::from_nanos(PERIOD_NS as u64);
 
 #[cfg(test)]
 mod tests;

@@ -55,35 +55,52 @@ impl Dense {
     }
 }
 
-/// Frames and octets a second, over about the last second.
-#[derive(Clone, Copy, Debug, Default)]
+/// Frames and octets a second, over the last half to whole second, or since the begin where that
+/// is less ago. Whoever counts calls [`RateMeter::mark`] all the time: so the rate is right
+/// whenever, and however seldom, somebody asks.
+#[derive(Clone, Copy, Debug)]
 pub struct RateMeter {
-    at: i64,
-    totals: [u64; 2],
-    rates: [f64; 2],
+    /// Times, ns, and totals then: the one that rates are counted from, and the next of these.
+    marks: [(i64, [u64; 2]); 2],
 }
 
 impl RateMeter {
-    /// The rates, given the totals at a time (ns).
-    pub fn read(&mut self, now: i64, totals: [u64; 2]) -> [f64; 2] {
-        let passed = now - self.at;
-        if passed >= PERIOD_NS {
-            if self.at > 0 {
-                let rate = |i: usize| {
-                    totals[i].saturating_sub(self.totals[i]) as f64 * 1e9 / passed as f64
-                };
-                self.rates = [rate(0), rate(1)];
-            }
-            (self.at, self.totals) = (now, totals);
+    /// Counting begins now, ns, at these totals.
+    pub fn new(now: i64, totals: [u64; 2]) -> RateMeter {
+        RateMeter { marks: [(now, totals); 2] }
+    }
+
+    /// Whether it is time for a mark.
+    #[inline]
+    pub fn due(&self, now: i64) -> bool {
+        now - self.marks[1].0 >= PERIOD_NS
+    }
+
+    /// Marks the totals of now, ns, if it is time for it.
+    #[inline]
+    pub fn mark(&mut self, now: i64, totals: [u64; 2]) {
+        if self.due(now) {
+            self.marks = [self.marks[1], (now, totals)];
         }
-        self.rates
+    }
+
+    /// The rates, given the totals at a time (ns).
+    pub fn read(&self, now: i64, totals: [u64; 2]) -> [f64; 2] {
+        let (from, then) = self.marks[0];
+        let passed = now - from;
+        if passed < LEAST_NS {
+            return [0.0; 2];
+        }
+        [0, 1].map(|i| totals[i].saturating_sub(then[i]) as f64 * 1e9 / passed as f64)
     }
 }
 
 /// More buckets than any value has on either side of 0: 32 for each of 58 powers of two.
 const MIDDLE: i32 = 60 * 32;
-/// Rates are those of at least this time.
-const PERIOD_NS: i64 = 500_000_000;
+/// From one mark to the next.
+pub const PERIOD_NS: i64 = 500_000_000;
+/// Of a shorter time a rate would be that of one burst.
+const LEAST_NS: i64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -105,12 +122,31 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_between_two_readings() {
-        let mut meter = RateMeter::default();
-        assert_eq!(meter.read(1_000_000_000, [100, 1000]), [0.0, 0.0]);
-        assert_eq!(meter.read(1_100_000_000, [200, 2000]), [0.0, 0.0]);
-        assert_eq!(meter.read(2_000_000_000, [600, 6000]), [500.0, 5000.0]);
-        assert_eq!(meter.read(2_100_000_000, [600, 6000]), [500.0, 5000.0]);
-        assert_eq!(meter.read(3_000_000_000, [600, 6000]), [0.0, 0.0]);
+    fn a_rate_is_right_at_the_first_question_and_whenever_it_is_asked() {
+        const MS: i64 = 1_000_000;
+        // 1,000 frames a second of 60 octets, counted each millisecond, from 2 s on.
+        let mut meter = RateMeter::new(2000 * MS, [0; 2]);
+        let totals = |ms: i64| [(ms - 2000) as u64, (ms - 2000) as u64 * 60];
+        for ms in 2000..2000 + 3_600_000 {
+            meter.mark(ms * MS, totals(ms));
+            // Nobody asks for an hour, or somebody does 10 ms after the begin.
+            if ms == 2010 || ms == 2400 || ms == 2600 || ms == 2000 + 3_599_999 {
+                assert_eq!(meter.read(ms * MS, totals(ms)), [1000.0, 60_000.0], "{ms}");
+            }
+        }
+        assert_eq!(RateMeter::new(0, [0; 2]).read(0, [9, 9]), [0.0; 2]);
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_last_second() {
+        const MS: i64 = 1_000_000;
+        let mut meter = RateMeter::new(0, [0; 2]);
+        // 2,000 a second until 5 s, then nothing.
+        let totals = |ms: i64| [ms.min(5000) as u64 * 2, 0];
+        (0..7000).for_each(|ms| meter.mark(ms * MS, totals(ms)));
+        assert_eq!(meter.read(7000 * MS, totals(7000)), [0.0; 2]);
+        // A restart leaves nothing of before.
+        let meter = RateMeter::new(7000 * MS, totals(7000));
+        assert_eq!(meter.read(7500 * MS, totals(7500)), [0.0; 2]);
     }
 }

@@ -98,6 +98,17 @@ impl Values {
         }
     }
 
+    /// The first of 16 bits that is none of `numbers`.
+    pub fn beyond(&self, numbers: &[u16]) -> Option<u16> {
+        let distinct = match self {
+            Values::One(_) => 1,
+            Values::List(list) => list.len() as u64,
+            // Of 16 bits: then they come again.
+            Values::Steps { count, .. } => (*count).min(1 << 16),
+        };
+        (0..distinct).map(|n| self.nth(n) as u16).find(|value| !numbers.contains(value))
+    }
+
     /// Whether all of them lie in one or another of `ranges` (first and last, inclusive).
     /// Steps must stay in one of them without coming back to its begin.
     pub fn within(&self, ranges: &[(u128, u128)]) -> bool {

@@ -84,10 +84,13 @@ fn devices_find_their_gateways_and_are_found_by_them() {
     server.configure(&config);
     let start = json!({ "choice": "traffic", "traffic": {
         "choice": "flow_transmit", "flow_transmit": { "state": "start" } } });
+    // They are there as soon as they are configured, and until they are told to go.
+    until("the gateways", || known(&server) == 4);
+    protocols(&server, "stop");
     let (status, answer) = server.ask("POST", "/control/state", &start);
     assert!(status == 400 && answer.to_string().contains("start the protocols"), "{answer}");
     protocols(&server, "start");
-    until("the gateways", || known(&server) == 4);
+    until("the gateways again", || known(&server) == 4);
     server.done("POST", "/control/state", &start);
     let flows = || server.done("POST", "/monitor/metrics", &json!({ "choice": "flow" }));
     until("the frames", || {

@@ -2,6 +2,7 @@
 //! namespaces. Without root that is skipped, and says so. What clients make of it is tested
 //! with snappi, in tests/interop.
 
+mod access;
 mod devices;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
@@ -20,6 +21,7 @@ use self::process::{Process, until};
 struct Server {
     process: Process,
     address: String,
+    token: String,
 }
 
 impl Server {
@@ -33,12 +35,13 @@ impl Server {
         let mut process = Process::start(command);
         let address = |p: &Process| {
             let lines = p.err();
-            let line = lines.iter().find_map(|l| l.split_once("http://"))?.1.to_owned();
-            Some(line.split(',').next().unwrap().to_owned())
+            let line = lines.iter().find_map(|l| l.split_once("http://sonde:"))?.1.to_owned();
+            let (token, address) = line.split(',').next().unwrap().split_once('@').unwrap();
+            Some((token.to_owned(), address.to_owned()))
         };
         process.until("the server", |p| address(p).is_some());
-        let address = address(&process).unwrap();
-        Server { process, address }
+        let (token, address) = address(&process).unwrap();
+        Server { process, address, token }
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -47,20 +50,28 @@ impl Server {
     }
 
     fn text(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let (status, answer) = self.octets(method, path, body);
+        (status, String::from_utf8(answer).unwrap())
+    }
+
+    fn octets(&self, method: &str, path: &str, body: &Value) -> (u16, Vec<u8>) {
         let body = body.to_string();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+             Authorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             self.address,
+            self.token,
             body.len()
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), body.to_owned())
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+        let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
+        (status, answer[end + 4..].to_vec())
     }
 
     fn done(&self, method: &str, path: &str, body: &Value) -> Value {
@@ -175,6 +186,73 @@ fn flows_are_sent_counted_and_their_ports_given_back() {
 }
 
 #[test]
+fn rates_are_right_at_the_first_question() {
+    let Some((_lab, a, b)) = cable("rates_are_right_at_the_first_question") else { return };
+    let server = Server::start();
+    server.configure(&config(&a, &b, 1_000_000_000));
+    server.transmit("start");
+    // Sonde's own view of flows has no rates: whatever asks for these is the first to do so.
+    let sent = || {
+        let details = server.done("GET", "/sonde/v1/flows", &Value::Null);
+        details["flows"][0]["tx"]["frames"].as_u64().unwrap()
+    };
+    until("frames", || sent() > 500);
+    let flow = server.metrics("flow");
+    for rate in ["frames_tx_rate", "frames_rx_rate"] {
+        // 5,000 a second, by a host that may be busy.
+        let rate = flow[rate].as_f64().unwrap();
+        assert!(rate > 500.0 && rate < 50_000.0, "{flow}");
+    }
+    server.process.signal("INT");
+    assert_eq!(server.process.end().code, 0);
+}
+
+#[test]
+fn what_comes_to_a_port_is_captured_whole() {
+    let Some((_lab, a, b)) = cable("what_comes_to_a_port_is_captured_whole") else { return };
+    let server = Server::start();
+    let mut wanted = config(&a, &b, 100);
+    wanted["layer1"] = json!([{ "name": "ly", "port_names": ["a", "b"], "mtu": 1400,
+                                "promiscuous": true, "speed": "speed_1_gbps" }]);
+    wanted["captures"] = json!([{ "name": "ca", "port_names": ["b"], "format": "pcap" }]);
+    server.configure(&wanted);
+    let warnings = server.done("POST", "/config", &wanted)["warnings"].to_string();
+    assert!(warnings.contains("speed is not set"), "{warnings}");
+    let mtu = || b.run(&["cat", "/sys/class/net/eth0/mtu"]).unwrap().trim().to_owned();
+    assert_eq!(mtu(), "1400");
+    let capture = |state: &str| {
+        let change = json!({ "choice": "port", "port": {
+            "choice": "capture", "capture": { "state": state, "port_names": ["b"] } } });
+        server.done("POST", "/control/state", &change);
+    };
+    capture("start");
+    server.transmit("start");
+    until("the last frame", || server.metrics("flow")["frames_rx"] == "100");
+    let ports = server.done("POST", "/monitor/metrics", &json!({ "choice": "port" }));
+    assert_eq!(ports["port_metrics"][1]["capture"], "started", "{ports}");
+    capture("stop");
+    let file =
+        |port: &str| server.octets("POST", "/monitor/capture", &json!({ "port_name": port }));
+    let (status, octets) = file("b");
+    assert_eq!(status, 200);
+    let frames: Vec<_> =
+        sonde_wire::pcap::Reader::new(&octets).unwrap().map(Result::unwrap).collect();
+    assert_eq!(frames.len(), 100);
+    for frame in &frames {
+        // As long as the flow says, with the FCS, which is right.
+        assert_eq!((frame.data.len(), frame.original_len), (64, 64));
+        let (octets, fcs) = frame.data.split_at(60);
+        assert_eq!(fcs, sonde_wire::fcs::fcs(octets));
+        assert_eq!(octets[26..34], [198, 18, 0, 1, 198, 19, 0, 1]);
+    }
+    let (status, why) = file("a");
+    assert!(status == 400 && String::from_utf8_lossy(&why).contains("'captures'"));
+    server.process.signal("INT");
+    assert_eq!(server.process.end().code, 0);
+    assert_eq!(mtu(), "1500", "what was set is set back");
+}
+
+#[test]
 fn what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost() {
     let test = "what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost";
     let Some((_lab, a, b)) = cable(test) else { return };
@@ -217,6 +295,23 @@ fn a_link_that_goes_down_is_told_and_what_was_lost_by_it_counted() {
         }
     });
     server.process.signal("TERM");
+    assert_eq!(server.process.end().code, 0);
+}
+
+#[test]
+fn the_ways_by_which_the_host_is_reached_are_no_ports() {
+    let test = "the_ways_by_which_the_host_is_reached_are_no_ports";
+    let Some((_lab, a, _b)) = cable(test) else { return };
+    let server = Server::start();
+    let config = |location: &str| json!({ "ports": [{ "name": "a", "location": location }] });
+    for (location, part) in [("lo", "loopback"), (&format!("{}/lo", a.name()), "loopback")] {
+        // In another namespace it may be down, which is a reason, too.
+        let _ = a.run(&["ip", "link", "set", "lo", "up"]);
+        let (status, answer) = server.ask("POST", "/config", &config(location));
+        let told = answer["errors"][0].as_str().unwrap();
+        assert!(status == 400 && told.contains(part), "{answer}");
+    }
+    server.process.signal("INT");
     assert_eq!(server.process.end().code, 0);
 }
 

@@ -29,7 +29,8 @@ impl Service for Echo {
 
 /// A server for as long as `client` runs.
 fn with_server(client: impl FnOnce(SocketAddr)) {
-    let server = Server::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let access = Access::Token(Token::new(TOKEN).unwrap());
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), access).unwrap();
     let address = server.address().unwrap();
     let stop = Stop::new();
     std::thread::scope(|scope| {
@@ -57,7 +58,9 @@ fn request(method: &str, path: &str, fields: &str, body: &str) -> String {
     )
 }
 
-const LOCAL: &str = "Host: localhost:8443\r\nContent-Type: application/json; charset=utf-8\r\n";
+const TOKEN: &str = "0123456789abcdef";
+const LOCAL: &str = "Host: localhost:8443\r\nAuthorization: Bearer 0123456789abcdef\r\n\
+                     Content-Type: application/json; charset=utf-8\r\n";
 
 #[test]
 fn requests_are_answered_in_json_until_the_server_is_stopped() {
@@ -71,18 +74,24 @@ fn requests_are_answered_in_json_until_the_server_is_stopped() {
 
 #[test]
 fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
-    let page = "Host: evil.example\r\nContent-Type: application/json\r\n";
-    let form = "Host: 127.0.0.1\r\nContent-Type: text/plain\r\n";
+    let page = LOCAL.replace("localhost:8443", "evil.example");
+    let form = LOCAL.replace("application/json", "text/plain");
+    let nowhere = LOCAL.replace("Host: localhost:8443\r\n", "");
+    let six = LOCAL.replace("localhost:8443", "[::1]:80");
+    let stranger = LOCAL.replace("abcdef", "abcdeg");
+    let nobody = LOCAL.replace("Authorization", "X-Nothing");
     let long = format!("{LOCAL}Expect: 100-continue\r\n");
     with_server(|address| {
         for (text, status, part) in [
             (request("GET", "/none", LOCAL, ""), 404, "no /none"),
             (request("DELETE", "/echo", LOCAL, ""), 405, "allow: POST, GET"),
-            (request("POST", "/echo", page, "{}"), 421, "evil.example"),
-            (request("GET", "/echo", "", ""), 421, "no address"),
-            (request("POST", "/echo", form, "{}"), 415, "text/plain"),
+            (request("POST", "/echo", &page, "{}"), 421, "evil.example"),
+            (request("GET", "/echo", &nowhere, ""), 421, "no address"),
+            (request("POST", "/echo", &form, "{}"), 415, "text/plain"),
             (request("POST", "/echo", LOCAL, "\"panic\""), 500, "internal"),
-            (request("GET", "/echo", "Host: [::1]:80\r\n", ""), 200, "octets"),
+            (request("GET", "/echo", &six, ""), 200, "octets"),
+            (request("GET", "/echo", &stranger, ""), 401, "www-authenticate: Basic"),
+            (request("GET", "/none", &nobody, ""), 401, "TOKEN"),
             ("nonsense\r\n\r\n".into(), 400, ""),
         ] {
             let (got, answer) = ask(address, &text);
@@ -96,8 +105,40 @@ fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
 }
 
 #[test]
+fn idle_strangers_do_not_keep_the_owner_out() {
+    with_server(|address| {
+        // He has a connection, and strangers come, many more than there are places.
+        let mut owner = TcpStream::connect(address).unwrap();
+        let asks = request("GET", "/echo", LOCAL, "").replace("Connection: close\r\n", "");
+        let mut answered = || {
+            owner.write_all(asks.as_bytes()).unwrap();
+            let mut answer = [0; 12];
+            owner.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            let mut rest = Vec::new();
+            while !rest.ends_with(br#""path":"/echo"}"#) {
+                let mut octet = [0];
+                owner.read_exact(&mut octet).unwrap();
+                rest.extend(octet);
+            }
+        };
+        answered();
+        let strangers: Vec<TcpStream> =
+            (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // On the connection that he has, and on a new one.
+        answered();
+        assert_eq!(ask(address, &request("GET", "/echo", LOCAL, "")).0, 200);
+        // Those who came first were sent away.
+        for mut stranger in strangers.iter().take(100) {
+            assert_eq!(stranger.read(&mut [0]).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
 fn only_a_loopback_address_goes_without_tls() {
-    let error = Server::bind("0.0.0.0:0".parse().unwrap(), None).err().unwrap();
+    let access = Access::Token(Token::new(TOKEN).unwrap());
+    let error = Server::bind("0.0.0.0:0".parse().unwrap(), access).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }
 

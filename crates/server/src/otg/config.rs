@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::devices::{Device, FlowDevices};
 use super::pattern::{ChecksumPattern, MacText, Number, Pattern, one, whole};
+use super::ports::{Capture, Layer1};
 
 /// A configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -16,6 +17,12 @@ pub struct Config {
     /// Test ports.
     #[serde(default)]
     pub ports: Vec<Port>,
+    /// Settings of their links.
+    #[serde(default)]
+    pub layer1: Vec<Layer1>,
+    /// What is kept of what comes to them.
+    #[serde(default)]
+    pub captures: Vec<Capture>,
     /// Emulated devices.
     #[serde(default)]
     pub devices: Vec<Device>,
@@ -166,6 +173,8 @@ chosen! {
     Tcp tcp: Tcp,
     /// UDP (RFC 768).
     Udp udp: Udp,
+    /// VXLAN (RFC 7348): Ethernet follows.
+    Vxlan vxlan: Vxlan,
 }
 
 /// Octets as given.
@@ -362,6 +371,19 @@ fields! {
     length: Pattern<Number>,
     /// Of pseudo-header and datagram.
     checksum: ChecksumPattern,
+}
+
+fields! {
+    /// Fields of the VXLAN header (RFC 7348, section 5).
+    Vxlan:
+    /// 8 bits; absent: 8, the bit that says that there is an identifier.
+    flags: Pattern<Number>,
+    /// 24 bits.
+    reserved0: Pattern<Number>,
+    /// Identifier, 24 bits.
+    vni: Pattern<Number>,
+    /// 8 bits.
+    reserved1: Pattern<Number>,
 }
 
 chosen! {

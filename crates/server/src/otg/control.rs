@@ -9,6 +9,7 @@ pub struct ControlState {
     choice: ControlChoice,
     traffic: Option<TrafficState>,
     protocol: Option<ProtocolState>,
+    port: Option<PortState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -16,6 +17,42 @@ pub struct ControlState {
 enum ControlChoice {
     Traffic,
     Protocol,
+    Port,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PortState {
+    #[serde(rename = "choice")]
+    _choice: PortChoice,
+    capture: Option<PortCapture>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PortChoice {
+    Capture,
+}
+
+/// What is to become of captures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortCapture {
+    /// At which ports; empty: at all.
+    #[serde(default)]
+    pub port_names: Vec<String>,
+    /// What.
+    pub state: CaptureState,
+}
+
+/// What is to become of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureState {
+    /// Frames are kept from now on; those of before are gone.
+    Start,
+    /// No further frame.
+    Stop,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -91,6 +128,8 @@ pub enum Change {
     Flows(FlowTransmit),
     /// Of all protocols: whether they are to be there.
     Protocols(bool),
+    /// Of captures.
+    Captures(PortCapture),
 }
 
 impl ControlState {
@@ -104,6 +143,10 @@ impl ControlState {
                 let protocol = self.protocol.ok_or("protocol: is missing")?;
                 let all = protocol.all.ok_or("protocol.all: is missing")?;
                 Ok(Change::Protocols(all.state == ProtocolAllState::Start))
+            }
+            ControlChoice::Port => {
+                let port = self.port.ok_or("port: is missing")?;
+                Ok(Change::Captures(port.capture.ok_or("port.capture: is missing")?))
             }
             ControlChoice::Traffic => {
                 let traffic = self.traffic.ok_or("traffic: is missing")?;

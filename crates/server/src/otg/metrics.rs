@@ -175,7 +175,7 @@ pub struct PortMetric {
     pub location: String,
     /// "up", "down", or what is wrong.
     pub link: String,
-    /// Nothing is captured.
+    /// Whether frames are captured: "started" or "stopped".
     pub capture: &'static str,
     /// Frames sent.
     #[serde(serialize_with = "as_text")]

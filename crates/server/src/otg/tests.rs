@@ -1,7 +1,7 @@
 use super::config::*;
 use super::control::Transmit;
 use super::*;
-use crate::http::Method;
+use crate::http::{Ends, Method};
 
 /// Takes everything, and remembers what it was told.
 #[derive(Default)]
@@ -10,7 +10,7 @@ struct Recorder {
 }
 
 impl TrafficGenerator for Recorder {
-    fn configure(&self, config: Config) -> Result<Vec<String>, Problem> {
+    fn configure(&self, config: Config, _: Ends) -> Result<Vec<String>, Problem> {
         if config.ports.is_empty() {
             return Err(Problem::Invalid(vec!["a".into(), "b".into()]));
         }
@@ -24,6 +24,16 @@ impl TrafficGenerator for Recorder {
     fn protocols(&self, start: bool) -> Result<Vec<String>, Problem> {
         self.told.lock().unwrap().push(format!("protocols {start}"));
         Ok(Vec::new())
+    }
+    fn capture(&self, change: &PortCapture) -> Result<Vec<String>, Problem> {
+        self.told.lock().unwrap().push(format!("{:?} {:?}", change.state, change.port_names));
+        Ok(Vec::new())
+    }
+    fn captured(&self, request: &CaptureRequest) -> Result<Vec<u8>, Problem> {
+        match request.port_name.as_str() {
+            "a" => Ok(vec![0xa1, 0xb2]),
+            other => Err(Problem::invalid(format!("there is no port '{other}'"))),
+        }
     }
     fn neighbors(&self) -> Result<Vec<Neighbor>, Problem> {
         let of = |name: &str, address: &str, mac| Neighbor {
@@ -53,7 +63,8 @@ impl TrafficGenerator for Recorder {
 
 fn ask(otg: &Otg<Recorder>, method: Method, path: &str, body: &str) -> (u16, Value) {
     assert!(otg.methods(path).contains(&method.as_str()));
-    let response = otg.answer(&Request { method, path: path.into(), body: body.into() });
+    let response =
+        otg.answer(&Request { method, path: path.into(), body: body.into(), ends: Ends::LOOPBACK });
     let Body::Json(body) = response.body else { panic!("no JSON") };
     (response.status.as_u16(), body)
 }
@@ -119,7 +130,7 @@ fn what_is_not_supported_is_named_with_its_place() {
     let otg = Otg::new(Arc::new(Recorder::default()));
     for (change, place, word) in [
         (r#""location": "veth0""#, "ports[0]", r#""speed": 1"#),
-        (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "vxlan""#),
+        (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "arp""#),
         (
             r#""choice": "udp", "udp""#,
             "flows[0].packet[3].udp",
@@ -134,14 +145,21 @@ fn what_is_not_supported_is_named_with_its_place() {
         let (status, answer) = ask(&otg, Method::POST, "/config", &text);
         let message = answer["errors"][0].as_str().unwrap();
         assert!(status == 400 && message.starts_with(place), "{message}");
+        assert!(!message.contains("unknown"), "{message}");
     }
-    for top in ["lags", "captures", "layer1", "events", "lldp"] {
+    let (_, answer) =
+        ask(&otg, Method::POST, "/config", r#"{"ports": [{"name": "a", "speed": 1}]}"#);
+    let told = answer["errors"][0].as_str().unwrap();
+    assert_eq!(
+        told,
+        "ports[0].speed: `speed` is not supported; what is: `name` or `location` (docs/otg.md)"
+    );
+    for top in ["lags", "stateful_flows", "events", "lldp"] {
         let text = CONFIG.replacen('{', &format!("{{\"{top}\": [],"), 1);
         let (status, answer) = ask(&otg, Method::POST, "/config", &text);
         assert!(status == 400 && answer.to_string().contains(top), "{answer}");
     }
     assert_eq!(ask(&otg, Method::PATCH, "/config", "{}").0, 501);
-    assert_eq!(ask(&otg, Method::POST, "/monitor/capture", "{}").0, 501);
 }
 
 #[test]
@@ -162,7 +180,19 @@ fn flows_are_started_and_their_metrics_read() {
     assert_eq!((status, answer), (200, json!({ "warnings": [] })));
     assert_eq!(otg.generator.told.lock().unwrap().last().unwrap(), "protocols true");
     let port = r#"{"choice": "port", "port": {"choice": "link", "link": {"state": "down"}}}"#;
-    assert_eq!(ask(&otg, Method::POST, "/control/state", port).0, 400);
+    let (status, answer) = ask(&otg, Method::POST, "/control/state", port);
+    assert!(status == 400 && answer.to_string().contains("`link` is not supported"), "{answer}");
+    let capture =
+        r#"{"choice": "port", "port": {"choice": "capture", "capture": {"state": "start"}}}"#;
+    assert_eq!(ask(&otg, Method::POST, "/control/state", capture).0, 200);
+    assert_eq!(otg.generator.told.lock().unwrap().last().unwrap(), "Start []");
+    let captured = |body: &str| {
+        let (method, path) = (Method::POST, "/monitor/capture".into());
+        otg.answer(&Request { method, path, body: body.into(), ends: Ends::LOOPBACK })
+    };
+    assert_eq!(captured(r#"{"port_name": "a"}"#).body, Body::Octets(vec![0xa1, 0xb2]));
+    assert_eq!(captured(r#"{"port_name": "x"}"#).status, StatusCode::BAD_REQUEST);
+    assert_eq!(captured("{}").status, StatusCode::BAD_REQUEST);
 
     let states = |of: Value| ask(&otg, Method::POST, "/monitor/states", &of.to_string());
     let known = json!({ "ethernet_name": "e", "ipv4_address": "198.18.0.1",

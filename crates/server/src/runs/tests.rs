@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::http::Method;
+use crate::http::{Ends, Method};
 
 /// One run, of the plan "good".
 #[derive(Default)]
@@ -72,7 +72,12 @@ impl Service for Rest {
 fn ask(shelf: Option<Shelf>, method: Method, path: &str, body: &str) -> (u16, Value) {
     let service = WithRuns::new(shelf.map(Arc::new), Rest);
     assert!(service.methods(path).contains(&method.as_str()), "{method} {path}");
-    let response = service.answer(&Request { method, path: path.into(), body: body.into() });
+    let response = service.answer(&Request {
+        method,
+        path: path.into(),
+        body: body.into(),
+        ends: Ends::LOOPBACK,
+    });
     let Body::Json(body) = response.body else { panic!("no JSON") };
     (response.status.as_u16(), body)
 }
@@ -111,7 +116,12 @@ fn runs_are_listed_told_and_stopped() {
     assert_eq!(get("/sonde/v1/runs/a1/trials").0, 500);
     assert_eq!(get("/sonde/v1/runs/b2").0, 404);
     let service = WithRuns::new(Some(Arc::new(Shelf::default())), Rest);
-    let request = |method, path: &str| Request { method, path: path.into(), body: Vec::new() };
+    let request = |method, path: &str| Request {
+        method,
+        path: path.into(),
+        body: Vec::new(),
+        ends: Ends::LOOPBACK,
+    };
     service.answer(&request(Method::POST, "/sonde/v1/runs/a1/stop"));
     assert!(*service.runs.as_ref().unwrap().stopped.lock().unwrap());
     let report = service.answer(&request(Method::GET, "/sonde/v1/runs/a1/report"));

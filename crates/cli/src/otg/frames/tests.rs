@@ -7,6 +7,7 @@ fn allowed() -> Allowed {
     Allowed {
         v4: vec![(0xc612_0000, 0xc613_ffff)],
         v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
+        types: Vec::new(),
     }
 }
 
@@ -42,6 +43,45 @@ fn v4(choice: serde_json::Value) -> serde_json::Value {
 fn ethernet() -> serde_json::Value {
     json!({ "choice": "ethernet", "ethernet": {
         "src": { "value": "02:00:00:00:00:01" }, "dst": { "value": "02:00:00:00:00:02" } } })
+}
+
+fn typed(number: u16) -> serde_json::Value {
+    json!({ "choice": "ethernet", "ethernet": { "ether_type": { "value": number } } })
+}
+
+#[test]
+fn a_type_that_the_user_names_is_sent() {
+    let allowed = Allowed { types: vec![0x0806, ethertype::MPLS], ..allowed() };
+    let labels = json!([ethernet(), { "choice": "mpls" }]);
+    for packet in [json!([typed(0x0806)]), labels] {
+        let frames = Frames::new(&flow(packet, true), 60, 60, &allowed, None).unwrap();
+        assert_ne!(nth(&frames, 0, 60)[12..14], [255, 255]);
+    }
+}
+
+#[test]
+fn a_frame_in_vxlan_has_lengths_and_checksums_of_its_own() {
+    let packet = json!([
+        ethernet(),
+        { "choice": "ipv6", "ipv6": {
+            "src": { "value": "2001:2::1" }, "dst": { "value": "2001:2::2" } } },
+        { "choice": "udp", "udp": { "dst_port": { "value": 4789 } } },
+        { "choice": "vxlan", "vxlan": { "vni": { "choice": "values", "values": [1000, 1001] } } },
+        ethernet(), v4(json!({})), { "choice": "tcp" },
+    ]);
+    let frames = frames(packet, 252).unwrap();
+    for n in 0..3 {
+        let frame = nth(&frames, n, 252);
+        assert_eq!((&frame[18..20], &frame[58..60]), (&[0, 198][..], &[0, 198][..]));
+        assert_eq!(frame[62..70], [8, 0, 0, 0, 0, 3, 0xe8 + (n % 2) as u8, 0]);
+        assert_eq!((&frame[82..84], &frame[86..88]), (&[8, 0][..], &[0, 168][..]));
+        let outer = parse_udp(&frame).unwrap();
+        let pseudo = checksum::pseudo(outer.source, outer.destination, 17, 198).unwrap();
+        assert_eq!(checksum::combine(pseudo, checksum::sum(&frame[54..])), 0xffff);
+        let (s, d) = ("198.18.0.1".parse().unwrap(), "198.19.0.1".parse().unwrap());
+        let pseudo = checksum::pseudo(s, d, 6, 148).unwrap();
+        assert_eq!(checksum::combine(pseudo, checksum::sum(&frame[104..])), 0xffff);
+    }
 }
 
 #[test]
@@ -151,6 +191,33 @@ fn what_cannot_be_sent_is_named_with_its_place() {
             json!([ethernet(), v4(json!({})), { "choice": "tcp" }]),
             60,
             "size: 64 octets with the FCS are too few",
+        ),
+        (
+            json!([ethernet(), { "choice": "vxlan" }, ethernet()]),
+            60,
+            "packet[1]: vxlan stands behind udp",
+        ),
+        (
+            json!([ethernet(), v4(json!({})), { "choice": "udp" }, { "choice": "vxlan" },
+                   ethernet(), address("10.0.0.1")]),
+            120,
+            "packet[5].ipv4.dst: outside",
+        ),
+        (json!([typed(0x0806)]), 60, "packet[0].ethernet.ether_type: 0x0806 announces"),
+        // An IP packet of the client's own, as the payload; a header under another's name.
+        (json!([typed(0x0800)]), 60, "ether_type: 0x0800"),
+        (json!([typed(0x86dd), v4(json!({}))]), 60, "--allow-ethertype ipv6"),
+        (
+            json!([ethernet(), { "choice": "vlan", "vlan": { "tpid": { "value": 0x88cc } } }]),
+            60,
+            "packet[1].vlan.tpid: 0x88cc",
+        ),
+        (json!([ethernet(), { "choice": "mpls" }]), 60, "packet[1].mpls: behind the last label"),
+        (
+            json!([ethernet(), { "choice": "mpls", "mpls": { "bottom_of_stack": { "value": 0 } } },
+                   v4(json!({}))]),
+            60,
+            "packet[1].mpls.bottom_of_stack: is 1 here",
         ),
         (json!([ethernet(), udp]), 60, "packet[1].udp.checksum: there is no IP header"),
         (

@@ -4,7 +4,7 @@ use super::*;
 /// before its number times 100.
 fn taken(frames: &[(u32, i64)]) -> (Received, Hist, Hist) {
     let mut flow = Incoming::new();
-    flow.expect(1, true);
+    flow.expect(1, true, 0);
     for &(sequence, at) in frames {
         let sent = (i64::from(sequence) * 100 - 1_000) as u64 & ((1 << 48) - 1);
         flow.take(&Repr { trial: 1, stream: 0, sequence, sent }, 60, at);
@@ -38,14 +38,9 @@ fn frames_far_behind_are_neither_new_nor_copies() {
 #[test]
 fn frames_of_others_and_of_before_are_told_apart() {
     let secret = Secret([1, 2]);
-    let mut port = PortAnalyser {
-        flows: vec![None, Some(Incoming::new())],
-        secret,
-        report: ReceiverReport::default(),
-        rate: RateMeter::default(),
-        neighbours: None,
-    };
-    port.flows[1].as_mut().unwrap().expect(3, true);
+    let mut port = PortAnalyser::new(2, secret, 0);
+    port.flows[1] = Some(Incoming::new());
+    port.flows[1].as_mut().unwrap().expect(3, true, 0);
     let mut send = |trial, stream, change: fn(&mut Vec<u8>)| {
         let mut frame = vec![0; 60];
         Repr { trial, stream, sequence: 0, sent: 0 }.emit(&mut frame, &secret).unwrap();
@@ -67,14 +62,9 @@ fn frames_of_others_and_of_before_are_told_apart() {
 fn a_tag_that_is_added_on_the_way_does_no_harm() {
     let secret = Secret([1, 2]);
     let mut flow = Incoming::new();
-    flow.expect(1, true);
-    let mut port = PortAnalyser {
-        flows: vec![Some(flow)],
-        secret,
-        report: ReceiverReport::default(),
-        rate: RateMeter::default(),
-        neighbours: None,
-    };
+    flow.expect(1, true, 0);
+    let mut port = PortAnalyser::new(2, secret, 0);
+    port.flows[1] = Some(Incoming::new());
     let mut frame = vec![0; 60];
     Repr { trial: 1, stream: 0, sequence: 0, sent: 0 }.emit(&mut frame, &secret).unwrap();
     frame.splice(12..12, [0x81, 0, 0, 5]);

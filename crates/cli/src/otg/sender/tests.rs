@@ -72,11 +72,15 @@ fn plan(duration: serde_json::Value) -> Arc<FlowPlan> {
         "rate": { "pps": 1000 }, "duration": duration, "metrics": { "enable": true },
     }))
     .unwrap();
+    plan_of(&flow)
+}
+
+fn plan_of(flow: &Flow) -> Arc<FlowPlan> {
     let names = ["a", "b"].map(String::from);
     let ports =
         PortsView { names: &names, speeds: &[None, None], longest: &[1518, 1518], interfaces: &[] };
-    let allowed = Allowed { v4: Vec::new(), v6: Vec::new() };
-    Arc::new(FlowPlan::new(&flow, &ports, &allowed).unwrap())
+    let allowed = Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() };
+    Arc::new(FlowPlan::new(flow, &ports, &allowed).unwrap())
 }
 
 /// When each frame is due, ns from the begin, until the flow ends.
@@ -103,6 +107,48 @@ fn frames_are_due_by_rate_duration_delay_and_burst() {
     let bursts = json!({ "choice": "burst", "burst": { "bursts": 2, "packets": 2,
         "inter_burst_gap": { "choice": "nanoseconds", "nanoseconds": 10000000 } } });
     assert_eq!(due(bursts, 9), ms(&[0, 1, 12, 13]));
+}
+
+#[test]
+fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
+    let of = |pps: u32| {
+        let flow: Flow = serde_json::from_value(json!({
+            "name": "f", "tx_rx": { "port": { "tx_name": "a", "rx_names": ["b"] } },
+            "rate": { "pps": pps },
+        }))
+        .unwrap();
+        plan_of(&flow)
+    };
+    // 100 flows of 100 frames a second and 50 of 40, mixed.
+    let plans = (0..150).map(|i| if i % 3 == 2 { of(40) } else { of(100) });
+    let mut sender = PortSender {
+        flows: plans.enumerate().map(|(i, plan)| Outgoing::new(i as u16, plan)).collect(),
+        due: BinaryHeap::new(),
+        marked: 0,
+        secret: Secret([1, 2]),
+        failed: None,
+    };
+    let which: Vec<(u16, u8)> = (0..150).map(|i| (i, 1)).collect();
+    sender.stagger(&which, Transmit::Start);
+    let mut times = Vec::new();
+    for flow in &mut sender.flows {
+        change_flow(flow, Transmit::Start, 1, 0);
+        while flow.due() < 1_000_000_000 {
+            times.push(flow.due());
+            flow.departed(60, flow.due());
+        }
+    }
+    times.sort_unstable();
+    assert_eq!(times.len(), 100 * 100 + 50 * 40);
+    // In no 100 us, in which one frame is due on the average, are there more than one of either
+    // kind.
+    let lump = times.iter().map(|&t| {
+        times[times.partition_point(|&u| u < t)..].iter().take_while(|&&u| u < t + 99_000).count()
+    });
+    assert!(lump.clone().max() <= Some(2), "{:?}", lump.max());
+    // A flow by itself begins when it is told to.
+    sender.stagger(&[(7, 2)], Transmit::Start);
+    assert_eq!(sender.flows[7].phase, 0.0);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! The token that clients of `sonde otg` show: drawn, or kept in a file of its owner's.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use sonde_server::http::{TOKEN_MIN, Token};
+
+/// The token of the file, which is made where there is none; without a file another one each
+/// time.
+///
+/// # Errors
+/// A file that cannot be read or made, that others can read, or that holds no token.
+pub fn of(file: Option<&Path>) -> Result<Token> {
+    let Some(path) = file else { return drawn() };
+    let named = || format!("--token-file {}", path.display());
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Ok(mut file) => {
+            let token = drawn()?;
+            file.write_all(format!("{}\n", token.text()).as_bytes()).with_context(named)?;
+            Ok(token)
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => read(path).with_context(named),
+        Err(e) => Err(e).with_context(named),
+    }
+}
+
+fn read(path: &Path) -> Result<Token> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode();
+    ensure!(mode & 0o077 == 0, "others can read or write it; 'chmod 600 {}'", path.display());
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).context("no text")?;
+    Token::new(text.trim()).with_context(|| {
+        format!(
+            "holds no token: at least {TOKEN_MIN} letters, digits and -._~; remove it, and one is \
+             made"
+        )
+    })
+}
+
+fn drawn() -> Result<Token> {
+    let mut octets = [0; 16];
+    SystemRandom::new().fill(&mut octets).map_err(|_| anyhow!("the system has no randomness"))?;
+    let text: String = octets.iter().map(|b| format!("{b:02x}")).collect();
+    Token::new(&text).context("a token that is none")
+}
+
+/// Octets of a token's file, at most.
+const LONGEST: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_file_keeps_one_token_for_its_owner_alone() {
+        let name = format!("sonde-token-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_file(&path);
+        let first = of(Some(&path)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(of(Some(&path)).unwrap() == first);
+        assert!(of(None).unwrap() != of(None).unwrap());
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let open = format!("{:#}", of(Some(&path)).unwrap_err());
+        assert!(open.contains("chmod 600") && open.contains("--token-file"), "{open}");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "short\n").unwrap();
+        let short = format!("{:#}", of(Some(&path)).unwrap_err());
+        assert!(short.contains("16 letters"), "{short}");
+        fs::remove_file(&path).unwrap();
+    }
+}
