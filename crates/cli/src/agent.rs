@@ -13,13 +13,15 @@ mod serve;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 
-use self::cert::CertArgs;
+use self::cert::{CertArgs, Role};
 use self::serve::Agent;
 use crate::args::Prefix;
+use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
 use crate::{benchmark_range, tls};
@@ -82,6 +84,7 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
 
 fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let tls = tls::server(&args.cert, &args.key, Some(&args.ca)).map_err(Failure::Usage)?;
+    tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now()).map_err(Failure::Usage)?;
     let own: Result<Vec<Prefix>, String> =
         benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();
     let mut allowed = own.map_err(|e| anyhow!(e))?;
@@ -90,7 +93,14 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let agent = Agent::bind(args.listen, tls, allowed)?;
     let address = agent.address().context("cannot tell the own address")?;
     let stop = signals.into_flag()?;
+    if tls::ends_soon(&args.cert, &args.ca, Role::Agent) {
+        errln!(
+            "sonde: {} is out of date within a month; 'sonde agent cert --renew' where it was made",
+            args.cert.display()
+        );
+    }
     errln!("sonde: agent at {address}, until Ctrl-C");
+    give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
     agent.serve(&stop);
     Ok(Exit::Ok)
 }

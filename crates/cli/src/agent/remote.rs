@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
 
+use super::cert::Role;
 use super::link::{AgentAddress, BUSY, Link};
 use super::protocol::{PortDescription, PortName};
 use super::rig::{AgentRig, AgentRigSpec};
@@ -48,6 +49,7 @@ impl Remote {
             "agents need [controller] with cert, key and ca; see 'sonde agent cert --help'",
         )?;
         let tls = Arc::new(tls::client(&own.cert, &own.key, &own.ca)?);
+        tls::fit(&own.cert, &own.ca, Role::Controller, SystemTime::now())?;
         Ok(Some(Remote { agents, tls }))
     }
 

@@ -1,8 +1,8 @@
 //! The agent: takes one controller at a time, and does what it asks with this host's ports.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use sonde_port::clock::tai_now;
 use sonde_port::host::InterfaceFacts;
 use sonde_port::netns;
 use sonde_results::trial::Direction;
+use sonde_server::admission::{Door, Guest, Places};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
@@ -38,7 +39,8 @@ pub struct Agent {
     allowed: Vec<Prefix>,
     /// Who has the ports.
     taken: Arc<Mutex<Option<SocketAddr>>>,
-    connections: Arc<AtomicUsize>,
+    door: Door,
+    complaints: Complaints,
 }
 
 impl Agent {
@@ -55,7 +57,8 @@ impl Agent {
             tls: Arc::new(tls),
             allowed,
             taken: Arc::default(),
-            connections: Arc::default(),
+            door: Door::new(PLACES),
+            complaints: Complaints::default(),
         })
     }
 
@@ -76,25 +79,28 @@ impl Agent {
                     std::thread::sleep(GLANCE);
                     continue;
                 };
-                if self.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-                    self.connections.fetch_sub(1, Ordering::Relaxed);
-                    continue;
-                }
+                let Ok(closer) = stream.try_clone() else { continue };
+                // Whoever waits for what comes next hears that nothing will.
+                let guest = self.door.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
-                    if let Err(e) = self.session(stream, peer, stop) {
-                        errln!("sonde: {peer}: {e:#}");
+                    if let Err(e) = self.session(stream, peer, &guest, stop) {
+                        self.complaints.add(format_args!("{peer}: {e:#}"));
                     }
-                    self.connections.fetch_sub(1, Ordering::Relaxed);
                 };
-                if started.spawn_scoped(scope, session).is_err() {
-                    self.connections.fetch_sub(1, Ordering::Relaxed);
-                }
+                // Without a thread the connection is closed: the next may do better.
+                let _ = started.spawn_scoped(scope, session);
             }
         });
     }
 
-    fn session(&self, stream: TcpStream, peer: SocketAddr, stop: &AtomicBool) -> Result<()> {
+    fn session(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        guest: &Guest,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(GLANCE))?;
@@ -102,10 +108,12 @@ impl Agent {
         let mut wire = StreamOwned::new(ServerConnection::new(self.tls.clone())?, stream);
         // Until both have shown their certificates nothing is read.
         shake_hands(&mut wire).context("no TLS session; see docs/agent.md")?;
+        ensure!(guest.is_known(), "too many controllers are connected");
         let mut channel = Channel::new(wire);
         let Some(taken) = Taken::by(peer, &self.taken) else {
             return self.turn_away(&mut channel);
         };
+        let _work = guest.work();
         errln!("sonde: {peer} has this agent's ports");
         let local = channel.stream().sock.local_addr()?.ip();
         let mut key = [0; 32];
@@ -136,6 +144,27 @@ impl Agent {
         let other = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let who = other.map_or("another controller".into(), |a| a.to_string());
         Ok(channel.send(&Reply::Busy(who))?)
+    }
+}
+
+/// Says what went wrong with connections, at most once a second: strangers can make as many of
+/// them as they like.
+#[derive(Default)]
+struct Complaints(Mutex<(Option<Instant>, u64)>);
+
+impl Complaints {
+    fn add(&self, what: std::fmt::Arguments<'_>) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, silent) = *said;
+        if last.is_some_and(|last| last.elapsed() < COMPLAIN_EVERY) {
+            said.1 = silent.saturating_add(1);
+            return;
+        }
+        *said = (Some(Instant::now()), 0);
+        drop(said);
+        let more =
+            if silent > 0 { format!(" (and {silent} others before)") } else { String::new() };
+        errln!("sonde: {what}{more}");
     }
 }
 
@@ -525,8 +554,10 @@ fn tester_port(port: &PortName) -> TesterPort {
     }
 }
 
-/// Connections at a time, most of which are strangers'.
-const CONNECTIONS: usize = 16;
+/// Connections at a time.
+const PLACES: Places = Places { strangers: 16, strangers_of_one: 8, known: 16 };
+/// From one complaint to the next.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// Directions of a tester.
 const WAYS_MAX: usize = 64;
 /// For a TLS handshake, and for each write.

@@ -149,22 +149,27 @@ impl Agents {
 
     /// Waits for agents that are busy.
     pub fn rig(&self, ways: &[Way]) -> AgentRig {
-        self.rig_with(ways, Copies::default(), "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+        self.rig_with(ways, Copies::default(), CONTROLLER, BUSY).unwrap_or_else(|e| panic!("{e:#}"))
     }
 
     /// With copies of the first direction's frames: port 2 is the bridge's further one.
     pub fn rig_of_copies(&self, ways: &[Way], copies: Copies) -> AgentRig {
-        self.rig_with(ways, copies, "lab", BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+        self.rig_with(ways, copies, CONTROLLER, BUSY).unwrap_or_else(|e| panic!("{e:#}"))
     }
 
     /// Waits for nobody.
     pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, Copies::default(), "lab", Duration::ZERO)
+        self.rig_with(ways, Copies::default(), CONTROLLER, Duration::ZERO)
     }
 
     /// With a certificate that another authority has signed.
     pub fn try_rig_of_a_stranger(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, Copies::default(), "strangers", Duration::ZERO)
+        self.rig_with(ways, Copies::default(), "strangers/controller", Duration::ZERO)
+    }
+
+    /// With the certificate of an agent of the laboratory.
+    pub fn try_rig_of_an_agent(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+        self.rig_with(ways, Copies::default(), "lab/10.77.1.2", Duration::ZERO)
     }
 
     fn rig_with(
@@ -174,11 +179,10 @@ impl Agents {
         whose: &str,
         busy: Duration,
     ) -> anyhow::Result<AgentRig> {
-        let own = self.certificates.0.join(whose);
+        let own = |end: &str| self.certificates.0.join(format!("{whose}.{end}"));
         // The agents' certificates are checked, too, whoever asks.
         let authority = self.certificates.0.join("lab/ca.pem");
-        let tls: ClientConfig =
-            tls::client(&own.join("controller.pem"), &own.join("controller.key"), &authority)?;
+        let tls: ClientConfig = tls::client(&own("pem"), &own("key"), &authority)?;
         let agent = |i: usize, name: &str| AgentAddress {
             name: name.into(),
             address: format!("10.77.{i}.2:8620"),
@@ -295,5 +299,7 @@ impl Drop for Folder {
     }
 }
 
+/// Whose certificate it is.
+const CONTROLLER: &str = "lab/controller";
 /// For what must happen.
 const BOUND: Duration = Duration::from_secs(300);

@@ -161,9 +161,13 @@ fn only_controllers_of_the_laboratory_are_served_one_at_a_time() {
     let Some(agents) = Agents::start("refuse", &[]) else { return };
     agents.control(|| {
         // Somebody who says nothing keeps nobody out.
-        let _silent: Vec<_> = (0..4).map(|_| agents.dial(0)).collect();
+        // More than there are places, from the controller's own address.
+        let _silent: Vec<_> = (0..200).map(|_| agents.dial(0)).collect();
         let stranger = agents.try_rig_of_a_stranger(&[agents.way(false)]).err().unwrap();
         assert!(format!("{stranger:#}").contains("agent a: "), "{stranger:#}");
+        // Who has taken an agent's key orders nobody.
+        let agent = agents.try_rig_of_an_agent(&[agents.way(false)]).err().unwrap();
+        assert!(format!("{agent:#}").contains("certificate"), "{agent:#}");
         let mut outside = agents.way(false);
         outside.traffic.destination = sonde_meter::load::AddressRule::fixed([10, 0, 0, 1].into());
         let error = format!("{:#}", agents.try_rig(&[outside]).err().unwrap());
