@@ -13,6 +13,7 @@ pub mod benchmark_range;
 pub mod capture_file;
 pub mod compare;
 pub mod config;
+pub mod confined;
 pub mod demo;
 pub mod doctor;
 pub mod exit;

@@ -19,6 +19,7 @@ use sonde_port::clock::{self, ClockState};
 use sonde_port::{Engine, Port, PortStats};
 
 use crate::args::{Limit, ReflectArgs};
+use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::pump;
 use crate::signals::Signals;
@@ -42,6 +43,9 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     let no_senders = addresses.no_senders()?;
     let config = ReflectorConfig { no_senders, ..config(args, clock) };
     let reflector = Reflector::new(&config, port.now()).map_err(|e| Failure::Usage(e.into()))?;
+    let mut uses = vec![Uses::Engine(args.engine.engine)];
+    uses.extend(args.kernel.then_some(Uses::Program));
+    give_up(&uses, Vec::new())?;
     let mut worker = Worker::start(port, reflector, addresses, args.engine.cpu)?;
     if !args.json {
         let ports: Vec<_> = args.port.iter().map(u16::to_string).collect();

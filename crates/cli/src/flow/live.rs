@@ -3,19 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use sonde_port::Engine;
 use sonde_port::clock::{pin_to_cpu, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun};
 use sonde_wire::Time;
 
-use super::args::FlowArgs;
+use super::args::{FlowArgs, InputEngine};
 use super::export::{self, Common};
 use super::exporting::{Exporting, Records, Shared};
 use super::follow::Follow;
@@ -25,6 +27,7 @@ use super::now::{self, Fast, Now};
 use super::share::Share;
 use super::view::{self, Snapshot};
 use super::{outcome, settings};
+use crate::confined::{Uses, give_up};
 use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::joins;
@@ -69,6 +72,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         can_wait: false,
     };
     let outputs = export::open(&common)?;
+    give_up(&[uses(args)], written_later(args))?;
     let (exporting, queues) = Exporting::start(outputs, workers, QUEUE)?;
     let Opened { inputs, .. } = opened;
     let stop = Arc::new(AtomicBool::new(false));
@@ -105,6 +109,23 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         Some(error) => Err(Failure::CannotRun(error)),
         None => Ok(exit),
     }
+}
+
+/// What opens an interface that is made again.
+fn uses(args: &FlowArgs) -> Uses {
+    Uses::Engine(match args.input.engine {
+        Some(InputEngine::AfPacket) | None => Engine::AfPacket,
+        // The XDP program is the whole of it.
+        Some(InputEngine::Header | InputEngine::AfXdp) => Engine::AfXdp,
+    })
+}
+
+/// Files that are made, and folders that are written to, while it runs.
+fn written_later(args: &FlowArgs) -> Vec<PathBuf> {
+    // Other files are open by now.
+    let parquet =
+        args.export.write.iter().filter(|p| p.extension().is_some_and(|e| e == "parquet"));
+    parquet.chain(&args.export.spool).chain(&args.output.out).cloned().collect()
 }
 
 /// Shows how it goes until the end. Whether it was interrupted, and what failed.

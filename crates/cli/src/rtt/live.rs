@@ -19,6 +19,7 @@ use super::places::Places;
 use super::totals::slowest_first;
 use super::view::{self, Snapshot};
 use super::{coverage, empty_run, settings};
+use crate::confined::{Uses, give_up};
 use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
@@ -77,6 +78,9 @@ impl Stage {
         config: &Config,
     ) -> Result<Exit, Failure> {
         let Stage { signals, mut screen } = self;
+        // All is open, and the interfaces are watched; one that is made again is opened again.
+        let uses = args.engine.map_or(Uses::Program, Uses::Engine);
+        give_up(&[uses], args.output.out.clone().into_iter().collect())?;
         let run = empty_run(args, points);
         let out = args.output.out.clone();
         let collected = Collected::new(run, prints, out, settings::group_of(config));
