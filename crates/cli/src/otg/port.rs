@@ -141,17 +141,17 @@ impl Found {
             let all = links.all().map_err(io)?;
             let link = all.into_iter().find(|l| l.name == location.interface);
             let link = link.ok_or_else(missing)?;
-            if !link.running {
-                let name = location.text();
-                return Err(PortError::Config(format!(
-                    "{name} is down or has no carrier; see 'ip link'"
-                )));
-            }
             if link.loopback {
                 return Err(PortError::Config(format!(
                     "{} is a host's loopback: all that its processes say to each other would be \
                      taken away; name another interface (a virtual cable: 'ip link add type veth')",
                     location.text()
+                )));
+            }
+            if !link.running {
+                let name = location.text();
+                return Err(PortError::Config(format!(
+                    "{name} is down or has no carrier; see 'ip link'"
                 )));
             }
             let Link { ifindex, mtu, kind, .. } = link;
