@@ -63,8 +63,8 @@ fn a_tag_that_is_added_on_the_way_does_no_harm() {
     let secret = Secret([1, 2]);
     let mut flow = Incoming::new();
     flow.expect(1, true, 0);
-    let mut port = PortAnalyser::new(2, secret, 0);
-    port.flows[1] = Some(Incoming::new());
+    let mut port = PortAnalyser::new(1, secret, 0);
+    port.flows[0] = Some(flow);
     let mut frame = vec![0; 60];
     Repr { trial: 1, stream: 0, sequence: 0, sent: 0 }.emit(&mut frame, &secret).unwrap();
     frame.splice(12..12, [0x81, 0, 0, 5]);
