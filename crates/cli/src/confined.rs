@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use sonde_port::Engine;
 use sonde_port::privilege::{Capability, Needs, confine};
 
-use crate::errln;
 use crate::exit::Failure;
 
 /// What a command still needs.

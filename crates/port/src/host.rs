@@ -315,8 +315,12 @@ mod tests {
     #[test]
     fn a_release_begins_with_its_version() {
         let releases = [("6.12.48+deb13-amd64", (6, 12)), ("5.4.0-rc1", (5, 4)), ("7.0", (7, 0))];
-        releases.map(|(text, wanted)| assert_eq!(version(text), Some(wanted)));
-        ["", "six", "6"].map(|text| assert_eq!(version(text), None, "{text}"));
+        for (text, wanted) in releases {
+            assert_eq!(version(text), Some(wanted));
+        }
+        for text in ["", "six", "6"] {
+            assert_eq!(version(text), None, "{text}");
+        }
         assert!(kernel_is_at_least(3, 0) && !kernel_is_at_least(1_000, 0));
     }
     use crate::netlink::tests::{in_namespace, ip};

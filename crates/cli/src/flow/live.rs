@@ -122,10 +122,11 @@ fn uses(args: &FlowArgs) -> Uses {
 
 /// Files that are made, and folders that are written to, while it runs.
 fn written_later(args: &FlowArgs) -> Vec<PathBuf> {
-    // Other files are open by now.
+    // Each piece is written under a name of its own first; other files are open by now.
     let parquet =
         args.export.write.iter().filter(|p| p.extension().is_some_and(|e| e == "parquet"));
-    parquet.chain(&args.export.spool).chain(&args.output.out).cloned().collect()
+    let pieces = parquet.map(|p| p.with_extension("parquet.part"));
+    pieces.chain(args.export.spool.clone()).chain(args.output.out.clone()).collect()
 }
 
 /// Shows how it goes until the end. Whether it was interrupted, and what failed.

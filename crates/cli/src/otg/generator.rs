@@ -253,8 +253,7 @@ impl Setup {
         let wanted = settings(config, &names).map_err(Problem::Invalid)?;
         // Set back when this configuration, or an attempt at it, is dropped.
         let set = found.iter_mut().zip(&wanted);
-        let set: Vec<_> =
-            set.map(|(port, w)| port.set(w.mtu, w.promiscuous, &mut warnings)).collect();
+        let set: Vec<_> = set.map(|(port, w)| port.set(w.mtu, &mut warnings)).collect();
         let speeds: Vec<Option<u64>> =
             found.iter().zip(&wanted).map(|(port, w)| w.speed(port.speed_bps)).collect();
         for ((port, w), name) in found.iter().zip(&wanted).zip(&names) {
@@ -264,15 +263,6 @@ impl Setup {
         let interfaces = devices::interfaces(&config.devices, &names, allowed, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::Invalid(errors));
-        }
-        for (i, (port, w)) in found.iter().zip(&wanted).enumerate() {
-            let devices = interfaces.iter().any(|own| own.port == i);
-            if !w.promiscuous && port.kind.is_empty() && devices {
-                warnings.push(format!(
-                    "ports[{i}]: a card lets in what goes to a device's MAC address only while it \
-                     is promiscuous"
-                ));
-            }
         }
         let view = PortsView {
             names: &names,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sonde_port::host::InterfaceFacts;
-use sonde_port::link_settings::{self, Promiscuous};
+use sonde_port::link_settings;
 use sonde_port::netlink::{Link, Links};
 use sonde_port::{Engine, Filter, OpenSpec, PortError, netns};
 use sonde_server::otg::Problem;
@@ -45,7 +45,6 @@ struct Captured {
 
 /// What was set on an interface; dropping it sets it back.
 pub struct Settings {
-    _promiscuous: Option<Promiscuous>,
     _mtu: Option<Mtu>,
 }
 
@@ -167,14 +166,9 @@ impl Found {
         self.mtu as usize + 18
     }
 
-    /// Sets the interface as a configuration wants it: its MTU, if that is another one, and
-    /// whether it lets in frames to any MAC address. What it does not take is added to `warnings`.
-    pub fn set(
-        &mut self,
-        mtu: Option<u32>,
-        promiscuous: bool,
-        warnings: &mut Vec<String>,
-    ) -> Settings {
+    /// Sets the interface's MTU, if another one is wanted. What it does not take is added to
+    /// `warnings`.
+    pub fn set(&mut self, mtu: Option<u32>, warnings: &mut Vec<String>) -> Settings {
         let text = self.location.text();
         let mtu = mtu.filter(|&wanted| wanted != self.mtu).and_then(|wanted| {
             match self.location.set_mtu(wanted) {
@@ -189,17 +183,7 @@ impl Found {
                 }
             }
         });
-        let enter = || Promiscuous::enter(&self.location.interface);
-        let entered = promiscuous
-            .then(|| netns::inside(self.location.netns.as_deref(), enter).and_then(|held| held));
-        let held = entered.and_then(|entered| match entered {
-            Ok(held) => Some(held),
-            Err(e) => {
-                warnings.push(format!("{text} is not promiscuous: {e}"));
-                None
-            }
-        });
-        Settings { _promiscuous: held, _mtu: mtu }
+        Settings { _mtu: mtu }
     }
 }
 

@@ -8,8 +8,8 @@ use sonde_server::otg::ports::Layer1;
 pub struct PortSettings {
     /// Octets of an IP packet, at most.
     pub mtu: Option<u32>,
-    /// Whether it lets in frames to any MAC address.
-    pub promiscuous: bool,
+    /// Whether only frames to its own MAC address are wanted.
+    own_mac_only: bool,
     /// Bits a second.
     speed: Option<u64>,
     /// Index of its capture.
@@ -31,6 +31,9 @@ impl PortSettings {
             format!("layer1: port {port}: {other} is not set: it stays as 'ethtool' shows it")
         });
         let mut all: Vec<String> = others.collect();
+        if self.own_mac_only {
+            all.push(format!("layer1: port {port}: is promiscuous, as every test port is here"));
+        }
         if let Some(wanted) = self.speed.filter(|&wanted| found != Some(wanted)) {
             let is = match found {
                 Some(bps) => format!("runs at {}", mbps(bps)),
@@ -52,8 +55,7 @@ impl PortSettings {
 /// All that is wrong, each with its place.
 pub fn settings(config: &Config, ports: &[String]) -> Result<Vec<PortSettings>, Vec<String>> {
     let mut errors = Vec::new();
-    let usual = PortSettings { promiscuous: true, ..PortSettings::default() };
-    let mut all = vec![usual; ports.len()];
+    let mut all = vec![PortSettings::default(); ports.len()];
     let mut set = vec![false; ports.len()];
     let find = |place: &str, name: &String| {
         let found = ports.iter().position(|p| p == name);
@@ -93,7 +95,7 @@ pub fn settings(config: &Config, ports: &[String]) -> Result<Vec<PortSettings>, 
 fn of(layer1: &Layer1, before: &PortSettings) -> PortSettings {
     PortSettings {
         mtu: layer1.mtu,
-        promiscuous: layer1.promiscuous,
+        own_mac_only: !layer1.promiscuous,
         speed: layer1.speed.map(|s| s.bps()),
         capture: before.capture,
         others: layer1.others().collect(),
@@ -125,14 +127,15 @@ mod tests {
             "captures": [{ "name": "ca", "port_names": ["a", "b"] }],
         }))
         .unwrap();
-        assert!(all[0].promiscuous && all[0].mtu.is_none() && all[0].capture == Some(0));
-        assert!(!all[1].promiscuous && all[1].mtu == Some(9000) && all[1].capture == Some(0));
+        assert!(all[0].mtu.is_none() && all[0].capture == Some(0));
+        assert!(all[1].mtu == Some(9000) && all[1].capture == Some(0));
         assert_eq!(all[0].warnings("a", None), [""; 0]);
         // A hint: percentages are of it, and the port is told to run as it does.
         assert_eq!(all[1].speed(Some(10_000_000_000)), Some(1_000_000_000));
         let told = all[1].warnings("b", Some(10_000_000_000));
-        assert!(told[0].contains("media") && told[1].contains("runs at 10000 Mbit/s"), "{told:?}");
-        assert_eq!(all[1].warnings("b", Some(1_000_000_000)).len(), 1);
+        assert!(told[0].contains("media") && told[1].contains("promiscuous"), "{told:?}");
+        assert!(told[2].contains("runs at 10000 Mbit/s"), "{told:?}");
+        assert_eq!(all[1].warnings("b", Some(1_000_000_000)).len(), 2);
         assert_eq!(all[0].speed(Some(5)), Some(5));
     }
 
