@@ -27,17 +27,18 @@ pub struct Kernel {
     addresses: Addresses,
     delivery: Delivery,
     checked: Instant,
-    /// Times that the interface vanished, and was there again.
-    pub lost: u64,
-    pub returned: u64,
+    lost: u64,
+    returned: u64,
 }
 
 /// What it has done.
 pub struct Counts {
     /// As the program counts.
     pub counters: ReflectorCounters,
-    /// Of the replies, those that no one took off the wire: never counted as reflected.
+    /// Of the replies, those that never left: not counted as reflected.
     pub undelivered: u64,
+    /// Times that the interface vanished, and was there again.
+    pub interface: [u64; 2],
 }
 
 impl Counts {
@@ -52,7 +53,12 @@ impl Counts {
             "reflected" => (name, self.reflected()),
             _ => (name, n),
         });
-        told.chain([("dropped_undelivered", self.undelivered)])
+        let [lost, returned] = self.interface;
+        told.chain([
+            ("dropped_undelivered", self.undelivered),
+            ("interface_lost", lost),
+            ("interface_returned", returned),
+        ])
     }
 }
 
@@ -220,7 +226,8 @@ impl Kernel {
     /// The kernel does not say.
     pub fn counts(&mut self) -> Result<Counts> {
         let counters = self.reflector.counters()?;
-        Ok(Counts { counters, undelivered: self.delivery.undelivered() })
+        let undelivered = self.delivery.undelivered();
+        Ok(Counts { counters, undelivered, interface: [self.lost, self.returned] })
     }
 
     /// The same at the end: what the last packets came to is waited for.

@@ -75,7 +75,8 @@ fn undisturbed(clock: Option<fn(i64) -> u32>, disturb: impl Fn(&mut Bench, &mut 
     bench
 }
 
-const CLOCKS: [Option<fn(i64) -> u32>; 2] = [None, Some(ms)];
+type Clock = fn(i64) -> u32;
+const CLOCKS: [Option<Clock>; 2] = [None, Some(ms)];
 
 #[test]
 fn one_segment_far_from_the_rest_changes_nothing() {
