@@ -24,7 +24,7 @@ impl Exit {
     pub fn unless_saved(self) -> Exit {
         match self {
             Exit::Interrupted => self,
-            Exit::Ok | Exit::NoReply | Exit::NotSaved => Exit::NotSaved,
+            Exit::Ok | Exit::NoReply | Exit::NotSaved | Exit::CannotTell => Exit::NotSaved,
         }
     }
 }

@@ -92,7 +92,7 @@ impl ParquetFiles {
     fn begin(&self) -> Result<Part> {
         let mut path = numbered(&self.path, self.whole + 1).into_os_string();
         path.push(".part");
-        let file = run_file::create(&path)?;
+        let file = run_file::create(path.as_ref())?;
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
