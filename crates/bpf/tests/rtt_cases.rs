@@ -10,6 +10,9 @@ use common::rtt::{A, B, MS, Segment, T0};
 use sonde_bpf::{RttSide, RttTestPacket};
 use sonde_results::rtt::{RttClass, RttKind, RttSample};
 
+/// A host's timestamp clock: its value at a time in ns; `None`: it sends no timestamps.
+type Clock = Option<fn(i64) -> u32>;
+
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
@@ -28,7 +31,7 @@ struct Talk<'a> {
     len: usize,
     rtt: i64,
     apart: i64,
-    clocks: [Option<fn(i64) -> u32>; 2],
+    clocks: [Clock; 2],
     /// A mirror port's copy follows each packet.
     twice: bool,
 }
@@ -40,7 +43,7 @@ fn ms(ns: i64) -> u32 {
 const COUNTED: [&str; 4] = ["duplicated", "unconfirmed", "resynchronised", "flows"];
 
 impl<'a> Talk<'a> {
-    fn new(both: &'a mut Both, clock: Option<fn(i64) -> u32>) -> Talk<'a> {
+    fn new(both: &'a mut Both, clock: Clock) -> Talk<'a> {
         let flows = both.count("flows");
         Talk {
             port: 4000 + flows as u16,
@@ -124,7 +127,7 @@ impl<'a> Talk<'a> {
     }
 }
 
-const CLOCKS: [Option<fn(i64) -> u32>; 2] = [None, Some(ms)];
+const CLOCKS: [Clock; 2] = [None, Some(ms)];
 
 #[test]
 fn what_is_unlike_a_connection_does_not_disturb_it() {
@@ -267,7 +270,7 @@ fn where_timestamps_are_of_no_use_sequence_numbers_are_timed() {
     }
     let mut both = Both::load(|_, _| ());
     let second: fn(i64) -> u32 = |ns| (ns / (1000 * MS)) as u32 + 9;
-    let clocks: [[Option<fn(i64) -> u32>; 2]; 4] =
+    let clocks: [[Clock; 2]; 4] =
         [[Some(|_| 12_345); 2], [Some(second); 2], [Some(ms), None], [None, Some(ms)]];
     for (i, clocks) in clocks.into_iter().enumerate() {
         let mut talk = Talk::new(&mut both, None);
