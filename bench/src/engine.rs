@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sonde_cli::args::EngineArgs;
-use sonde_cli::session::{Event, Session};
+use sonde_cli::exit::Failure;
+use sonde_cli::session::{Event, Options, Session};
 use sonde_cli::settings::{RunSettings, StreamOptions};
 use sonde_cli::targets::Target;
 use sonde_meter::stamp::Fate;
@@ -35,7 +36,14 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Out
     let targets: Vec<_> = (1..=DESTINATIONS as u32)
         .map(|host| {
             let address = std::net::Ipv4Addr::from(0x0a02_0000 + host).into();
-            Target { name: format!("{address}"), address, settings: stream.clone() }
+            Target {
+                name: format!("{address}"),
+                address,
+                others: Vec::new(),
+                interface: None,
+                looked_up: None,
+                settings: stream.clone(),
+            }
         })
         .collect();
     let run = RunSettings {
@@ -46,7 +54,9 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Out
         seed: 1,
     };
     let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;
-    let mut session = Session::open(&targets, &run, &args, look != Look::Records)?;
+    let options = Options { samples: look != Look::Records, ..Options::default() };
+    let mut session = Session::open(targets, &run, &args, options)
+        .map_err(|(Failure::Usage(error) | Failure::CannotRun(error))| error)?;
     let mut out = Outcome { name: engine.name().into(), ..Outcome::default() };
     out.mode = session.caps[0].mode.clone();
     let streams: Vec<_> =
