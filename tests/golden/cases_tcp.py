@@ -137,10 +137,9 @@ def without_ack_flag(new):
 
 def first_edge(new):
     case = new("tcp_first_edge", "a capture that begins amidst a connection: the first TSval "
-               "seen may be an old one's repetition")
+               "seen may be an old one's repetition, so numbers are timed")
     tcp = Tcp(case)
-    tcp.client(0, "PA", 100)
-    tcp.server(12)
+    case.sample("tcp_sequence", tcp.client(0, "PA", 100), tcp.server(12))
     tcp.client(30, "PA", 100)
     tcp.client(50, "PA", 100)
     third = tcp.client(60, "PA", 100)

@@ -46,7 +46,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define MAX_RTT TICKS(64000000000ULL)
 #define COARSE_SHIFT 26
 #define COARSE(ns) ((__u32)((ns) >> COARSE_SHIFT))
-#define MOMENT(ns) ((__u32)((ns) >> 20))
+#define MOMENT(ns) ((__u32)((ns) >> 14))
 #define RECENT (COARSE(64000000000ULL) + 1) /* so near that ticks cannot have wrapped */
 
 struct key {
@@ -426,7 +426,7 @@ const volatile bool net_ipv4[MAX_NETS];
 const volatile __be16 port_list[MAX_PORTS];
 const volatile bool residence;
 const volatile __u64 jiffy_ns;
-const volatile __u32 copy_moments = 1; /* how far apart copies are at most */
+const volatile __u32 copy_moments = 60; /* how far apart copies are at most: a tick, or this */
 
 enum event_mode { EVENTS_NONE, EVENTS_ALL, EVENTS_EVERY, EVENTS_MULTIPLE };
 enum transport { T_TCP = 1, T_ICMP = 2, T_QUIC = 4, T_DNS = 8, T_SCTP = 16, T_ALL = 31 };

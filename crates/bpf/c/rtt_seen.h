@@ -10,6 +10,8 @@
 
 #include "rtt_table.h"
 
+#define APART 60 /* moments: less than a millisecond */
+
 /* Notes the packet. Whether the same one has passed within a millisecond, or within a tick of
  * the kernel's coarse clock.
  */
@@ -38,7 +40,7 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
 	print = prints->at[hash & (PAIRS - 1)];
 	now.check = hash >> 32;
 	now.moment = p->moment;
-	apart = *(volatile __u64 *)&rtt_test_now ? 1 : copy_moments;
+	apart = *(volatile __u64 *)&rtt_test_now ? APART : copy_moments;
 	again = (print[0].check == now.check && now.moment - print[0].moment + 1 <= apart + 1) ||
 		(print[1].check == now.check && now.moment - print[1].moment + 1 <= apart + 1);
 	print[1] = print[0];
@@ -48,14 +50,13 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
 
 /* Whether a packet that looks like one before may be another one all the same: without the
  * identification of IPv4 there is only what its headers say, and what the receiver misses may
- * be sent again at once.
+ * be sent again at once. Of QUIC the headers say nothing, and a copy spoils no sample.
  */
 static __always_inline bool may_differ(struct flow *f, const struct rtt_packet *p)
 {
-	if (p->identity >> 16)
-		return false;
 	if (p->what == W_TCP)
-		return p->bits & P_SACK || (p->len && SIDE(f, p->d)->flags & TOLD);
+		return !(p->identity >> 16) &&
+		       (p->bits & P_SACK || (p->len && SIDE(f, p->d)->flags & TOLD));
 	return p->what == W_OTHER || p->what >= W_QUIC_INITIAL;
 }
 

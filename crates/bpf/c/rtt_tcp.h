@@ -529,7 +529,7 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 	return E->flags & HAS_WIN && E->win == 0 && p->len == 1 ? D_PROBE : D_NEW;
 }
 
-enum value { V_USED, V_UNUSED, V_SLOW }; /* of a TSval: slow: its clock ticks once a round trip or less */
+enum value { V_USED, V_UNUSED, V_SLOW }; /* of a TSval: slow: its clock hardly ticks within a round trip */
 
 /* Step 7: follows a side's TSvals. A pure acknowledgement does not use its TSval up: it is
  * echoed only by what the application sends next.

@@ -26,7 +26,7 @@ static __always_inline __s64 period_ns(__u32 period)
 	       period == PERIOD_4MS ? 4000000 : 10000000;
 }
 
-/* Whether the clock takes a round trip or more for a step, as far as can be told before
+/* Whether the clock takes four round trips or more for a step, as far as can be told before
  * delay_variation.
  */
 static __always_inline bool is_slower(const struct side *D, struct rtt_packet *p, __u32 steps)
@@ -37,10 +37,10 @@ static __always_inline bool is_slower(const struct side *D, struct rtt_packet *p
 	if (!srtt || period == PERIOD_FRESH)
 		return false;
 	if (period >= PERIOD_1US)
-		return period_ns(period) >= (__s64)(srtt << TICK_SHIFT);
+		return period_ns(period) >= (__s64)(4 * srtt << TICK_SHIFT);
 	if (period == PERIOD_SEEKING)
 		steps = p->tsval - D->variation;
-	return ticks_between(D->edge_at, tick_now(p)) >= steps * srtt;
+	return ticks_between(D->edge_at, tick_now(p)) >= 4 * steps * srtt;
 }
 
 /* How much later than its TSval says, against the earliest so far, the packet came. */

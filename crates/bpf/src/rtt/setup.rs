@@ -286,7 +286,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     fixed.residence = config.residence;
     fixed.tunnels = config.tunnels;
     fixed.jiffy_ns = tick_ns();
-    fixed.copy_moments = (tick_ns() as u32).div_ceil(1 << 20).max(1);
+    fixed.copy_moments = (tick_ns() as u32).div_ceil(1 << 14).max(60);
 }
 
 /// How long a tick of the kernel is, ns: the resolution that its coarse clocks admit to.

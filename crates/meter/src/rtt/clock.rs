@@ -49,7 +49,7 @@ impl Clock {
         (self.coarse.wrapping_sub(then) as i32).max(0) as u32
     }
 
-    /// Units of 2^20 ns, 1.05 ms.
+    /// Units of 2^14 ns, 16 us.
     #[inline]
     pub(super) fn moment(&self) -> u32 {
         (self.now.as_nanos() >> MOMENT_BITS) as u32
@@ -89,7 +89,7 @@ const TICK_BITS: u32 = 6;
 pub(super) const TICK_MASK: u32 = 0x7fff_ffff;
 const COARSE_BITS: u32 = 26;
 pub(super) const EVENT_BITS: u32 = 10;
-const MOMENT_BITS: u32 = 20;
+const MOMENT_BITS: u32 = 14;
 /// Nothing longer is a round-trip time.
 pub(super) const MAX_RTT: u32 = ns_to_ticks(64_000_000_000);
 /// [`MAX_RTT`] in coarse units, rounded up.

@@ -37,7 +37,8 @@ impl Seen {
         let pair = &mut self.pairs[hash as usize % PAIRS];
         let now = Print { check: (hash >> 32) as u32, moment: clock.moment() };
         let same = |before: Print| {
-            before.check == now.check && now.moment.wrapping_sub(before.moment).wrapping_add(1) <= 2
+            before.check == now.check
+                && now.moment.wrapping_sub(before.moment).wrapping_add(1) <= APART + 1
         };
         let again = same(pair[0]) || same(pair[1]);
         *pair = [now, pair[0]];
@@ -47,15 +48,14 @@ impl Seen {
 
 /// Whether a packet that looks like one before may be another one all the same: without the
 /// identification of IPv4 there is only what its headers say. `told`: the other side has said
-/// that something is missing, and its sender may repeat it at once.
+/// that something is missing, and its sender may repeat it at once. Of QUIC the headers say
+/// nothing, and a copy spoils no sample.
 #[inline]
 pub(super) fn may_differ(packet: &FlowPacket, told: bool) -> bool {
-    if packet.identity >> 16 != 0 {
-        return false;
-    }
+    let numbered = packet.identity >> 16 != 0;
     match packet.detail {
         _ if packet.fragment => true,
-        Detail::Tcp(tcp) => tcp.sack || told && tcp.payload_len > 0,
+        Detail::Tcp(tcp) => !numbered && (tcp.sack || told && tcp.payload_len > 0),
         Detail::Quic(_) | Detail::Other => true,
         Detail::Echo { .. } | Detail::Dns { .. } | Detail::Heartbeat { .. } => false,
     }
@@ -90,3 +90,5 @@ fn mix(h: u64) -> u64 {
 }
 
 const PAIRS: usize = 1_024;
+/// Moments between copies at most: less than a millisecond.
+const APART: u32 = 60;

@@ -363,7 +363,7 @@ enum Value {
     /// Data has carried it already, or may have.
     Used,
     Unused(u32),
-    /// Unused, but its clock does not tick within a round trip.
+    /// Unused, but its clock hardly ticks within a round trip.
     Slow(u32),
 }
 

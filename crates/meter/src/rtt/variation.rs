@@ -56,18 +56,18 @@ impl Variation {
         self.value
     }
 
-    /// Whether the clock takes a round trip or more (`srtt`, ticks; 0: not known) for a step, as
-    /// far as can be told before [`Variation::edge`].
+    /// Whether the clock takes four round trips or more (`srtt`, ticks; 0: not known) for a step,
+    /// as far as can be told before [`Variation::edge`].
     #[inline]
     pub(super) fn is_slower(&self, srtt: u32, before: u32, tsval: u32, clock: &Clock) -> bool {
         let since = match self.period {
             Period::Fresh => return false,
             Period::Seeking => self.value,
             Period::Odd => before,
-            known => return srtt != 0 && known.ns() >= Some(ticks_to_ns(srtt) as i64),
+            known => return srtt != 0 && known.ns() >= Some(4 * ticks_to_ns(srtt) as i64),
         };
         let steps = u64::from(tsval.wrapping_sub(since));
-        srtt != 0 && u64::from(clock.age(self.at)) >= steps * u64::from(srtt)
+        srtt != 0 && u64::from(clock.age(self.at)) >= 4 * steps * u64::from(srtt)
     }
 
     /// Begins anew.
