@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use sonde_meter::stamp::{Fate, Sample};
-use sonde_port::clock::{ClockState, tai_now};
+use sonde_port::clock::{ClockState, steady_now, tai_now};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
@@ -75,7 +75,7 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
         let progress = session.poll(&mut |event| collected.take(event, &screen));
         collected.notices.extend(watch.iter().flat_map(names::Watch::notices));
         collected.write_records();
-        let elapsed = tai_now() - session.start;
+        let elapsed = steady_now() - session.start;
         screen.refresh(&session, &collected, progress, elapsed, &run);
         collected.save_so_far(args, &run, &session);
         if nobody_reads(args, &collected) {
@@ -245,17 +245,26 @@ impl Collected {
                 timeout: self.timeout,
                 why: self.unreachable.latest(info.destination).map(unreachable::text),
             },
-            Fate::Reply { t2, t3, t4, ttl, length, duplicate, peer_synchronised, .. } => {
-                Outcome::Reply {
-                    length: length + headers(info.destination),
-                    rtt: t4.at - sample.t1.at,
-                    dwell: t3 - t2,
-                    one_way: (peer_synchronised && self.clock_synchronised)
-                        .then(|| (t2 - sample.t1.at, t4.at - t3)),
-                    ttl: Some(ttl),
-                    duplicate,
-                }
-            }
+            Fate::NotSent(why) => Outcome::NotSent { why },
+            Fate::Reply {
+                t2,
+                t3,
+                t4,
+                ttl,
+                length,
+                duplicate,
+                peer_synchronised,
+                comparable,
+                ..
+            } => Outcome::Reply {
+                length: length + headers(info.destination),
+                rtt: t4.at - sample.t1.at,
+                dwell: t3 - t2,
+                one_way: (peer_synchronised && comparable && self.clock_synchronised)
+                    .then(|| (t2 - sample.t1.at, t4.at - t3)),
+                ttl: Some(ttl),
+                duplicate,
+            },
         };
         let event = PacketEvent {
             destination: info.destination,
@@ -306,7 +315,6 @@ impl Collected {
         }
         let sideless = |t: &Interval| t.counters.lost > 0 && t.loss_side == LossSide::Unknown;
         if self.totals.iter().any(sideless) {
-            overall.loss_side = LossSide::Unknown;
             overall.caveats.insert(Caveat::LossSideUnknown);
         }
         let caveats = overall.caveats;

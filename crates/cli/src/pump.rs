@@ -29,8 +29,14 @@ impl Turn {
 pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Turn> {
     let now = port.now();
     let mut burst = port.rx()?;
+    if let Some(scale) = burst.scale() {
+        instrument.set_scale(scale, now);
+    }
     for &done in burst.done() {
         instrument.transmitted(done);
+    }
+    for &refused in burst.refused() {
+        instrument.refused(refused);
     }
     let (received, mut sent) = (burst.len(), 0);
     for i in 0..received {

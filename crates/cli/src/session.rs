@@ -6,21 +6,21 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender, SenderConfig};
+use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender, SenderConfig, StreamSpec, Way};
 use sonde_port::clock::{self, ClockState};
 use sonde_port::icmp::{self, IcmpError};
-use sonde_port::netlink::{Macs, NextHop, NextHops, Route, Routes, interface_index};
+use sonde_port::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::{Interval, StreamInfo};
-use sonde_wire::Time;
+use sonde_wire::{NotSent, Time};
 
 use crate::args::EngineArgs;
 use crate::exit::Failure;
 use crate::settings::RunSettings;
 use crate::targets::{self, Plan, Target};
-use crate::worker::{Command, Ended, ProbeWorker, Status};
+use crate::worker::{Command, Ended, ProbeWorker, Reopen, Status};
 
 /// A measurement under way.
 pub struct Session {
@@ -34,6 +34,8 @@ pub struct Session {
     routing: Option<Routing>,
     clock: ClockState,
     clock_checked: Instant,
+    /// How often the clock had been set when last looked at.
+    steps: u32,
     /// Targets that could not be measured, with the reason.
     pub left_out: Vec<(String, String)>,
     /// Of engines that the kernel does not tell of ICMP errors.
@@ -60,6 +62,12 @@ struct Routing {
     destinations: Vec<(IpAddr, Option<IpAddr>, u32)>,
     /// Target of each stream.
     target_of: Vec<u32>,
+    /// Where the probes to each target leave from.
+    sources: Vec<IpAddr>,
+    /// The streams as they were planned.
+    plan: Vec<StreamSpec>,
+    /// The engine writes link headers itself, and sends on one interface.
+    below_ip: bool,
     refreshed: Instant,
 }
 
@@ -109,8 +117,10 @@ impl Session {
         let (next_hops, hop_of) = if below_ip {
             NextHops::resolve(&found, PATIENCE).context("cannot follow the kernel's neighbours")?
         } else {
-            let none = NextHops::resolve(&[], Duration::ZERO);
-            (none.context("cannot follow the kernel's neighbours")?.0, vec![0; found.len()])
+            // The kernel finds the way; it is watched, so that what never left is known as such.
+            NextHops::watch(&found)
+                .or_else(|_| NextHops::watch(&[]).map(|(none, _)| (none, vec![0; found.len()])))
+                .context("cannot follow the kernel's routes")?
         };
         let by_address: HashMap<IpAddr, usize> =
             targets.iter().enumerate().map(|(i, t)| (t.address, i)).collect();
@@ -138,18 +148,17 @@ impl Session {
                 Err(error) => return Err(anyhow::Error::from(error).into()),
             }
         };
-        for (port, streams) in &opened {
+        for (port, _, streams) in &opened {
             check_frames(port.caps(), &plan, streams).map_err(Failure::Usage)?;
         }
-        let headers = if below_ip {
-            next_hops.all().iter().map(link_header).collect()
-        } else {
-            vec![Some(LinkHeader::new([0; 6], [0; 6], &[]))]
-        };
+        let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
+        if ways.is_empty() {
+            ways.push(Ok(LinkHeader::new([0; 6], [0; 6], &[])));
+        }
         let clock = clock::clock_state();
         let start = opened[0].0.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
         let mut session = Session {
-            caps: opened.iter().map(|(p, _)| p.caps().clone()).collect(),
+            caps: opened.iter().map(|(p, ..)| p.caps().clone()).collect(),
             infos: plan.infos,
             start,
             lanes: Vec::new(),
@@ -157,7 +166,7 @@ impl Session {
             // Without the privilege for it these engines could not have been opened.
             icmp: if below_ip { icmp::Listener::open().ok() } else { None },
             ours: plan.streams.iter().map(|s| (s.destination, s.source.port())).collect(),
-            routing: below_ip.then(|| Routing {
+            routing: Some(Routing {
                 routes,
                 next_hops,
                 destinations: targets
@@ -166,13 +175,17 @@ impl Session {
                     .map(|(t, r)| (t.address, t.settings.source, r.lower_ifindex))
                     .collect(),
                 target_of,
+                sources: found.iter().map(|r| r.source).collect(),
+                plan: plan.streams.clone(),
+                below_ip,
                 refreshed: Instant::now(),
             }),
             clock,
             clock_checked: Instant::now(),
+            steps: clock::steady_scale().steps,
             complaint: None,
         };
-        for (lane, (port, streams)) in opened.into_iter().enumerate() {
+        for (lane, (port, spec, streams)) in opened.into_iter().enumerate() {
             let specs: Vec<_> = streams.iter().map(|&i| plan.streams[i as usize].clone()).collect();
             let n = specs.len();
             let config = SenderConfig {
@@ -184,15 +197,20 @@ impl Session {
                 clock_synchronised: clock.synchronised,
                 clock_error: clock.max_error_ns,
                 tx_stamps: port.caps().tx_stamp != sonde_wire::StampSource::User,
+                kernel_resolves: !port.caps().link_layer,
                 histogram_pages: (n * PAGES_FOR_ANY).min((n * PAGES_A_STREAM).max(20_000)),
                 samples: options.samples,
                 seed: run.seed,
             };
-            let sender =
-                Sender::new(config, &specs, headers.clone()).map_err(anyhow::Error::from)?;
+            let sender = Sender::new(config, &specs, ways.clone()).map_err(anyhow::Error::from)?;
             let cpu = engine.cpu.map(|cpu| cpu + lane);
             let end = run.duration.map_or(Time::MAX, |duration| start + duration);
-            let worker = ProbeWorker::start(port, sender, run.timeout, end, cpu)?;
+            let kind = engine.engine;
+            let reopen: Reopen = Box::new(move |filter| {
+                let filter = filter.clone();
+                Ok(sonde_port::open(kind, &OpenSpec { filter, ..spec.clone() })?)
+            });
+            let worker = ProbeWorker::start(port, reopen, sender, run.timeout, end, cpu)?;
             session.lanes.push(Lane { worker, streams, latest: Status::default() });
         }
         Ok(session)
@@ -297,9 +315,9 @@ impl Session {
                 Some(m) => back.add("can be reached", format!("{name} at {}", mac(m.destination))),
                 None => lost.add("cannot be reached; its probes are skipped", name),
             }
-            let header = link_header(hop);
+            let way = way(hop);
             for lane in &mut self.lanes {
-                let _ = lane.worker.commands.push(Command::NextHop(index as u16, header));
+                let _ = lane.worker.commands.push(Command::Way(index as u16, way));
             }
         }
         lost.tell("next hop", sink);
@@ -319,6 +337,15 @@ impl Session {
             return;
         }
         self.clock_checked = Instant::now();
+        let scale = clock::steady_scale();
+        if scale.steps != self.steps {
+            self.steps = scale.steps;
+            let by = crate::units::format_ns(scale.last_step.unsigned_abs() as f64);
+            let way = if scale.last_step < 0 { "back" } else { "forward" };
+            sink(Event::Notice(format!(
+                "this host's clock was set {way} by {by}; probes go on in time, and no delay spans it"
+            )));
+        }
         let clock = clock::clock_state();
         if clock.synchronised != self.clock.synchronised {
             let state = if clock.synchronised { "synchronised" } else { "no longer synchronised" };
@@ -326,54 +353,85 @@ impl Session {
         }
         self.clock = clock;
         for lane in &mut self.lanes {
-            let _ = lane.worker.commands.push(Command::Clock(
-                i64::from(clock.tai_offset_s) * 1_000_000_000,
-                clock.synchronised,
-                clock.max_error_ns,
-            ));
+            let state = Command::Clock(clock.synchronised, clock.max_error_ns);
+            let _ = lane.worker.commands.push(state);
         }
     }
 }
 
 impl Routing {
-    /// Routes have changed: finds each destination's next hop again.
+    /// Routes or addresses have changed: finds each destination's next hop again, and where its
+    /// probes are to leave from.
     fn look_again(&mut self, lanes: &mut [Lane], sink: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let mut found = Vec::new();
         let mut alike = Alike::default();
-        let mut place = vec![None; self.destinations.len()];
-        for (i, &(destination, source, lower)) in self.destinations.iter().enumerate() {
-            match self.routes.lookup(destination, source) {
-                Ok(route) if route.lower_ifindex == lower => {
-                    place[i] = Some(found.len());
+        // For each target its route, or why there is none.
+        let mut place = vec![Err(NotSent::NoRoute); self.destinations.len()];
+        let mut moved = false;
+        for (i, place) in place.iter_mut().enumerate() {
+            let (destination, wanted, lower) = self.destinations[i];
+            match self.routes.lookup(destination, wanted) {
+                Ok(route) if route.lower_ifindex == lower || !self.below_ip => {
+                    let old = self.sources[i];
+                    if route.source != old && self.is_gone(destination, old) {
+                        let now = format!("leave from {} now", route.source);
+                        alike.add(&now, format!("probes to {destination}"));
+                        self.sources[i] = route.source;
+                        moved = true;
+                    }
+                    *place = Ok(found.len());
                     found.push(route);
                 }
                 Ok(route) => alike.add(
                     &format!("is now by {}; start again to follow it there", route.interface),
                     format!("the route to {destination}"),
                 ),
-                Err(error) => alike.add(
-                    &error.to_string().replace(&destination.to_string(), "it"),
-                    destination.to_string(),
-                ),
+                Err(error) => {
+                    if matches!(error, RouteError::Source(_)) {
+                        *place = Err(NotSent::NoAddress);
+                    }
+                    alike.add(
+                        &error.to_string().replace(&destination.to_string(), "it"),
+                        destination.to_string(),
+                    );
+                }
             }
         }
         alike.tell("", sink);
-        let (next_hops, hop_of) = NextHops::resolve(&found, Duration::ZERO)?;
-        let mut headers: Vec<_> = next_hops.all().iter().map(link_header).collect();
-        // The last one stands for "no way".
-        let nowhere = headers.len();
-        headers.push(None);
+        let (next_hops, hop_of) = match self.below_ip {
+            true => NextHops::resolve(&found, Duration::ZERO)?,
+            false => NextHops::watch(&found)?,
+        };
+        let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
+        let nowhere = ways.len();
+        ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
         for lane in lanes {
-            let of_stream = lane
-                .streams
+            let targets = lane.streams.iter().map(|&s| self.target_of[s as usize] as usize);
+            let targets: Vec<usize> = targets.collect();
+            let of_stream = targets
                 .iter()
-                .map(|&s| place[self.target_of[s as usize] as usize])
-                .map(|p| p.map_or(nowhere, |p| hop_of[p]) as u16)
+                .map(|&target| match place[target] {
+                    Ok(found) => hop_of[found] as u16,
+                    Err(why) => (nowhere + usize::from(why == NotSent::NoAddress)) as u16,
+                })
                 .collect();
-            let _ = lane.worker.commands.push(Command::Routes(headers.clone(), of_stream));
+            let _ = lane.worker.commands.push(Command::Routes(ways.clone(), of_stream));
+            if moved {
+                let sources: Vec<_> = targets.iter().map(|&target| self.sources[target]).collect();
+                for (&stream, &source) in lane.streams.iter().zip(&sources) {
+                    self.plan[stream as usize].source.set_ip(source);
+                }
+                let filter = filter(lane.streams.iter().map(|&s| &self.plan[s as usize]));
+                let _ = lane.worker.commands.push(Command::Sources(sources, filter));
+            }
         }
         self.next_hops = next_hops;
         Ok(())
+    }
+
+    /// Whether `source` is no address of this host any more.
+    fn is_gone(&mut self, destination: IpAddr, source: IpAddr) -> bool {
+        matches!(self.routes.lookup(destination, Some(source)), Err(RouteError::Source(_)))
     }
 }
 
@@ -536,8 +594,8 @@ fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// A port, and the streams that leave there.
-type Opened = (Box<dyn Port>, Vec<u32>);
+/// A port, how it was opened, and the streams that leave there.
+type Opened = (Box<dyn Port>, OpenSpec, Vec<u32>);
 
 fn open_ports(
     engine: &EngineArgs,
@@ -552,7 +610,7 @@ fn open_ports(
         let routes: Vec<&Route> =
             streams.iter().map(|&i| &found[target_of[i as usize] as usize]).collect();
         let spec = open_spec(engine, plan, &streams, &routes, options);
-        opened.push((sonde_port::open(engine.engine, &spec)?, streams));
+        opened.push((sonde_port::open(engine.engine, &spec)?, spec, streams));
     }
     Ok(opened)
 }
@@ -565,17 +623,7 @@ fn open_spec(
     options: Options,
 ) -> OpenSpec {
     let of = |i: &u32| &plan.streams[*i as usize];
-    let unique = |ports: BTreeSet<u16>| ports.into_iter().collect();
-    let filter = Filter {
-        local: streams
-            .iter()
-            .map(|i| of(i).source.ip())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect(),
-        local_ports: unique(streams.iter().map(|i| of(i).source.port()).collect()),
-        peer_ports: unique(streams.iter().map(|i| of(i).destination.port()).collect()),
-    };
+    let filter = filter(streams.iter().map(of));
     let below_ip = engine.engine != Engine::Socket;
     let interface = if below_ip {
         routes.first().map(|r| r.lower.clone())
@@ -596,6 +644,7 @@ fn open_spec(
         queues: engine.queues.clone(),
         xdp_mode: engine.xdp_mode,
         busy_poll: engine.busy_poll,
+        steady: true,
         icmp_errors: true,
         bind_device: interface.is_some() && !below_ip,
         fragment: options.fragment,
@@ -604,9 +653,26 @@ fn open_spec(
     }
 }
 
-fn link_header(hop: &NextHop) -> Option<LinkHeader> {
-    let Macs { destination, source } = hop.macs?;
-    Some(LinkHeader::new(destination, source, &hop.tags))
+/// What is to be received for these streams.
+fn filter<'a>(streams: impl Iterator<Item = &'a StreamSpec>) -> Filter {
+    let (mut local, mut ports) = (BTreeSet::new(), BTreeSet::new());
+    for stream in streams {
+        local.insert(stream.source.ip());
+        ports.insert(stream.source.port());
+    }
+    Filter {
+        local: local.into_iter().collect(),
+        local_ports: ports.into_iter().collect(),
+        // Our ports are ours alone: what comes there from elsewhere than was probed is counted.
+        peer_ports: Vec::new(),
+    }
+}
+
+fn way(hop: &NextHop) -> Way {
+    let Some(Macs { destination, source }) = hop.macs else {
+        return Err(if hop.running { NotSent::NoNeighbour } else { NotSent::LinkDown });
+    };
+    Ok(LinkHeader::new(destination, source, &hop.tags))
 }
 
 fn mac(octets: [u8; 6]) -> String {

@@ -2,17 +2,19 @@
 //! and talks to the rest of the program over wait-free queues.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::Instrument;
-use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender};
-use sonde_port::Port;
+use sonde_meter::stamp::{Delays, Sample, Sender, Way};
 use sonde_port::clock::{self, PauseWatch};
 use sonde_port::icmp::IcmpError;
+use sonde_port::{Filter, Port, PortStats};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
 use sonde_results::{Hist, Interval};
@@ -23,12 +25,17 @@ use crate::pump;
 /// What the main thread tells a probe worker.
 pub enum Command {
     /// A next hop has a new link header, or none.
-    NextHop(u16, Option<LinkHeader>),
-    /// The routes have changed: all link headers, and the next hop of each stream.
-    Routes(Vec<Option<LinkHeader>>, Vec<u16>),
-    /// TAI - UTC (ns), whether our clock is synchronised, its greatest error (ns).
-    Clock(i64, bool, i64),
+    Way(u16, Way),
+    /// The routes have changed: all ways, and that of each stream.
+    Routes(Vec<Way>, Vec<u16>),
+    /// This host has other addresses: the source of each stream, and what to receive.
+    Sources(Vec<IpAddr>, Filter),
+    /// Whether our clock is synchronised, its greatest error (ns).
+    Clock(bool, i64),
 }
+
+/// Opens a port for other addresses than the one before, which is closed by then.
+pub type Reopen = Box<dyn FnMut(&Filter) -> Result<Box<dyn Port>> + Send>;
 
 /// What a worker says about itself, about twice a second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,7 +84,8 @@ impl ProbeWorker {
     /// until it is done. The worker itself watches `end`: a busy host may keep the main
     /// thread waiting.
     pub fn start(
-        mut port: Box<dyn Port>,
+        port: Box<dyn Port>,
+        reopen: Reopen,
         sender: Sender,
         timeout: i64,
         end: Time,
@@ -111,14 +119,23 @@ impl ProbeWorker {
             health: health.clone(),
             recent: Hist::default(),
             pauses: Hist::default(),
+            reopen,
+            new_filter: None,
+            past: PortStats::default(),
+            seen: PortStats::default(),
+            looked: Time::ZERO,
         };
         let thread = std::thread::Builder::new().name("sonde-probe".into()).spawn(move || {
             let pinned = cpu.map_or(Ok(()), clock::pin_to_cpu);
             let run = pinned
                 .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
-                .and_then(|()| inner.run(port.as_mut()));
+                .and_then(|()| inner.run_on(port));
+            let (failure, mut port) = match run {
+                Ok((failure, port)) => (failure, Some(port)),
+                Err(error) => (Some(error), None),
+            };
             // Whatever happened, what was measured until then is passed on.
-            Ended { failure: run.err(), ..inner.end(port.as_mut()) }
+            Ended { failure, ..inner.end(port.as_deref_mut()) }
         })?;
         Ok(ProbeWorker {
             health,
@@ -176,9 +193,43 @@ struct Inner {
     health: Arc<Mutex<Health>>,
     recent: Hist,
     pauses: Hist,
+    reopen: Reopen,
+    /// What to receive from now on, by another port.
+    new_filter: Option<Filter>,
+    /// Counts of the ports that were closed.
+    past: PortStats,
+    /// Those of this port when it was last looked at, and when that was.
+    seen: PortStats,
+    looked: Time,
 }
 
 impl Inner {
+    /// Runs on one port after the other. An error: there is none to go on with.
+    fn run_on(
+        &mut self,
+        mut port: Box<dyn Port>,
+    ) -> Result<(Option<anyhow::Error>, Box<dyn Port>)> {
+        loop {
+            if let Err(error) = self.run(port.as_mut()) {
+                return Ok((Some(error), port));
+            }
+            let Some(filter) = self.new_filter.take() else { return Ok((None, port)) };
+            self.past = self.past.plus(&port.stats());
+            self.seen = PortStats::default();
+            // An engine may own its interface's queues: the old port goes first.
+            drop(port);
+            // An IPv6 address can be used only after a second or two (RFC 4862, section 5.4).
+            let patience = Instant::now() + PATIENCE;
+            port = loop {
+                match (self.reopen)(&filter) {
+                    Ok(port) => break port,
+                    Err(error) if Instant::now() > patience => return Err(error),
+                    Err(_) => std::thread::sleep(RETRY),
+                }
+            };
+        }
+    }
+
     fn run(&mut self, port: &mut dyn Port) -> Result<()> {
         let mut watch = PauseWatch::new(PAUSE);
         let mut housekeeping = port.now() + HOUSEKEEPING;
@@ -188,6 +239,10 @@ impl Inner {
             let turn = pump::turn(port, &mut self.sender)?;
             if let Some(gap) = watch.observe(turn.now) {
                 self.pauses.add(gap);
+                if gap > STOLEN {
+                    self.sender.doubt(turn.now, Caveat::CpuStolen);
+                    self.sender.doubt(turn.now - gap, Caveat::CpuStolen);
+                }
             }
             // Closing an interval costs as much as a send: it waits for a turn without
             // one, if such turns come at all.
@@ -205,10 +260,11 @@ impl Inner {
                 self.obey();
                 self.report();
                 self.pass_errors(port);
+                self.look_at(port, turn.now);
                 if self.stop.load(Ordering::Relaxed) {
                     self.end = self.end.min(turn.now);
                 }
-                let hurry = self.hurry.load(Ordering::Relaxed);
+                let hurry = self.hurry.load(Ordering::Relaxed) || self.new_filter.is_some();
                 if turn.now >= deadline || hurry || self.sender.is_done() {
                     return Ok(());
                 }
@@ -255,13 +311,28 @@ impl Inner {
     fn obey(&mut self) {
         while let Ok(command) = self.commands.pop() {
             match command {
-                Command::NextHop(index, header) => self.sender.set_next_hop(index, header),
-                Command::Routes(headers, of_stream) => self.sender.set_routes(headers, &of_stream),
-                Command::Clock(tai_offset, synchronised, error) => {
-                    self.sender.set_clock(tai_offset, synchronised, error);
+                Command::Way(index, way) => self.sender.set_way(index, way),
+                Command::Routes(ways, of_stream) => self.sender.set_routes(ways, &of_stream),
+                Command::Sources(sources, filter) => {
+                    self.sender.set_sources(&sources);
+                    self.new_filter = Some(filter);
                 }
+                Command::Clock(synchronised, error) => self.sender.set_clock(synchronised, error),
             }
         }
+    }
+
+    /// What the port lost of its own since the last look casts doubt on this time.
+    fn look_at(&mut self, port: &mut dyn Port, now: Time) {
+        if now - self.looked < LOOK {
+            return;
+        }
+        self.looked = now;
+        let stats = port.stats();
+        if stats.rx_dropped + stats.rx_invalid > self.seen.rx_dropped + self.seen.rx_invalid {
+            self.sender.doubt(now, Caveat::OwnDrops);
+        }
+        self.seen = stats;
     }
 
     fn report(&mut self) {
@@ -276,9 +347,12 @@ impl Inner {
         }
     }
 
-    fn end(&mut self, port: &mut dyn Port) -> Ended {
-        self.pass_errors(port);
-        self.sender.finish(port.now());
+    fn end(&mut self, mut port: Option<&mut (dyn Port + 'static)>) -> Ended {
+        if let Some(port) = &mut port {
+            self.pass_errors(*port);
+        }
+        let now = port.as_ref().map_or_else(clock::steady_now, |port| port.now());
+        self.sender.finish(now);
         loop {
             self.pass_samples();
             if self.pass_record() {
@@ -298,7 +372,10 @@ impl Inner {
         self.sender.take_lateness(&mut self.recent);
         health.send_lateness.merge(&self.recent);
         health.pauses.merge(&self.pauses);
-        let (stats, counters) = (port.stats(), self.sender.counters());
+        let (mut stats, counters) = (self.past, self.sender.counters());
+        if let Some(port) = &mut port {
+            stats = stats.plus(&port.stats());
+        }
         let mut all = BTreeMap::new();
         for (name, n) in counters.iter() {
             all.insert(format!("sender_{name}"), n);
@@ -309,7 +386,6 @@ impl Inner {
         let mut caveats = CaveatSet::default();
         for (found, caveat) in [
             (stats.rx_dropped + stats.rx_invalid > 0, Caveat::OwnDrops),
-            (stats.tx_dropped > 0, Caveat::SendsFailed),
             (
                 counters.forged + counters.short + counters.malformed + counters.checksum > 0,
                 Caveat::InvalidReplies,
@@ -338,5 +414,10 @@ const SAMPLES: usize = 1 << 16;
 const HOUSEKEEPING: i64 = 50_000_000;
 /// A turn that takes longer than this is kept as a pause, ns.
 const PAUSE: i64 = 50_000;
+/// Between looks at the port's own counts, ns: for each socket they cost a system call.
+const LOOK: i64 = 1_000_000_000;
+/// How long a port for new addresses may fail to open, and between tries.
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(50);
 /// A pause longer than this casts doubt on the maxima, ns.
 const STOLEN: i64 = 1_000_000;

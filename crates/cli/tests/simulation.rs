@@ -52,12 +52,13 @@ fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
         clock_synchronised: true,
         clock_error: 100,
         tx_stamps: true,
+        kernel_resolves: false,
         histogram_pages: 100_000,
         samples: false,
         seed,
     };
     let link = LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]);
-    let mut sender = Sender::new(config, &streams, vec![Some(link)]).unwrap();
+    let mut sender = Sender::new(config, &streams, vec![Ok(link)]).unwrap();
     let settings = ReflectorConfig::new(vec![862], 37 * SECOND, seed);
     let mut reflector = Reflector::new(&settings, Time::ZERO).unwrap();
     let mut total = Interval::empty(0);
@@ -114,12 +115,12 @@ fn losses_are_found_on_the_side_where_the_path_lost_them() {
         let c = o.total.counters;
         assert_eq!(c.sent, 10_000, "seed {seed}");
         assert_eq!(c.lost, o.path.forward.lost + o.path.backward.lost, "seed {seed}");
-        assert_eq!(o.total.loss_side, LossSide::Known);
+        assert_ne!(o.total.loss_side, LossSide::Unknown);
         // What a stream lost after its last reply has no side.
-        let told = c.lost_forward + c.lost_backward;
-        assert!(c.lost - told <= 40, "seed {seed}: {c:?}");
-        assert!(c.lost_forward <= o.path.forward.lost && c.lost_backward <= o.path.backward.lost);
-        assert!(c.lost_forward + 40 >= o.path.forward.lost, "seed {seed}: {c:?} {:?}", o.path);
+        let (forward, backward) = (c.lost_forward.unwrap(), c.lost_backward.unwrap());
+        assert!(c.lost - forward - backward <= 40, "seed {seed}: {c:?}");
+        assert!(forward <= o.path.forward.lost && backward <= o.path.backward.lost);
+        assert!(forward + 40 >= o.path.forward.lost, "seed {seed}: {c:?} {:?}", o.path);
     }
 }
 
@@ -136,7 +137,7 @@ fn duplication_and_reordering_are_not_loss() {
         let o = run(seed, rough.clone(), rough);
         let c = o.total.counters;
         assert_eq!((c.sent, c.received, c.lost), (10_000, 10_000, 0), "seed {seed}");
-        assert_eq!((c.lost_forward, c.lost_backward), (0, 0));
+        assert_eq!((c.lost, c.lost_unknown), (0, 0));
         // Each copy of a request is answered once; each copy of an answer is a duplicate.
         let copies = o.path.forward.duplicated + o.path.backward.duplicated;
         assert_eq!(c.duplicated + c.late, copies, "seed {seed}");
@@ -174,7 +175,7 @@ fn a_full_queue_shows_as_delay_and_then_as_loss() {
     let o = run(1, narrow, Model { delay_ns: MS, ..Model::default() });
     let c = o.total.counters;
     assert_eq!(c.lost, o.path.forward.queue_drops);
-    assert!(c.lost > 1_000 && c.lost_backward == 0, "{c:?}");
+    assert!(c.lost > 1_000 && c.lost_backward.unwrap_or(0) == 0, "{c:?}");
     // A hundred packets wait at most: 66 ms.
     let most = o.total.forward.max;
     assert!((50 * MS..70 * MS).contains(&most), "{most}");
@@ -192,7 +193,7 @@ fn jitter_and_an_outage() {
     let c = o.total.counters;
     assert_eq!(c.lost, o.path.forward.down_drops);
     assert!((1_900..=2_100).contains(&c.lost), "{c:?}");
-    assert_eq!(c.lost_backward, 0);
+    assert_eq!(c.lost_backward.unwrap_or(0), 0);
     assert!(o.total.forward.min >= 10 * MS - 1 && o.total.forward.max <= 11 * MS + 1);
     assert!(o.total.ipdv_forward.max <= MS + 2 && o.total.ipdv_forward.min >= -MS - 2);
 }

@@ -15,7 +15,7 @@ pub mod stamp;
 pub mod traffic;
 pub mod trial;
 
-use sonde_wire::{Stamp, Time, TxDone, Verdict};
+use sonde_wire::{Scale, Stamp, Time, TxDone, TxRefused, Verdict};
 
 /// A packet that an instrument wants sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,13 @@ pub trait Instrument {
 
     /// A frame sent with a cookie has left.
     fn transmitted(&mut self, done: TxDone);
+
+    /// A frame sent with a cookie did not leave this host.
+    fn refused(&mut self, _refused: TxRefused) {}
+
+    /// How time stands to the clocks that packets carry, as of `now`. Told before anything else
+    /// of a turn; mostly nothing has changed.
+    fn set_scale(&mut self, _scale: Scale, _now: Time) {}
 
     /// Writes the next frame that is due at `now`.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;

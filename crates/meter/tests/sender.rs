@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use sonde_meter::stamp::{
-    Fate, LinkHeader, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec,
+    Fate, LinkHeader, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec, Way,
 };
 use sonde_meter::{Instrument, Transmit};
 use sonde_results::caveat::Caveat;
@@ -12,7 +12,9 @@ use sonde_results::record::{LossSide, pdv};
 use sonde_results::{Counters, Interval};
 use sonde_wire::build::{finish_udp, udp_header_sum};
 use sonde_wire::stamp::ReflectorPacket;
-use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time, TxDone, parse_udp};
+use sonde_wire::{
+    ErrorEstimate, NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, parse_udp,
+};
 
 const US: i64 = 1_000;
 const MS: i64 = 1_000_000;
@@ -31,6 +33,7 @@ fn config() -> SenderConfig {
         clock_synchronised: true,
         clock_error: 1000,
         tx_stamps: false,
+        kernel_resolves: false,
         histogram_pages: 10_000,
         samples: true,
         seed: 1,
@@ -54,8 +57,8 @@ fn spec(i: u16) -> StreamSpec {
     }
 }
 
-fn hops() -> Vec<Option<LinkHeader>> {
-    vec![Some(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))]
+fn hops() -> Vec<Way> {
+    vec![Ok(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))]
 }
 
 /// What the path does to a probe.
@@ -227,7 +230,7 @@ fn losses_have_a_side_and_the_counts_add_up() {
     let (r, _) =
         one(&mut |n| Trip { lost_forward: n % 10 == 3, lost_backward: n % 10 == 7, ..PLAIN });
     assert_eq!((r.counters.sent, r.counters.received, r.counters.lost), (100, 80, 20));
-    assert_eq!((r.counters.lost_forward, r.counters.lost_backward), (10, 10));
+    assert_eq!((r.counters.lost_forward, r.counters.lost_backward), (Some(10), Some(10)));
     assert_eq!(r.loss_side, LossSide::Known);
 }
 
@@ -250,7 +253,7 @@ fn duplicates_and_reordering_are_counted_once_each() {
     assert_eq!((r.counters.received, r.counters.lost), (100, 0));
     assert_eq!(r.counters.duplicated, 2);
     assert_eq!(r.counters.reordered, 1, "probe 40 came after 41 and 42 (RFC 4737)");
-    assert_eq!((r.counters.lost_forward, r.counters.lost_backward), (0, 0));
+    assert_eq!(r.counters.lost_unknown, 0);
 }
 
 #[test]
@@ -347,8 +350,10 @@ fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
         sender.counters()
     };
     assert_eq!(case(&|f| f.truncate(30)).malformed, 1);
-    assert_eq!(case(&|f| f[29] = 9).strangers, 1, "another address");
-    assert_eq!(case(&|f| f[35] ^= 1).strangers, 2, "another port");
+    assert_eq!(case(&|f| f[29] = 9).other_replies, 1, "another address");
+    assert_eq!(case(&|f| f[35] ^= 1).other_replies, 2, "another port");
+    let stale = |f: &mut Vec<u8>| (f[29], f[payload + 28]) = (9, 0);
+    assert_eq!(case(&stale).strangers, 1, "and nothing that we sent of late");
     assert_eq!(case(&|f| f[payload + 15] = 99).wrong_session, 1);
     assert_eq!(case(&|f| f[payload + 27] = 5).forged, 1, "never sent");
     assert_eq!(case(&|f| f[payload + 30] ^= 1).forged, 2, "echo is wrong");
@@ -430,10 +435,11 @@ fn a_stalled_sender_neither_bursts_nor_forgets() {
 
 #[test]
 fn without_a_next_hop_nothing_leaves_and_it_is_said() {
-    let mut world = World::new(Sender::new(config(), &[spec(0)], vec![None]).unwrap());
+    let mut world =
+        World::new(Sender::new(config(), &[spec(0)], vec![Err(NotSent::NoNeighbour)]).unwrap());
     world.run(START + SECOND, &mut |_| PLAIN);
     assert!(world.sent_at.is_empty());
-    world.sender.set_next_hop(0, hops()[0]);
+    world.sender.set_way(0, hops()[0]);
     world.run(START + 12 * SECOND, &mut |_| PLAIN);
     let (records, ..) = world.finish();
     let mut all = Interval::empty(0);
@@ -462,7 +468,7 @@ fn the_sequence_number_wraps() {
     records.iter().for_each(|r| all.merge(r));
     assert_eq!((all.counters.sent, all.counters.received, all.counters.lost), (100, 99, 1));
     assert_eq!((all.counters.late, all.counters.reordered), (0, 0));
-    assert_eq!((all.counters.lost_forward, all.ipdv_forward.count), (1, 97));
+    assert_eq!((all.counters.lost_forward, all.ipdv_forward.count), (Some(1), 97));
     assert_eq!(sender.counters().forged, 0);
 }
 
@@ -519,6 +525,7 @@ fn samples_tell_each_fate() {
     while let Some(sample) = world.sender.poll_sample() {
         match sample.fate {
             Fate::Lost => lost.push(sample.seq),
+            Fate::NotSent(_) => unreachable!(),
             Fate::Reply { sender_ttl, .. } => {
                 replies += 1;
                 assert_eq!(sender_ttl, 255);
@@ -543,4 +550,265 @@ fn bad_plans_are_refused_with_a_reason() {
     assert!(refused(&|s| s.destination = "[::1]:862".parse().unwrap()).contains("IP version"));
     let twice = Sender::new(config(), &[spec(0), spec(0)], hops()).err().unwrap().to_string();
     assert!(twice.contains("stream 1") && twice.contains("source port"));
+}
+
+/// A sender, its first probe sent at the start, and the frame.
+fn first_probe(mut config: SenderConfig) -> (Sender, u64, Vec<u8>) {
+    config.interval = SECOND;
+    let mut sender = Sender::new(config, &[spec(0)], hops()).unwrap();
+    let mut buffer = [0u8; 2048];
+    let sent = sender.poll_transmit(Time::from_nanos(START), &mut buffer).unwrap();
+    (sender, sent.cookie, buffer[..sent.len].to_vec())
+}
+
+fn answer(sender: &mut Sender, mut reply: Vec<u8>, at: i64) {
+    let stamp = Stamp { at: Time::from_nanos(at), source: StampSource::Driver };
+    sender.input(&mut reply, stamp, Time::from_nanos(at));
+}
+
+fn record(sender: &mut Sender, end: i64) -> Interval {
+    sender.finish(Time::from_nanos(end));
+    let mut all = Interval::empty(0);
+    let mut r = Interval::empty(0);
+    while sender.poll_record(&mut r) {
+        all.merge(&r);
+    }
+    all
+}
+
+#[test]
+fn what_the_kernel_refused_is_not_sent_and_not_lost() {
+    for (why, caveat) in [
+        (NotSent::LinkDown, Caveat::SendsFailed),
+        (NotSent::NoRoute, Caveat::SendsFailed),
+        (NotSent::Refused, Caveat::SendsFailed),
+        (NotSent::TooLong, Caveat::SendsFailed),
+        (NotSent::NoNeighbour, Caveat::NextHopUnresolved),
+    ] {
+        let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+        let mut buffer = [0u8; 2048];
+        // Twenty of a hundred are refused; the next one is lost on its way.
+        while world.now < START + 12 * SECOND {
+            world.receive();
+            let refused = (START + 2 * SECOND..START + 4 * SECOND).contains(&world.now);
+            let now = Time::from_nanos(world.now);
+            if refused {
+                while let Some(sent) = world.sender.poll_transmit(now, &mut buffer) {
+                    world.sent_at.push(world.now);
+                    world.sender.refused(TxRefused { cookie: sent.cookie, why });
+                }
+            } else {
+                world.send(&mut |n| Trip { lost_forward: n == 40, ..PLAIN });
+            }
+            world.sender.handle_timeout(now);
+            world.collect();
+            world.now += 50 * US;
+        }
+        let (records, sender, _) = world.finish();
+        let mut all = Interval::empty(0);
+        records.iter().for_each(|r| all.merge(r));
+        let c = all.counters;
+        assert_eq!((c.sent, c.received, c.lost, c.skipped), (80, 79, 1, 20), "{why:?}");
+        assert_eq!((c.not_sent.of(why), c.not_sent.total()), (20, 20));
+        assert_eq!((c.lost_forward, c.lost_backward), (Some(1), Some(0)));
+        assert!(all.caveats.contains(caveat) && !all.caveats.contains(Caveat::SendsSkipped));
+        assert_eq!((sender.counters().sent, sender.counters().withdrawn), (80, 20));
+    }
+}
+
+#[test]
+fn a_probe_that_vanished_in_a_dead_link_was_not_sent() {
+    // Sockets: the kernel took it, the link was down, no transmit stamp came.
+    let with = |stamped: bool, link: bool| {
+        let config = SenderConfig { tx_stamps: true, kernel_resolves: true, ..config() };
+        let (mut sender, cookie, _) = first_probe(config);
+        if stamped {
+            let stamp = Stamp { at: Time::from_nanos(START + 1), source: StampSource::Kernel };
+            sender.transmitted(TxDone { cookie, stamp });
+        }
+        if !link {
+            sender.set_way(0, Err(NotSent::LinkDown));
+        }
+        let mut buffer = [0u8; 2048];
+        let next = Time::from_nanos(START + 100 * MS);
+        assert!(sender.poll_transmit(next, &mut buffer).is_some(), "the kernel decides");
+        record(&mut sender, START + 3 * SECOND).counters
+    };
+    let c = with(false, false);
+    assert_eq!((c.sent, c.lost, c.not_sent.of(NotSent::LinkDown)), (0, 0, 2));
+    let c = with(true, false);
+    assert_eq!((c.sent, c.lost, c.not_sent.of(NotSent::LinkDown)), (1, 1, 1), "it had left");
+    let c = with(false, true);
+    assert_eq!((c.sent, c.lost, c.skipped), (2, 2, 0), "nothing speaks for it");
+}
+
+/// The reply's T2 and T3 as they stand, and its Z bit.
+fn with_times(probe: &[u8], t2: u64, t3: u64, z: bool) -> Vec<u8> {
+    let mut frame = reflect(probe, START, START, Some(0));
+    let udp = parse_udp(&frame).unwrap();
+    let body = &mut frame[udp.payload.clone()];
+    body[16..24].copy_from_slice(&t2.to_be_bytes());
+    body[4..12].copy_from_slice(&t3.to_be_bytes());
+    body[12..14].copy_from_slice(&(0x8001 | u16::from(z) << 14).to_be_bytes());
+    finish(&mut frame);
+    frame
+}
+
+#[test]
+fn a_format_that_contradicts_its_flag_is_recognised() {
+    let (t2, t3) = (Time::from_nanos(START + 300 * US), Time::from_nanos(START + 320 * US));
+    for (t2, t3, z) in
+        [(t2.to_ptp().0, t3.to_ptp().0, false), (t2.to_ntp(TAI).0, t3.to_ntp(TAI).0, true)]
+    {
+        let (mut sender, _, probe) = first_probe(config());
+        answer(&mut sender, with_times(&probe, t2, t3, z), START + 820 * US);
+        let r = record(&mut sender, START + 2 * SECOND);
+        for (hist, value) in
+            [(&r.rtt_net, 800 * US), (&r.forward, 300 * US), (&r.backward, 500 * US)]
+        {
+            assert_eq!(hist.count, 1);
+            assert!((hist.max - value).abs() <= 2, "Z {z}: {hist:?}");
+        }
+        assert!(r.caveats.contains(Caveat::TimestampFormatWrong));
+        assert!(!r.caveats.contains(Caveat::OneWayImplausible));
+        assert_eq!(sender.counters().format_wrong, 1);
+    }
+}
+
+#[test]
+fn one_way_delays_of_decades_are_left_out_and_what_is_right_stays() {
+    // The reflector's clock stands in 1970; only its differences are right.
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    let offset = START - SECOND;
+    let mut buffer = [0u8; 2048];
+    while world.now < START + 12 * SECOND {
+        world.receive();
+        let now = Time::from_nanos(world.now);
+        while let Some(sent) = world.sender.poll_transmit(now, &mut buffer) {
+            let way = if world.reflector_seq.is_multiple_of(2) { 300 * US } else { 400 * US };
+            let t2 = world.now + way - offset;
+            let reply = reflect(&buffer[..sent.len], t2, t2 + 20 * US, Some(world.reflector_seq));
+            world.reflector_seq += 1;
+            world.air.push((world.now + way + 520 * US, reply));
+        }
+        world.collect();
+        world.now += 50 * US;
+    }
+    let (records, sender, _) = world.finish();
+    let mut r = Interval::empty(0);
+    records.iter().for_each(|one| r.merge(one));
+    assert_eq!((r.rtt.count, r.rtt_net.count, r.forward.count, r.backward.count), (100, 100, 0, 0));
+    assert!((r.rtt_net.max - 900 * US).abs() <= 2);
+    assert_eq!(r.ipdv_forward.count, 99);
+    assert!((r.ipdv_forward.max - 100 * US).abs() <= 2 && r.ipdv_backward.max.abs() <= 2);
+    assert!(r.caveats.contains(Caveat::OneWayImplausible));
+    assert_eq!(sender.counters().one_way_implausible, 100);
+}
+
+#[test]
+fn a_peer_whose_clock_is_set_makes_no_variation_of_seconds() {
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    world.run(START + 12 * SECOND, &mut |n| Trip {
+        // Ten seconds forward: seen from here the way there is so much longer.
+        forward: 300 * US + if n >= 50 { 10 * SECOND } else { 0 },
+        backward: 500 * US - if n >= 50 { 10 * SECOND } else { 0 },
+        ..PLAIN
+    });
+    let (records, sender, _) = world.finish();
+    let mut r = Interval::empty(0);
+    records.iter().for_each(|one| r.merge(one));
+    assert_eq!((r.counters.received, r.ipdv_forward.count), (100, 98));
+    assert!(r.ipdv_forward.max.abs() <= 2 && r.jitter_backward_ns < 2.0);
+    assert!(r.caveats.contains(Caveat::PeerClockStepped));
+    assert_eq!(sender.counters().peer_clock_stepped, 1);
+}
+
+#[test]
+fn no_delay_spans_a_step_of_our_clock() {
+    let (mut sender, _, probe) = first_probe(config());
+    let scale = |steps, shift| Scale {
+        // Set forward: UTC is nearer to the steady time by as much.
+        utc_offset: TAI - shift,
+        tai_shift: shift,
+        steps,
+        last_step: shift,
+    };
+    // Under way meanwhile: it is known by the clock it carries, and measures nothing.
+    sender.set_scale(scale(1, 10 * SECOND), Time::from_nanos(START + 100 * US));
+    answer(
+        &mut sender,
+        reflect(&probe, START + 300 * US, START + 320 * US, Some(0)),
+        START + 820 * US,
+    );
+    assert_eq!((sender.counters().replies, sender.counters().clock_stepped), (1, 1));
+    // The next one carries the clock as it is, and is measured.
+    let mut buffer = [0u8; 2048];
+    let sent = sender.poll_transmit(Time::from_nanos(START + 100 * MS), &mut buffer).unwrap();
+    let t1 = ReflectorPacket::new_checked(&buffer[42..sent.len]).unwrap().timestamp();
+    let true_clock = Time::from_nanos(START + 100 * MS + 10 * SECOND);
+    assert_eq!(t1, true_clock.to_ntp(TAI).0);
+    let t2 = Time::from_nanos(START + 100 * MS + 300 * US + 10 * SECOND).as_nanos();
+    let reply = reflect(&buffer[..sent.len], t2, t2 + 20 * US, Some(1));
+    answer(&mut sender, reply, START + 100 * MS + 820 * US);
+    let r = record(&mut sender, START + 3 * SECOND);
+    assert_eq!((r.counters.received, r.rtt.count, r.forward.count), (2, 1, 1));
+    assert!((r.forward.max - 300 * US).abs() <= 2 && (r.backward.max - 500 * US).abs() <= 2);
+    assert!(r.caveats.contains(Caveat::ClockStepped));
+}
+
+#[test]
+fn doubts_stand_in_the_record_of_their_time() {
+    let mut config = config();
+    config.interval = 2 * SECOND;
+    let mut world = World::new(Sender::new(config, &[spec(0)], hops()).unwrap());
+    world.sender.doubt(Time::from_nanos(START + 5 * SECOND), Caveat::CpuStolen);
+    world.run(START + 12 * SECOND, &mut |_| PLAIN);
+    let (records, ..) = world.finish();
+    let stolen: Vec<_> = records.iter().map(|r| r.caveats.contains(Caveat::CpuStolen)).collect();
+    assert_eq!(stolen, [false, false, true, false, false]);
+}
+
+#[test]
+fn replies_from_elsewhere_are_counted_and_told() {
+    for (what, change) in [("port", 35), ("address", 29)] {
+        let (mut sender, _, probe) = first_probe(config());
+        let mut reply = reflect(&probe, START + US, START + 2 * US, Some(0));
+        reply[change] ^= 1;
+        finish(&mut reply);
+        answer(&mut sender, reply, START + 3 * US);
+        let c = sender.counters();
+        assert_eq!((c.other_replies, c.strangers, c.replies), (1, 0, 0), "another {what}");
+        let r = record(&mut sender, START + 2 * SECOND);
+        assert!(r.caveats.contains(Caveat::OtherReplies), "another {what}");
+    }
+    let (mut sender, _, probe) = first_probe(config());
+    let mut reply = reflect(&probe, START + US, START + 2 * US, Some(0));
+    reply[42 + 15] = 99;
+    finish(&mut reply);
+    answer(&mut sender, reply, START + 3 * US);
+    assert!(record(&mut sender, START + 2 * SECOND).caveats.contains(Caveat::OtherReplies));
+}
+
+#[test]
+fn a_slow_reflector_is_told_of() {
+    let dominates = |dwell| {
+        let (r, _) = one(&mut |_| Trip { dwell, ..PLAIN });
+        r.caveats.contains(Caveat::DwellDominates)
+    };
+    assert!(!dominates(700 * US));
+    assert!(dominates(900 * US));
+}
+
+#[test]
+fn a_session_table_that_was_full_leaves_no_number_of_losses_by_side() {
+    // A reflector that copies our numbers; backward losses.
+    let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
+    world.run(START + 12 * SECOND, &mut |n| Trip { lost_backward: n % 5 == 2, ..PLAIN });
+    let (records, ..) = world.finish();
+    let mut all = Interval::empty(0);
+    records.iter().for_each(|r| all.merge(r));
+    let c = all.counters;
+    assert_eq!((c.lost, c.lost_forward, c.lost_backward, c.lost_unknown), (20, None, None, 20));
+    assert_eq!(all.loss_side, LossSide::Unknown);
+    assert!(all.caveats.contains(Caveat::LossSideUnknown));
 }

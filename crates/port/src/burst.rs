@@ -1,7 +1,7 @@
 //! Bursts: descriptors over an engine's one memory region. The walk is inlined
 //! into the caller; only fetching a burst is a virtual call.
 
-use sonde_wire::{Stamp, TxDone, Verdict};
+use sonde_wire::{Scale, Stamp, TxDone, TxRefused, Verdict};
 
 /// A received frame: where it lies in the engine's memory, and what is to become of it.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,19 @@ pub struct RxBurst<'a> {
     memory: &'a mut [u8],
     frames: &'a mut [FrameDesc],
     done: &'a [TxDone],
+    refused: &'a [TxRefused],
+    scale: Option<Scale>,
 }
 
 impl<'a> RxBurst<'a> {
     /// Over `memory`, in which every descriptor of `frames` lies.
     pub fn new(memory: &'a mut [u8], frames: &'a mut [FrameDesc], done: &'a [TxDone]) -> Self {
-        RxBurst { memory, frames, done }
+        RxBurst { memory, frames, done, refused: &[], scale: None }
+    }
+
+    /// The same with frames that were committed since the last burst and did not leave.
+    pub fn with_refused(self, refused: &'a [TxRefused]) -> Self {
+        RxBurst { refused, ..self }
     }
 
     /// Transmit completions. To be handled before the frames.
@@ -41,16 +48,33 @@ impl<'a> RxBurst<'a> {
         self.done
     }
 
+    /// The same on a steady scale.
+    pub fn with_scale(self, scale: Option<Scale>) -> Self {
+        RxBurst { scale, ..self }
+    }
+
+    /// How the time of this burst's stamps stands to UTC and TAI, where it is steady.
+    #[inline]
+    pub fn scale(&self) -> Option<Scale> {
+        self.scale
+    }
+
+    /// Frames that never left this host. To be handled before the frames.
+    #[inline]
+    pub fn refused(&self) -> &[TxRefused] {
+        self.refused
+    }
+
     /// How many frames.
     #[inline]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there is neither frame nor completion.
+    /// Whether there is neither frame nor completion nor refusal.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.done.is_empty()
+        self.frames.is_empty() && self.done.is_empty() && self.refused.is_empty()
     }
 
     /// Frame `i` and its stamp. Panics past `len()`.

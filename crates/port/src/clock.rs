@@ -1,7 +1,8 @@
 //! The host's clock: reading it, judging it, and watching for the pauses in which
 //! nobody read it.
 //!
-//! One time base: `CLOCK_TAI`. Where nothing ever told the kernel the offset to UTC
+//! One time base: `CLOCK_TAI`; ports that serve a schedule count on from it steadily, see
+//! [`crate::OpenSpec::steady`]. Where nothing ever told the kernel the offset to UTC
 //! (no NTP or PTP daemon), `CLOCK_TAI` equals `CLOCK_REALTIME`; see [`ClockState`].
 
 use std::io;
@@ -104,6 +105,17 @@ pub fn tai_now() -> Time {
     read(libc::CLOCK_TAI)
 }
 
+/// The time now on the scale of steady ports ([`crate::OpenSpec::steady`]).
+pub fn steady_now() -> Time {
+    crate::timescale::Timescale::new(crate::timescale::Stamps::Tai).now()
+}
+
+/// How steady time stands to UTC and TAI, as any steady port has last found; how often the clock
+/// was set, and by how much.
+pub fn steady_scale() -> sonde_wire::Scale {
+    crate::timescale::known()
+}
+
 /// What the kernel believes about its clock.
 pub fn clock_state() -> ClockState {
     // SAFETY: timex is plain data, for which all zeros is a valid value.
@@ -185,9 +197,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 }
 
 #[inline]
-fn read(clock: libc::clockid_t) -> Time {
+pub(crate) fn read(clock: libc::clockid_t) -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid place for the answer; both clocks used here always
+    // SAFETY: `ts` is a valid place for the answer; the clocks used here always
     // exist, so the call cannot fail.
     unsafe { libc::clock_gettime(clock, &mut ts) };
     nanos(&ts)

@@ -6,11 +6,12 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, RawFd};
 
-use sonde_wire::{Stamp, StampSource, Time, TxDone};
+use sonde_wire::{Scale, Stamp, StampSource, Time, TxDone};
 
-use crate::clock::clock_state;
+use crate::clock::{clock_state, tai_now};
 use crate::icmp::{IcmpError, IcmpKind};
 use crate::sys::{self, SockAddr};
+use crate::timescale::{Stamps, Timescale};
 
 /// Packets of one system call.
 pub(crate) const BATCH: usize = 64;
@@ -192,23 +193,48 @@ impl Batch {
     }
 }
 
-/// From the kernel's `CLOCK_REALTIME` stamps to TAI.
+/// From the kernel's `CLOCK_REALTIME` stamps to TAI, or to steady time.
 #[derive(Clone, Copy)]
 pub(crate) struct ToTai {
     offset_ns: i64,
     read_at: Time,
+    steady: Option<Timescale>,
 }
 
 impl ToTai {
-    pub fn new(now: Time) -> Self {
-        ToTai { offset_ns: i64::from(clock_state().tai_offset_s) * 1_000_000_000, read_at: now }
+    pub fn new(steady: bool) -> Self {
+        ToTai {
+            offset_ns: i64::from(clock_state().tai_offset_s) * 1_000_000_000,
+            read_at: tai_now(),
+            steady: steady.then(|| Timescale::new(Stamps::Realtime)),
+        }
+    }
+
+    /// The time now, on the scale of the stamps.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.steady.as_ref().map_or_else(tai_now, Timescale::now)
+    }
+
+    /// How steady time stands to UTC and TAI.
+    #[inline]
+    pub fn scale(&self) -> Option<Scale> {
+        self.steady.as_ref().map(Timescale::scale)
+    }
+
+    /// To be called in every turn: looks whether somebody has set the clock.
+    #[inline]
+    pub fn turn(&mut self) {
+        if let Some(steady) = &mut self.steady {
+            steady.refresh();
+        }
     }
 
     /// Reads the offset again when a second has passed: it changes with leap seconds, and
     /// when a daemon first tells the kernel. Not for the packet path.
     pub fn refresh(&mut self, now: Time) {
-        if now - self.read_at > 1_000_000_000 {
-            *self = ToTai::new(now);
+        if self.steady.is_none() && now - self.read_at > 1_000_000_000 {
+            *self = ToTai::new(false);
         }
     }
 
@@ -216,7 +242,11 @@ impl ToTai {
     #[inline]
     pub fn stamp(self, seconds: i64, nanos: i64) -> Stamp {
         let at = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
-        Stamp { at: Time::from_nanos(at) + self.offset_ns, source: StampSource::Kernel }
+        let at = match &self.steady {
+            Some(steady) => steady.steady(at),
+            None => Time::from_nanos(at) + self.offset_ns,
+        };
+        Stamp { at, source: StampSource::Kernel }
     }
 
     /// The software stamp of an `SCM_TIMESTAMPING` message, the first of its three.

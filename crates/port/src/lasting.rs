@@ -10,10 +10,11 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use sonde_wire::Time;
+use sonde_wire::{NotSent, Time};
 
-use crate::clock::tai_now;
+use crate::clock::{steady_now, tai_now};
 use crate::netlink::{Event, Routes, Watch};
+use crate::refusal::Refusals;
 use crate::{
     Caps, Engine, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, open_once, sys,
 };
@@ -42,6 +43,7 @@ pub(crate) struct Lasting {
     nowhere: Box<[u8]>,
     free: [TxDesc; NOWHERE],
     used: usize,
+    refusals: Refusals,
 }
 
 /// Follows this host's addresses, for engines below the IP stack that are to take packets to
@@ -85,6 +87,7 @@ impl Lasting {
             nowhere: Box::default(),
             free: [TxDesc::default(); NOWHERE],
             used: 0,
+            refusals: Refusals::new(2 * NOWHERE),
         })
     }
 
@@ -174,13 +177,14 @@ impl Addresses {
 impl Port for Lasting {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
         self.look()?;
-        let Lasting { port, failed, .. } = self;
+        let Lasting { port, failed, refusals, .. } = self;
+        refusals.begin();
         match port.as_mut().map(|port| port.rx()) {
             Some(Ok(burst)) => return Ok(burst),
             Some(Err(error)) => *failed = Some(error),
             None => {}
         }
-        Ok(RxBurst::new(&mut [], &mut [], &[]))
+        Ok(RxBurst::new(&mut [], &mut [], &[]).with_refused(refusals.show()))
     }
 
     fn tx(&mut self) -> TxBurst<'_> {
@@ -191,6 +195,9 @@ impl Port for Lasting {
     }
 
     fn flush(&mut self) -> Result<(), PortError> {
+        for frame in &self.free[..self.used] {
+            self.refusals.add(frame.cookie, NotSent::LinkDown);
+        }
         self.before.tx_dropped += std::mem::take(&mut self.used) as u64;
         let done = self.port.as_mut().map_or(Ok(()), |port| port.flush());
         self.survive(done)
@@ -211,7 +218,8 @@ impl Port for Lasting {
     }
 
     fn now(&self) -> Time {
-        let now = self.port.as_ref().map_or_else(tai_now, |port| port.now());
+        let alone = || if self.spec.steady { steady_now() } else { tai_now() };
+        let now = self.port.as_ref().map_or_else(alone, |port| port.now());
         self.now.set(now);
         now
     }

@@ -28,10 +28,12 @@ pub mod precedence;
 pub mod privilege;
 pub mod promiscuous;
 pub mod raw;
+mod refusal;
 pub mod socket;
 pub mod spec;
 pub mod stream;
 mod sys;
+mod timescale;
 pub mod usage;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
@@ -111,7 +113,8 @@ impl PortStats {
     }
 
     /// The counts of two ports, one after the other.
-    fn plus(&self, other: &PortStats) -> PortStats {
+    #[must_use]
+    pub fn plus(&self, other: &PortStats) -> PortStats {
         PortStats {
             rx_frames: self.rx_frames + other.rx_frames,
             tx_frames: self.tx_frames + other.tx_frames,
@@ -134,8 +137,9 @@ impl PortStats {
 /// Every frame begins with an Ethernet header, whatever the engine; the socket
 /// engine makes one up for reception and skips it on transmission.
 pub trait Port: Send {
-    /// Takes what has arrived: first transmit completions, then frames, valid until
-    /// the next call. A reply is never in a burst before its request's completion.
+    /// Takes what has arrived: first transmit completions and refusals, then frames, valid until
+    /// the next call. A reply is never in a burst before its request's completion. A frame that
+    /// was committed with a cookie and is known not to have left is a refusal.
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError>;
 
     /// Free transmit buffers to fill. What is committed leaves at [`Port::flush`].

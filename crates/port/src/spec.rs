@@ -103,6 +103,9 @@ pub struct OpenSpec {
     pub scopes: Vec<(std::net::Ipv6Addr, u32)>,
     /// Socket engine: packets longer than the MTU go in pieces; else they are refused.
     pub fragment: bool,
+    /// Time and stamps are steady: they begin as TAI and go on whoever sets the clock, see
+    /// [`crate::RxBurst::scale`]. For ports that serve a schedule; else they are the kernel's TAI.
+    pub steady: bool,
     /// Receive and transmit ring, frames per queue; a power of two.
     pub ring: usize,
     /// AF_XDP: the queues to bind; empty: all that the interface has.
@@ -127,6 +130,7 @@ impl OpenSpec {
             icmp_errors: false,
             scopes: Vec::new(),
             fragment: false,
+            steady: false,
             ring: 4096,
             queues: Vec::new(),
             xdp_mode: XdpMode::Auto,

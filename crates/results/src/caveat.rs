@@ -32,7 +32,8 @@ pub enum Caveat {
     CpuStolen,
     /// The reflector copies the sender's sequence number: loss has no direction.
     LossSideUnknown,
-    /// The reflector restarted or its sequence jumped; loss by side begins anew.
+    /// The reflector's numbers do not ascend as those of one session do: it was restarted, or the
+    /// probes are new sessions to it. Losses nearby have no side.
     ReflectorSequenceJump,
     /// Replies that do not match what was sent were discarded.
     InvalidReplies,
@@ -87,11 +88,27 @@ pub enum Caveat {
     PacketsJoined,
     /// Other work on the host held the device's processor.
     DeviceDisturbed,
+    /// No reply has followed the losses that could tell their side.
+    LossSideOpen,
+    /// Requests were duplicated on their way, or counted by the reflector without having been sent: losses near them have no side.
+    RequestsDuplicated,
+    /// This host's clock was set while it measured: no delay spans the step.
+    ClockStepped,
+    /// The delays to and from the peer moved apart by more than the path can explain: its clock was set, or its stamps jump.
+    PeerClockStepped,
+    /// One-way delays that no path has were left out: a clock is far off.
+    OneWayImplausible,
+    /// The peer's time stamps are in the other format than its packets say (NTP, PTP; RFC 8186): they were read as what they are.
+    TimestampFormatWrong,
+    /// Packets in the shape of replies came from ports or addresses that were not probed, or of other sessions.
+    OtherReplies,
+    /// The reflector held packets for more than half of the round trip.
+    DwellDominates,
 }
 
 impl Caveat {
     /// Every caveat, in order.
-    pub const ALL: [Caveat; 38] = {
+    pub const ALL: [Caveat; 46] = {
         use Caveat::*;
         [
             SoftwareStamps,
@@ -132,6 +149,14 @@ impl Caveat {
             ShortTrials,
             PacketsJoined,
             DeviceDisturbed,
+            LossSideOpen,
+            RequestsDuplicated,
+            ClockStepped,
+            PeerClockStepped,
+            OneWayImplausible,
+            TimestampFormatWrong,
+            OtherReplies,
+            DwellDominates,
         ]
     };
 
@@ -149,7 +174,7 @@ impl Caveat {
             Caveat::OwnDrops => "this host dropped packets of its own",
             Caveat::CpuStolen => "the machine paused this process",
             Caveat::LossSideUnknown => "loss cannot be told by direction",
-            Caveat::ReflectorSequenceJump => "the reflector's sequence jumped",
+            Caveat::ReflectorSequenceJump => "the reflector's numbering broke off",
             Caveat::InvalidReplies => "replies that fit no request were discarded",
             Caveat::ReflectorTimesWrong => "the reflector's time stamps contradict the round trip",
             Caveat::HistogramFull => "histogram memory ran out",
@@ -180,6 +205,18 @@ impl Caveat {
                 "packets that the kernel or the card had joined counted as one"
             }
             Caveat::DeviceDisturbed => "other work on the host held the device's processor",
+            Caveat::LossSideOpen => "no later reply tells the side of some losses",
+            Caveat::RequestsDuplicated => "requests were duplicated on their way to the reflector",
+            Caveat::ClockStepped => "this host's clock was set during the measurement",
+            Caveat::PeerClockStepped => "the peer's clock was set, or its stamps jump",
+            Caveat::OneWayImplausible => "one-way delays of more than a day were left out",
+            Caveat::TimestampFormatWrong => {
+                "the peer writes its time stamps in another format than it says"
+            }
+            Caveat::OtherReplies => {
+                "replies came from another port, address or session than was probed"
+            }
+            Caveat::DwellDominates => "the reflector's own time is most of the round trip",
         }
     }
 
@@ -220,7 +257,7 @@ impl Caveat {
                 "a reflector that counts its replies tells the side: 'sonde reflect' does, without --stateless and while its table has room for the session"
             }
             Caveat::ReflectorSequenceJump => {
-                "the reflector was restarted, or two senders share a session; totals are right, sides begin anew"
+                "it was restarted, a NAT gives the probes new ports, or two senders share a session; totals are right, losses nearby have no side"
             }
             Caveat::InvalidReplies => {
                 "look for another instrument on the same ports, or a faulty or forged reflector"
@@ -296,6 +333,30 @@ impl Caveat {
             Caveat::DeviceDisturbed => {
                 "the higher percentiles are the host's; keep other work off the device's processor"
             }
+            Caveat::LossSideOpen => {
+                "the sides follow with the next reply; at the end of a run measure on for a moment after a loss"
+            }
+            Caveat::RequestsDuplicated => {
+                "look for a loop or a mirror port on the way there; losses near the duplicates are not told by side"
+            }
+            Caveat::ClockStepped => {
+                "the schedule went on, and no delay spans the step; let chrony slew the clock ('makestep' only at boot)"
+            }
+            Caveat::PeerClockStepped => {
+                "one-way delays before and after do not compare; keep the peer's clock by chrony or ptp4l"
+            }
+            Caveat::OneWayImplausible => {
+                "set the peer's clock, or this host's; round-trip delay and delay variation are not affected"
+            }
+            Caveat::TimestampFormatWrong => {
+                "set the peer's Z bit by its format (RFC 8186, section 2.3), or tell its vendor; the delays are right"
+            }
+            Caveat::OtherReplies => {
+                "look for address translation on the way, or a reflector that answers from another address or port"
+            }
+            Caveat::DwellDominates => {
+                "read the round trip less the dwell; a faster reflector is 'sonde reflect --kernel'"
+            }
         }
     }
 }
@@ -370,6 +431,6 @@ mod tests {
             assert_eq!(c as usize, i);
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
-        assert_eq!(Caveat::DeviceDisturbed as usize + 1, Caveat::ALL.len());
+        assert_eq!(Caveat::DwellDominates as usize + 1, Caveat::ALL.len());
     }
 }

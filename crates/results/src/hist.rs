@@ -49,7 +49,9 @@ pub fn bounds_of(bucket: i16) -> (i64, i64) {
 pub struct Hist {
     /// Number of values.
     pub count: u64,
-    /// Sum of the values, ns.
+    /// Sum of the values, ns. Beyond 64 bits it is written with all its digits, and may be read
+    /// back through a floating-point number, as many readers of JSON have no other.
+    #[serde(deserialize_with = "wide")]
     pub sum: i128,
     /// Least value, ns (0 when empty).
     pub min: i64,
@@ -185,6 +187,33 @@ impl Hist {
     }
 }
 
+/// Reads an integer of any width, also where the format made a float of it.
+fn wide<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i128, D::Error> {
+    struct Wide;
+    impl serde::de::Visitor<'_> for Wide {
+        type Value = i128;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a number of nanoseconds")
+        }
+        fn visit_i64<E>(self, v: i64) -> Result<i128, E> {
+            Ok(v.into())
+        }
+        fn visit_u64<E>(self, v: u64) -> Result<i128, E> {
+            Ok(v.into())
+        }
+        fn visit_i128<E>(self, v: i128) -> Result<i128, E> {
+            Ok(v)
+        }
+        fn visit_u128<E>(self, v: u128) -> Result<i128, E> {
+            Ok(v.try_into().unwrap_or(i128::MAX))
+        }
+        fn visit_f64<E>(self, v: f64) -> Result<i128, E> {
+            Ok(v as i128)
+        }
+    }
+    deserializer.deserialize_any(Wide)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,5 +323,25 @@ mod tests {
             let (truth, got) = (v[rank - 1], h.quantile(q).unwrap());
             prop_assert!((truth - got).abs() * 63 <= truth.abs().max(63 * 16), "{} {}", truth, got);
         }
+    }
+
+    #[test]
+    fn a_sum_beyond_64_bits_is_exact_and_reads_back() {
+        // A peer whose clock is 57 years off, a million times.
+        let mut h = Hist::default();
+        let base = 57 * 365 * 86_400 * 1_000_000_000;
+        for i in 0..1_000_000 {
+            h.add(base + i % 153);
+        }
+        let mean = h.mean().unwrap() - base as f64;
+        assert!((0.0..=512.0).contains(&mean), "within the digits of a double: {mean}");
+        assert!(h.sum > i128::from(i64::MAX));
+        let json = serde_json::to_string(&h).unwrap();
+        assert!(json.contains(&format!("\"sum\":{}", h.sum)), "{json}");
+        let back: Hist = serde_json::from_str(&json).unwrap();
+        assert!((back.sum - h.sum).abs() <= h.sum / (1 << 52));
+        h.sum = 7;
+        let small: Hist = serde_json::from_str(&serde_json::to_string(&h).unwrap()).unwrap();
+        assert_eq!(small.sum, 7);
     }
 }

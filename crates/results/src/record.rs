@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use crate::caveat::{Caveat, CaveatSet};
 use crate::hist::Hist;
+use crate::not_sent::NotSentCounts;
 
 /// What does not change about a stream. `stream` in an [`Interval`] indexes these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,14 +45,20 @@ pub struct Counters {
     /// Replies that came after the timeout, or again after it; their probes count as lost.
     pub late: u64,
     /// Of the lost ones, those the reflector never saw, from its own sequence
-    /// (RFC 8762, section 4.3: stateful). Meaningful where `loss_side` is `Known`.
-    pub lost_forward: u64,
-    /// Of the lost ones, those the reflector answered.
-    pub lost_backward: u64,
+    /// (RFC 8762, section 4.3: stateful). `None` where no loss can be told by side.
+    pub lost_forward: Option<u64>,
+    /// Of the lost ones, those the reflector answered. `None` likewise.
+    pub lost_backward: Option<u64>,
+    /// The other lost ones: nothing proves on which side.
+    #[serde(default)]
+    pub lost_unknown: u64,
     /// Probes that left more than the stated limit after their time.
     pub sent_late: u64,
-    /// Probes left out for being a whole period late, or with no next hop. Not in `sent`.
+    /// Probes that were due and not sent, whatever the reason. Neither in `sent` nor in `lost`.
     pub skipped: u64,
+    /// Those of `skipped`, by reason.
+    #[serde(default)]
+    pub not_sent: NotSentCounts,
 }
 
 impl Counters {
@@ -63,10 +70,35 @@ impl Counters {
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
         self.late += other.late;
-        self.lost_forward += other.lost_forward;
-        self.lost_backward += other.lost_backward;
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        };
+        self.lost_forward = sum(self.lost_forward, other.lost_forward);
+        self.lost_backward = sum(self.lost_backward, other.lost_backward);
         self.sent_late += other.sent_late;
         self.skipped += other.skipped;
+        self.not_sent.merge(&other.not_sent);
+        self.settle_sides();
+    }
+
+    /// Whether the losses can be told by direction.
+    pub fn loss_side(&self) -> LossSide {
+        match (self.lost_forward, self.lost_backward) {
+            (None, _) | (_, None) => LossSide::Unknown,
+            (Some(forward), Some(backward)) if forward + backward < self.lost => LossSide::Partly,
+            _ => LossSide::Known,
+        }
+    }
+
+    /// Makes what the three counts of sides say agree with `lost`: what has no side is counted as
+    /// such, and where there is loss and none of it has a side, none is claimed to be 0.
+    pub fn settle_sides(&mut self) {
+        let told = self.lost_forward.unwrap_or(0) + self.lost_backward.unwrap_or(0);
+        if self.lost > 0 && told == 0 {
+            (self.lost_forward, self.lost_backward) = (None, None);
+        }
+        self.lost_unknown = self.lost.saturating_sub(told);
     }
 
     /// Share of the sent probes that were lost (0..=1), or `None` when none was sent.
@@ -79,10 +111,13 @@ impl Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossSide {
-    /// The reflector has not shown that it counts by itself: they cannot.
+    /// They cannot: the reflector has not shown that it counts by itself, or its numbers prove
+    /// nothing.
     #[default]
     Unknown,
-    /// The reflector is stateful.
+    /// Some of them can; `lost_unknown` counts the others.
+    Partly,
+    /// All of them can.
     Known,
 }
 
@@ -97,7 +132,7 @@ pub struct Interval {
     pub end_ns: i64,
     /// The counts.
     pub counters: Counters,
-    /// Whether `lost_forward` and `lost_backward` mean anything.
+    /// Whether the losses can be told by direction.
     pub loss_side: LossSide,
     /// Round-trip delay T4-T1 (RFC 2681).
     pub rtt: Hist,
@@ -157,9 +192,7 @@ impl Interval {
         self.start_ns = self.start_ns.min(other.start_ns);
         self.end_ns = self.end_ns.max(other.end_ns);
         self.counters.merge(&other.counters);
-        if other.loss_side == LossSide::Known {
-            self.loss_side = LossSide::Known;
-        }
+        self.loss_side = self.counters.loss_side();
         self.rtt.merge(&other.rtt);
         self.rtt_net.merge(&other.rtt_net);
         self.forward.merge(&other.forward);
@@ -175,9 +208,10 @@ impl Interval {
         self.t4_source = self.t4_source.max(other.t4_source);
         self.caveats.merge(other.caveats);
         if self.loss_side == LossSide::Known {
-            // Until it showed that it counts, a stateful reflector that lost nothing on the
-            // way there looked like one that does not; the sides were kept all the same.
+            // A side may be proved only by what comes after the record of the loss: until a
+            // stateful reflector has shown that it counts it looks like one that does not.
             self.caveats.remove(Caveat::LossSideUnknown);
+            self.caveats.remove(Caveat::LossSideOpen);
         }
     }
 }
@@ -185,4 +219,50 @@ impl Interval {
 /// RFC 5481 packet delay variation: a quantile of the delay less its minimum, ns.
 pub fn pdv(delay: &Hist, q: f64) -> Option<i64> {
     Some(delay.quantile(q)? - delay.min()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(lost: u64, sides: Option<(u64, u64)>) -> Interval {
+        let mut i = Interval::empty(0);
+        i.end_ns = 1;
+        i.counters = Counters {
+            sent: 100,
+            received: 100 - lost,
+            lost,
+            lost_forward: sides.map(|s| s.0),
+            lost_backward: sides.map(|s| s.1),
+            ..Counters::default()
+        };
+        i.counters.settle_sides();
+        i.loss_side = i.counters.loss_side();
+        i
+    }
+
+    #[test]
+    fn what_is_unknown_is_no_number() {
+        let mut all = lost(20, Some((0, 0)));
+        assert_eq!((all.counters.lost_forward, all.loss_side), (None, LossSide::Unknown));
+        let json = serde_json::to_value(&all).unwrap();
+        assert!(json["counters"]["lost_backward"].is_null());
+        assert_eq!(json["counters"]["lost_unknown"], 20);
+        // The sides of this record's losses were proved in the next one.
+        all.merge(&lost(0, Some((5, 15))));
+        assert_eq!((all.counters.lost_forward, all.counters.lost_backward), (Some(5), Some(15)));
+        assert_eq!((all.counters.lost_unknown, all.loss_side), (0, LossSide::Known));
+        all.merge(&lost(2, None));
+        assert_eq!((all.counters.lost_unknown, all.loss_side), (2, LossSide::Partly));
+        let back: Interval = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!(back, all);
+    }
+
+    #[test]
+    fn without_loss_a_known_side_is_zero() {
+        let mut all = lost(0, None);
+        assert_eq!(all.loss_side, LossSide::Unknown);
+        all.merge(&lost(0, Some((0, 0))));
+        assert_eq!((all.counters.lost_forward, all.loss_side), (Some(0), LossSide::Known));
+    }
 }

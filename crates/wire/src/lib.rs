@@ -38,6 +38,6 @@ pub mod twamp;
 pub mod udp;
 
 pub use error::Error;
-pub use packet::{Stamp, StampSource, TxDone, Verdict};
+pub use packet::{NotSent, Stamp, StampSource, TxDone, TxRefused, Verdict};
 pub use parse::{UdpFrame, parse_udp, udp_intact};
-pub use time::{ErrorEstimate, NtpTime, PtpTime, Time, TimestampFormat};
+pub use time::{ErrorEstimate, NtpTime, PtpTime, Scale, Time, TimestampFormat};

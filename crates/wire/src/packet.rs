@@ -37,6 +37,92 @@ pub struct TxDone {
     pub stamp: Stamp,
 }
 
+/// A packet that was handed over with a cookie and never left this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxRefused {
+    /// The sender's own mark for the packet.
+    pub cookie: u64,
+    /// Why it did not leave.
+    pub why: NotSent,
+}
+
+/// Why a packet that was due was not sent. Such a packet is not lost: the path never had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum NotSent {
+    /// It would have left a whole period late.
+    Late,
+    /// As many of its stream were in flight as can be.
+    InFlight,
+    /// The next hop's link address is not known.
+    NoNeighbour,
+    /// The interface is down, without carrier, or gone.
+    LinkDown,
+    /// No route leads there.
+    NoRoute,
+    /// Its source address is not this host's any more.
+    NoAddress,
+    /// This host's own firewall refused it.
+    Refused,
+    /// It is longer than the interface or the path takes.
+    TooLong,
+    /// The kernel or the card had no room for it.
+    NoBuffer,
+    /// The kernel gave another reason.
+    Other,
+}
+
+impl NotSent {
+    /// All reasons, in order.
+    pub const ALL: [NotSent; 10] = {
+        use NotSent::*;
+        [
+            Late,
+            InFlight,
+            NoNeighbour,
+            LinkDown,
+            NoRoute,
+            NoAddress,
+            Refused,
+            TooLong,
+            NoBuffer,
+            Other,
+        ]
+    };
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NotSent::Late => "late",
+            NotSent::InFlight => "in_flight",
+            NotSent::NoNeighbour => "no_neighbour",
+            NotSent::LinkDown => "link_down",
+            NotSent::NoRoute => "no_route",
+            NotSent::NoAddress => "no_address",
+            NotSent::Refused => "refused",
+            NotSent::TooLong => "too_long",
+            NotSent::NoBuffer => "no_buffer",
+            NotSent::Other => "other",
+        }
+    }
+
+    /// The same for people.
+    pub const fn text(self) -> &'static str {
+        match self {
+            NotSent::Late => "a period late",
+            NotSent::InFlight => "too many in flight",
+            NotSent::NoNeighbour => "no neighbour",
+            NotSent::LinkDown => "link down",
+            NotSent::NoRoute => "no route",
+            NotSent::NoAddress => "source address gone",
+            NotSent::Refused => "refused by this host's firewall",
+            NotSent::TooLong => "longer than the MTU",
+            NotSent::NoBuffer => "no buffer",
+            NotSent::Other => "refused by the kernel",
+        }
+    }
+}
+
 /// What becomes of a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {

@@ -4,7 +4,9 @@
 
 use core::ops::{Add, Sub};
 
-/// An instant: nanoseconds since 1970-01-01T00:00:00 TAI (Linux `CLOCK_TAI`).
+/// An instant: nanoseconds since 1970-01-01T00:00:00 TAI, as Linux's `CLOCK_TAI` stood when the
+/// program began. From then on it advances steadily, whoever sets the clock meanwhile; [`Scale`]
+/// says how far the two have come apart.
 ///
 /// Differences are signed nanoseconds (`i64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +21,19 @@ pub struct NtpTime(pub u64);
 /// A truncated PTPv2 timestamp: seconds since 1970 TAI modulo 2^32, then nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PtpTime(pub u64);
+
+/// How [`Time`], which nobody sets, stands to the clocks that packets carry, which are set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// [`Time`] - UTC, ns: to be handed to [`Time::to_ntp`] and its like as the TAI offset.
+    pub utc_offset: i64,
+    /// TAI - [`Time`], ns: 0 until a clock is set.
+    pub tai_shift: i64,
+    /// How often either has changed.
+    pub steps: u32,
+    /// By how much the clock was set forward the last time, ns.
+    pub last_step: i64,
+}
 
 /// Which of the two a packet's timestamp is: the Z bit of its error estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,15 +2,16 @@
 //! means that there is no value. [`HEADER`] names the columns.
 
 use sonde_results::record::pdv;
-use sonde_results::{Hist, Interval, LossSide, StreamInfo};
+use sonde_results::{Hist, Interval, StreamInfo};
 use std::io::Write;
 
 use super::sink::{Sink, Unsaved};
 
 /// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC; `fwd` is towards the
-/// reflector and `bwd` back; one-way delays are offset by the clocks' difference unless
+/// reflector and `bwd` back, empty where no loss can be told by side; `not_sent` has the probes of
+/// `skipped` by reason; one-way delays are offset by the clocks' difference unless
 /// `caveats` is silent about both clocks.
-pub const HEADER: [&str; 38] = [
+pub const HEADER: [&str; 40] = [
     "start_ns",
     "end_ns",
     "stream",
@@ -23,11 +24,13 @@ pub const HEADER: [&str; 38] = [
     "lost",
     "lost_fwd",
     "lost_bwd",
+    "lost_unknown",
     "duplicated",
     "reordered",
     "late",
     "sent_late",
     "skipped",
+    "not_sent",
     "rtt_min_ns",
     "rtt_mean_ns",
     "rtt_p50_ns",
@@ -105,10 +108,9 @@ impl<W: Write> CsvRows<W> {
 
 fn fields(info: &StreamInfo, interval: &Interval) -> [String; HEADER.len()] {
     let c = &interval.counters;
-    let side = |n: u64| match interval.loss_side {
-        LossSide::Known => n.to_string(),
-        LossSide::Unknown => String::new(),
-    };
+    let side = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
+    let not_sent: Vec<String> =
+        c.not_sent.iter().map(|(why, n)| format!("{}={n}", why.name())).collect();
     let q = |hist: &Hist, q: f64| text(hist.quantile(q));
     let caveats: Vec<String> = interval
         .caveats
@@ -132,11 +134,13 @@ fn fields(info: &StreamInfo, interval: &Interval) -> [String; HEADER.len()] {
         c.lost.to_string(),
         side(c.lost_forward),
         side(c.lost_backward),
+        c.lost_unknown.to_string(),
         c.duplicated.to_string(),
         c.reordered.to_string(),
         c.late.to_string(),
         c.sent_late.to_string(),
         c.skipped.to_string(),
+        not_sent.join(" "),
         text(rtt.min()),
         rtt.mean().map_or(String::new(), |m| format!("{m:.1}")),
         q(rtt, 0.5),

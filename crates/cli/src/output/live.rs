@@ -174,7 +174,7 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
         (t.duplicated, "duplicated"),
         (t.reordered, "reordered"),
         (t.late, "after the timeout"),
-        (t.skipped, "skipped"),
+        (t.skipped, "not sent"),
     ] {
         if count > 0 {
             second.push_str(&format!("  {} {what}", format_count(count)));

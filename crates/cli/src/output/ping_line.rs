@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use sonde_wire::NotSent;
+
 use crate::units::{format_dscp, format_ns};
 
 /// What became of one probe.
@@ -35,6 +37,11 @@ pub enum Outcome {
         /// It repeats an earlier reply.
         duplicate: bool,
     },
+    /// It never left this host.
+    NotSent {
+        /// Why.
+        why: NotSent,
+    },
     /// Not answered within the timeout, ns.
     Lost {
         /// The timeout.
@@ -48,6 +55,11 @@ pub enum Outcome {
 pub fn format(event: &PacketEvent) -> String {
     let PacketEvent { destination, dscp, seq, outcome } = event;
     match *outcome {
+        Outcome::NotSent { why } => format!(
+            "not sent to {destination}: seq={seq} {} dscp={}",
+            why.text(),
+            format_dscp(*dscp)
+        ),
         Outcome::Lost { timeout, ref why } => format!(
             "no reply from {destination}: seq={seq} after {} dscp={}{}",
             format_ns(timeout as f64),
@@ -115,6 +127,8 @@ mod tests {
             format(&event),
             "92 bytes from [2001:db8::1]:862: seq=12 rtt=31.4 us (net 29.8 us) dscp=EF (duplicate)"
         );
+        event.outcome = Outcome::NotSent { why: NotSent::LinkDown };
+        assert_eq!(format(&event), "not sent to [2001:db8::1]:862: seq=12 link down dscp=EF");
         event.outcome = Outcome::Lost { timeout: 2_000_000_000, why: None };
         assert_eq!(format(&event), "no reply from [2001:db8::1]:862: seq=12 after 2.00 s dscp=EF");
         event.outcome =

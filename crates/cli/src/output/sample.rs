@@ -81,8 +81,8 @@ pub fn interval(stream: u32, start_ns: i64, end_ns: i64) -> Interval {
             received: 998,
             lost: 2,
             duplicated: 1,
-            lost_forward: 1,
-            lost_backward: 1,
+            lost_forward: Some(1),
+            lost_backward: Some(1),
             sent_late: 4,
             ..Counters::default()
         },

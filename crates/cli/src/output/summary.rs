@@ -2,9 +2,9 @@
 //! by DSCP, and the worst. It says how the numbers were made and what casts doubt on them.
 
 use sonde_results::advice::Context;
-use sonde_results::caveat::CaveatSet;
+use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
-use sonde_results::{Hist, Interval, LossSide, Run};
+use sonde_results::{Hist, Interval, Run};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -104,6 +104,13 @@ fn numbers(
     if interval.rtt.count == 0 {
         return Ok(());
     }
+    if interval.caveats.contains(Caveat::DwellDominates)
+        && let (Some(rtt), Some(net)) = (interval.rtt.mean(), interval.rtt_net.mean())
+    {
+        let share = 100.0 * (rtt - net) / rtt;
+        let line = format!("the reflector held the packets for {share:.0}% of the round trip");
+        writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
+    }
     let head = format!(
         "{:<17}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
         "", "min", "mean", "p50", "p90", "p99", "p99.9", "max"
@@ -165,15 +172,13 @@ fn counts(interval: &Interval) -> String {
         format_count(c.lost),
         format_share(c.lost, c.sent)
     );
-    if c.lost > 0 && interval.loss_side == LossSide::Known {
-        text.push_str(&format!(
-            ": {} forward, {} backward",
-            format_count(c.lost_forward),
-            format_count(c.lost_backward)
-        ));
-        let untold = c.lost.saturating_sub(c.lost_forward + c.lost_backward);
-        if untold > 0 {
-            text.push_str(&format!(", {} on an unknown side", format_count(untold)));
+    if c.lost > 0
+        && let (Some(forward), Some(backward)) = (c.lost_forward, c.lost_backward)
+    {
+        let (forward, backward) = (format_count(forward), format_count(backward));
+        text.push_str(&format!(": {forward} forward, {backward} backward"));
+        if c.lost_unknown > 0 {
+            text.push_str(&format!(", {} on an unknown side", format_count(c.lost_unknown)));
         }
     }
     text.push(')');
@@ -182,11 +187,14 @@ fn counts(interval: &Interval) -> String {
         (c.reordered, "reordered"),
         (c.late, "after the timeout"),
         (c.sent_late, "sent late"),
-        (c.skipped, "not sent"),
     ] {
         if count > 0 {
             text.push_str(&format!(", {} {what}", format_count(count)));
         }
+    }
+    if c.skipped > 0 {
+        let why: Vec<_> = c.not_sent.iter().map(|(why, _)| why.text()).collect();
+        text.push_str(&format!(", {} not sent ({})", format_count(c.skipped), why.join(", ")));
     }
     text
 }
@@ -255,7 +263,6 @@ fn sending(health: &Health, limit: i64) -> String {
 mod tests {
     use super::*;
     use crate::output::sample;
-    use sonde_results::Caveat;
 
     fn text(run: &Run) -> String {
         let mut out = Vec::new();

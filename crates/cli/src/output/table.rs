@@ -1,8 +1,8 @@
 //! A table of groups that fits its width, and the sparkline of a histogram.
 
+use sonde_results::Hist;
 use sonde_results::hist::bounds_of;
 use sonde_results::record::pdv;
-use sonde_results::{Hist, LossSide};
 
 use super::groups::Group;
 use super::style::{Style, Tone, clip};
@@ -134,13 +134,14 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Forward and backward losses, and those of streams that cannot tell.
 fn loss_sides(group: &Group<'_>) -> String {
     let c = &group.interval.counters;
-    let untold = c.lost.saturating_sub(c.lost_forward + c.lost_backward);
-    let sides = format!("{}/{}", format_count(c.lost_forward), format_count(c.lost_backward));
-    match group.interval.loss_side {
+    let (Some(forward), Some(backward)) = (c.lost_forward, c.lost_backward) else {
+        return if c.lost == 0 { "-" } else { "?" }.to_string();
+    };
+    let sides = format!("{}/{}", format_count(forward), format_count(backward));
+    match c.lost_unknown {
         _ if c.lost == 0 => "-".to_string(),
-        LossSide::Unknown => "?".to_string(),
-        LossSide::Known if untold > 0 => format!("{sides}+{}?", format_count(untold)),
-        LossSide::Known => sides,
+        0 => sides,
+        unknown => format!("{sides}+{}?", format_count(unknown)),
     }
 }
 
@@ -182,8 +183,10 @@ mod tests {
             |run: &sonde_results::Run| loss_sides(&groups::worst(&run.streams, &run.totals, 1)[0]);
         assert_eq!(sides(&run), "1/1");
         run.totals[0].counters.lost = 5;
+        run.totals[0].counters.settle_sides();
         assert_eq!(sides(&run), "1/1+3?");
-        run.totals[0].loss_side = LossSide::Unknown;
+        let c = &mut run.totals[0].counters;
+        (c.lost_forward, c.lost_backward, c.lost_unknown) = (None, None, c.lost);
         assert_eq!(sides(&run), "?");
         run.totals[0].counters.lost = 0;
         assert_eq!(sides(&run), "-");

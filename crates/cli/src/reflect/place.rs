@@ -58,6 +58,7 @@ pub fn spec(args: &ReflectArgs) -> Result<OpenSpec, Failure> {
         queues: args.engine.queues.clone(),
         xdp_mode: args.engine.xdp_mode,
         busy_poll: args.engine.busy_poll,
+        steady: true,
         // A request that is longer than the MTU came in pieces: so goes its answer.
         fragment: true,
         ..OpenSpec::new(interface, filter)

@@ -2,6 +2,7 @@
 //! that each test makes and that go with it. Without root they are skipped, and say so.
 
 mod actors;
+mod clock;
 mod crash;
 mod demo;
 mod faults;

@@ -39,7 +39,7 @@ fn losses_are_told_by_direction() {
         for total in &run.totals {
             let c = &total.counters;
             assert_eq!((c.sent, c.received, c.lost), (200, 160, 40), "{engine}: {c:?}");
-            assert_eq!((c.lost_forward, c.lost_backward), (20, 20), "{engine}: {c:?}");
+            assert_eq!((c.lost_forward, c.lost_backward), (Some(20), Some(20)), "{engine}: {c:?}");
             assert_eq!(total.loss_side, LossSide::Known, "{engine}");
         }
     }

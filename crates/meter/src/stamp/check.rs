@@ -49,6 +49,8 @@ pub(crate) fn check(
             format!("{} bytes are too short for a STAMP packet; use at least {least}", s.ip_length)
         } else if s.period <= 0 {
             "the time between probes must be longer than zero".into()
+        } else if config.interval / s.period > i64::from(u32::MAX / 2) {
+            "a record interval of 2 billion probes is too long to count; shorten it".into()
         } else if usize::from(s.next_hop) >= next_hops {
             format!("next hop {} does not exist", s.next_hop)
         } else {

@@ -15,6 +15,8 @@ pub(crate) struct Demux {
     keys: Vec<Key>,
     slots: Vec<u32>,
     secret: u64,
+    /// Local ports, ascending, and their stream if they have but one.
+    ports: Vec<(u16, Option<u32>)>,
 }
 
 impl Demux {
@@ -30,7 +32,19 @@ impl Demux {
             slots: vec![EMPTY; (keys.len() * 2).next_power_of_two().max(2)],
             keys: Vec::new(),
             secret,
+            ports: Vec::new(),
         };
+        let mut ports: Vec<_> =
+            keys.iter().enumerate().map(|(i, k)| (k.ports as u16, Some(i as u32))).collect();
+        ports.sort_unstable();
+        ports.dedup_by(|next, first| {
+            let same = next.0 == first.0;
+            if same {
+                first.1 = None;
+            }
+            same
+        });
+        demux.ports = ports;
         for (i, &k) in keys.iter().enumerate() {
             let (slot, found) = demux.find(&keys, k);
             if found.is_some() {
@@ -46,6 +60,12 @@ impl Demux {
     #[inline]
     pub(crate) fn lookup(&self, peer: IpAddr, peer_port: u16, local: u16) -> Option<u32> {
         self.find(&self.keys, key(peer, peer_port, local)).1
+    }
+
+    /// The stream that uses our port `local`, if there is but one.
+    pub(crate) fn only_stream_of(&self, local: u16) -> Option<u32> {
+        let i = self.ports.binary_search_by_key(&local, |&(port, _)| port).ok()?;
+        self.ports[i].1
     }
 
     #[inline]
@@ -100,12 +120,15 @@ mod tests {
         }
         assert_eq!(demux.lookup(peer(0).ip(), 862, 50_005), None);
         assert_eq!(demux.lookup(peer(0).ip(), 863, 50_000), None);
+        assert_eq!(demux.only_stream_of(50_000), None, "many");
         assert_eq!(demux.lookup("::1".parse().unwrap(), 862, 50_000), None);
     }
 
     #[test]
     fn two_streams_alike_are_refused() {
         let s: SocketAddr = "192.0.2.1:862".parse().unwrap();
+        let two = Demux::new([(s, 1), (s, 2)].into_iter(), 1).unwrap();
+        assert_eq!((two.only_stream_of(2), two.only_stream_of(3)), (Some(1), None));
         assert_eq!(Demux::new([(s, 1), (s, 2), (s, 1)].into_iter(), 1).err(), Some(2));
     }
 }

@@ -3,6 +3,7 @@
 mod check;
 mod delays;
 mod demux;
+mod doubts;
 mod pages;
 mod probe;
 pub mod reflector;
@@ -10,6 +11,7 @@ pub mod sample;
 mod schedule;
 pub mod sender;
 pub mod sender_counters;
+mod side;
 pub mod spec;
 mod stream;
 
@@ -21,4 +23,4 @@ pub use reflector::{
 pub use sample::{Fate, Sample};
 pub use sender::Sender;
 pub use sender_counters::SenderCounters;
-pub use spec::{LinkHeader, ReflectorKind, Schedule, SenderConfig, StreamSpec};
+pub use spec::{LinkHeader, ReflectorKind, Schedule, SenderConfig, StreamSpec, Way};

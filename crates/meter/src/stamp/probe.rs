@@ -1,10 +1,12 @@
 //! The packets of a session-sender: probes from a template, replies into values.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderRepr};
 use sonde_wire::time::{ErrorEstimate, TimestampFormat};
-use sonde_wire::{Error, Stamp, Time, build, checksum, ethernet, parse_udp, tlv, udp_intact};
+use sonde_wire::{
+    Error, Scale, Stamp, Time, build, checksum, ethernet, parse_udp, tlv, udp_intact,
+};
 
 use super::sample::{Fate, Sample};
 use super::sender::Refusal;
@@ -13,14 +15,14 @@ use super::stream::{self, Slot};
 
 /// Our clock, as probes tell it.
 pub(crate) struct Clock {
-    tai_offset: i64,
-    error_estimate: ErrorEstimate,
+    pub(crate) scale: Scale,
+    pub(crate) error_estimate: ErrorEstimate,
 }
 
 impl Clock {
     pub(crate) fn new(config: &SenderConfig) -> Self {
         Clock {
-            tai_offset: config.tai_offset,
+            scale: Scale { utc_offset: config.tai_offset, ..Scale::default() },
             error_estimate: ErrorEstimate::from_error_ns(
                 config.clock_error,
                 config.clock_synchronised,
@@ -32,7 +34,41 @@ impl Clock {
     /// The 64 bits that a probe sent at `at` carries.
     #[inline]
     pub(crate) fn wire(&self, at: Time) -> u64 {
-        at.to_ntp(self.tai_offset).0
+        at.to_ntp(self.scale.utc_offset).0
+    }
+
+    /// What a peer wrote, within 68 years of `near`.
+    #[inline]
+    fn read(&self, wire: u64, format: TimestampFormat, near: Time) -> Time {
+        let time = Time::from_wire(wire, format, near, self.scale.utc_offset);
+        match format {
+            TimestampFormat::Ntp => time,
+            TimestampFormat::Ptp => time - self.scale.tai_shift,
+        }
+    }
+
+    /// T2 and T3 of a packet that came at `near`: by the format that it names (RFC 8186), but by
+    /// the other one if only that is near. Where both are far off the peer's word stands.
+    #[inline]
+    fn read_both(&self, packet: &ReflectorPacket<&[u8]>, near: Time) -> PeerTimes {
+        let wire = (packet.receive_timestamp(), packet.timestamp());
+        let by = |format, format_wrong| {
+            let (t2, t3) = (self.read(wire.0, format, near), self.read(wire.1, format, near));
+            let comparable =
+                (t2 - near).saturating_abs() <= ABSURD && (t3 - near).saturating_abs() <= ABSURD;
+            PeerTimes { t2, t3, comparable, format_wrong }
+        };
+        let stated = packet.error_estimate().format();
+        let found = by(stated, false);
+        if found.comparable {
+            return found;
+        }
+        let other = match stated {
+            TimestampFormat::Ntp => TimestampFormat::Ptp,
+            TimestampFormat::Ptp => TimestampFormat::Ntp,
+        };
+        let other = by(other, true);
+        if other.comparable && other.t3 >= other.t2 { other } else { found }
     }
 }
 
@@ -57,10 +93,8 @@ impl ProbeTemplate {
         let v4 = spec.destination.is_ipv4();
         let headers_len: u16 = if v4 { 28 } else { 48 };
         let payload_len = spec.ip_length.checked_sub(headers_len).ok_or(Error::Range)?;
-        let (source, destination, len) = (spec.source, spec.destination, usize::from(payload_len));
-        let mut headers = [0; 48];
-        build::emit_udp_ip(&mut headers, source, destination, spec.dscp << 2, spec.ttl, len)?;
-        let padding = padding_header(payload_len).map_or(0, |h| checksum::sum(&h));
+        let (headers, constant_sum) =
+            headers(spec.source, spec.destination, spec.dscp << 2, spec.ttl, payload_len)?;
         Ok(ProbeTemplate {
             headers,
             headers_len: headers_len as u8,
@@ -69,7 +103,7 @@ impl ProbeTemplate {
             ssid: spec.ssid,
             payload_len,
             ether_type: if v4 { ethernet::ETHERTYPE_IPV4 } else { ethernet::ETHERTYPE_IPV6 },
-            constant_sum: build::udp_header_sum(source, destination, len)? + padding,
+            constant_sum,
             period: spec.period,
             count: spec.count.unwrap_or(u64::MAX),
         })
@@ -85,6 +119,29 @@ impl ProbeTemplate {
 
     pub(crate) fn set_next_hop(&mut self, hop: u16) {
         self.next_hop = hop;
+    }
+
+    /// Probes leave from `source`, an address of the same family, from now on.
+    pub(crate) fn set_source(&mut self, source: IpAddr) {
+        let ip = &self.headers;
+        let address = |v4: usize, v6: usize| match self.headers_len {
+            28 => ip[v4..].first_chunk::<4>().map(|&a| IpAddr::from(a)),
+            _ => ip[v6..].first_chunk::<16>().map(|&a| IpAddr::from(a)),
+        };
+        let l4 = usize::from(self.headers_len) - 8;
+        let port = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+        let Some(to) = address(16, 24).filter(|to| to.is_ipv4() == source.is_ipv4()) else {
+            return;
+        };
+        let from = SocketAddr::new(source, port(l4));
+        let to = SocketAddr::new(to, port(l4 + 2));
+        let (tos, ttl) = match to.is_ipv4() {
+            true => (ip[1], ip[8]),
+            false => ((ip[0] & 15) << 4 | ip[1] >> 4, ip[7]),
+        };
+        if let Ok((headers, sum)) = headers(from, to, tos, ttl, self.payload_len) {
+            (self.headers, self.constant_sum) = (headers, sum);
+        }
     }
 
     pub(crate) fn timing(&self) -> (i64, Schedule) {
@@ -131,6 +188,22 @@ impl ProbeTemplate {
     }
 }
 
+/// IP and UDP header, and the sum of what the UDP checksum covers beyond the first 16 octets of
+/// the payload.
+fn headers(
+    source: SocketAddr,
+    destination: SocketAddr,
+    tos: u8,
+    ttl: u8,
+    payload_len: u16,
+) -> Result<([u8; 48], u32), Error> {
+    let mut headers = [0; 48];
+    let len = usize::from(payload_len);
+    build::emit_udp_ip(&mut headers, source, destination, tos, ttl, len)?;
+    let padding = padding_header(payload_len).map_or(0, |h| checksum::sum(&h));
+    Ok((headers, build::udp_header_sum(source, destination, len)? + padding))
+}
+
 /// The Extra Padding TLV that fills a probe beyond the base packet (RFC 8972, section 4.1);
 /// fewer than four spare octets stay plain zeros.
 fn padding_header(payload_len: u16) -> Option<[u8; 4]> {
@@ -138,6 +211,17 @@ fn padding_header(payload_len: u16) -> Option<[u8; 4]> {
     let [high, low] = value.to_be_bytes();
     Some([tlv::Flags::UNRECOGNIZED, tlv::PADDING, high, low])
 }
+
+/// What a reply says of the reflector's time.
+struct PeerTimes {
+    t2: Time,
+    t3: Time,
+    comparable: bool,
+    format_wrong: bool,
+}
+
+/// A one-way delay beyond this is none, ns: a clock that is a day off, or not set at all.
+const ABSURD: i64 = 86_400_000_000_000;
 
 /// A reply's values.
 pub(crate) struct Reply {
@@ -153,12 +237,21 @@ pub(crate) struct Reply {
     pub(crate) error_estimate: ErrorEstimate,
     pub(crate) t2: Time,
     pub(crate) t3: Time,
+    /// Neither is further from our clock than a clock can be off.
+    pub(crate) comparable: bool,
+    /// They are in the other format than the packet says.
+    pub(crate) format_wrong: bool,
     ttl: u8,
     sender_ttl: u8,
     length: u16,
 }
 
 impl Reply {
+    /// When the probe left, as the reply echoes it, by our clock.
+    pub(crate) fn echoed(&self, clock: &Clock, near: Time) -> Time {
+        clock.read(self.echo, TimestampFormat::Ntp, near)
+    }
+
     /// Reads a reply of STAMP, or of TWAMP Light, whose layout is the same up to the
     /// sender's TTL (RFC 8762, section 4.6; RFC 5357, section 4.2.1). Times are in the
     /// format that the peer's error estimate names (RFC 8186).
@@ -171,7 +264,7 @@ impl Reply {
         let payload = &frame[udp.payload];
         let packet = ReflectorPacket::new_checked(payload).map_err(|_| Refusal::Short)?;
         let estimate = packet.error_estimate();
-        let time = |wire| Time::from_wire(wire, estimate.format(), near, clock.tai_offset);
+        let times = clock.read_both(&packet, near);
         Ok(Reply {
             peer: udp.source,
             peer_port: udp.source_port,
@@ -181,8 +274,10 @@ impl Reply {
             reflector_seq: packet.sequence(),
             echo: packet.sender_timestamp(),
             error_estimate: estimate,
-            t2: time(packet.receive_timestamp()),
-            t3: time(packet.timestamp()),
+            t2: times.t2,
+            t3: times.t3,
+            comparable: times.comparable,
+            format_wrong: times.format_wrong,
             ttl: udp.ttl,
             sender_ttl: packet.sender_ttl(),
             length: payload.len() as u16,
@@ -198,8 +293,47 @@ impl Reply {
             sender_ttl: self.sender_ttl,
             length: self.length,
             peer_synchronised: self.error_estimate.synchronised(),
+            comparable: self.comparable,
             duplicate,
         };
         Sample { stream, seq: self.seq, t1: stream::t1_of(slot), fate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::ReflectorKind;
+
+    #[test]
+    fn a_new_source_changes_nothing_else() {
+        for (old, new, to) in [
+            ("10.0.0.1:61000", "10.9.8.7:61000", "10.0.0.2:862"),
+            ("[fd00::1]:61000", "[fd00::77:1]:61000", "[fd00::2]:862"),
+        ] {
+            let spec = |source: &str| StreamSpec {
+                source: source.parse().unwrap(),
+                destination: to.parse().unwrap(),
+                dscp: 46,
+                ttl: 77,
+                next_hop: 0,
+                ssid: 5,
+                ip_length: 150,
+                period: 1,
+                phase: 0,
+                schedule: Schedule::Periodic,
+                count: None,
+                reflector: ReflectorKind::Auto,
+            };
+            let new = spec(new);
+            let mut changed = ProbeTemplate::new(&spec(old)).unwrap();
+            changed.set_source(new.source.ip());
+            let fresh = ProbeTemplate::new(&new).unwrap();
+            assert_eq!(changed.headers, fresh.headers);
+            assert_eq!(changed.constant_sum, fresh.constant_sum);
+            let other: IpAddr = if new.source.is_ipv4() { [0; 16].into() } else { [0; 4].into() };
+            changed.set_source(other);
+            assert_eq!(changed.headers, fresh.headers, "of another family");
+        }
     }
 }

@@ -38,8 +38,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
-    Error, ErrorEstimate, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build, ethernet,
-    ipv6, parse_udp, udp, udp_intact,
+    Error, ErrorEstimate, Scale, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build,
+    ethernet, ipv6, parse_udp, udp, udp_intact,
 };
 
 use crate::{Instrument, Transmit};
@@ -427,6 +427,10 @@ impl Instrument for Reflector {
                 Verdict::Release
             }
         }
+    }
+
+    fn set_scale(&mut self, scale: Scale, _now: Time) {
+        self.tai_offset = scale.utc_offset;
     }
 
     fn transmitted(&mut self, done: TxDone) {

@@ -1,6 +1,6 @@
 //! One packet's fate: for a ping-like display, or a benchmark that looks at each.
 
-use sonde_wire::{Stamp, Time};
+use sonde_wire::{NotSent, Stamp, Time};
 
 /// One packet's fate, for a ping-like display or a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,9 +34,13 @@ pub enum Fate {
         length: u16,
         /// The reflector says that its clock is synchronised.
         peer_synchronised: bool,
+        /// T2 and T3 may be compared with our clock: no one-way delay is absurd.
+        comparable: bool,
         /// It repeats an earlier reply.
         duplicate: bool,
     },
     /// Not answered within the timeout.
     Lost,
+    /// It never left this host.
+    NotSent(NotSent),
 }

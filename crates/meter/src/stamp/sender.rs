@@ -4,23 +4,25 @@
 //! the time stamp it carries: that one is written before the packet leaves.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use fastrand::Rng;
 
 use sonde_results::Hist;
 use sonde_results::Interval;
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
+use sonde_wire::{NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, Verdict};
 
 use super::check::{SpecError, check, window};
 use super::delays::Delays;
 use super::demux::Demux;
+use super::doubts::Doubts;
 use super::pages::{PagedHist, Pages};
 use super::probe::{Clock, ProbeTemplate, Reply};
 use super::sample::{Fate, Sample};
 use super::schedule::{Queue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
-use super::spec::{LinkHeader, ReflectorKind, SenderConfig, StreamSpec};
+use super::spec::{LinkHeader, SenderConfig, StreamSpec, Way};
 use super::stream::{self, Settling, Slot, Stream};
 use crate::flow::prefetch::prefetch_all;
 use crate::{Instrument, Transmit};
@@ -31,7 +33,7 @@ pub struct Sender {
     clock: Clock,
     streams: Vec<Stream>,
     probes: Vec<ProbeTemplate>,
-    next_hops: Vec<Option<LinkHeader>>,
+    ways: Vec<Way>,
     demux: Demux,
     queue: Queue,
     random: Rng,
@@ -44,10 +46,15 @@ pub struct Sender {
     samples: VecDeque<Sample>,
     counters: SenderCounters,
     delays: Delays,
+    /// What casts doubt on all streams, by time.
+    doubts: Doubts,
+    /// [`Scale::utc_offset`] after the last four steps, by their number modulo 4: what is under
+    /// way echoes the clock as it was.
+    utc_offsets: [i64; 4],
     /// Half the mean gap between sends: after a stall the backlog leaves at no more
     /// than twice the planned rate, never in a burst.
     catch_up_gap: i64,
-    /// While a backlog is being spread: nothing leaves before this, ns TAI.
+    /// While a backlog is being spread: nothing leaves before this, ns.
     held_until: i64,
     sweep_at: Time,
     sweep_next: usize,
@@ -55,14 +62,14 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Checks the streams and sets up all memory. `next_hops[i]` belongs to the
-    /// streams whose `next_hop` is `i`; `None`: not resolved yet.
+    /// Checks the streams and sets up all memory. `ways[i]` belongs to the streams whose
+    /// `next_hop` is `i`.
     pub fn new(
         config: SenderConfig,
         specs: &[StreamSpec],
-        next_hops: Vec<Option<LinkHeader>>,
+        ways: Vec<Way>,
     ) -> Result<Self, SpecError> {
-        check(&config, specs, next_hops.len())?;
+        check(&config, specs, ways.len())?;
         let demux = Demux::new(
             specs.iter().map(|s| (s.destination, s.source.port())),
             Rng::with_seed(config.seed ^ 0x5eed).u64(..),
@@ -85,8 +92,7 @@ impl Sender {
         let mut base = 0u32;
         for (stream, spec) in specs.iter().enumerate() {
             let size = window(&config, spec);
-            let stateful = spec.reflector == ReflectorKind::Stateful;
-            streams.push(Stream::new(base, size, start, config.interval, stateful));
+            streams.push(Stream::new(base, size, start, config.interval, spec.reflector));
             base = base.checked_add(size).ok_or_else(|| SpecError::Stream {
                 stream,
                 what: "too many probes in flight; shorten the timeout or lower the rate".into(),
@@ -111,36 +117,70 @@ impl Sender {
             finished: false,
             counters: SenderCounters::default(),
             delays: Delays::default(),
+            doubts: Doubts::new(config.start, config.interval),
+            utc_offsets: [config.tai_offset; 4],
             streams,
-            next_hops,
+            ways,
             demux,
             config,
         })
     }
 
     /// A next hop was resolved, changed its address, or went away.
-    pub fn set_next_hop(&mut self, index: u16, header: Option<LinkHeader>) {
-        if let Some(hop) = self.next_hops.get_mut(usize::from(index)) {
-            *hop = header;
+    pub fn set_way(&mut self, index: u16, way: Way) {
+        if let Some(place) = self.ways.get_mut(usize::from(index)) {
+            *place = way;
+            self.suspect_unsent();
         }
     }
 
-    /// The routes have changed: the next hops anew, and that of each stream.
-    pub fn set_routes(&mut self, next_hops: Vec<Option<LinkHeader>>, of_stream: &[u16]) {
-        for (probe, &hop) in self.probes.iter_mut().zip(of_stream) {
-            if usize::from(hop) < next_hops.len() {
-                probe.set_next_hop(hop);
+    /// The routes have changed: the ways anew, and that of each stream.
+    pub fn set_routes(&mut self, ways: Vec<Way>, of_stream: &[u16]) {
+        for (probe, &way) in self.probes.iter_mut().zip(of_stream) {
+            if usize::from(way) < ways.len() {
+                probe.set_next_hop(way);
             }
         }
-        self.next_hops = next_hops;
+        self.ways = ways;
+        self.suspect_unsent();
+    }
+
+    /// The streams send from these addresses from now on (as many as there are streams): those
+    /// from before are not this host's any more.
+    pub fn set_sources(&mut self, sources: &[IpAddr]) {
+        for (probe, &source) in self.probes.iter_mut().zip(sources) {
+            probe.set_source(source);
+        }
+    }
+
+    /// What was handed over a moment ago to a way that is found to be gone, and has no transmit
+    /// stamp, may never have left.
+    fn suspect_unsent(&mut self) {
+        if !self.config.tx_stamps {
+            return;
+        }
+        for (s, probe) in self.streams.iter().zip(&self.probes) {
+            let Err(why) = self.ways[probe.next_hop()] else { continue };
+            for i in 0..s.open() {
+                let slot = &mut self.slots[s.index(s.settled.wrapping_add(i))];
+                if slot.flags & (stream::WITHDRAWN | stream::WAY_GONE) == 0 {
+                    slot.flags |= stream::WAY_GONE | (why as u32) << stream::WHY_SHIFT;
+                }
+            }
+        }
     }
 
     /// The state of our clock changed (see [`SenderConfig`]).
-    pub fn set_clock(&mut self, tai_offset: i64, synchronised: bool, error: i64) {
-        self.config.tai_offset = tai_offset;
+    pub fn set_clock(&mut self, synchronised: bool, error: i64) {
         self.config.clock_synchronised = synchronised;
         self.config.clock_error = error;
-        self.clock = Clock::new(&self.config);
+        self.clock = Clock { scale: self.clock.scale, ..Clock::new(&self.config) };
+    }
+
+    /// Something that casts doubt on all streams happened at `at`: it is in the records of that
+    /// time.
+    pub fn doubt(&mut self, at: Time, caveat: Caveat) {
+        self.doubts.add(at, caveat);
     }
 
     /// Stream `stream` numbers its first probe `seq` instead of 0: for continuing a session,
@@ -182,7 +222,7 @@ impl Sender {
             && self.streams.iter().all(|s| {
                 (0..s.open()).all(|i| {
                     let slot = &self.slots[s.index(s.settled.wrapping_add(i))];
-                    slot.flags & stream::ANSWERED != 0
+                    slot.flags & (stream::ANSWERED | stream::WITHDRAWN) != 0
                 })
             })
     }
@@ -201,7 +241,7 @@ impl Sender {
             for k in 0..s.open() {
                 let from = s.index(s.settled.wrapping_add(k));
                 let slot = self.slots[from];
-                if slot.flags & stream::ANSWERED == 0 && slot.t1 > deadline {
+                if slot.flags & (stream::ANSWERED | stream::WITHDRAWN) == 0 && slot.t1 > deadline {
                     self.counters.unresolved += 1;
                     continue;
                 }
@@ -234,7 +274,9 @@ impl Sender {
                 }
                 if slot.flags & stream::ANSWERED == 0 {
                     let t1 = stream::t1_of(slot);
-                    let sample = Sample { stream: index, seq: slot.seq, t1, fate: Fate::Lost };
+                    let fate = stream::never_left(slot, self.config.tx_stamps)
+                        .map_or(Fate::Lost, Fate::NotSent);
+                    let sample = Sample { stream: index, seq: slot.seq, t1, fate };
                     push_sample(&mut self.samples, &mut self.counters, sample);
                 }
                 seq = seq.wrapping_add(1);
@@ -245,6 +287,7 @@ impl Sender {
             pages: &mut self.pages,
             tx_stamps: self.config.tx_stamps,
             unstamped: &mut self.counters.unstamped,
+            peer_stepped: &mut self.counters.peer_clock_stepped,
         };
         if s.settle(until, self.config.interval, &mut cx) {
             self.closed.push_back(index);
@@ -255,6 +298,10 @@ impl Sender {
     /// can change.
     fn close_if_due(&mut self, index: u32, until: i64) {
         let s = &mut self.streams[index as usize];
+        if s.open() == 0 && (self.finished || self.probes[index as usize].is_complete(s.attempts)) {
+            // No further answer will tell a side.
+            s.side.finish();
+        }
         if !s.closed && s.open() == 0 && until >= s.end && !s.is_empty() {
             s.closed = true;
             self.closed.push_back(index);
@@ -263,21 +310,22 @@ impl Sender {
 
     fn receive(&mut self, frame: &[u8], stamp: Stamp) -> Result<(), Refusal> {
         let reply = Reply::parse(frame, &self.clock, stamp.at)?;
-        let index = self
-            .demux
-            .lookup(reply.peer, reply.peer_port, reply.local_port)
-            .ok_or(Refusal::Stranger)?;
+        let Some(index) = self.demux.lookup(reply.peer, reply.peer_port, reply.local_port) else {
+            return Err(self.stranger(&reply, stamp.at));
+        };
         let probe = &self.probes[index as usize];
         if reply.ssid != 0 && reply.ssid != probe.ssid() {
+            self.streams[index as usize].caveats.insert(Caveat::OtherReplies);
             return Err(Refusal::WrongSession);
         }
         let s = &mut self.streams[index as usize];
         if reply.seq.wrapping_sub(s.settled) >= s.open() {
             // Before the window, or not yet sent. Half the number space lies either way.
             if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.attempts > 0 {
-                s.counters.late += 1;
+                s.tally.late = s.tally.late.saturating_add(1);
                 return Err(Refusal::Late);
             }
+            s.caveats.insert(Caveat::InvalidReplies);
             return Err(Refusal::Forged);
         }
         let at = s.index(reply.seq);
@@ -291,11 +339,15 @@ impl Sender {
         }
         // The echo of what we wrote into the probe: a reply made up by somebody who
         // has not seen it does not match (RFC 8762, section 4.3.1).
-        if reply.echo != self.clock.wire(Time::from_nanos(slot.forward)) {
+        let steps = self.clock.scale.steps;
+        let then = slot.flags >> stream::STEPS_SHIFT;
+        let echo = Time::from_nanos(slot.forward).to_ntp(self.utc_offsets[then as usize & 3]).0;
+        if reply.echo != echo {
+            s.caveats.insert(Caveat::InvalidReplies);
             return Err(Refusal::Forged);
         }
         slot.rtt = stamp.at.as_nanos() - slot.t1;
-        slot.forward = reply.t2.as_nanos() - slot.t1;
+        slot.forward = reply.t2.as_nanos().saturating_sub(slot.t1);
         slot.reflector_seq = reply.reflector_seq;
         slot.flags |= stream::ANSWERED | stream::source_bits(stamp.source) << stream::T4_SHIFT;
         let dwell = reply.t3 - reply.t2;
@@ -303,10 +355,19 @@ impl Sender {
             Ok(ns) if dwell <= slot.rtt.max(0) + DWELL_TOLERANCE => slot.dwell = ns,
             _ => slot.flags |= stream::PEER_TIMES_WRONG,
         }
-        if slot.rtt < 0 {
+        if !reply.comparable {
+            slot.flags |= stream::ONE_WAY_WRONG;
+            self.counters.one_way_implausible += 1;
+        }
+        if reply.format_wrong {
+            slot.flags |= stream::FORMAT_WRONG;
+            self.counters.format_wrong += 1;
+        }
+        if slot.rtt < 0 || then != steps & 255 {
             slot.flags |= stream::CLOCK_STEPPED;
             self.counters.clock_stepped += 1;
         }
+        let overtaken = s.side.seen(reply.seq, reply.reflector_seq);
         // RFC 4737, section 3.3: overtaken when a later one has been seen.
         if reply.seq.wrapping_sub(s.expected) as i32 >= 0 {
             s.expected = reply.seq.wrapping_add(1);
@@ -317,8 +378,31 @@ impl Sender {
         self.counters.replies += 1;
         self.delays.add(slot.rtt);
         let sample = reply.sample(index, slot, stamp, false);
+        if let Some((from, until)) = overtaken {
+            // No further back than this: that it was far shows when the numbers are compared.
+            for i in 1..=until.wrapping_sub(from).min(FARTHEST_OVERTAKEN) {
+                let seq = until.wrapping_sub(i);
+                if seq.wrapping_sub(s.settled) < s.open() {
+                    self.slots[s.index(seq)].flags |= stream::OVERTAKEN;
+                }
+            }
+        }
         self.keep(sample);
         Ok(())
+    }
+
+    /// What came from nobody we probe: in the shape of an answer to something that we sent a
+    /// moment ago it is a reply that went astray.
+    fn stranger(&mut self, reply: &Reply, at: Time) -> Refusal {
+        let age = at - reply.echoed(&self.clock, at);
+        if !(0..=self.config.timeout).contains(&age) {
+            return Refusal::Stranger;
+        }
+        match self.demux.only_stream_of(reply.local_port) {
+            Some(index) => self.streams[index as usize].caveats.insert(Caveat::OtherReplies),
+            None => self.doubts.add(at, Caveat::OtherReplies),
+        }
+        Refusal::Other
     }
 
     #[inline]
@@ -364,12 +448,16 @@ impl Instrument for Sender {
 
     fn input(&mut self, frame: &mut [u8], stamp: Stamp, _now: Time) -> Verdict {
         if let Err(refusal) = self.receive(frame, stamp) {
+            if matches!(refusal, Refusal::Malformed | Refusal::Checksum | Refusal::Short) {
+                self.doubts.add(stamp.at, Caveat::InvalidReplies);
+            }
             let c = &mut self.counters;
             *match refusal {
                 Refusal::Malformed => &mut c.malformed,
                 Refusal::Checksum => &mut c.checksum,
                 Refusal::Short => &mut c.short,
                 Refusal::Stranger => &mut c.strangers,
+                Refusal::Other => &mut c.other_replies,
                 Refusal::WrongSession => &mut c.wrong_session,
                 Refusal::Late => &mut c.late,
                 Refusal::Forged => &mut c.forged,
@@ -389,6 +477,12 @@ impl Instrument for Sender {
             return;
         }
         let better = done.stamp.at.as_nanos();
+        if better < slot.t1 - BEFORE_HANDED_OVER {
+            // Nothing leaves before it was handed over: a clock was set between.
+            slot.flags |= stream::CLOCK_STEPPED;
+            self.counters.stamps_early += 1;
+            return;
+        }
         if slot.flags & stream::ANSWERED != 0 {
             // Ports give completions first; one that does not still gets it right.
             slot.rtt += slot.t1 - better;
@@ -397,6 +491,43 @@ impl Instrument for Sender {
         slot.t1 = better;
         slot.flags &= !(15 << stream::T1_SHIFT);
         slot.flags |= stream::STAMPED | stream::source_bits(done.stamp.source) << stream::T1_SHIFT;
+    }
+
+    fn refused(&mut self, refused: TxRefused) {
+        let (index, seq) = ((refused.cookie >> 32) as u32, refused.cookie as u32);
+        let Some(i) = index.checked_sub(1).map(|i| i as usize).filter(|&i| i < self.streams.len())
+        else {
+            return;
+        };
+        let s = &self.streams[i];
+        let slot = &mut self.slots[s.index(seq)];
+        let gone = stream::ANSWERED | stream::STAMPED | stream::WITHDRAWN;
+        if seq.wrapping_sub(s.settled) >= s.open() || slot.flags & gone != 0 {
+            return;
+        }
+        // What the kernel says of a full queue may be a link without carrier: the watch knows.
+        let why = match (refused.why, self.ways[self.probes[i].next_hop()]) {
+            (NotSent::NoBuffer | NotSent::Other, Err(why)) => why,
+            (why, _) => why,
+        };
+        slot.flags &= !(15 << stream::WHY_SHIFT);
+        slot.flags |= stream::WITHDRAWN | (why as u32) << stream::WHY_SHIFT;
+        self.counters.sent -= 1;
+        self.counters.withdrawn += 1;
+    }
+
+    fn set_scale(&mut self, scale: Scale, now: Time) {
+        if scale == self.clock.scale {
+            return;
+        }
+        self.utc_offsets[scale.steps as usize & 3] = scale.utc_offset;
+        self.clock.scale = scale;
+        // The first scale is no step, unless something was sent before.
+        if self.counters.sent > 0 {
+            self.counters.clock_steps += 1;
+            self.counters.clock_stepped_by_ms += scale.last_step.unsigned_abs() / 1_000_000;
+            self.doubts.add(now, Caveat::ClockStepped);
+        }
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
@@ -418,22 +549,27 @@ impl Instrument for Sender {
                 due += missed * period;
                 lateness -= missed * period;
                 let s = &mut self.streams[index as usize];
-                s.counters.skipped += missed as u64;
-                s.caveats.insert(Caveat::SendsSkipped);
+                s.tally.not_sent(NotSent::Late, missed as u64);
             }
             let next = due + gap(period, schedule, &mut self.random);
-            let hop = self.next_hops.get(self.probes[index as usize].next_hop()).copied().flatten();
+            let way = self.ways[self.probes[index as usize].next_hop()];
+            let (hop, gone) = match way {
+                Err(why) if self.config.kernel_resolves => {
+                    let header = LinkHeader::new([0; 6], [0; 6], &[]);
+                    (Ok(header), stream::WAY_GONE | (why as u32) << stream::WHY_SHIFT)
+                }
+                way => (way, 0),
+            };
             let seq = self.next_slot(index, now);
-            let (Some(hop), Some(seq)) = (hop, seq) else {
+            let (Ok(hop), Some(seq)) = (hop, seq) else {
                 let s = &mut self.streams[index as usize];
-                s.counters.skipped += 1;
-                if hop.is_none() {
-                    // An attempt as any other: a count comes to its end without a next hop too.
+                if let Err(why) = hop {
+                    // An attempt as any other: a count comes to its end without a way too.
                     s.attempts += 1;
-                    s.caveats.insert(Caveat::NextHopUnresolved);
+                    s.tally.not_sent(why, 1);
                 } else {
                     self.counters.window_full += 1;
-                    s.caveats.insert(Caveat::SendsSkipped);
+                    s.tally.not_sent(NotSent::InFlight, 1);
                 }
                 let more = !self.probes[index as usize].is_complete(s.attempts);
                 self.queue.reschedule(more.then_some(next), period);
@@ -444,9 +580,8 @@ impl Instrument for Sender {
             let Some(len) = probe.emit(buffer, &hop, seq, &self.clock, now) else {
                 // Longer than any frame of this port: never due again, or the pump would spin.
                 let s = &mut self.streams[index as usize];
-                s.counters.skipped += 1;
+                s.tally.not_sent(NotSent::TooLong, 1);
                 s.attempts += 1;
-                s.caveats.insert(Caveat::SendsSkipped);
                 let more = !self.probes[index as usize].is_complete(s.attempts);
                 self.queue.reschedule(more.then_some(next), period);
                 continue;
@@ -458,7 +593,9 @@ impl Instrument for Sender {
                 forward: now_ns,
                 seq,
                 flags: stream::source_bits(StampSource::User) << stream::T1_SHIFT
-                    | if late { stream::SENT_LATE } else { 0 },
+                    | if late { stream::SENT_LATE } else { 0 }
+                    | self.clock.scale.steps << stream::STEPS_SHIFT
+                    | gone,
                 ..Slot::default()
             };
             s.next_seq = seq.wrapping_add(1);
@@ -477,7 +614,7 @@ impl Instrument for Sender {
             };
             self.lateness.add(&mut self.lateness_pages, lateness);
             let cookie = u64::from(index + 1) << 32 | u64::from(seq);
-            return Some(Transmit { len, cookie: if self.config.tx_stamps { cookie } else { 0 } });
+            return Some(Transmit { len, cookie });
         }
     }
 
@@ -522,6 +659,10 @@ impl Instrument for Sender {
                 clocks.insert(Caveat::PeerClockUnsynchronised);
             }
             record.caveats.merge(clocks);
+            record.caveats.merge(self.doubts.during(record.start_ns, record.end_ns));
+            for (why, _) in record.counters.not_sent.iter() {
+                record.caveats.insert(unsent_caveat(why));
+            }
             if self.pages.refused > 0 {
                 record.caveats.insert(Caveat::HistogramFull);
             }
@@ -543,9 +684,19 @@ pub(crate) enum Refusal {
     Checksum,
     Short,
     Stranger,
+    Other,
     WrongSession,
     Late,
     Forged,
+}
+
+/// What is said of probes that were not sent.
+fn unsent_caveat(why: NotSent) -> Caveat {
+    match why {
+        NotSent::Late | NotSent::InFlight => Caveat::SendsSkipped,
+        NotSent::NoNeighbour => Caveat::NextHopUnresolved,
+        _ => Caveat::SendsFailed,
+    }
 }
 
 fn push_sample(samples: &mut VecDeque<Sample>, counters: &mut SenderCounters, sample: Sample) {
@@ -567,6 +718,11 @@ const DWELL_TOLERANCE: i64 = 2_000;
 /// A stream's own memory is fetched so many sends before its turn, its slots and pages so many.
 const STREAMS_AHEAD: usize = 8;
 const SLOTS_AHEAD: usize = 4;
+/// A stamp may be this much before the time at which the probe was written, ns: two clocks are
+/// read.
+const BEFORE_HANDED_OVER: i64 = 1_000_000;
+/// Requests before an overtaking one that are marked.
+const FARTHEST_OVERTAKEN: u32 = 64;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).
 const SWEEP_STREAMS: usize = 16;
 const SWEEP_STEP: i64 = 1_000_000;

@@ -1,6 +1,6 @@
 //! What a sender is told to do: plain values, checked by [`crate::stamp::Sender::new`].
 
-use sonde_wire::Time;
+use sonde_wire::{NotSent, Time};
 use std::net::SocketAddr;
 
 /// When probes leave (RFC 3432 periodic, RFC 2330 section 11.1.1 Poisson).
@@ -53,6 +53,9 @@ pub struct StreamSpec {
     pub reflector: ReflectorKind,
 }
 
+/// How a next hop is reached, or why it is not.
+pub type Way = Result<LinkHeader, NotSent>;
+
 /// The link-layer header in front of the IP packet: Ethernet, with VLAN tags if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkHeader {
@@ -93,7 +96,8 @@ pub struct SenderConfig {
     pub interval: i64,
     /// Sends later than this are counted and reported, ns.
     pub late_limit: i64,
-    /// TAI - UTC, ns: what the wire's UTC stamps differ by from [`Time`].
+    /// TAI - UTC, ns: what the wire's UTC stamps differ by from [`Time`], until
+    /// [`crate::Instrument::set_scale`] tells otherwise.
     pub tai_offset: i64,
     /// Our clock is synchronised (the S bit and whether one-way delays are sound).
     pub clock_synchronised: bool,
@@ -101,6 +105,9 @@ pub struct SenderConfig {
     pub clock_error: i64,
     /// Transmit stamps will come (see the port's capabilities).
     pub tx_stamps: bool,
+    /// The kernel finds the next hop and writes the link header (sockets): what is sent while it
+    /// has none is handed over all the same, and is counted as not sent if it did not leave.
+    pub kernel_resolves: bool,
     /// Most pages for histograms (72 bytes each), for all streams together.
     pub histogram_pages: usize,
     /// Keep one [`crate::stamp::Sample`] per packet for the caller (a ping-like display, a benchmark).

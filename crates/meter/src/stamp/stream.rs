@@ -7,17 +7,18 @@
 //! reply is known as such.
 
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_results::record::LossSide;
 use sonde_results::{Counters, Interval};
-use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time};
+use sonde_wire::{ErrorEstimate, NotSent, Stamp, StampSource, Time};
 
 use super::pages::{PagedHist, Pages};
+use super::side::Side;
+use super::spec::ReflectorKind;
 use crate::flow::prefetch::prefetch;
 
 /// A probe in flight, or answered and not yet settled.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Slot {
-    /// When it left, by the best stamp known, ns TAI.
+    /// When it left, by the best stamp known, ns.
     pub(crate) t1: i64,
     /// T4-T1 once answered, ns.
     pub(crate) rtt: i64,
@@ -37,11 +38,27 @@ pub(crate) const SENT_LATE: u32 = 4;
 pub(crate) const STAMPED: u32 = 8;
 /// T2 and T3 contradict the round trip: only T4-T1 is believed.
 pub(crate) const PEER_TIMES_WRONG: u32 = 16;
-/// T4-T1 is negative: a clock was stepped; no delay is believed.
+/// This host's clock was set while the probe was under way, or T4-T1 is negative: no delay is
+/// believed.
 pub(crate) const CLOCK_STEPPED: u32 = 32;
+/// The kernel refused it: it never left.
+pub(crate) const WITHDRAWN: u32 = 64;
+/// A one-way delay is none that a path has.
+pub(crate) const ONE_WAY_WRONG: u32 = 128;
 /// Bits 8-11: source of T1; bits 12-15: source of T4.
 pub(crate) const T1_SHIFT: u32 = 8;
 pub(crate) const T4_SHIFT: u32 = 12;
+/// Bits 16-19: why it was withdrawn, or may not have left.
+pub(crate) const WHY_SHIFT: u32 = 16;
+/// There was no way when it was handed over, or soon after: without transmit stamp and answer it
+/// did not leave.
+pub(crate) const WAY_GONE: u32 = 1 << 20;
+/// T2 and T3 were in the other format than their packet says.
+pub(crate) const FORMAT_WRONG: u32 = 1 << 21;
+/// On the way there a later request overtook it or one before it.
+pub(crate) const OVERTAKEN: u32 = 1 << 22;
+/// Bits 24-31: how often the clock had been set when it was sent, modulo 256.
+pub(crate) const STEPS_SHIFT: u32 = 24;
 
 /// What settling needs to know.
 pub(crate) struct Settling<'a> {
@@ -50,6 +67,48 @@ pub(crate) struct Settling<'a> {
     pub(crate) tx_stamps: bool,
     /// Probes whose transmit stamp never came.
     pub(crate) unstamped: &'a mut u64,
+    /// Differences of one-way delays that no path makes.
+    pub(crate) peer_stepped: &'a mut u64,
+}
+
+/// What is counted in the current interval, which is refused if it has room for more probes than
+/// can be counted here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) sent: u32,
+    pub(crate) received: u32,
+    pub(crate) lost: u32,
+    pub(crate) duplicated: u32,
+    pub(crate) reordered: u32,
+    pub(crate) late: u32,
+    pub(crate) sent_late: u32,
+    /// By [`NotSent`].
+    not_sent: [u32; NotSent::ALL.len()],
+}
+
+impl Tally {
+    pub(crate) fn not_sent(&mut self, why: NotSent, n: u64) {
+        let count = &mut self.not_sent[why as usize];
+        *count = count.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+
+    fn counters(&self) -> Counters {
+        let mut c = Counters {
+            sent: self.sent.into(),
+            received: self.received.into(),
+            lost: self.lost.into(),
+            duplicated: self.duplicated.into(),
+            reordered: self.reordered.into(),
+            late: self.late.into(),
+            sent_late: self.sent_late.into(),
+            ..Counters::default()
+        };
+        for (why, n) in NotSent::ALL.into_iter().zip(self.not_sent) {
+            c.not_sent.add(why, n.into());
+        }
+        c.skipped = c.not_sent.total();
+        c
+    }
 }
 
 /// One stream.
@@ -66,12 +125,11 @@ pub(crate) struct Stream {
     pub(crate) size: u32,
     /// The interval is complete and waits to be fetched; nothing is settled meanwhile.
     pub(crate) closed: bool,
-    stateful: bool,
     previous: Option<Previous>,
-    side: Side,
+    pub(crate) side: Side,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    pub(crate) counters: Counters,
+    pub(crate) tally: Tally,
     pub(crate) caveats: CaveatSet,
     t1_source: Option<StampSource>,
     t4_source: Option<StampSource>,
@@ -91,24 +149,20 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy)]
 struct Previous {
     seq: u32,
+    /// In units of 2^20 ns, modulo 52 days.
+    t1: u32,
     forward: i64,
     backward: i64,
 }
 
-/// Which side the losses were on, from the reflector's own sequence.
-#[derive(Clone, Copy, Default)]
-struct Side {
-    anchored: bool,
-    /// Our sequence less the reflector's, at the last answered probe.
-    offset: u32,
-    /// Lost probes since then.
-    pending: u32,
-    /// Forward losses (less forward duplicates) that `offset` shows and no lost probe has borne yet.
-    debt: i64,
-}
-
 impl Stream {
-    pub(crate) fn new(base: u32, size: u32, start: i64, interval: i64, stateful: bool) -> Self {
+    pub(crate) fn new(
+        base: u32,
+        size: u32,
+        start: i64,
+        interval: i64,
+        kind: ReflectorKind,
+    ) -> Self {
         Stream {
             next_seq: 0,
             settled: 0,
@@ -117,12 +171,11 @@ impl Stream {
             base,
             size,
             closed: false,
-            stateful,
             previous: None,
-            side: Side::default(),
+            side: Side::new(kind),
             start,
             end: start.saturating_add(interval),
-            counters: Counters::default(),
+            tally: Tally::default(),
             caveats: CaveatSet::default(),
             t1_source: None,
             t4_source: None,
@@ -140,6 +193,7 @@ impl Stream {
 
     pub(crate) fn begin_at(&mut self, seq: u32) {
         (self.next_seq, self.settled, self.expected) = (seq, seq, seq);
+        self.side.begin_at(seq);
     }
 
     /// Where the slot of `seq` lies.
@@ -192,24 +246,26 @@ impl Stream {
 
     /// Whether the interval holds nothing worth a record.
     pub(crate) fn is_empty(&self) -> bool {
-        self.counters == Counters::default()
+        self.tally == Tally::default() && !self.side.has_news()
     }
 
     /// A further reply to a probe that has been answered.
     pub(crate) fn duplicate(&mut self, same_reflector_seq: bool) {
-        self.counters.duplicated += 1;
-        if !same_reflector_seq {
-            // The request was duplicated on its way: the reflector counted it twice.
-            self.side.debt += 1;
-        }
+        self.tally.duplicated = self.tally.duplicated.saturating_add(1);
+        // Another number: the request was duplicated on its way, and counted twice.
+        self.side.duplicate(!same_reflector_seq);
     }
 
     /// Moves the interval into `record` and begins the next one.
     pub(crate) fn take(&mut self, stream: u32, interval: i64, pages: &mut Pages, r: &mut Interval) {
         r.stream = stream;
         (r.start_ns, r.end_ns) = (self.start, self.end);
-        r.counters = std::mem::take(&mut self.counters);
-        r.loss_side = if self.stateful { LossSide::Known } else { LossSide::Unknown };
+        r.counters = std::mem::take(&mut self.tally).counters();
+        let (told, doubts) = self.side.take();
+        r.counters.lost_forward = told.map(|t| t.0);
+        r.counters.lost_backward = told.map(|t| t.1);
+        r.counters.settle_sides();
+        r.loss_side = r.counters.loss_side();
         self.rtt.drain(pages, &mut r.rtt);
         self.rtt_net.drain(pages, &mut r.rtt_net);
         self.forward.drain(pages, &mut r.forward);
@@ -221,8 +277,17 @@ impl Stream {
         r.t1_source = self.t1_source.take();
         r.t4_source = self.t4_source.take();
         r.caveats = std::mem::take(&mut self.caveats);
-        if r.counters.lost > 0 && !self.stateful {
+        r.caveats.merge(doubts);
+        if r.counters.lost > 0 && told.is_none() {
             r.caveats.insert(Caveat::LossSideUnknown);
+        } else if r.counters.lost_unknown > 0 && doubts.is_empty() {
+            r.caveats.insert(Caveat::LossSideOpen);
+        }
+        if let (Some(rtt), Some(net)) = (r.rtt.mean(), r.rtt_net.mean())
+            && r.rtt.count == r.rtt_net.count
+            && rtt - net > rtt / 2.0
+        {
+            r.caveats.insert(Caveat::DwellDominates);
         }
         if r.counters.received == 0 && r.counters.sent > 0 {
             r.caveats.insert(Caveat::NoReply);
@@ -242,27 +307,36 @@ impl Stream {
     }
 
     fn account(&mut self, slot: &Slot, cx: &mut Settling<'_>) {
-        self.counters.sent += 1;
-        self.counters.sent_late += u64::from(slot.flags & SENT_LATE != 0);
+        if let Some(why) = never_left(slot, cx.tx_stamps) {
+            self.tally.not_sent(why, 1);
+            self.side.not_sent();
+            return;
+        }
+        self.tally.sent += 1;
+        self.tally.sent_late += u32::from(slot.flags & SENT_LATE != 0);
         if cx.tx_stamps && slot.flags & STAMPED == 0 {
             *cx.unstamped += 1;
             self.caveats.insert(Caveat::TransmitStampsMissing);
         }
         if slot.flags & ANSWERED == 0 {
-            self.counters.lost += 1;
-            self.side.pending += 1;
+            self.tally.lost += 1;
+            self.side.lost();
             return;
         }
-        self.counters.received += 1;
-        self.counters.reordered += u64::from(slot.flags & REORDERED != 0);
+        self.tally.received += 1;
+        self.tally.reordered += u32::from(slot.flags & REORDERED != 0);
         self.t1_source = self.t1_source.max(Some(source_of(slot.flags >> T1_SHIFT)));
         self.t4_source = self.t4_source.max(Some(source_of(slot.flags >> T4_SHIFT)));
-        self.account_side(slot);
+        self.side.answered(slot.seq, slot.reflector_seq, slot.flags & OVERTAKEN != 0);
         if slot.flags & CLOCK_STEPPED != 0 {
+            self.caveats.insert(Caveat::ClockStepped);
             self.previous = None;
             return;
         }
         self.rtt.add(cx.pages, slot.rtt);
+        if slot.flags & FORMAT_WRONG != 0 {
+            self.caveats.insert(Caveat::TimestampFormatWrong);
+        }
         if slot.flags & PEER_TIMES_WRONG != 0 {
             self.caveats.insert(Caveat::ReflectorTimesWrong);
             self.previous = None;
@@ -271,10 +345,27 @@ impl Stream {
         let net = slot.rtt - i64::from(slot.dwell);
         let backward = net - slot.forward;
         self.rtt_net.add(cx.pages, net);
-        self.forward.add(cx.pages, slot.forward);
-        self.backward.add(cx.pages, backward);
-        if let Some(previous) = self.previous {
-            let (df, db) = (slot.forward - previous.forward, backward - previous.backward);
+        if slot.flags & ONE_WAY_WRONG == 0 {
+            self.forward.add(cx.pages, slot.forward);
+            self.backward.add(cx.pages, backward);
+        } else {
+            self.caveats.insert(Caveat::OneWayImplausible);
+        }
+        let t1 = (slot.t1 >> 20) as u32;
+        let this = Previous { seq: slot.seq, t1, forward: slot.forward, backward };
+        if let Some(previous) = self.previous.replace(this) {
+            let (df, db) = (this.forward - previous.forward, this.backward - previous.backward);
+            // Either delay lies between 0 and the round trip, so none varies by more than that,
+            // but for the rates of two clocks.
+            let apart = i64::from(this.t1.wrapping_sub(previous.t1)) << 20;
+            let drift = apart / CLOCK_RATE + CLOCK_JITTER;
+            let before = previous.forward + previous.backward;
+            let most = net.max(before).saturating_add(drift);
+            if df.abs() > most || db.abs() > most {
+                *cx.peer_stepped += 1;
+                self.caveats.insert(Caveat::PeerClockStepped);
+                return;
+            }
             // RFC 3550, section 6.4.1, over the answered probes in sending order.
             self.jitter_forward += (df.unsigned_abs() as f64 - self.jitter_forward) / 16.0;
             self.jitter_backward += (db.unsigned_abs() as f64 - self.jitter_backward) / 16.0;
@@ -283,39 +374,19 @@ impl Stream {
                 self.ipdv_backward.add(cx.pages, db);
             }
         }
-        self.previous = Some(Previous { seq: slot.seq, forward: slot.forward, backward });
     }
+}
 
-    /// Between two answered probes the reflector's counter went on by as many as it
-    /// saw: the rest of our numbers never reached it (RFC 8762, section 4.3, stateful).
-    fn account_side(&mut self, slot: &Slot) {
-        let offset = slot.seq.wrapping_sub(slot.reflector_seq);
-        if slot.reflector_seq != slot.seq {
-            self.stateful = true;
-        }
-        let pending = std::mem::take(&mut self.side.pending);
-        if !self.side.anchored {
-            self.side.anchored = true;
-            // A new session starts at 0; a counter beyond ours has counted before
-            // us, and what was lost until now has no side.
-            if slot.reflector_seq > slot.seq {
-                self.side.offset = offset;
-                return;
-            }
-        }
-        let step = offset.wrapping_sub(self.side.offset) as i32;
-        self.side.offset = offset;
-        if i64::from(step).abs() > i64::from(pending) + JUMP {
-            self.caveats.insert(Caveat::ReflectorSequenceJump);
-            self.side.debt = 0;
-            return;
-        }
-        self.side.debt += i64::from(step);
-        let forward = self.side.debt.clamp(0, i64::from(pending));
-        self.side.debt -= forward;
-        self.counters.lost_forward += forward as u64;
-        self.counters.lost_backward += u64::from(pending) - forward as u64;
+/// Why the probe of `slot` did not leave this host, if it did not. `tx_stamps`: what leaves is
+/// stamped.
+#[inline]
+pub(crate) fn never_left(slot: &Slot, tx_stamps: bool) -> Option<NotSent> {
+    let unseen = tx_stamps && slot.flags & (STAMPED | ANSWERED) == 0;
+    if slot.flags & WITHDRAWN == 0 && !(unseen && slot.flags & WAY_GONE != 0) {
+        return None;
     }
+    let why = (slot.flags >> WHY_SHIFT & 15) as usize;
+    Some(NotSent::ALL.get(why).copied().unwrap_or(NotSent::Other))
 }
 
 /// When the probe of `slot` left, and by which stamp.
@@ -340,78 +411,15 @@ const SOURCES: [StampSource; 5] = [
     StampSource::User,
 ];
 
-/// A step of the reflector's counter that no reordering or duplication explains.
-const JUMP: i64 = 64;
+/// Two clocks' rates differ by less than one part in this many.
+const CLOCK_RATE: i64 = 1000;
+/// What the stamps of two neighbours may be off by against each other, ns.
+const CLOCK_JITTER: i64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::stamp::probe::ProbeTemplate;
-
-    /// Settles probes given as (our sequence, the reflector's; `None`: lost).
-    fn sides(fates: &[Option<u32>]) -> (Counters, bool, CaveatSet) {
-        let mut slots = vec![Slot::default(); 64];
-        let mut pages = Pages::new(100);
-        let mut stream = Stream::new(0, 64, 0, i64::MAX / 2, false);
-        let mut unstamped = 0;
-        for (seq, fate) in fates.iter().enumerate() {
-            slots[seq & 63] = Slot {
-                t1: seq as i64,
-                rtt: 1000,
-                forward: 400,
-                seq: seq as u32,
-                reflector_seq: fate.unwrap_or(0),
-                flags: if fate.is_some() { ANSWERED } else { 0 },
-                ..Slot::default()
-            };
-            stream.next_seq = seq as u32 + 1;
-            let mut cx = Settling {
-                slots: &mut slots,
-                pages: &mut pages,
-                tx_stamps: false,
-                unstamped: &mut unstamped,
-            };
-            stream.settle(i64::MAX, i64::MAX / 2, &mut cx);
-        }
-        (stream.counters, stream.stateful, stream.caveats)
-    }
-
-    #[test]
-    fn losses_are_told_by_side() {
-        // Forward losses of 2 and 3: the reflector never counted them.
-        let (c, stateful, _) = sides(&[Some(0), Some(1), None, None, Some(2), Some(3)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward, stateful), (2, 2, 0, true));
-        // Backward losses: it did.
-        let (c, stateful, _) = sides(&[Some(0), Some(1), None, None, Some(4), Some(5)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward, stateful), (2, 0, 2, false));
-        // One of each in one gap.
-        let (c, ..) = sides(&[Some(0), None, None, Some(2)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward), (2, 1, 1));
-        // Before the first reply.
-        let (c, ..) = sides(&[None, None, Some(1), Some(2)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward), (2, 1, 1));
-    }
-
-    #[test]
-    fn reordering_on_the_way_there_is_no_loss() {
-        let (c, ..) = sides(&[Some(0), Some(2), Some(1), Some(3)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward), (0, 0, 0));
-        let (c, ..) = sides(&[Some(0), Some(2), Some(1), None, Some(3), Some(4)]);
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward), (1, 1, 0));
-    }
-
-    #[test]
-    fn a_session_older_than_we_are_and_a_restart() {
-        let (c, stateful, caveats) = sides(&[Some(900), Some(901), None, Some(902), Some(903)]);
-        assert_eq!((c.lost_forward, c.lost_backward, stateful), (1, 0, true));
-        assert!(caveats.is_empty());
-        let mut fates: Vec<_> = (0..40).map(|i| Some(900 + i)).collect();
-        fates.push(None);
-        fates.extend([Some(0), Some(1), None, Some(3)]);
-        let (c, _, caveats) = sides(&fates);
-        assert!(caveats.contains(Caveat::ReflectorSequenceJump));
-        assert_eq!((c.lost, c.lost_forward, c.lost_backward), (2, 0, 1), "one has no side");
-    }
 
     #[test]
     fn stream_state_is_small() {

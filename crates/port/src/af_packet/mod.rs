@@ -19,11 +19,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
-use crate::clock::tai_now;
 use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
 use crate::guard::Guard;
 use crate::netlink::Routes;
 use crate::promiscuous;
+use crate::refusal::{Refusals, why};
 use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, sys};
 use filter::Wanted;
 use ring::Ring;
@@ -45,6 +45,7 @@ pub struct AfPacket {
     used: usize,
     frames: Vec<FrameDesc>,
     done: Vec<TxDone>,
+    refusals: Refusals,
     tx_stamps: bool,
     tai: ToTai,
     caps: Caps,
@@ -171,8 +172,9 @@ impl AfPacket {
             used: 0,
             frames: Vec::with_capacity(BURST),
             done: Vec::with_capacity(AWAITED),
+            refusals: Refusals::new(2 * TX_SLOTS + BURST),
             tx_stamps: spec.tx_stamps,
-            tai: ToTai::new(tai_now()),
+            tai: ToTai::new(spec.steady),
             caps: Caps {
                 engine: "af_packet",
                 mode: match (watch, outgoing) {
@@ -231,9 +233,11 @@ impl AfPacket {
             first += sent;
             match result {
                 Err(e) if is_drop(&e) => {
-                    if describe(self, first).2 != 0 && self.tx_stamps {
+                    let cookie = describe(self, first).2;
+                    if cookie != 0 && self.tx_stamps {
                         self.awaited.refused(&e);
                     }
+                    self.refusals.add(cookie, why(&e, false));
                     self.stats.tx_dropped += 1;
                     first += 1;
                 }
@@ -250,6 +254,8 @@ impl Port for AfPacket {
         if self.frames.iter().any(|f| f.verdict != Verdict::Release) {
             self.flush()?;
         }
+        self.refusals.begin();
+        self.tai.turn();
         let AfPacket { ring, frames, wanted, tai, .. } = self;
         self.stats.rx_invalid += ring
             .take(frames, *tai, |frame| wanted.as_ref().is_none_or(|wanted| wanted.takes(frame)));
@@ -263,7 +269,8 @@ impl Port for AfPacket {
                 .map_err(|e| sys::error("read transmit stamps", e, "CAP_NET_RAW"))?;
             self.stats.tx_stamps += self.done.len() as u64;
         }
-        Ok(RxBurst::new(self.ring.memory(), &mut self.frames, &self.done))
+        let burst = RxBurst::new(self.ring.memory(), &mut self.frames, &self.done);
+        Ok(burst.with_refused(self.refusals.show()).with_scale(self.tai.scale()))
     }
 
     fn tx(&mut self) -> TxBurst<'_> {
@@ -289,7 +296,7 @@ impl Port for AfPacket {
     }
 
     fn wait(&mut self, until: Time) -> Result<(), PortError> {
-        let now = tai_now();
+        let now = self.tai.now();
         self.tai.refresh(now);
         if until <= now {
             return Ok(());
@@ -304,7 +311,7 @@ impl Port for AfPacket {
     }
 
     fn now(&self) -> Time {
-        tai_now()
+        self.tai.now()
     }
 
     fn caps(&self) -> &Caps {
@@ -312,7 +319,7 @@ impl Port for AfPacket {
     }
 
     fn stats(&mut self) -> PortStats {
-        self.tai.refresh(tai_now());
+        self.tai.refresh(self.tai.now());
         // Packets, drops, freezes; reading sets them to 0.
         if let Ok(counts) = sys::get(&self.rx, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]) {
             self.stats.rx_dropped += u64::from(counts[1]);

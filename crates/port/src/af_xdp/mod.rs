@@ -35,6 +35,8 @@ use crate::card_clock::CardClock;
 use crate::clock::tai_now;
 use crate::guard::Guard;
 use crate::promiscuous::Promiscuous;
+use crate::refusal::Refusals;
+use crate::timescale::Timescale;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// An interface opened by AF_XDP. Dropping it, or the end of the process however it
@@ -60,6 +62,9 @@ pub struct AfXdp {
     /// The queue that is served first next time.
     turn: usize,
     done: Vec<TxDone>,
+    refusals: Refusals,
+    /// Where its time is to be steady.
+    steady: Option<Timescale>,
     /// How many of `done` the last burst showed.
     shown: usize,
     offered: Box<[TxDesc; BURST]>,
@@ -120,7 +125,7 @@ impl AfXdp {
         let region = self.region.bytes();
         for (frame, position) in self.burst.iter().zip(&self.burst_queues) {
             reflected |= matches!(frame.verdict, Verdict::Transmit { .. });
-            self.queues[usize::from(*position)].settle(region, frame);
+            self.queues[usize::from(*position)].settle(region, frame, &mut self.refusals);
         }
         self.burst.clear();
         self.burst_queues.clear();
@@ -134,7 +139,8 @@ impl AfXdp {
     fn settle_tx(&mut self) {
         let committed = std::mem::take(&mut self.committed);
         if committed > 0 {
-            self.queues[0].accept(self.region.bytes(), &self.offered[..committed]);
+            let offered = &self.offered[..committed];
+            self.queues[0].accept(self.region.bytes(), offered, &mut self.refusals);
         }
     }
 
@@ -145,7 +151,7 @@ impl AfXdp {
                 self.done.drain(..std::mem::take(&mut self.shown));
             }
             queue
-                .kick(self.region.bytes(), &mut self.done)
+                .kick(self.region.bytes(), &mut self.done, &mut self.refusals)
                 .map_err(|source| gone(&self.device, source))?;
         }
         Ok(())
@@ -183,6 +189,10 @@ impl AfXdp {
 
 impl Port for AfXdp {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
+        self.refusals.begin();
+        if let Some(steady) = &mut self.steady {
+            steady.refresh();
+        }
         self.settle_tx();
         if self.settle_rx() {
             self.kick()?;
@@ -199,7 +209,7 @@ impl Port for AfXdp {
         }
         let region = self.region.bytes();
         for queue in &mut self.queues {
-            queue.harvest(region, self.card.as_ref(), &mut self.done);
+            queue.harvest(region, self.card.as_ref(), &mut self.done, &mut self.refusals);
         }
         if waiting > 0 {
             self.receive();
@@ -211,7 +221,15 @@ impl Port for AfXdp {
             }
         }
         self.shown = self.done.len();
-        Ok(RxBurst::new(self.region.bytes(), &mut self.burst, &self.done))
+        if let Some(steady) = self.steady.as_ref().filter(|steady| !steady.is_plain()) {
+            let stamps = self.burst.iter_mut().map(|frame| &mut frame.stamp);
+            for stamp in stamps.chain(self.done.iter_mut().map(|done| &mut done.stamp)) {
+                stamp.at = steady.steady(stamp.at.as_nanos());
+            }
+        }
+        let burst = RxBurst::new(self.region.bytes(), &mut self.burst, &self.done);
+        let scale = self.steady.as_ref().map(Timescale::scale);
+        Ok(burst.with_refused(self.refusals.show()).with_scale(scale))
     }
 
     fn tx(&mut self) -> TxBurst<'_> {
@@ -220,7 +238,8 @@ impl Port for AfXdp {
         // Completions belong to the next burst; here they are looked for only when the
         // frames run out, and only as far as `rx` will still have room for its own.
         if first.free() < BURST && self.done.len() + first.frames() <= self.done.capacity() / 2 {
-            first.harvest(self.region.bytes(), self.card.as_ref(), &mut self.done);
+            let card = self.card.as_ref();
+            first.harvest(self.region.bytes(), card, &mut self.done, &mut self.refusals);
         }
         let capacity = self.caps.max_frame;
         let count = first.offer(&mut self.offered[..], HEADROOM, capacity);
@@ -251,7 +270,7 @@ impl Port for AfXdp {
     }
 
     fn now(&self) -> Time {
-        tai_now()
+        self.steady.as_ref().map_or_else(tai_now, Timescale::now)
     }
 
     fn caps(&self) -> &Caps {

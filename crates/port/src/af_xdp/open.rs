@@ -15,6 +15,7 @@ use crate::card_clock::CardClock;
 use crate::guard::Guard;
 use crate::host;
 use crate::netlink::Routes;
+use crate::timescale::{Stamps, Timescale};
 use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
 
 /// One way to attach and bind.
@@ -176,6 +177,8 @@ impl AfXdp {
             burst_queues: Vec::with_capacity(BURST),
             turn: 0,
             done: Vec::with_capacity(completions),
+            refusals: crate::refusal::Refusals::new(completions),
+            steady: spec.steady.then(|| Timescale::new(Stamps::Tai)),
             shown: 0,
             offered: Box::new([TxDesc::default(); BURST]),
             committed: 0,

@@ -10,12 +10,13 @@ use std::ops::Range;
 use libc::xdp_desc;
 use sonde_bpf::RxMeta;
 use sonde_bpf::xsk::META_LEN;
-use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict};
+use sonde_wire::{NotSent, Stamp, StampSource, Time, TxDone, Verdict};
 
 use super::ring::Producer;
 use super::socket::{Xsk, XskConfig, XskError};
 use crate::card_clock::CardClock;
 use crate::clock::tai_now;
+use crate::refusal::Refusals;
 use crate::{FrameDesc, TxDesc};
 
 /// A queue in use.
@@ -35,6 +36,8 @@ pub struct Queue {
     in_chain: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Frames that the kernel took off the ring and did not send, whose completions are to come.
+    unsent: u32,
 }
 
 /// Counters of one queue. See [`crate::PortStats`].
@@ -56,6 +59,8 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     cookie: u64,
+    /// Its transmit stamp was asked for.
+    stamped: bool,
     /// Where the packet begins inside the frame.
     data: u32,
     in_flight: bool,
@@ -87,6 +92,7 @@ impl Queue {
             in_chain: false,
             slots: vec![Slot::default(); all as usize],
             free: (rx_frames..all).collect(),
+            unsent: 0,
         })
     }
 
@@ -137,10 +143,12 @@ impl Queue {
 
     /// A received frame comes back from the instrument.
     #[inline]
-    pub fn settle(&mut self, region: &mut [u8], frame: &FrameDesc) {
+    pub fn settle(&mut self, region: &mut [u8], frame: &FrameDesc, refusals: &mut Refusals) {
         match frame.verdict {
             Verdict::Release => self.release(frame.offset - self.base),
-            Verdict::Transmit { cookie } => self.send(region, frame.offset, frame.len, cookie),
+            Verdict::Transmit { cookie } => {
+                self.send(region, frame.offset, frame.len, cookie, refusals);
+            }
         }
     }
 
@@ -155,11 +163,11 @@ impl Queue {
     }
 
     /// Takes the first `descs` of those offered, filled, into the transmit ring.
-    pub fn accept(&mut self, region: &mut [u8], descs: &[TxDesc]) {
+    pub fn accept(&mut self, region: &mut [u8], descs: &[TxDesc], refusals: &mut Refusals) {
         // Off the list first: a frame that cannot be sent goes back on it.
         self.free.truncate(self.free.len() - descs.len());
         for desc in descs {
-            self.send(region, desc.offset, desc.len, desc.cookie);
+            self.send(region, desc.offset, desc.len, desc.cookie, refusals);
         }
     }
 
@@ -169,7 +177,13 @@ impl Queue {
     }
 
     /// Takes back what was sent, and its stamps. `done` has room for every frame.
-    pub fn harvest(&mut self, region: &[u8], card: Option<&CardClock>, done: &mut Vec<TxDone>) {
+    pub fn harvest(
+        &mut self,
+        region: &[u8],
+        card: Option<&CardClock>,
+        done: &mut Vec<TxDone>,
+        refusals: &mut Refusals,
+    ) {
         if self.xsk.completion.refresh() == 0 {
             return;
         }
@@ -181,7 +195,7 @@ impl Queue {
             if !std::mem::take(&mut slot.in_flight) {
                 continue; // taken back when the link went down
             }
-            if slot.cookie != 0 {
+            if slot.stamped {
                 let data = self.base + frame * self.frame_size + slot.data as usize;
                 let at = data - TX_METADATA_LEN + TX_METADATA_STAMP;
                 let nanos = u64::from_ne_bytes(region[at..at + 8].try_into().expect("8 bytes"));
@@ -203,6 +217,11 @@ impl Queue {
                         done.push(TxDone { cookie: slot.cookie, stamp });
                         self.counts.tx_stamps += 1;
                     }
+                    // What the device refused is completed without a stamp.
+                    None if self.unsent > 0 => {
+                        self.unsent -= 1;
+                        refusals.add(slot.cookie, NotSent::NoBuffer);
+                    }
                     None => self.counts.tx_stamp_missing += 1,
                 }
             }
@@ -214,7 +233,12 @@ impl Queue {
 
     /// Makes what is in the transmit ring leave. An error means that the socket has lost
     /// its queue for good.
-    pub fn kick(&mut self, region: &[u8], done: &mut Vec<TxDone>) -> io::Result<()> {
+    pub fn kick(
+        &mut self,
+        region: &[u8],
+        done: &mut Vec<TxDone>,
+        refusals: &mut Refusals,
+    ) -> io::Result<()> {
         self.xsk.tx.submit();
         let mut left = self.xsk.tx.unconsumed();
         if left == 0 || !self.xsk.tx.needs_wakeup() {
@@ -237,6 +261,7 @@ impl Queue {
                     // One frame was taken off the ring and completed, but not sent.
                     self.counts.tx_dropped += 1;
                     self.counts.tx_frames -= 1;
+                    self.unsent += 1;
                 }
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
                     let now_left = self.xsk.tx.unconsumed();
@@ -247,7 +272,7 @@ impl Queue {
                 }
                 Some(libc::ENXIO) => return Err(error),
                 _ => {
-                    self.void(region, done);
+                    self.void(region, done, refusals);
                     return Ok(());
                 }
             }
@@ -258,10 +283,10 @@ impl Queue {
     /// Empties the transmit ring of a link that is down: what waited there must not go
     /// out, stale, when the link returns. Copy mode only, where the kernel reads the
     /// ring within our own system calls and at no other time.
-    fn void(&mut self, region: &[u8], done: &mut Vec<TxDone>) {
+    fn void(&mut self, region: &[u8], done: &mut Vec<TxDone>, refusals: &mut Refusals) {
         // What the kernel took before it stopped is complete, although the ring may not
         // say so yet: those frames are no longer in flight when the ring is walked.
-        self.harvest(region, None, done);
+        self.harvest(region, None, done, refusals);
         let Queue { xsk: Xsk { tx, fill, .. }, slots, free, .. } = self;
         let mut taken = 0;
         tx.amend_unconsumed(|desc| {
@@ -270,6 +295,7 @@ impl Queue {
             let frame = desc.addr as usize / self.frame_size;
             if std::mem::take(&mut slots[frame].in_flight) {
                 taken += 1;
+                refusals.add(slots[frame].cookie, NotSent::LinkDown);
                 give_back(fill, free, self.rx_frames, frame, self.frame_size);
             }
         });
@@ -279,12 +305,19 @@ impl Queue {
         self.counts.voided += taken;
     }
 
-    fn send(&mut self, region: &mut [u8], offset: usize, len: usize, cookie: u64) {
+    fn send(
+        &mut self,
+        region: &mut [u8],
+        offset: usize,
+        len: usize,
+        cookie: u64,
+        refusals: &mut Refusals,
+    ) {
         let address = offset - self.base;
         let frame = address / self.frame_size;
-        let cookie = if self.tx_stamps { cookie } else { 0 };
+        let stamped = self.tx_stamps && cookie != 0;
         let mut options = 0;
-        if cookie != 0 {
+        if stamped {
             let metadata = &mut region[offset - TX_METADATA_LEN..offset];
             metadata.fill(0);
             metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_TIMESTAMP).to_ne_bytes());
@@ -293,11 +326,12 @@ impl Queue {
         let desc = xdp_desc { addr: address as u64, len: len as u32, options };
         if len == 0 || !self.xsk.tx.push(desc) {
             self.counts.tx_dropped += 1;
+            refusals.add(cookie, NotSent::NoBuffer);
             self.give_back(frame);
             return;
         }
         let data = (address % self.frame_size) as u32;
-        self.slots[frame] = Slot { cookie, data, in_flight: true };
+        self.slots[frame] = Slot { cookie, stamped, data, in_flight: true };
         self.counts.tx_frames += 1;
     }
 

@@ -27,6 +27,8 @@ pub struct NextHop {
     pub address: Option<IpAddr>,
     /// The MAC addresses to send with; `None`: it cannot be reached now.
     pub macs: Option<Macs>,
+    /// The interface is up and has a carrier.
+    pub running: bool,
 }
 
 /// The two MAC addresses of a frame. Zeros on links that have none.
@@ -42,7 +44,7 @@ pub struct Macs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The next hops whose MAC addresses changed, by index. `None`: it cannot be
-    /// reached any more.
+    /// reached any more, or still not, but for another reason.
     pub macs: Vec<(usize, Option<Macs>)>,
     /// Routes or addresses changed: look the destinations up again.
     pub routes: bool,
@@ -54,6 +56,8 @@ pub struct NextHops {
     watch: Watch,
     neighbours: Neighbours,
     links: Links,
+    /// Somebody else has the kernel look for neighbours: they are only looked at.
+    passive: bool,
 }
 
 impl NextHops {
@@ -65,12 +69,24 @@ impl NextHops {
     /// The kernel keeps at most `net.ipv4.neigh.default.gc_thresh3` neighbours (1,024
     /// unless told otherwise); for more next hops than that, this fails and says so.
     pub fn resolve(routes: &[Route], patience: Duration) -> io::Result<(Self, Vec<usize>)> {
+        Self::find(routes, patience, false)
+    }
+
+    /// The same for somebody whose packets the kernel itself sends on their way: nobody is asked
+    /// for (which would need a privilege), nothing waited for. A neighbour that the kernel knows
+    /// nothing of counts as reachable, with zeros for its address.
+    pub fn watch(routes: &[Route]) -> io::Result<(Self, Vec<usize>)> {
+        Self::find(routes, Duration::ZERO, true)
+    }
+
+    fn find(routes: &[Route], patience: Duration, passive: bool) -> io::Result<(Self, Vec<usize>)> {
         let mut next_hops = NextHops {
             hops: Vec::new(),
             // Before the first question, so that no later change is missed.
             watch: Watch::open()?,
             neighbours: Neighbours::open()?,
             links: Links::open()?,
+            passive,
         };
         let mut seen = std::collections::HashMap::new();
         let mut indices = Vec::with_capacity(routes.len());
@@ -84,6 +100,7 @@ impl NextHops {
                     tags: route.tags.clone(),
                     address,
                     macs: None,
+                    running: false,
                 });
             }
             indices.push(index);
@@ -131,8 +148,9 @@ impl NextHops {
             }
         }
         for index in touched {
+            let before = self.hops[index].running;
             let macs = self.ask(index)?;
-            if macs != self.hops[index].macs {
+            if macs != self.hops[index].macs || before != self.hops[index].running {
                 self.hops[index].macs = macs;
                 changes.macs.push((index, macs));
             }
@@ -144,6 +162,9 @@ impl NextHops {
     /// them though no packet of ours passes through its stack. To be called every few
     /// seconds; what it finds comes from [`NextHops::poll`].
     pub fn refresh(&mut self) -> io::Result<()> {
+        if self.passive {
+            return Ok(());
+        }
         for index in 0..self.hops.len() {
             let (ifindex, address) = (self.hops[index].ifindex, self.hops[index].address);
             let link = self.links.get(ifindex)?;
@@ -164,7 +185,9 @@ impl NextHops {
     /// What to send with to a next hop, as things stand.
     fn ask(&mut self, index: usize) -> io::Result<Option<Macs>> {
         let NextHop { ifindex, address, macs, .. } = self.hops[index];
-        let Some(link) = self.links.get(ifindex)?.filter(|l| l.running) else { return Ok(None) };
+        let link = self.links.get(ifindex)?.filter(|l| l.running);
+        self.hops[index].running = link.is_some();
+        let Some(link) = link else { return Ok(None) };
         let with = |destination| Some(Macs { destination, source: link.mac });
         let Some(address) = address.filter(|_| link.resolves) else { return Ok(with([0; 6])) };
         let before = macs.and_then(|m| with(m.destination));
@@ -173,6 +196,7 @@ impl NextHops {
             // Forgotten, to save space, is not gone: the address last known is good
             // until the kernel has asked in vain.
             Neighbour::Resolving => before,
+            Neighbour::Absent if self.passive => with([0; 6]),
             Neighbour::Absent => {
                 self.solicit(ifindex, address)?;
                 before
@@ -185,6 +209,9 @@ impl NextHops {
     }
 
     fn solicit(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        if self.passive {
+            return Ok(());
+        }
         match self.neighbours.solicit(ifindex, address) {
             // The interface vanished or was set down since it was looked at; the
             // notification of it is on its way.

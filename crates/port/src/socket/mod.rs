@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use sonde_wire::{Stamp, StampSource, Time, TxDone, Verdict, parse_udp};
+use sonde_wire::{NotSent, Stamp, StampSource, Time, TxDone, Verdict, parse_udp};
 
-use crate::clock::tai_now;
 use crate::errqueue::{BATCH, Batch, ToTai, is_drop, may_be_earlier};
 use crate::icmp::IcmpError;
+use crate::refusal::{Refusals, why};
 use crate::sys::{self, SockAddr};
 use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 use endpoint::{Endpoint, Options};
@@ -36,6 +36,7 @@ pub struct SocketPort {
     memory: Box<[u8]>,
     frames: Vec<FrameDesc>,
     done: Vec<TxDone>,
+    refusals: Refusals,
     free: Box<[TxDesc]>,
     used: usize,
     queue: Vec<Outgoing>,
@@ -68,6 +69,8 @@ struct Outgoing {
     tos: u8,
     ttl: u8,
     cookie: u64,
+    /// Its transmit stamp is asked for.
+    stamped: bool,
 }
 
 impl SocketPort {
@@ -144,6 +147,7 @@ impl SocketPort {
             memory: vec![0; (BATCH + TX_SLOTS) * STRIDE].into(),
             frames: Vec::with_capacity(BATCH),
             done: Vec::with_capacity(DONE),
+            refusals: Refusals::new(BATCH + 2 * TX_SLOTS),
             free,
             used: 0,
             queue: Vec::with_capacity(BATCH + TX_SLOTS),
@@ -155,7 +159,7 @@ impl SocketPort {
             idle: false,
             errors: Vec::with_capacity(if spec.icmp_errors { ERRORS } else { 0 }),
             icmp_errors: spec.icmp_errors,
-            tai: ToTai::new(tai_now()),
+            tai: ToTai::new(spec.steady),
             caps,
             stats: PortStats::default(),
         })
@@ -242,7 +246,7 @@ impl SocketPort {
                     continue;
                 };
                 let stamp = found.stamp.unwrap_or_else(|| Stamp {
-                    at: *late.get_or_insert_with(tai_now),
+                    at: *late.get_or_insert_with(|| self.tai.now()),
                     source: StampSource::User,
                 });
                 let verdict = Verdict::Release;
@@ -292,6 +296,7 @@ impl SocketPort {
         });
         let Some((endpoint, f)) = found else {
             self.stats.tx_dropped += 1;
+            self.refusals.add(cookie, NotSent::Other);
             return;
         };
         // A packet that is turned round goes back by the interface it came by.
@@ -313,7 +318,8 @@ impl SocketPort {
             scope,
             tos: f.dscp << 2 | f.ecn,
             ttl: f.ttl,
-            cookie: if self.tx_stamps { cookie } else { 0 },
+            cookie,
+            stamped: self.tx_stamps && cookie != 0,
         });
     }
 
@@ -332,7 +338,7 @@ impl SocketPort {
                 let payload = &self.memory[o.payload.0..o.payload.1];
                 self.batch.outgoing(i, payload, Some((o.to, endpoint.v6)));
                 endpoint.describe(&mut self.batch, i, (o.source, o.scope), o.tos, o.ttl);
-                if o.cookie != 0 {
+                if o.stamped {
                     endpoint.awaited.ask(&mut self.batch, i, asked);
                     asked += 1;
                 }
@@ -341,7 +347,7 @@ impl SocketPort {
             let result = unsafe { self.batch.send(endpoint.fd.as_raw_fd(), sent, n) };
             let count = *result.as_ref().unwrap_or(&0);
             self.stats.tx_frames += count as u64;
-            for o in run[sent..sent + count].iter().filter(|o| o.cookie != 0) {
+            for o in run[sent..sent + count].iter().filter(|o| o.stamped) {
                 self.stats.tx_stamp_missing += u64::from(endpoint.awaited.sent(o.cookie));
                 if !std::mem::replace(&mut endpoint.listed, true) {
                     self.stamped.push(run[0].endpoint);
@@ -355,9 +361,10 @@ impl SocketPort {
                     retried = Some(sent);
                 }
                 Err(e) if is_drop(&e) => {
-                    if run[sent].cookie != 0 {
+                    if run[sent].stamped {
                         endpoint.awaited.refused(&e);
                     }
+                    self.refusals.add(run[sent].cookie, why(&e, true));
                     self.stats.tx_dropped += 1;
                     sent += 1;
                 }
@@ -374,6 +381,8 @@ impl Port for SocketPort {
         if self.frames.iter().any(|f| f.verdict != Verdict::Release) {
             self.flush()?;
         }
+        self.refusals.begin();
+        self.tai.turn();
         // Frames first: whatever they answer has its stamp in an error queue by then.
         self.receive()?;
         // Without a frame nothing needs them yet, and a few together cost one call less each.
@@ -385,7 +394,8 @@ impl Port for SocketPort {
             self.done.clear();
         }
         self.idle = self.frames.is_empty();
-        Ok(RxBurst::new(&mut self.memory, &mut self.frames, &self.done))
+        let burst = RxBurst::new(&mut self.memory, &mut self.frames, &self.done);
+        Ok(burst.with_refused(self.refusals.show()).with_scale(self.tai.scale()))
     }
 
     fn tx(&mut self) -> TxBurst<'_> {
@@ -417,7 +427,7 @@ impl Port for SocketPort {
     }
 
     fn wait(&mut self, until: Time) -> Result<(), PortError> {
-        let now = tai_now();
+        let now = self.tai.now();
         self.tai.refresh(now);
         // Whoever waits is in no hurry: the next call takes whatever there is.
         self.idle = true;
@@ -425,7 +435,7 @@ impl Port for SocketPort {
     }
 
     fn now(&self) -> Time {
-        tai_now()
+        self.tai.now()
     }
 
     fn caps(&self) -> &Caps {
@@ -437,7 +447,7 @@ impl Port for SocketPort {
     }
 
     fn stats(&mut self) -> PortStats {
-        self.tai.refresh(tai_now());
+        self.tai.refresh(self.tai.now());
         self.stats.rx_dropped += self.endpoints.iter_mut().map(Endpoint::new_drops).sum::<u64>();
         self.stats
     }

@@ -48,7 +48,7 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
     let rc = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut own).cast(), &raw mut len) };
     sys::check(rc)?;
     let mut batch = Batch::new();
-    let tai = ToTai::new(tai_now());
+    let tai = ToTai::new(false);
     let payload = [0u8; 16];
     let mut memory = [0u8; 64];
     let mut chosen = tx_stamps;

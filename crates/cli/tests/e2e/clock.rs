@@ -1,0 +1,88 @@
+//! Somebody sets the clock while a measurement runs. No test may set this machine's: a library
+//! that is loaded before the others shows the program another one. The kernel's stamps stay as
+//! they are, as if each packet had been stamped just before.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use sonde_results::caveat::Caveat;
+
+use crate::net::{Net, SONDE, intervals, read_run};
+use crate::process::Process;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// What the library adds to UTC and to TAI, ns, which it looks up at every reading.
+struct Clock(File);
+
+impl Clock {
+    fn set(&self, utc: i64, tai: i64) {
+        let bytes = [utc.to_ne_bytes(), (utc + tai).to_ne_bytes()].concat();
+        self.0.write_all_at(&bytes, 0).unwrap();
+    }
+}
+
+/// Compiles the library; whether there is a compiler.
+fn compile(to: &Path) -> bool {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/clock_preload.c");
+    let mut clang = Command::new("clang");
+    clang.args(["-O1", "-shared", "-fPIC", "-o"]).arg(to).arg(source);
+    clang.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn setting_the_clock_disturbs_nothing_and_is_told() {
+    let Some(net) = Net::pair("setting_the_clock_disturbs_nothing_and_is_told") else { return };
+    let (library, shown) = (net.file("clock.so"), net.file("clock"));
+    assert!(compile(&library), "clang, which the build needs anyway, compiles it");
+    let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&shown);
+    let clock = Clock(file.unwrap());
+    clock.set(0, 0);
+    let _reflector = net.reflect("");
+    let records = net.file("watched.jsonl");
+    let mut command = net.topology.probe.command("env");
+    command.arg(format!("LD_PRELOAD={}", library.display()));
+    command.arg(format!("SONDE_TEST_CLOCK={}", shown.display()));
+    command.arg(SONDE).args(["probe", "10.1.0.2", "--engine", "socket", "-i", "20ms"]);
+    command.args(["--timeout", "500ms", "--record-interval", "200ms", "--json", "--jsonl"]);
+    command.arg(&records);
+    let mut process = Process::start(command);
+    let answered = |count: usize| {
+        let records = records.clone();
+        move |_: &Process| {
+            intervals(&records).iter().filter(|i| i.counters.received > 0).count() >= count
+        }
+    };
+    process.until("replies", answered(3));
+    for (n, (utc, tai)) in [(10, 0), (0, 0), (-10, 0), (-10, 37)]
+        .map(|(u, t)| (u * SECOND, t * SECOND))
+        .into_iter()
+        .enumerate()
+    {
+        let before = intervals(&records);
+        clock.set(utc, tai);
+        process.until("the step", |_| {
+            let stepped = |i: &&_| -> bool {
+                let i: &sonde_results::Interval = i;
+                i.caveats.contains(Caveat::ClockStepped)
+            };
+            intervals(&records).iter().skip(before.len()).any(|i| stepped(&i))
+        });
+        process.until("replies after it", answered(before.len() + 3 + n));
+    }
+    process.signal("INT");
+    let run = read_run(&process.end(), "preloaded clock");
+    let total = &run.overall;
+    assert!(total.rtt.max < SECOND, "{:?}", total.rtt);
+    assert!(total.rtt.min > 0 && total.rtt_net.min > -SECOND);
+    assert_eq!(run.health.counters["sender_clock_steps"], 4);
+    // 10, 10, 10 and 37 seconds.
+    assert_eq!(run.health.counters["sender_clock_stepped_by_ms"], 67_000);
+    let all = intervals(&records);
+    for pair in all.windows(2) {
+        let gap = pair[1].start_ns - pair[0].end_ns;
+        assert!((0..5 * SECOND).contains(&gap), "the schedule went on: {gap} ns");
+    }
+}
