@@ -178,13 +178,13 @@ static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
 		rtt_ask(f, p);
 		break;
 	case W_ECHO_REPLY:
-		rtt_answer(f, p, KIND_ECHO);
+		take_answer(f, p, KIND_ECHO);
 		break;
 	case W_DNS_RESPONSE:
-		rtt_answer(f, p, KIND_DNS);
+		take_answer(f, p, KIND_DNS);
 		break;
 	case W_HEARTBEAT_ACK:
-		rtt_answer(f, p, KIND_HEARTBEAT);
+		take_answer(f, p, KIND_HEARTBEAT);
 		break;
 	case W_QUIC_INITIAL:
 	case W_QUIC_0RTT:

@@ -117,10 +117,13 @@ __noinline int rtt_ask(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-__noinline int rtt_answer(struct flow *f, struct rtt_packet *p, __u32 kind)
+/* The round-trip time that this answer ends; NOTHING: none. The caller takes the sample, for
+ * the verifier adds up the stacks of all functions that call each other.
+ */
+__noinline __u32 rtt_answer(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
-		return 0;
+		return NOTHING;
 	struct asked *a = &SIDE(f, p->d ^ 1)->asked;
 	__u64 hash = request_hash(p, p->d ^ 1), word = request_word(hash), held;
 	__u32 at = hash & request_mask, fitting = 0, time;
@@ -130,7 +133,7 @@ __noinline int rtt_answer(struct flow *f, struct rtt_packet *p, __u32 kind)
 
 	settle(a, p->coarse);
 	if (!set)
-		return 0;
+		return NOTHING;
 #pragma unroll
 	for (__u32 i = 0; i < REQUEST_WAYS; i++) {
 		struct request *q = &set->way[i];
@@ -147,27 +150,32 @@ __noinline int rtt_answer(struct flow *f, struct rtt_packet *p, __u32 kind)
 	if (!exact && fitting == 1)
 		exact = fits;
 	if (!exact)
-		return 0;
+		return NOTHING;
 	held = *(volatile __u64 *)&exact->word;
 	time = exact->time;
 	then = held;
 	if (!same_request(held, word) || !take_place(exact, held, 0))
-		return 0;
+		return NOTHING;
 	if (!recent(p->coarse, then)) {
 		count(STALE);
-		return 0;
+		return NOTHING;
 	}
 	/* Else it is that of an earlier flow with the same key. */
 	if (!add_waiting(a, p->coarse - (__s16)((__u16)p->coarse - then), -1))
-		return 0;
+		return NOTHING;
 	a->answered++;
 	count(ANSWERED);
 	if (time & AMBIGUOUS)
-		return 0;
-	time = age_of(p, time);
-	if (time != NOTHING)
-		rtt_sample(f, p, kind, CLEAN, time);
-	return 0;
+		return NOTHING;
+	return age_of(p, time);
+}
+
+static __always_inline void take_answer(struct flow *f, struct rtt_packet *p, __u32 kind)
+{
+	__u32 rtt = rtt_answer(f, p);
+
+	if (rtt != NOTHING)
+		rtt_sample(f, p, kind, CLEAN, rtt);
 }
 
 #endif
