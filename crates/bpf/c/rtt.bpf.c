@@ -113,7 +113,7 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 	if (p->what == W_TCP)
 		tcp_packet(f, p, fresh);
 	else
-		other_packet(f, p);
+		rtt_other_packet(f, p);
 }
 
 /* Finds or makes the packet's flow, and gives it the packet. */

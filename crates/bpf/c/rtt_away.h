@@ -88,16 +88,17 @@ __noinline int rtt_note_away(struct flow *f, struct rtt_packet *p, __u32 far)
 	return 0;
 }
 
-/* If both sides agree about other numbers, the connection goes on there: 1. */
+/* If both sides agree about other numbers, the connection goes on there: 1; 2 where its data
+ * can be timed, too, which rtt_sample_away does: its stack and this one would be too much.
+ */
 __noinline int rtt_resynchronise(struct flow *f, struct rtt_packet *p)
 {
 	if (!f || !p)
 		return 0;
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	struct loss *l = loss_of(f);
-	__u32 e = (p->d ^ 1) & 1, rtt;
+	__u32 e = (p->d ^ 1) & 1;
 	struct away *a;
-	bool held;
 
 	if (!l)
 		return 0;
@@ -117,15 +118,26 @@ __noinline int rtt_resynchronise(struct flow *f, struct rtt_packet *p)
 		D->flags |= HAS_ACK;
 	}
 	f->flags &= ~(PENDING | PENDING_DNS);
-	if (!(a->bits & AWAY_TIMED) || p->ack != a->end)
-		return 1;
-	rtt = age_of(p, a->at);
+	return a->bits & AWAY_TIMED && p->ack == a->end ? 2 : 1;
+}
+
+__noinline int rtt_sample_away(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct loss *l = loss_of(f);
+	__u32 rtt;
+	bool held;
+
+	if (!l)
+		return 0;
+	rtt = age_of(p, l->away[(p->d ^ 1) & 1].at);
 	if (rtt == NOTHING)
-		return 1;
+		return 0;
 	held = p->len == 0 && rtt_held_back(f, p, rtt);
-	E->sampled_at = tick_now(p) >> SAMPLED_BITS;
+	SIDE(f, p->d ^ 1)->sampled_at = tick_now(p) >> SAMPLED_BITS;
 	rtt_sample(f, p, KIND_SEQUENCE, held ? DELAYED_ACK : CLEAN, rtt);
-	return 1;
+	return 0;
 }
 
 #endif

@@ -135,7 +135,7 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
 static __noinline int transit(struct flow *f, struct rtt_packet *p)
 {
 	__u64 h = seed[1] ^ (p->what == W_TCP ? (__u64)p->seq << 32 | p->tsval :
-						(__u64)p->name << 32 | p->id);
+						(__u64)p->dns_id << 32 | p->id);
 	struct side *s = &f->side[1];
 	struct transit *t;
 	__u32 at, time;
@@ -169,8 +169,11 @@ static __noinline int transit(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
+/* Not inlined: its stack is not that of what TCP calls. */
+__noinline int rtt_other_packet(struct flow *f, struct rtt_packet *p)
 {
+	if (!f || !p)
+		return 0;
 	switch (p->what) {
 	case W_ECHO:
 	case W_DNS:
@@ -198,6 +201,7 @@ static __always_inline void other_packet(struct flow *f, struct rtt_packet *p)
 		rtt_quic_spin(f, p);
 		break;
 	}
+	return 0;
 }
 
 #endif

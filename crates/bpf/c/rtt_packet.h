@@ -49,12 +49,11 @@ struct rtt_packet {
 	__u32 identity; /* IPv4's identification, and the checksum of what it carries */
 	__u32 ip_len;
 	__u32 segs;
-	__u32 seq, ack, tsval, tsecr;
-	__u32 id;
-	__u32 name; /* of a DNS message over UDP: stands for the name; 0: none */
+	union { __u32 seq; __u32 id; }; /* of TCP; of a request or its answer */
+	__u32 ack, tsval, tsecr;
 	__u32 len; /* of the TCP payload */
 	__u16 win;
-	__u16 dns_id;
+	__u16 dns_id; /* over TCP; over UDP what stands for the name, 0: none */
 	__u8 d; /* the side that sent it */
 	__u8 what;
 	__u8 flags;

@@ -147,7 +147,7 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 				   name < DNS_NAME ? name : DNS_NAME);
 		p->id = b[0] << 8 | b[1];
 		/* Without a question there is no name. */
-		p->name = b[4] | b[5] ? hash >> 16 : 0;
+		p->dns_id = b[4] | b[5] ? hash >> 16 : 0;
 		p->what = response ? W_DNS_RESPONSE : W_DNS;
 		return PARSED;
 	}
@@ -184,7 +184,7 @@ static __always_inline enum parsed parse_sctp(struct frame *f, struct rtt_packet
 	info -= 4;
 	if (info > length - 20)
 		info = length - 20;
-	p->name = 0;
+	p->dns_id = 0;
 	p->id = copied_hash(f->ctx, f->xdp, f->len, offset(f, b + 20),
 			    0x100 | (info < HEARTBEAT_OCTETS ? info : HEARTBEAT_OCTETS));
 	p->what = b[12] == 4 ? W_HEARTBEAT : W_HEARTBEAT_ACK;
@@ -230,7 +230,7 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 		ports[0] = ports[1] = at[2];
 		p->identity |= bpf_ntohs(at[1]);
 		p->id = bpf_ntohs(at[3]);
-		p->name = 0;
+		p->dns_id = 0;
 		p->what = b[0] == 8 || b[0] == 128 ? W_ECHO : W_ECHO_REPLY;
 		return PARSED;
 	}

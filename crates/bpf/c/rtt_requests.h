@@ -89,7 +89,7 @@ __noinline int rtt_ask(struct flow *f, struct rtt_packet *p)
 	for (__u32 i = 0; i < REQUEST_WAYS; i++) {
 		struct request *q = &set->way[i];
 		__u64 held = *(volatile __u64 *)&q->word;
-		bool same = same_request(held, word) && q->name == p->name;
+		bool same = same_request(held, word) && q->name == p->dns_id;
 
 		if (held && (__u16)(p->coarse - (__u16)held + 1) <= REQUEST_LIFE + 1) {
 			if (!same)
@@ -110,7 +110,7 @@ __noinline int rtt_ask(struct flow *f, struct rtt_packet *p)
 		return 0;
 	}
 	place->time = now;
-	place->name = p->name;
+	place->name = p->dns_id;
 	a->requests++;
 	add_waiting(a, p->coarse, 1);
 	count(REQUESTS);
@@ -140,9 +140,9 @@ __noinline __u32 rtt_answer(struct flow *f, struct rtt_packet *p)
 
 		if (!same_request(*(volatile __u64 *)&q->word, word))
 			continue;
-		if (q->name == p->name) {
+		if (q->name == p->dns_id) {
 			exact = exact ?: q;
-		} else if (!q->name || !p->name) {
+		} else if (!q->name || !p->dns_id) {
 			fits = q;
 			fitting++;
 		}

@@ -29,7 +29,8 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
 			b |= p->tsval ^ (p->tsecr << 16 | p->tsecr >> 16);
 		c |= (__u64)p->len << 40 | (__u64)p->win << 24 | (__u64)p->flags << 16;
 	} else {
-		a = p->what == W_OTHER || p->what >= W_QUIC_INITIAL ? p->ip_len : p->id;
+		a = p->what == W_OTHER || p->what >= W_QUIC_INITIAL ? p->ip_len :
+		    p->what == W_DNS || p->what == W_DNS_RESPONSE ? p->id << 16 | p->dns_id : p->id;
 	}
 	hash = mix(hash ^ a);
 	hash = mix(hash ^ b);

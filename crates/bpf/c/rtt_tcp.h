@@ -632,7 +632,7 @@ static __always_inline bool all_acknowledged(const struct side *s)
 static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, bool fresh)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
-	__u32 data = D_NONE, value = V_USED, far;
+	__u32 data = D_NONE, value = V_USED, far, went_on = 0;
 
 	if (p->flags & TCP_RST) {
 		close_flow(f, (D->flags | E->flags) & FIN_SEEN ? R_FIN : R_RESET);
@@ -645,7 +645,11 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 			rtt_tcp_syn(f, p, fresh);
 		return;
 	}
-	if (!(p->flags & TCP_ACK) || !(E->flags & AWAY) || !rtt_resynchronise(f, p)) {
+	if (p->flags & TCP_ACK && E->flags & AWAY)
+		went_on = rtt_resynchronise(f, p);
+	if (went_on == 2)
+		rtt_sample_away(f, p);
+	if (!went_on) {
 		if (D->flags & HAS_NXT && p->seq != D->nxt && (p->len || p->flags & TCP_FIN)) {
 			far = far_of(D, p);
 			if (far != NEAR_BY) {
