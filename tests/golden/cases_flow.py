@@ -468,7 +468,7 @@ def refused(new):
     case.refuse(link() / PPPoE(sessionid=1) / PPP(proto=0xC021) / Raw(bytes(20)), "not_ip")
     case.refuse(Ether(src=MACS[0], dst=MACS[1], type=0x8863) / Raw(bytes(40)), "not_ip")
     case.refuse(link() / MPLS(label=1, s=1) / Raw(b"\x10" + bytes(40)), "not_ip")
-    tags = Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
+    tags = Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3) / Dot1Q(vlan=4) / Dot1Q(vlan=5)
     case.refuse(link() / tags / v4() / udp(), "vlan_depth")
     case.refuse(link() / MPLS(label=1, s=0) / MPLS(label=1, s=0), "truncated")
     case.refuse(

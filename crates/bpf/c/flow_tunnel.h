@@ -8,7 +8,8 @@
 
 #include "flow_feature.h"
 
-#define TAGS 2
+#define TAGS 4
+#define LEAST_TYPE 0x600 /* below it is a length (IEEE 802.3, 3.2.6) */
 #define LABELS 16
 #define EXTENSIONS 8
 #define GTPU_EXTENSIONS 4
@@ -79,6 +80,27 @@ static __always_inline int step_over_tags(struct xdp_md *ctx, struct below *b)
 	return RECORD;
 }
 
+/* `step_over_llc` of `wire/src/flow.rs`: SNAP (RFC 1042, IEEE 802.1H), or IP's own LSAP. */
+static __always_inline int step_over_llc(struct xdp_md *ctx, struct below *b)
+{
+	__u8 h[8];
+
+	if (b->type == 0 || b->type >= LEAST_TYPE)
+		return RECORD;
+	if (!load(ctx, b, b->at, h, 8))
+		return TRUNCATED;
+	if (h[0] == 0xaa && h[1] == 0xaa && h[2] == 3 && !h[3] && !h[4] && (!h[5] || h[5] == 0xf8)) {
+		b->at += 8;
+		b->type = h[6] << 8 | h[7];
+		return RECORD;
+	}
+	if (h[0] != 6 || h[1] != 6 || h[2] != 3)
+		return NOT_IP;
+	b->at += 3;
+	b->type = ETH_P_IP;
+	return RECORD;
+}
+
 /* An Ethernet frame in a pseudowire at `at`, if IP stands where it should. */
 static __always_inline bool is_frame(struct xdp_md *ctx, const struct below *b, __u32 at,
 				     struct below *in)
@@ -127,7 +149,7 @@ static __always_inline int labelled(struct xdp_md *ctx, struct below *b)
 	return RECORD;
 }
 
-/* VLAN tags, then PPPoE or MPLS. */
+/* VLAN tags, then LLC, then PPPoE or MPLS. */
 __noinline int flow_link(struct xdp_md *ctx, struct below *b)
 {
 	__u8 h[8];
@@ -136,6 +158,8 @@ __noinline int flow_link(struct xdp_md *ctx, struct below *b)
 	if (!b)
 		return UNKNOWN_TYPE;
 	done = step_over_tags(ctx, b);
+	if (!done)
+		done = step_over_llc(ctx, b);
 	if (done)
 		return done;
 	if (b->type == ETH_P_PPP_SES) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The packet that counts, where it is not what follows a plain Ethernet header: behind
- * VLAN tags, PPPoE (RFC 2516) and MPLS (RFC 3032), and, by option, in one level of IP in IP,
+ * VLAN tags, LLC and SNAP, PPPoE (RFC 2516) and MPLS (RFC 3032), and, by option, in one level of IP in IP,
  * GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348) or GTP-U (3GPP TS 29.281).
  *
  * Functions that the verifier proves by themselves, and that read copies: their caller
@@ -11,7 +11,8 @@
 
 #include "rtt_packet.h"
 
-#define TAGS 2
+#define TAGS 4
+#define LEAST_TYPE 0x600 /* below it is a length (IEEE 802.3, 3.2.6) */
 #define VID 0x0fff
 #define TAGGED 0x1000 /* there is a tag, even if its identifier is 0 */
 #define LABELS 16
@@ -83,6 +84,21 @@ static __always_inline enum parsed look_through(void *ctx, bool xdp, struct belo
 		if (b->vlan == 0)
 			b->vlan = (h[0] << 8 | h[1]) & VID;
 		b->proto = h[3] << 8 | h[2];
+	}
+	/* SNAP (RFC 1042, IEEE 802.1H), or IP's own LSAP. */
+	if (b->proto && bpf_ntohs(b->proto) < LEAST_TYPE) {
+		if (b->at + 8 > b->size || load(ctx, xdp, b->at, h, 8))
+			return BAD;
+		if (h[0] == 0xaa && h[1] == 0xaa && h[2] == 3 && !h[3] && !h[4] &&
+		    (!h[5] || h[5] == 0xf8)) {
+			b->at += 8;
+			b->proto = h[7] << 8 | h[6];
+		} else if (h[0] == 6 && h[1] == 6 && h[2] == 3) {
+			b->at += 3;
+			b->proto = bpf_htons(ETH_P_IP);
+		} else {
+			return NO_IP;
+		}
 	}
 	if (b->proto == bpf_htons(ETH_P_PPP_SES)) {
 		if (!take_octets(ctx, xdp, b, h, 8) || h[0] != 0x11)

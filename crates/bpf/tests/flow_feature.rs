@@ -192,7 +192,13 @@ fn everything() -> Vec<Layer> {
         all.push(tagged(VLAN, 0x6005, packet));
         all.push(tagged(VLAN, 0x6000, &tagged(VLAN, 7, packet)));
         all.push(tagged(QINQ, 6, &tagged(VLAN, 5, packet)));
-        all.push(tagged(QINQ, 6, &tagged(0x9100, 5, &tagged(VLAN, 4, packet))));
+        let three = tagged(QINQ, 6, &tagged(0x9100, 5, &tagged(VLAN, 4, packet)));
+        all.push(tagged(VLAN, 1, &tagged(VLAN, 2, &three)));
+        all.push(three);
+        all.push(snap(0, packet));
+        all.push(tagged(VLAN, 1, &snap(0xf8, packet)));
+        all.push(snap(1, packet));
+        all.push(Layer { kind: 60, bytes: [&[6, 6, 3][..], &packet.bytes].concat() });
         all.push(pppoe(packet));
         all.push(tagged(VLAN, 3, &pppoe(packet)));
         for labels in [1, 2, 16, 17] {

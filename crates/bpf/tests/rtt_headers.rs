@@ -49,7 +49,7 @@ fn one_program_all_headers() {
     }
     let mut both = Both::load(|_, _| ());
     let mut id = 0;
-    let links: [(&str, u16, Wrap); 11] = [
+    let links: [(&str, u16, Wrap); 15] = [
         ("plain", 0, &|ip| ip.clone()),
         ("VLAN", 0x123, &|ip| tagged(VLAN, 0xe123, ip)),
         ("QinQ", 0x64, &|ip| tagged(QINQ, 0x64, &tagged(VLAN, 5, ip))),
@@ -61,6 +61,10 @@ fn one_program_all_headers() {
         ("PPPoE in a VLAN", 9, &|ip| tagged(VLAN, 9, &pppoe(ip))),
         ("MPLS", 0, &|ip| mpls(3, ip)),
         ("deep MPLS", 0, &|ip| mpls(8, ip)),
+        ("three tags", 7, &|ip| tagged(QINQ, 7, &tagged(VLAN, 5, &tagged(VLAN, 6, ip)))),
+        ("SNAP", 0, &|ip| snap(0, ip)),
+        ("SNAP by IEEE 802.1H", 0, &|ip| snap(0xf8, ip)),
+        ("SNAP in a VLAN", 9, &|ip| tagged(VLAN, 9, &snap(0, ip))),
     ];
     for (what, vlan, link) in links {
         for is_v6 in [false, true] {

@@ -19,7 +19,7 @@ fn the_vlan_is_the_same_wherever_the_outermost_tag_stands() {
         return;
     }
     // Tag control information, outermost first, and the VLAN.
-    let stacks: [(&[(u16, u16)], u16); 8] = [
+    let stacks: [(&[(u16, u16)], u16); 10] = [
         (&[], 0),
         (&[(VLAN, 0xe123)], 0x123),
         (&[(VLAN, 0)], 0),
@@ -28,10 +28,14 @@ fn the_vlan_is_the_same_wherever_the_outermost_tag_stands() {
         (&[(QINQ, 0), (VLAN, 6)], 6),
         (&[(VLAN, 7), (VLAN, 0xe000)], 7),
         (&[(QINQ, 8), (VLAN, 9)], 8),
+        (&[(QINQ, 8), (VLAN, 9), (VLAN, 5)], 8),
+        (&[(QINQ, 0), (VLAN, 0), (VLAN, 5), (VLAN, 6)], 5),
     ];
     // One tag more than are looked through.
-    let deep: [&[(u16, u16)]; 2] =
-        [&[(QINQ, 0), (VLAN, 0), (VLAN, 5)], &[(QINQ, 8), (VLAN, 9), (VLAN, 5)]];
+    let deep: [&[(u16, u16)]; 2] = [
+        &[(QINQ, 0), (VLAN, 0), (VLAN, 5), (VLAN, 6), (VLAN, 7)],
+        &[(QINQ, 8), (VLAN, 9), (VLAN, 5), (VLAN, 6), (VLAN, 7)],
+    ];
     in_namespace(move || {
         let (a, b) = veth_pair(1500);
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));

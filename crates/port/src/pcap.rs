@@ -122,6 +122,7 @@ impl PcapPort {
 
     /// Fetches the next packet.
     fn step(&mut self) {
+        let before = self.reader.skipped().packets();
         self.next = match self.reader.next() {
             Some(Ok(record)) => Some(record),
             Some(Err(error)) => {
@@ -130,6 +131,7 @@ impl PcapPort {
             }
             None => None,
         };
+        self.stats.rx_invalid += self.reader.skipped().packets() - before;
     }
 
     fn time_of(&self, record: &Record<'_>) -> Time {

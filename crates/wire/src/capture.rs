@@ -7,8 +7,7 @@ use crate::{pcap, pcapng};
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since 1970-01-01 UTC, as the file says; saturated where a file's
-    /// resolution and offset lead beyond an `i64`.
+    /// Nanoseconds since 1970-01-01 UTC, as the file says; 0 for a packet without a time.
     pub unix_nanos: i64,
     /// What was captured, from the link-layer header on.
     pub data: &'a [u8],
@@ -18,6 +17,25 @@ pub struct Record<'a> {
     pub link_type: u16,
     /// Interface, counted from 0 within its section; always 0 in pcap.
     pub interface: u32,
+}
+
+/// What a reader stepped over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Packets whose time is not between 1897 and 2116.
+    pub bad_times: u64,
+    /// Packets of an interface that the file does not describe, or whose description could
+    /// not be found again.
+    pub no_interface: u64,
+    /// Blocks of a type that is not known: what they hold is not known either.
+    pub other_blocks: u64,
+}
+
+impl Skipped {
+    /// Packets among it.
+    pub const fn packets(&self) -> u64 {
+        self.bad_times + self.no_interface
+    }
 }
 
 /// What is wrong with a capture file.
@@ -52,10 +70,6 @@ pub enum CaptureErrorKind {
         /// Behind.
         last: u32,
     },
-    /// A packet of an interface that the section has not described.
-    Interface(u32),
-    /// More than [`pcapng::MAX_INTERFACES`] interfaces in a section.
-    Interfaces,
     /// An option of a wrong length, by its code.
     Option(u16),
 }
@@ -74,12 +88,6 @@ impl fmt::Display for CaptureError {
             CaptureErrorKind::Length(len) => write!(f, "a length of {len} cannot be"),
             CaptureErrorKind::Trailer { first, last } => {
                 write!(f, "the block's lengths differ: {first} in front, {last} behind")
-            }
-            CaptureErrorKind::Interface(id) => {
-                write!(f, "a packet of interface {id}, which the file does not describe")
-            }
-            CaptureErrorKind::Interfaces => {
-                write!(f, "more than {} interfaces in one section", pcapng::MAX_INTERFACES)
             }
             CaptureErrorKind::Option(code) => write!(f, "option {code} has a wrong length"),
         }
@@ -106,6 +114,14 @@ impl<'a> Reader<'a> {
                 pcapng::Reader::new(file).map(Reader::Pcapng)
             }
             _ => pcap::Reader::new(file).map(Reader::Pcap),
+        }
+    }
+
+    /// What was stepped over so far.
+    pub fn skipped(&self) -> Skipped {
+        match self {
+            Reader::Pcap(_) => Skipped::default(),
+            Reader::Pcapng(reader) => reader.skipped(),
         }
     }
 }
@@ -154,10 +170,20 @@ impl Order {
     }
 }
 
+/// BSD loopback: the address family in the byte order of the machine that captured.
+pub const LINKTYPE_NULL: u16 = 0;
 /// Ethernet.
 pub const LINKTYPE_ETHERNET: u16 = 1;
+/// PPP (RFC 1661), with or without the HDLC-like framing of RFC 1662.
+pub const LINKTYPE_PPP: u16 = 9;
+/// PPP in HDLC-like framing, or Cisco's HDLC.
+pub const LINKTYPE_PPP_HDLC: u16 = 50;
 /// IPv4 or IPv6 without a link-layer header.
 pub const LINKTYPE_RAW: u16 = 101;
+/// Cisco's HDLC.
+pub const LINKTYPE_C_HDLC: u16 = 104;
+/// OpenBSD loopback: the address family in network byte order.
+pub const LINKTYPE_LOOP: u16 = 108;
 /// Linux cooked capture.
 pub const LINKTYPE_LINUX_SLL: u16 = 113;
 

@@ -17,7 +17,7 @@ pub enum Error {
     Version,
     /// The EtherType is neither IPv4 nor IPv6.
     EtherType,
-    /// More than two VLAN tags.
+    /// More VLAN tags than are looked through.
     VlanDepth,
     /// The IP payload is not the wanted protocol.
     Protocol,
@@ -89,7 +89,7 @@ impl fmt::Display for Error {
             Error::Length => "a length field contradicts its header",
             Error::Version => "the IP version does not match",
             Error::EtherType => "the frame carries neither IPv4 nor IPv6",
-            Error::VlanDepth => "more than two VLAN tags",
+            Error::VlanDepth => "too many VLAN tags",
             Error::Protocol => "the packet carries another protocol",
             Error::Fragment => "the packet is a fragment",
             Error::ExtensionDepth => "too many IPv6 extension headers",

@@ -219,6 +219,8 @@ pub const fn is_tpid(ethertype: u16) -> bool {
 pub const HEADER_LEN: usize = 14;
 /// Most tags that are read or written.
 pub const MAX_TAGS: usize = 2;
+/// Least value that is an EtherType; below it is a length (IEEE 802.3, 3.2.6).
+pub const LEAST_ETHERTYPE: u16 = 0x0600;
 /// IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// ARP.

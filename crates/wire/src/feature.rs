@@ -129,7 +129,8 @@ pub struct Seen {
 /// that is copied while its parts are still on their way to the processor's cache waits for
 /// them, which costs as much as reading the packet.
 ///
-/// VLAN tags (two), PPPoE and MPLS, Ethernet pseudowires included, are looked through.
+/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are
+/// looked through.
 /// With [`Keys::Inner`] the packet inside a tunnel is the one that counts, and its
 /// length; a tunnel that is fragmented, cut short or malformed counts as the outer
 /// packet. `vlan` is always that of the outermost tag.

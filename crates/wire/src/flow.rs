@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, MAX_TAGS, is_tpid};
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, is_tpid};
 use crate::field::{array_at, u16_at, u32_at};
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
@@ -127,6 +127,10 @@ pub enum Link {
     LinuxCooked,
     /// The header of Linux cooked capture, version 2.
     LinuxCooked2,
+    /// An address family of four octets, in either byte order: loopback of BSD and macOS.
+    Family,
+    /// The header of PPP or of Cisco's HDLC, which their first octets tell apart.
+    Ppp,
 }
 
 impl Link {
@@ -134,7 +138,15 @@ impl Link {
     pub const fn from_capture(link_type: u16) -> Option<Self> {
         match link_type {
             capture::LINKTYPE_ETHERNET => Some(Link::Ethernet),
-            capture::LINKTYPE_RAW | LINKTYPE_IPV4 | LINKTYPE_IPV6 => Some(Link::RawIp),
+            capture::LINKTYPE_RAW
+            | LINKTYPE_RAW_BSD
+            | LINKTYPE_RAW_OPENBSD
+            | LINKTYPE_IPV4
+            | LINKTYPE_IPV6 => Some(Link::RawIp),
+            capture::LINKTYPE_NULL | capture::LINKTYPE_LOOP => Some(Link::Family),
+            capture::LINKTYPE_PPP | capture::LINKTYPE_PPP_HDLC | capture::LINKTYPE_C_HDLC => {
+                Some(Link::Ppp)
+            }
             capture::LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
             LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
             _ => None,
@@ -149,13 +161,53 @@ impl Link {
             Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
             Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
             Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
+            Link::Family => (family_ethertype(frame)?, 4),
+            Link::Ppp => ppp_header(frame)?,
         })
     }
 }
 
+/// The EtherType of an address family as the BSDs, macOS, Linux and Npcap number them. None
+/// has more than 8 bits, so their byte order shows.
+#[inline]
+fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {
+    match *frame.first_chunk::<4>().ok_or(Error::Truncated)? {
+        [0, 0, 0, family] | [family, 0, 0, 0] => match family {
+            2 => Ok(ETHERTYPE_IPV4),
+            10 | 23 | 24 | 28 | 30 => Ok(ETHERTYPE_IPV6),
+            _ => Err(Error::EtherType),
+        },
+        _ => Err(Error::EtherType),
+    }
+}
+
+/// EtherType and length of a header of PPP: address and control (RFC 1662, section 3.1) may
+/// be left out, and the first octet of the protocol, if it is 0 (RFC 1661, section 6.5). An
+/// address of 0x0F or 0x8F is that of Cisco's HDLC.
+#[inline]
+fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
+    let at = match frame {
+        [0x0F | 0x8F, _, ..] => return Ok((ethertype_at(frame, 2)?, 4)),
+        [0xFF, 0x03, ..] => 2,
+        [0xFF] => return Err(Error::Truncated),
+        _ => 0,
+    };
+    let (protocol, len) = match frame.get(at..).ok_or(Error::Truncated)? {
+        [short, ..] if short & 1 == 1 => (u16::from(*short), at + 1),
+        _ => (ethertype_at(frame, at)?, at + 2),
+    };
+    let ethertype = match protocol {
+        tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
+        tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
+        PPP_MPLS => ETHERTYPE_MPLS,
+        _ => return Err(Error::EtherType),
+    };
+    Ok((ethertype, len))
+}
+
 /// Reads a packet down to its transport, and what in that can be timed.
 ///
-/// VLAN tags (two), PPPoE and MPLS are looked through; with `tunnels` also one level of
+/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS are looked through; with `tunnels` also one level of
 /// IP in IP, GRE, VXLAN or GTP-U, and then all but the VLAN is the inner packet's. A
 /// transport that is not known is [`Detail::Other`] with ports 0.
 ///
@@ -460,11 +512,12 @@ impl FlowPacket {
     }
 }
 
-/// Steps over VLAN tags, a PPPoE header and an MPLS stack: EtherType and offset of what
+/// Steps over VLAN tags, LLC and SNAP, a PPPoE header and an MPLS stack: EtherType and offset of what
 /// follows them, and the VLAN identifier of the outermost tag that names a VLAN (0: none).
 #[inline]
 fn look_through(frame: &[u8], ethertype: u16, at: usize) -> Result<(u16, usize, u16), Error> {
-    let (mut ethertype, mut at, vlan) = step_over_tags(frame, ethertype, at)?;
+    let (ethertype, at, vlan) = step_over_tags(frame, ethertype, at)?;
+    let (mut ethertype, mut at) = step_over_llc(frame, ethertype, at)?;
     match ethertype {
         tunnel::ETHERTYPE_PPPOE => {
             let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
@@ -485,7 +538,7 @@ fn look_through(frame: &[u8], ethertype: u16, at: usize) -> Result<(u16, usize, 
     Ok((ethertype, at, vlan))
 }
 
-/// Steps over VLAN tags alone; at most two.
+/// Steps over VLAN tags alone; at most [`TAGS`].
 #[inline]
 pub(crate) fn step_over_tags(
     frame: &[u8],
@@ -495,7 +548,7 @@ pub(crate) fn step_over_tags(
     let mut vlan = 0;
     let mut tags = 0;
     while is_tpid(ethertype) {
-        if tags == MAX_TAGS {
+        if tags == TAGS {
             return Err(Error::VlanDepth);
         }
         let tag = frame.get(at..at + 4).ok_or(Error::Truncated)?;
@@ -507,6 +560,26 @@ pub(crate) fn step_over_tags(
         at += 4;
     }
     Ok((ethertype, at, vlan))
+}
+
+/// Steps over an IEEE 802.2 header, where the length of IEEE 802.3 stands in the EtherType's
+/// place: that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
+#[inline]
+pub(crate) fn step_over_llc(
+    frame: &[u8],
+    ethertype: u16,
+    at: usize,
+) -> Result<(u16, usize), Error> {
+    if ethertype == 0 || ethertype >= ethernet::LEAST_ETHERTYPE {
+        return Ok((ethertype, at));
+    }
+    let header =
+        frame.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(Error::Truncated)?;
+    match *header {
+        [0xAA, 0xAA, 3, 0, 0, 0 | 0xF8, high, low] => Ok((u16::from_be_bytes([high, low]), at + 8)),
+        [6, 6, 3, ..] => Ok((ETHERTYPE_IPV4, at + 3)),
+        _ => Err(Error::EtherType),
+    }
 }
 
 /// The EtherType in a link-layer header.
@@ -530,6 +603,14 @@ pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, a, b, c, d]
 }
 
+/// Most VLAN tags that are looked through.
+const TAGS: usize = 4;
+/// PPP protocol: MPLS (RFC 3032, section 4.3).
+const PPP_MPLS: u16 = 0x0281;
+/// IP without a link-layer header as files of the BSDs number it.
+const LINKTYPE_RAW_BSD: u16 = 12;
+/// The same in files of OpenBSD.
+const LINKTYPE_RAW_OPENBSD: u16 = 14;
 /// IPv4 without a link-layer header.
 const LINKTYPE_IPV4: u16 = 228;
 /// IPv6 without a link-layer header.

@@ -1,7 +1,10 @@
 //! pcapng files (draft-ietf-opsawg-pcapng), read only: section header, interface
-//! description, enhanced and simple packet blocks; other blocks are stepped over.
+//! description, enhanced and simple packet blocks, and the obsolete packet block; other
+//! blocks are stepped over.
 
-use crate::capture::{CaptureError, CaptureErrorKind, Order, Record};
+use core::ops::RangeInclusive;
+
+use crate::capture::{CaptureError, CaptureErrorKind, Order, Record, Skipped};
 
 /// Reads a file packet by packet. Ends after the first error.
 #[derive(Clone, Debug)]
@@ -9,8 +12,15 @@ pub struct Reader<'a> {
     file: &'a [u8],
     offset: usize,
     order: Order,
-    interfaces: [Interface; MAX_INTERFACES],
-    count: usize,
+    /// The interface with number `n` in place `n` modulo [`KEPT`], with `n`: the latest.
+    interfaces: [(u32, Interface); KEPT],
+    /// Interfaces that the section has described so far.
+    count: u32,
+    /// Where its blocks begin.
+    section: usize,
+    /// Blocks that may still be stepped over in search of a description that is not kept.
+    steps: usize,
+    skipped: Skipped,
 }
 
 /// What an interface description block says of its packets.
@@ -45,8 +55,11 @@ impl<'a> Reader<'a> {
             file,
             offset: 0,
             order: Order::Little,
-            interfaces: [Interface::default(); MAX_INTERFACES],
+            interfaces: [(0, Interface::default()); KEPT],
             count: 0,
+            section: 0,
+            steps: STEPS,
+            skipped: Skipped::default(),
         };
         if Order::Big.u32(file, 0) != Some(SECTION_HEADER) {
             return Err(reader.error(CaptureErrorKind::Magic));
@@ -57,6 +70,11 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
+    /// What was stepped over so far.
+    pub fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+
     /// Steps from block to block to the next packet.
     fn packet(&mut self) -> Result<Option<Record<'a>>, CaptureError> {
         while self.offset < self.file.len() {
@@ -65,11 +83,13 @@ impl<'a> Reader<'a> {
             match block.kind {
                 SECTION_HEADER => self.section(block.body)?,
                 INTERFACE_DESCRIPTION => self.interface(block.body)?,
-                ENHANCED_PACKET => record = Some(self.enhanced(block.body)?),
-                SIMPLE_PACKET => record = Some(self.simple(block.body)?),
-                _ => {}
+                ENHANCED_PACKET | OBSOLETE_PACKET => record = self.timed(&block)?,
+                SIMPLE_PACKET => record = self.simple(block.body)?,
+                NAME_RESOLUTION | INTERFACE_STATISTICS | DECRYPTION_SECRETS => {}
+                _ => self.skipped.other_blocks += 1,
             }
             self.offset += block.body.len() + BLOCK_OVERHEAD;
+            self.steps = self.steps.saturating_add(STEPS_PER_BLOCK);
             if record.is_some() {
                 return Ok(record);
             }
@@ -116,10 +136,18 @@ impl<'a> Reader<'a> {
             return Err(self.error(CaptureErrorKind::Version { major, minor }));
         }
         self.count = 0;
+        self.section = self.offset + body.len() + BLOCK_OVERHEAD;
         Ok(())
     }
 
     fn interface(&mut self, body: &[u8]) -> Result<(), CaptureError> {
+        let interface = self.description(body)?;
+        self.interfaces[self.count as usize % KEPT] = (self.count, interface);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn description(&self, body: &[u8]) -> Result<Interface, CaptureError> {
         if body.len() < 8 {
             return Err(self.error(CaptureErrorKind::Length(body.len() as u32)));
         }
@@ -152,56 +180,92 @@ impl<'a> Reader<'a> {
             }
             options = options.get(4 + len.next_multiple_of(4)..).unwrap_or(&[]);
         }
-        let slot = self.interfaces.get_mut(self.count);
-        *slot.ok_or(CaptureError { offset: self.offset, kind: CaptureErrorKind::Interfaces })? =
-            interface;
-        self.count += 1;
-        Ok(())
+        Ok(interface)
     }
 
-    fn enhanced(&self, body: &'a [u8]) -> Result<Record<'a>, CaptureError> {
+    /// A packet with a time stamp; `None`: counted. The obsolete block differs only in its
+    /// first field: 16 bits of interface, then 16 of packets that were dropped.
+    fn timed(&mut self, block: &Block<'a>) -> Result<Option<Record<'a>>, CaptureError> {
+        let body = block.body;
         let short = self.error(CaptureErrorKind::Length(body.len() as u32));
-        let field = |at| self.order.u32(body, at).ok_or(short);
-        let id = field(0)?;
-        let interface = self.described(id)?;
-        let ticks = u64::from(field(4)?) << 32 | u64::from(field(8)?);
-        let captured = field(12)?;
+        let order = self.order;
+        let field = |at| order.u32(body, at).ok_or(short);
+        let (ticks, captured) = (u64::from(field(4)?) << 32 | u64::from(field(8)?), field(12)?);
         let original_len = field(16)?;
         let data = body[20..].get(..captured as usize);
-        Ok(Record {
-            unix_nanos: interface.nanos(ticks),
-            data: data.ok_or(self.error(CaptureErrorKind::Length(captured)))?,
-            original_len,
-            link_type: interface.link_type,
-            interface: id,
-        })
+        let data = data.ok_or(self.error(CaptureErrorKind::Length(captured)))?;
+        let id = match block.kind {
+            OBSOLETE_PACKET => order.u16(body, 0).ok_or(short)?.into(),
+            _ => field(0)?,
+        };
+        let Some(interface) = self.described(id) else {
+            self.skipped.no_interface += 1;
+            return Ok(None);
+        };
+        let Some(unix_nanos) = interface.nanos(ticks) else {
+            self.skipped.bad_times += 1;
+            return Ok(None);
+        };
+        let link_type = interface.link_type;
+        Ok(Some(Record { unix_nanos, data, original_len, link_type, interface: id }))
     }
 
     /// A simple packet has no time stamp: it is given 0. How much of it was captured
     /// follows from the snap length of interface 0.
-    fn simple(&self, body: &'a [u8]) -> Result<Record<'a>, CaptureError> {
+    fn simple(&mut self, body: &'a [u8]) -> Result<Option<Record<'a>>, CaptureError> {
         let short = self.error(CaptureErrorKind::Length(body.len() as u32));
         let original_len = self.order.u32(body, 0).ok_or(short)?;
-        let interface = self.described(0)?;
+        let Some(interface) = self.described(0) else {
+            self.skipped.no_interface += 1;
+            return Ok(None);
+        };
         let captured = match interface.snap_len {
             0 => original_len,
             snap_len => original_len.min(snap_len),
         };
         let data = body[4..].get(..captured as usize);
-        Ok(Record {
+        Ok(Some(Record {
             unix_nanos: 0,
             data: data.ok_or(self.error(CaptureErrorKind::Length(captured)))?,
             original_len,
             link_type: interface.link_type,
             interface: 0,
-        })
+        }))
     }
 
-    fn described(&self, id: u32) -> Result<Interface, CaptureError> {
-        self.interfaces[..self.count]
-            .get(id as usize)
-            .copied()
-            .ok_or(self.error(CaptureErrorKind::Interface(id)))
+    /// The section's interface of this number; `None`: it has not described that many, or
+    /// the description is so far back among so many that finding it anew for each packet
+    /// would take for ever.
+    fn described(&mut self, id: u32) -> Option<Interface> {
+        if id >= self.count {
+            return None;
+        }
+        let place = id as usize % KEPT;
+        let (kept, interface) = self.interfaces[place];
+        if kept == id {
+            return Some(interface);
+        }
+        let interface = self.search(id)?;
+        self.interfaces[place] = (id, interface);
+        Some(interface)
+    }
+
+    /// Looks an interface up in the section, whose blocks as far as here are whole.
+    fn search(&mut self, id: u32) -> Option<Interface> {
+        let (mut at, mut number) = (self.section, 0);
+        while at < self.offset {
+            self.steps = self.steps.checked_sub(1)?;
+            let len = self.order.u32(self.file, at + 4)? as usize;
+            if self.order.u32(self.file, at)? == INTERFACE_DESCRIPTION {
+                if number == id {
+                    let body = self.file.get(at + 8..at + len - 4)?;
+                    return self.description(body).ok();
+                }
+                number += 1;
+            }
+            at += len;
+        }
+        None
     }
 
     fn error(&self, kind: CaptureErrorKind) -> CaptureError {
@@ -229,8 +293,8 @@ impl Default for Resolution {
 }
 
 impl Interface {
-    /// A time stamp in nanoseconds since 1970, rounded down, saturated.
-    fn nanos(&self, ticks: u64) -> i64 {
+    /// A time stamp in nanoseconds since 1970, rounded down; `None`: beyond [`TIMES`].
+    fn nanos(&self, ticks: u64) -> Option<i64> {
         let ticks = u128::from(ticks);
         let nanos = match self.resolution {
             Resolution::Decimal(n @ 0..=9) => ticks * 10u128.pow(u32::from(9 - n)),
@@ -242,22 +306,33 @@ impl Interface {
             Resolution::Binary(n) => (ticks * 1_000_000_000) >> n,
         };
         let offset = i128::from(self.offset) * 1_000_000_000;
-        let nanos = nanos as i128 + offset;
-        nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+        i64::try_from(nanos as i128 + offset).ok().filter(|nanos| TIMES.contains(nanos))
     }
 }
 
-/// Most interfaces in a section.
-pub const MAX_INTERFACES: usize = 64;
 /// Block type of a section header: the first four octets of a file.
 pub const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 /// Block type of an interface description.
 pub const INTERFACE_DESCRIPTION: u32 = 1;
+/// Block type of a packet in files written before 2008.
+pub const OBSOLETE_PACKET: u32 = 2;
 /// Block type of a packet without time stamp.
 pub const SIMPLE_PACKET: u32 = 3;
 /// Block type of a packet.
 pub const ENHANCED_PACKET: u32 = 6;
 
+/// Blocks that hold no packet.
+const NAME_RESOLUTION: u32 = 4;
+const INTERFACE_STATISTICS: u32 = 5;
+const DECRYPTION_SECRETS: u32 = 10;
+/// From 1897 to 2116: the difference of any two, and what is added to one, fit an `i64`.
+const TIMES: RangeInclusive<i64> = -(1 << 61)..=1 << 62;
+/// Interface descriptions that are at hand; those of a section with more are searched for.
+const KEPT: usize = 128;
+/// Steps of that search: so many at first, and so many more for each block that is read, so
+/// that the time for a file grows with its length and no faster.
+const STEPS: usize = 1 << 20;
+const STEPS_PER_BLOCK: usize = 64;
 /// Type and two lengths.
 const BLOCK_OVERHEAD: usize = 12;
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;

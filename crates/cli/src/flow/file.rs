@@ -104,15 +104,14 @@ fn tell(run: &mut FlowRun, walk: &Walk<'_>, path: &Path) {
         errln!("{:#}", unreadable(path, error));
         run.caveats.insert(Caveat::CaptureCutShort);
     }
-    if walk.other_link > 0 {
-        errln!(
-            "{}: {} packets of link types that are not known; capture with tcpdump -y EN10MB, \
-             RAW or LINUX_SLL2",
-            path.display(),
-            walk.other_link
-        );
+    let unread = walk.unread();
+    for line in unread.lines() {
+        errln!("{}: {line}", path.display());
     }
-    run.counters.insert("other_link_type".into(), walk.other_link);
+    if unread.skipped.bad_times > 0 {
+        run.caveats.insert(Caveat::CaptureTimesWrong);
+    }
+    run.counters.extend(unread.counters());
     run.points = (0..=walk.last_interface).map(|i| point(path, i, walk.last_interface)).collect();
     run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
 }
@@ -183,8 +182,9 @@ impl Part<'_> {
     fn tell(&self) {
         let now = self.walk.latest_ns.max(self.start_ns).max(1);
         self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
-        let other_link = if self.meter.share().tells_all() { self.walk.other_link } else { 0 };
-        self.shared.tell(self.number, &self.meter, other_link);
+        let tells_all = self.meter.share().tells_all();
+        let unread = if tells_all { self.walk.unread().packets() } else { 0 };
+        self.shared.tell(self.number, &self.meter, unread);
     }
 }
 

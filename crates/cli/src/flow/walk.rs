@@ -5,11 +5,12 @@
 //! are, nor on which other flows its thread has.
 
 use sonde_meter::flow::prefetch::prefetch;
-use sonde_wire::capture::{CaptureError, Reader, Record};
+use sonde_wire::capture::{CaptureError, Reader, Record, Skipped};
 use sonde_wire::flow::Link;
 
 use super::meter::Frame;
 use super::share::Share;
+use crate::capture_file::Unread;
 
 /// A way through a file.
 #[derive(Clone)]
@@ -28,8 +29,7 @@ pub struct Walk<'a> {
     pub latest_ns: i64,
     /// What is wrong with the file.
     pub broken: Option<CaptureError>,
-    /// Packets of link types that are not known.
-    pub other_link: u64,
+    unread: Unread,
     /// The highest of the interfaces that a pcapng file describes and its packets name.
     pub last_interface: u8,
 }
@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
             pace: Pace::default(),
             latest_ns: i64::MIN,
             broken: None,
-            other_link: 0,
+            unread: Unread::default(),
             last_interface: 0,
         })
     }
@@ -65,6 +65,7 @@ impl<'a> Walk<'a> {
                 break;
             }
             if at_ns >= self.end_ns {
+                self.unread.skipped = self.skipped();
                 self.records = None;
                 break;
             }
@@ -89,7 +90,7 @@ impl<'a> Walk<'a> {
         let at = bytes.as_ptr().addr() - self.bytes.as_ptr().addr();
         prefetch(self.bytes, at + AHEAD);
         let Some(link) = Link::from_capture(link_type) else {
-            self.other_link += 1;
+            self.unread.link_type(link_type);
             return None;
         };
         let point = interface.min(u8::MAX.into()) as u8;
@@ -111,6 +112,15 @@ impl<'a> Walk<'a> {
                 None
             }
         }
+    }
+
+    fn skipped(&self) -> Skipped {
+        self.records.as_ref().map_or(self.unread.skipped, Reader::skipped)
+    }
+
+    /// What was not read so far.
+    pub fn unread(&self) -> Unread {
+        Unread { skipped: self.skipped(), ..self.unread.clone() }
     }
 
     /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it is

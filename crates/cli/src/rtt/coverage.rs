@@ -116,6 +116,10 @@ const REASONS: &[(&str, &str)] = &[
     ("fragments", "fragments without ports"),
     ("malformed", "malformed or cut short"),
     ("truncated", "packets whose headers were not at hand"),
+    ("other_link_type", "packets of link types that are not known"),
+    ("bad_time", "packets with an impossible time"),
+    ("no_interface", "packets of interfaces that the file does not describe"),
+    ("other_block_type", "blocks of types that are not known"),
 ];
 const REASONS_SHOWN: usize = 4;
 

@@ -15,7 +15,7 @@ use sonde_wire::flow::{Link, parse_cut};
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::{empty_run, settings};
-use crate::capture_file::{self, unreadable};
+use crate::capture_file::{self, Unread, unreadable};
 use crate::exit::{Exit, Failure};
 use crate::joins::Numbers;
 use crate::signals::Signals;
@@ -32,13 +32,13 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     let signals = Signals::catch()?;
     let mapping = capture_file::open(path)?;
     let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
-    let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?.peekable();
+    let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut run = empty_run(args, vec![point(&name)]);
     let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
     let time = |record: &Record<'_>| Time::from_nanos(record.unix_nanos.saturating_add(offset_ns));
-    let start = match records.peek() {
-        Some(Ok(first)) => time(first),
+    let start = match records.clone().next() {
+        Some(Ok(first)) => time(&first),
         _ => Time::ZERO,
     };
     run.header.start_ns = start.as_nanos();
@@ -46,7 +46,7 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
         Collected::new(run, prints, args.output.out.clone(), settings::group_of(&config));
     let mut replay = Replay::new(config, joined, prints, start, args, name);
     let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
-    for record in records {
+    for record in records.by_ref() {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
@@ -71,13 +71,9 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
         errln!("{:#}", unreadable(path, error));
         collected.doubt(Caveat::CaptureCutShort);
     }
-    if replay.other_link > 0 {
-        errln!(
-            "{}: {} packets of link types that are not known; capture with tcpdump -y EN10MB, \
-             RAW or LINUX_SLL2",
-            path.display(),
-            replay.other_link
-        );
+    replay.unread.skipped = records.skipped();
+    for line in replay.unread.lines() {
+        errln!("{}: {line}", path.display());
     }
     replay.finish(collected, interrupted).map_err(Failure::CannotRun)
 }
@@ -100,7 +96,7 @@ struct Replay {
     name: String,
     /// Interfaces in the order in which they came: a point each.
     interfaces: Vec<Interface>,
-    other_link: u64,
+    unread: Unread,
 }
 
 /// Where a packet of the file was seen.
@@ -142,7 +138,7 @@ impl Replay {
             steps_back: 0,
             name,
             interfaces: Vec::new(),
-            other_link: 0,
+            unread: Unread::default(),
             swept: start,
         }
     }
@@ -159,7 +155,7 @@ impl Replay {
         self.steps_back += u64::from(self.latest - at > STEP_BACK);
         self.latest = self.latest.max(at);
         let Some(link) = Link::from_capture(record.link_type) else {
-            self.other_link += 1;
+            self.unread.link_type(record.link_type);
             return;
         };
         let point = self.point_of(Interface::of(record, link, &self.joined), collected);
@@ -216,10 +212,11 @@ impl Replay {
         self.drain(&mut collected);
         let end_ns = self.latest.as_nanos().saturating_add(1);
         let groups = self.matcher.take_groups(self.begun.as_nanos(), end_ns);
-        let coverage = self.matcher.coverage();
+        let mut coverage = self.matcher.coverage();
+        coverage.counters.extend(self.unread.counters());
         collected.interval(&groups, end_ns, &coverage);
         let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.header.start_ns;
-        if self.steps_back > 0 || stands_still {
+        if self.steps_back > 0 || stands_still || self.unread.skipped.bad_times > 0 {
             collected.doubt(Caveat::CaptureTimesWrong);
         }
         collected.finish(end_ns, coverage, interrupted)

@@ -75,7 +75,12 @@ fn what_is_wrong_with_a_capture_is_said() {
         ("none.pcap", &[][..], 3, "neither a pcap nor a pcapng"),
         ("text.pcap", b"this is no capture, but some text", 3, "neither a pcap nor a pcapng"),
         ("header.pcap", &whole[..24], 1, ""),
-        ("wifi.pcap", &pcap(&ten(), 105, false), 1, "10 packets of link types that are not known"),
+        (
+            "wifi.pcap",
+            &pcap(&ten(), 105, false),
+            1,
+            "10 packets of link types that are not known (105)",
+        ),
     ] {
         let file = folder.write(name, content);
         let ended = flow(&format!("{file} -q"));
@@ -91,6 +96,33 @@ fn what_is_wrong_with_a_capture_is_said() {
     assert_eq!(ended.code, 3, "{}", ended.err);
     let ended = flow(&format!("{cut} --trim 64"));
     assert_eq!(ended.code, 2, "{}", ended.err);
+}
+
+/// Captures of link types, headers and blocks that occur, and how many packets they have.
+#[test]
+fn every_packet_of_a_capture_is_metered_or_counted() {
+    for (name, packets, bad_times) in [
+        ("ifs65.pcapng", 1, 0),
+        ("llcsnap.pcap", 2, 0),
+        ("loop.pcap", 2, 0),
+        ("null_le.pcap", 2, 0),
+        ("packet_block.pcapng", 2, 0),
+        ("ppp9.pcap", 2, 0),
+        ("raw12.pcap", 2, 0),
+        ("time_overflow_mid.pcapng", 9, 1),
+        ("vlan3.pcap", 1, 0),
+    ] {
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/reading");
+        for workers in [1, 2] {
+            let ended = flow(&format!("{golden}/{name} --json --workers {workers}"));
+            assert_eq!(ended.code, 0, "{name}: {}", ended.err);
+            let run = run_of(&ended.out);
+            assert_eq!(run.protocols.iter().map(|p| p.packets).sum::<u64>(), packets, "{name}");
+            assert_eq!(run.counters["bad_time"], bad_times, "{name}");
+            assert_eq!(run.caveats.contains(Caveat::CaptureTimesWrong), bad_times > 0, "{name}");
+            assert_eq!(ended.err.contains("1 packets whose time"), bad_times > 0, "{name}");
+        }
+    }
 }
 
 /// Thirty seconds of connections that open, close, fall silent and last, with what cannot be

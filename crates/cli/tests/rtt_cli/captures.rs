@@ -43,6 +43,26 @@ fn every_sample_of_a_capture_is_printed_in_each_format() {
 }
 
 #[test]
+fn link_types_of_bsd_are_read() {
+    for name in ["link0", "link12"] {
+        let file = capture(&format!("../reading/{name}.pcap"));
+        let ended = rtt(&format!("{file} --format jsonl --sample-limit none"));
+        assert_eq!(lines(&ended.out, "sample").len(), 22, "{name}: {}", ended.err);
+    }
+}
+
+#[test]
+fn a_bad_time_is_told_and_the_capture_goes_on() {
+    let out = Temporary::new("bad-time");
+    let file = capture("../reading/time_overflow_mid.pcapng");
+    let ended = rtt(&format!("{file} -o {}", out.path()));
+    assert!(ended.err.contains("1 packets whose time"), "{}", ended.err);
+    let run: RttRun = serde_json::from_str(&std::fs::read_to_string(out.path()).unwrap()).unwrap();
+    assert_eq!((run.coverage.counters["packets"], run.coverage.counters["bad_time"]), (9, 1));
+    assert!(run.caveats.contains(sonde_results::Caveat::CaptureTimesWrong));
+}
+
+#[test]
 fn our_own_records_hold_what_the_capture_was_made_of() {
     for name in ["tcp_recovery", "tcp_dns", "dns", "sctp"] {
         let line = format!(

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::{array_at, u16_at, u32_at};
-use crate::flow::{mapped, step_over_tags};
+use crate::flow::{mapped, step_over_llc, step_over_tags};
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
 use crate::sctp::PROTOCOL_SCTP;
@@ -99,10 +99,11 @@ struct Below {
 }
 
 impl Below {
-    /// Steps over VLAN tags, then a PPPoE header, or an MPLS stack and, in a pseudowire, an
+    /// Steps over VLAN tags, then LLC and SNAP, then a PPPoE header, or an MPLS stack and, in a pseudowire, an
     /// Ethernet header with its own tags.
     fn look_through(&mut self, frame: &[u8], wire_len: usize) -> Result<(), Error> {
         (self.ethertype, self.at, self.vlan) = step_over_tags(frame, self.ethertype, self.at)?;
+        (self.ethertype, self.at) = step_over_llc(frame, self.ethertype, self.at)?;
         let rest = frame.get(self.at..).unwrap_or(&[]);
         match self.ethertype {
             tunnel::ETHERTYPE_PPPOE => {

@@ -1,7 +1,8 @@
 //! Frames are built with the formats' own `Repr`s, one layer after the other.
 
 use super::*;
-use crate::ethernet::{Tag, Tags};
+use crate::ethernet::Tag;
+use crate::feature::{Feature, Keys, Layers};
 use crate::tcp::{ACK, SYN};
 use crate::{dns, ipv4, ipv6, tcp};
 use proptest::prelude::*;
@@ -11,10 +12,9 @@ use std::vec::Vec;
 
 /// An Ethernet header with these tags.
 fn link(tags: &[Tag], ethertype: u16) -> Vec<u8> {
-    let tags = Tags::new(tags).unwrap();
-    let repr = ethernet::Repr { destination: [2; 6], source: [4; 6], tags, ethertype };
-    let mut bytes = std::vec![0; repr.buffer_len()];
-    repr.emit(&mut bytes).unwrap();
+    let words = tags.iter().flat_map(|tag| [tag.tpid, tag.tci]).chain([ethertype]);
+    let mut bytes = [[2; 6], [4; 6]].concat();
+    bytes.extend(words.flat_map(u16::to_be_bytes));
     bytes
 }
 
@@ -95,6 +95,11 @@ fn raw_udp(source_port: u16, destination_port: u16, payload: &[u8]) -> Detail {
     raw(PROTOCOL_UDP, &datagram(source_port, destination_port, payload)).detail
 }
 
+/// The same frame as the flow meter reads it.
+fn feature(frame: &[u8], link: Link) -> Result<(Feature, Layers), Error> {
+    crate::feature::parse(frame, link, Keys::Outer, 0, 0)
+}
+
 const IP: [u16; 2] = [ETHERTYPE_IPV4, ETHERTYPE_IPV6];
 
 #[test]
@@ -112,7 +117,33 @@ fn a_segment_under_every_link_and_tag() {
         cooked_tagged.extend(ethertype.to_be_bytes());
         let mut cooked2 = std::vec![0; 20];
         cooked2[..2].copy_from_slice(&ethertype.to_be_bytes());
-        for (header, how, vlan) in [
+        let [high, low] = ethertype.to_be_bytes();
+        let llc = [0xAA, 0xAA, 3, 0, 0, 0, high, low];
+        let snap = |tags: &[Tag]| [link(tags, 60), llc.to_vec()].concat();
+        let bridged = [&link(&[], 60)[..], &[0xAA, 0xAA, 3, 0, 0, 0xF8, high, low]].concat();
+        let mut cooked_llc = std::vec![0; 16];
+        cooked_llc[15] = 4;
+        cooked_llc.extend(llc);
+        let families: &[u8] = if is_v6 { &[10, 23, 24, 28, 30] } else { &[2] };
+        let loopbacks = families.iter().flat_map(|&family| [[0, 0, 0, family], [family, 0, 0, 0]]);
+        let loopbacks = loopbacks.map(|header| (header.to_vec(), Link::Family, 0));
+        let ppp = if is_v6 { 0x57 } else { 0x21 };
+        let four = [qinq[0], qinq[1], qinq[1], qinq[1]];
+        let others = [
+            (link(&four[..3], ethertype), Link::Ethernet, 100),
+            (link(&four, ethertype), Link::Ethernet, 100),
+            (snap(&[]), Link::Ethernet, 0),
+            (snap(&qinq), Link::Ethernet, 100),
+            (bridged, Link::Ethernet, 0),
+            (cooked_llc, Link::LinuxCooked, 0),
+            (std::vec![0xFF, 3, 0, ppp], Link::Ppp, 0),
+            (std::vec![0xFF, 3, ppp], Link::Ppp, 0),
+            (std::vec![0, ppp], Link::Ppp, 0),
+            (std::vec![ppp], Link::Ppp, 0),
+            (std::vec![0x0F, 0, high, low], Link::Ppp, 0),
+            (std::vec![0x8F, 0, high, low], Link::Ppp, 0),
+        ];
+        for (header, how, vlan) in loopbacks.chain(others).chain([
             (link(&[], ethertype), Link::Ethernet, 0),
             (link(&qinq[..1], ethertype), Link::Ethernet, 100),
             (link(&qinq, ethertype), Link::Ethernet, 100),
@@ -122,7 +153,7 @@ fn a_segment_under_every_link_and_tag() {
             (cooked, Link::LinuxCooked, 0),
             (cooked_tagged, Link::LinuxCooked, 100),
             (cooked2, Link::LinuxCooked2, 0),
-        ] {
+        ]) {
             let mut frame = header.clone();
             frame.extend(&packet);
             let whole = frame.len();
@@ -151,6 +182,10 @@ fn a_segment_under_every_link_and_tag() {
                 ..Tcp::default()
             };
             assert_eq!(found.detail, Detail::Tcp(want));
+            let (feature, layers) = feature(&frame, how).unwrap();
+            assert_eq!((feature.source, feature.destination), (found.source, found.destination));
+            assert_eq!((feature.vlan, feature.ip_len), (vlan, found.ip_len));
+            assert_eq!((layers.payload as usize, layers.end as usize), (whole - 4, whole));
             // A capture that ends in the payload loses nothing but payload; one that ends
             // in the headers has no packet.
             for len in 0..whole {
@@ -204,7 +239,7 @@ fn lengths_that_contradict_their_headers() {
     frame[12] = 0x99;
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
     let tag = [0x81, 0, 0, 1];
-    frame.splice(12..12, [tag, tag, tag].concat());
+    frame.splice(12..12, [tag; TAGS + 1].concat());
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::VlanDepth));
 }
 
@@ -219,9 +254,9 @@ fn a_length_of_0_is_that_of_the_frame() {
     let ip_len = |packet: &[u8], wire_len| read(packet, wire_len).map(|p| p.ip_len as usize);
     assert_eq!(ip_len(&packet, whole), Ok(whole));
     assert_eq!(ip_len(&packet, 0), Ok(whole), "no frame is shorter than what there is of it");
-    assert_eq!(ip_len(&packet[..40], 80_000), Ok(80_000));
-    let Detail::Tcp(tcp) = read(&packet[..40], 80_000).unwrap().detail else { panic!() };
-    assert_eq!(tcp.payload_len, 80_000 - 40);
+    assert_eq!(ip_len(&packet[..52], 80_000), Ok(80_000));
+    let Detail::Tcp(tcp) = read(&packet[..52], 80_000).unwrap().detail else { panic!() };
+    assert_eq!(tcp.payload_len, 80_000 - 52);
     let outer = v4(4, &packet);
     assert_eq!(ip_len(&outer, outer.len() + 6), Ok(whole), "padding is not the inner packet's");
     // IPv6: behind a hop-by-hop options header with a jumbo length, or that much is there.
@@ -529,7 +564,8 @@ fn what_is_no_tunnel_stands_for_itself() {
     let short = datagram(1, 4789, &[8; 7]);
     for payload in [echo, no_vni, reply, short] {
         let found = parse(&v4(17, &payload), Link::RawIp, true).unwrap();
-        assert_eq!((found.protocol, found.detail), (17, Detail::Other));
+        assert_eq!((found.protocol, found.source[15]), (17, 1));
+        assert!(!matches!(found.detail, Detail::Tcp(_)), "{:?}", found.detail);
     }
     let pptp = [&[0x30, 1, 0x88, 0x0B, 0, 0, 0, 0][..], &inner].concat();
     assert_eq!(parse(&v4(47, &pptp), Link::RawIp, true).unwrap().protocol, 47);
@@ -557,9 +593,41 @@ fn link_types_of_capture_files() {
         (229, Some(Link::RawIp)),
         (113, Some(Link::LinuxCooked)),
         (276, Some(Link::LinuxCooked2)),
+        (12, Some(Link::RawIp)),
+        (14, Some(Link::RawIp)),
+        (0, Some(Link::Family)),
+        (108, Some(Link::Family)),
+        (9, Some(Link::Ppp)),
+        (50, Some(Link::Ppp)),
+        (104, Some(Link::Ppp)),
         (105, None),
     ] {
         assert_eq!(Link::from_capture(link_type), link);
+    }
+}
+
+#[test]
+fn what_is_not_ip_below_the_link_is_said() {
+    let spanning_tree = [&link(&[], 38)[..], &[0x42, 0x42, 3], &[0; 43]].concat();
+    let other_organisation = [&link(&[], 60)[..], &[0xAA, 0xAA, 3, 0, 0, 12, 8, 0], &[0; 40]];
+    let cut = [&link(&[], 60)[..], &[0xAA, 0xAA, 3]].concat();
+    let lsap = |control| [&link(&[], 60)[..], &[6, 6, control], &v4(89, &[0; 20])].concat();
+    for (frame, how, error) in [
+        (spanning_tree, Link::Ethernet, Some(Error::EtherType)),
+        (other_organisation.concat(), Link::Ethernet, Some(Error::EtherType)),
+        (cut, Link::Ethernet, Some(Error::Truncated)),
+        (lsap(3), Link::Ethernet, None),
+        (lsap(0xBF), Link::Ethernet, Some(Error::EtherType)),
+        (std::vec![0, 0, 0, 7, 0], Link::Family, Some(Error::EtherType)), // AppleTalk, say.
+        (std::vec![2, 0, 0, 2, 0], Link::Family, Some(Error::EtherType)),
+        (std::vec![2, 0, 0], Link::Family, Some(Error::Truncated)),
+        (std::vec![0xFF, 3, 0xC0, 0x21, 1], Link::Ppp, Some(Error::EtherType)), // LCP.
+        (std::vec![0x8F, 0, 0x80, 0x35, 0], Link::Ppp, Some(Error::EtherType)), // SLARP.
+        (std::vec![0x8F, 0, 8], Link::Ppp, Some(Error::Truncated)),
+        (std::vec![0xFF, 3], Link::Ppp, Some(Error::Truncated)),
+    ] {
+        assert_eq!(parse(&frame, how, false).err(), error, "{frame:02x?}");
+        assert_eq!(feature(&frame, how).err(), error, "{frame:02x?}");
     }
 }
 

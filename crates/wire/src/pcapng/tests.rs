@@ -130,13 +130,15 @@ fn resolutions_at_their_ends() {
     let nanos = |resolution, offset, ticks| {
         Interface { resolution, offset, ..Interface::default() }.nanos(ticks)
     };
-    assert_eq!(nanos(Resolution::Decimal(0), 0, 3), 3_000_000_000);
-    assert_eq!(nanos(Resolution::Decimal(12), 0, 1999), 1);
-    assert_eq!(nanos(Resolution::Decimal(127), 0, u64::MAX), 0);
-    assert_eq!(nanos(Resolution::Binary(32), 0, 1 << 31), 500_000_000);
-    assert_eq!(nanos(Resolution::Binary(127), 0, u64::MAX), 0);
-    assert_eq!(nanos(Resolution::Decimal(0), i64::MAX, u64::MAX), i64::MAX);
-    assert_eq!(nanos(Resolution::Decimal(9), i64::MIN, 0), i64::MIN);
+    assert_eq!(nanos(Resolution::Decimal(0), 0, 3), Some(3_000_000_000));
+    assert_eq!(nanos(Resolution::Decimal(12), 0, 1999), Some(1));
+    assert_eq!(nanos(Resolution::Decimal(127), 0, u64::MAX), Some(0));
+    assert_eq!(nanos(Resolution::Binary(32), 0, 1 << 31), Some(500_000_000));
+    assert_eq!(nanos(Resolution::Binary(127), 0, u64::MAX), Some(0));
+    assert_eq!(nanos(Resolution::Decimal(0), i64::MAX, u64::MAX), None);
+    assert_eq!(nanos(Resolution::Decimal(9), i64::MIN, 0), None);
+    assert_eq!(nanos(Resolution::Decimal(9), 0, 1 << 62), Some(1 << 62));
+    assert_eq!(nanos(Resolution::Decimal(9), 0, (1 << 62) + 1), None);
 }
 
 #[test]
@@ -155,8 +157,6 @@ fn a_broken_file_is_named() {
     assert_eq!(with(104, 40), CaptureErrorKind::Trailer { first: 36, last: 40 });
     // Captured length of the packet: 12 octets from the end of block are 8 of data + trailer.
     assert_eq!(with(116, 5), CaptureErrorKind::Length(5));
-    assert_eq!(kind(&good().packet(1, 1, b"", 0).file), CaptureErrorKind::Interface(1));
-    assert_eq!(kind(&Builder::new(Order::Big).simple(b"", 0).file), CaptureErrorKind::Interface(0));
     assert_eq!(
         kind(&good().block(ENHANCED_PACKET, std::vec![0; 16]).file),
         CaptureErrorKind::Length(16)
@@ -169,8 +169,104 @@ fn a_broken_file_is_named() {
         let file = good().interface(1, 0, &[(code, value)]).file;
         assert_eq!(kind(&file), CaptureErrorKind::Option(code));
     }
-    let many = (0..MAX_INTERFACES).fold(good(), |b, _| b.interface(1, 0, &[]));
-    assert_eq!(kind(&many.file), CaptureErrorKind::Interfaces);
+}
+
+#[test]
+fn what_cannot_be_read_is_counted_and_the_file_goes_on() {
+    for order in [Order::Big, Order::Little] {
+        let file = Builder::new(order)
+            .simple(b"before any description", 22)
+            .interface(LINKTYPE_ETHERNET, 0, &[])
+            .packet(0, 1, b"a", 1)
+            .packet(1, 2, b"of no interface", 15)
+            .packet(0, u64::MAX, b"of no time", 10)
+            .block(4, std::vec![0; 4]) // Name resolution.
+            .block(0xBAD, std::vec![0; 8])
+            .block(0x4000_0BAD, std::vec![0; 8])
+            .packet(0, 3, b"b", 1)
+            .file;
+        let mut reader = Reader::new(&file).unwrap();
+        let read: Vec<_> = reader.by_ref().map(|r| r.unwrap()).map(|r| r.unix_nanos).collect();
+        assert_eq!(read, [1_000, 3_000]);
+        let skipped = Skipped { bad_times: 1, no_interface: 2, other_blocks: 2 };
+        assert_eq!(reader.skipped(), skipped);
+    }
+}
+
+#[test]
+fn obsolete_packet_blocks() {
+    for order in [Order::Big, Order::Little] {
+        let b = Builder::new(order).interface(LINKTYPE_ETHERNET, 0, &[]).interface(
+            LINKTYPE_RAW,
+            0,
+            &[(9, &[9])],
+        );
+        let mut body = [b.u16(1), b.u16(7)].concat(); // Interface; seven were dropped.
+        for v in [1, 5, 3, 9] {
+            body.extend(b.u32(v));
+        }
+        body.extend(b"abc");
+        let file = b.block(OBSOLETE_PACKET, body).file;
+        let record = Record {
+            unix_nanos: (1 << 32) + 5,
+            data: b"abc",
+            original_len: 9,
+            link_type: LINKTYPE_RAW,
+            interface: 1,
+        };
+        assert_eq!(Reader::new(&file).unwrap().collect::<Vec<_>>(), [Ok(record)]);
+        let short = Builder::new(order).block(OBSOLETE_PACKET, std::vec![0; 16]).file;
+        assert_eq!(kind(&short), CaptureErrorKind::Length(16));
+    }
+}
+
+/// Each with a link type and a resolution of its own: those that are not at hand any more
+/// are found again.
+#[test]
+fn any_number_of_interfaces() {
+    const MANY: u16 = 3 * KEPT as u16 + 1;
+    let mut b = Builder::new(Order::Little).interface(1, 0, &[]);
+    b = b.packet(0, 1, b"of a section before", 19).section(1, 0);
+    for i in 0..MANY {
+        b = b.interface(i, 0, &[(9, &[if i % 2 == 0 { 6 } else { 9 }])]);
+        b = b.packet(i.into(), 5, b"at once", 7);
+    }
+    for i in (0..MANY).rev() {
+        b = b.packet(i.into(), 5, b"later", 5);
+    }
+    let mut reader = Reader::new(&b.file).unwrap();
+    let records: Vec<_> = reader.by_ref().skip(1).map(|r| r.unwrap()).collect();
+    assert_eq!(reader.skipped(), Skipped::default());
+    let order = (0..MANY).chain((0..MANY).rev());
+    assert_eq!(records.len(), 2 * usize::from(MANY));
+    for (i, record) in order.zip(records) {
+        let unix_nanos = if i % 2 == 0 { 5_000 } else { 5 };
+        assert_eq!((record.interface, record.link_type), (i.into(), i));
+        assert_eq!(record.unix_nanos, unix_nanos);
+    }
+}
+
+/// A file that is made so that each packet's interface must be searched for far back is read
+/// in bounded time, and says what it left out.
+#[test]
+fn a_search_that_would_take_for_ever_is_given_up() {
+    let mut b = Builder::new(Order::Little).interface(1, 0, &[]);
+    for _ in 0..4_000 {
+        b = b.block(4, Vec::new());
+    }
+    for i in 1..=KEPT as u16 {
+        b = b.interface(i, 0, &[]);
+    }
+    // In the same place, and the one is before and the other behind those blocks.
+    for _ in 0..1_000 {
+        b = b.packet(0, 1, b"", 0).packet(KEPT as u32, 1, b"", 0);
+    }
+    let mut reader = Reader::new(&b.file).unwrap();
+    let read = reader.by_ref().map(|r| r.unwrap()).count() as u64;
+    assert!(read >= 1_000, "{read}");
+    let skipped = reader.skipped().no_interface;
+    assert_eq!(read + skipped, 2_000);
+    assert!(skipped > 0);
 }
 
 #[test]

@@ -106,6 +106,13 @@ pub fn tagged(tpid: u16, tci: u16, inside: &Layer) -> Layer {
     Layer { kind: tpid, bytes: before(&[a, b, c, d], &inside.bytes) }
 }
 
+/// A frame with a length, and SNAP with this last octet of its organisation.
+pub fn snap(organisation: u8, inside: &Layer) -> Layer {
+    let [high, low] = inside.kind.to_be_bytes();
+    let bytes = before(&[0xaa, 0xaa, 3, 0, 0, organisation, high, low], &inside.bytes);
+    Layer { kind: bytes.len().min(1500) as u16, bytes }
+}
+
 pub fn pppoe(inside: &Layer) -> Layer {
     let [high, low] = (inside.bytes.len() as u16 + 2).to_be_bytes();
     let protocol = if inside.kind == IPV4 { 0x21 } else { 0x57 };
