@@ -110,6 +110,9 @@ static __always_inline enum parsed parse_quic(struct frame *f, struct rtt_packet
 		return without(f, b + 7);
 	if (b[6] > 20 || size < 7 + to + b[6])
 		return PARSED;
+	/* And within what a capture or a cut frame has left of the datagram. */
+	if (offset(f, b + 7) + b[6] > f->len)
+		return PARSED;
 	p->what = version == 0 ? W_QUIC_RESTART : type == 0 ? W_QUIC_INITIAL :
 		  type == 1 ? W_QUIC_0RTT : type == 2 ? W_QUIC_HANDSHAKE : W_QUIC_RESTART;
 	return PARSED;
