@@ -189,7 +189,7 @@ fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let at = match frame {
         [0x0F | 0x8F, _, ..] => return Ok((ethertype_at(frame, 2)?, 4)),
         [0xFF, 0x03, ..] => 2,
-        [0xFF] => return Err(Error::Truncated),
+        [0x0F | 0x8F | 0xFF] => return Err(Error::Truncated),
         _ => 0,
     };
     let (protocol, len) = match frame.get(at..).ok_or(Error::Truncated)? {
