@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::rtt::{A, Segment, echo};
-use common::{RawSocket, eventually, in_namespace, privileged, veth_pair};
+use common::{RawSocket, eventually, in_namespace, ip, privileged, veth_pair};
 use sonde_bpf::{RttConfig, RttEvents, RttHook, RttProgram};
 use sonde_results::rtt::{RttKind, RttSample};
 
@@ -87,8 +87,11 @@ fn fetch(program: &mut RttProgram, ended: &mut u64, samples: &mut Vec<RttSample>
 
 /// Frames that could not be handed to the interface's peer.
 fn refused_by(interface: &str) -> u64 {
-    let file = format!("/sys/class/net/{interface}/statistics/tx_dropped");
-    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+    let text = ip(&["-j", "-s", "link", "show", "dev", interface]);
+    let sent = text.split_once("\"tx\":").and_then(|(_, tx)| tx.split_once("\"dropped\":"));
+    let (_, dropped) = sent.expect("ip tells what was dropped");
+    let digits: String = dropped.trim().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
 }
 
 /// Memory of this process, the tables that it shares with the kernel left out.
