@@ -77,6 +77,7 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Out
             }
         }
         Event::Notice(text) => eprintln!("{text}"),
+        Event::Undelivered(error) => eprintln!("not delivered: {error:?}"),
     };
     while !session.is_finished() {
         session.poll(&mut sink);
