@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::xsk_socket::XskSocket;
 use common::{
-    RawSocket, eventually, in_namespace, index, nothing_outlives_the_kill, privileged, veth_pair,
-    xdp_attached,
+    RawSocket, assert_detached, eventually, in_namespace, index, nothing_outlives_the_kill,
+    privileged, veth_pair, xdp_attached,
 };
 use sonde_bpf::{AttachMode, BpfError, RxMeta, XskFilter, XskProgram};
 
