@@ -121,6 +121,11 @@ impl Lasting {
                     self.port = Some(port);
                     self.index = index;
                     self.returned += 1;
+                    if let Some(addresses) = &mut self.addresses {
+                        // The engine knows those of this moment: what comes next is news to it,
+                        // be it what was there before the interface went.
+                        addresses.known.clear();
+                    }
                 }
             }
             (None, None) => {}

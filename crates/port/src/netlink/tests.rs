@@ -217,7 +217,15 @@ fn local_prefixes_are_those_of_the_local_table() {
         ip("route add local 10.2.0.0/16 dev lo");
         ip("route add local 2001:db8:2::/48 dev lo");
         ip("route add 10.3.0.0/16 dev d0");
-        let prefixes = routes.local_prefixes().unwrap();
+        // The kernel adds the route of an IPv6 address some time after the address.
+        let end = Instant::now() + Duration::from_secs(20);
+        let prefixes = loop {
+            let prefixes = routes.local_prefixes().unwrap();
+            if prefixes.contains(&(addr("2001:db8::1"), 128)) || Instant::now() > end {
+                break prefixes;
+            }
+            std::thread::yield_now();
+        };
         for (net, length) in [
             ("10.0.0.1", 32),
             ("10.2.0.0", 16),
