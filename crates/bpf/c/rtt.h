@@ -153,7 +153,10 @@ struct side {
 	__u32 timed_sum;
 	__u32 timed;
 	__u32 timed_max;
-	__u32 handshake;                            /* ticks, about this side; 0: not seen */
+	/* Ticks, about this side; 0: not seen. Of a client whose SYN has not been answered: that
+	 * SYN's number.
+	 */
+	__u32 handshake;
 	__u32 edge_at;                              /* tick of the first, then of the last TSval edge */
 	__u32 variation;                            /* the first TSval, then ns above the least delay */
 	__u32 variation_max;

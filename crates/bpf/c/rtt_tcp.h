@@ -57,6 +57,8 @@ static __always_inline bool same_isn(const struct flow *f, const struct side *D,
 {
 	if (!(D->flags & SYN_BEGAN))
 		return false;
+	if (hs_of(f) == HS_SYN_SENT)
+		return D->handshake == seq;
 	/* Half of it is kept, and it lies before all that was sent. */
 	return (hs_of(f) == HS_DONE ? f->hs_at >> 16 : f->req_id) == (seq & 0xffff) &&
 	       (__s32)(seq - D->nxt) < 0;
@@ -122,6 +124,7 @@ __noinline int rtt_begin_noted(struct flow *f, struct rtt_packet *p)
 		if (p->syn.bits & NOTED_AGAIN)
 			f->flags |= HS_VOID_SERVER;
 		f->req_id = p->syn.seq;
+		S->handshake = p->syn.seq;
 		S->flags |= SYN_BEGAN;
 	}
 	f->hs_at = p->syn.at;
@@ -221,6 +224,7 @@ __noinline int rtt_tcp_syn(struct flow *f, struct rtt_packet *p, bool fresh)
 		f->flags = (f->flags & ~CLIENT) | (p->d & 1);
 		set_hs(f, HS_SYN_SENT);
 		f->req_id = p->seq;
+		D->handshake = p->seq;
 		D->flags |= SYN_BEGAN;
 		f->hs_at = tick_now(p);
 	} else if (from_client && same_isn(f, D, p->seq)) {
@@ -268,11 +272,6 @@ __noinline int rtt_tcp_syn_ack(struct flow *f, struct rtt_packet *p, bool fresh)
 		D->flags |= HAS_WIN;
 		return 0;
 	} else {
-		/* Data in the SYN (RFC 7413) may be acknowledged, or refused. Of its number
-		 * half is kept: the rest is that of what was sent since.
-		 */
-		__u32 isn = E->nxt - (__u16)(E->nxt - f->req_id);
-
 		if (hs == HS_SYN_RCVD && D->ack == end) {
 			f->flags |= HS_VOID_CLIENT;
 			syn_again(f, p);
@@ -283,7 +282,8 @@ __noinline int rtt_tcp_syn_ack(struct flow *f, struct rtt_packet *p, bool fresh)
 			syn_again(f, p);
 			return 0;
 		}
-		if (hs != HS_SYN_SENT || (__s32)(p->ack - isn) <= 0 ||
+		/* Data in the SYN (RFC 7413) may be acknowledged, or refused. */
+		if (hs != HS_SYN_SENT || (__s32)(p->ack - E->handshake) <= 0 ||
 		    (__s32)(p->ack - E->nxt) > 0) {
 			rtt_note_syn(f, p);
 			return 0;
@@ -292,6 +292,7 @@ __noinline int rtt_tcp_syn_ack(struct flow *f, struct rtt_packet *p, bool fresh)
 			handshake_sample(f, p, KIND_HANDSHAKE_SERVER, CLEAN);
 	}
 	set_hs(f, HS_SYN_RCVD);
+	E->handshake = 0;
 	E->ack = p->ack;
 	E->flags |= HAS_ACK;
 	/* What ends the handshake; until then nothing of this side has been acknowledged. */

@@ -219,6 +219,31 @@ fn a_connection_begins_with_a_syn_that_is_answered() {
     both.finish();
 }
 
+/// A SYN whose answer did not pass; the connection goes on at other numbers, and more than half
+/// of them away. What looks like an answer there is none to that SYN.
+#[test]
+fn a_syn_ack_of_other_numbers_answers_no_syn() {
+    if !privileged("a_syn_ack_of_other_numbers_answers_no_syn") {
+        return;
+    }
+    let mut both = Both::load(|_, _| ());
+    for clock in CLOCKS {
+        let mut talk = Talk::new(&mut both, clock);
+        talk.put(0, Segment { flags: SYN, seq: talk.seq - 1, ack: 0, ..A });
+        talk.seq = talk.seq.wrapping_add(3_000_000_000);
+        talk.go_on(10);
+        assert_eq!(talk.count("resynchronised"), 1);
+        talk.put(talk.at, Segment { seq: 777_777, ..talk.server(SYN | ACK, 0) });
+        talk.at += 50 * MS;
+        talk.go_on(10);
+        let handshake = |s: &&RttSample| s.kind == RttKind::TcpHandshakeServer;
+        assert_eq!(talk.samples().iter().find(handshake), None);
+        assert_eq!((talk.count("unconfirmed"), talk.count("flows")), (2, 1));
+        assert_eq!(talk.end(20 * MS), ([20, 0, 0], 0));
+    }
+    both.finish();
+}
+
 /// span_dup.
 #[test]
 fn a_mirror_ports_copies_are_counted_apart() {

@@ -231,6 +231,8 @@ impl Flow {
     ) -> RttFlow {
         let client = usize::from(self.flags & CLIENT);
         let (here, there) = (&self.side[client], &self.side[1 - client]);
+        // Until its SYN is answered, the client's number stands there.
+        let syn_sent = self.key.protocol == TCP && self.flags & HANDSHAKE == SYN_SENT;
         // The spin bit's numbers stand where TCP has its own; DNS leaves them 0.
         let quic = self.key.protocol == UDP;
         // Of a QUIC flow these fields hold the spin bit's numbers.
@@ -243,7 +245,7 @@ impl Flow {
             forward: here.record(self.key.protocol, reason, &loss[client]),
             backward: there.record(self.key.protocol, reason, &loss[1 - client]),
             handshake_server_ns: ticks(there.handshake),
-            handshake_client_ns: ticks(here.handshake),
+            handshake_client_ns: if syn_sent { 0 } else { ticks(here.handshake) },
             responses: responses.timed.into(),
             response_sum_ns: wide(responses.timed_sum, responses.timed_sum_high) << TICK_SHIFT,
             response_max_ns: ticks(responses.timed_max),
@@ -363,6 +365,8 @@ fn kind_of(number: u8) -> RttKind {
 pub(super) const TICK_SHIFT: u32 = 6;
 const COARSE_SHIFT: u32 = 26;
 const CLIENT: u16 = 0x0001;
+const HANDSHAKE: u16 = 0x0006;
+const SYN_SENT: u16 = 1 << 1;
 const REASON_SHIFT: u16 = 6;
 const REASON: u16 = 0x01c0;
 const IPV4: u16 = 0x0800;
