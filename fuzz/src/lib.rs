@@ -99,7 +99,7 @@ pub fn flow(data: &[u8]) {
                 one_flow(data, &found);
                 // A capture that ends with the headers has the same packet without payload.
                 let start = found.payload.start;
-                let cut = flow::parse(&data[..start], link, tunnels);
+                let cut = flow::parse_cut(&data[..start], data.len(), link, tunnels);
                 if let Detail::Tcp(tcp) = found.detail {
                     let detail = Detail::Tcp(flow::Tcp { dns: None, ..tcp });
                     assert_eq!(cut, Ok(FlowPacket { payload: start..start, detail, ..found }));

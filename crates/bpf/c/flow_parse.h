@@ -83,36 +83,6 @@ static __always_inline bool is_extension(__u8 protocol)
 	       protocol == 140 /* Shim6 */;
 }
 
-/* Whether a hop-by-hop options header makes this a jumbogram (RFC 2675, section 2). No
- * frame here is as long as one says it is.
- */
-__noinline int flow_is_jumbo(struct xdp_md *ctx, struct below *b)
-{
-	__u8 h[6];
-	__u32 at, end;
-
-	if (!b || !load(ctx, b, b->at, h, 2))
-		return 0;
-	end = b->at + (h[1] + 1) * 8;
-	if (end > b->end)
-		return 0;
-	at = b->at + 2;
-	for (__u32 i = 0; i < JUMBO_OPTIONS; i++) {
-		if (at + 1 > end || !load(ctx, b, at, h, 1))
-			return 0;
-		if (h[0] == 0) {
-			at++;
-			continue;
-		}
-		if (at + 2 > end || !load(ctx, b, at, h, 2))
-			return 0;
-		if (h[0] == JUMBO && h[1] == 4 && at + 6 <= end && load(ctx, b, at, h, 6))
-			return h[2] || h[3];
-		at += 2 + h[1];
-	}
-	return 0;
-}
-
 static __always_inline int parse_ipv6(struct xdp_md *ctx, const struct below *b,
 				      struct ip_layer *ip)
 {
@@ -126,11 +96,12 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, const struct below *b,
 		return BAD_VERSION;
 	length = bpf_ntohs(h.payload_len);
 	if (length == 0) {
-		struct below data = *b;
-
-		data.at += sizeof(h);
-		room = b->wire_end > data.at ? b->wire_end - data.at : 0;
-		if (room > 0xffff || (h.nexthdr == IPPROTO_HOPOPTS && flow_is_jumbo(ctx, &data)))
+		end = b->at + sizeof(h);
+		room = b->wire_end > end ? b->wire_end - end : 0;
+		/* A jumbogram (RFC 2675; no frame here is as long as one says it is), or as
+		 * segmentation offload leaves it.
+		 */
+		if (room > 0xffff || h.nexthdr == IPPROTO_HOPOPTS)
 			length = room;
 		if (length > LONGEST_UNSTATED)
 			return BAD_LENGTH;

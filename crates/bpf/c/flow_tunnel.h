@@ -13,8 +13,6 @@
 #define LABELS 16
 #define EXTENSIONS 8
 #define GTPU_EXTENSIONS 4
-#define JUMBO 0xc2
-#define JUMBO_OPTIONS 16
 #define TPID_OLD 0x9100
 #define BRIDGED 0x6558 /* in GRE and GENEVE: an Ethernet frame */
 #define CONTROL_WORD 4

@@ -166,6 +166,11 @@ fn everything() -> Vec<Layer> {
     let mut jumbo = v6(1, 2, HOP_BY_HOP, &jumbo);
     jumbo.bytes[4..6].fill(0);
     all.push(jumbo);
+    // And the same header without such a length.
+    let mut unstated = v6(1, 2, HOP_BY_HOP, &extension(HOP_BY_HOP, TCP, 8, &tcp()));
+    unstated.bytes[42..48].copy_from_slice(&[1, 4, 0, 0, 0, 0]);
+    unstated.bytes[4..6].fill(0);
+    all.push(unstated);
 
     let inner = all.clone();
     for packet in &inner {

@@ -140,9 +140,10 @@ pub struct Seen {
 /// are put into the feature as they are. No checksum and no UDP length is looked at.
 ///
 /// `wire_len` matters only for packets whose IP header does not state a length, because they
-/// are longer than it can say: IPv4 with total length 0, and IPv6 with payload length 0 that
-/// is not a jumbogram (RFC 2675), both as segmentation offload leaves them. Such a packet
-/// is as long as what there was on the wire. A jumbogram is at most that long, too.
+/// are longer than it can say, as segmentation offload leaves them: IPv4 with total length 0;
+/// IPv6 with payload length 0 and a hop-by-hop options header or more than 65,535 octets
+/// behind it. Such a packet is as long as what there was on the wire. A jumbogram (RFC 2675)
+/// is at most that long, too.
 ///
 /// Errors: [`Error::Truncated`] where the IP header is not all there, [`Error::Length`] or
 /// [`Error::Version`] where it contradicts itself, [`Error::EtherType`] for what is not

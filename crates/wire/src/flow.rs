@@ -319,7 +319,7 @@ impl Ip {
         let mut protocol = header[6];
         let room = room.saturating_sub(ipv6::HEADER_LEN);
         let payload_len = match usize::from(u16_at(header, 4)) {
-            0 if protocol == ipv6::HOP_BY_HOP || room > usize::from(u16::MAX) => room,
+            0 => ipv6::unstated_len(protocol, &packet[ipv6::HEADER_LEN..], room),
             stated => stated,
         };
         let total_len = ipv6::HEADER_LEN + payload_len;

@@ -220,6 +220,23 @@ pub fn reach(next_header: u8, data: &[u8]) -> (UpperLayer, Option<Error>) {
     (UpperLayer { protocol: walk.kind, offset: walk.offset, fragment: seen }, error)
 }
 
+/// Length of the payload where the header says 0 and names `next_header`, with `data` of it
+/// captured and `room` behind the header: what there is where a hop-by-hop options header
+/// follows (the payload cannot be empty then), at most what that states for a jumbogram
+/// (RFC 2675), or where it is more than the field can say, as segmentation offload makes it;
+/// else really nothing.
+#[inline]
+pub(crate) fn unstated_len(next_header: u8, data: &[u8], room: usize) -> usize {
+    if next_header == HOP_BY_HOP {
+        let jumbo = match ExtensionIter::new(next_header, data).next() {
+            Some(Ok(extension)) => jumbo_len(&extension),
+            _ => None,
+        };
+        return room.min(jumbo.map_or(usize::MAX, |length| length as usize));
+    }
+    if room > usize::from(u16::MAX) { room } else { 0 }
+}
+
 /// The payload length that a hop-by-hop options header gives, if it has the option for
 /// that (RFC 2675, section 2) among the first 16. Less than 65,536 is no jumbogram.
 pub fn jumbo_len(extension: &Extension<'_>) -> Option<u32> {

@@ -246,7 +246,7 @@ impl Ip {
         let data = &packet[ipv6::HEADER_LEN..];
         let room = room.saturating_sub(ipv6::HEADER_LEN);
         let payload_len = match usize::from(u16_at(header, 4)) {
-            0 => unstated_len(header[6], data, room),
+            0 => ipv6::unstated_len(header[6], data, room),
             stated => stated,
         };
         if payload_len > LONGEST_UNSTATED {
@@ -343,18 +343,6 @@ impl Transport {
         }
         Some(header_len)
     }
-}
-
-/// Length of the payload where an IPv6 header says 0: that of a jumbogram, or of what
-/// segmentation offload made too long for the field; else really nothing.
-fn unstated_len(next_header: u8, data: &[u8], room: usize) -> usize {
-    if next_header == ipv6::HOP_BY_HOP
-        && let Some(Ok(extension)) = ipv6::ExtensionIter::new(next_header, data).next()
-        && let Some(length) = ipv6::jumbo_len(&extension)
-    {
-        return room.min(usize::try_from(length).unwrap_or(usize::MAX));
-    }
-    if room > usize::from(u16::MAX) { room } else { 0 }
 }
 
 /// Length of the part of a transport header that is always there; 0 for protocols that

@@ -212,6 +212,12 @@ fn lengths_that_the_ip_header_does_not_state() {
     assert_eq!(cut(&frame, 91), (77, 91));
     let (feature, layers) = read(&frame, Keys::Outer);
     assert_eq!((feature.destination_port, feature.headers, layers.payload), (443, 18, 86));
+    // Without a length in it: what there is counts, as in `flow::parse`.
+    frame[56..62].copy_from_slice(&[1, 4, 0, 0, 0, 0]);
+    assert_eq!(cut(&frame, 91), (77, 91));
+    assert_eq!(cut(&frame, 14 + 1000), (1000, 91));
+    let (feature, _) = read(&frame, Keys::Outer);
+    assert_eq!((feature.protocol, feature.destination_port, feature.headers), (6, 443, 18));
 }
 
 /// A capture's record says that a packet of 4 GB was cut: nothing is that long.

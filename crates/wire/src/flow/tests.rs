@@ -263,6 +263,9 @@ fn a_length_of_0_is_that_of_the_frame() {
     let mut jumbo = v6(0, &[&[6, 0, 0xC2, 4, 0, 1, 0x38, 0x80], &segment(b"data")[..]].concat());
     (jumbo[4], jumbo[5]) = (0, 0);
     assert_eq!(ip_len(&jumbo, 80_040), Ok(80_040));
+    assert_eq!(ip_len(&jumbo, 90_000), Ok(40 + 0x13880), "what it states");
+    jumbo[42..48].copy_from_slice(&[1, 4, 0, 0, 0, 0]);
+    assert_eq!(ip_len(&jumbo, 1000), Ok(1000), "without a jumbo length");
     let mut large = v6(PROTOCOL_TCP, &segment(b"data"));
     (large[4], large[5]) = (0, 0);
     assert_eq!(ip_len(&large, 40 + 65_536), Ok(40 + 65_536));
