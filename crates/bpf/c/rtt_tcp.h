@@ -434,13 +434,13 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 	if (!unseen && E->count)
 		rtt_match_echo(f, p, advance);
 	if (advance) {
-		if ((__s32)(p->ack - E->recover) >= 0)
+		if ((__s32)(E->recover - p->ack) <= 0)
 			E->flags &= ~(RECOVERING | TOLD);
 		if (E->flags & HOLE) {
 			struct loss *l = loss_of(f);
 			__u32 e = (p->d ^ 1) & 1;
 
-			if (l && !l->late_hole[e] && (__s32)(p->ack - l->side[e].hole_hi) >= 0)
+			if (l && !l->late_hole[e] && (__s32)(l->side[e].hole_hi - p->ack) <= 0)
 				E->flags &= ~HOLE;
 		}
 		/* All has arrived: no other echo will be of what is left. */
@@ -469,7 +469,7 @@ __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 	struct loss *all = loss_of(f);
 	struct loss_side *l = all ? &all->side[d] : NULL;
 	bool ahead = (__s32)(p->seq - D->nxt) > 0, old = (__s32)(end - D->nxt) <= 0;
-	bool fills = !ahead && old && l && D->flags & HOLE && (__s32)(p->seq - l->hole_lo) >= 0 &&
+	bool fills = !ahead && old && l && D->flags & HOLE && (__s32)(l->hole_lo - p->seq) <= 0 &&
 		     (__s32)(end - l->hole_hi) <= 0;
 	bool late = fills && is_late(D, all, d, tick_now(p));
 

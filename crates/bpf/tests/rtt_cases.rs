@@ -135,7 +135,7 @@ fn what_is_unlike_a_connection_does_not_disturb_it() {
         return;
     }
     let mut both = Both::load(|_, _| ());
-    let disturb: [fn(&mut Talk<'_>); 4] = [
+    let disturb: [fn(&mut Talk<'_>); 5] = [
         // far_ahead
         |talk| {
             let forged = talk.client(ACK, 200);
@@ -145,6 +145,12 @@ fn what_is_unlike_a_connection_does_not_disturb_it() {
         // An acknowledgement far ahead.
         |talk| {
             let forged = Segment { ack: talk.ack + 70_000, ..talk.client(ACK, 0) };
+            talk.put(talk.at, talk.stamp(forged, talk.at, talk.at - 40 * MS));
+        },
+        // Half of all numbers away, where neither comes first.
+        |talk| {
+            let forged = talk.client(ACK, 0);
+            let forged = Segment { ack: talk.ack.wrapping_add(1 << 31), ..forged };
             talk.put(talk.at, talk.stamp(forged, talk.at, talk.at - 40 * MS));
         },
         // blind_syn, and the question that answers it

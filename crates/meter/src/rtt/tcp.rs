@@ -85,7 +85,8 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
     let mine = flow.tcp[d];
     let sender = &mut flow.tcp[e];
     let known = sender.has(TcpSide::ACK);
-    let unseen = sender.has(TcpSide::NXT) && after(ack, sender.nxt);
+    // Half of all numbers away is neither before nor behind: it was not seen, either.
+    let unseen = sender.has(TcpSide::NXT) && ack != sender.nxt && !after(sender.nxt, ack);
     if unseen {
         if ack.wrapping_sub(sender.nxt) > FAR {
             shared.counters.unconfirmed += 1;

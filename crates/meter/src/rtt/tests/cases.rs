@@ -104,7 +104,7 @@ fn one_segment_far_from_the_rest_changes_nothing() {
 #[test]
 fn an_acknowledgement_far_beyond_what_was_sent_changes_nothing() {
     for clock in CLOCKS {
-        for offset in [900_000_000u32, 70_000] {
+        for offset in [900_000_000u32, 70_000, 1 << 31] {
             let (mut bench, mut talk) = (Bench::new(), Talk { clock, ..TALK });
             talk.open(&mut bench);
             talk.go_on(&mut bench, 10);
