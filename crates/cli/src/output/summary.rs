@@ -146,7 +146,7 @@ fn numbers(
     }
     let shape = table::sparkline(&interval.rtt, 36);
     let (min, max) = (interval.rtt.min as f64, interval.rtt.max as f64);
-    writeln!(out, "{:<17}{} {shape} {}", "round trip, shape", format_ns(min), format_ns(max))
+    writeln!(out, "{:<17}{} {shape} {}", "shape of RTT", format_ns(min), format_ns(max))
 }
 
 /// One row of statistics, each less `base`. Nothing without values.
