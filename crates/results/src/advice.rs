@@ -64,6 +64,9 @@ impl Caveat {
             Caveat::FlowsUntracked if context.has("--flows") => {
                 "allow still more flows, or measure a part of the traffic; established flows keep their places"
             }
+            Caveat::PacketsJoined if context.engine() == "af_packet" => {
+                "use Linux 6.2 or newer, which counts each, or 'ethtool -K IFACE gro off lro off tso off gso off'"
+            }
             _ => self.advice(),
         }
     }

@@ -94,7 +94,8 @@ fn measurement(run: &BenchRun, m: &Measurement) {
             // What was sent is a rate as measured, a hair above what was asked for.
             // A short burst is as fast as it left.
             "frames/s" if q.name == "offered_load" => assert!(q.value > 0.0, "{id} {q:?}"),
-            "frames/s" => assert!((0.0..=MAX_FPS * 1.01).contains(&q.value), "{id} {q:?}"),
+            // Rates are told as offered, and a pace is held to 2 %.
+            "frames/s" => assert!((0.0..=MAX_FPS * 1.021).contains(&q.value), "{id} {q:?}"),
             _ => {}
         }
     }

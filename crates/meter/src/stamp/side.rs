@@ -372,7 +372,7 @@ mod tests {
                 fates.push(None);
                 continue;
             }
-            if number == 40 {
+            if seq == 43 {
                 number = 0;
             }
             fates.push((!(70..90).contains(&seq)).then_some(number));

@@ -331,15 +331,19 @@ fn watching_is_promiscuous_for_as_long_as_it_lasts() {
 #[test]
 fn what_is_not_cut_up_yet_tells_its_segments() {
     let Some(net) = net("af_packet segments") else { return };
-    net.a
-        .run(&["ip", "link", "add", "link", "eth0", "name", "eth0.7", "type", "vlan", "id", "7"])
-        .unwrap();
-    net.a.add_address("eth0.7", "10.8.0.1/24").unwrap();
-    net.a.set_up("eth0.7", true).unwrap();
-    let to = ["neigh", "replace", "10.8.0.2", "lladdr", "02:00:00:00:00:02", "dev", "eth0.7"];
-    net.a.run(&[&["ip"][..], &to].concat()).unwrap();
+    let mut ways = vec![(A, B, 42)];
+    let tag = ["ip", "link", "add", "link", "eth0", "name", "eth0.7", "type", "vlan", "id", "7"];
+    if net.a.run(&tag).is_ok() {
+        net.a.add_address("eth0.7", "10.8.0.1/24").unwrap();
+        net.a.set_up("eth0.7", true).unwrap();
+        let to = ["neigh", "replace", "10.8.0.2", "lladdr", "02:00:00:00:00:02", "dev", "eth0.7"];
+        net.a.run(&[&["ip"][..], &to].concat()).unwrap();
+        ways.push(("10.8.0.1:8620", "10.8.0.2:9000", 46));
+    } else {
+        println!("skipped: VLANs, which this kernel does not have");
+    }
     let mut port = watch(&net);
-    for (from, to, header) in [(A, B, 42), ("10.8.0.1:8620", "10.8.0.2:9000", 46)] {
+    for (from, to, header) in ways {
         let own = inside(&net.a, || UdpSocket::bind(from).unwrap());
         for segment in [100u16, 0] {
             sys::set(&own, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(segment)).unwrap();
