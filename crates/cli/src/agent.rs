@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use sonde_port::usage::prefer_this_process;
 
 use self::cert::{CertArgs, Role};
 use self::serve::Agent;
@@ -100,6 +101,10 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
         );
     }
     errln!("sonde: agent at {address}, until Ctrl-C");
+    // Other work on this host would make trials invalid. All threads that serve come from this one.
+    let _preferred = prefer_this_process().inspect_err(|e| {
+        errln!("sonde: this agent's trials do not go before other work of this host: {e}");
+    });
     give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
     agent.serve(&stop);
     Ok(Exit::Ok)

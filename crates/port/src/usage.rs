@@ -1,6 +1,7 @@
 //! What the machine has done to this process, as running totals: the difference of two
 //! readings tells how fit it was to measure in between.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -11,8 +12,9 @@ use crate::host::HostFacts;
 /// back; the threads' own goes with the process.
 #[derive(Debug)]
 pub struct Preferred {
-    /// What the session gets back.
-    session_nice: Option<i32>,
+    /// What the session gets back, and where: open, for a process that is another user by then
+    /// could not open it.
+    session: Option<(fs::File, i32)>,
 }
 
 /// Has the scheduler prefer the calling thread, and all threads and processes that it starts
@@ -27,16 +29,20 @@ pub fn prefer_this_process() -> io::Result<Preferred> {
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let session_nice = fs::read_to_string(AUTOGROUP).ok().and_then(|text| autogroup_nice(&text));
     // A kernel without such groups has no such file, and needs none.
-    let raised = session_nice.is_some() && fs::write(AUTOGROUP, HIGHEST.to_string()).is_ok();
-    Ok(Preferred { session_nice: session_nice.filter(|_| raised).map(given_back) })
+    let nice = fs::read_to_string(AUTOGROUP).ok().and_then(|text| autogroup_nice(&text));
+    let session = nice.and_then(|nice| {
+        let mut session = fs::File::options().write(true).open(AUTOGROUP).ok()?;
+        session.write_all(HIGHEST.to_string().as_bytes()).ok()?;
+        Some((session, given_back(nice)))
+    });
+    Ok(Preferred { session })
 }
 
 impl Preferred {
     /// For people.
     pub fn text(&self) -> &'static str {
-        match self.session_nice {
+        match self.session {
             Some(_) => "nice -20, the session as well",
             None => "nice -20",
         }
@@ -45,8 +51,8 @@ impl Preferred {
 
 impl Drop for Preferred {
     fn drop(&mut self) {
-        if let Some(nice) = self.session_nice {
-            let _ = fs::write(AUTOGROUP, nice.to_string());
+        if let Some((session, nice)) = &mut self.session {
+            let _ = session.write_all(nice.to_string().as_bytes());
         }
     }
 }
@@ -208,7 +214,7 @@ mod tests {
         std::thread::spawn(move || match prefer_this_process() {
             Ok(preferred) => {
                 assert_eq!(nice(), "-20");
-                if preferred.session_nice.is_some() {
+                if preferred.session.is_some() {
                     assert_eq!(autogroup_nice(&group()), Some(-20));
                 }
             }

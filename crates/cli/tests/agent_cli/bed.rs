@@ -101,6 +101,14 @@ impl Agents {
         self.running[i].signal("KILL");
     }
 
+    /// How an agent gives way to others (proc(5)).
+    pub fn nice(&self, i: usize) -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.running[i].id())).unwrap();
+        // The 19th field; those after the command's name have no spaces.
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        rest.split_whitespace().nth(16).unwrap().parse().unwrap()
+    }
+
     /// Starts an agent that was killed.
     pub fn again(&self, i: usize) -> Process {
         self.run(i)

@@ -64,6 +64,12 @@ fn two_hosts_measure_a_router_between_them_both_ways() {
 }
 
 #[test]
+fn an_agent_goes_before_other_work_of_its_host() {
+    let Some(agents) = Agents::start("before", &[]) else { return };
+    assert_eq!([agents.nice(0), agents.nice(1)], [-20, -20]);
+}
+
+#[test]
 fn a_receiver_whose_clock_is_far_ahead_measures_the_same_latency() {
     if !cfg!(debug_assertions) {
         eprintln!("skipped: clocks can be told to differ in builds with debug assertions only");
