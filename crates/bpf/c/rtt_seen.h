@@ -17,7 +17,9 @@
  */
 static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
 {
-	__u64 a, b = (__u64)p->identity << 32, c = (__u64)p->what << 8 | p->d;
+	/* A fragment is no copy of the whole that begins alike. */
+	__u64 a, b = (__u64)p->identity << 32,
+		 c = (__u64)(p->bits & P_FRAGMENT) << 58 | (__u64)p->what << 8 | p->d;
 	struct prints *prints;
 	struct print *print, now;
 	__u32 zero = 0, apart;
@@ -55,6 +57,8 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
  */
 static __always_inline bool may_differ(struct flow *f, const struct rtt_packet *p)
 {
+	if (p->bits & P_FRAGMENT)
+		return true;
 	if (p->what == W_TCP)
 		return !(p->identity >> 16) &&
 		       (p->bits & P_SACK || (p->len && SIDE(f, p->d)->flags & TOLD));

@@ -241,7 +241,8 @@ pub fn parse_cut(
     if tunnels && let Some((ethertype, at)) = ip.tunnel(frame)? {
         let frame = &frame[..ip.end.min(frame.len())];
         let (ethertype, at, _) = look_through(frame, ethertype, at)?;
-        return Ip::parse(frame, ip.end, ethertype, at)?.transport(frame, vlan);
+        // What states no length has at most what was on the wire, whatever the outer header says.
+        return Ip::parse(frame, ip.end.min(wire_len), ethertype, at)?.transport(frame, vlan);
     }
     ip.transport(frame, vlan)
 }

@@ -63,6 +63,8 @@ pub(super) fn may_differ(packet: &FlowPacket, told: bool) -> bool {
 
 fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
     let words = match packet.detail {
+        // A fragment is no copy of the whole that begins alike.
+        _ if packet.fragment => [0, u64::from(packet.ip_len), 4 << 8],
         Detail::Tcp(Tcp { seq, ack, flags, window, payload_len, timestamps, .. }) => {
             let (value, echo) = timestamps.unwrap_or_default();
             [
