@@ -79,7 +79,8 @@ fn setting_the_clock_disturbs_nothing_and_is_told() {
     assert!(total.rtt.min > 0 && total.rtt_net.min > -SECOND);
     assert_eq!(run.health.counters["sender_clock_steps"], 4);
     // 10, 10, 10 and 37 seconds.
-    assert_eq!(run.health.counters["sender_clock_stepped_by_ms"], 67_000);
+    let stepped = run.health.counters["sender_clock_stepped_by_ms"];
+    assert!((66_990..=67_010).contains(&stepped), "{stepped} ms");
     let all = intervals(&records);
     for pair in all.windows(2) {
         let gap = pair[1].start_ns - pair[0].end_ns;

@@ -20,14 +20,13 @@ const REFLECTORS: [&str; 4] = [
 
 /// A request to the reflector that says it comes from `source`, out of the probe's interface.
 fn spoof(net: &Net, source: &str) {
-    let address = net.topology.reflector.run(&["ip", "-br", "link", "show", "eth0"]).unwrap();
-    let far: Vec<u8> = address
-        .split_whitespace()
-        .nth(2)
-        .unwrap()
-        .split(':')
-        .map(|octet| u8::from_str_radix(octet, 16).unwrap())
-        .collect();
+    let mac = |host: &sonde_lab::Host| -> Vec<u8> {
+        let line = host.run(&["ip", "-br", "link", "show", "eth0"]).unwrap();
+        let octets = line.split_whitespace().nth(2).unwrap().split(':');
+        octets.map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    };
+    // A reflector below IP turns the link's addresses round, too.
+    let (far, near) = (mac(&net.topology.reflector), mac(&net.topology.probe));
     let source = source.parse().unwrap();
     net.topology
         .probe
@@ -39,7 +38,8 @@ fn spoof(net: &Net, source: &str) {
             let mut free = port.tx();
             let frame = free.slot().unwrap();
             frame[..6].copy_from_slice(&far);
-            frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 8, 0]);
+            frame[6..12].copy_from_slice(&near);
+            frame[12..14].copy_from_slice(&[8, 0]);
             let to = "10.1.0.2:862".parse().unwrap();
             let headers =
                 build::emit_udp_ip(&mut frame[14..], source, to, 0, 64, BASE_LEN).unwrap();
