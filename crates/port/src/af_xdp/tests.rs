@@ -304,7 +304,7 @@ fn a_link_that_was_down_sends_nothing_stale() {
                 assert_eq!(net.commit(&mut port, 1000, 64), 64);
                 port.flush().unwrap();
                 let burst = port.rx().unwrap();
-                assert!(burst.len() == 0 && burst.done().is_empty());
+                assert_eq!((burst.len(), burst.done().len()), (0, 0));
             }
             assert_eq!(port.stats().tx_dropped, 6400 * (round + 1) + lost);
             net.a.set_up("eth0", true).unwrap();
