@@ -386,8 +386,8 @@ def refusals(api, address):
     c.devices.add(name="d").bgp.router_id = "198.18.0.2"
     refused(lambda: api.set_config(c), "`bgp` is not supported")
     c = config()
-    flow(c, "f", "a", "b", 1).packet.ethernet().pppoe()
-    refused(lambda: api.set_config(c), "`pppoe` is not supported")
+    flow(c, "f", "a", "b", 1).packet.ethernet().ppp()
+    refused(lambda: api.set_config(c), "`ppp` is not supported")
     c = config()
     flow(c, "f", "a", "b", 1).packet.ethernet()[-1].ether_type.value = 0x0806
     refused(lambda: api.set_config(c), "--allow-ethertype arp")

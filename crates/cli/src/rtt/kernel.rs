@@ -64,7 +64,14 @@ impl Source for Kernel {
         let hook = if link.name == "lo" { RttHook::TcIngress } else { self.hook };
         let attached = self.program.attach(link.ifindex as i32, i, hook, !has_ethernet(link));
         let attached = attached.map(describe).map_err(advise)?;
-        self.promiscuous.insert(i, Promiscuous::hold(link.ifindex)?);
+        match Promiscuous::hold(link.ifindex) {
+            Ok(held) => drop(self.promiscuous.insert(i, held)),
+            // On a router or a host it changes nothing.
+            Err(error) => errln!(
+                "sonde: {}: {error}; what is addressed to others, as on a mirror port, is not seen",
+                link.name
+            ),
+        }
         Ok(attached)
     }
 
@@ -204,7 +211,7 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
     }
 }
 
-const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
+pub(super) const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
 
 #[cfg(test)]
 mod tests {

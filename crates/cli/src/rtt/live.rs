@@ -14,6 +14,7 @@ use sonde_wire::Time;
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
+use super::kernel::PIN_FOLDER;
 use super::loss::Losses;
 use super::places::Places;
 use super::totals::slowest_first;
@@ -80,7 +81,11 @@ impl Stage {
         let Stage { signals, mut screen } = self;
         // All is open, and the interfaces are watched; one that is made again is opened again.
         let uses = args.engine.map_or(Uses::Program, Uses::Engine);
-        give_up(&[uses], args.output.out.clone().into_iter().collect())?;
+        let mut writes: Vec<_> = args.output.out.clone().into_iter().collect();
+        if args.persist {
+            writes.push(PIN_FOLDER.into());
+        }
+        give_up(&[uses], writes)?;
         let run = empty_run(args, points);
         let out = args.output.out.clone();
         let collected = Collected::new(run, prints, out, settings::group_of(config));

@@ -136,7 +136,7 @@ fn the_run_file_can_go_to_standard_output() {
 fn a_table_ends_with_what_was_left_out() {
     let ended = rtt(&format!("{} --format table", capture("echo.pcap")));
     assert_eq!(ended.code, 0);
-    for part in ["198.51.100.0/24", "P99", "seen: 32 packets", "2 of identifiers used twice"] {
+    for part in ["198.51.100.0/24", "P99", "seen: 32 packets", "2 requests sent again"] {
         assert!(ended.out.contains(part), "'{part}' is missing: {}", ended.out);
     }
     assert!(!ended.out.contains('\x1b'), "colours only on a terminal");
