@@ -33,24 +33,30 @@ pub fn compare_with_oracle(name: &str, frames: &[Frame], samples: &[RttSample]) 
     let oracle = timestamp_samples(frames);
     assert!(oracle.len() > 500, "{name}: only {} samples to judge by", oracle.len());
     let mut found: HashMap<_, Vec<&RttSample>> = HashMap::new();
-    // Where a clock does not tick within the round trip, the segments' numbers are timed.
+    // Where a clock does not tick within the round trip, the segments' numbers are timed: the
+    // packet gives its sample, but not of the segment whose timestamp it echoes.
     let timed = |s: &&RttSample| matches!(s.kind, RttKind::TcpTimestamp | RttKind::TcpSequence);
     for sample in samples.iter().filter(timed) {
         found.entry(direction(&sample.flow)).or_default().push(sample);
     }
+    let of_packet = |o: &OracleSample| -> Vec<&RttSample> {
+        let all = found.get(&o.direction).into_iter().flatten().copied();
+        all.filter(|s| (s.at_ns - o.at_ns).abs() <= SAME_PACKET_NS).collect()
+    };
     let difference = |o: &OracleSample| {
-        let of_flow = found.get(&o.direction)?;
-        let nearest = of_flow.iter().min_by_key(|s| (s.at_ns - o.at_ns).abs())?;
-        let same = (nearest.at_ns - o.at_ns).abs() <= SAME_PACKET_NS;
-        same.then_some((nearest.rtt_ns as i64 - o.rtt_ns).abs())
+        let of_packet = of_packet(o);
+        let alike = of_packet.iter().filter(|s| s.kind == RttKind::TcpTimestamp);
+        let nearest = alike.min_by_key(|s| (s.at_ns - o.at_ns).abs())?;
+        Some((nearest.rtt_ns as i64 - o.rtt_ns).abs())
     };
     let mut differences: Vec<i64> = oracle.iter().filter_map(difference).collect();
     differences.sort_unstable();
-    let share = differences.len() as f64 / oracle.len() as f64;
+    assert!(differences.len() * 2 > oracle.len(), "{name}: only {} alike", differences.len());
+    let with_sample = oracle.iter().filter(|o| !of_packet(o).is_empty()).count();
+    let share = with_sample as f64 / oracle.len() as f64;
     let p99 = differences[differences.len() * 99 / 100];
     println!(
-        "{name}: {} of the oracle's {} samples ({:.2} %), difference p50 {} ns, p99 {p99} ns",
-        differences.len(),
+        "{name}: {with_sample} of the oracle's {} samples ({:.2} %), difference p50 {} ns, p99 {p99} ns",
         oracle.len(),
         share * 100.0,
         differences[differences.len() / 2],
