@@ -59,7 +59,9 @@ impl Guard {
         let wildcard: IpAddr =
             if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let own = || filter.local.iter().copied().filter(|a| a.is_ipv6() == v6);
-        if !(1..=FEW_ADDRESSES).contains(&own().count()) {
+        // A link-local address cannot be bound without its interface.
+        let scoped = own().any(|a| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local()));
+        if scoped || !(1..=FEW_ADDRESSES).contains(&own().count()) {
             let failed = match bound(SocketAddr::new(wildcard, port)) {
                 Ok(socket) => {
                     self.sockets.push(socket);

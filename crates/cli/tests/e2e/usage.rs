@@ -167,7 +167,7 @@ fn memory_that_cannot_be_had_is_an_error_with_advice() {
     command.args(["gen", "flows", "--packets", "10", "--out"]).arg(&capture);
     assert_eq!(Process::start(command).end().code, 0);
     let mut command = std::process::Command::new("sh");
-    let line = format!("ulimit -v 4000000; exec {SONDE} flow {} --flows 200M", capture.display());
+    let line = format!("ulimit -v 4000000; exec {SONDE} flow {} --flows 60M", capture.display());
     command.args(["-c", &line]);
     let ended = Process::start(command).end();
     std::fs::remove_file(&capture).unwrap();
