@@ -118,11 +118,16 @@ fi
 hint="install Rust $RUST_NEEDED or newer with rustup (rust-lang.org, Get Started), then run this again"
 command -v apt-get >/dev/null || die "$found; $hint"
 candidate=$(apt-cache policy cargo-web 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
-if [ -z "$candidate" ] || [ "$candidate" = '(none)' ]; then
-    update_lists
+if ! is_fit "${candidate:-0.0}"; then
+    update_lists # a list of long ago has an older one
     candidate=$(apt-cache policy cargo-web 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
 fi
-is_fit "${candidate:-0.0}" || die "$found, and Debian's cargo-web is ${candidate:-not to be had}; $hint"
+if ! is_fit "${candidate:-0.0}"; then
+    # Stable's own is old; the newer one came as a security update.
+    grep -rqs -e '-security' /etc/apt/sources.list /etc/apt/sources.list.d/ ||
+        hint="enable Debian's security updates (suite $(. /etc/os-release; echo "$VERSION_CODENAME")-security), where a newer one is, or $hint"
+    die "$found, and Debian's cargo-web is ${candidate:-not to be had}; $hint"
+fi
 say "$found: installing Debian's Rust ${candidate%%[+~-]*} (rustc-web, cargo-web, rustfmt-web)"
 install --no-remove rustc-web cargo-web rustfmt-web ||
     die "apt-get could not install Rust (an older rustc or Debian's rustup in its way is not
