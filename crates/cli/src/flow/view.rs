@@ -7,7 +7,7 @@ use sonde_results::FlowRun;
 use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
-use sonde_results::flow_run::ProtocolTotal;
+use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
 
 use super::now::Fast;
 use super::top::bytes;
@@ -124,6 +124,31 @@ pub fn line(s: &Snapshot<'_>) -> String {
     line
 }
 
+/// What an exporter sent, and what went wrong with it.
+fn export_line(export: &ExportTotal) -> String {
+    let mut line =
+        format!("{}: {} flow records, {}", export.to, format_count(export.records), export.form);
+    let counted = |name: &str| export.counters.get(name).copied().unwrap_or(0);
+    // Where a biflow is two records, there are more of them.
+    for (name, what) in
+        [("records", "data records"), ("messages_sent", "messages sent"), ("bytes_sent", "bytes")]
+    {
+        if counted(name) > 0 && (name, counted(name)) != ("records", export.records) {
+            line.push_str(&format!(", {} {what}", format_count(counted(name))));
+        }
+    }
+    for (name, n) in
+        export.counters.iter().filter(|(name, n)| **n > 0 && !SENT.contains(&name.as_str()))
+    {
+        line.push_str(&format!(", {} {}", format_count(*n), name.replace('_', " ")));
+    }
+    line
+}
+
+/// Counters of an exporter that are no fault: the line names what of them tells something.
+const SENT: [&str; 7] =
+    ["records", "messages", "messages_sent", "octets", "bytes_sent", "option_records", "templates"];
+
 /// What is printed at the end.
 pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
     let names: Vec<&str> = run.points.iter().map(|p| p.name.as_str()).collect();
@@ -166,12 +191,7 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
     }
     lines.push(String::new());
     for export in &run.exports {
-        let mut line =
-            format!("{}: {} records, {}", export.to, format_count(export.records), export.form);
-        for (name, n) in export.counters.iter().filter(|(_, n)| **n > 0) {
-            line.push_str(&format!(", {} {}", format_count(*n), name.replace('_', " ")));
-        }
-        lines.extend(wrapped(&line, width));
+        lines.extend(wrapped(&export_line(export), width));
     }
     let mut left_out: Vec<(u64, String)> = run
         .counters
@@ -331,7 +351,7 @@ mod tests {
     use proptest::prelude::*;
     use sonde_results::Caveat;
     use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
-    use sonde_results::flow_run::{ExportTotal, FlowRunConfig};
+    use sonde_results::flow_run::FlowRunConfig;
     use sonde_results::rtt_run::RttPoint;
 
     const START: i64 = 1_795_262_437 * SECOND;

@@ -40,6 +40,17 @@ pub enum Protocol {
     Netflow5,
 }
 
+impl Protocol {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Ipfix => "IPFIX",
+            Protocol::Netflow9 => "NetFlow v9",
+            Protocol::Netflow5 => "NetFlow v5",
+        }
+    }
+}
+
 /// In which unit IPFIX tells times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimeUnit {

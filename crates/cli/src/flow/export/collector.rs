@@ -94,8 +94,9 @@ struct Sending {
 impl Udp {
     fn new(name: String, socket: Datagrams, config: Config, per_second: u32) -> Self {
         let form = format!(
-            "{:?} over UDP, messages up to {} bytes",
-            config.profile.protocol, config.message_bytes
+            "{} over UDP, messages up to {} bytes",
+            config.profile.protocol.name(),
+            config.message_bytes
         );
         let out = Sending {
             name,
