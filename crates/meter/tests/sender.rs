@@ -363,10 +363,16 @@ fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
         f[38] = 0;
     });
     assert_eq!((c.short, c.replies), (1, 0));
+    let c = case(&|f| (f[39], f[38], f[29]) = (28, 0, 9));
+    assert_eq!((c.short, c.strangers), (1, 2), "a short one of somebody else");
     let mut damaged = good.clone();
     damaged[payload + 20] ^= 0x40;
     sender.input(&mut damaged, stamp, now);
     assert_eq!(sender.counters().checksum, 1, "T2 is not what the reflector wrote");
+    damaged[29] = 9;
+    sender.input(&mut damaged, stamp, now);
+    let c = sender.counters();
+    assert_eq!((c.checksum, c.strangers), (1, 3), "a damaged one of somebody else");
     let mut case = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = good.clone();
         change(&mut frame);

@@ -4,9 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SenderRepr};
 use sonde_wire::time::{ErrorEstimate, TimestampFormat};
-use sonde_wire::{
-    Error, Scale, Stamp, Time, build, checksum, ethernet, parse_udp, tlv, udp_intact,
-};
+use sonde_wire::{Error, Scale, Stamp, Time, UdpFrame, build, checksum, ethernet, tlv, udp_intact};
 
 use super::sample::{Fate, Sample};
 use super::sender::Refusal;
@@ -225,8 +223,6 @@ const ABSURD: i64 = 86_400_000_000_000;
 
 /// A reply's values.
 pub(crate) struct Reply {
-    pub(crate) peer: IpAddr,
-    pub(crate) peer_port: u16,
     pub(crate) local_port: u16,
     pub(crate) ssid: u16,
     /// The sequence number of our probe.
@@ -256,18 +252,20 @@ impl Reply {
     /// sender's TTL (RFC 8762, section 4.6; RFC 5357, section 4.2.1). Times are in the
     /// format that the peer's error estimate names (RFC 8186).
     #[inline]
-    pub(crate) fn parse(frame: &[u8], clock: &Clock, near: Time) -> Result<Self, Refusal> {
-        let udp = parse_udp(frame).map_err(|_| Refusal::Malformed)?;
-        if !udp_intact(frame, &udp) {
+    pub(crate) fn read(
+        frame: &[u8],
+        udp: &UdpFrame,
+        clock: &Clock,
+        near: Time,
+    ) -> Result<Self, Refusal> {
+        if !udp_intact(frame, udp) {
             return Err(Refusal::Checksum);
         }
-        let payload = &frame[udp.payload];
+        let payload = &frame[udp.payload.clone()];
         let packet = ReflectorPacket::new_checked(payload).map_err(|_| Refusal::Short)?;
         let estimate = packet.error_estimate();
         let times = clock.read_both(&packet, near);
         Ok(Reply {
-            peer: udp.source,
-            peer_port: udp.source_port,
             local_port: udp.destination_port,
             ssid: packet.ssid(),
             seq: packet.sender_sequence(),

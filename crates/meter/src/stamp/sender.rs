@@ -11,7 +11,7 @@ use fastrand::Rng;
 use sonde_results::Hist;
 use sonde_results::Interval;
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_wire::{NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, Verdict};
+use sonde_wire::{NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, Verdict, parse_udp};
 
 use super::check::{SpecError, check, window};
 use super::delays::Delays;
@@ -309,10 +309,19 @@ impl Sender {
     }
 
     fn receive(&mut self, frame: &[u8], stamp: Stamp) -> Result<(), Refusal> {
-        let reply = Reply::parse(frame, &self.clock, stamp.at)?;
-        let Some(index) = self.demux.lookup(reply.peer, reply.peer_port, reply.local_port) else {
-            return Err(self.stranger(&reply, stamp.at));
+        let udp = parse_udp(frame).map_err(|_| {
+            self.doubts.add(stamp.at, Caveat::InvalidReplies);
+            Refusal::Malformed
+        })?;
+        // Who sent it comes first: rubbish from anybody else says nothing of our path.
+        let index = self.demux.lookup(udp.source, udp.source_port, udp.destination_port);
+        let reply = Reply::read(frame, &udp, &self.clock, stamp.at);
+        let Some(index) = index else {
+            return Err(reply.map_or(Refusal::Stranger, |reply| self.stranger(&reply, stamp.at)));
         };
+        let reply = reply.inspect_err(|_| {
+            self.streams[index as usize].caveats.insert(Caveat::InvalidReplies);
+        })?;
         let probe = &self.probes[index as usize];
         if reply.ssid != 0 && reply.ssid != probe.ssid() {
             self.streams[index as usize].caveats.insert(Caveat::OtherReplies);
@@ -448,9 +457,6 @@ impl Instrument for Sender {
 
     fn input(&mut self, frame: &mut [u8], stamp: Stamp, _now: Time) -> Verdict {
         if let Err(refusal) = self.receive(frame, stamp) {
-            if matches!(refusal, Refusal::Malformed | Refusal::Checksum | Refusal::Short) {
-                self.doubts.add(stamp.at, Caveat::InvalidReplies);
-            }
             let c = &mut self.counters;
             *match refusal {
                 Refusal::Malformed => &mut c.malformed,
