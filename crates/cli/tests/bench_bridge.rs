@@ -88,6 +88,9 @@ fn plan(device: &str, engine: &str, procedure: &str) -> String {
     )
 }
 
+/// What is offered in a valid trial is this near to what was to be.
+const PACE: f64 = 0.98;
+
 fn names(trial: &Trial) -> Vec<&str> {
     trial.directions.iter().map(|d| d.name.as_str()).collect()
 }
@@ -132,7 +135,7 @@ fn unknown_stations_are_flooded_to_both_ports_by_each_engine() {
                      resolution = 0.5\n[workload]\nflows = [16]";
     for engine in ["xdp", "af_packet"] {
         let run = Run::of(engine, &plan("bridge", engine, procedure));
-        assert!(run.value("flooding_throughput") >= 500.0, "{}", run.text());
+        assert!(run.value("flooding_throughput") >= 500.0 * PACE, "{}", run.text());
         for trial in run.clean_trials() {
             assert_eq!(names(&trial), ["a>b", "a>c"]);
             assert!(trial.directions.iter().all(whole), "{trial:?}");
@@ -153,8 +156,13 @@ fn multicast_reaches_both_ports_and_unicast_beside_it_only_one() {
     );
     for engine in ["xdp", "af_packet"] {
         let run = Run::of(&format!("groups-{engine}"), &plan("bridge", engine, &procedures));
-        assert!(run.value("aggregated_multicast_throughput") >= 500.0, "{}", run.text());
-        assert!(run.value("mixed_class_throughput") >= 500.0, "{}", run.text());
+        let found = ["aggregated_multicast_throughput", "mixed_class_throughput"];
+        let found = found.map(|name| run.value(name));
+        assert!(found.iter().all(|&fps| fps >= 500.0 * PACE), "{}", run.text());
+        // It is what a trial without loss offered from the one port, not what one port got.
+        let offers = run.clean_trials().into_iter().map(|t| t.offer.rate_fps).collect::<Vec<_>>();
+        let offered = |fps: f64| offers.iter().any(|o| (PACE..=1.0 / PACE).contains(&(fps / o)));
+        assert!(found.into_iter().all(offered), "{offers:?} {}", run.text());
         for trial in run.clean_trials() {
             assert_eq!(names(&trial), ["a>b", "a>c"]);
             assert!(trial.directions.iter().all(whole), "{trial:?}");

@@ -48,7 +48,7 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
     for (case, trial) in valid(run).filter(|(case, _)| wanted(case)) {
         let case = Case { repetition: 0, ..case.clone() };
         let (sent, lost) = trial.sent_and_lost();
-        let (rate_fps, offered_fps) = (trial.offer.rate_fps, offered(trial));
+        let (rate_fps, offered_fps) = (trial.offer.rate_fps, trial.offered_fps());
         let point = LossPoint { rate_fps, offered_fps, sent, lost };
         match curves.iter_mut().find(|(c, _)| *c == case) {
             Some((_, points)) => points.push(point),
@@ -57,15 +57,6 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
     }
     curves.iter_mut().for_each(|(_, p)| p.sort_by(|a, b| a.rate_fps.total_cmp(&b.rate_fps)));
     curves
-}
-
-/// What a trial offered in truth, frames/s in each direction; of one without times the intended.
-pub fn offered(trial: &Trial) -> f64 {
-    let timed = trial.directions.iter().all(|d| d.sent > 1 && d.sent_ns[1] > d.sent_ns[0]);
-    match trial.sent_rate_fps() {
-        rate if timed && rate.is_finite() => rate,
-        _ => trial.offer.rate_fps,
-    }
 }
 
 /// Distributions of the valid trials of one case (repetition 0) and purpose, all together.
@@ -110,7 +101,7 @@ pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
                     ipdv: Hist::default(),
                     jitter: Hist::default(),
                     trials: 0,
-                    rate_fps: offered(trial),
+                    rate_fps: trial.offered_fps(),
                 });
                 all.len() - 1
             });

@@ -118,6 +118,11 @@ impl Pattern {
     pub fn is_plan(&self) -> bool {
         *self == Pattern::Plan
     }
+
+    /// Whether the device sends one frame to several ports, each of them a direction.
+    pub fn has_copies(&self) -> bool {
+        matches!(self, Pattern::Unknown | Pattern::Multicast { .. })
+    }
 }
 
 /// A change of the load.
@@ -188,10 +193,27 @@ impl Trial {
     }
 
     /// Frames sent a second, the least of the directions (offered load, RFC 2285, section
-    /// 3.5.2).
+    /// 3.5.2). Of frames that the device copies, each receiving port is a direction that counts
+    /// those that are due at it: together they are one, with what the sending port sent.
     pub fn sent_rate_fps(&self) -> f64 {
-        let rates = self.directions.iter().map(|d| d.sent_rate_fps(self.offer.burst));
-        rates.fold(f64::INFINITY, f64::min)
+        let rate = |d: &Direction| d.sent_rate_fps(self.offer.burst);
+        let with_copies = self.offer.pattern.has_copies();
+        let of_its_port = |d: &Direction| {
+            let beside = self.directions.iter().filter(|o| with_copies && o.from() == d.from());
+            beside.map(rate).fold(rate(d), f64::max)
+        };
+        self.directions.iter().map(of_its_port).fold(f64::INFINITY, f64::min)
+    }
+
+    /// What the trial offered in truth: [`Self::sent_rate_fps`], or the intended load (RFC 2285,
+    /// section 3.5.1) where no time between departures tells, as of a single burst.
+    pub fn offered_fps(&self) -> f64 {
+        let burst = u64::from(self.offer.burst.max(1));
+        let tells = |d: &Direction| d.sent > burst && d.sent_ns[1] > d.sent_ns[0];
+        match self.sent_rate_fps() {
+            rate if self.directions.iter().all(tells) && rate.is_finite() => rate,
+            _ => self.offer.rate_fps,
+        }
     }
 
     /// Whether it was run to see the latency, not to find a rate: overloads of a search show the
@@ -288,6 +310,11 @@ impl Direction {
     pub const LOSS_RUNS: usize = 1000;
     /// Points of a time series, at most.
     pub const SERIES_POINTS: usize = 3600;
+
+    /// The sending port.
+    pub fn from(&self) -> &str {
+        self.name.split('>').next().unwrap_or_default()
+    }
 
     /// Frames received a second over the time of sending, where `burst` leave at a time.
     pub fn forwarding_rate_fps(&self, burst: u32) -> f64 {
@@ -543,6 +570,40 @@ mod tests {
         assert_eq!(offer.duration_ns(), 2_250_000_000);
         assert_eq!(offer.peak_fps(), 2000.0);
         assert_eq!([999, 1000, 1499, 1500].map(|n| offer.rate_at(n)), [1e3, 500.0, 500.0, 2e3]);
+    }
+
+    #[test]
+    fn a_port_that_sends_to_several_offers_what_it_sends() {
+        let direction = |name: &str, sent: u64, step_ns: i64| Direction {
+            name: name.into(),
+            sent,
+            sent_ns: [0, (sent as i64 - 1) * step_ns],
+            ..Default::default()
+        };
+        let trial = |pattern, directions| Trial {
+            number: 1,
+            measurement: String::new(),
+            attempt: 1,
+            purpose: String::new(),
+            start_ns: 0,
+            offer: Offer { pattern, ..Offer::steady(2000.0, 1_000_000_000) },
+            directions,
+            ledger: Vec::new(),
+            health: TrialHealth::default(),
+            invalid: Vec::new(),
+        };
+        // One frame in four is for c, too.
+        let mixed = || vec![direction("a>b", 2000, 500_000), direction("a>c", 500, 2_000_000)];
+        for pattern in [Pattern::Multicast { share: 0.25 }, Pattern::Unknown] {
+            assert_eq!(trial(pattern, mixed()).offered_fps(), 2000.0);
+        }
+        // Where both ports send, it is the slower one; so it is where the flows are the plan's.
+        let both = vec![direction("a>b", 2000, 500_000), direction("b>a", 1500, 666_667)];
+        let slower = trial(Pattern::Multicast { share: 1.0 }, both).offered_fps();
+        assert!((slower - 1500.0).abs() < 0.01, "{slower}");
+        assert_eq!(trial(Pattern::Plan, mixed()).offered_fps(), 500.0);
+        // Of a frame alone no time tells.
+        assert_eq!(trial(Pattern::Plan, vec![direction("a>b", 1, 0)]).offered_fps(), 2000.0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{DeviceEvent, Offer, Pattern};
 
 use super::bisection::Bisection;
-use super::values::{SECOND, offered, reasons};
+use super::values::{SECOND, reasons};
 use super::{Next, Procedure};
 
 /// The action by which a device forgets its stations, before the first frame of a trial. A
@@ -148,7 +148,7 @@ impl Procedure for AddressSearch {
         }
         if !self.learned {
             self.learned = true;
-            self.learning_fps = offered(trial);
+            self.learning_fps = trial.offered_fps();
             return;
         }
         self.learned = false;

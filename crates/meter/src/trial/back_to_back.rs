@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::bisection::Bisection;
-use super::values::{SECOND, deviation, extremes, mean, offered, reasons};
+use super::values::{SECOND, deviation, extremes, mean, reasons};
 use super::{Next, Procedure};
 
 /// How bursts are searched.
@@ -117,7 +117,7 @@ impl Procedure for BackToBack {
         if trial.valid() {
             self.failed = if lossless { 0 } else { self.failed + 1 };
             if lossless {
-                self.pace_fps = offered(trial);
+                self.pace_fps = trial.offered_fps();
             }
         } else {
             // Nothing is known of the device at this length: the search goes on below it.

@@ -4,7 +4,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::hist::Hist;
 
-use super::values::{add_distribution, labelled, offered, supports};
+use super::values::{add_distribution, labelled, supports};
 
 /// Delays of one direction, or of all together.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +78,7 @@ impl Seen {
         };
         let (sent, lost) = trial.sent_and_lost();
         let directions = trial.directions.iter().map(|d| (d.name.clone(), delays(d))).collect();
-        Seen { directions, sent, lost, offered: vec![offered(trial)] }
+        Seen { directions, sent, lost, offered: vec![trial.offered_fps()] }
     }
 
     pub fn merge(&mut self, other: &Seen) {

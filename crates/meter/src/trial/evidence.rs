@@ -6,8 +6,6 @@ use sonde_results::Trial;
 use sonde_results::bench::Finding;
 use sonde_results::trial::Pattern;
 
-use super::values::offered;
-
 /// Adds it to what a procedure found. `trials` are those by which it was found; invalid ones tell
 /// of the tester and are left out.
 pub fn add_evidence<'a>(trials: impl IntoIterator<Item = &'a Trial>, finding: &mut Finding) {
@@ -61,7 +59,7 @@ fn counts<'a>(trials: &[&'a Trial]) -> Vec<Count<'a>> {
             count.corrupted += d.corrupted;
             let share = (d.duplicates + d.reordered + d.corrupted) as f64 / d.sent.max(1) as f64;
             if share > count.worst.0 {
-                count.worst = (share, offered(trial));
+                count.worst = (share, trial.offered_fps());
             }
         }
     }
@@ -123,7 +121,7 @@ fn constant_loss(trials: &[&Trial]) -> Option<String> {
         .filter(|t| t.offer.pattern == Pattern::Plan)
         .map(|t| {
             let (sent, lost) = t.sent_and_lost();
-            (offered(t), sent as f64, lost as f64)
+            (t.offered_fps(), sent as f64, lost as f64)
         })
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, offered};
+use super::values::SECOND;
 use super::{Next, Procedure};
 
 /// Loads of the measurement.
@@ -54,7 +54,7 @@ impl Procedure for LossRate {
     fn observe(&mut self, trial: &Trial) {
         self.script.observe(trial, |trial| {
             let (sent, lost) = trial.sent_and_lost();
-            (sent, lost, [trial.forwarding_rate_fps(), offered(trial)])
+            (sent, lost, [trial.forwarding_rate_fps(), trial.offered_fps()])
         });
         let lossless = |s: &Option<(u64, u64, [f64; 2])>| matches!(s, Some((_, 0, _)));
         if let [.., a, b] = self.script.outcomes()

@@ -7,7 +7,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
 use super::bisection::Bisection;
-use super::values::{SECOND, labelled, off_pace, offered, reasons};
+use super::values::{SECOND, labelled, off_pace, reasons};
 use super::{Next, Procedure};
 
 /// Bounds and criterion of a search for a load.
@@ -162,7 +162,7 @@ impl Procedure for RateSearch {
             self.upper = None;
             return;
         }
-        let (loss_ratio, offered_fps) = (trial.loss_ratio(), offered(trial));
+        let (loss_ratio, offered_fps) = (trial.loss_ratio(), trial.offered_fps());
         if loss_ratio <= self.config.loss_ratio {
             self.verified += u32::from(self.failed > 0);
             self.failed = 0;

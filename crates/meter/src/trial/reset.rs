@@ -7,7 +7,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{DeviceEvent, Offer};
 
 use super::script::{Script, scripted};
-use super::values::{SECOND, extremes, mean, offered};
+use super::values::{SECOND, extremes, mean};
 use super::{Next, Procedure};
 
 /// The reset and the load during it.
@@ -77,7 +77,7 @@ fn outcome(trial: &Trial) -> Outcome {
     let lost = trial.sent_and_lost().1;
     let mut outcome = Outcome { lost, by_loss_ns: 0.0, by_gap_ns: 0.0, returned: true };
     for direction in &trial.directions {
-        let by_loss = direction.lost as f64 / offered(trial) * SECOND as f64;
+        let by_loss = direction.lost as f64 / trial.offered_fps() * SECOND as f64;
         outcome.by_loss_ns = outcome.by_loss_ns.max(by_loss);
         outcome.by_gap_ns = outcome.by_gap_ns.max(direction.arrival_gap_ns as f64);
         let last = direction.last_loss.or(direction.losses.last().copied());

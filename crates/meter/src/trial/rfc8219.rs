@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::delays::{Delays, Seen};
 use super::script::{Script, scripted};
-use super::values::{SECOND, add_spread, discard_within, labelled, mean, offered};
+use super::values::{SECOND, add_spread, discard_within, labelled, mean};
 use super::{Next, Procedure};
 
 /// Which of the three.
@@ -124,7 +124,7 @@ impl Procedure for DelaySummary {
                 values: DelaySummary::read(kind, delays),
                 frames: delays.latency.count,
             };
-            (groups.iter().map(read).collect(), offered(trial))
+            (groups.iter().map(read).collect(), trial.offered_fps())
         });
     }
 

@@ -61,19 +61,6 @@ pub(super) fn add_distribution(finding: &mut Finding, name: &str, label: &str, h
     }
 }
 
-/// What a trial offered in truth, frames a second in each direction, the least of them (offered
-/// load, RFC 2285, section 3.5.2). Of a single burst the time tells nothing, and the intended load
-/// stands for it.
-pub(super) fn offered(trial: &Trial) -> f64 {
-    let burst = u64::from(trial.offer.burst.max(1));
-    let told =
-        trial.directions.iter().all(|d| d.sent > burst.max(1) && d.sent_ns[1] > d.sent_ns[0]);
-    match trial.sent_rate_fps() {
-        rate if told && rate.is_finite() => rate,
-        _ => trial.offer.rate_fps,
-    }
-}
-
 /// A sentence where the trial that decided was offered at another pace than asked for: how well a
 /// load is known, beside what a search cuts down to (`resolution`, a share of the load).
 pub(super) fn off_pace(pace: f64, resolution: f64) -> Option<String> {

@@ -10,7 +10,7 @@ use sonde_results::trial::{Direction, Offer};
 
 use super::delays::Seen;
 use super::script::{Script, scripted};
-use super::values::{SECOND, labelled, offered, supports};
+use super::values::{SECOND, labelled, supports};
 use super::{Next, Procedure};
 
 /// Service acceptance criteria; `None`: not agreed upon.
@@ -78,7 +78,7 @@ impl Service {
         let range = all.latency.max().zip(all.latency.min()).map(|(a, b)| (a - b) as f64);
         Service {
             rate_fps: trial.forwarding_rate_fps(),
-            pace: (offered(trial) / trial.offer.rate_fps).min(1.0),
+            pace: (trial.offered_fps() / trial.offer.rate_fps).min(1.0),
             flr: trial.loss_ratio(),
             ftd_ns: all.latency.mean(),
             fdv_ns: if enough { all.pdv_ns() } else { range },

@@ -21,7 +21,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
-use super::values::{SECOND, labelled, off_pace, offered, reasons};
+use super::values::{SECOND, labelled, off_pace, reasons};
 use super::{Next, Procedure};
 use grid::{Grid, Load, Width};
 use selector::{Nomination, Selector};
@@ -261,7 +261,7 @@ impl MlrSearch {
         if trial.valid() {
             let seconds = trial.offer.duration_ns() as f64 / SECONDS;
             let told = self.offered.entry(load).or_default();
-            *told = [told[0] + offered(trial) * seconds, told[1] + seconds];
+            *told = [told[0] + trial.offered_fps() * seconds, told[1] + seconds];
             return trial.loss_ratio();
         }
         let (count, least, why) = self.unfit.take().unwrap_or((0, load, String::new()));
