@@ -154,13 +154,19 @@ impl KernelReflector {
         }
     }
 
+    /// Detaches, with all sessions and counts kept: when this returns, no packet is being
+    /// answered any more.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
     /// Attaches to another interface, or in another mode, with all sessions and counts. It is
     /// attached to nothing else any more, also if this fails.
     ///
     /// # Errors
     /// As [`KernelReflector::attach`].
     pub fn attach_to(&mut self, ifindex: u32, mode: AttachMode) -> Result<(), BpfError> {
-        self.link = None;
+        self.detach();
         load::check_interface(ifindex)?;
         let redirect = self.veth && mode == AttachMode::Native;
         self.settings.set_redirect_to(if redirect { ifindex } else { 0 });

@@ -5,10 +5,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::sys;
 
+fn index_of(interface: &str) -> io::Result<u32> {
+    sys::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
+}
+
 /// The counters of one interface.
 pub struct DriverStats {
     socket: OwnedFd,
     name: [libc::c_char; libc::IFNAMSIZ],
+    interface: String,
+    /// The interface that had the name when this began.
+    index: u32,
     names: Vec<String>,
     /// What the driver is asked with, and what it answers: two words, then the counters.
     buffer: Vec<u64>,
@@ -28,7 +35,10 @@ impl DriverStats {
         for (to, from) in name.iter_mut().zip(interface.bytes()) {
             *to = from as libc::c_char;
         }
-        let mut stats = DriverStats { socket, name, names: Vec::new(), buffer: Vec::new() };
+        let index = index_of(interface)?;
+        let interface = interface.to_owned();
+        let (names, buffer) = (Vec::new(), Vec::new());
+        let mut stats = DriverStats { socket, name, interface, index, names, buffer };
         // struct ethtool_sset_info: command, reserved, mask of sets, a count for each set.
         let mut info = [words(ETHTOOL_GSSET_INFO, 0), 1 << ETH_SS_STATS, 0];
         stats.ask(&mut info)?;
@@ -60,7 +70,7 @@ impl DriverStats {
     /// Sums the counters whose name is `wanted`.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// The interface is gone, though another one may have its name.
     pub fn sum(&mut self, wanted: impl Fn(&str) -> bool) -> io::Result<u64> {
         let mut buffer = std::mem::take(&mut self.buffer);
         // struct ethtool_stats: command, count, then the counters.
@@ -71,6 +81,10 @@ impl DriverStats {
         let told = halves(buffer[0]).1 as usize;
         self.buffer = buffer;
         asked?;
+        // No index is given twice: what has it now had it when the driver was asked.
+        if index_of(&self.interface)? != self.index {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         if told != self.names.len() {
             return Err(io::Error::other("the driver has other counters now"));
         }

@@ -148,7 +148,9 @@ impl Kernel {
     /// Replies that cannot leave in the mode that was asked for; a kernel that does not say.
     pub fn follow(&mut self, args: &ReflectArgs, tell: &mut dyn FnMut(String)) -> Result<()> {
         let reflected = self.reflector.counters()?.get("reflected");
-        if self.ifindex.is_some() && self.delivery.fails(reflected) {
+        let fails = self.ifindex.is_some() && self.delivery.fails(reflected);
+        // Nothing leaves an interface that is gone, either.
+        if fails && find(&mut self.links, &self.interface)?.map(|l| l.ifindex) == self.ifindex {
             self.mend_delivery(args, tell)?;
         }
         if self.checked.elapsed() < Duration::from_secs(1) {
@@ -179,9 +181,18 @@ impl Kernel {
             return Err(anyhow!("{why}; {step} lets it, or leave --xdp-mode out"));
         }
         let Some(ifindex) = self.ifindex else { return Ok(()) };
+        // Nothing is under way then, so that what was made and has not left is known.
+        self.reflector.detach();
+        self.delivery.settle(self.reflector.counters()?.get("reflected"));
         self.delivery.end();
         self.mode = AttachMode::Generic;
-        self.reflector.attach_to(ifindex, self.mode)?;
+        if let Err(error) = self.reflector.attach_to(ifindex, self.mode) {
+            return match find(&mut self.links, &self.interface)?.map(|link| link.ifindex) {
+                now if now == self.ifindex => Err(error.into()),
+                // Gone meanwhile: that is told, and it is waited for.
+                _ => Ok(()),
+            };
+        }
         self.delivery.begin(&self.interface, true, self.mode);
         tell(format!(
             "{why}. Answering in generic mode from now on, which needs nothing of the peer but \
@@ -237,9 +248,7 @@ impl Kernel {
     pub fn last_counts(&mut self) -> Result<Counts> {
         let reflected = self.reflector.counters()?.get("reflected");
         if self.ifindex.is_some() {
-            self.delivery.fails(reflected);
-            // A second look compares with what the first one saw.
-            self.delivery.fails(reflected);
+            self.delivery.settle(reflected);
         }
         self.counts()
     }
@@ -325,6 +334,13 @@ impl Delivery {
         let more = missing.saturating_sub(self.undelivered);
         self.undelivered = self.undelivered.max(missing);
         more > 0 && left == 0
+    }
+
+    /// A look when nothing is under way any more.
+    fn settle(&mut self, reflected: u64) {
+        self.fails(reflected);
+        // This one compares with what the first one saw.
+        self.fails(reflected);
     }
 
     fn undelivered(&self) -> u64 {
