@@ -205,14 +205,14 @@ fn one_feature(data: &[u8], link: Link, feature: &Feature, layers: &Layers) {
 
 /// A classic pcap file.
 pub fn pcap(data: &[u8]) {
-    if let Ok(reader) = sonde_wire::pcap::Reader::new(data) {
+    if let Ok(reader) = capture::Reader::new(data) {
         records(data, reader);
     }
 }
 
 /// A pcapng file.
 pub fn pcapng(data: &[u8]) {
-    if let Ok(reader) = sonde_wire::pcapng::Reader::new(data) {
+    if let Ok(reader) = capture::Reader::new(data) {
         records(data, reader);
     }
     if let Ok(reader) = capture::Reader::new(data) {

@@ -1,33 +1,23 @@
-//! A capture file on disk, mapped, what can be wrong with it, and what of it is not read.
+//! Captures: reading them, what can be wrong with one, and what of it is not read.
+
+mod input;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
-use sonde_port::pcap::Mapping;
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
 
-/// Maps a capture file. It must not be shortened while it is read.
-pub fn open(path: &Path) -> anyhow::Result<Mapping> {
-    let what = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(what)?;
-    if !file.metadata().with_context(what)?.is_file() {
-        return Err(anyhow!(
-            "{} is not a regular file; save the capture first, then read it",
-            path.display()
-        ));
-    }
-    Mapping::new(&file).with_context(what)
-}
+pub use self::input::{Input, Next, Octets, Piece, octets};
 
 /// What of a file was not read, by kind.
 #[derive(Clone, Debug, Default)]
 pub struct Unread {
     /// Packets of link types that are not known, by link type.
     pub link_types: BTreeMap<u16, u64>,
-    /// What the reader stepped over.
+    /// What the readers stepped over.
     pub skipped: Skipped,
+    /// Packets of whose time the file says nothing. Flows have them, with the time of the packet
+    /// before them.
+    pub untimed: u64,
 }
 
 impl Unread {
@@ -36,15 +26,16 @@ impl Unread {
         *self.link_types.entry(link_type).or_default() += 1;
     }
 
-    /// Packets among it.
+    /// Packets that were left out.
     pub fn packets(&self) -> u64 {
         self.link_types.values().sum::<u64>() + self.skipped.packets()
     }
 
     /// For the run file.
-    pub fn counters(&self) -> [(String, u64); 4] {
+    pub fn counters(&self) -> [(String, u64); 5] {
         let Skipped { bad_times, no_interface, other_blocks } = self.skipped;
         [
+            ("no_time".into(), self.untimed),
             ("other_link_type".into(), self.link_types.values().sum()),
             ("bad_time".into(), bad_times),
             ("no_interface".into(), no_interface),
@@ -65,6 +56,12 @@ impl Unread {
                     numbers.join(", ")
                 ),
             ),
+            (
+                self.untimed,
+                "packets have no time in the file (Simple Packet Blocks): no delay is measured \
+                 with them"
+                    .into(),
+            ),
             (bad_times, "packets whose time is before 1897 or after 2116 were left out".into()),
             (
                 no_interface,
@@ -76,14 +73,14 @@ impl Unread {
     }
 }
 
-/// The error for people.
-pub fn unreadable(path: &Path, error: CaptureError) -> anyhow::Error {
+/// An error for people.
+pub fn describe(name: &str, error: CaptureError) -> String {
     let hint = match error.kind {
-        CaptureErrorKind::Magic => "; pcap and pcapng can be read",
+        CaptureErrorKind::Magic => "; pcap and pcapng can be read, also compressed (gzip, zstd)",
         CaptureErrorKind::Truncated => "",
         _ => "; 'capinfos' says more",
     };
-    anyhow!("{}: {error}{hint}", path.display())
+    format!("{name}: {error}{hint}")
 }
 
 #[cfg(test)]
@@ -99,7 +96,7 @@ mod tests {
         }
         unread.skipped = Skipped { bad_times: 2, no_interface: 0, other_blocks: 5 };
         assert_eq!(unread.packets(), 5);
-        assert_eq!(unread.counters().map(|(_, n)| n), [3, 2, 0, 5]);
+        assert_eq!(unread.counters().map(|(_, n)| n), [0, 3, 2, 0, 5]);
         let lines = unread.lines();
         assert_eq!(lines.len(), 3);
         assert!(lines[0].contains("3 packets of link types that are not known (105, 127)"));

@@ -46,7 +46,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
         run_file::check(path).map_err(Failure::Usage)?;
     }
     match source(&args.sources)? {
-        Source::File(path) => file::run(path, args),
+        Source::Files(paths) => file::run(&paths, args),
         Source::Interfaces(links) => live::run(links, args),
     }
 }

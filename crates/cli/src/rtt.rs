@@ -43,7 +43,7 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
         run_file::check(path).map_err(Failure::Usage)?;
     }
     match source(&args.sources)? {
-        Source::File(path) => file::run(path, args, prints),
+        Source::Files(paths) => file::run(&paths, args, prints),
         Source::Interfaces(links) => match args.engine {
             None => kernel::run(links, args, prints),
             Some(engine) => watcher::run(links, engine, args, prints),

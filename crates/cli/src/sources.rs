@@ -1,6 +1,6 @@
-//! Where packets come from, as people name it: interfaces, or one capture file.
+//! Where packets come from, as people name it: interfaces, or captures.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use sonde_port::netlink::{Link, Links};
@@ -8,33 +8,32 @@ use sonde_port::netlink::{Link, Links};
 use crate::exit::Failure;
 
 /// Where packets come from.
-pub enum Source<'a> {
+pub enum Source {
     /// Interfaces, each once.
     Interfaces(Vec<Link>),
-    /// A capture file.
-    File(&'a Path),
+    /// Captures, to be read one behind the other; `-` is standard input.
+    Files(Vec<PathBuf>),
 }
 
 /// An interface's name counts before a file's; a path with a '/' is always a file.
-pub fn source(names: &[String]) -> Result<Source<'_>, Failure> {
+///
+/// # Errors
+/// A name of neither, one given twice, interfaces and files together.
+pub fn source(names: &[String]) -> Result<Source, Failure> {
     let all = Links::open()
         .and_then(|mut links| links.all())
         .context("cannot ask the kernel for interfaces")?;
-    let mut links: Vec<Link> = Vec::new();
+    let (mut links, mut files): (Vec<Link>, Vec<PathBuf>) = (Vec::new(), Vec::new());
     for name in names {
         match all.iter().find(|l| l.name == *name) {
             Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
                 return Err(Failure::Usage(anyhow!("interface {name} is named twice")));
             }
             Some(link) => links.push(link.clone()),
-            None if Path::new(name).exists() && names.len() == 1 => {
-                return Ok(Source::File(Path::new(name)));
+            None if name == "-" && files.iter().any(|f| f.as_os_str() == "-") => {
+                return Err(Failure::Usage(anyhow!("standard input (-) is named twice")));
             }
-            None if Path::new(name).exists() => {
-                return Err(Failure::Usage(anyhow!(
-                    "{name} is a file: give one file alone, or interfaces"
-                )));
-            }
+            None if name == "-" || Path::new(name).exists() => files.push(name.into()),
             None => {
                 return Err(Failure::CannotRun(anyhow!(
                     "no interface and no file named '{name}'; 'ip link' lists the interfaces of \
@@ -43,5 +42,13 @@ pub fn source(names: &[String]) -> Result<Source<'_>, Failure> {
             }
         }
     }
-    Ok(Source::Interfaces(links))
+    match (links.first(), files.first()) {
+        (Some(link), Some(file)) => Err(Failure::Usage(anyhow!(
+            "{} is a file and {} an interface: give files alone, or interfaces",
+            file.display(),
+            link.name
+        ))),
+        (None, _) => Ok(Source::Files(files)),
+        _ => Ok(Source::Interfaces(links)),
+    }
 }

@@ -7,8 +7,11 @@ use crate::{pcap, pcapng};
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since 1970-01-01 UTC, as the file says; 0 for a packet without a time.
+    /// Nanoseconds since 1970-01-01 UTC, as the file says; of a packet without a time, that of
+    /// the one before it, or 0.
     pub unix_nanos: i64,
+    /// Whether the file says when it passed: pcapng's Simple Packet Blocks do not.
+    pub is_timed: bool,
     /// What was captured, from the link-layer header on.
     pub data: &'a [u8],
     /// Length on the wire; more than was captured if the snap length cut it.
@@ -29,6 +32,14 @@ pub struct Skipped {
     pub no_interface: u64,
     /// Blocks of a type that is not known: what they hold is not known either.
     pub other_blocks: u64,
+}
+
+impl core::ops::AddAssign for Skipped {
+    fn add_assign(&mut self, more: Skipped) {
+        self.bad_times += more.bad_times;
+        self.no_interface += more.no_interface;
+        self.other_blocks += more.other_blocks;
+    }
 }
 
 impl Skipped {
@@ -96,43 +107,156 @@ impl fmt::Display for CaptureError {
 
 impl core::error::Error for CaptureError {}
 
-/// Reads a capture file of either format, packet by packet. Ends after the first error.
+/// Reads a capture of either format, packet by packet. Ends after the first error.
+///
+/// A whole file is read by [`Reader::new`]. One that comes piece by piece is read in turns:
+/// [`Reader::resume`] with what there is, packets until there are no more, then
+/// [`Reader::into_state`]; what was not [consumed](Reader::consumed) begins the next piece.
 #[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    /// So much of `bytes` has been read.
+    at: usize,
+    /// Nothing comes behind `bytes`.
+    is_last: bool,
+    state: State,
+}
+
+/// What has to be known of a capture to read on.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Octets before the present piece.
+    base: usize,
+    format: Format,
+}
+
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::large_enum_variant, reason = "without an allocator nothing can be boxed")]
-pub enum Reader<'a> {
-    /// Classic pcap.
-    Pcap(pcap::Reader<'a>),
-    /// pcapng.
-    Pcapng(pcapng::Reader<'a>),
+enum Format {
+    /// Nothing has been read yet.
+    #[default]
+    Unknown,
+    Pcap(pcap::Format),
+    Pcapng(pcapng::Section),
+    /// After an error.
+    Over,
 }
 
 impl<'a> Reader<'a> {
     /// `file` is the whole file; its first four octets tell the format.
+    ///
+    /// # Errors
+    /// A file header that cannot be.
     pub fn new(file: &'a [u8]) -> Result<Self, CaptureError> {
-        match file.get(..4) {
-            Some(magic) if magic == pcapng::SECTION_HEADER.to_be_bytes() => {
-                pcapng::Reader::new(file).map(Reader::Pcapng)
-            }
-            _ => pcap::Reader::new(file).map(Reader::Pcap),
+        let mut reader = Reader::resume(State::default(), file, true);
+        reader.begin()?;
+        Ok(reader)
+    }
+
+    /// Goes on with `bytes`, which follow what was consumed before; `is_last`: nothing comes
+    /// behind them, so that half a packet at their end is an error.
+    pub fn resume(state: State, bytes: &'a [u8], is_last: bool) -> Self {
+        Reader { bytes, at: 0, is_last, state }
+    }
+
+    /// Octets of these bytes that have been read: whole packets and blocks.
+    pub fn consumed(&self) -> usize {
+        self.at
+    }
+
+    /// For [`Reader::resume`] with the bytes behind those consumed.
+    pub fn into_state(mut self) -> State {
+        self.state.base += self.at;
+        self.state
+    }
+
+    /// What was stepped over so far, in the pieces before, too.
+    pub fn skipped(&self) -> Skipped {
+        match &self.state.format {
+            Format::Pcapng(section) => section.skipped(),
+            _ => Skipped::default(),
         }
     }
 
-    /// What was stepped over so far.
-    pub fn skipped(&self) -> Skipped {
-        match self {
-            Reader::Pcap(_) => Skipped::default(),
-            Reader::Pcapng(reader) => reader.skipped(),
+    /// What a pcapng file calls the interface of that number, up to 31 octets of it; `None`: it
+    /// says nothing, or so many came behind that it is forgotten.
+    pub fn interface_name(&self, interface: u32) -> Option<&str> {
+        match &self.state.format {
+            Format::Pcapng(section) => section.interface_name(interface),
+            _ => None,
         }
+    }
+
+    /// Reads the file header; false: there is not enough of it yet.
+    fn begin(&mut self) -> Result<bool, CaptureError> {
+        let error = |kind| CaptureError { offset: self.state.base, kind };
+        if self.bytes.len() < 4 && !self.is_last {
+            return Ok(false);
+        }
+        let magic = self.bytes.get(..4).ok_or(error(CaptureErrorKind::Magic))?;
+        let begun = if magic == pcapng::SECTION_HEADER.to_be_bytes() {
+            let mut section = pcapng::Section::default();
+            let begun = section.begin(self.bytes, &mut self.at);
+            begun.map(|()| Format::Pcapng(section))
+        } else {
+            let begun = pcap::Format::of(self.bytes).map_err(error);
+            begun.inspect(|_| self.at = pcap::FILE_HEADER_LEN).map(Format::Pcap)
+        };
+        match begun {
+            Ok(format) => self.state.format = format,
+            Err(error) if self.waits_for(error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn waits_for(&self, error: CaptureError) -> bool {
+        error.kind == CaptureErrorKind::Truncated && !self.is_last
     }
 }
 
 impl<'a> Iterator for Reader<'a> {
     type Item = Result<Record<'a>, CaptureError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Reader::Pcap(reader) => reader.next(),
-            Reader::Pcapng(reader) => reader.next(),
+        if matches!(self.state.format, Format::Unknown) {
+            match self.begin() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    self.state.format = Format::Over;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let (bytes, base) = (self.bytes, self.state.base);
+        let result = match &mut self.state.format {
+            Format::Pcap(format) => {
+                let offset = base + self.at;
+                let found = format.record(&bytes[self.at..]);
+                found.map_err(|kind| CaptureError { offset, kind }).map(|found| {
+                    found.map(|(record, len)| {
+                        self.at += len;
+                        record
+                    })
+                })
+            }
+            Format::Pcapng(section) => section.packet(bytes, &mut self.at, base),
+            Format::Unknown | Format::Over => return None,
+        };
+        match result {
+            Err(error) if self.waits_for(error) => None,
+            Err(error) => {
+                // What was stepped over is still told.
+                self.at = bytes.len();
+                match &mut self.state.format {
+                    Format::Pcapng(section) => section.end(),
+                    format => *format = Format::Over,
+                }
+                Some(Err(error))
+            }
+            Ok(record) => record.map(Ok),
         }
     }
 }

@@ -2,80 +2,71 @@
 //! microseconds or nanoseconds; written in nanoseconds, little-endian.
 
 use crate::Error;
-use crate::capture::{CaptureError, CaptureErrorKind, Order, Record};
+use crate::capture::{CaptureErrorKind, Order, Record};
 
-/// Reads a file packet by packet. Ends after the first error.
-#[derive(Clone, Debug)]
-pub struct Reader<'a> {
-    file: &'a [u8],
-    offset: usize,
+/// What the file header says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
     order: Order,
     /// Nanoseconds of one unit of the time stamp's second field.
     unit: i64,
     link_type: u16,
 }
 
-impl<'a> Reader<'a> {
-    /// Reads the file header. `file` is the whole file.
-    pub fn new(file: &'a [u8]) -> Result<Self, CaptureError> {
-        let error = |kind| CaptureError { offset: 0, kind };
-        let magic = Order::Big.u32(file, 0).ok_or(error(CaptureErrorKind::Magic))?;
+impl Format {
+    /// Reads the header at the begin of `file`.
+    pub(crate) fn of(file: &[u8]) -> Result<Self, CaptureErrorKind> {
+        let magic = Order::Big.u32(file, 0).ok_or(CaptureErrorKind::Magic)?;
         let (order, unit) = match magic {
             MAGIC_MICROS => (Order::Big, 1000),
             MAGIC_NANOS => (Order::Big, 1),
             swapped if swapped == MAGIC_MICROS.swap_bytes() => (Order::Little, 1000),
             swapped if swapped == MAGIC_NANOS.swap_bytes() => (Order::Little, 1),
-            _ => return Err(error(CaptureErrorKind::Magic)),
+            _ => return Err(CaptureErrorKind::Magic),
         };
-        let header = file.get(..FILE_HEADER_LEN).ok_or(error(CaptureErrorKind::Truncated))?;
+        let header = file.get(..FILE_HEADER_LEN).ok_or(CaptureErrorKind::Truncated)?;
         let (Some(major), Some(minor), Some(network)) =
             (order.u16(header, 4), order.u16(header, 6), order.u32(header, 20))
         else {
-            return Err(error(CaptureErrorKind::Truncated));
+            return Err(CaptureErrorKind::Truncated);
         };
         if major != VERSION_MAJOR {
-            return Err(error(CaptureErrorKind::Version { major, minor }));
+            return Err(CaptureErrorKind::Version { major, minor });
         }
         // The upper half of the link type field holds FCS information.
-        Ok(Reader { file, offset: FILE_HEADER_LEN, order, unit, link_type: network as u16 })
+        Ok(Format { order, unit, link_type: network as u16 })
     }
 
-    /// Link type of all packets.
-    pub fn link_type(&self) -> u16 {
-        self.link_type
-    }
-}
-
-impl<'a> Iterator for Reader<'a> {
-    type Item = Result<Record<'a>, CaptureError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let offset = self.offset;
-        let rest = self.file.get(offset..).filter(|rest| !rest.is_empty())?;
-        // Until the record turns out well, the file ends here.
-        self.offset = self.file.len();
-        let error = |kind| Some(Err(CaptureError { offset, kind }));
+    /// The packet at the begin of `rest`, and the octets that it takes there; `None`: there is
+    /// nothing more.
+    #[inline]
+    pub(crate) fn record<'a>(
+        &self,
+        rest: &'a [u8],
+    ) -> Result<Option<(Record<'a>, usize)>, CaptureErrorKind> {
+        if rest.is_empty() {
+            return Ok(None);
+        }
         let field = |at| self.order.u32(rest, at);
         let (Some(seconds), Some(fraction), Some(captured), Some(original_len)) =
             (field(0), field(4), field(8), field(12))
         else {
-            return error(CaptureErrorKind::Truncated);
+            return Err(CaptureErrorKind::Truncated);
         };
         if captured > MAX_CAPTURED_LEN {
-            return error(CaptureErrorKind::Length(captured));
+            return Err(CaptureErrorKind::Length(captured));
         }
         let end = RECORD_HEADER_LEN + captured as usize;
-        let Some(data) = rest.get(RECORD_HEADER_LEN..end) else {
-            return error(CaptureErrorKind::Truncated);
-        };
-        self.offset = offset + end;
-        Some(Ok(Record {
+        let data = rest.get(RECORD_HEADER_LEN..end).ok_or(CaptureErrorKind::Truncated)?;
+        let record = Record {
             unix_nanos: i64::from(seconds) * 1_000_000_000 + i64::from(fraction) * self.unit,
+            is_timed: true,
             data,
             original_len,
             link_type: self.link_type,
             interface: 0,
-        }))
+        };
+        Ok(Some((record, end)))
     }
 }
 
@@ -129,7 +120,7 @@ const VERSION_MINOR: u16 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{self, LINKTYPE_ETHERNET, LINKTYPE_RAW};
+    use crate::capture::{CaptureError, LINKTYPE_ETHERNET, LINKTYPE_RAW, Reader};
     use proptest::prelude::*;
 
     extern crate std;
@@ -161,9 +152,10 @@ mod tests {
         for order in [Order::Big, Order::Little] {
             for (magic, nanos) in [(MAGIC_MICROS, 7000), (MAGIC_NANOS, 7)] {
                 let file = file(magic, order);
-                let mut reader = capture::Reader::new(&file).unwrap();
+                let mut reader = Reader::new(&file).unwrap();
                 let want = Record {
                     unix_nanos: 1_000_000_000 + nanos,
+                    is_timed: true,
                     data: b"abc",
                     original_len: 5,
                     link_type: LINKTYPE_ETHERNET,
@@ -218,9 +210,9 @@ mod tests {
                 file.extend(data);
             }
             let reader = Reader::new(&file).unwrap();
-            prop_assert_eq!(reader.link_type(), LINKTYPE_RAW);
             let read: Vec<_> = reader
                 .map(|r| r.unwrap())
+                .inspect(|r| assert_eq!(r.link_type, LINKTYPE_RAW))
                 .map(|r| (r.unix_nanos, r.data.to_vec(), r.original_len))
                 .collect();
             prop_assert_eq!(read, packets);

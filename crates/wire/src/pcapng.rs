@@ -6,21 +6,32 @@ use core::ops::RangeInclusive;
 
 use crate::capture::{CaptureError, CaptureErrorKind, Order, Record, Skipped};
 
-/// Reads a file packet by packet. Ends after the first error.
+/// What the blocks so far have said.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
-    file: &'a [u8],
-    offset: usize,
+pub(crate) struct Section {
     order: Order,
     /// The interface with number `n` in place `n` modulo [`KEPT`], with `n`: the latest.
     interfaces: [(u32, Interface); KEPT],
+    /// Their names, in the same places.
+    names: [Name; KEPT],
     /// Interfaces that the section has described so far.
     count: u32,
-    /// Where its blocks begin.
-    section: usize,
+    /// Where its blocks begin, from the begin of the file.
+    begin: usize,
     /// Blocks that may still be stepped over in search of a description that is not kept.
     steps: usize,
+    /// Time of the latest packet that has one.
+    latest: i64,
     skipped: Skipped,
+    /// After an error.
+    is_over: bool,
+}
+
+/// An interface's name, or the begin of a long one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Name {
+    len: u8,
+    text: [u8; MOST_OF_NAME],
 }
 
 /// What an interface description block says of its packets.
@@ -48,47 +59,71 @@ struct Block<'a> {
     body: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    /// Reads the first section header. `file` is the whole file.
-    pub fn new(file: &'a [u8]) -> Result<Self, CaptureError> {
-        let mut reader = Reader {
-            file,
-            offset: 0,
+impl Default for Section {
+    fn default() -> Self {
+        Section {
             order: Order::Little,
             interfaces: [(0, Interface::default()); KEPT],
+            names: [Name::default(); KEPT],
             count: 0,
-            section: 0,
+            begin: 0,
             steps: STEPS,
+            latest: 0,
             skipped: Skipped::default(),
-        };
-        if Order::Big.u32(file, 0) != Some(SECTION_HEADER) {
-            return Err(reader.error(CaptureErrorKind::Magic));
+            is_over: false,
         }
-        let block = reader.block()?;
-        reader.section(block.body)?;
-        reader.offset += block.body.len() + BLOCK_OVERHEAD;
-        Ok(reader)
+    }
+}
+
+impl Section {
+    /// Reads the first section header, at the begin of the file.
+    pub(crate) fn begin(&mut self, bytes: &[u8], at: &mut usize) -> Result<(), CaptureError> {
+        let place = Place { bytes, at: 0, base: 0 };
+        let block = self.block(place)?;
+        self.section(block.body, place)?;
+        *at = block.body.len() + BLOCK_OVERHEAD;
+        Ok(())
     }
 
-    /// What was stepped over so far.
-    pub fn skipped(&self) -> Skipped {
+    pub(crate) fn skipped(&self) -> Skipped {
         self.skipped
     }
 
-    /// Steps from block to block to the next packet.
-    fn packet(&mut self) -> Result<Option<Record<'a>>, CaptureError> {
-        while self.offset < self.file.len() {
-            let block = self.block()?;
+    /// Nothing more is read.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn interface_name(&self, id: u32) -> Option<&str> {
+        let place = id as usize % KEPT;
+        let is_kept = id < self.count && self.interfaces[place].0 == id;
+        let Name { len, text } = &self.names[place];
+        let name = core::str::from_utf8(&text[..usize::from(*len)]).ok()?;
+        (is_kept && !name.is_empty()).then_some(name)
+    }
+
+    /// Steps from block to block to the next packet, from `at` on, which is left behind the
+    /// last whole block. `base`: octets of the file before `bytes`.
+    #[inline]
+    pub(crate) fn packet<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        at: &mut usize,
+        base: usize,
+    ) -> Result<Option<Record<'a>>, CaptureError> {
+        while *at < bytes.len() && !self.is_over {
+            let place = Place { bytes, at: *at, base };
+            let block = self.block(place)?;
             let mut record = None;
             match block.kind {
-                SECTION_HEADER => self.section(block.body)?,
-                INTERFACE_DESCRIPTION => self.interface(block.body)?,
-                ENHANCED_PACKET | OBSOLETE_PACKET => record = self.timed(&block)?,
-                SIMPLE_PACKET => record = self.simple(block.body)?,
+                SECTION_HEADER => self.section(block.body, place)?,
+                INTERFACE_DESCRIPTION => self.interface(block.body, place)?,
+                ENHANCED_PACKET | OBSOLETE_PACKET => record = self.timed(&block, place)?,
+                SIMPLE_PACKET => record = self.simple(block.body, place)?,
                 NAME_RESOLUTION | INTERFACE_STATISTICS | DECRYPTION_SECRETS => {}
                 _ => self.skipped.other_blocks += 1,
             }
-            self.offset += block.body.len() + BLOCK_OVERHEAD;
+            *at += block.body.len() + BLOCK_OVERHEAD;
             self.steps = self.steps.saturating_add(STEPS_PER_BLOCK);
             if record.is_some() {
                 return Ok(record);
@@ -97,66 +132,72 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// The block at the present offset, its lengths checked. A section header sets the
-    /// byte order, for its own lengths are in it.
-    fn block(&mut self) -> Result<Block<'a>, CaptureError> {
-        let rest = &self.file[self.offset..];
-        let truncated = self.error(CaptureErrorKind::Truncated);
+    /// The block at a place, its lengths checked. A section header sets the byte order, for
+    /// its own lengths are in it.
+    fn block<'a>(&mut self, place: Place<'a>) -> Result<Block<'a>, CaptureError> {
+        let rest = &place.bytes[place.at..];
+        let truncated = place.error(CaptureErrorKind::Truncated);
         let mut kind = self.order.u32(rest, 0).ok_or(truncated)?;
         // The type of a section header reads the same in both byte orders.
         if kind == SECTION_HEADER {
             self.order = match Order::Big.u32(rest, 8).ok_or(truncated)? {
                 BYTE_ORDER_MAGIC => Order::Big,
                 magic if magic == BYTE_ORDER_MAGIC.swap_bytes() => Order::Little,
-                _ => return Err(self.error(CaptureErrorKind::Magic)),
+                _ => return Err(place.error(CaptureErrorKind::Magic)),
             };
             kind = SECTION_HEADER;
         }
         let len = self.order.u32(rest, 4).ok_or(truncated)?;
         let least = if kind == SECTION_HEADER { 28 } else { BLOCK_OVERHEAD };
-        if !len.is_multiple_of(4) || (len as usize) < least {
-            return Err(self.error(CaptureErrorKind::Length(len)));
+        if !len.is_multiple_of(4) || (len as usize) < least || len > MAX_BLOCK_LEN {
+            return Err(place.error(CaptureErrorKind::Length(len)));
         }
         let block = rest.get(..len as usize).ok_or(truncated)?;
         let (body, trailer) = block[8..].split_at(block.len() - BLOCK_OVERHEAD);
         let last = self.order.u32(trailer, 0).ok_or(truncated)?;
         if last != len {
-            return Err(self.error(CaptureErrorKind::Trailer { first: len, last }));
+            return Err(place.error(CaptureErrorKind::Trailer { first: len, last }));
         }
         Ok(Block { kind, body })
     }
 
     /// A new section: what the one before said is forgotten.
-    fn section(&mut self, body: &[u8]) -> Result<(), CaptureError> {
-        let truncated = self.error(CaptureErrorKind::Truncated);
+    fn section(&mut self, body: &[u8], place: Place<'_>) -> Result<(), CaptureError> {
+        let truncated = place.error(CaptureErrorKind::Truncated);
         let major = self.order.u16(body, 4).ok_or(truncated)?;
         let minor = self.order.u16(body, 6).ok_or(truncated)?;
         // 1.2 was written by some programs and is the same as 1.0.
         if major != 1 || !matches!(minor, 0 | 2) {
-            return Err(self.error(CaptureErrorKind::Version { major, minor }));
+            return Err(place.error(CaptureErrorKind::Version { major, minor }));
         }
         self.count = 0;
-        self.section = self.offset + body.len() + BLOCK_OVERHEAD;
+        self.begin = place.base + place.at + body.len() + BLOCK_OVERHEAD;
         Ok(())
     }
 
-    fn interface(&mut self, body: &[u8]) -> Result<(), CaptureError> {
-        let interface = self.description(body)?;
-        self.interfaces[self.count as usize % KEPT] = (self.count, interface);
+    fn interface(&mut self, body: &[u8], place: Place<'_>) -> Result<(), CaptureError> {
+        let (interface, name) = self.description(body, place)?;
+        let kept = self.count as usize % KEPT;
+        (self.interfaces[kept], self.names[kept]) = ((self.count, interface), name);
         self.count += 1;
         Ok(())
     }
 
-    fn description(&self, body: &[u8]) -> Result<Interface, CaptureError> {
+    fn description(
+        &self,
+        body: &[u8],
+        place: Place<'_>,
+    ) -> Result<(Interface, Name), CaptureError> {
         if body.len() < 8 {
-            return Err(self.error(CaptureErrorKind::Length(body.len() as u32)));
+            return Err(place.error(CaptureErrorKind::Length(body.len() as u32)));
         }
-        let truncated = self.error(CaptureErrorKind::Truncated);
+        let truncated = place.error(CaptureErrorKind::Truncated);
         let mut interface = Interface {
             link_type: self.order.u16(body, 0).ok_or(truncated)?,
             snap_len: self.order.u32(body, 4).ok_or(truncated)?,
             ..Interface::default()
         };
+        let mut name = Name::default();
         let mut options = &body[8..];
         while !options.is_empty() {
             let code = self.order.u16(options, 0).ok_or(truncated)?;
@@ -164,9 +205,10 @@ impl<'a> Reader<'a> {
             if code == OPTION_END {
                 break;
             }
-            let wrong = self.error(CaptureErrorKind::Option(code));
+            let wrong = place.error(CaptureErrorKind::Option(code));
             let value = options.get(4..4 + len).ok_or(wrong)?;
             match code {
+                OPTION_NAME => name = Name::of(value),
                 OPTION_TSRESOL => match *value {
                     [n] if n & 0x80 == 0 => interface.resolution = Resolution::Decimal(n),
                     [n] => interface.resolution = Resolution::Binary(n & 0x7F),
@@ -180,25 +222,30 @@ impl<'a> Reader<'a> {
             }
             options = options.get(4 + len.next_multiple_of(4)..).unwrap_or(&[]);
         }
-        Ok(interface)
+        Ok((interface, name))
     }
 
     /// A packet with a time stamp; `None`: counted. The obsolete block differs only in its
     /// first field: 16 bits of interface, then 16 of packets that were dropped.
-    fn timed(&mut self, block: &Block<'a>) -> Result<Option<Record<'a>>, CaptureError> {
+    #[inline]
+    fn timed<'a>(
+        &mut self,
+        block: &Block<'a>,
+        place: Place<'a>,
+    ) -> Result<Option<Record<'a>>, CaptureError> {
         let body = block.body;
-        let short = self.error(CaptureErrorKind::Length(body.len() as u32));
+        let short = place.error(CaptureErrorKind::Length(body.len() as u32));
         let order = self.order;
         let field = |at| order.u32(body, at).ok_or(short);
         let (ticks, captured) = (u64::from(field(4)?) << 32 | u64::from(field(8)?), field(12)?);
         let original_len = field(16)?;
         let data = body[20..].get(..captured as usize);
-        let data = data.ok_or(self.error(CaptureErrorKind::Length(captured)))?;
+        let data = data.ok_or(place.error(CaptureErrorKind::Length(captured)))?;
         let id = match block.kind {
             OBSOLETE_PACKET => order.u16(body, 0).ok_or(short)?.into(),
             _ => field(0)?,
         };
-        let Some(interface) = self.described(id) else {
+        let Some(interface) = self.described(id, place) else {
             self.skipped.no_interface += 1;
             return Ok(None);
         };
@@ -206,16 +253,22 @@ impl<'a> Reader<'a> {
             self.skipped.bad_times += 1;
             return Ok(None);
         };
+        self.latest = unix_nanos;
         let link_type = interface.link_type;
-        Ok(Some(Record { unix_nanos, data, original_len, link_type, interface: id }))
+        let is_timed = true;
+        Ok(Some(Record { unix_nanos, is_timed, data, original_len, link_type, interface: id }))
     }
 
-    /// A simple packet has no time stamp: it is given 0. How much of it was captured
-    /// follows from the snap length of interface 0.
-    fn simple(&mut self, body: &'a [u8]) -> Result<Option<Record<'a>>, CaptureError> {
-        let short = self.error(CaptureErrorKind::Length(body.len() as u32));
+    /// A simple packet has no time stamp. How much of it was captured follows from the snap
+    /// length of interface 0.
+    fn simple<'a>(
+        &mut self,
+        body: &'a [u8],
+        place: Place<'a>,
+    ) -> Result<Option<Record<'a>>, CaptureError> {
+        let short = place.error(CaptureErrorKind::Length(body.len() as u32));
         let original_len = self.order.u32(body, 0).ok_or(short)?;
-        let Some(interface) = self.described(0) else {
+        let Some(interface) = self.described(0, place) else {
             self.skipped.no_interface += 1;
             return Ok(None);
         };
@@ -225,8 +278,9 @@ impl<'a> Reader<'a> {
         };
         let data = body[4..].get(..captured as usize);
         Ok(Some(Record {
-            unix_nanos: 0,
-            data: data.ok_or(self.error(CaptureErrorKind::Length(captured)))?,
+            unix_nanos: self.latest,
+            is_timed: false,
+            data: data.ok_or(place.error(CaptureErrorKind::Length(captured)))?,
             original_len,
             link_type: interface.link_type,
             interface: 0,
@@ -236,30 +290,32 @@ impl<'a> Reader<'a> {
     /// The section's interface of this number; `None`: it has not described that many, or
     /// the description is so far back among so many that finding it anew for each packet
     /// would take for ever.
-    fn described(&mut self, id: u32) -> Option<Interface> {
+    #[inline]
+    fn described(&mut self, id: u32, place: Place<'_>) -> Option<Interface> {
         if id >= self.count {
             return None;
         }
-        let place = id as usize % KEPT;
-        let (kept, interface) = self.interfaces[place];
-        if kept == id {
+        let kept = id as usize % KEPT;
+        let (number, interface) = self.interfaces[kept];
+        if number == id {
             return Some(interface);
         }
-        let interface = self.search(id)?;
-        self.interfaces[place] = (id, interface);
+        let (interface, name) = self.search(id, place)?;
+        (self.interfaces[kept], self.names[kept]) = ((id, interface), name);
         Some(interface)
     }
 
-    /// Looks an interface up in the section, whose blocks as far as here are whole.
-    fn search(&mut self, id: u32) -> Option<Interface> {
-        let (mut at, mut number) = (self.section, 0);
-        while at < self.offset {
+    /// Looks an interface up in the section, whose blocks as far as here are whole; of a file
+    /// that comes piece by piece they may be gone.
+    fn search(&mut self, id: u32, place: Place<'_>) -> Option<(Interface, Name)> {
+        let (mut at, mut number) = (self.begin.checked_sub(place.base)?, 0);
+        while at < place.at {
             self.steps = self.steps.checked_sub(1)?;
-            let len = self.order.u32(self.file, at + 4)? as usize;
-            if self.order.u32(self.file, at)? == INTERFACE_DESCRIPTION {
+            let len = self.order.u32(place.bytes, at + 4)? as usize;
+            if self.order.u32(place.bytes, at)? == INTERFACE_DESCRIPTION {
                 if number == id {
-                    let body = self.file.get(at + 8..at + len - 4)?;
-                    return self.description(body).ok();
+                    let body = place.bytes.get(at + 8..at + len - 4)?;
+                    return self.description(body, place).ok();
                 }
                 number += 1;
             }
@@ -267,21 +323,33 @@ impl<'a> Reader<'a> {
         }
         None
     }
+}
 
+/// Where a block is: at `at` of `bytes`, before which the file had `base` octets.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    base: usize,
+}
+
+impl Place<'_> {
     fn error(&self, kind: CaptureErrorKind) -> CaptureError {
-        CaptureError { offset: self.offset, kind }
+        CaptureError { offset: self.base + self.at, kind }
     }
 }
 
-impl<'a> Iterator for Reader<'a> {
-    type Item = Result<Record<'a>, CaptureError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let result = self.packet();
-        if result.is_err() {
-            self.offset = self.file.len();
+impl Name {
+    /// As much as there is room for, up to a whole character.
+    fn of(value: &[u8]) -> Name {
+        let value = value.split(|&octet| octet == 0).next().unwrap_or_default();
+        let mut len = value.len().min(MOST_OF_NAME);
+        while len > 0 && core::str::from_utf8(&value[..len]).is_err() {
+            len -= 1;
         }
-        result.transpose()
+        let mut name = Name { len: len as u8, ..Name::default() };
+        name.text[..len].copy_from_slice(&value[..len]);
+        name
     }
 }
 
@@ -336,7 +404,13 @@ const STEPS_PER_BLOCK: usize = 64;
 /// Type and two lengths.
 const BLOCK_OVERHEAD: usize = 12;
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
+/// Of a block's length: as Wireshark has it four times over, so that a broken length is not
+/// waited for.
+const MAX_BLOCK_LEN: u32 = 1 << 26;
+/// Octets of a name.
+const MOST_OF_NAME: usize = 31;
 const OPTION_END: u16 = 0;
+const OPTION_NAME: u16 = 2;
 const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
 

@@ -1,8 +1,10 @@
-//! Flow metering from a capture file, at the speed of memory. The file's clock is its
-//! packets' time. Each metering thread reads the whole file and meters its share.
+//! Flow metering from captures, at the speed of memory. The clock is that of their packets.
+//! Each metering thread reads everything and meters its share.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +12,6 @@ use anyhow::{Context as _, anyhow};
 use sonde_port::clock::pin_to_cpu;
 use sonde_results::rtt_run::RttPoint;
 use sonde_results::{Caveat, FlowRun};
-use sonde_wire::capture::{CaptureError, Reader};
 
 use super::args::FlowArgs;
 use super::export::{self, Common};
@@ -19,14 +20,14 @@ use super::meter::{Group, Meter};
 use super::share::Share;
 use super::walk::{GROUP, Walk};
 use super::{outcome, settings};
-use crate::capture_file::{self, unreadable};
+use crate::capture_file::{Input, Next, Piece};
 use crate::exit::{Exit, Failure};
 use crate::joins::Numbers;
 use crate::settings::secrets;
 use crate::signals::Signals;
 
-/// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
-pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
+/// Reads everything, until `--duration` of the captures' time has passed, or Ctrl-C.
+pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
     let input = &args.input;
     if input.engine.is_some() || input.trim.is_some() || input.mirror {
         return Err(Failure::Usage(anyhow!(
@@ -34,18 +35,26 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
         )));
     }
     let signals = Signals::catch()?;
-    let mapping = capture_file::open(path)?;
-    let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
-    let first = Reader::new(mapping.as_slice()).map_err(cannot_read)?.next();
+    let interrupted = || signals.wait(Duration::ZERO);
+    let mut input = Input::open(paths)?;
+    // Nothing can be said before the first packets are there.
+    let first = loop {
+        match input.next(LOOK_AROUND)? {
+            Next::Piece(piece) => break Some(piece),
+            Next::Broken(why) => return Err(Failure::CannotRun(anyhow!(why))),
+            Next::End => break None,
+            Next::Wait if interrupted() => break None,
+            Next::Wait => {}
+        }
+    };
     let mut run = super::empty_run(args, "capture file".into());
     let tai_offset_s = run.header.host.tai_offset_s;
     let offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
-    if let Some(Ok(first)) = first {
-        run.header.start_ns = first.unix_nanos.saturating_add(offset_ns);
+    if let Some(utc) = first.as_ref().and_then(Piece::begin_ns) {
+        run.header.start_ns = utc.saturating_add(offset_ns);
     }
     let start_ns = run.header.start_ns;
     let end_ns = args.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
-    let walk = Walk::new(mapping.as_slice(), offset_ns, end_ns).map_err(cannot_read)?;
     let meters = meters(args).map_err(Failure::Usage)?;
     let common = Common { args, tai_offset_s, interfaces: Vec::new(), can_wait: true };
     let outputs = export::open(&common)?;
@@ -54,33 +63,69 @@ pub fn run(path: &Path, args: &FlowArgs) -> Result<Exit, Failure> {
     shared.packet_time_ns.store(start_ns.max(1), Ordering::Relaxed);
 
     let turnstile = Turnstile::default();
+    let stop = AtomicBool::new(false);
+    let (gives, takes): (Vec<_>, Vec<_>) = meters.iter().map(|_| sync_channel(PIECES)).unzip();
     let part = |((number, meter), queue)| Part {
         number,
         meter,
         queue,
-        walk: walk.clone(),
+        walk: Walk::new(offset_ns, end_ns),
         shared: &shared,
         turnstile: &turnstile,
         start_ns,
     };
-    let mut parts = meters.into_iter().enumerate().zip(queues).map(part);
-    let here = parts.next().context("there is at least one worker")?;
-    let interrupted = || signals.wait(Duration::ZERO);
-    let parts: Vec<Part<'_>> = thread::scope(|scope| {
-        let started: Vec<_> = parts.map(|part| scope.spawn(|| part.run(args, || false))).collect();
-        let mut parts = vec![here.run(args, interrupted)?];
-        for thread in started {
-            parts.push(thread.join().map_err(|_| {
-                anyhow!("a metering thread failed; please report what it printed")
-            })??);
+    let mut parts = meters.into_iter().enumerate().zip(queues).map(part).zip(takes);
+    let (here, pieces) = parts.next().context("there is at least one worker")?;
+    let (parts, broken) = thread::scope(|scope| {
+        let reading = scope.spawn(|| feed(input, first, gives, &stop));
+        let mut started = Vec::new();
+        for (part, pieces) in parts {
+            started.push(scope.spawn(move || part.run(pieces, args, || false)));
         }
-        anyhow::Ok(parts)
+        let here = here.run(pieces, args, interrupted);
+        // Those that still wait for packets wait in vain.
+        stop.store(true, Ordering::Relaxed);
+        let mut parts: Vec<Part<'_>> = vec![here?];
+        for thread in started {
+            parts.push(thread.join().map_err(|_| failed("metering"))??);
+        }
+        anyhow::Ok((parts, reading.join().map_err(|_| failed("reading"))??))
     })?;
 
     let interrupted = turnstile.is_closed();
     let meters: Vec<&Meter> = parts.iter().map(|part| &part.meter).collect();
-    tell(&mut run, &parts[0].walk, path);
+    tell(&mut run, &parts[0].walk, broken, paths);
     outcome::finish(run, &meters, exporting, args, interrupted)
+}
+
+fn failed(what: &str) -> anyhow::Error {
+    anyhow!("a {what} thread failed; please report what it printed")
+}
+
+/// Gives every metering thread every piece. Returns what captures could not be read to their
+/// ends.
+fn feed(
+    mut input: Input,
+    first: Option<Piece>,
+    gives: Vec<SyncSender<Arc<Piece>>>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<String>> {
+    let mut broken = Vec::new();
+    let mut next = first.map_or(Next::End, Next::Piece);
+    while !stop.load(Ordering::Relaxed) {
+        match next {
+            Next::Piece(piece) => {
+                let piece = Arc::new(piece);
+                // One that has ended wants no more.
+                gives.iter().for_each(|give| drop(give.send(Arc::clone(&piece))));
+            }
+            Next::Broken(why) => broken.push(why),
+            Next::Wait => {}
+            Next::End => break,
+        }
+        next = input.next(LOOK_AROUND)?;
+    }
+    Ok(broken)
 }
 
 /// One for each metering thread, in the memory of its processor.
@@ -98,28 +143,38 @@ fn meters(args: &FlowArgs) -> anyhow::Result<Vec<Meter>> {
     (0..workers).map(|i| settings::meter_at(i, args, secret, share(i), &places)).collect()
 }
 
-/// What the file was like.
-fn tell(run: &mut FlowRun, walk: &Walk<'_>, path: &Path) {
-    if let Some(error) = walk.broken {
-        errln!("{:#}", unreadable(path, error));
+/// What the captures were like.
+fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBuf]) {
+    broken.extend(walk.broken.iter().cloned());
+    for why in &broken {
+        errln!("{why}");
         run.caveats.insert(Caveat::CaptureCutShort);
     }
+    let name = match paths {
+        [path] if path.as_os_str() == "-" => "standard input".into(),
+        [path] => path.display().to_string(),
+        _ => "captures".into(),
+    };
     let unread = walk.unread();
     for line in unread.lines() {
-        errln!("{}: {line}", path.display());
+        errln!("{name}: {line}");
     }
-    if unread.skipped.bad_times > 0 {
+    if unread.skipped.bad_times + unread.untimed > 0 {
         run.caveats.insert(Caveat::CaptureTimesWrong);
     }
     run.counters.extend(unread.counters());
-    run.points = (0..=walk.last_interface).map(|i| point(path, i, walk.last_interface)).collect();
+    let name = name.rsplit('/').next().unwrap_or(&name);
+    run.points = (0..=walk.last_interface).map(|i| point(name, i, walk)).collect();
     run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
 }
 
-fn point(path: &Path, interface: u8, last: u8) -> RttPoint {
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
+fn point(file: &str, interface: u8, walk: &Walk) -> RttPoint {
     RttPoint {
-        name: if last == 0 { file.into() } else { format!("{file} interface {interface}") },
+        name: match walk.names.get(&interface) {
+            Some(name) => format!("{file} {name}"),
+            None if walk.last_interface == 0 => file.into(),
+            None => format!("{file} interface {interface}"),
+        },
         how: "capture file, by the packets' times".into(),
         vanished: 0,
     }
@@ -130,33 +185,66 @@ struct Part<'a> {
     number: usize,
     meter: Meter,
     queue: Records,
-    walk: Walk<'a>,
+    walk: Walk,
     shared: &'a Shared,
     turnstile: &'a Turnstile,
     start_ns: i64,
 }
 
 impl Part<'_> {
-    /// Reads the file to its end, or to where all threads end after one was interrupted.
-    fn run(mut self, args: &FlowArgs, interrupted: impl Fn() -> bool) -> anyhow::Result<Self> {
+    /// Reads everything, or to where all threads end after one was interrupted.
+    fn run(
+        mut self,
+        pieces: Receiver<Arc<Piece>>,
+        args: &FlowArgs,
+        interrupted: impl Fn() -> bool,
+    ) -> anyhow::Result<Self> {
         if let Some(&cpu) = args.input.cpus.get(self.number) {
             pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
         }
+        let mut stretch = 0;
+        loop {
+            let piece = match pieces.recv_timeout(LOOK_AROUND) {
+                Ok(piece) => piece,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if interrupted() => {
+                    self.turnstile.close();
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
+            if !self.pass(&piece, &mut stretch, &interrupted) {
+                break;
+            }
+        }
+        // Whoever gives them must not wait for this thread to take more.
+        drop(pieces);
+        let queue = &mut self.queue;
+        let now_ns = self.walk.now_ns().max(self.start_ns);
+        self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
+        self.queue.flush_waiting();
+        self.tell();
+        Ok(self)
+    }
+
+    /// Meters a piece; false: no more are wanted.
+    fn pass(&mut self, piece: &Piece, stretch: &mut u64, interrupted: &impl Fn() -> bool) -> bool {
         let share = *self.meter.share();
         let mut group = Group::<GROUP>::new();
-        let (mut told, mut stretch) = (i64::MIN, 0);
-        'file: loop {
+        let mut within = self.walk.enter(piece);
+        let mut told = self.walk.latest_ns;
+        let goes_on = 'piece: loop {
             if interrupted() {
                 self.turnstile.close();
             }
-            if !self.turnstile.lets_in(stretch) {
-                break;
+            if !self.turnstile.lets_in(*stretch) {
+                break false;
             }
-            stretch += 1;
+            *stretch += 1;
             for _ in 0..STRETCH {
                 let (walk, meter) = (&mut self.walk, &mut self.meter);
-                if !walk.group(&share, |frame| meter.gather(frame, &mut group)) {
-                    break 'file;
+                if !walk.group(&mut within, &share, |frame| meter.gather(frame, &mut group)) {
+                    break 'piece !walk.is_over();
                 }
                 let queue = &mut self.queue;
                 let mut sink = |record| queue.push_waiting(record);
@@ -169,13 +257,10 @@ impl Part<'_> {
                 told = self.walk.latest_ns;
                 self.tell();
             }
-        }
-        let queue = &mut self.queue;
-        let now_ns = self.walk.now_ns().max(self.start_ns);
-        self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
-        self.queue.flush_waiting();
+        };
+        self.walk.leave(&within);
         self.tell();
-        Ok(self)
+        goes_on
     }
 
     /// How far it is, and what could not be metered.
@@ -228,6 +313,10 @@ const CLOSED: u64 = 1 << 63;
 const QUEUE: usize = 1 << 13;
 /// Groups of packets between two looks at time and signals.
 const STRETCH: usize = 128;
+/// Pieces that wait for a thread.
+const PIECES: usize = 2;
+/// Between two looks at signals while nothing comes.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Between two reports to the export thread, ns of the packets' time.
 const TELL_NS: i64 = 100_000_000;
 

@@ -4,77 +4,106 @@
 //! thread that reads the file: so a flow's records do not depend on how many threads there
 //! are, nor on which other flows its thread has.
 
+use std::collections::BTreeMap;
+
 use sonde_meter::flow::prefetch::prefetch;
-use sonde_wire::capture::{CaptureError, Reader, Record, Skipped};
+use sonde_wire::capture::{Reader, Record, Skipped};
 use sonde_wire::flow::Link;
 
 use super::meter::Frame;
 use super::share::Share;
-use crate::capture_file::Unread;
+use crate::capture_file::{Piece, Unread, describe};
 
-/// A way through a file.
+/// A way through captures, one piece after the other.
 #[derive(Clone)]
-pub struct Walk<'a> {
-    /// `None`: no more of it is wanted.
-    records: Option<Reader<'a>>,
-    /// The file.
-    bytes: &'a [u8],
+pub struct Walk {
     offset_ns: i64,
     /// Packets from this time on are left out.
     end_ns: i64,
-    /// The first packet of the next group.
-    held: Option<Record<'a>>,
+    /// That time has come.
+    is_over: bool,
     pace: Pace,
     /// Time of the latest packet, ns since 1970 TAI; `i64::MIN` before the first.
     pub latest_ns: i64,
-    /// What is wrong with the file.
-    pub broken: Option<CaptureError>,
+    /// What is wrong with captures.
+    pub broken: Vec<String>,
     unread: Unread,
+    /// What the reader of the present capture stepped over.
+    skipped: Skipped,
     /// The highest of the interfaces that a pcapng file describes and its packets name.
     pub last_interface: u8,
+    /// What captures call them, by number.
+    pub names: BTreeMap<u8, String>,
 }
 
-impl<'a> Walk<'a> {
-    /// From the beginning of a file to `end_ns`; `offset_ns` is TAI - UTC.
-    pub fn new(bytes: &'a [u8], offset_ns: i64, end_ns: i64) -> Result<Walk<'a>, CaptureError> {
-        Ok(Walk {
-            records: Some(Reader::new(bytes)?),
-            bytes,
+/// A piece of a capture on its way.
+pub struct Within<'a> {
+    piece: &'a Piece,
+    bytes: &'a [u8],
+    reader: Reader<'a>,
+    /// The first packet of the next group.
+    held: Option<Record<'a>>,
+}
+
+impl Walk {
+    /// From the beginning to `end_ns`; `offset_ns` is TAI - UTC.
+    pub fn new(offset_ns: i64, end_ns: i64) -> Walk {
+        Walk {
             offset_ns,
             end_ns,
-            held: None,
+            is_over: false,
             pace: Pace::default(),
             latest_ns: i64::MIN,
-            broken: None,
+            broken: Vec::new(),
             unread: Unread::default(),
+            skipped: Skipped::default(),
             last_interface: 0,
-        })
+            names: BTreeMap::new(),
+        }
     }
 
-    /// The next group; false: there is none. `take` gets what of it may be in `share`.
+    /// Goes on with a piece.
+    pub fn enter<'a>(&mut self, piece: &'a Piece) -> Within<'a> {
+        if piece.is_first {
+            self.unread.skipped += std::mem::take(&mut self.skipped);
+        }
+        Within { piece, bytes: piece.bytes(), reader: piece.reader(), held: None }
+    }
+
+    /// Whether no more packets are wanted.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The next group; false: there is none in this piece. `take` gets what of it may be in
+    /// `share`.
     #[inline(always)]
-    pub fn group(&mut self, share: &Share, mut take: impl FnMut(Frame<'a>)) -> bool {
+    pub fn group<'a>(
+        &mut self,
+        within: &mut Within<'a>,
+        share: &Share,
+        mut take: impl FnMut(Frame<'a>),
+    ) -> bool {
         let (mut begin, mut latest, mut passed) = (0, i64::MIN, 0);
-        let mut next = self.held.take().or_else(|| self.read());
+        let mut next = within.held.take().or_else(|| self.read(within));
         while let Some(record) = next {
             let at_ns = record.unix_nanos.saturating_add(self.offset_ns);
             if passed == 0 {
                 begin = at_ns;
             } else if passed == GROUP || at_ns.saturating_sub(begin) > LONGEST_NS {
-                self.held = Some(record);
+                within.held = Some(record);
                 break;
             }
             if at_ns >= self.end_ns {
-                self.unread.skipped = self.skipped();
-                self.records = None;
+                self.is_over = true;
                 break;
             }
-            if let Some(frame) = self.frame(&record, at_ns, share) {
+            if let Some(frame) = self.frame(&record, within, at_ns, share) {
                 take(frame);
             }
             latest = latest.max(at_ns);
             passed += 1;
-            next = self.read();
+            next = self.read(within);
         }
         if passed > 0 {
             self.latest_ns = self.latest_ns.max(latest);
@@ -84,11 +113,18 @@ impl<'a> Walk<'a> {
     }
 
     #[inline(always)]
-    fn frame(&mut self, record: &Record<'a>, at_ns: i64, share: &Share) -> Option<Frame<'a>> {
-        let Record { data: bytes, original_len, link_type, interface, .. } = *record;
+    fn frame<'a>(
+        &mut self,
+        record: &Record<'a>,
+        within: &Within<'a>,
+        at_ns: i64,
+        share: &Share,
+    ) -> Option<Frame<'a>> {
+        let Record { data: bytes, original_len, link_type, interface, is_timed, .. } = *record;
         // The processor fetches ahead by itself, but not across pages.
-        let at = bytes.as_ptr().addr() - self.bytes.as_ptr().addr();
-        prefetch(self.bytes, at + AHEAD);
+        let at = bytes.as_ptr().addr() - within.bytes.as_ptr().addr();
+        prefetch(within.bytes, at + AHEAD);
+        self.unread.untimed += u64::from(!is_timed);
         let Some(link) = Link::from_capture(link_type) else {
             self.unread.link_type(link_type);
             return None;
@@ -102,25 +138,34 @@ impl<'a> Walk<'a> {
         Some(Frame { bytes, wire_len, segment: 0, link, at_ns, point })
     }
 
-    /// The next packet; `None`: the file ends, or cannot be read further.
+    /// The next packet; `None`: the piece ends, or cannot be read further.
     #[inline(always)]
-    fn read(&mut self) -> Option<Record<'a>> {
-        match self.records.as_mut()?.next()? {
-            Ok(record) => Some(record),
-            Err(error) => {
-                self.broken = Some(error);
+    fn read<'a>(&mut self, within: &mut Within<'a>) -> Option<Record<'a>> {
+        match within.reader.next() {
+            Some(Ok(record)) => Some(record),
+            Some(Err(error)) => {
+                self.broken.push(describe(&within.piece.name, error));
                 None
+            }
+            None => None,
+        }
+    }
+
+    /// After a piece: what its reader stepped over and what its interfaces are called.
+    pub fn leave(&mut self, within: &Within<'_>) {
+        self.skipped = within.reader.skipped();
+        for point in 0..=self.last_interface {
+            if let Some(name) = within.reader.interface_name(point.into()) {
+                self.names.entry(point).or_insert_with(|| name.to_owned());
             }
         }
     }
 
-    fn skipped(&self) -> Skipped {
-        self.records.as_ref().map_or(self.unread.skipped, Reader::skipped)
-    }
-
-    /// What was not read so far.
+    /// What was not read, as far as the piece that was left last.
     pub fn unread(&self) -> Unread {
-        Unread { skipped: self.skipped(), ..self.unread.clone() }
+        let mut unread = self.unread.clone();
+        unread.skipped += self.skipped;
+        unread
     }
 
     /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it is

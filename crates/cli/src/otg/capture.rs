@@ -168,7 +168,7 @@ const ENHANCED_PACKET: u32 = 6;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sonde_wire::pcapng;
+    use sonde_wire::capture::Reader;
 
     fn frame(length: usize, mark: u8) -> Vec<u8> {
         (0..length).map(|i| mark.wrapping_add(i as u8)).collect()
@@ -221,9 +221,9 @@ mod tests {
             assert_eq!((nanos, data, original), (utc + i as i64, &want[..], length as u32 + 4));
         };
         let file = ring.file(CaptureFormat::Pcap, 0, usize::MAX);
-        let mut reader = pcap::Reader::new(&file).unwrap();
+        let mut reader = Reader::new(&file).unwrap();
         let file = ring.file(CaptureFormat::Pcapng, 0, usize::MAX);
-        let mut other = pcapng::Reader::new(&file).unwrap();
+        let mut other = Reader::new(&file).unwrap();
         for i in 0..3 {
             let record = reader.next().unwrap().unwrap();
             check(i, record.unix_nanos, record.data, record.original_len);
@@ -232,7 +232,7 @@ mod tests {
         }
         assert!(reader.next().is_none() && other.next().is_none());
         let file = ring.file(CaptureFormat::Pcap, 1, 1);
-        let mut some = pcap::Reader::new(&file).unwrap();
+        let mut some = Reader::new(&file).unwrap();
         assert_eq!(some.next().unwrap().unwrap().unix_nanos, utc + 1);
         assert!(some.next().is_none());
     }

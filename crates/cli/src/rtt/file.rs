@@ -1,7 +1,7 @@
-//! Round-trip times from a capture file, by the matcher of user space. The file's clock is
-//! its packets' time.
+//! Round-trip times from captures, by the matcher of user space. The clock is that of their
+//! packets.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -9,19 +9,19 @@ use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::Time;
-use sonde_wire::capture::{CaptureError, Reader, Record};
+use sonde_wire::capture::{Reader, Record, Skipped};
 use sonde_wire::flow::{Link, parse_cut};
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::{empty_run, settings};
-use crate::capture_file::{self, Unread, unreadable};
+use crate::capture_file::{Input, Next, Piece, Unread, describe};
 use crate::exit::{Exit, Failure};
 use crate::joins::Numbers;
 use crate::signals::Signals;
 
-/// Reads the whole file, until `--duration` of its time has passed, or Ctrl-C.
-pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
+/// Reads everything, until `--duration` of the captures' time has passed, or Ctrl-C.
+pub fn run(paths: &[PathBuf], args: &RttArgs, prints: Prints) -> Result<Exit, Failure> {
     if args.hook.is_some() || args.persist || args.engine.is_some() {
         return Err(Failure::Usage(anyhow!(
             "--engine, --hook and --persist are for interfaces, not files"
@@ -30,52 +30,83 @@ pub fn run(path: &Path, args: &RttArgs, prints: Prints) -> Result<Exit, Failure>
     let config = settings::config(args, &prints).map_err(Failure::Usage)?;
     let joined = Numbers::new(&args.join).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;
-    let mapping = capture_file::open(path)?;
-    let cannot_read = |e: CaptureError| Failure::CannotRun(unreadable(path, e));
-    let mut records = Reader::new(mapping.as_slice()).map_err(cannot_read)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut run = empty_run(args, vec![point(&name)]);
-    let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
-    let time = |record: &Record<'_>| Time::from_nanos(record.unix_nanos.saturating_add(offset_ns));
-    let start = match records.clone().next() {
-        Some(Ok(first)) => time(&first),
-        _ => Time::ZERO,
+    let mut input = Input::open(paths)?;
+    let mut interrupted = false;
+    // Nothing can be said before the first packets are there.
+    let first = loop {
+        match input.next(LOOK_AROUND)? {
+            Next::Piece(piece) => break Some(piece),
+            Next::Broken(why) => return Err(Failure::CannotRun(anyhow!(why))),
+            Next::End => break None,
+            Next::Wait => interrupted = signals.wait(Duration::ZERO),
+        }
+        if interrupted {
+            break None;
+        }
     };
+    let name = first.as_ref().map_or(String::new(), |piece| file_name(&piece.name));
+    let (time, called) = first.as_ref().map_or((None, None), begin);
+    let mut run = empty_run(args, vec![point(&in_file(&name, called.as_deref()))]);
+    let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
+    let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
     run.header.start_ns = start.as_nanos();
     let mut collected =
         Collected::new(run, prints, args.output.out.clone(), settings::group_of(&config));
     let mut replay = Replay::new(config, joined, prints, start, args, name);
-    let (mut broken, mut interrupted, mut read) = (None, false, 0u64);
-    for record in records.by_ref() {
-        let record = match record {
-            Ok(record) => record,
-            Err(error) => {
-                broken = Some(error);
-                break;
+    replay.offset_ns = offset_ns;
+    let mut next = first.map_or(Next::End, Next::Piece);
+    while !interrupted {
+        match next {
+            Next::Piece(piece) => {
+                match replay.piece(&piece, args, &mut collected, &signals) {
+                    Ended::No => {}
+                    Ended::Over => break,
+                    Ended::Interrupted => interrupted = true,
+                }
+                // What came by a pipe is shown at once.
+                collected.flush();
             }
-        };
-        let at = time(&record);
-        if args.duration.is_some_and(|longest| at - start >= longest) {
-            break;
-        }
-        replay.take(&record, at, &mut collected);
-        read += 1;
-        if read.is_multiple_of(LOOK_AROUND) {
-            interrupted = signals.wait(Duration::ZERO);
-            if interrupted || collected.is_in_vain() {
-                break;
+            Next::Broken(why) => {
+                errln!("{why}");
+                collected.doubt(Caveat::CaptureCutShort);
             }
+            Next::Wait => interrupted = signals.wait(Duration::ZERO),
+            Next::End => break,
         }
+        interrupted |= collected.is_in_vain();
+        next = input.next(LOOK_AROUND)?;
     }
-    if let Some(error) = broken {
-        errln!("{:#}", unreadable(path, error));
-        collected.doubt(Caveat::CaptureCutShort);
-    }
-    replay.unread.skipped = records.skipped();
-    for line in replay.unread.lines() {
-        errln!("{}: {line}", path.display());
+    for line in replay.unread().lines() {
+        errln!("{}: {line}", if paths.len() > 1 { "captures" } else { &replay.name });
     }
     replay.finish(collected, interrupted).map_err(Failure::CannotRun)
+}
+
+/// The time of the first packet that has one, ns since 1970 UTC, and what the file calls the
+/// interface of the first one.
+fn begin(piece: &Piece) -> (Option<i64>, Option<String>) {
+    let mut reader = piece.reader();
+    let Some(Ok(first)) = reader.next() else { return (None, None) };
+    let name = reader.interface_name(first.interface).map(str::to_owned);
+    let timed =
+        std::iter::once(Ok(first)).chain(reader).find_map(|r| r.ok().filter(|r| r.is_timed));
+    (timed.map(|r| r.unix_nanos), name)
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
+
+fn in_file(file: &str, interface: Option<&str>) -> String {
+    interface.map_or(file.to_owned(), |name| format!("{file} {name}"))
+}
+
+/// Whether there is a reason to read no further.
+enum Ended {
+    No,
+    /// The duration has passed, or nobody reads what is printed.
+    Over,
+    Interrupted,
 }
 
 /// The matcher and its place in the file's time.
@@ -84,6 +115,9 @@ struct Replay {
     prints: Prints,
     tunnels: bool,
     joined: Numbers,
+    /// TAI - UTC, ns.
+    offset_ns: i64,
+    start: Time,
     interval: i64,
     /// Begin of the interval.
     begun: Time,
@@ -97,6 +131,8 @@ struct Replay {
     /// Interfaces in the order in which they came: a point each.
     interfaces: Vec<Interface>,
     unread: Unread,
+    /// What the reader of the present capture stepped over.
+    skipped: Skipped,
 }
 
 /// Where a packet of the file was seen.
@@ -131,6 +167,8 @@ impl Replay {
             prints,
             tunnels: args.tunnels,
             joined,
+            offset_ns: 0,
+            start,
             interval: args.interval,
             begun: start,
             latest: start,
@@ -139,11 +177,73 @@ impl Replay {
             name,
             interfaces: Vec::new(),
             unread: Unread::default(),
+            skipped: Skipped::default(),
             swept: start,
         }
     }
 
-    fn take(&mut self, record: &Record<'_>, at: Time, collected: &mut Collected) {
+    fn piece(
+        &mut self,
+        piece: &Piece,
+        args: &RttArgs,
+        collected: &mut Collected,
+        signals: &Signals,
+    ) -> Ended {
+        if piece.is_first {
+            self.unread.skipped += std::mem::take(&mut self.skipped);
+            self.name = file_name(&piece.name);
+        }
+        let mut reader = piece.reader();
+        let mut ended = Ended::No;
+        while let Some(record) = reader.next() {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    errln!("{}", describe(&piece.name, error));
+                    collected.doubt(Caveat::CaptureCutShort);
+                    break;
+                }
+            };
+            let at = Time::from_nanos(record.unix_nanos.saturating_add(self.offset_ns));
+            if args.duration.is_some_and(|longest| at - self.start >= longest) {
+                ended = Ended::Over;
+                break;
+            }
+            self.take(&record, at, &reader, collected);
+            if self.read.is_multiple_of(LOOKS_AROUND) {
+                if signals.wait(Duration::ZERO) {
+                    ended = Ended::Interrupted;
+                    break;
+                }
+                if collected.is_in_vain() {
+                    ended = Ended::Over;
+                    break;
+                }
+            }
+        }
+        self.skipped = reader.skipped();
+        ended
+    }
+
+    /// What was not read so far.
+    fn unread(&self) -> Unread {
+        let mut unread = self.unread.clone();
+        unread.skipped += self.skipped;
+        unread
+    }
+
+    fn take(
+        &mut self,
+        record: &Record<'_>,
+        at: Time,
+        reader: &Reader<'_>,
+        collected: &mut Collected,
+    ) {
+        if !record.is_timed {
+            self.read += 1;
+            self.unread.untimed += 1;
+            return;
+        }
         if at - self.begun >= self.interval {
             self.end_intervals(at, collected);
         }
@@ -158,7 +258,8 @@ impl Replay {
             self.unread.link_type(record.link_type);
             return;
         };
-        let point = self.point_of(Interface::of(record, link, &self.joined), collected);
+        let interface = Interface::of(record, link, &self.joined);
+        let point = self.point_of(interface, reader, collected);
         match parse_cut(record.data, record.original_len as usize, link, self.tunnels) {
             Ok(packet) => self.matcher.input(point, &packet, 1, at),
             Err(error) => self.matcher.refused(error),
@@ -168,7 +269,12 @@ impl Replay {
 
     /// A router's packet passes two interfaces: taken for one place, each would look like
     /// its own retransmission.
-    fn point_of(&mut self, interface: Interface, collected: &mut Collected) -> u8 {
+    fn point_of(
+        &mut self,
+        interface: Interface,
+        reader: &Reader<'_>,
+        collected: &mut Collected,
+    ) -> u8 {
         let known = self.interfaces.iter().position(|&i| i == interface);
         let place = known.unwrap_or_else(|| {
             if self.interfaces.len() == POINTS_MAX {
@@ -178,7 +284,10 @@ impl Replay {
             if self.interfaces.len() > 1 {
                 let Interface { described, index } = interface;
                 let number = if index == 0 { described } else { index };
-                let name = format!("{} interface {number}", self.name);
+                let name = match reader.interface_name(described).filter(|_| index == 0) {
+                    Some(name) => in_file(&self.name, Some(name)),
+                    None => format!("{} interface {number}", self.name),
+                };
                 collected.add_point(point(&name));
             }
             self.interfaces.len() - 1
@@ -213,10 +322,12 @@ impl Replay {
         let end_ns = self.latest.as_nanos().saturating_add(1);
         let groups = self.matcher.take_groups(self.begun.as_nanos(), end_ns);
         let mut coverage = self.matcher.coverage();
-        coverage.counters.extend(self.unread.counters());
+        coverage.counters.extend(self.unread().counters());
         collected.interval(&groups, end_ns, &coverage);
         let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.header.start_ns;
-        if self.steps_back > 0 || stands_still || self.unread.skipped.bad_times > 0 {
+        let unread = self.unread();
+        let strange = unread.skipped.bad_times + unread.untimed;
+        if self.steps_back > 0 || stands_still || strange > 0 {
             collected.doubt(Caveat::CaptureTimesWrong);
         }
         collected.finish(end_ns, coverage, interrupted)
@@ -228,7 +339,9 @@ fn point(name: &str) -> RttPoint {
 }
 
 /// Packets between two looks at signals.
-const LOOK_AROUND: u64 = 4_096;
+const LOOKS_AROUND: u64 = 4_096;
+/// The time between them while nothing comes.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Between two looks for idle flows, ns.
 const SWEEP: i64 = 100_000_000;
 /// Captures of several queues are out of order by less, ns.

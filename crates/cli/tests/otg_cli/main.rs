@@ -236,7 +236,7 @@ fn what_comes_to_a_port_is_captured_whole() {
     let (status, octets) = file("b");
     assert_eq!(status, 200);
     let frames: Vec<_> =
-        sonde_wire::pcap::Reader::new(&octets).unwrap().map(Result::unwrap).collect();
+        sonde_wire::capture::Reader::new(&octets).unwrap().map(Result::unwrap).collect();
     assert_eq!(frames.len(), 100);
     for frame in &frames {
         // As long as the flow says, with the FCS, which is right.

@@ -258,7 +258,8 @@ fn what_cannot_be_is_refused_with_the_next_step() {
     for (arguments, code, part) in [
         (String::new(), 2, "IFACE|FILE"),
         ("nope0".into(), 3, "'ip link' lists"),
-        (format!("{echo} {echo}"), 2, "give one file alone"),
+        (format!("{echo} lo"), 2, "give files alone"),
+        ("- -".into(), 2, "named twice"),
         (format!("{echo} --hook xdp"), 2, "for interfaces, not files"),
         (format!("{echo} --engine af_packet"), 2, "for interfaces, not files"),
         ("lo --engine af_xdp".into(), 2, "use --engine af_packet, or leave --engine out"),
@@ -271,7 +272,7 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         (format!("{echo} --format table --sample-limit none"), 2, "add --format"),
         (format!("{echo} --flows 1000"), 2, "power of two"),
         (not_capture.path().into(), 3, "neither a pcap nor a pcapng"),
-        ("/".into(), 3, "not a regular file"),
+        ("/".into(), 3, "is a folder"),
         (format!("{echo} --format ppviz -o /dev/full"), 4, "not saved: /dev/full"),
     ] {
         let ended = rtt(&arguments);

@@ -2,6 +2,7 @@
 //! when it is refused something, and how it ends.
 
 mod captures;
+mod cases;
 mod interfaces;
 mod joins;
 mod persist;

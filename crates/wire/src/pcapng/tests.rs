@@ -1,7 +1,8 @@
 //! Files built by hand in both byte orders, and broken ones.
 
 use super::*;
-use crate::capture::{self, LINKTYPE_ETHERNET, LINKTYPE_RAW};
+use crate::capture::{LINKTYPE_ETHERNET, LINKTYPE_RAW, Reader, State};
+use crate::pcap;
 use proptest::prelude::*;
 
 extern crate std;
@@ -104,9 +105,10 @@ fn sections_interfaces_and_resolutions() {
             .interface(LINKTYPE_RAW, 4, &[(9, &[0x80 | 1]), (14, &offset)])
             .packet(0, 7, b"x", 1)
             .simple(b"cut!", 9);
-        let records: Vec<_> = capture::Reader::new(&b.file).unwrap().map(|r| r.unwrap()).collect();
-        let want = |unix_nanos, data, original_len, link_type, interface| Record {
+        let records: Vec<_> = Reader::new(&b.file).unwrap().map(|r| r.unwrap()).collect();
+        let want = |unix_nanos, data: &'static [u8], original_len, link_type, interface| Record {
             unix_nanos,
+            is_timed: !matches!(data, b"simple" | b"cut!"),
             data,
             original_len,
             link_type,
@@ -117,9 +119,9 @@ fn sections_interfaces_and_resolutions() {
             [
                 want(1_000_007_000, b"abc", 5, LINKTYPE_ETHERNET, 0),
                 want(1_000_000_007, b"", 0, LINKTYPE_RAW, 1),
-                want(0, b"simple", 6, LINKTYPE_ETHERNET, 0),
+                want(1_000_000_007, b"simple", 6, LINKTYPE_ETHERNET, 0),
                 want(1_500_000_000, b"x", 1, LINKTYPE_RAW, 0),
-                want(0, b"cut!", 9, LINKTYPE_RAW, 0),
+                want(1_500_000_000, b"cut!", 9, LINKTYPE_RAW, 0),
             ]
         );
     }
@@ -209,6 +211,7 @@ fn obsolete_packet_blocks() {
         let file = b.block(OBSOLETE_PACKET, body).file;
         let record = Record {
             unix_nanos: (1 << 32) + 5,
+            is_timed: true,
             data: b"abc",
             original_len: 9,
             link_type: LINKTYPE_RAW,
@@ -284,7 +287,96 @@ fn a_file_cut_short_gives_the_packets_before_the_cut() {
     }
 }
 
+#[test]
+fn interfaces_have_names() {
+    let long = "a name longer than there is room for";
+    let file = Builder::new(Order::Big)
+        .interface(1, 0, &[(2, b"eth0")])
+        .interface(1, 0, &[])
+        .interface(1, 0, &[(9, &[6]), (2, long.as_bytes())])
+        .interface(1, 0, &[(2, &[b'a', 0xFF])])
+        .packet(0, 1, b"", 0)
+        .file;
+    let mut reader = Reader::new(&file).unwrap();
+    assert_eq!(reader.interface_name(0), None, "not read yet");
+    assert!(reader.next().unwrap().is_ok());
+    let names: Vec<_> = (0..5).map(|i| reader.interface_name(i)).collect();
+    assert_eq!(names, [Some("eth0"), None, Some(&long[..MOST_OF_NAME]), Some("a"), None]);
+}
+
+/// What a packet is, for comparison.
+type Seen = Result<(i64, bool, Vec<u8>, u32, u16, u32), CaptureError>;
+
+fn seen(record: Result<Record<'_>, CaptureError>) -> Seen {
+    record.map(|r| {
+        (r.unix_nanos, r.is_timed, r.data.to_vec(), r.original_len, r.link_type, r.interface)
+    })
+}
+
+/// Reads a file that comes in pieces of these lengths, over and over; each packet as soon as it
+/// is whole.
+fn in_pieces(file: &[u8], lengths: &[usize]) -> (Vec<Seen>, Skipped) {
+    let (mut all, mut state, mut window, mut rest) =
+        (Vec::new(), State::default(), Vec::new(), file);
+    for i in 0.. {
+        let (piece, behind) = rest.split_at(rest.len().min(lengths[i % lengths.len()].max(1)));
+        window.extend(piece);
+        rest = behind;
+        let mut reader = Reader::resume(state, &window, rest.is_empty());
+        all.extend(reader.by_ref().map(seen));
+        let (consumed, skipped) = (reader.consumed(), reader.skipped());
+        state = reader.into_state();
+        window.drain(..consumed);
+        if rest.is_empty() {
+            return (all, skipped);
+        }
+    }
+    unreachable!()
+}
+
 proptest! {
+    /// Whole or in pieces: the same packets, counters and error.
+    #[test]
+    fn pieces_make_the_whole(
+        big: bool,
+        classic: bool,
+        lengths in proptest::collection::vec(1usize..200, 1..5),
+        packets in proptest::collection::vec((0u32..3, any::<u32>(), any::<Vec<u8>>()), 0..9),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+        change in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
+    ) {
+        let order = if big { Order::Big } else { Order::Little };
+        let mut b = Builder::new(order)
+            .interface(LINKTYPE_ETHERNET, 0, &[])
+            .interface(LINKTYPE_RAW, 0, &[(9, &[9])]);
+        let mut old = pcap::file_header(LINKTYPE_RAW, 262_144).to_vec();
+        for (kind, ticks, data) in &packets {
+            b = match kind {
+                0 => b.packet(ticks & 1, (*ticks).into(), data, *ticks),
+                1 => b.simple(data, data.len() as u32),
+                _ => b.section(1, 0).interface(LINKTYPE_ETHERNET, 0, &[]).block(9, data.clone()),
+            };
+            old.extend(pcap::record_header((*ticks).into(), data.len(), *ticks).unwrap());
+            old.extend(data);
+        }
+        let mut file = if classic { old } else { b.file };
+        if let Some((at, value)) = change {
+            let at = at.index(file.len());
+            file[at] = value;
+        }
+        if let Some(cut) = cut {
+            file.truncate(cut.index(file.len()));
+        }
+        let whole = match Reader::new(&file) {
+            Ok(mut reader) => {
+                let all: Vec<_> = reader.by_ref().map(seen).collect();
+                (all, reader.skipped())
+            }
+            Err(error) => (std::vec![Err(error)], Skipped::default()),
+        };
+        prop_assert_eq!(in_pieces(&file, &lengths), whole);
+    }
+
     #[test]
     fn never_panics(
         bytes: Vec<u8>,

@@ -1,7 +1,6 @@
 //! CSV: FlowTest's columns (one line a direction or a flow), ours, and those of
 //! `nfdump -o csv`. Columns are found by their names; others are left alone.
 
-use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
@@ -9,11 +8,13 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, anyhow};
 use csv::ByteRecord;
 
+use crate::capture_file::{Octets, octets};
+
 use super::observed::{End, Fields, Half, Observed, name_hash};
 
 /// Reads the truth. `start_ms` is added to all times.
 pub(super) fn read_truth(path: &Path, start_ms: i64, take: &mut dyn FnMut(Observed)) -> Result<()> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::of(octets(path)?, &path.display().to_string())?;
     if lines.columns.is_nfdump {
         return Err(anyhow!(
             "{}: the truth has FlowTest's columns, START_TIME and so on; this is of nfdump",
@@ -30,8 +31,8 @@ pub(super) fn read_truth(path: &Path, start_ms: i64, take: &mut dyn FnMut(Observ
 }
 
 /// Reads what was exported.
-pub(super) fn read(path: &Path, take: &mut dyn FnMut(&Observed)) -> Result<()> {
-    let mut lines = Lines::open(path)?;
+pub(super) fn read(octets: Octets, name: &str, take: &mut dyn FnMut(&Observed)) -> Result<()> {
+    let mut lines = Lines::of(octets, name)?;
     while let Some(flow) = lines.next()? {
         take(&flow);
     }
@@ -39,7 +40,7 @@ pub(super) fn read(path: &Path, take: &mut dyn FnMut(&Observed)) -> Result<()> {
 }
 
 struct Lines {
-    reader: csv::Reader<File>,
+    reader: csv::Reader<Octets>,
     columns: Columns,
     record: ByteRecord,
     path: String,
@@ -137,14 +138,13 @@ impl Columns {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Lines> {
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    fn of(octets: Octets, name: &str) -> Result<Lines> {
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 20)
-            .from_reader(file);
-        let path = path.display().to_string();
+            .from_reader(octets);
+        let path = name.to_owned();
         let header = reader.byte_headers().with_context(|| path.clone())?;
         let columns = Columns::find(header).with_context(|| {
             format!(

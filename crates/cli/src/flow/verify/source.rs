@@ -1,52 +1,50 @@
 //! What a file is, and reading it.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_wire::capture::{LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_RAW, Reader};
-use sonde_wire::{ipfix, parse_udp};
+use sonde_wire::capture::Record;
+use sonde_wire::flow::{Link, parse_cut};
+use sonde_wire::ipfix;
+use sonde_wire::ipv4::PROTOCOL_UDP;
 
 use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
-use crate::capture_file;
+use crate::capture_file::{Input, Next, describe, octets};
 
-/// Reads a file of whatever kind, as session `session` << 16 and up.
+/// Reads a file of whatever kind, as session `session` << 16 and up; `-` is standard input.
 pub(super) fn read(
     path: &Path,
     session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
 ) -> Result<()> {
-    let what = || format!("cannot read {}", path.display());
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).with_context(what)?);
+    let name = path.display().to_string();
+    let what = || format!("cannot read {name}");
+    let mut file = octets(path)?;
     let mut magic = [0; 4];
-    let mut got = 0;
-    while got < magic.len() {
-        match file.read(&mut magic[got..]).with_context(what)? {
-            0 => break,
-            n => got += n,
-        }
-    }
+    let got = fill(&mut file, &mut magic).with_context(what)?;
+    let file = Cursor::new(magic).take(got as u64).chain(file);
     match &magic[..got] {
         [] => Ok(()),
         [0x0A, 0x0D, 0x0D, 0x0A]
         | [0xA1, 0xB2, 0xC3 | 0x3C, 0xD4 | 0x4D]
-        | [0xD4 | 0x4D, 0xC3 | 0x3C, 0xB2, 0xA1] => capture(path, session << 16, exporters, take),
+        | [0xD4 | 0x4D, 0xC3 | 0x3C, 0xB2, 0xA1] => {
+            capture(Input::of(&name, file)?, session << 16, exporters, take)
+        }
         [0, 10, ..] => {
-            drop(file);
-            let file = File::open(path).with_context(what)?;
             let mut file = BufReader::with_capacity(1 << 20, file);
             if !messages(&mut file, session << 16, exporters, take).with_context(what)? {
                 exporters.unreadable();
             }
             Ok(())
         }
-        [first, ..] if first.is_ascii_alphabetic() => csv::read(path, take),
-        _ => Err(anyhow!("{} is no IPFIX file, no capture and no CSV of flows", path.display())),
+        [first, ..] if first.is_ascii_alphabetic() => csv::read(Box::new(file), &name, take),
+        _ => Err(anyhow!("{name} is no IPFIX file, no capture and no CSV of flows")),
     }
 }
 
@@ -93,43 +91,43 @@ fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 /// UDP datagrams that begin as messages do; all else in the capture is left alone. Each pair
 /// of ends is a session.
 fn capture(
-    path: &Path,
+    mut input: Input,
     first_session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
 ) -> Result<()> {
-    let mapping = capture_file::open(path)?;
     let mut sessions = HashMap::new();
-    let mut cooked = Vec::new();
-    for record in Reader::new(mapping.as_slice()).map_err(|e| capture_file::unreadable(path, e))? {
-        let record = record.map_err(|e| capture_file::unreadable(path, e))?;
-        let frame = match (record.link_type, record.data) {
-            (LINKTYPE_ETHERNET, data) => data,
-            // The parser wants an Ethernet header.
-            (LINKTYPE_LINUX_SLL, [head @ .., _, _]) if head.len() >= 14 => {
-                cooked.clear();
-                cooked.extend([0; 12]);
-                cooked.extend(&record.data[14..]);
-                &cooked
-            }
-            (LINKTYPE_RAW, data @ [first, ..]) => {
-                cooked.clear();
-                cooked.extend([0; 12]);
-                cooked.extend(if first >> 4 == 6 { [0x86, 0xDD] } else { [8, 0] });
-                cooked.extend(data);
-                &cooked
-            }
-            _ => continue,
+    loop {
+        let piece = match input.next(PATIENCE)? {
+            Next::Piece(piece) => piece,
+            Next::Wait => continue,
+            Next::Broken(why) => return Err(anyhow!(why)),
+            Next::End => return Ok(()),
         };
-        let Ok(udp) = parse_udp(frame) else { continue };
-        let Some(message) = frame.get(udp.payload.clone()) else { continue };
-        if !matches!(message, [0, 5 | 9 | 10, ..]) || message.len() < ipfix::HEADER_LEN {
-            continue;
+        for record in piece.reader() {
+            let record = record.map_err(|e| anyhow!(describe(&piece.name, e)))?;
+            let Some((ends, message)) = message(&record) else { continue };
+            let next = sessions.len().min(0xFFFF) as u32;
+            let session = *sessions.entry(ends).or_insert(next);
+            exporters.message(first_session | session, message, take);
         }
-        let ends = (udp.source, udp.source_port, udp.destination, udp.destination_port);
-        let next = sessions.len().min(0xFFFF) as u32;
-        let session = *sessions.entry(ends).or_insert(next);
-        exporters.message(first_session | session, message, take);
     }
-    Ok(())
 }
+
+type Ends = ([u8; 16], u16, [u8; 16], u16);
+
+fn message<'a>(record: &Record<'a>) -> Option<(Ends, &'a [u8])> {
+    let link = Link::from_capture(record.link_type)?;
+    let packet = parse_cut(record.data, record.original_len as usize, link, false).ok()?;
+    let message = record.data.get(packet.payload.clone())?;
+    let begins = packet.protocol == PROTOCOL_UDP
+        && !packet.fragment
+        && matches!(message, [0, 5 | 9 | 10, ..])
+        && message.len() >= ipfix::HEADER_LEN;
+    let source = (packet.source, packet.source_port);
+    let ends = (source.0, source.1, packet.destination, packet.destination_port);
+    begins.then_some((ends, message))
+}
+
+/// Between two looks whether more has come.
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,371 @@
+//! Captures as they come: files, compressed or not, pipes and standard input, several in a row.
+//!
+//! A regular file is mapped and is one [`Piece`]. All else is read by a thread of its own and
+//! cut into pieces of whole packets, each handed on as soon as it has come: so a capture under
+//! way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and one that is compressed is
+//! never in memory as a whole.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use flate2::bufread::MultiGzDecoder;
+use sonde_port::pcap::Mapping;
+use sonde_wire::capture::{CaptureErrorKind, Reader, State};
+use sonde_wire::pcap;
+
+use super::describe;
+
+/// Captures, one behind the other.
+pub struct Input {
+    waiting: VecDeque<Source>,
+    current: Option<Current>,
+}
+
+/// A capture that is open.
+struct Source {
+    name: String,
+    file: File,
+}
+
+enum Current {
+    Mapped(String, Mapping),
+    Stream(Stream),
+}
+
+/// Whole packets of a capture, in their order.
+pub struct Piece {
+    bytes: Bytes,
+    state: State,
+    is_last: bool,
+    /// Which capture it is of, for people.
+    pub name: Arc<str>,
+    /// It is the first piece of its capture.
+    pub is_first: bool,
+}
+
+enum Bytes {
+    Mapped(Mapping),
+    Held(Vec<u8>),
+}
+
+/// What comes next.
+pub enum Next {
+    /// Packets.
+    Piece(Piece),
+    /// Nothing yet.
+    Wait,
+    /// A capture ends here, for this reason; what is behind it in a row still comes.
+    Broken(String),
+    /// There is nothing more.
+    End,
+}
+
+impl Piece {
+    /// Its packets.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::resume(self.state.clone(), self.bytes(), self.is_last)
+    }
+
+    /// Time of its first packet that has one, ns since 1970 UTC.
+    pub fn begin_ns(&self) -> Option<i64> {
+        let timed = self.reader().find_map(|r| r.ok().filter(|r| r.is_timed).map(|r| r.unix_nanos));
+        timed
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(mapping) => mapping.as_slice(),
+            Bytes::Held(bytes) => bytes,
+        }
+    }
+}
+
+impl Input {
+    /// Opens captures, `-` being standard input. Regular files are mapped: they must not be
+    /// shortened while they are read.
+    ///
+    /// # Errors
+    /// One of them cannot be opened.
+    pub fn open(paths: &[PathBuf]) -> Result<Input> {
+        let waiting = paths.iter().map(|path| Source::open(path)).collect::<Result<_>>()?;
+        Ok(Input { waiting, current: None })
+    }
+
+    /// A capture that is being read already.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn of(name: &str, octets: impl Read + Send + 'static) -> Result<Input> {
+        let stream = Stream::begin(name.into(), octets, true)?;
+        Ok(Input { waiting: VecDeque::new(), current: Some(Current::Stream(stream)) })
+    }
+
+    /// What comes next, for which it waits at most `patience`.
+    ///
+    /// # Errors
+    /// No thread or memory to be had.
+    pub fn next(&mut self, patience: Duration) -> Result<Next> {
+        let Some(current) = &mut self.current else {
+            let Some(source) = self.waiting.pop_front() else { return Ok(Next::End) };
+            match source.begin() {
+                Ok(current) => self.current = Some(current),
+                Err(error) => return Ok(Next::Broken(format!("{error:#}"))),
+            }
+            return self.next(patience);
+        };
+        match current {
+            Current::Stream(stream) => {
+                let next = stream.next(patience);
+                if matches!(next, Next::End | Next::Broken(_)) {
+                    self.current = None;
+                }
+                match next {
+                    Next::End => self.next(patience),
+                    next => Ok(next),
+                }
+            }
+            Current::Mapped(..) => {
+                let Some(Current::Mapped(name, mapping)) = self.current.take() else {
+                    return Ok(Next::End);
+                };
+                if let Err(error) = Reader::new(mapping.as_slice()) {
+                    return Ok(Next::Broken(describe(&name, error)));
+                }
+                Ok(Next::Piece(Piece {
+                    bytes: Bytes::Mapped(mapping),
+                    state: State::default(),
+                    is_last: true,
+                    name: name.into(),
+                    is_first: true,
+                }))
+            }
+        }
+    }
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Source> {
+        if path.as_os_str() == "-" {
+            let file = io::stdin().as_fd().try_clone_to_owned().context("no standard input")?;
+            return Ok(Source { name: "standard input".into(), file: file.into() });
+        }
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Source { name: path.display().to_string(), file })
+    }
+
+    fn begin(self) -> Result<Current> {
+        let Source { name, file } = self;
+        let what = || format!("cannot read {name}");
+        let about = file.metadata().with_context(what)?;
+        if about.is_dir() {
+            return Err(anyhow!("{name} is a folder; name the captures in it"));
+        }
+        // Standard input may have been read before; that of a shell's '<' has not.
+        if about.is_file() && name != "standard input" {
+            let mut magic = [0; MAGIC];
+            let got = file.read_at(&mut magic, 0).with_context(what)?;
+            if Compression::of(&magic[..got]).is_none() {
+                let mapping = Mapping::new(&file).with_context(what)?;
+                return Ok(Current::Mapped(name, mapping));
+            }
+        }
+        Ok(Current::Stream(Stream::begin(name, file, !about.is_file())?))
+    }
+}
+
+/// A capture that cannot be mapped.
+struct Stream {
+    name: Arc<str>,
+    came: Receiver<io::Result<Vec<u8>>>,
+    /// Begins with the first packet that is not handed on yet.
+    window: Vec<u8>,
+    state: State,
+    has_begun: bool,
+}
+
+impl Stream {
+    fn begin(name: String, octets: impl Read + Send + 'static, is_live: bool) -> Result<Stream> {
+        let (give, came) = sync_channel(PIECES_AHEAD);
+        std::thread::Builder::new()
+            .name("sonde-read".into())
+            .spawn(move || pump(octets, is_live, &give))
+            .context("cannot start a reading thread")?;
+        let (window, state) = (Vec::new(), State::default());
+        Ok(Stream { name: name.into(), came, window, state, has_begun: false })
+    }
+
+    fn next(&mut self, patience: Duration) -> Next {
+        loop {
+            let is_last = match self.came.recv_timeout(patience) {
+                Ok(Ok(bytes)) => {
+                    self.window.extend(bytes);
+                    false
+                }
+                // What came before has been handed on; half a packet has to go.
+                Ok(Err(error)) => return Next::Broken(format!("{}: {error}", self.name)),
+                Err(RecvTimeoutError::Timeout) => return Next::Wait,
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            if is_last && self.has_begun && self.window.is_empty() {
+                return Next::End;
+            }
+            let mut reader = Reader::resume(self.state.clone(), &self.window, is_last);
+            let (mut packets, mut wrong) = (0u64, None);
+            for record in reader.by_ref() {
+                match record {
+                    Ok(_) => packets += 1,
+                    Err(error) => wrong = Some(error),
+                }
+            }
+            if let Some(error) = wrong
+                && packets == 0
+                && !self.has_begun
+                && is_of_header(error.kind, self.window.len())
+            {
+                return Next::Broken(describe(&self.name, error));
+            }
+            let consumed = reader.consumed();
+            if consumed == 0 && !is_last {
+                continue;
+            }
+            let state = std::mem::replace(&mut self.state, reader.into_state());
+            let rest = self.window.split_off(consumed);
+            let bytes = std::mem::replace(&mut self.window, rest);
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
+            let (bytes, name) = (Bytes::Held(bytes), Arc::clone(&self.name));
+            return Next::Piece(Piece { bytes, state, is_last, name, is_first });
+        }
+    }
+}
+
+/// What a file holds, without its compression (gzip, zstd), `-` being standard input.
+///
+/// # Errors
+/// It cannot be opened or read.
+pub fn octets(path: &Path) -> Result<Octets> {
+    let Source { name, file } = Source::open(path)?;
+    let (_, octets) = decompressed(file).with_context(|| format!("cannot read {name}"))?;
+    Ok(octets)
+}
+
+/// What can be read.
+pub type Octets = Box<dyn Read + Send>;
+
+fn decompressed(
+    mut octets: impl Read + Send + 'static,
+) -> io::Result<(Option<Compression>, Octets)> {
+    let mut head = [0; MAGIC];
+    let (got, error) = fill(&mut octets, &mut head);
+    if let Some(error) = error {
+        return Err(error);
+    }
+    let compression = Compression::of(&head[..got]);
+    let plain = Cursor::new(head).take(got as u64).chain(octets);
+    let buffered = |plain| io::BufReader::with_capacity(BUFFER, plain);
+    let octets: Octets = match compression {
+        None => Box::new(plain),
+        Some(Compression::Gzip) => Box::new(MultiGzDecoder::new(buffered(plain))),
+        Some(Compression::Zstd) => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(buffered(plain))?)
+        }
+    };
+    Ok((compression, octets))
+}
+
+/// Reads to the end, and hands on what it reads: of a regular file in even pieces, of what is
+/// live whatever is there.
+fn pump(octets: impl Read + Send + 'static, is_live: bool, give: &SyncSender<io::Result<Vec<u8>>>) {
+    let (compression, mut reader) = match decompressed(octets) {
+        Ok(decompressed) => decompressed,
+        Err(error) => return drop(give.send(Err(error))),
+    };
+    loop {
+        let mut piece = vec![0; if is_live { BUFFER } else { PIECE }];
+        let (got, error) = match is_live {
+            true => some(&mut reader, &mut piece),
+            false => fill(&mut reader, &mut piece),
+        };
+        piece.truncate(got);
+        if got > 0 && give.send(Ok(piece)).is_err() {
+            return;
+        }
+        let why = match (compression, error) {
+            (_, None) if got > 0 => continue,
+            (_, None) => return,
+            (Some(_), Some(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                io::Error::other("what is compressed ends too early; what comes before was read")
+            }
+            (Some(_), Some(error)) => {
+                io::Error::other(format!("it cannot be decompressed further: {error}"))
+            }
+            (None, Some(error)) => error,
+        };
+        return drop(give.send(Err(why)));
+    }
+}
+
+/// Whether a capture of so many octets is not even begun.
+fn is_of_header(kind: CaptureErrorKind, len: usize) -> bool {
+    matches!(kind, CaptureErrorKind::Magic | CaptureErrorKind::Version { .. })
+        || len < pcap::FILE_HEADER_LEN
+}
+
+/// Some octets, or none at the end or for an error.
+fn some(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+    loop {
+        match reader.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (0, Some(error)),
+            Ok(got) => return (got, None),
+        }
+    }
+}
+
+/// As many octets as there are up to the end or an error, and as there is room for.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+    let mut got = 0;
+    while got < buffer.len() {
+        match some(reader, &mut buffer[got..]) {
+            (0, error) => return (got, error),
+            (n, _) => got += n,
+        }
+    }
+    (got, None)
+}
+
+/// By the first octets, whatever the name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compression {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 8878.
+    Zstd,
+}
+
+impl Compression {
+    fn of(magic: &[u8]) -> Option<Compression> {
+        match magic {
+            [0x1F, 0x8B, ..] => Some(Compression::Gzip),
+            [0x28, 0xB5, 0x2F, 0xFD, ..] => Some(Compression::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Octets that tell the compression.
+const MAGIC: usize = 4;
+/// Octets of a piece of what is not live.
+const PIECE: usize = 1 << 20;
+/// Octets that are read at a time of what is live: as many as a pipe holds.
+const BUFFER: usize = 1 << 16;
+/// Pieces that are read ahead.
+const PIECES_AHEAD: usize = 2;
