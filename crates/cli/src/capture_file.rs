@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
 
-pub use self::input::{Input, Next, Octets, Piece, octets};
+pub use self::input::{Groups, Input, Next, Octets, Piece, octets};
 
 /// What of a file was not read, by kind.
 #[derive(Clone, Debug, Default)]

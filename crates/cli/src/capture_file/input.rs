@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
 use sonde_port::pcap::Mapping;
-use sonde_wire::capture::{CaptureErrorKind, Reader, State};
+use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, State};
 use sonde_wire::pcap;
 
 use super::describe;
@@ -27,6 +27,16 @@ use super::describe;
 pub struct Input {
     waiting: VecDeque<Source>,
     current: Option<Current>,
+    groups: Option<Groups>,
+}
+
+/// Packets that stay together: at most so many, and no longer than this after the first, ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Groups {
+    /// How many.
+    pub packets: usize,
+    /// How long.
+    pub longest_ns: i64,
 }
 
 /// A capture that is open.
@@ -97,7 +107,13 @@ impl Input {
     /// One of them cannot be opened.
     pub fn open(paths: &[PathBuf]) -> Result<Input> {
         let waiting = paths.iter().map(|path| Source::open(path)).collect::<Result<_>>()?;
-        Ok(Input { waiting, current: None })
+        Ok(Input { waiting, current: None, groups: None })
+    }
+
+    /// Pieces end where such groups end, so that how a file was read makes no difference; but
+    /// what is live does not wait for the rest of a group.
+    pub fn in_groups(self, groups: Groups) -> Input {
+        Input { groups: Some(groups), ..self }
     }
 
     /// A capture that is being read already.
@@ -106,7 +122,8 @@ impl Input {
     /// No thread to be had.
     pub fn of(name: &str, octets: impl Read + Send + 'static) -> Result<Input> {
         let stream = Stream::begin(name.into(), octets, true)?;
-        Ok(Input { waiting: VecDeque::new(), current: Some(Current::Stream(stream)) })
+        let current = Some(Current::Stream(stream));
+        Ok(Input { waiting: VecDeque::new(), current, groups: None })
     }
 
     /// What comes next, for which it waits at most `patience`.
@@ -124,7 +141,7 @@ impl Input {
         };
         match current {
             Current::Stream(stream) => {
-                let next = stream.next(patience);
+                let next = stream.next(patience, self.groups);
                 if matches!(next, Next::End | Next::Broken(_)) {
                     self.current = None;
                 }
@@ -190,6 +207,9 @@ struct Stream {
     window: Vec<u8>,
     state: State,
     has_begun: bool,
+    is_live: bool,
+    /// Why no more comes.
+    failed: Option<io::Error>,
 }
 
 impl Stream {
@@ -200,32 +220,43 @@ impl Stream {
             .spawn(move || pump(octets, is_live, &give))
             .context("cannot start a reading thread")?;
         let (window, state) = (Vec::new(), State::default());
-        Ok(Stream { name: name.into(), came, window, state, has_begun: false })
+        Ok(Stream {
+            name: name.into(),
+            came,
+            window,
+            state,
+            has_begun: false,
+            is_live,
+            failed: None,
+        })
     }
 
-    fn next(&mut self, patience: Duration) -> Next {
+    fn next(&mut self, patience: Duration, groups: Option<Groups>) -> Next {
         loop {
-            let is_last = match self.came.recv_timeout(patience) {
-                Ok(Ok(bytes)) => {
-                    self.window.extend(bytes);
-                    false
+            if let Some(error) = self.failed.take() {
+                return Next::Broken(format!("{}: {error}", self.name));
+            }
+            let (mut is_last, mut groups) = (false, groups);
+            match self.came.recv_timeout(patience) {
+                Ok(Ok(bytes)) => self.window.extend(bytes),
+                Ok(Err(error)) => {
+                    // Half a packet has to go; what is whole is handed on first.
+                    self.failed = Some(error);
+                    groups = None;
                 }
-                // What came before has been handed on; half a packet has to go.
-                Ok(Err(error)) => return Next::Broken(format!("{}: {error}", self.name)),
+                Err(RecvTimeoutError::Timeout) if self.is_live && !self.window.is_empty() => {
+                    groups = None;
+                    if self.whole(false, groups).consumed == 0 {
+                        return Next::Wait;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => return Next::Wait,
-                Err(RecvTimeoutError::Disconnected) => true,
-            };
+                Err(RecvTimeoutError::Disconnected) => is_last = true,
+            }
             if is_last && self.has_begun && self.window.is_empty() {
                 return Next::End;
             }
-            let mut reader = Reader::resume(self.state.clone(), &self.window, is_last);
-            let (mut packets, mut wrong) = (0u64, None);
-            for record in reader.by_ref() {
-                match record {
-                    Ok(_) => packets += 1,
-                    Err(error) => wrong = Some(error),
-                }
-            }
+            let Whole { packets, wrong, consumed, state } = self.whole(is_last, groups);
             if let Some(error) = wrong
                 && packets == 0
                 && !self.has_begun
@@ -233,18 +264,59 @@ impl Stream {
             {
                 return Next::Broken(describe(&self.name, error));
             }
-            let consumed = reader.consumed();
-            if consumed == 0 && !is_last {
-                continue;
+            if consumed > 0 || is_last {
+                return Next::Piece(self.take(consumed, state, is_last));
             }
-            let state = std::mem::replace(&mut self.state, reader.into_state());
-            let rest = self.window.split_off(consumed);
-            let bytes = std::mem::replace(&mut self.window, rest);
-            let is_first = !std::mem::replace(&mut self.has_begun, true);
-            let (bytes, name) = (Bytes::Held(bytes), Arc::clone(&self.name));
-            return Next::Piece(Piece { bytes, state, is_last, name, is_first });
         }
     }
+
+    /// What of the window can be handed on.
+    fn whole(&self, is_last: bool, groups: Option<Groups>) -> Whole {
+        let mut reader = Reader::resume(self.state.clone(), &self.window, is_last);
+        let (mut packets, mut wrong) = (0, None);
+        // Where the group under way began, and its packets and time.
+        let (mut group, mut passed, mut begun) = (0, 0, 0);
+        loop {
+            let before = reader.consumed();
+            match reader.next() {
+                Some(Ok(record)) => {
+                    let is_full = groups.is_some_and(|g| {
+                        let lasted = record.unix_nanos.saturating_sub(begun);
+                        passed == g.packets || lasted > g.longest_ns
+                    });
+                    if passed == 0 || is_full {
+                        (group, passed, begun) = (before, 0, record.unix_nanos);
+                    }
+                    (packets, passed) = (packets + 1, passed + 1);
+                }
+                Some(Err(error)) => wrong = Some(error),
+                None => break,
+            }
+        }
+        if groups.is_some() && wrong.is_none() && !is_last && group < reader.consumed() {
+            reader = Reader::resume(self.state.clone(), &self.window[..group], false);
+            reader.by_ref().for_each(drop);
+        }
+        Whole { packets, wrong, consumed: reader.consumed(), state: reader.into_state() }
+    }
+
+    fn take(&mut self, consumed: usize, state: State, is_last: bool) -> Piece {
+        let state = std::mem::replace(&mut self.state, state);
+        let rest = self.window.split_off(consumed);
+        let bytes = std::mem::replace(&mut self.window, rest);
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let (bytes, name) = (Bytes::Held(bytes), Arc::clone(&self.name));
+        Piece { bytes, state, is_last, name, is_first }
+    }
+}
+
+/// The whole packets, or groups of them, in a window.
+struct Whole {
+    packets: u64,
+    wrong: Option<CaptureError>,
+    consumed: usize,
+    /// Behind them.
+    state: State,
 }
 
 /// What a file holds, without its compression (gzip, zstd), `-` being standard input.

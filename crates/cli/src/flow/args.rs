@@ -35,7 +35,8 @@ pub enum Instead {
 /// `sonde flow`
 #[derive(Args, Debug)]
 pub struct FlowArgs {
-    /// Interfaces to meter, or one capture file (pcap or pcapng)
+    /// Interfaces to meter, or captures to read one behind the other (pcap, pcapng; also gzip or
+    /// zstd; - is standard input)
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub sources: Vec<String>,
     /// Stop after this time

@@ -18,7 +18,7 @@ use super::export::{self, Common};
 use super::exporting::{Exporting, Records, Shared};
 use super::meter::{Group, Meter};
 use super::share::Share;
-use super::walk::{GROUP, Walk};
+use super::walk::{GROUP, GROUPS, Walk};
 use super::{outcome, settings};
 use crate::capture_file::{Input, Next, Piece};
 use crate::exit::{Exit, Failure};
@@ -36,7 +36,7 @@ pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
     }
     let signals = Signals::catch()?;
     let interrupted = || signals.wait(Duration::ZERO);
-    let mut input = Input::open(paths)?;
+    let mut input = Input::open(paths)?.in_groups(GROUPS);
     // Nothing can be said before the first packets are there.
     let first = loop {
         match input.next(LOOK_AROUND)? {

@@ -12,7 +12,7 @@ use sonde_wire::flow::Link;
 
 use super::meter::Frame;
 use super::share::Share;
-use crate::capture_file::{Piece, Unread, describe};
+use crate::capture_file::{Groups, Piece, Unread, describe};
 
 /// A way through captures, one piece after the other.
 #[derive(Clone)]
@@ -214,6 +214,8 @@ impl Pace {
 /// Packets of a group at most: enough for bursts of several threads, and few enough to stay
 /// in the processor's nearest cache.
 pub const GROUP: usize = 64;
+/// As pieces of captures are to have them.
+pub const GROUPS: Groups = Groups { packets: GROUP, longest_ns: LONGEST_NS };
 /// How much later than its first a packet of a group may be, ns: less than the flow cache
 /// gives stragglers, so that no flow is over before a packet that belongs to it.
 const LONGEST_NS: i64 = 250_000_000;

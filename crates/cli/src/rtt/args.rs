@@ -14,7 +14,8 @@ use crate::units::{SECOND, parse_amount, parse_positive_duration};
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct RttArgs {
-    /// Interfaces to watch, or one capture file (pcap or pcapng)
+    /// Interfaces to watch, or captures to read one behind the other (pcap, pcapng; also gzip or
+    /// zstd; - is standard input)
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub sources: Vec<String>,
     /// What groups the samples: the host that answered, by one of these

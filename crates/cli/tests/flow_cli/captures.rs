@@ -158,17 +158,75 @@ fn long_capture(folder: &Folder) -> String {
     folder.write("long.pcap", &out)
 }
 
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, octets).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// From standard input, two captures in a row, and the names of their interfaces.
+#[test]
+fn captures_come_by_pipes_and_in_a_row() {
+    let folder = Folder::new();
+    let whole = std::fs::read(long_capture(&folder)).unwrap();
+    let mut at = 24;
+    while at < whole.len() / 2 {
+        let captured = u32::from_le_bytes(whole[at + 8..at + 12].try_into().unwrap());
+        at += 16 + captured as usize;
+    }
+    let first = folder.write("first.pcap", &whole[..at]);
+    let second = [&whole[..24], &whole[at..]].concat();
+    let told = |arguments: &str, input: &[u8]| {
+        let mut command = Command::new(SONDE);
+        command.arg("flow").args(arguments.split_whitespace());
+        command.args("-q --seed 4 --idle 1s --jsonl -".split_whitespace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+        let writer = std::thread::spawn(move || {
+            input.chunks(10_007).for_each(|few| drop(std::io::Write::write_all(&mut stdin, few)));
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        // A file's end, or a pause of a pipe, decides what of two reasons a record has that is
+        // over for both.
+        let reasons = ["\"end\":\"idle\"", "\"end\":\"end_detected\""];
+        let text = reasons.iter().fold(text, |text, reason| text.replace(reason, "over"));
+        let mut lines: Vec<String> = text.lines().map(String::from).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let wanted = told(&folder.file("long.pcap"), b"");
+    assert!(wanted.len() > 600);
+    for (name, arguments, input) in [
+        ("a pipe", "-".to_string(), &whole),
+        ("a pipe of what is compressed", "-".to_string(), &gzip(&whole)),
+        ("two threads", "- --workers 2".to_string(), &whole),
+        ("two in a row", format!("{first} -"), &second),
+    ] {
+        let found = told(&arguments, input);
+        let differ = wanted.iter().zip(&found).find(|(a, b)| a != b);
+        assert!(found == wanted, "{name}: {} of {}: {differ:?}", found.len(), wanted.len());
+    }
+}
+
 #[test]
 fn any_number_of_workers_makes_the_same_records_of_a_file() {
     let folder = Folder::new();
     let capture = long_capture(&folder);
+    let gzip = folder.write("long.pcap.gz", &gzip(&std::fs::read(&capture).unwrap()));
     for options in [
         "--idle 1s --active 5s --fields link,packets=8,spread,tcp,apps",
         "--keys inner --idle 2s --uniflow",
         "--sample random:1/3 --proto tcp,udp --idle 1s",
         "-w 11s --idle 1s",
     ] {
-        let told = [1, 2, 3, 8].map(|workers| {
+        // Compressed, it comes in pieces.
+        let ways =
+            [(&capture, 1), (&capture, 2), (&capture, 3), (&capture, 8), (&gzip, 1), (&gzip, 3)];
+        let told = ways.map(|(capture, workers)| {
             let lines = folder.file("w.jsonl");
             let ended = flow(&format!(
                 "{capture} --workers {workers} --seed 4 {options} --jsonl {lines} --json"

@@ -10,4 +10,5 @@ mod persist;
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]
 mod process;
 mod refused;
+mod streams;
 mod support;

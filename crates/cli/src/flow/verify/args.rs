@@ -14,7 +14,8 @@ use crate::units::{parse_duration, parse_positive_duration};
 #[command(after_help = HELP)]
 pub struct VerifyArgs {
     /// What was exported: IPFIX files (RFC 5655), captures of NetFlow v5, v9 or IPFIX over UDP,
-    /// CSV in FlowTest's columns, or of 'nfdump -o csv' (its times in UTC)
+    /// CSV in FlowTest's columns, or of 'nfdump -o csv' (its times in UTC); also gzip or zstd, and
+    /// - for standard input
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// The truth: CSV of 'sonde gen flows --truth' or of FlowTest, uniflow or biflow
