@@ -5,6 +5,7 @@ mod input;
 use std::collections::BTreeMap;
 
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
+use sonde_wire::flow::WlanKind;
 
 pub use self::input::{Groups, Input, Next, Octets, Piece, octets};
 
@@ -13,6 +14,8 @@ pub use self::input::{Groups, Input, Next, Octets, Piece, octets};
 pub struct Unread {
     /// Packets of link types that are not known, by link type.
     pub link_types: BTreeMap<u16, u64>,
+    /// Frames of wireless networks in which there is no packet to be read.
+    pub wlan: BTreeMap<WlanKind, u64>,
     /// What the readers stepped over.
     pub skipped: Skipped,
     /// Packets of whose time the file says nothing. Flows have them, with the time of the packet
@@ -26,21 +29,34 @@ impl Unread {
         *self.link_types.entry(link_type).or_default() += 1;
     }
 
+    /// A frame of a wireless network without a packet that can be read.
+    pub fn wlan(&mut self, kind: WlanKind) {
+        *self.wlan.entry(kind).or_default() += 1;
+    }
+
     /// Packets that were left out.
     pub fn packets(&self) -> u64 {
-        self.link_types.values().sum::<u64>() + self.skipped.packets()
+        let others = self.link_types.values().chain(self.wlan.values()).sum::<u64>();
+        others + self.skipped.packets()
     }
 
     /// For the run file.
-    pub fn counters(&self) -> [(String, u64); 5] {
+    pub fn counters(&self) -> [(String, u64); 8] {
         let Skipped { bad_times, no_interface, other_blocks } = self.skipped;
         [
             ("no_time".into(), self.untimed),
+            ("wlan_no_data".into(), self.of(WlanKind::NoData)),
+            ("wlan_encrypted".into(), self.of(WlanKind::Encrypted)),
+            ("wlan_damaged".into(), self.of(WlanKind::Damaged)),
             ("other_link_type".into(), self.link_types.values().sum()),
             ("bad_time".into(), bad_times),
             ("no_interface".into(), no_interface),
             ("other_block_type".into(), other_blocks),
         ]
+    }
+
+    fn of(&self, kind: WlanKind) -> u64 {
+        self.wlan.get(&kind).copied().unwrap_or(0)
     }
 
     /// For people, a line for each kind.
@@ -56,6 +72,12 @@ impl Unread {
                     numbers.join(", ")
                 ),
             ),
+            (
+                self.of(WlanKind::Encrypted),
+                "802.11 frames are encrypted: capture behind the access point".into(),
+            ),
+            (self.of(WlanKind::NoData), "802.11 frames carry no data (management, control)".into()),
+            (self.of(WlanKind::Damaged), "802.11 frames came damaged (wrong FCS)".into()),
             (
                 self.untimed,
                 "packets have no time in the file (Simple Packet Blocks): no delay is measured \
@@ -91,15 +113,15 @@ mod tests {
     fn what_is_not_read_is_said_by_kind() {
         let mut unread = Unread::default();
         assert!(unread.lines().is_empty());
-        for link_type in [127, 105, 127] {
+        for link_type in [163, 147, 163] {
             unread.link_type(link_type);
         }
         unread.skipped = Skipped { bad_times: 2, no_interface: 0, other_blocks: 5 };
         assert_eq!(unread.packets(), 5);
-        assert_eq!(unread.counters().map(|(_, n)| n), [0, 3, 2, 0, 5]);
+        assert_eq!(unread.counters().map(|(_, n)| n), [0, 0, 0, 0, 3, 2, 0, 5]);
         let lines = unread.lines();
         assert_eq!(lines.len(), 3);
-        assert!(lines[0].contains("3 packets of link types that are not known (105, 127)"));
+        assert!(lines[0].contains("3 packets of link types that are not known (147, 163)"));
         assert!(lines[1].starts_with("2 packets whose time"));
         assert!(lines[2].starts_with("5 blocks"));
     }

@@ -5,12 +5,15 @@
 
 use core::ops::Range;
 
-use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, is_tpid};
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use crate::field::{array_at, u16_at, u32_at};
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
+use crate::link::look_through;
 use crate::sctp::{Heartbeat, PROTOCOL_SCTP};
-use crate::{Error, capture, dns, ethernet, icmp, ipv4, ipv6, mpls, quic, sctp, tcp, tunnel, udp};
+use crate::{Error, dns, icmp, ipv4, ipv6, quic, sctp, tcp, tunnel, udp};
+
+pub use crate::link::{Link, WlanKind};
 
 /// What one packet says, from its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,95 +117,6 @@ pub enum Quic {
         /// RFC 9000, section 17.4.
         spin: bool,
     },
-}
-
-/// What a frame begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Link {
-    /// An Ethernet header.
-    Ethernet,
-    /// The IP header: tun devices, PPP interfaces.
-    RawIp,
-    /// The header of Linux cooked capture.
-    LinuxCooked,
-    /// The header of Linux cooked capture, version 2.
-    LinuxCooked2,
-    /// An address family of four octets, in either byte order: loopback of BSD and macOS.
-    Family,
-    /// The header of PPP or of Cisco's HDLC, which their first octets tell apart.
-    Ppp,
-}
-
-impl Link {
-    /// The link of a capture file's link type, if it is one of these.
-    pub const fn from_capture(link_type: u16) -> Option<Self> {
-        match link_type {
-            capture::LINKTYPE_ETHERNET => Some(Link::Ethernet),
-            capture::LINKTYPE_RAW
-            | LINKTYPE_RAW_BSD
-            | LINKTYPE_RAW_OPENBSD
-            | LINKTYPE_IPV4
-            | LINKTYPE_IPV6 => Some(Link::RawIp),
-            capture::LINKTYPE_NULL | capture::LINKTYPE_LOOP => Some(Link::Family),
-            capture::LINKTYPE_PPP | capture::LINKTYPE_PPP_HDLC | capture::LINKTYPE_C_HDLC => {
-                Some(Link::Ppp)
-            }
-            capture::LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
-            LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
-            _ => None,
-        }
-    }
-
-    /// The EtherType that the header names, and its length.
-    #[inline]
-    pub(crate) fn header(self, frame: &[u8]) -> Result<(u16, usize), Error> {
-        Ok(match self {
-            Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
-            Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
-            Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
-            Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
-            Link::Family => (family_ethertype(frame)?, 4),
-            Link::Ppp => ppp_header(frame)?,
-        })
-    }
-}
-
-/// The EtherType of an address family as the BSDs, macOS, Linux and Npcap number them. None
-/// has more than 8 bits, so their byte order shows.
-#[inline]
-fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {
-    match *frame.first_chunk::<4>().ok_or(Error::Truncated)? {
-        [0, 0, 0, family] | [family, 0, 0, 0] => match family {
-            2 => Ok(ETHERTYPE_IPV4),
-            10 | 23 | 24 | 28 | 30 => Ok(ETHERTYPE_IPV6),
-            _ => Err(Error::EtherType),
-        },
-        _ => Err(Error::EtherType),
-    }
-}
-
-/// EtherType and length of a header of PPP: address and control (RFC 1662, section 3.1) may
-/// be left out, and the first octet of the protocol, if it is 0 (RFC 1661, section 6.5). An
-/// address of 0x0F or 0x8F is that of Cisco's HDLC.
-#[inline]
-fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
-    let at = match frame {
-        [0x0F | 0x8F, _, ..] => return Ok((ethertype_at(frame, 2)?, 4)),
-        [0xFF, 0x03, ..] => 2,
-        [0x0F | 0x8F | 0xFF] => return Err(Error::Truncated),
-        _ => 0,
-    };
-    let (protocol, len) = match frame.get(at..).ok_or(Error::Truncated)? {
-        [short, ..] if short & 1 == 1 => (u16::from(*short), at + 1),
-        _ => (ethertype_at(frame, at)?, at + 2),
-    };
-    let ethertype = match protocol {
-        tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
-        tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
-        PPP_MPLS => ETHERTYPE_MPLS,
-        _ => return Err(Error::EtherType),
-    };
-    Ok((ethertype, len))
 }
 
 /// Reads a packet down to its transport, and what in that can be timed.
@@ -513,82 +427,6 @@ impl FlowPacket {
     }
 }
 
-/// Steps over VLAN tags, LLC and SNAP, a PPPoE header and an MPLS stack: EtherType and offset of what
-/// follows them, and the VLAN identifier of the outermost tag that names a VLAN (0: none).
-#[inline]
-fn look_through(frame: &[u8], ethertype: u16, at: usize) -> Result<(u16, usize, u16), Error> {
-    let (ethertype, at, vlan) = step_over_tags(frame, ethertype, at)?;
-    let (mut ethertype, mut at) = step_over_llc(frame, ethertype, at)?;
-    match ethertype {
-        tunnel::ETHERTYPE_PPPOE => {
-            let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
-            at += header.buffer_len();
-            ethertype = match header.protocol {
-                tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
-                tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
-                _ => return Err(Error::EtherType),
-            };
-        }
-        ETHERTYPE_MPLS => {
-            let stack = mpls::Stack::new_checked(frame.get(at..).ok_or(Error::Truncated)?)?;
-            at += stack.depth() * mpls::ENTRY_LEN;
-            ethertype = tunnel::ip_ethertype(stack.payload())?;
-        }
-        _ => {}
-    }
-    Ok((ethertype, at, vlan))
-}
-
-/// Steps over VLAN tags alone; at most [`TAGS`].
-#[inline]
-pub(crate) fn step_over_tags(
-    frame: &[u8],
-    mut ethertype: u16,
-    mut at: usize,
-) -> Result<(u16, usize, u16), Error> {
-    let mut vlan = 0;
-    let mut tags = 0;
-    while is_tpid(ethertype) {
-        if tags == TAGS {
-            return Err(Error::VlanDepth);
-        }
-        let tag = frame.get(at..at + 4).ok_or(Error::Truncated)?;
-        if vlan == 0 {
-            vlan = u16_at(tag, 0) & 0x0FFF;
-        }
-        ethertype = u16_at(tag, 2);
-        tags += 1;
-        at += 4;
-    }
-    Ok((ethertype, at, vlan))
-}
-
-/// Steps over an IEEE 802.2 header, where the length of IEEE 802.3 stands in the EtherType's
-/// place: that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
-#[inline]
-pub(crate) fn step_over_llc(
-    frame: &[u8],
-    ethertype: u16,
-    at: usize,
-) -> Result<(u16, usize), Error> {
-    if ethertype == 0 || ethertype >= ethernet::LEAST_ETHERTYPE {
-        return Ok((ethertype, at));
-    }
-    let header =
-        frame.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(Error::Truncated)?;
-    match *header {
-        [0xAA, 0xAA, 3, 0, 0, 0 | 0xF8, high, low] => Ok((u16::from_be_bytes([high, low]), at + 8)),
-        [6, 6, 3, ..] => Ok((ETHERTYPE_IPV4, at + 3)),
-        _ => Err(Error::EtherType),
-    }
-}
-
-/// The EtherType in a link-layer header.
-#[inline]
-fn ethertype_at(frame: &[u8], at: usize) -> Result<u16, Error> {
-    frame.get(at..at + 2).map(|bytes| u16_at(bytes, 0)).ok_or(Error::Truncated)
-}
-
 /// The first `N` octets of a transport header, of which `length` there must be by the IP
 /// header.
 #[inline]
@@ -603,21 +441,6 @@ pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
     let [a, b, c, d] = address;
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, a, b, c, d]
 }
-
-/// Most VLAN tags that are looked through.
-const TAGS: usize = 4;
-/// PPP protocol: MPLS (RFC 3032, section 4.3).
-const PPP_MPLS: u16 = 0x0281;
-/// IP without a link-layer header as files of the BSDs number it.
-const LINKTYPE_RAW_BSD: u16 = 12;
-/// The same in files of OpenBSD.
-const LINKTYPE_RAW_OPENBSD: u16 = 14;
-/// IPv4 without a link-layer header.
-const LINKTYPE_IPV4: u16 = 228;
-/// IPv6 without a link-layer header.
-const LINKTYPE_IPV6: u16 = 229;
-/// Linux cooked capture, version 2.
-const LINKTYPE_LINUX_SLL2: u16 = 276;
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ pub mod icmp;
 pub mod ipfix;
 pub mod ipv4;
 pub mod ipv6;
+mod link;
 pub mod mpls;
 pub mod netflow5;
 pub mod netflow9;

@@ -47,13 +47,13 @@ struct Source {
 
 enum Current {
     Mapped(String, Mapping),
-    Stream(Stream),
+    Stream(Box<Stream>),
 }
 
 /// Whole packets of a capture, in their order.
 pub struct Piece {
     bytes: Bytes,
-    state: State,
+    state: Box<State>,
     is_last: bool,
     /// Which capture it is of, for people.
     pub name: Arc<str>,
@@ -81,13 +81,12 @@ pub enum Next {
 impl Piece {
     /// Its packets.
     pub fn reader(&self) -> Reader<'_> {
-        Reader::resume(self.state.clone(), self.bytes(), self.is_last)
+        Reader::resume(State::clone(&self.state), self.bytes(), self.is_last)
     }
 
     /// Time of its first packet that has one, ns since 1970 UTC.
     pub fn begin_ns(&self) -> Option<i64> {
-        let timed = self.reader().find_map(|r| r.ok().filter(|r| r.is_timed).map(|r| r.unix_nanos));
-        timed
+        self.reader().find_map(|r| r.ok().filter(|r| r.is_timed).map(|r| r.unix_nanos))
     }
 
     /// All of it.
@@ -122,7 +121,7 @@ impl Input {
     /// No thread to be had.
     pub fn of(name: &str, octets: impl Read + Send + 'static) -> Result<Input> {
         let stream = Stream::begin(name.into(), octets, true)?;
-        let current = Some(Current::Stream(stream));
+        let current = Some(Current::Stream(Box::new(stream)));
         Ok(Input { waiting: VecDeque::new(), current, groups: None })
     }
 
@@ -159,7 +158,7 @@ impl Input {
                 }
                 Ok(Next::Piece(Piece {
                     bytes: Bytes::Mapped(mapping),
-                    state: State::default(),
+                    state: Box::default(),
                     is_last: true,
                     name: name.into(),
                     is_first: true,
@@ -195,7 +194,7 @@ impl Source {
                 return Ok(Current::Mapped(name, mapping));
             }
         }
-        Ok(Current::Stream(Stream::begin(name, file, !about.is_file())?))
+        Ok(Current::Stream(Box::new(Stream::begin(name, file, !about.is_file())?)))
     }
 }
 
@@ -301,7 +300,7 @@ impl Stream {
     }
 
     fn take(&mut self, consumed: usize, state: State, is_last: bool) -> Piece {
-        let state = std::mem::replace(&mut self.state, state);
+        let state = Box::new(std::mem::replace(&mut self.state, state));
         let rest = self.window.split_off(consumed);
         let bytes = std::mem::replace(&mut self.window, rest);
         let is_first = !std::mem::replace(&mut self.has_begun, true);

@@ -129,6 +129,10 @@ impl Walk {
             self.unread.link_type(link_type);
             return None;
         };
+        if let Some(kind) = link.unreadable(bytes) {
+            self.unread.wlan(kind);
+            return None;
+        }
         let point = interface.min(u8::MAX.into()) as u8;
         self.last_interface = self.last_interface.max(point);
         if share.can_skip(bytes, link) {

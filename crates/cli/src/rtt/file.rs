@@ -258,6 +258,10 @@ impl Replay {
             self.unread.link_type(record.link_type);
             return;
         };
+        if let Some(kind) = link.unreadable(record.data) {
+            self.unread.wlan(kind);
+            return;
+        }
         let interface = Interface::of(record, link, &self.joined);
         let point = self.point_of(interface, reader, collected);
         match parse_cut(record.data, record.original_len as usize, link, self.tunnels) {

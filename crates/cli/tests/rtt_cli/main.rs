@@ -5,6 +5,7 @@ mod captures;
 mod cases;
 mod interfaces;
 mod joins;
+mod links;
 mod persist;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use more of it")]

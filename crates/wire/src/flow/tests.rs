@@ -1,7 +1,7 @@
 //! Frames are built with the formats' own `Repr`s, one layer after the other.
 
 use super::*;
-use crate::ethernet::Tag;
+use crate::ethernet::{self, ETHERTYPE_MPLS, Tag};
 use crate::feature::{Feature, Keys, Layers};
 use crate::tcp::{ACK, SYN};
 use crate::{dns, ipv4, ipv6, tcp};
@@ -143,7 +143,8 @@ fn a_segment_under_every_link_and_tag() {
             (std::vec![0x0F, 0, high, low], Link::Ppp, 0),
             (std::vec![0x8F, 0, high, low], Link::Ppp, 0),
         ];
-        for (header, how, vlan) in loopbacks.chain(others).chain([
+        let links = crate::link::tests::headers(ethertype);
+        for (header, how, vlan) in loopbacks.chain(others).chain(links).chain([
             (link(&[], ethertype), Link::Ethernet, 0),
             (link(&qinq[..1], ethertype), Link::Ethernet, 100),
             (link(&qinq, ethertype), Link::Ethernet, 100),
@@ -239,7 +240,7 @@ fn lengths_that_contradict_their_headers() {
     frame[12] = 0x99;
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
     let tag = [0x81, 0, 0, 1];
-    frame.splice(12..12, [tag; TAGS + 1].concat());
+    frame.splice(12..12, [tag; crate::link::TAGS + 1].concat());
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::VlanDepth));
 }
 
@@ -603,7 +604,11 @@ fn link_types_of_capture_files() {
         (9, Some(Link::Ppp)),
         (50, Some(Link::Ppp)),
         (104, Some(Link::Ppp)),
-        (105, None),
+        (239, Some(Link::Nflog)),
+        (105, Some(Link::Wlan)),
+        (127, Some(Link::Radiotap)),
+        (192, Some(Link::Ppi)),
+        (147, None),
     ] {
         assert_eq!(Link::from_capture(link_type), link);
     }
@@ -685,4 +690,13 @@ proptest! {
     }
 }
 
-const LINKS: [Link; 4] = [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2];
+const LINKS: [Link; 8] = [
+    Link::Ethernet,
+    Link::RawIp,
+    Link::LinuxCooked,
+    Link::LinuxCooked2,
+    Link::Nflog,
+    Link::Wlan,
+    Link::Radiotap,
+    Link::Ppi,
+];

@@ -1,0 +1,273 @@
+//! What stands before IP: the header of the link, tags, LLC, PPPoE and MPLS.
+
+pub(crate) mod wlan;
+
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, is_tpid};
+use crate::field::u16_at;
+use crate::{Error, capture, ethernet, mpls, tunnel};
+
+pub use self::wlan::WlanKind;
+
+/// What a frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header: tun devices, PPP interfaces.
+    RawIp,
+    /// The header of Linux cooked capture.
+    LinuxCooked,
+    /// The header of Linux cooked capture, version 2.
+    LinuxCooked2,
+    /// An address family of four octets, in either byte order: loopback of BSD and macOS.
+    Family,
+    /// The header of PPP or of Cisco's HDLC, which their first octets tell apart.
+    Ppp,
+    /// What Linux' netfilter logs: attributes, one of which is the packet.
+    Nflog,
+    /// An IEEE 802.11 header.
+    Wlan,
+    /// The same behind a radiotap header.
+    Radiotap,
+    /// The same behind a header of Per-Packet Information.
+    Ppi,
+}
+
+impl Link {
+    /// The link of a capture file's link type, if it is one of these.
+    pub const fn from_capture(link_type: u16) -> Option<Self> {
+        match link_type {
+            capture::LINKTYPE_ETHERNET => Some(Link::Ethernet),
+            capture::LINKTYPE_RAW
+            | LINKTYPE_RAW_BSD
+            | LINKTYPE_RAW_OPENBSD
+            | LINKTYPE_IPV4
+            | LINKTYPE_IPV6 => Some(Link::RawIp),
+            capture::LINKTYPE_NULL | capture::LINKTYPE_LOOP => Some(Link::Family),
+            capture::LINKTYPE_PPP | capture::LINKTYPE_PPP_HDLC | capture::LINKTYPE_C_HDLC => {
+                Some(Link::Ppp)
+            }
+            capture::LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
+            LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
+            LINKTYPE_NFLOG => Some(Link::Nflog),
+            LINKTYPE_IEEE802_11 => Some(Link::Wlan),
+            LINKTYPE_IEEE802_11_RADIOTAP => Some(Link::Radiotap),
+            LINKTYPE_PPI => Some(Link::Ppi),
+            _ => None,
+        }
+    }
+
+    /// The EtherType that the header names, and its length.
+    #[inline]
+    pub(crate) fn header(self, frame: &[u8]) -> Result<(u16, usize), Error> {
+        Ok(match self {
+            Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
+            Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
+            Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
+            Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
+            Link::Family => (family_ethertype(frame)?, 4),
+            Link::Ppp => ppp_header(frame)?,
+            Link::Nflog => nflog_header(frame)?,
+            Link::Wlan | Link::Radiotap | Link::Ppi => wlan::header(self, frame)?,
+        })
+    }
+
+    /// Why a frame of a wireless network has no packet that can be read, as most of them have
+    /// not; `None`: it may have one.
+    #[inline]
+    pub fn unreadable(self, frame: &[u8]) -> Option<WlanKind> {
+        match self {
+            Link::Wlan | Link::Radiotap | Link::Ppi => wlan::unreadable(self, frame),
+            _ => None,
+        }
+    }
+}
+
+/// EtherType and offset of the packet in what Linux' netfilter logs
+/// (linux/netfilter/nfnetlink_log.h): family, version and group, then attributes of length, type
+/// and value, whose numbers are in the byte order of the machine that captured.
+fn nflog_header(frame: &[u8]) -> Result<(u16, usize), Error> {
+    let [_, version, ..] = *frame.first_chunk::<4>().ok_or(Error::Truncated)?;
+    if version != 0 {
+        return Err(Error::EtherType);
+    }
+    let mut at = 4;
+    for _ in 0..NFLOG_ATTRIBUTES {
+        let head = frame.get(at..).and_then(|f| f.first_chunk::<4>()).ok_or(Error::Truncated)?;
+        let [a, b, c, d] = *head;
+        // No type is beyond 255, so the octet that is 0 shows the byte order.
+        let (len, kind) = match (c, d) {
+            (_, 0) => (u16::from_le_bytes([a, b]), c),
+            (0, _) => (u16::from_be_bytes([a, b]), d),
+            _ => return Err(Error::EtherType),
+        };
+        if len < 4 {
+            return Err(Error::Length);
+        }
+        if kind == NFULA_PAYLOAD {
+            let packet = frame.get(at + 4..).ok_or(Error::Truncated)?;
+            return Ok((tunnel::ip_ethertype(packet)?, at + 4));
+        }
+        at += usize::from(len).next_multiple_of(4);
+    }
+    Err(Error::EtherType)
+}
+
+/// The EtherType of an address family as the BSDs, macOS, Linux and Npcap number them. None
+/// has more than 8 bits, so their byte order shows.
+#[inline]
+fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {
+    match *frame.first_chunk::<4>().ok_or(Error::Truncated)? {
+        [0, 0, 0, family] | [family, 0, 0, 0] => match family {
+            2 => Ok(ETHERTYPE_IPV4),
+            10 | 23 | 24 | 28 | 30 => Ok(ETHERTYPE_IPV6),
+            _ => Err(Error::EtherType),
+        },
+        _ => Err(Error::EtherType),
+    }
+}
+
+/// EtherType and length of a header of PPP: address and control (RFC 1662, section 3.1) may
+/// be left out, and the first octet of the protocol, if it is 0 (RFC 1661, section 6.5). An
+/// address of 0x0F or 0x8F is that of Cisco's HDLC.
+#[inline]
+fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
+    let at = match frame {
+        [0x0F | 0x8F, _, ..] => return Ok((ethertype_at(frame, 2)?, 4)),
+        [0xFF, 0x03, ..] => 2,
+        [0x0F | 0x8F | 0xFF] => return Err(Error::Truncated),
+        _ => 0,
+    };
+    let (protocol, len) = match frame.get(at..).ok_or(Error::Truncated)? {
+        [short, ..] if short & 1 == 1 => (u16::from(*short), at + 1),
+        _ => (ethertype_at(frame, at)?, at + 2),
+    };
+    let ethertype = match protocol {
+        tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
+        tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
+        PPP_MPLS => ETHERTYPE_MPLS,
+        _ => return Err(Error::EtherType),
+    };
+    Ok((ethertype, len))
+}
+
+/// Steps over VLAN tags, LLC and SNAP, a PPPoE header and an MPLS stack: EtherType and offset of what
+/// follows them, and the VLAN identifier of the outermost tag that names a VLAN (0: none).
+#[inline]
+pub(crate) fn look_through(
+    frame: &[u8],
+    ethertype: u16,
+    at: usize,
+) -> Result<(u16, usize, u16), Error> {
+    let (ethertype, at, vlan) = step_over_tags(frame, ethertype, at)?;
+    let (mut ethertype, mut at) = step_over_llc(frame, ethertype, at)?;
+    match ethertype {
+        tunnel::ETHERTYPE_PPPOE => {
+            let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
+            at += header.buffer_len();
+            ethertype = match header.protocol {
+                tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
+                tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
+                _ => return Err(Error::EtherType),
+            };
+        }
+        ETHERTYPE_MPLS => {
+            let stack = mpls::Stack::new_checked(frame.get(at..).ok_or(Error::Truncated)?)?;
+            at += stack.depth() * mpls::ENTRY_LEN;
+            ethertype = tunnel::ip_ethertype(stack.payload())?;
+        }
+        _ => {}
+    }
+    Ok((ethertype, at, vlan))
+}
+
+/// Steps over tags alone: those of VLANs and of HSR (IEC 62439-3) and the service instance tag of
+/// provider backbone bridges (IEEE 802.1ah) with the customer's addresses; at most [`TAGS`].
+#[inline]
+pub(crate) fn step_over_tags(
+    frame: &[u8],
+    mut ethertype: u16,
+    mut at: usize,
+) -> Result<(u16, usize, u16), Error> {
+    let mut vlan = 0;
+    let mut tags = 0;
+    loop {
+        let len = match ethertype {
+            kind if is_tpid(kind) => 4,
+            // Path and size, sequence number, EtherType.
+            ETHERTYPE_HSR => 6,
+            // Flags and instance, two addresses, EtherType.
+            ETHERTYPE_BACKBONE => 18,
+            _ => break,
+        };
+        if tags == TAGS {
+            return Err(Error::VlanDepth);
+        }
+        let tag = frame.get(at..at + len).ok_or(Error::Truncated)?;
+        if vlan == 0 && len == 4 {
+            vlan = u16_at(tag, 0) & 0x0FFF;
+        }
+        ethertype = u16_at(tag, len - 2);
+        tags += 1;
+        at += len;
+    }
+    Ok((ethertype, at, vlan))
+}
+
+/// Steps over an IEEE 802.2 header, where the length of IEEE 802.3 stands in the EtherType's
+/// place: that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
+#[inline]
+pub(crate) fn step_over_llc(
+    frame: &[u8],
+    ethertype: u16,
+    at: usize,
+) -> Result<(u16, usize), Error> {
+    if ethertype == 0 || ethertype >= ethernet::LEAST_ETHERTYPE {
+        return Ok((ethertype, at));
+    }
+    let header =
+        frame.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(Error::Truncated)?;
+    match *header {
+        [0xAA, 0xAA, 3, 0, 0, 0 | 0xF8, high, low] => Ok((u16::from_be_bytes([high, low]), at + 8)),
+        [6, 6, 3, ..] => Ok((ETHERTYPE_IPV4, at + 3)),
+        _ => Err(Error::EtherType),
+    }
+}
+
+/// The EtherType in a link-layer header.
+#[inline]
+fn ethertype_at(frame: &[u8], at: usize) -> Result<u16, Error> {
+    frame.get(at..at + 2).map(|bytes| u16_at(bytes, 0)).ok_or(Error::Truncated)
+}
+
+/// IP without a link-layer header as files of the BSDs number it.
+const LINKTYPE_RAW_BSD: u16 = 12;
+/// The same in files of OpenBSD.
+const LINKTYPE_RAW_OPENBSD: u16 = 14;
+/// IPv4 without a link-layer header.
+const LINKTYPE_IPV4: u16 = 228;
+/// IPv6 without a link-layer header.
+const LINKTYPE_IPV6: u16 = 229;
+/// Linux cooked capture, version 2.
+const LINKTYPE_LINUX_SLL2: u16 = 276;
+/// PPP protocol: MPLS (RFC 3032, section 4.3).
+const PPP_MPLS: u16 = 0x0281;
+/// Most VLAN tags that are looked through.
+pub(crate) const TAGS: usize = 4;
+/// High-availability Seamless Redundancy (IEC 62439-3).
+const ETHERTYPE_HSR: u16 = 0x892F;
+/// Service instance tag (IEEE 802.1ah).
+const ETHERTYPE_BACKBONE: u16 = 0x88E7;
+/// Netfilter's log.
+const LINKTYPE_NFLOG: u16 = 239;
+const LINKTYPE_IEEE802_11: u16 = 105;
+const LINKTYPE_IEEE802_11_RADIOTAP: u16 = 127;
+/// Per-Packet Information.
+const LINKTYPE_PPI: u16 = 192;
+/// The attribute that is the packet.
+const NFULA_PAYLOAD: u8 = 9;
+/// Attributes that are looked through: there are fewer kinds.
+const NFLOG_ATTRIBUTES: usize = 64;
+
+#[cfg(test)]
+pub(crate) mod tests;

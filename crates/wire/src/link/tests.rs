@@ -1,0 +1,110 @@
+//! Headers of links, made by hand from their standards.
+
+use super::*;
+
+extern crate std;
+use std::vec;
+use std::vec::Vec;
+
+/// What may stand before a packet of this EtherType, and the VLAN that it names. Those of
+/// Ethernet, PPP and cooked captures are in the tests of `flow`.
+pub(crate) fn headers(ethertype: u16) -> Vec<(Vec<u8>, Link, u16)> {
+    let kind = ethertype.to_be_bytes();
+    let addresses = [[2u8; 6], [4; 6]].concat();
+    let llc = [&[0xAA, 0xAA, 3, 0, 0, 0][..], &kind].concat();
+    let hsr = [&[0x89, 0x2F, 0x00, 0x34, 0x12, 0x34][..], &kind].concat();
+    let backbone = [&[0x88, 0xE7, 0, 0, 0, 9][..], &[6; 12], &kind].concat();
+    let backbone_tagged = [&[0x88, 0xA8, 0, 77][..], &backbone].concat();
+    let inner_tag = [&[0x88, 0xE7, 0, 0, 0, 9][..], &[6; 12], &[0x81, 0, 0, 5], &kind].concat();
+    let mut all = Vec::new();
+    for (tag, vlan) in [(hsr, 0), (backbone, 0), (backbone_tagged, 77), (inner_tag, 5)] {
+        all.push(([&addresses[..], &tag].concat(), Link::Ethernet, vlan));
+    }
+    for big in [false, true] {
+        let u16 = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut octets = [&u16(4 + value.len() as u16), &u16(kind), value].concat();
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            octets
+        };
+        // Packet header, prefix, and the packet, whose length does not matter.
+        let log = [
+            vec![2, 0, 0, 5],
+            attribute(1, &[8, 0, 3, 0]),
+            attribute(10, b"forwarded\0"),
+            [u16(200), u16(9)].concat(),
+        ];
+        all.push((log.concat(), Link::Nflog, 0));
+    }
+    let mac = |control: [u8; 2]| [&control[..], &[0; 2], &[1; 18], &[0x30, 0x12]].concat();
+    let part = [&[7; 12][..], &[0, 99], &llc].concat();
+    let frames = [
+        ([mac([0x08, 0x01]), llc.clone()].concat(), false),
+        ([mac([0x08, 0x0A]), llc.clone()].concat(), false),
+        ([mac([0x88, 0x02]), vec![0, 0], llc.clone()].concat(), true),
+        ([mac([0x08, 0x03]), vec![9; 6], llc.clone()].concat(), true),
+        ([mac([0x88, 0x03]), vec![9; 6], vec![5, 0], llc.clone()].concat(), false),
+        ([mac([0x88, 0x81]), vec![0, 0, 1, 2, 3, 4], llc.clone()].concat(), true),
+        ([mac([0x88, 0x01]), vec![0x80, 0], part].concat(), true),
+    ];
+    for (frame, has_odd_length) in frames {
+        let plain = vec![0, 0, 8, 0, 0, 0, 0, 0];
+        let clock = [&[0, 0, 18, 0, 0x23, 0, 0, 0][..], &[9; 8], &[0x10, 4]].concat();
+        let masks =
+            [&[0, 0, 25, 0, 3, 0, 0, 0x80][..], &[0; 4], &[0; 4], &[9; 8], &[0x10]].concat();
+        let ppi = vec![0, 0, 8, 0, 105, 0, 0, 0];
+        let headers = [(vec![], Link::Wlan), (ppi, Link::Ppi)];
+        let radiotap = [plain, clock, masks].map(|header| (header, Link::Radiotap));
+        for (header, link) in headers.into_iter().chain(radiotap) {
+            all.push(([header, frame.clone()].concat(), link, 0));
+        }
+        // Two octets fill the 802.11 header up to a multiple of four.
+        if has_odd_length && frame[24..26] == [0, 0] && frame[1] & 0x80 == 0 {
+            let padded = [&frame[..26], &[0; 2], &frame[26..]].concat();
+            let header = vec![0, 0, 9, 0, 2, 0, 0, 0, 0x20];
+            all.push(([header, padded].concat(), Link::Radiotap, 0));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_of_a_wireless_network_cannot_be_read_is_told_by_kind() {
+    let of = |control: [u8; 2]| [&control[..], &[0; 40]].concat();
+    let radiotap =
+        |flags: u8, frame: Vec<u8>| [&[0, 0, 9, 0, 2, 0, 0, 0, flags][..], &frame].concat();
+    for (frame, link, kind) in [
+        (of([0x80, 0]), Link::Wlan, Some(WlanKind::NoData)), // Beacon.
+        (of([0xD4, 0]), Link::Wlan, Some(WlanKind::NoData)), // Acknowledgement.
+        (of([0x48, 1]), Link::Wlan, Some(WlanKind::NoData)), // Null function.
+        (of([0xC8, 1]), Link::Wlan, Some(WlanKind::NoData)), // The same with QoS.
+        (of([0x08, 0x41]), Link::Wlan, Some(WlanKind::Encrypted)),
+        (of([0x88, 0x42]), Link::Wlan, Some(WlanKind::Encrypted)),
+        (of([0x08, 0x01]), Link::Wlan, None),
+        (radiotap(0x50, of([0x08, 0x41])), Link::Radiotap, Some(WlanKind::Damaged)),
+        (radiotap(0x10, of([0x08, 0x41])), Link::Radiotap, Some(WlanKind::Encrypted)),
+        (radiotap(0x10, of([0x08, 0x01])), Link::Radiotap, None),
+        (vec![0; 5], Link::Radiotap, None),
+        (of([0x80, 0]), Link::Ethernet, None),
+    ] {
+        assert_eq!(link.unreadable(&frame), kind, "{frame:02x?}");
+        if kind.is_some() {
+            assert_eq!(link.header(&frame), Err(Error::EtherType), "{frame:02x?}");
+        }
+    }
+    let mut fragment = of([0x08, 0x01]);
+    fragment[22] = 1;
+    assert_eq!(Link::Wlan.header(&fragment), Err(Error::Fragment));
+    for short in 0..32 {
+        assert_eq!(Link::Wlan.header(&of([0x08, 0x01])[..short]), Err(Error::Truncated));
+    }
+}
+
+#[test]
+fn what_is_logged_without_a_packet_is_not_ip() {
+    for log in [&[2, 0, 0, 5, 8, 0, 1, 0, 0, 0, 0, 0][..], &[2, 0, 0, 5]] {
+        assert_eq!(Link::Nflog.header(log), Err(Error::Truncated));
+    }
+    assert_eq!(Link::Nflog.header(&[2, 0, 0, 5, 3, 0, 1, 0]), Err(Error::Length));
+    assert_eq!(Link::Nflog.header(&[2, 1, 0, 5, 8, 0, 9, 0]), Err(Error::EtherType));
+}
