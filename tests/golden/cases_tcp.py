@@ -249,8 +249,8 @@ def lost_before(new):
 
 
 def keepalive(new):
-    case = new("tcp_keepalive", "keepalives, empty and of one byte, are neither timed nor "
-               "taken for retransmissions")
+    case = new("tcp_keepalive", "keepalives, empty and of one byte, are timed, and not taken "
+               "for retransmissions")
     for ts, client in ((False, CLIENT), (True, ("192.0.2.1", 40001))):
         tcp = Tcp(case, client, timestamps=ts)
         base = 100_000 * ts
@@ -260,11 +260,11 @@ def keepalive(new):
         case.sample(kind, request, tcp.server(base + 31))
         for n, size in enumerate((0, 1, 1)):
             ms = base + 10_000 * (n + 1)
-            tcp.client(ms, size=size, seq=tcp.next[0] - 1)
-            tcp.server(ms + 10, tsecr=tcp.echo[0])
+            probe = tcp.client(ms, size=size, seq=tcp.next[0] - 1)
+            case.sample("tcp_sequence", probe, tcp.server(ms + 10, tsecr=tcp.echo[0]))
         request = tcp.client(base + 40_000, "PA", 100)
         case.sample(kind, request, tcp.server(base + 40_011))
-        case.flow(*client, forward={"retransmitted": 0, "samples": 3},
+        case.flow(*client, forward={"retransmitted": 0, "samples": 6},
                   backward={"duplicate_acks": 0})
     return case
 

@@ -19,6 +19,8 @@
 #define VXLAN_PORT 4789
 #define GTPU_PORT 2152
 #define GENEVE_PORT 6081
+#define TYPE_HSR 0x892f      /* IEC 62439-3 */
+#define TYPE_BACKBONE 0x88e7 /* IEEE 802.1ah: the service instance, then the customer's addresses */
 #define IP_MF_OR_OFFSET 0x3fff
 #define IP_OFFSET 0x1fff
 
@@ -61,24 +63,31 @@ static __always_inline bool is_tpid(__u16 type)
 	return type == ETH_P_8021Q || type == ETH_P_8021AD || type == TPID_OLD;
 }
 
+/* Octets from behind this EtherType up to behind the next one; 0: it begins no tag. */
+static __always_inline __u32 tag_len(__u16 type)
+{
+	return is_tpid(type) ? 4 : type == TYPE_HSR ? 6 : type == TYPE_BACKBONE ? 18 : 0;
+}
+
 static __always_inline int step_over_tags(struct xdp_md *ctx, struct below *b)
 {
 	__be16 tag[2];
+	__u32 n;
 
-	for (__u32 i = 0; is_tpid(b->type); i++) {
+	for (__u32 i = 0; (n = tag_len(b->type)); i++) {
 		if (i == TAGS)
 			return VLAN_DEPTH;
-		if (!load(ctx, b, b->at, tag, 4))
+		if (!load(ctx, b, b->at, &tag[0], 2) || !load(ctx, b, b->at + n - 2, &tag[1], 2))
 			return TRUNCATED;
-		if (b->vlan == 0)
+		if (b->vlan == 0 && n == 4)
 			b->vlan = bpf_ntohs(tag[0]) & 0xfff;
 		b->type = bpf_ntohs(tag[1]);
-		b->at += 4;
+		b->at += n;
 	}
 	return RECORD;
 }
 
-/* `step_over_llc` of `wire/src/flow.rs`: SNAP (RFC 1042, IEEE 802.1H), or IP's own LSAP. */
+/* `step_over_llc` of `wire/src/link.rs`: SNAP (RFC 1042, IEEE 802.1H), or IP's own LSAP. */
 static __always_inline int step_over_llc(struct xdp_md *ctx, struct below *b)
 {
 	__u8 h[8];

@@ -137,6 +137,7 @@ struct side {
 	__u8 head : 2;                              /* of its own slots */
 	__u8 mode : 2;
 	__u8 flight : 2;                            /* segments sent since all was acknowledged, at most MANY */
+	__u8 probed : 1;                            /* a keepalive has not been answered */
 	__u8 packets_high;
 
 	__u32 packets;

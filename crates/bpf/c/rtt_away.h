@@ -32,6 +32,7 @@ static __always_inline void take_up(struct side *s, __u32 next, bool ts, __u32 t
 	s->nxt = next;
 	s->flight = 0;
 	s->flags &= ~(AWAY | HOLE | RECOVERING | TOLD | FIN_SEEN | UNUSED | TS_SEEN);
+	s->probed = 0;
 	s->flags |= HAS_NXT;
 	set_period(s, PERIOD_FRESH);
 	if (ts) {

@@ -374,6 +374,51 @@ __noinline int rtt_match_echo(struct flow *f, struct rtt_packet *p, bool advance
 	return 0;
 }
 
+/* A keepalive (RFC 9293, section 3.8.4): where all is acknowledged, its receiver must answer
+ * at once. What it answers is not known if there were two (Karn's rule): an answer may echo the
+ * timestamp of what was sent before them.
+ */
+__noinline int rtt_keepalive(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
+
+	if (!(D->flags & HAS_ACK) || D->ack != D->nxt || D->flags & RECOVERING ||
+	    (E->flags & HAS_WIN && E->win == 0))
+		return 0;
+	if (D->probed) {
+		void_sequence(D);
+		return 0;
+	}
+	D->probed = 1;
+	return rtt_arm(f, p, MODE_SEQ, D->nxt);
+}
+
+/* The answer to a keepalive: an acknowledgement of nothing new, which is neither an update of
+ * the window nor a keepalive itself.
+ */
+__noinline int rtt_match_keepalive(struct flow *f, struct rtt_packet *p)
+{
+	if (!f || !p)
+		return 0;
+	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
+	__u32 rtt;
+
+	if (p->len || p->flags & TCP_FIN || p->ack != E->nxt || !(D->flags & HAS_NXT) ||
+	    p->seq != D->nxt || !(D->flags & HAS_WIN) || p->win != D->win)
+		return 0;
+	E->probed = 0;
+	if (E->mode != MODE_SEQ)
+		return 0;
+	rtt = match_seq(E, p);
+	if (rtt == NOTHING)
+		return 0;
+	E->sampled_at = tick_now(p) >> SAMPLED_BITS;
+	rtt_sample(f, p, KIND_SEQUENCE, CLEAN, rtt);
+	return 0;
+}
+
 /* What an acknowledgement names beyond all that was seen may have been captured behind it. */
 static __always_inline bool is_late(const struct side *s, const struct loss *l, __u32 d, __u32 now)
 {
@@ -433,7 +478,10 @@ static __always_inline void tcp_ack(struct flow *f, struct rtt_packet *p)
 	}
 	if (!unseen && E->count)
 		rtt_match_echo(f, p, advance);
+	if (E->probed && !unseen && !advance)
+		rtt_match_keepalive(f, p);
 	if (advance) {
+		E->probed = 0;
 		if ((__s32)(E->recover - p->ack) <= 0)
 			E->flags &= ~(RECOVERING | TOLD);
 		if (E->flags & HOLE) {
@@ -519,7 +567,12 @@ static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 	bool fin = p->flags & TCP_FIN;
 
 	if (D->flags & HAS_NXT && !fin && p->len <= 1 && p->seq == D->nxt - 1)
-		return D_NONE; /* a keepalive (RFC 9293, section 3.8.4) */
+		return D_NONE; /* a keepalive */
+	if (D->probed) {
+		/* What comes now may answer either. */
+		D->probed = 0;
+		void_sequence(D);
+	}
 	if (fin)
 		D->flags |= FIN_SEEN;
 	if (D->flags & HAS_NXT && p->seq != D->nxt)
@@ -669,6 +722,8 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	D->win = p->win;
 	D->flags |= HAS_WIN;
 
+	if (D->flags & HAS_NXT && p->len <= 1 && p->seq == D->nxt - 1 && !(p->flags & TCP_FIN))
+		rtt_keepalive(f, p);
 	if (p->len || p->flags & TCP_FIN)
 		data = tcp_data(f, p);
 	/* Most segments need none of what is called from here on. */

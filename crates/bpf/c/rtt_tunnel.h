@@ -18,6 +18,8 @@
 #define LABELS 16
 #define GTPU_EXTENSIONS 4
 #define TPID_OLD 0x9100
+#define TYPE_HSR 0x892f      /* IEC 62439-3 */
+#define TYPE_BACKBONE 0x88e7 /* IEEE 802.1ah: the service instance, then the customer's addresses */
 #define BRIDGED 0x6558 /* in GRE: an Ethernet frame */
 #define VXLAN_PORT 4789
 #define GTPU_PORT 2152
@@ -65,6 +67,13 @@ static __always_inline bool is_tpid(__be16 proto)
 	       proto == bpf_htons(TPID_OLD);
 }
 
+/* Octets from behind this EtherType up to behind the next one; 0: it begins no tag. */
+static __always_inline __u32 tag_len(__be16 proto)
+{
+	return is_tpid(proto) ? 4 : proto == bpf_htons(TYPE_HSR) ? 6 :
+	       proto == bpf_htons(TYPE_BACKBONE) ? 18 : 0;
+}
+
 /* Nothing else says which IP follows. */
 static __always_inline __be16 proto_of(__u8 first)
 {
@@ -74,14 +83,17 @@ static __always_inline __be16 proto_of(__u8 first)
 static __always_inline enum parsed look_through(void *ctx, bool xdp, struct below *b)
 {
 	__u8 h[8];
+	__u32 n;
 
-	for (__u32 i = b->tags; is_tpid(b->proto); i++) {
-		if (i >= TAGS || !take_octets(ctx, xdp, b, h, 4))
+	for (__u32 i = b->tags; (n = tag_len(b->proto)); i++) {
+		if (i >= TAGS || b->at + n > b->size || load(ctx, xdp, b->at, h, 2) ||
+		    load(ctx, xdp, b->at + n - 2, h + 2, 2))
 			return BAD;
+		b->at += n;
 		/* Identifier 0 names no VLAN, only a priority (IEEE 802.1Q): the next tag's
 		 * counts. The kernel strips such a tag too.
 		 */
-		if (b->vlan == 0)
+		if (b->vlan == 0 && n == 4)
 			b->vlan = (h[0] << 8 | h[1]) & VID;
 		b->proto = h[3] << 8 | h[2];
 	}

@@ -169,6 +169,7 @@ fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mu
             | TcpSide::TOLD
             | TcpSide::FIN
             | TcpSide::UNUSED
+            | TcpSide::ASKED
             | TcpSide::TS,
     );
     side.variation.restart();

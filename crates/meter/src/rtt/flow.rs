@@ -293,6 +293,8 @@ impl TcpSide {
     pub(super) const AWAY: u16 = 2048;
     /// The other side has said that something is missing.
     pub(super) const TOLD: u16 = 4096;
+    /// A keepalive of it has not been answered.
+    pub(super) const ASKED: u16 = 8192;
     pub(super) const SAMPLED_BITS: u32 = 14;
     pub(super) const MANY: u8 = 3;
 

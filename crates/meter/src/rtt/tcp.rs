@@ -64,6 +64,14 @@ pub(super) fn input(
     flow.tcp[d].window = tcp.window;
     flow.tcp[d].set(TcpSide::WINDOW);
 
+    let side = &flow.tcp[d];
+    let is_keepalive = side.has(TcpSide::NXT)
+        && tcp.flags & FIN == 0
+        && tcp.payload_len <= 1
+        && tcp.seq == side.nxt.wrapping_sub(1);
+    if is_keepalive {
+        ask(flow, at, shared);
+    }
     let data = take_data(flow, stats, tcp, at, shared);
     let unused = match tcp.timestamps {
         Some((tsval, _)) => take_timestamp(flow, stats, tsval, data, at),
@@ -120,11 +128,16 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
             sender.set(TcpSide::TOLD);
         }
     }
+    let answers = sender.has(TcpSide::ASKED) && !unseen && !advance;
     if !unseen {
         match_echo(flow, stats, tcp, advance, at, shared);
     }
+    if answers {
+        match_keepalive(flow, stats, tcp, at, shared);
+    }
     let sender = &mut flow.tcp[e];
     if advance {
+        sender.clear(TcpSide::ASKED);
         if !after(sender.recover, ack) {
             sender.clear(TcpSide::RECOVERING | TcpSide::TOLD);
         }
@@ -192,6 +205,61 @@ fn match_echo(
     shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
 }
 
+/// A keepalive (RFC 9293, section 3.8.4): where all is acknowledged, its receiver must answer at
+/// once. What it answers is not known if there were two (Karn's rule): an answer may echo the
+/// timestamp of what was sent before them.
+fn ask(flow: &mut Flow, at: &Packet, shared: &mut Shared) {
+    let peer = flow.tcp[1 - at.side];
+    let side = &mut flow.tcp[at.side];
+    let closed = peer.has(TcpSide::WINDOW) && peer.window == 0;
+    if !side.has(TcpSide::ACK) || side.ack != side.nxt || side.has(TcpSide::RECOVERING) || closed {
+        return;
+    }
+    if side.has(TcpSide::ASKED) {
+        if flow.sides[at.side].ring.mode() == Mode::Sequence {
+            flow.sides[at.side].ring.void(&mut shared.pool, &mut shared.counters);
+        }
+        return;
+    }
+    side.set(TcpSide::ASKED);
+    let number = side.nxt;
+    arm(flow, Mode::Sequence, number, at, shared);
+}
+
+/// The answer to a keepalive: an acknowledgement of nothing new, which is neither an update of
+/// the window nor a keepalive itself.
+fn match_keepalive(
+    flow: &mut Flow,
+    stats: &mut Stats,
+    tcp: &Tcp,
+    at: &Packet,
+    shared: &mut Shared,
+) {
+    let (d, e) = (at.side, 1 - at.side);
+    let mine = flow.tcp[d];
+    let sender = &mut flow.tcp[e];
+    let is_answer = tcp.payload_len == 0
+        && tcp.flags & FIN == 0
+        && tcp.ack == sender.nxt
+        && mine.has(TcpSide::NXT)
+        && tcp.seq == mine.nxt
+        && mine.has(TcpSide::WINDOW)
+        && tcp.window == mine.window;
+    if !is_answer {
+        return;
+    }
+    sender.clear(TcpSide::ASKED);
+    let ring = &mut flow.sides[e].ring;
+    if ring.mode() != Mode::Sequence {
+        return;
+    }
+    let rtt = ring.match_sequence(tcp.ack, at.clock, &mut shared.pool, &mut shared.counters);
+    let Some(rtt) = rtt else { return };
+    flow.tcp[e].note_sample(at.clock);
+    let (kind, class) = (RttKind::TcpSequence, RttClass::Clean);
+    shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
+}
+
 /// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
 /// sent one before without data (RFC 1122, section 4.2.3.2), and that was lost; or this one
 /// was, and is sent again. If such times go on, the path has become that long.
@@ -233,6 +301,14 @@ fn take_data(
     if place == Place::Keepalive {
         return Data::None;
     }
+    if side.has(TcpSide::ASKED) {
+        // What comes now may answer either.
+        side.clear(TcpSide::ASKED);
+        if flow.sides[d].ring.mode() == Mode::Sequence {
+            flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
+        }
+    }
+    let side = &mut flow.tcp[d];
     if fin {
         side.set(TcpSide::FIN);
     }

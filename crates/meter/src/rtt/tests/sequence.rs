@@ -274,15 +274,54 @@ fn keepalives_and_window_probes_are_no_data() {
         .at(20_000, client(ACK, 99, 500, 0))
         .at(20_400, server(ACK, 500, 100, 0))
         .at(21_000, client(ACK, 99, 500, 1))
-        .at(21_400, server(ACK, 500, 100, 0).window(0))
+        .at(21_400, server(ACK, 500, 100, 0).window(0)) // may be an update of the window
         .at(22_000, client(ACK, 100, 500, 1)) // a probe of the closed window
         .at(5_000_000, server(ACK, 500, 101, 0).window(900))
         .at(5_001_000, client(ACK, 101, 500, 10))
         .at(5_011_000, server(ACK, 500, 111, 0).window(900));
-    assert_eq!(bench.samples(), [seq(10_000)]);
+    assert_eq!(bench.samples(), [seq(400), seq(10_000)]);
     let flow = bench.flow();
     assert_eq!((flow.forward.retransmitted, flow.forward.gaps), (0, 0));
     assert_eq!((flow.backward.zero_windows, flow.backward.duplicate_acks), (1, 0));
+}
+
+#[test]
+fn a_keepalive_is_timed_where_its_answer_is_certain() {
+    let keepalive = |at: i64| (at, client(ACK, 99, 500, 0));
+    let answer = |at: i64| (at, server(ACK, 500, 100, 0));
+    let its_own = |at: i64| (at, server(ACK, 499, 100, 0));
+    for (what, packets, found) in [
+        ("one", vec![keepalive(20_000), answer(20_400)], vec![400]),
+        // Karn's rule: which of them does it answer?
+        ("two", vec![keepalive(20_000), keepalive(95_000), answer(95_400)], vec![]),
+        (
+            "two, and one later",
+            vec![
+                keepalive(20_000),
+                keepalive(95_000),
+                answer(95_400),
+                keepalive(200_000),
+                answer(200_500),
+            ],
+            vec![500],
+        ),
+        // Both ask at the same time.
+        ("both", vec![keepalive(20_000), its_own(20_100), answer(20_400)], vec![400]),
+        ("an answer to nothing", vec![answer(20_400)], vec![]),
+        ("again", vec![keepalive(20_000), answer(20_400), answer(20_900)], vec![400]),
+        (
+            "data meanwhile",
+            vec![keepalive(20_000), (20_100, client(ACK, 100, 500, 10)), answer(20_400)],
+            vec![],
+        ),
+    ] {
+        let mut bench = connected();
+        for (at, segment) in packets {
+            bench.at(at, segment);
+        }
+        let found: Vec<_> = found.into_iter().map(seq).collect();
+        assert_eq!(bench.samples(), found, "{what}");
+    }
 }
 
 #[test]
