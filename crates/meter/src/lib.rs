@@ -5,6 +5,7 @@
 //! virtual time.
 #![deny(unsafe_code)]
 
+mod copies;
 mod counters;
 pub mod export;
 pub mod flow;

@@ -204,6 +204,14 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
         let told: Vec<String> = left_out.into_iter().map(|(_, text)| text).collect();
         lines.extend(wrapped(&format!("left out: {}", told.join(", ")), width));
     }
+    if let Some(copies) = run.counters.get("copies").filter(|n| **n > 0) {
+        let line = format!(
+            "{} TCP segments passed twice within a millisecond, as a mirror port copies them: each \
+             counts twice as a packet, and not as sent again",
+            format_count(*copies)
+        );
+        lines.extend(wrapped(&line, width));
+    }
     let points: Vec<String> = run.points.iter().map(|p| format!("{}: {}", p.name, p.how)).collect();
     lines.extend(
         wrapped(&format!("metered at {}", points.join("; ")), width)

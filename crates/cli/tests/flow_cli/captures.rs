@@ -76,10 +76,10 @@ fn what_is_wrong_with_a_capture_is_said() {
         ("text.pcap", b"this is no capture, but some text", 3, "neither a pcap nor a pcapng"),
         ("header.pcap", &whole[..24], 1, ""),
         (
-            "wifi.pcap",
-            &pcap(&ten(), 105, false),
+            "user.pcap",
+            &pcap(&ten(), 147, false),
             1,
-            "10 packets of link types that are not known (105)",
+            "10 packets of link types that are not known (147)",
         ),
     ] {
         let file = folder.write(name, content);

@@ -1,10 +1,11 @@
 //! Small inputs that failed once, with their right values.
 
+use std::path::Path;
 use std::process::Command;
 
 use sonde_results::flow::{App, FlowRecord};
 
-use crate::support::{SONDE, flow, records};
+use crate::support::{Folder, SONDE, flow, records, run_of};
 
 fn case(name: &str) -> String {
     format!("{}/tests/flow_cli/cases/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -54,4 +55,37 @@ fn times_since_the_exporters_start_are_verified() {
     let text = String::from_utf8(ended.stdout).unwrap();
     assert!(ended.status.success(), "{text}");
     assert!(!text.contains(" off by "), "{text}");
+}
+
+/// The captures of `rtt_cli::cases`: nothing in them was sent again, though much looks like it.
+#[test]
+fn what_looks_like_sent_again_is_not_counted_as_that() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/rtt_cases");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 24);
+    let (mut timed, mut halves) = (0, 0);
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let out = Folder::new();
+        let lines = out.file("flows.jsonl");
+        let ended = flow(&format!("{} --fields tcp --jsonl {lines} --json", path.display()));
+        assert_eq!(ended.code, 0, "{name}: {}", ended.err);
+        let copies = run_of(&ended.out).counters["copies"];
+        assert_eq!(copies, if name.starts_with("span_dup") { 103 } else { 0 }, "{name}");
+        for record in records(&std::fs::read_to_string(lines).unwrap()) {
+            let Some(tcp) = record.extra.and_then(|extra| extra.tcp) else { continue };
+            let again = [tcp.retransmitted, tcp.reverse_retransmitted];
+            let late = [tcp.reordered, tcp.reverse_reordered];
+            assert_eq!((again, late), ([0; 2], [0; 2]), "{name}");
+            // 20 ms to the server, 10 on another path, a link of 0.3; 1 ms to the client.
+            let [server, client] = [tcp.handshake_server_ns, tcp.handshake_client_ns];
+            assert!([0, 20_000_000, 9_999_872, 300_032].contains(&server), "{name}: {server}");
+            assert!([0, 999_936, 299_776].contains(&client), "{name}: {client}");
+            timed += usize::from(server > 0);
+            halves += usize::from(client > 0);
+        }
+    }
+    assert_eq!((timed, halves), (17, 15));
 }

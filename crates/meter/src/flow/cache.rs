@@ -436,6 +436,7 @@ impl FlowCache {
             let (bytes, layers) = frame.copied().unwrap_or_default();
             let wants = self.features.packet(slot, reverse, packet, bytes, &layers);
             self.hot[slot as usize].set(WANTS, wants);
+            self.counters.copies = self.features.copied();
         }
         if packet.protocol == PROTOCOL_TCP && packet.tcp_flags & (FIN | RST) != 0 {
             self.close(slot, sink);

@@ -19,7 +19,9 @@ use super::app::{AppCounters, Apps};
 use super::prefetch::{prefetch, prefetch_end};
 use link::Link;
 use spread::Spread;
-use tcp::Tcp;
+use tcp::{Header, Tcp};
+
+use crate::copies::{APART, Copies, MOMENT_BITS};
 
 /// What is asked for. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,9 @@ pub struct Features {
     lists: Vec<List>,
     spread: Vec<Spread>,
     tcp: Vec<Tcp>,
+    copies: Option<Copies>,
+    /// Segments that passed twice.
+    copied: u64,
     apps: Option<Apps>,
 }
 
@@ -74,6 +79,8 @@ impl Features {
             lists: Vec::with_capacity(of(config.packets > 0)),
             spread: Vec::with_capacity(of(config.spread)),
             tcp: Vec::with_capacity(of(config.tcp)),
+            copies: config.tcp.then(Copies::new),
+            copied: 0,
             apps: config.apps.then(|| Apps::new(flows)),
         }
     }
@@ -156,7 +163,16 @@ impl Features {
             && let Some(tcp) = self.tcp.get_mut(slot)
         {
             if whole {
-                tcp.packet(reverse, packet);
+                let header = Header::read(packet, frame, layers);
+                let is_copy = header.zip(self.copies.as_mut()).is_some_and(|(header, copies)| {
+                    let apart = if header.is_numbered() { APART } else { APART_UNNUMBERED };
+                    let moment = (packet.at_ns >> MOMENT_BITS) as u32;
+                    copies.note(header.print(slot, reverse, packet), moment, apart)
+                });
+                match is_copy {
+                    true => self.copied += 1,
+                    false => tcp.packet(reverse, packet, header),
+                }
             }
             wants = true;
         }
@@ -164,6 +180,11 @@ impl Features {
             wants |= apps.packet(slot, reverse, packet, frame, layers);
         }
         wants
+    }
+
+    /// TCP segments that passed twice within a millisecond: a mirror port's copies.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// What became of the flows' applications, if they are asked for.
@@ -252,3 +273,7 @@ pub(super) fn put<T: Default>(states: &mut Vec<T>, slot: usize, state: T) {
 
 const NO_PACKET: FlowPacketInfo =
     FlowPacketInfo { reverse: false, length: 0, after_ns: 0, tcp_flags: 0 };
+
+/// Moments between copies where what is sent again looks the same: sooner than a sender can know
+/// of a loss.
+const APART_UNNUMBERED: u32 = 6;

@@ -3,6 +3,8 @@
 
 use sonde_wire::Time;
 
+use crate::copies::MOMENT_BITS;
+
 /// One packet's time in every form that the matcher keeps.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
@@ -89,7 +91,6 @@ const TICK_BITS: u32 = 6;
 pub(super) const TICK_MASK: u32 = 0x7fff_ffff;
 const COARSE_BITS: u32 = 26;
 pub(super) const EVENT_BITS: u32 = 10;
-const MOMENT_BITS: u32 = 14;
 /// Nothing longer is a round-trip time.
 pub(super) const MAX_RTT: u32 = ns_to_ticks(64_000_000_000);
 /// [`MAX_RTT`] in coarse units, rounded up.

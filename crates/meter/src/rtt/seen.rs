@@ -1,26 +1,17 @@
-//! Frames that come twice: a mirror port copies a packet where it enters a switch and again
-//! where it leaves, or two ports carry it. The second one says nothing that the first did not.
+//! Frames that come twice ([`crate::copies`]): the second one says nothing that the first did
+//! not.
 
 use sonde_wire::flow::{Detail, FlowPacket, Tcp};
 
 use super::clock::Clock;
+use crate::copies::{APART, Copies, mix};
 
-/// The prints of the packets that passed last.
-pub(super) struct Seen {
-    /// Pairs, the newest print first.
-    pairs: Vec<[Print; 2]>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Print {
-    check: u32,
-    /// When it passed, in [`Clock::moment`]s.
-    moment: u32,
-}
+/// The packets that passed last.
+pub(super) struct Seen(Copies);
 
 impl Seen {
     pub(super) fn new() -> Self {
-        Seen { pairs: vec![Default::default(); PAIRS] }
+        Seen(Copies::new())
     }
 
     /// Notes a packet that `side` of the flow in this place sent. Whether the same one has
@@ -33,16 +24,7 @@ impl Seen {
         packet: &FlowPacket,
         clock: &Clock,
     ) -> bool {
-        let hash = print(place, side, packet);
-        let pair = &mut self.pairs[hash as usize % PAIRS];
-        let now = Print { check: (hash >> 32) as u32, moment: clock.moment() };
-        let same = |before: Print| {
-            before.check == now.check
-                && now.moment.wrapping_sub(before.moment).wrapping_add(1) <= APART + 1
-        };
-        let again = same(pair[0]) || same(pair[1]);
-        *pair = [now, pair[0]];
-        again
+        self.0.note(print(place, side, packet), clock.moment(), APART)
     }
 }
 
@@ -84,13 +66,3 @@ fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
     h = mix(h ^ b);
     mix(h ^ c)
 }
-
-#[inline]
-fn mix(h: u64) -> u64 {
-    let h = (h ^ h >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    h ^ h >> 32
-}
-
-const PAIRS: usize = 1_024;
-/// Moments between copies at most: less than a millisecond.
-const APART: u32 = 60;
