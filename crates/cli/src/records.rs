@@ -51,7 +51,10 @@ impl Writers {
     pub fn push(&mut self, record: &Interval) {
         if self.jsonl.is_some() || self.csv.is_some() {
             let mut record = record.clone();
-            record.turn_to_utc(self.tai_offset_ns);
+            // As things stand: after a step the records before it, too, are told by the new clock.
+            let scale = sonde_port::clock::steady_scale();
+            let is_as_it_was = scale.steps == 0;
+            record.turn_to_utc(if is_as_it_was { self.tai_offset_ns } else { scale.utc_offset });
             self.batch.push(record);
         }
     }

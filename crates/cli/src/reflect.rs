@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -265,7 +265,7 @@ impl Report {
                     .into()
             };
             let line = json!({
-                "at_ns": clock::tai_now().as_nanos(),
+                "at_ns": unix_nanos(),
                 "reflected": reflected,
                 "per_second": rate,
                 "sessions": s.sessions,
@@ -297,3 +297,9 @@ impl Report {
 
 /// Between looks at orders and self-reports, ns.
 const HOUSEKEEPING: i64 = 100_000_000;
+
+/// Nanoseconds since 1970 UTC.
+fn unix_nanos() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+}

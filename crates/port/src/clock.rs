@@ -110,6 +110,28 @@ pub fn steady_now() -> Time {
     crate::timescale::Timescale::new(crate::timescale::Stamps::Tai).now()
 }
 
+/// Notices that somebody set the clock, or told the kernel TAI - UTC, for who has no steady port.
+pub struct SteadyClock(crate::timescale::Timescale);
+
+impl SteadyClock {
+    /// From now on.
+    #[expect(clippy::new_without_default, reason = "it reads the clock")]
+    pub fn new() -> Self {
+        SteadyClock(crate::timescale::Timescale::new(crate::timescale::Stamps::Tai))
+    }
+
+    /// As [`steady_now`].
+    pub fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    /// Looks at the clocks. How often they were set so far ([`sonde_wire::Scale::steps`]).
+    pub fn steps(&mut self) -> u32 {
+        self.0.refresh();
+        self.0.scale().steps
+    }
+}
+
 /// How steady time stands to UTC and TAI, as any steady port has last found; how often the clock
 /// was set, and by how much.
 pub fn steady_scale() -> sonde_wire::Scale {

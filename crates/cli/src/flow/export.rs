@@ -35,6 +35,9 @@ pub trait Output: Send {
     /// The interfaces have changed, by the flow key's `point`.
     fn interfaces(&mut self, _: &[Interface]) {}
 
+    /// TAI - UTC, s, by which the times of records are told.
+    fn set_tai_offset(&mut self, seconds: i64);
+
     /// Called several times a second: sends what has waited long enough, looks after
     /// connections, reports the meter's own statistics when they are due.
     fn tick(&mut self, now_ns: i64, stats: &ExportStats);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::export::{ExportStats, Interface, Selector};
-use sonde_port::clock::tai_now;
+use sonde_port::clock::{clock_state, tai_now};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 
@@ -225,6 +225,7 @@ impl Inner {
             let taken = self.take(now_ns);
             if now_ns - ticked >= TICK_NS || now_ns < ticked {
                 ticked = now_ns;
+                self.follow_clock();
                 let stats = self.stats();
                 self.outputs.iter_mut().for_each(|o| o.tick(now_ns, &stats));
                 self.shared.records.store(self.records, Ordering::Relaxed);
@@ -273,6 +274,15 @@ impl Inner {
         }
         self.records += taken as u64;
         taken
+    }
+
+    /// The kernel may learn TAI - UTC while packets are stamped by it. Those of captures were
+    /// turned to TAI by what it was at first.
+    fn follow_clock(&mut self) {
+        if self.shared.packet_time_ns.load(Ordering::Relaxed) == 0 {
+            let offset = clock_state().tai_offset_s.into();
+            self.outputs.iter_mut().for_each(|o| o.set_tai_offset(offset));
+        }
     }
 
     fn now_ns(&self) -> i64 {

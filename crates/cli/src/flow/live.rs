@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_port::Engine;
-use sonde_port::clock::{pin_to_cpu, tai_now};
+use sonde_port::clock::{SteadyClock, pin_to_cpu, steady_now, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun};
@@ -140,14 +140,17 @@ fn watch(
 ) -> (bool, Option<anyhow::Error>) {
     let mut screen = is_live(args).then(InPlace::default);
     let mut lines = !is_live(args) && !args.output.quiet;
-    let start = tai_now();
+    // Whoever sets the clock disturbs no interval.
+    let mut clock = SteadyClock::new();
+    let mut steps = clock.steps();
+    let start = clock.now();
     let end = args.duration.map(|ns| start + ns);
     let mut before = Seen::of(threads, shared);
     let mut begun = start;
     loop {
         let due = begun + args.interval;
         let until = end.map_or(due, |end| end.min(due));
-        let wait = (until - tai_now()).clamp(0, LOOK_AROUND_NS);
+        let wait = (until - clock.now()).clamp(0, LOOK_AROUND_NS);
         if signals.wait(Duration::from_nanos(wait as u64)) {
             return (true, None);
         }
@@ -162,7 +165,12 @@ fn watch(
             Ok(None) => {}
             Err(error) => return (false, Some(error)),
         }
-        let now = tai_now();
+        let now = clock.now();
+        let set = clock.steps();
+        if set != steps {
+            steps = set;
+            run.caveats.insert(Caveat::ClockStepped);
+        }
         if end.is_some_and(|end| now >= end) {
             return (false, None);
         }
@@ -344,7 +352,7 @@ impl Inner {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<()> {
-        let mut swept = tai_now();
+        let mut swept = steady_now();
         while !stop.load(Ordering::Relaxed) {
             let queue = &mut self.queue;
             let mut sink = |record| queue.push(record);
@@ -355,9 +363,9 @@ impl Inner {
                     break;
                 }
             }
-            let now = tai_now();
-            if now - swept >= SWEEP_NS {
-                swept = now;
+            let (now, steady) = (tai_now(), steady_now());
+            if steady - swept >= SWEEP_NS {
+                swept = steady;
                 self.sweep(now);
             }
             if !busy {

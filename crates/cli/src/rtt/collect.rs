@@ -82,6 +82,8 @@ pub struct Collected {
     losses: Losses,
     group_of: GroupOf,
     out: Option<PathBuf>,
+    /// TAI - UTC as the kernel has it now, ns.
+    tai_offset_ns: i64,
 }
 
 /// The output of single records.
@@ -128,12 +130,13 @@ impl Collected {
             records.with(|printer, text| printer.begin(text), |text| jsonl::run(text, &utc));
         }
         let (totals, losses) = (Totals::default(), Losses::default());
-        Collected { run, prints, records, totals, losses, group_of, out }
+        let tai_offset_ns = run.header.tai_offset_ns();
+        Collected { run, prints, records, totals, losses, group_of, out, tai_offset_ns }
     }
 
     /// Takes one sample.
     pub fn sample(&mut self, sample: &RttSample) {
-        let tai_offset_ns = self.run.header.tai_offset_ns();
+        let tai_offset_ns = self.tai_offset_ns;
         if let Some(records) = &mut self.records
             && self.prints.samples
         {
@@ -146,7 +149,7 @@ impl Collected {
 
     /// Takes one flow that has ended, or is open at the end.
     pub fn flow(&mut self, flow: &RttFlow) {
-        let tai_offset_ns = self.run.header.tai_offset_ns();
+        let tai_offset_ns = self.tai_offset_ns;
         // For the summary; under a flood of short flows this would cost more than the rest.
         if self.prints.format == Some(Format::Table) {
             self.losses.add(flow, &self.group_of);
@@ -165,7 +168,7 @@ impl Collected {
     pub fn interval(&mut self, groups: &[RttGroup], end_ns: i64, so_far: &Coverage) {
         groups.iter().for_each(|group| self.totals.add(group));
         let caveats = self.caveats(so_far);
-        let tai_offset_ns = self.run.header.tai_offset_ns();
+        let tai_offset_ns = self.tai_offset_ns;
         if let Some(records) = &mut self.records
             && self.prints.groups
         {
@@ -207,6 +210,12 @@ impl Collected {
             records.with(|_, _| {}, |text| jsonl::point(text, index, &point));
         }
         self.run.points.push(point);
+    }
+
+    /// Somebody has set the clock, or told the kernel TAI - UTC, which is this now, s.
+    pub fn clock_was_set(&mut self, tai_offset_s: i32) {
+        self.tai_offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
+        self.doubt(Caveat::ClockStepped);
     }
 
     /// Adds a doubt.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Config;
-use sonde_port::clock::tai_now;
+use sonde_port::clock::{SteadyClock, clock_state, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup};
 use sonde_results::rtt_run::RttPoint;
@@ -92,21 +92,29 @@ impl Stage {
         if let Some(screen) = &mut screen {
             screen.say("watching");
         }
-        let start = tai_now();
+        // Whoever sets the clock disturbs no interval; records have the time as it is then.
+        let mut clock = SteadyClock::new();
+        let mut steps = clock.steps();
+        let (start, begun) = (clock.now(), tai_now());
         let mut watching =
-            Watching { source, places, collected, screen, start, begun: start, seen: (0, 0) };
+            Watching { source, places, collected, screen, start, begun, due: start, seen: (0, 0) };
         let end = args.duration.map(|ns| start + ns);
         let (mut interrupted, mut look_around) = (false, start);
         loop {
-            let due = watching.begun + args.interval;
+            let due = watching.due + args.interval;
             let until = end.map_or(due, |end| end.min(due));
-            let gather = watching.fetch((until - tai_now()).clamp(0, LOOK_AROUND_NS))?;
+            let gather = watching.fetch((until - clock.now()).clamp(0, LOOK_AROUND_NS))?;
             // What comes without end costs less some at a time than each at once.
             let patience = if gather { Duration::from_millis(GATHER_MS) } else { Duration::ZERO };
             interrupted |= signals.wait(patience);
-            let now = tai_now();
+            let now = clock.now();
             if now >= look_around {
                 look_around = now + LOOK_AROUND_NS;
+                let set = clock.steps();
+                if set != steps {
+                    steps = set;
+                    watching.collected.clock_was_set(clock_state().tai_offset_s);
+                }
                 watching.collected.flush();
                 watching.places.follow(&mut watching.source, &mut watching.collected)?;
             }
@@ -128,8 +136,10 @@ struct Watching<S> {
     collected: Collected,
     screen: Option<Screen>,
     start: Time,
-    /// Begin of the interval.
+    /// Begin of the interval, by the clock.
     begun: Time,
+    /// And by steady time.
+    due: Time,
     /// Packets and samples up to then.
     seen: (u64, u64),
 }
@@ -139,7 +149,9 @@ impl<S: Source> Watching<S> {
         self.source.fetch(patience_ns, &mut self.collected)
     }
 
-    fn end_interval(&mut self, now: Time) -> anyhow::Result<()> {
+    /// Ends an interval; `steady` is the time now.
+    fn end_interval(&mut self, steady: Time) -> anyhow::Result<()> {
+        let now = tai_now();
         let so_far = self.source.coverage()?;
         let mut groups = self.source.take_groups(self.begun.as_nanos(), now.as_nanos())?;
         self.collected.interval(&groups, now.as_nanos(), &so_far);
@@ -148,8 +160,8 @@ impl<S: Source> Watching<S> {
             let total = (coverage::count(&so_far, "packets"), coverage::samples(&so_far));
             let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
             self.seen = total;
-            let interval = Interval { groups: &groups, latest, length_ns: now - self.begun };
-            let elapsed_ns = now - self.start;
+            let interval = Interval { groups: &groups, latest, length_ns: steady - self.due };
+            let elapsed_ns = steady - self.start;
             let shown =
                 screen.refresh(&self.source, &self.collected, &so_far, interval, elapsed_ns);
             if shown.is_err() || console::reader_has_gone() {
@@ -157,7 +169,7 @@ impl<S: Source> Watching<S> {
                 self.screen = None;
             }
         }
-        self.begun = now;
+        (self.begun, self.due) = (now, steady);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
-use sonde_port::clock::tai_now;
+use sonde_port::clock::{steady_now, tai_now};
 use sonde_port::netlink::Link;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
@@ -48,7 +48,7 @@ pub fn run(
         joined: joined.clone(),
         matcher: Matcher::new(config.clone()),
         points: Vec::new(),
-        swept: tai_now(),
+        swept: steady_now(),
         lost: 0,
     };
     let mut places = Places::open(&links, joined)?;
@@ -170,10 +170,10 @@ impl Source for Watcher {
                 break;
             }
         }
-        let now = tai_now();
+        let now = steady_now();
         if now - self.swept >= SWEEP_NS {
             self.swept = now;
-            self.matcher.handle_timeout(now);
+            self.matcher.handle_timeout(tai_now());
             // The ports read the offset of TAI by the way.
             for point in self.points.iter_mut().flatten() {
                 point.port.stats();

@@ -81,9 +81,50 @@ fn setting_the_clock_disturbs_nothing_and_is_told() {
     // 10, 10, 10 and 37 seconds.
     let stepped = run.health.counters["sender_clock_stepped_by_ms"];
     assert!((66_990..=67_010).contains(&stepped), "{stepped} ms");
+    // The schedule went on, and records tell UTC as the clock has it at their time.
     let all = intervals(&records);
-    for pair in all.windows(2) {
-        let gap = pair[1].start_ns - pair[0].end_ns;
-        assert!((0..5 * SECOND).contains(&gap), "the schedule went on: {gap} ns");
+    let gaps: Vec<i64> = all.windows(2).map(|pair| pair[1].start_ns - pair[0].end_ns).collect();
+    let steps =
+        |by: i64| gaps.iter().filter(|&&gap| (gap - by * SECOND).abs() < 5 * SECOND).count();
+    assert_eq!((steps(10), steps(-10)), (1, 2), "{gaps:?}");
+    assert_eq!(steps(0), gaps.len() - 3, "{gaps:?}");
+}
+
+/// Intervals of the passive instruments go on, and a step is told.
+#[test]
+fn passive_instruments_notice_a_clock_that_is_set() {
+    let Some(net) = Net::pair("passive_instruments_notice_a_clock_that_is_set") else { return };
+    let (library, shown) = (net.file("clock.so"), net.file("clock"));
+    assert!(compile(&library), "clang, which the build needs anyway, compiles it");
+    let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&shown);
+    let clock = Clock(file.unwrap());
+    let rtt = ["rtt", "eth0", "--format", "jsonl", "-i", "100ms"];
+    let flow = ["flow", "eth0", "-i", "100ms", "--json"];
+    for (arguments, engine) in
+        [(&rtt[..], None), (&rtt, Some("af_packet")), (&flow, None), (&flow, Some("header"))]
+    {
+        clock.set(0, 0);
+        let mut command = net.topology.probe.command("env");
+        command.arg(format!("LD_PRELOAD={}", library.display()));
+        command.arg(format!("SONDE_TEST_CLOCK={}", shown.display()));
+        command.arg(SONDE).args(arguments);
+        command.args(engine.iter().flat_map(|engine| ["--engine", engine]));
+        let mut process = Process::start(command);
+        // A record or a line for each interval.
+        let intervals = |p: &Process| {
+            let lines = p.out().into_iter().chain(p.err());
+            lines.filter(|l| l.contains("\"coverage\"") || l.contains("packets ")).count()
+        };
+        process.until("intervals", |p| intervals(p) >= 2);
+        for utc in [-10 * SECOND, 10 * SECOND] {
+            let before = intervals(&process);
+            clock.set(utc, 0);
+            process.until("intervals after the clock was set", |p| intervals(p) >= before + 15);
+            // Set forward by 20 s, they do not come in a lump either.
+            assert!(intervals(&process) < before + 100, "{arguments:?} {engine:?}");
+        }
+        process.signal("INT");
+        let ended = process.end();
+        assert!(ended.out.contains("\"clock_stepped\""), "{arguments:?} {engine:?}: {}", ended.out);
     }
 }

@@ -114,6 +114,11 @@ impl Messages {
         self.limit = self.limit.min(bytes.max(MIN_MESSAGE) - padding);
     }
 
+    /// TAI - UTC, s, from now on.
+    pub fn set_tai_offset(&mut self, seconds: i64) {
+        self.tai_offset_ns = seconds * 1_000_000_000;
+    }
+
     /// The time of what comes next, ns since 1970 TAI.
     #[inline]
     pub fn set_now(&mut self, now_ns: i64) {

@@ -215,6 +215,18 @@ impl Exporter {
         }
     }
 
+    /// TAI - UTC, s, from now on: the kernel may be told it while it runs.
+    pub fn set_tai_offset(&mut self, seconds: i64) {
+        self.tai_offset_ns = seconds * 1_000_000_000;
+        match &mut self.state {
+            State::Templates(messages) => messages.set_tai_offset(seconds),
+            State::Netflow5(packets) => packets.set_tai_offset(seconds),
+        }
+        if let Some(process) = &mut self.process {
+            process.set_tai_offset(seconds);
+        }
+    }
+
     /// The interfaces have changed, as when one has vanished and returned by another index:
     /// with the next options they are told again.
     pub fn set_interfaces(&mut self, interfaces: &[Interface]) {

@@ -43,6 +43,11 @@ impl Packets {
         self.most = self.most.min((bytes.saturating_sub(HEADER_LEN) / RECORD_LEN).max(1));
     }
 
+    /// TAI - UTC, s, from now on.
+    pub fn set_tai_offset(&mut self, seconds: i64) {
+        self.tai_offset_ns = seconds * 1_000_000_000;
+    }
+
     pub fn set_now(&mut self, now_ns: i64) {
         self.now_ns = now_ns - self.tai_offset_ns;
     }

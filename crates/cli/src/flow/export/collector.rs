@@ -225,6 +225,10 @@ impl Sending {
 }
 
 impl Output for Udp {
+    fn set_tai_offset(&mut self, seconds: i64) {
+        self.exporter.set_tai_offset(seconds);
+    }
+
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
         for record in records {
             let (out, tally) = (&mut self.out, &mut self.records);

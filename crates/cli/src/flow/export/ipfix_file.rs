@@ -81,6 +81,10 @@ impl Writer {
 }
 
 impl Output for IpfixFile {
+    fn set_tai_offset(&mut self, seconds: i64) {
+        self.exporter.set_tai_offset(seconds);
+    }
+
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
         self.records += records.len() as u64;
         let out = &mut self.out;

@@ -50,6 +50,10 @@ impl JsonLines {
 }
 
 impl Output for JsonLines {
+    fn set_tai_offset(&mut self, seconds: i64) {
+        self.tai_offset_ns = seconds * 1_000_000_000;
+    }
+
     fn records(&mut self, records: &[FlowRecord], _: i64) {
         self.records += records.len() as u64;
         let Some(sink) = &mut self.sink else { return };

@@ -170,6 +170,10 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 }
 
 impl Output for ParquetFiles {
+    fn set_tai_offset(&mut self, seconds: i64) {
+        self.tai_offset_ns = seconds * 1_000_000_000;
+    }
+
     fn records(&mut self, records: &[FlowRecord], _: i64) {
         self.records += records.len() as u64;
         self.waiting.extend_from_slice(records);

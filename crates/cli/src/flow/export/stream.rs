@@ -114,6 +114,10 @@ impl Shared {
 }
 
 impl Output for Stream {
+    fn set_tai_offset(&mut self, seconds: i64) {
+        self.exporter.set_tai_offset(seconds);
+    }
+
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
         let (shared, tally) = (&self.shared, &mut self.records);
         for record in records {
