@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr, stdout};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use sonde_meter::stamp::{Fate, Sample};
@@ -21,6 +21,7 @@ use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::live::{self, InPlace, Snapshot};
 use crate::output::ping_line::{self, Outcome, PacketEvent};
+use crate::output::run_file::SaveSoFar;
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::{run_file, summary};
 use crate::records::Writers;
@@ -176,8 +177,7 @@ struct Collected {
     /// Targets that are not measured, with the reason.
     left_out: Vec<(String, String)>,
     unreachable: Unreachable,
-    /// When the run file is written next, so that a process that is killed leaves one.
-    save_at: Instant,
+    saving: SaveSoFar,
 }
 
 /// A run, and whether all of it could be saved.
@@ -207,7 +207,7 @@ impl Collected {
             notices: Vec::new(),
             left_out: Vec::new(),
             unreachable: Unreachable::new(session.infos.iter().map(|i| i.source.ip())),
-            save_at: Instant::now() + SAVE_EVERY,
+            saving: SaveSoFar::default(),
         })
     }
 
@@ -283,28 +283,24 @@ impl Collected {
         }
     }
 
-    /// Writes the run file as far as the run has come: at most a twentieth of the time goes
-    /// into this. A failure is told at the end, by which time there may be room again.
+    /// Writes the run file as far as the run has come.
     fn save_so_far(&mut self, args: &ProbeArgs, run: &RunSettings, session: &Session) {
-        let begin = Instant::now();
-        let Some(path) = &args.output.out else { return };
-        if begin < self.save_at || !run_file::replaces(path) {
-            return;
-        }
-        let (overall, caveats) = self.overall();
-        let mut so_far = Run {
-            streams: self.infos.clone(),
-            totals: self.totals.clone(),
-            overall,
-            health: session.health(),
-            caveats,
-            ..empty_run(run, session.start.as_nanos(), session.clock(), &self.engine)
-        };
-        so_far.header.end_ns = tai_now().as_nanos();
-        so_far.turn_to_utc(so_far.header.tai_offset_ns());
-        let _ = run_file::save(path, &so_far);
-        let end = Instant::now();
-        self.save_at = end + SAVE_EVERY.max((end - begin) * 20);
+        let mut saving = std::mem::take(&mut self.saving);
+        saving.save(args.output.out.as_deref(), || {
+            let (overall, caveats) = self.overall();
+            let mut so_far = Run {
+                streams: self.infos.clone(),
+                totals: self.totals.clone(),
+                overall,
+                health: session.health(),
+                caveats,
+                ..empty_run(run, session.start.as_nanos(), session.clock(), &self.engine)
+            };
+            so_far.header.end_ns = tai_now().as_nanos();
+            so_far.turn_to_utc(so_far.header.tai_offset_ns());
+            so_far
+        });
+        self.saving = saving;
     }
 
     /// All streams together.
@@ -509,9 +505,6 @@ fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) 
         caveats: CaveatSet::default(),
     }
 }
-
-/// Between two writings of the run file while the run goes on.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Between two look-ups of the names in use.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use sonde_port::Engine;
 use sonde_port::clock::{SteadyClock, pin_to_cpu, steady_now, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_results::{Caveat, FlowRun};
+use sonde_results::{Caveat, FlowRun, ToUtc as _};
 use sonde_wire::Time;
 
 use super::args::{FlowArgs, InputEngine};
@@ -32,6 +32,7 @@ use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::joins;
 use crate::output::live::InPlace;
+use crate::output::run_file::SaveSoFar;
 use crate::output::style::{Style, terminal_size};
 use crate::settings::secrets;
 use crate::signals::Signals;
@@ -145,6 +146,7 @@ fn watch(
     let mut steps = clock.steps();
     let start = clock.now();
     let end = args.duration.map(|ns| start + ns);
+    let mut saving = SaveSoFar::default();
     let mut before = Seen::of(threads, shared);
     let mut begun = start;
     loop {
@@ -178,6 +180,7 @@ fn watch(
             continue;
         }
         let seen = Seen::of(threads, shared);
+        saving.save(args.output.out.as_deref(), || so_far(run, &seen));
         // If nobody looks any more, the export goes on.
         if let Some(place) = &mut screen {
             let (width, height) = terminal_size();
@@ -195,6 +198,29 @@ fn watch(
         before = seen;
         begun = now;
     }
+}
+
+/// The run file as far as the run has come: what was metered, the records that were made, and the
+/// greatest flows of now.
+fn so_far(run: &FlowRun, seen: &Seen) -> FlowRun {
+    let mut so_far = run.clone();
+    so_far.header.end_ns = tai_now().as_nanos();
+    so_far.protocols = seen.protocols.iter().filter(|p| p.packets > 0).copied().collect();
+    so_far.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    so_far.top = seen.top.iter().map(|fast| fast.record.clone()).collect();
+    for (name, n) in [
+        ("packets_lost", seen.lost.0),
+        ("records_lost", seen.lost.1),
+        ("flows", seen.created),
+        ("records", seen.records),
+    ] {
+        so_far.counters.insert(name.into(), n);
+    }
+    if seen.lost.0 > 0 {
+        so_far.caveats.insert(Caveat::OwnDrops);
+    }
+    so_far.turn_to_utc(so_far.header.tai_offset_ns());
+    so_far
 }
 
 /// The live view has the terminal, unless something else is to be printed there.

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::console;
 
@@ -58,6 +59,33 @@ pub fn check(path: &Path) -> anyhow::Result<()> {
 pub fn replaces(path: &Path) -> bool {
     path != Path::new("-") && fs::metadata(path).map_or(true, |m| m.is_file())
 }
+
+/// When a run file is to be written though the run goes on: so that a killed process leaves
+/// what it has measured but for the last moments.
+pub struct SaveSoFar(Instant);
+
+impl Default for SaveSoFar {
+    /// The first time is soon.
+    fn default() -> Self {
+        SaveSoFar(Instant::now() + FIRST_SAVE)
+    }
+}
+
+impl SaveSoFar {
+    /// Saves the run that `so_far` makes, if it is time: at most a twentieth of the time goes
+    /// into this. A failure is told at the end, by which time there may be room again.
+    pub fn save<R: Serialize>(&mut self, path: Option<&Path>, so_far: impl FnOnce() -> R) {
+        let begin = Instant::now();
+        let Some(path) = path.filter(|path| begin >= self.0 && replaces(path)) else { return };
+        let _ = save(path, &so_far());
+        let end = Instant::now();
+        self.0 = end + SAVE_EVERY.max((end - begin) * 20);
+    }
+}
+
+const FIRST_SAVE: Duration = Duration::from_secs(1);
+/// Between two times that a run file is written.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Opens a file for results, made or emptied. They hold people's addresses: a new file is
 /// readable for its owner and group only.

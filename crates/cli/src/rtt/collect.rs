@@ -19,7 +19,7 @@ use super::totals::Totals;
 use super::{coverage, jsonl, view};
 use crate::console;
 use crate::exit::Exit;
-use crate::output::run_file;
+use crate::output::run_file::{self, SaveSoFar};
 use crate::output::sink::Sink;
 use crate::output::style::{Style, terminal_size};
 
@@ -84,6 +84,7 @@ pub struct Collected {
     out: Option<PathBuf>,
     /// TAI - UTC as the kernel has it now, ns.
     tai_offset_ns: i64,
+    saving: SaveSoFar,
 }
 
 /// The output of single records.
@@ -131,7 +132,8 @@ impl Collected {
         }
         let (totals, losses) = (Totals::default(), Losses::default());
         let tai_offset_ns = run.header.tai_offset_ns();
-        Collected { run, prints, records, totals, losses, group_of, out, tai_offset_ns }
+        let saving = SaveSoFar::default();
+        Collected { run, prints, records, totals, losses, group_of, out, tai_offset_ns, saving }
     }
 
     /// Takes one sample.
@@ -180,6 +182,22 @@ impl Collected {
             records.with(|_, _| {}, told);
         }
         self.flush();
+        self.save_so_far(end_ns, so_far);
+    }
+
+    /// Writes the run file as far as the run has come.
+    fn save_so_far(&mut self, end_ns: i64, coverage: &Coverage) {
+        let mut saving = std::mem::take(&mut self.saving);
+        saving.save(self.out.as_deref(), || {
+            let mut so_far = self.run.clone();
+            so_far.header.end_ns = end_ns.max(so_far.header.start_ns);
+            so_far.caveats = self.caveats(coverage);
+            so_far.coverage = coverage.clone();
+            so_far.groups = self.totals.sorted();
+            so_far.turn_to_utc(so_far.header.tai_offset_ns());
+            so_far
+        });
+        self.saving = saving;
     }
 
     /// Writes what was taken, and says what could not be written.

@@ -156,6 +156,32 @@ fn a_killed_probe_leaves_its_run_file() {
 }
 
 #[test]
+fn a_killed_passive_run_leaves_its_run_file() {
+    let Some(net) = Net::pair("a_killed_passive_run_leaves_its_run_file") else { return };
+    for instrument in ["rtt", "flow"] {
+        let file = net.file(&format!("{instrument}.json"));
+        let mut command = net.topology.probe.command(SONDE);
+        command.args([instrument, "eth0", "-i", "100ms", "-o"]).arg(&file);
+        let mut process = Process::start(command);
+        let told = |file: &std::path::Path| -> u64 {
+            let Ok(text) = std::fs::read(file) else { return 0 };
+            let run: serde_json::Value = serde_json::from_slice(&text).expect("a whole file");
+            let packets = |p: &serde_json::Value| p["packets"].as_u64();
+            packets(&run["coverage"]["counters"]).unwrap_or_else(|| {
+                run["protocols"].as_array().unwrap().iter().filter_map(packets).sum()
+            })
+        };
+        process.until("a run file with packets in it", |_| {
+            net.topology.probe.run(&["ping", "-c", "1", "10.1.0.2"]).unwrap();
+            told(&file) > 0
+        });
+        process.signal("KILL");
+        process.end();
+        assert!(told(&file) > 0, "{instrument}");
+    }
+}
+
+#[test]
 fn a_run_file_that_cannot_be_is_refused_before_the_run() {
     let Some(net) = Net::pair("a_run_file_that_cannot_be_is_refused_before_the_run") else {
         return;
