@@ -59,7 +59,7 @@ struct Routing {
     routes: Routes,
     next_hops: NextHops,
     /// Destination, wanted source and interface of each target.
-    destinations: Vec<(IpAddr, Option<IpAddr>, u32)>,
+    destinations: Vec<(IpAddr, Option<IpAddr>, String)>,
     /// Target of each stream.
     target_of: Vec<u32>,
     /// Where the probes to each target leave from.
@@ -172,7 +172,7 @@ impl Session {
                 destinations: targets
                     .iter()
                     .zip(&found)
-                    .map(|(t, r)| (t.address, t.settings.source, r.lower_ifindex))
+                    .map(|(t, r)| (t.address, t.settings.source, r.lower.clone()))
                     .collect(),
                 target_of,
                 sources: found.iter().map(|r| r.source).collect(),
@@ -369,9 +369,11 @@ impl Routing {
         let mut place = vec![Err(NotSent::NoRoute); self.destinations.len()];
         let mut moved = false;
         for (i, place) in place.iter_mut().enumerate() {
-            let (destination, wanted, lower) = self.destinations[i];
+            let (destination, wanted, lower) = &self.destinations[i];
+            let (destination, wanted) = (*destination, *wanted);
             match self.routes.lookup(destination, wanted) {
-                Ok(route) if route.lower_ifindex == lower || !self.below_ip => {
+                // An interface that is made again has another number, and the port takes it up.
+                Ok(route) if route.lower == *lower || !self.below_ip => {
                     let old = self.sources[i];
                     if route.source != old && self.is_gone(destination, old) {
                         let now = format!("leave from {} now", route.source);

@@ -106,6 +106,26 @@ fn what_never_left_is_not_lost() {
     }
 }
 
+/// The interface is removed and made again, under its name and with another number.
+#[test]
+fn a_probe_outlives_its_interface() {
+    let Some(net) = Net::pair("a_probe_outlives_its_interface") else { return };
+    let _reflector = net.reflect("");
+    for engine in ENGINES {
+        let mut run = Watched::start(&net, engine);
+        run.until("replies", whole);
+        net.topology.probe.run(&["ip", "link", "del", "eth0"]).unwrap();
+        run.until("nothing sent", |i| i.counters.sent == 0 && i.counters.skipped >= 10);
+        net.make_link_again();
+        run.until("replies again", whole);
+        let run = run.stop(engine);
+        let c = &run.overall.counters;
+        assert_eq!(c.skipped, c.not_sent.total(), "{engine}: {c:?}");
+        assert!(c.lost <= c.skipped / 5, "{engine}: {c:?}");
+        assert!(run.caveats.contains(Caveat::SendsFailed), "{engine}: {:?}", run.caveats);
+    }
+}
+
 #[test]
 fn a_new_address_is_taken_up() {
     let Some(net) = Net::pair("a_new_address_is_taken_up") else { return };

@@ -34,6 +34,24 @@ impl Turn {
 }
 
 impl Net {
+    /// Makes the link of a pair whose interfaces were removed again, under the same names.
+    pub fn make_link_again(&self) {
+        let (near, far) = (&self.topology.probe, &self.topology.reflector);
+        let end = |host: &sonde_lab::Host| ["name", "eth0", "netns", host.name()].map(String::from);
+        let made = Command::new("ip")
+            .args(["link", "add"])
+            .args(end(near))
+            .args(["type", "veth", "peer"])
+            .args(end(far))
+            .status();
+        assert!(made.unwrap().success());
+        for (host, address) in [(near, "10.1.0.1/24"), (far, "10.1.0.2/24")] {
+            host.set_feature("eth0", "gro", true).unwrap();
+            host.set_up("eth0", true).unwrap();
+            host.add_address("eth0", address).unwrap();
+        }
+    }
+
     /// Probe and reflector on one link; `None` without root.
     pub fn pair(test: &str) -> Option<Net> {
         Net::make(test, Topology::pair)

@@ -1,7 +1,6 @@
 //! Where a reflector answers, and what it does when that place changes.
 
 use std::net::Ipv6Addr;
-use std::process::Command;
 
 use crate::actors;
 use crate::net::{Net, SONDE, json_reports};
@@ -103,26 +102,14 @@ fn a_veth_peer_without_gro_is_noticed() {
 #[test]
 fn a_reflector_outlives_its_interface() {
     let Some(net) = Net::pair("a_reflector_outlives_its_interface") else { return };
-    let (near, far) = (&net.topology.probe, &net.topology.reflector);
+    let far = &net.topology.reflector;
     for arguments in [&["--iface eth0"][..], &BELOW_IP].concat() {
         let mut reflector = net.reflect(arguments);
         assert_eq!(answered(&net, "10.1.0.2", 10), 10, "{arguments}");
         far.run(&["ip", "link", "del", "eth0"]).unwrap();
         reflector.0.until("the loss", |p| p.err().iter().any(|l| l.contains("eth0 is gone")));
         reflector.until("/port/interface_lost", 1);
-        let end = |host: &sonde_lab::Host| ["name", "eth0", "netns", host.name()].map(String::from);
-        let made = Command::new("ip")
-            .args(["link", "add"])
-            .args(end(near))
-            .args(["type", "veth", "peer"])
-            .args(end(far))
-            .status();
-        assert!(made.unwrap().success());
-        for (host, address) in [(near, "10.1.0.1/24"), (far, "10.1.0.2/24")] {
-            host.set_feature("eth0", "gro", true).unwrap();
-            host.set_up("eth0", true).unwrap();
-            host.add_address("eth0", address).unwrap();
-        }
+        net.make_link_again();
         reflector.until("/port/interface_returned", 1);
         if arguments.contains("--kernel") {
             reflector.0.until("the program", |_| {
