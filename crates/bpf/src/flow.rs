@@ -24,7 +24,7 @@ pub use live::LiveFrames;
 pub use ring::{FlowRing, RECORD_LEN, Record};
 
 use crate::BpfError;
-use crate::load::{self, AttachMode};
+use crate::load::{self, AttachMode, XdpLink};
 use crate::skel::flow::FlowSkelBuilder;
 
 /// What the program hands up.
@@ -93,7 +93,7 @@ impl AddAssign for Refused {
 #[derive(Debug)]
 pub struct FlowProgram {
     // First: no packet is handled by half of what follows.
-    links: Vec<OwnedFd>,
+    links: Vec<XdpLink>,
     program: OwnedFd,
     input: FlowInput,
     rings: MapHandle,

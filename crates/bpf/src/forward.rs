@@ -11,7 +11,7 @@ use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::BpfError;
-use crate::load::{self, AttachMode, TestRun};
+use crate::load::{self, AttachMode, TestRun, XdpLink};
 use crate::skel::forward::ForwardSkelBuilder;
 
 /// The router, attached to two interfaces. Dropping it detaches it, and so does the end of
@@ -20,7 +20,7 @@ use crate::skel::forward::ForwardSkelBuilder;
 pub struct Forwarder {
     program: OwnedFd,
     counters: MapHandle,
-    _links: Vec<OwnedFd>,
+    _links: Vec<XdpLink>,
 }
 
 /// A port of the router.

@@ -79,8 +79,30 @@ pub(crate) fn check_interface(ifindex: u32) -> Result<(), BpfError> {
     if found.is_null() { Err(BpfError::NoInterface(ifindex)) } else { Ok(()) }
 }
 
-/// Attaches by link. Closing the descriptor detaches, and so does the end of the process.
+/// An XDP program on an interface, until this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct XdpLink(OwnedFd);
+
+impl Drop for XdpLink {
+    fn drop(&mut self) {
+        // A process that is being started has a copy of the descriptor for a moment, so that
+        // closing ours would not detach at once. Where this is refused, closing has to do.
+        // SAFETY: an open descriptor; the call takes no memory.
+        unsafe { sys::bpf_link_detach(self.0.as_raw_fd()) };
+    }
+}
+
+/// Attaches by link.
 pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    mode: AttachMode,
+) -> Result<XdpLink, BpfError> {
+    link(program, ifindex, mode).map(XdpLink)
+}
+
+/// The same with the link's descriptor, which may be pinned. Closing its last copy detaches.
+pub(crate) fn link(
     program: BorrowedFd<'_>,
     ifindex: u32,
     mode: AttachMode,

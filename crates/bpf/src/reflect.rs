@@ -28,7 +28,7 @@ use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::BpfError;
-use crate::load::{self, AttachMode, TestRun};
+use crate::load::{self, AttachMode, TestRun, XdpLink};
 use crate::settings::Settings;
 use crate::skel::reflect::ReflectSkelBuilder;
 
@@ -92,7 +92,7 @@ pub struct KernelReflector {
     local: MapHandle,
     counters: MapHandle,
     veth: bool,
-    link: Option<OwnedFd>,
+    link: Option<XdpLink>,
 }
 
 /// What a packet costs, by [`KernelReflector::measure`].

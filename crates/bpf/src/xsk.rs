@@ -13,7 +13,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::BpfError;
-use crate::load::{self, AttachMode};
+use crate::load::{self, AttachMode, XdpLink};
 use crate::skel::xsk::XskSkelBuilder;
 
 /// Which packets the sockets get: UDP over IPv4 or IPv6 with at most two VLAN tags,
@@ -62,7 +62,7 @@ pub struct XskProgram {
     counters: MapHandle,
     filters_local: bool,
     frags: bool,
-    _link: Option<OwnedFd>,
+    _link: Option<XdpLink>,
 }
 
 impl RxMeta {

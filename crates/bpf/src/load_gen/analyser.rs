@@ -9,7 +9,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 
 use super::hist::SharedHist;
 use crate::BpfError;
-use crate::load::{self, AttachMode, TestRun};
+use crate::load::{self, AttachMode, TestRun, XdpLink};
 use crate::mapping::{Plain, Shared};
 use crate::skel::load_rx::LoadRxSkelBuilder;
 
@@ -55,7 +55,7 @@ pub struct Expected {
 #[derive(Debug)]
 pub struct Analyser {
     program: OwnedFd,
-    link: Option<OwnedFd>,
+    link: Option<XdpLink>,
     queues: Shared<Queue>,
     trial: Shared<TrialWords>,
     slots: Shared<Slot>,

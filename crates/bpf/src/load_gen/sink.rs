@@ -1,19 +1,19 @@
 //! An end that drops everything: `c/load_sink.bpf.c`.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::BpfError;
-use crate::load::{self, AttachMode};
+use crate::load::{self, AttachMode, XdpLink};
 use crate::skel::load_sink::LoadSinkSkelBuilder;
 
 /// Drops what arrives at an interface, in the driver, until it is dropped itself. The
 /// interface's own counters tell how much that was.
 #[derive(Debug)]
 pub struct Sink {
-    _link: OwnedFd,
+    _link: XdpLink,
 }
 
 impl Sink {

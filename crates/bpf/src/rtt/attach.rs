@@ -208,10 +208,10 @@ impl RttProgram {
 
     fn attach_xdp(&self, ifindex: u32) -> Result<(Attached, RttAttachment), BpfError> {
         let program = self.xdp()?;
-        match load::attach(program, ifindex, AttachMode::Native) {
+        match load::link(program, ifindex, AttachMode::Native) {
             Ok(link) => Ok((Attached::Link(link), RttAttachment::XdpNative)),
             Err(BpfError::Mode { .. }) => {
-                let link = load::attach(program, ifindex, AttachMode::Generic)?;
+                let link = load::link(program, ifindex, AttachMode::Generic)?;
                 Ok((Attached::Link(link), RttAttachment::XdpGeneric))
             }
             Err(e) => Err(e),
