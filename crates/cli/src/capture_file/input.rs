@@ -39,10 +39,10 @@ pub struct Groups {
     pub longest_ns: i64,
 }
 
-/// A capture that is open.
-struct Source {
-    name: String,
-    file: File,
+/// Where a capture is.
+enum Source {
+    Stdin(File),
+    Path(PathBuf),
 }
 
 enum Current {
@@ -99,13 +99,13 @@ impl Piece {
 }
 
 impl Input {
-    /// Opens captures, `-` being standard input. Regular files are mapped: they must not be
+    /// Finds captures, `-` being standard input. Regular files are mapped: they must not be
     /// shortened while they are read.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// One of them is not there or cannot be opened.
     pub fn open(paths: &[PathBuf]) -> Result<Input> {
-        let waiting = paths.iter().map(|path| Source::open(path)).collect::<Result<_>>()?;
+        let waiting = paths.iter().map(|path| Source::find(path)).collect::<Result<_>>()?;
         Ok(Input { waiting, current: None, groups: None })
     }
 
@@ -169,7 +169,8 @@ impl Input {
 }
 
 impl Source {
-    fn open(path: &Path) -> Result<Source> {
+    /// Looks whether it can be read. It is opened when its turn comes: there may be thousands.
+    fn find(path: &Path) -> Result<Source> {
         if path.as_os_str() == "-" {
             if io::stdin().is_terminal() {
                 return Err(anyhow!(
@@ -177,21 +178,33 @@ impl Source {
                 ));
             }
             let file = io::stdin().as_fd().try_clone_to_owned().context("no standard input")?;
-            return Ok(Source { name: "standard input".into(), file: file.into() });
+            return Ok(Source::Stdin(file.into()));
         }
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Source { name: path.display().to_string(), file })
+        // Opening a pipe would wait for its writer.
+        let about = path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+        if about.is_dir() {
+            return Err(anyhow!("{} is a folder; name the captures in it", path.display()));
+        }
+        if about.is_file() {
+            open(path)?;
+        }
+        Ok(Source::Path(path.to_owned()))
     }
 
     fn begin(self) -> Result<Current> {
-        let Source { name, file } = self;
+        let path = match self {
+            // It may have been read before.
+            Source::Stdin(file) => {
+                let is_live = !file.metadata().is_ok_and(|about| about.is_file());
+                return Ok(Current::Stream(Box::new(Stream::begin(STDIN.into(), file, is_live)?)));
+            }
+            Source::Path(path) => path,
+        };
+        let name = path.display().to_string();
         let what = || format!("cannot read {name}");
-        let about = file.metadata().with_context(what)?;
-        if about.is_dir() {
-            return Err(anyhow!("{name} is a folder; name the captures in it"));
-        }
-        // Standard input may have been read before; that of a shell's '<' has not.
-        if about.is_file() && name != "standard input" {
+        let is_regular = path.metadata().with_context(what)?.is_file();
+        if is_regular {
+            let file = open(&path)?;
             let mut magic = [0; MAGIC];
             let got = file.read_at(&mut magic, 0).with_context(what)?;
             if Compression::of(&magic[..got]).is_none() {
@@ -199,8 +212,29 @@ impl Source {
                 return Ok(Current::Mapped(name, mapping));
             }
         }
-        Ok(Current::Stream(Box::new(Stream::begin(name, file, !about.is_file())?)))
+        let octets = OnceRead { path, file: None };
+        Ok(Current::Stream(Box::new(Stream::begin(name, octets, !is_regular)?)))
     }
+}
+
+/// Opens when it is first read, on the thread that reads: a pipe waits for its writer.
+struct OnceRead {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Read for OnceRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(File::open(&self.path)?),
+        };
+        file.read(buffer)
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// A capture that cannot be mapped.
@@ -214,6 +248,8 @@ struct Stream {
     is_live: bool,
     /// Why no more comes.
     failed: Option<io::Error>,
+    /// Nothing can be read behind what was handed on.
+    is_over: bool,
 }
 
 impl Stream {
@@ -232,6 +268,7 @@ impl Stream {
             has_begun: false,
             is_live,
             failed: None,
+            is_over: false,
         })
     }
 
@@ -239,6 +276,9 @@ impl Stream {
         loop {
             if let Some(error) = self.failed.take() {
                 return Next::Broken(format!("{}: {error}", self.name));
+            }
+            if self.is_over {
+                return Next::End;
             }
             let (mut is_last, mut groups) = (false, groups);
             match self.came.recv_timeout(patience) {
@@ -268,6 +308,7 @@ impl Stream {
             {
                 return Next::Broken(describe(&self.name, error));
             }
+            self.is_over = wrong.is_some();
             if consumed > 0 || is_last {
                 return Next::Piece(self.take(consumed, state, is_last));
             }
@@ -328,8 +369,12 @@ struct Whole {
 /// # Errors
 /// It cannot be opened or read.
 pub fn octets(path: &Path) -> Result<Octets> {
-    let Source { name, file } = Source::open(path)?;
-    let (_, octets) = decompressed(file).with_context(|| format!("cannot read {name}"))?;
+    let file = match Source::find(path)? {
+        Source::Stdin(file) => file,
+        Source::Path(path) => open(&path)?,
+    };
+    let (_, octets) =
+        decompressed(file).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(octets)
 }
 
@@ -437,6 +482,8 @@ impl Compression {
     }
 }
 
+/// As people know it.
+const STDIN: &str = "standard input";
 /// Octets that tell the compression.
 const MAGIC: usize = 4;
 /// Octets of a piece of what is not live.

@@ -37,13 +37,17 @@ pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let interrupted = || signals.wait(Duration::ZERO);
     let mut input = Input::open(paths)?.in_groups(GROUPS);
+    let mut is_early = false;
     // Nothing can be said before the first packets are there.
     let first = loop {
         match input.next(LOOK_AROUND)? {
             Next::Piece(piece) => break Some(piece),
             Next::Broken(why) => return Err(Failure::CannotRun(anyhow!(why))),
             Next::End => break None,
-            Next::Wait if interrupted() => break None,
+            Next::Wait if interrupted() => {
+                is_early = true;
+                break None;
+            }
             Next::Wait => {}
         }
     };
@@ -92,7 +96,7 @@ pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
         anyhow::Ok((parts, reading.join().map_err(|_| failed("reading"))??))
     })?;
 
-    let interrupted = turnstile.is_closed();
+    let interrupted = is_early || turnstile.is_closed();
     let meters: Vec<&Meter> = parts.iter().map(|part| &part.meter).collect();
     tell(&mut run, &parts[0].walk, broken, paths);
     outcome::finish(run, &meters, exporting, args, interrupted)

@@ -121,6 +121,28 @@ fn a_capture_under_way_is_measured_as_it_grows() {
     assert!(!lines(&ended.out, "flow").is_empty(), "{}", ended.out);
 }
 
+/// Nor does a pipe that nobody writes to keep it from ending.
+#[test]
+fn ctrl_c_ends_the_wait_for_a_pipes_writer() {
+    let pipe = Temporary::new("no-writer");
+    assert!(Command::new("mkfifo").arg(pipe.path()).status().unwrap().success());
+    for instrument in ["rtt", "flow"] {
+        let mut command = Command::new(SONDE);
+        command.args([instrument, pipe.path()]);
+        let mut process = Process::start(command);
+        // It catches signals before it opens anything.
+        process.until("the reading thread", |p| {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", p.id())).unwrap();
+            let names = tasks
+                .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+            names.into_iter().any(|name| name.trim() == "sonde-read")
+        });
+        process.signal("INT");
+        let ended = process.end();
+        assert_eq!(ended.code, 130, "{instrument}: {}", ended.err);
+    }
+}
+
 #[test]
 fn captures_in_a_row_are_one_run() {
     let octets = std::fs::read(capture(CAPTURE)).unwrap();
@@ -164,6 +186,13 @@ fn what_comes_before_the_end_of_a_broken_stream_is_measured() {
         let coverage = lines(&ended.out, "coverage").pop().unwrap();
         assert!(coverage["caveats"].as_array().unwrap().contains(&"capture_cut_short".into()));
     }
+    // Behind a packet that cannot be nothing is read, however much comes.
+    let mut wrong = [&octets[..], &[0xFF; 16], &octets[24..]].concat();
+    wrong.resize(8 << 20, 0);
+    let ended = with_input(&gzip(&wrong), &format!("- {FORM}"));
+    assert!(ended.err.contains("a length of 4294967295 cannot be"), "{}", ended.err);
+    let whole = lines(&rtt(&format!("{} {FORM}", capture(CAPTURE))).out, "sample");
+    assert_eq!(lines(&ended.out, "sample"), whole);
     for octets in [&b""[..], b"abc", b"this is a text and no capture", &[0x1F, 0x8B, 9, 9, 9, 9]] {
         let ended = with_input(octets, &format!("- {FORM}"));
         assert_eq!(ended.code, 3, "{octets:?}: {}", ended.err);
