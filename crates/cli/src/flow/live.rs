@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_port::Engine;
-use sonde_port::clock::{SteadyClock, pin_to_cpu, steady_now, tai_now};
+use sonde_port::clock::{SteadyClock, pin_to_cpu, tai_now};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun, ToUtc as _};
@@ -378,7 +378,7 @@ impl Inner {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<()> {
-        let mut swept = steady_now();
+        let mut swept = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let queue = &mut self.queue;
             let mut sink = |record| queue.push(record);
@@ -389,9 +389,9 @@ impl Inner {
                     break;
                 }
             }
-            let (now, steady) = (tai_now(), steady_now());
-            if steady - swept >= SWEEP_NS {
-                swept = steady;
+            let now = tai_now();
+            if swept.elapsed() >= SWEEP {
+                swept = Instant::now();
                 self.sweep(now);
             }
             if !busy {
@@ -458,7 +458,7 @@ const LOOK_AROUND_NS: i64 = 100_000_000;
 /// Bursts in one go: then time-outs have their turn.
 const TURNS: usize = 64;
 /// Between two looks for expired flows.
-const SWEEP_NS: i64 = 100_000_000;
+const SWEEP: Duration = Duration::from_millis(100);
 /// An idle thread looks for the end of the run this often.
 const PATIENCE_NS: i64 = 20_000_000;
 /// What a packet may spend between its stamp and the meter.

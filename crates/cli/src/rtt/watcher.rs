@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
-use sonde_port::clock::{steady_now, tai_now};
+use sonde_port::clock::tai_now;
 use sonde_port::netlink::Link;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
@@ -48,7 +48,7 @@ pub fn run(
         joined: joined.clone(),
         matcher: Matcher::new(config.clone()),
         points: Vec::new(),
-        swept: steady_now(),
+        swept: Instant::now(),
         lost: 0,
     };
     let mut places = Places::open(&links, joined)?;
@@ -66,7 +66,7 @@ struct Watcher {
     /// `None`: gone, for now.
     points: Vec<Option<Point>>,
     /// When idle flows were last looked for.
-    swept: Time,
+    swept: Instant,
     /// Packets lost by ports that are closed.
     lost: u64,
 }
@@ -170,9 +170,8 @@ impl Source for Watcher {
                 break;
             }
         }
-        let now = steady_now();
-        if now - self.swept >= SWEEP_NS {
-            self.swept = now;
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
             self.matcher.handle_timeout(tai_now());
             // The ports read the offset of TAI by the way.
             for point in self.points.iter_mut().flatten() {
@@ -222,7 +221,7 @@ fn segments(packet: &FlowPacket, mtu: u32, told: u16) -> u16 {
 /// Bursts of each port in one go: then signals and intervals have their turn.
 const TURNS: usize = 64;
 /// Between two looks for idle flows.
-const SWEEP_NS: i64 = 100_000_000;
+const SWEEP: Duration = Duration::from_millis(100);
 /// A packet is handed over after a millisecond, which a slow kernel timer makes eight.
 const HANDED_OVER: Duration = Duration::from_millis(20);
 /// A full ring takes a fraction of this.
