@@ -5,14 +5,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::sys;
 
-fn index_of(interface: &str) -> io::Result<u32> {
-    sys::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
-}
-
 /// The counters of one interface.
 pub struct DriverStats {
     socket: OwnedFd,
-    name: [libc::c_char; libc::IFNAMSIZ],
     interface: String,
     /// The interface that had the name when this began.
     index: u32,
@@ -28,17 +23,10 @@ impl DriverStats {
     /// A driver that counts nothing (EOPNOTSUPP), no such interface.
     pub fn open(interface: &str) -> io::Result<DriverStats> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-        let mut name = [0; libc::IFNAMSIZ];
-        if interface.len() >= name.len() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        for (to, from) in name.iter_mut().zip(interface.bytes()) {
-            *to = from as libc::c_char;
-        }
         let index = index_of(interface)?;
         let interface = interface.to_owned();
         let (names, buffer) = (Vec::new(), Vec::new());
-        let mut stats = DriverStats { socket, name, interface, index, names, buffer };
+        let mut stats = DriverStats { socket, interface, index, names, buffer };
         // struct ethtool_sset_info: command, reserved, mask of sets, a count for each set.
         let mut info = [words(ETHTOOL_GSSET_INFO, 0), 1 << ETH_SS_STATS, 0];
         stats.ask(&mut info)?;
@@ -92,8 +80,13 @@ impl DriverStats {
     }
 
     fn ask(&self, structure: &mut [u64]) -> io::Result<()> {
+        // No interface has a longer name: it has an index.
+        let mut name = [0; libc::IFNAMSIZ];
+        for (to, from) in name.iter_mut().zip(self.interface.bytes()) {
+            *to = from as libc::c_char;
+        }
         let mut request = libc::ifreq {
-            ifr_name: self.name,
+            ifr_name: name,
             ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: structure.as_mut_ptr().cast() },
         };
         // SAFETY: the structure begins with a command of this file. The kernel writes as many
@@ -103,6 +96,11 @@ impl DriverStats {
             unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         sys::check(rc).map(drop)
     }
+}
+
+/// The index of an interface that must be there.
+fn index_of(interface: &str) -> io::Result<u32> {
+    sys::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
 }
 
 /// Two words side by side, as they lie in memory.

@@ -150,7 +150,7 @@ impl Kernel {
         let reflected = self.reflector.counters()?.get("reflected");
         let fails = self.ifindex.is_some() && self.delivery.fails(reflected);
         // Nothing leaves an interface that is gone, either.
-        if fails && find(&mut self.links, &self.interface)?.map(|l| l.ifindex) == self.ifindex {
+        if fails && self.ifindex_now()? == self.ifindex {
             self.mend_delivery(args, tell)?;
         }
         if self.checked.elapsed() < Duration::from_secs(1) {
@@ -187,11 +187,9 @@ impl Kernel {
         self.delivery.end();
         self.mode = AttachMode::Generic;
         if let Err(error) = self.reflector.attach_to(ifindex, self.mode) {
-            return match find(&mut self.links, &self.interface)?.map(|link| link.ifindex) {
-                now if now == self.ifindex => Err(error.into()),
-                // Gone meanwhile: that is told, and it is waited for.
-                _ => Ok(()),
-            };
+            // One that is gone meanwhile is told of, and waited for.
+            let is_there = self.ifindex_now()? == self.ifindex;
+            return if is_there { Err(error.into()) } else { Ok(()) };
         }
         self.delivery.begin(&self.interface, true, self.mode);
         tell(format!(
@@ -207,9 +205,14 @@ impl Kernel {
         Some(self.links.get(link.link?).ok()??.name)
     }
 
+    /// The number of the interface that has the name now.
+    fn ifindex_now(&mut self) -> Result<Option<u32>> {
+        Ok(find(&mut self.links, &self.interface)?.map(|link| link.ifindex))
+    }
+
     /// An interface that is made again gets the program again, with all sessions.
     fn follow_interface(&mut self, args: &ReflectArgs, tell: &mut dyn FnMut(String)) -> Result<()> {
-        let now = find(&mut self.links, &self.interface)?.map(|link| link.ifindex);
+        let now = self.ifindex_now()?;
         if self.ifindex.is_some() && now != self.ifindex {
             self.ifindex = None;
             self.lost += 1;
