@@ -560,14 +560,22 @@ __noinline __u32 rtt_out_of_order(struct flow *f, struct rtt_packet *p)
 	return D_OTHER;
 }
 
+/* Looks like data that was sent before, but asks whether the other side is there (RFC 9293, section
+ * 3.8.4).
+ */
+static __always_inline bool is_keepalive(const struct side *s, const struct rtt_packet *p)
+{
+	return s->flags & HAS_NXT && p->len <= 1 && p->seq == s->nxt - 1 && !(p->flags & TCP_FIN);
+}
+
 /* Step 6. */
 static __always_inline __u32 tcp_data(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d), *E = SIDE(f, p->d ^ 1);
 	bool fin = p->flags & TCP_FIN;
 
-	if (D->flags & HAS_NXT && !fin && p->len <= 1 && p->seq == D->nxt - 1)
-		return D_NONE; /* a keepalive */
+	if (is_keepalive(D, p))
+		return D_NONE;
 	if (D->probed) {
 		/* What comes now may answer either. */
 		D->probed = 0;
@@ -722,7 +730,7 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	D->win = p->win;
 	D->flags |= HAS_WIN;
 
-	if (D->flags & HAS_NXT && p->len <= 1 && p->seq == D->nxt - 1 && !(p->flags & TCP_FIN))
+	if (is_keepalive(D, p))
 		rtt_keepalive(f, p);
 	if (p->len || p->flags & TCP_FIN)
 		data = tcp_data(f, p);

@@ -64,14 +64,6 @@ pub(super) fn input(
     flow.tcp[d].window = tcp.window;
     flow.tcp[d].set(TcpSide::WINDOW);
 
-    let side = &flow.tcp[d];
-    let is_keepalive = side.has(TcpSide::NXT)
-        && tcp.flags & FIN == 0
-        && tcp.payload_len <= 1
-        && tcp.seq == side.nxt.wrapping_sub(1);
-    if is_keepalive {
-        ask(flow, at, shared);
-    }
     let data = take_data(flow, stats, tcp, at, shared);
     let unused = match tcp.timestamps {
         Some((tsval, _)) => take_timestamp(flow, stats, tsval, data, at),
@@ -105,10 +97,9 @@ fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, share
         shared.counters.ack_unseen += 1;
         sender.expect_late(ack, at.clock);
         sender.nxt = ack;
-        if flow.sides[e].ring.mode() == Mode::Sequence {
-            flow.sides[e].ring.void(&mut shared.pool, &mut shared.counters);
-        }
+        void_sequence(flow, e, shared);
     }
+    let sender = &mut flow.tcp[e];
     let advance = match known {
         true => after(ack, sender.ack),
         false => sender.has(TcpSide::NXT),
@@ -216,9 +207,7 @@ fn ask(flow: &mut Flow, at: &Packet, shared: &mut Shared) {
         return;
     }
     if side.has(TcpSide::ASKED) {
-        if flow.sides[at.side].ring.mode() == Mode::Sequence {
-            flow.sides[at.side].ring.void(&mut shared.pool, &mut shared.counters);
-        }
+        void_sequence(flow, at.side, shared);
         return;
     }
     side.set(TcpSide::ASKED);
@@ -286,29 +275,28 @@ fn take_data(
     let (d, e) = (at.side, 1 - at.side);
     let fin = tcp.flags & FIN != 0;
     let length = tcp.payload_len.wrapping_add(u32::from(fin));
-    if length == 0 {
-        return Data::None;
-    }
-    let window_closed = flow.tcp[e].has(TcpSide::WINDOW) && flow.tcp[e].window == 0;
-    let patience = patience(stats);
-    let side = &mut flow.tcp[d];
-    let sums = &mut stats.sides[d];
+    let side = &flow.tcp[d];
     let (seq, end, nxt) = (tcp.seq, tcp.seq.wrapping_add(length), side.nxt);
     let place = match side.has(TcpSide::NXT) {
         true => place(seq, end, fin, nxt, side.hole()),
         false => Place::Next,
     };
     if place == Place::Keepalive {
+        ask(flow, at, shared);
         return Data::None;
     }
-    if side.has(TcpSide::ASKED) {
+    if length == 0 {
+        return Data::None;
+    }
+    let window_closed = flow.tcp[e].has(TcpSide::WINDOW) && flow.tcp[e].window == 0;
+    let patience = patience(stats);
+    if flow.tcp[d].has(TcpSide::ASKED) {
         // What comes now may answer either.
-        side.clear(TcpSide::ASKED);
-        if flow.sides[d].ring.mode() == Mode::Sequence {
-            flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
-        }
+        flow.tcp[d].clear(TcpSide::ASKED);
+        void_sequence(flow, d, shared);
     }
     let side = &mut flow.tcp[d];
+    let sums = &mut stats.sides[d];
     if fin {
         side.set(TcpSide::FIN);
     }
@@ -353,9 +341,7 @@ fn take_data(
     }
     // Karn's rule: what an acknowledgement answers is not known until all this is over.
     side.enter_recovery(side.nxt);
-    if flow.sides[d].ring.mode() == Mode::Sequence {
-        flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
-    }
+    void_sequence(flow, d, shared);
     Data::Other
 }
 
@@ -468,6 +454,14 @@ fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mu
             arm(flow, Mode::Sequence, end, at, shared);
         }
         _ => {}
+    }
+}
+
+/// Forgets sequence numbers that wait: what is outstanding has become ambiguous.
+fn void_sequence(flow: &mut Flow, side: usize, shared: &mut Shared) {
+    let ring = &mut flow.sides[side].ring;
+    if ring.mode() == Mode::Sequence {
+        ring.void(&mut shared.pool, &mut shared.counters);
     }
 }
 
