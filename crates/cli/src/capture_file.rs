@@ -4,10 +4,11 @@ mod input;
 
 use std::collections::BTreeMap;
 
+use sonde_results::rtt_run::RttPoint;
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
 use sonde_wire::flow::WlanKind;
 
-pub use self::input::{Groups, Input, Next, Octets, Piece, octets};
+pub use self::input::{First, Groups, Input, LOOK_AROUND, Next, Octets, Piece, fill, octets};
 
 /// What of a file was not read, by kind.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +17,8 @@ pub struct Unread {
     pub link_types: BTreeMap<u16, u64>,
     /// Frames of wireless networks in which there is no packet to be read.
     pub wlan: BTreeMap<WlanKind, u64>,
-    /// What the readers stepped over.
-    pub skipped: Skipped,
+    /// What the readers of earlier captures stepped over, and that of the present one.
+    skipped: [Skipped; 2],
     /// Packets of whose time the file says nothing. Flows have them, with the time of the packet
     /// before them.
     pub untimed: u64,
@@ -34,15 +35,35 @@ impl Unread {
         *self.wlan.entry(kind).or_default() += 1;
     }
 
+    /// What the reader of a piece has stepped over since its capture began.
+    pub fn stepped_over(&mut self, piece: &Piece, skipped: Skipped) {
+        if piece.is_first {
+            self.skipped[0] = self.skipped();
+        }
+        self.skipped[1] = skipped;
+    }
+
+    /// What the readers stepped over.
+    pub fn skipped(&self) -> Skipped {
+        let [mut sum, present] = self.skipped;
+        sum += present;
+        sum
+    }
+
+    /// Whether some packets had no time, or one that cannot be.
+    pub fn has_bad_times(&self) -> bool {
+        self.skipped().bad_times + self.untimed > 0
+    }
+
     /// Packets that were left out.
     pub fn packets(&self) -> u64 {
         let others = self.link_types.values().chain(self.wlan.values()).sum::<u64>();
-        others + self.skipped.packets()
+        others + self.skipped().packets()
     }
 
     /// For the run file.
     pub fn counters(&self) -> [(String, u64); 8] {
-        let Skipped { bad_times, no_interface, other_blocks } = self.skipped;
+        let Skipped { bad_times, no_interface, other_blocks } = self.skipped();
         [
             ("no_time".into(), self.untimed),
             ("wlan_no_data".into(), self.of(WlanKind::NoData)),
@@ -61,7 +82,7 @@ impl Unread {
 
     /// For people, a line for each kind.
     pub fn lines(&self) -> Vec<String> {
-        let Skipped { bad_times, no_interface, other_blocks } = self.skipped;
+        let Skipped { bad_times, no_interface, other_blocks } = self.skipped();
         let numbers: Vec<String> = self.link_types.keys().map(u16::to_string).collect();
         let kinds = [
             (
@@ -95,6 +116,20 @@ impl Unread {
     }
 }
 
+/// Where packets of a capture were seen: at an interface by its name, or by its number where there
+/// are several.
+pub fn point(file: &str, interface: Option<&str>, number: Option<u32>) -> RttPoint {
+    RttPoint {
+        name: match (interface, number) {
+            (Some(interface), _) => format!("{file} {interface}"),
+            (None, Some(number)) => format!("{file} interface {number}"),
+            (None, None) => file.into(),
+        },
+        how: "capture file, by the packets' times".into(),
+        vanished: 0,
+    }
+}
+
 /// An error for people.
 pub fn describe(name: &str, error: CaptureError) -> String {
     let hint = match error.kind {
@@ -116,7 +151,7 @@ mod tests {
         for link_type in [163, 147, 163] {
             unread.link_type(link_type);
         }
-        unread.skipped = Skipped { bad_times: 2, no_interface: 0, other_blocks: 5 };
+        unread.skipped[1] = Skipped { bad_times: 2, no_interface: 0, other_blocks: 5 };
         assert_eq!(unread.packets(), 5);
         assert_eq!(unread.counters().map(|(_, n)| n), [0, 0, 0, 0, 3, 2, 0, 5]);
         let lines = unread.lines();

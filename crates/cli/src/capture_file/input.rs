@@ -66,6 +66,16 @@ enum Bytes {
     Held(Vec<u8>),
 }
 
+/// What is there before anything can be said.
+pub enum First {
+    /// Packets.
+    Piece(Piece),
+    /// Nothing at all.
+    Nothing,
+    /// The wait for it was broken off.
+    BrokenOff,
+}
+
 /// What comes next.
 pub enum Next {
     /// Packets.
@@ -87,6 +97,18 @@ impl Piece {
     /// Time of its first packet that has one, ns since 1970 UTC.
     pub fn begin_ns(&self) -> Option<i64> {
         self.reader().find_map(|r| r.ok().filter(|r| r.is_timed).map(|r| r.unix_nanos))
+    }
+
+    /// What the capture calls the interface of its first packet.
+    pub fn interface_name(&self) -> Option<String> {
+        let mut reader = self.reader();
+        let first = reader.next()?.ok()?;
+        reader.interface_name(first.interface).map(str::to_owned)
+    }
+
+    /// The last part of its capture's name.
+    pub fn file_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
     /// All of it.
@@ -123,6 +145,22 @@ impl Input {
         let stream = Stream::begin(name.into(), octets, true)?;
         let current = Some(Current::Stream(Box::new(stream)));
         Ok(Input { waiting: VecDeque::new(), current, groups: None })
+    }
+
+    /// The first packets, for which it waits until `is_over` says that they are not wanted.
+    ///
+    /// # Errors
+    /// What comes first is no capture; no thread or memory to be had.
+    pub fn first(&mut self, is_over: impl Fn() -> bool) -> Result<First> {
+        loop {
+            match self.next(LOOK_AROUND)? {
+                Next::Piece(piece) => return Ok(First::Piece(piece)),
+                Next::Broken(why) => return Err(anyhow!(why)),
+                Next::End => return Ok(First::Nothing),
+                Next::Wait if is_over() => return Ok(First::BrokenOff),
+                Next::Wait => {}
+            }
+        }
     }
 
     /// What comes next, for which it waits at most `patience`.
@@ -280,7 +318,7 @@ impl Stream {
             if self.is_over {
                 return Next::End;
             }
-            let (mut is_last, mut groups) = (false, groups);
+            let (mut is_last, mut groups, mut waits) = (false, groups, false);
             match self.came.recv_timeout(patience) {
                 Ok(Ok(bytes)) => self.window.extend(bytes),
                 Ok(Err(error)) => {
@@ -289,10 +327,7 @@ impl Stream {
                     groups = None;
                 }
                 Err(RecvTimeoutError::Timeout) if self.is_live && !self.window.is_empty() => {
-                    groups = None;
-                    if self.whole(false, groups).consumed == 0 {
-                        return Next::Wait;
-                    }
+                    (groups, waits) = (None, true);
                 }
                 Err(RecvTimeoutError::Timeout) => return Next::Wait,
                 Err(RecvTimeoutError::Disconnected) => is_last = true,
@@ -311,6 +346,9 @@ impl Stream {
             self.is_over = wrong.is_some();
             if consumed > 0 || is_last {
                 return Next::Piece(self.take(consumed, state, is_last));
+            }
+            if waits {
+                return Next::Wait;
             }
         }
     }
@@ -452,7 +490,7 @@ fn some(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>)
 }
 
 /// As many octets as there are up to the end or an error, and as there is room for.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut got = 0;
     while got < buffer.len() {
         match some(reader, &mut buffer[got..]) {
@@ -482,6 +520,8 @@ impl Compression {
     }
 }
 
+/// Between two looks whether to go on while nothing comes.
+pub const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// As people know it.
 const STDIN: &str = "standard input";
 /// Octets that tell the compression.

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sonde_port::clock::pin_to_cpu;
-use sonde_results::rtt_run::RttPoint;
 use sonde_results::{Caveat, FlowRun};
 
 use super::args::FlowArgs;
@@ -18,9 +17,9 @@ use super::export::{self, Common};
 use super::exporting::{Exporting, Records, Shared};
 use super::meter::{Group, Meter};
 use super::share::Share;
-use super::walk::{GROUP, GROUPS, Walk};
+use super::walk::{GROUP, GROUPS, Walk, Within};
 use super::{outcome, settings};
-use crate::capture_file::{Input, Next, Piece};
+use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, point};
 use crate::exit::{Exit, Failure};
 use crate::joins::Numbers;
 use crate::settings::secrets;
@@ -37,19 +36,10 @@ pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let interrupted = || signals.wait(Duration::ZERO);
     let mut input = Input::open(paths)?.in_groups(GROUPS);
-    let mut is_early = false;
-    // Nothing can be said before the first packets are there.
-    let first = loop {
-        match input.next(LOOK_AROUND)? {
-            Next::Piece(piece) => break Some(piece),
-            Next::Broken(why) => return Err(Failure::CannotRun(anyhow!(why))),
-            Next::End => break None,
-            Next::Wait if interrupted() => {
-                is_early = true;
-                break None;
-            }
-            Next::Wait => {}
-        }
+    let (first, is_early) = match input.first(interrupted).map_err(Failure::CannotRun)? {
+        First::Piece(piece) => (Some(piece), false),
+        First::Nothing => (None, false),
+        First::BrokenOff => (None, true),
     };
     let mut run = super::empty_run(args, "capture file".into());
     let tai_offset_s = run.header.host.tai_offset_s;
@@ -159,29 +149,22 @@ fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBu
         [path] => path.display().to_string(),
         _ => "captures".into(),
     };
-    let unread = walk.unread();
+    let unread = &walk.unread;
     for line in unread.lines() {
         errln!("{name}: {line}");
     }
-    if unread.skipped.bad_times + unread.untimed > 0 {
+    if unread.has_bad_times() {
         run.caveats.insert(Caveat::CaptureTimesWrong);
     }
     run.counters.extend(unread.counters());
     let name = name.rsplit('/').next().unwrap_or(&name);
-    run.points = (0..=walk.last_interface).map(|i| point(name, i, walk)).collect();
+    let several = walk.last_interface > 0;
+    let at = |i: u8| {
+        let called = walk.names.get(&i).map(String::as_str);
+        point(name, called, several.then_some(i.into()))
+    };
+    run.points = (0..=walk.last_interface).map(at).collect();
     run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
-}
-
-fn point(file: &str, interface: u8, walk: &Walk) -> RttPoint {
-    RttPoint {
-        name: match walk.names.get(&interface) {
-            Some(name) => format!("{file} {name}"),
-            None if walk.last_interface == 0 => file.into(),
-            None => format!("{file} interface {interface}"),
-        },
-        how: "capture file, by the packets' times".into(),
-        vanished: 0,
-    }
 }
 
 /// One metering thread's work.
@@ -235,7 +218,7 @@ impl Part<'_> {
     fn pass(&mut self, piece: &Piece, stretch: &mut u64, interrupted: &impl Fn() -> bool) -> bool {
         let share = *self.meter.share();
         let mut group = Group::<GROUP>::new();
-        let mut within = self.walk.enter(piece);
+        let mut within = Within::new(piece);
         let mut told = self.walk.latest_ns;
         let goes_on = 'piece: loop {
             if interrupted() {
@@ -272,7 +255,7 @@ impl Part<'_> {
         let now = self.walk.latest_ns.max(self.start_ns).max(1);
         self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
         let tells_all = self.meter.share().tells_all();
-        let unread = if tells_all { self.walk.unread().packets() } else { 0 };
+        let unread = if tells_all { self.walk.unread.packets() } else { 0 };
         self.shared.tell(self.number, &self.meter, unread);
     }
 }
@@ -319,8 +302,6 @@ const QUEUE: usize = 1 << 13;
 const STRETCH: usize = 128;
 /// Pieces that wait for a thread.
 const PIECES: usize = 2;
-/// Between two looks at signals while nothing comes.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Between two reports to the export thread, ns of the packets' time.
 const TELL_NS: i64 = 100_000_000;
 

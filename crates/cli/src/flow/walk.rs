@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use sonde_meter::flow::prefetch::prefetch;
-use sonde_wire::capture::{Reader, Record, Skipped};
+use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::Link;
 
 use super::meter::Frame;
@@ -15,7 +15,6 @@ use super::share::Share;
 use crate::capture_file::{Groups, Piece, Unread, describe};
 
 /// A way through captures, one piece after the other.
-#[derive(Clone)]
 pub struct Walk {
     offset_ns: i64,
     /// Packets from this time on are left out.
@@ -27,9 +26,8 @@ pub struct Walk {
     pub latest_ns: i64,
     /// What is wrong with captures.
     pub broken: Vec<String>,
-    unread: Unread,
-    /// What the reader of the present capture stepped over.
-    skipped: Skipped,
+    /// What was not read, as far as the piece that was left last.
+    pub unread: Unread,
     /// The highest of the interfaces that a pcapng file describes and its packets name.
     pub last_interface: u8,
     /// What captures call them, by number.
@@ -45,6 +43,13 @@ pub struct Within<'a> {
     held: Option<Record<'a>>,
 }
 
+impl<'a> Within<'a> {
+    /// From its first packet.
+    pub fn new(piece: &'a Piece) -> Within<'a> {
+        Within { piece, bytes: piece.bytes(), reader: piece.reader(), held: None }
+    }
+}
+
 impl Walk {
     /// From the beginning to `end_ns`; `offset_ns` is TAI - UTC.
     pub fn new(offset_ns: i64, end_ns: i64) -> Walk {
@@ -56,18 +61,9 @@ impl Walk {
             latest_ns: i64::MIN,
             broken: Vec::new(),
             unread: Unread::default(),
-            skipped: Skipped::default(),
             last_interface: 0,
             names: BTreeMap::new(),
         }
-    }
-
-    /// Goes on with a piece.
-    pub fn enter<'a>(&mut self, piece: &'a Piece) -> Within<'a> {
-        if piece.is_first {
-            self.unread.skipped += std::mem::take(&mut self.skipped);
-        }
-        Within { piece, bytes: piece.bytes(), reader: piece.reader(), held: None }
     }
 
     /// Whether no more packets are wanted.
@@ -157,19 +153,12 @@ impl Walk {
 
     /// After a piece: what its reader stepped over and what its interfaces are called.
     pub fn leave(&mut self, within: &Within<'_>) {
-        self.skipped = within.reader.skipped();
+        self.unread.stepped_over(within.piece, within.reader.skipped());
         for point in 0..=self.last_interface {
             if let Some(name) = within.reader.interface_name(point.into()) {
                 self.names.entry(point).or_insert_with(|| name.to_owned());
             }
         }
-    }
-
-    /// What was not read, as far as the piece that was left last.
-    pub fn unread(&self) -> Unread {
-        let mut unread = self.unread.clone();
-        unread.skipped += self.skipped;
-        unread
     }
 
     /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it is

@@ -7,15 +7,14 @@ use std::time::Duration;
 use anyhow::anyhow;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::Caveat;
-use sonde_results::rtt_run::RttPoint;
 use sonde_wire::Time;
-use sonde_wire::capture::{Reader, Record, Skipped};
+use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::{Link, parse_cut};
 
 use super::args::RttArgs;
 use super::collect::{Collected, Prints};
 use super::{empty_run, settings};
-use crate::capture_file::{Input, Next, Piece, Unread, describe};
+use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, Unread, describe, point};
 use crate::exit::{Exit, Failure};
 use crate::joins::Numbers;
 use crate::signals::Signals;
@@ -31,29 +30,22 @@ pub fn run(paths: &[PathBuf], args: &RttArgs, prints: Prints) -> Result<Exit, Fa
     let joined = Numbers::new(&args.join).map_err(Failure::Usage)?;
     let signals = Signals::catch()?;
     let mut input = Input::open(paths)?;
-    let mut interrupted = false;
-    // Nothing can be said before the first packets are there.
-    let first = loop {
-        match input.next(LOOK_AROUND)? {
-            Next::Piece(piece) => break Some(piece),
-            Next::Broken(why) => return Err(Failure::CannotRun(anyhow!(why))),
-            Next::End => break None,
-            Next::Wait => interrupted = signals.wait(Duration::ZERO),
-        }
-        if interrupted {
-            break None;
-        }
-    };
-    let name = first.as_ref().map_or(String::new(), |piece| file_name(&piece.name));
-    let (time, called) = first.as_ref().map_or((None, None), begin);
-    let mut run = empty_run(args, vec![point(&in_file(&name, called.as_deref()))]);
+    let (first, mut interrupted) =
+        match input.first(|| signals.wait(Duration::ZERO)).map_err(Failure::CannotRun)? {
+            First::Piece(piece) => (Some(piece), false),
+            First::Nothing => (None, false),
+            First::BrokenOff => (None, true),
+        };
+    let name = first.as_ref().map_or("", Piece::file_name).to_owned();
+    let called = first.as_ref().and_then(Piece::interface_name);
+    let time = first.as_ref().and_then(Piece::begin_ns);
+    let mut run = empty_run(args, vec![point(&name, called.as_deref(), None)]);
     let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
     let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
     run.header.start_ns = start.as_nanos();
     let mut collected =
         Collected::new(run, prints, args.output.out.clone(), settings::group_of(&config));
-    let mut replay = Replay::new(config, joined, prints, start, args, name);
-    replay.offset_ns = offset_ns;
+    let mut replay = Replay::new(config, joined, prints, (start, offset_ns), args, name);
     let mut next = first.map_or(Next::End, Next::Piece);
     while !interrupted {
         match next {
@@ -76,29 +68,10 @@ pub fn run(paths: &[PathBuf], args: &RttArgs, prints: Prints) -> Result<Exit, Fa
         interrupted |= collected.is_in_vain();
         next = input.next(LOOK_AROUND)?;
     }
-    for line in replay.unread().lines() {
+    for line in replay.unread.lines() {
         errln!("{}: {line}", if paths.len() > 1 { "captures" } else { &replay.name });
     }
     replay.finish(collected, interrupted).map_err(Failure::CannotRun)
-}
-
-/// The time of the first packet that has one, ns since 1970 UTC, and what the file calls the
-/// interface of the first one.
-fn begin(piece: &Piece) -> (Option<i64>, Option<String>) {
-    let mut reader = piece.reader();
-    let Some(Ok(first)) = reader.next() else { return (None, None) };
-    let name = reader.interface_name(first.interface).map(str::to_owned);
-    let timed =
-        std::iter::once(Ok(first)).chain(reader).find_map(|r| r.ok().filter(|r| r.is_timed));
-    (timed.map(|r| r.unix_nanos), name)
-}
-
-fn file_name(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or(path).to_owned()
-}
-
-fn in_file(file: &str, interface: Option<&str>) -> String {
-    interface.map_or(file.to_owned(), |name| format!("{file} {name}"))
 }
 
 /// Whether there is a reason to read no further.
@@ -131,8 +104,6 @@ struct Replay {
     /// Interfaces in the order in which they came: a point each.
     interfaces: Vec<Interface>,
     unread: Unread,
-    /// What the reader of the present capture stepped over.
-    skipped: Skipped,
 }
 
 /// Where a packet of the file was seen.
@@ -158,7 +129,7 @@ impl Replay {
         config: Config,
         joined: Numbers,
         prints: Prints,
-        start: Time,
+        (start, offset_ns): (Time, i64),
         args: &RttArgs,
         name: String,
     ) -> Self {
@@ -167,7 +138,7 @@ impl Replay {
             prints,
             tunnels: args.tunnels,
             joined,
-            offset_ns: 0,
+            offset_ns,
             start,
             interval: args.interval,
             begun: start,
@@ -177,7 +148,6 @@ impl Replay {
             name,
             interfaces: Vec::new(),
             unread: Unread::default(),
-            skipped: Skipped::default(),
             swept: start,
         }
     }
@@ -190,8 +160,7 @@ impl Replay {
         signals: &Signals,
     ) -> Ended {
         if piece.is_first {
-            self.unread.skipped += std::mem::take(&mut self.skipped);
-            self.name = file_name(&piece.name);
+            self.name = piece.file_name().to_owned();
         }
         let mut reader = piece.reader();
         let mut ended = Ended::No;
@@ -221,15 +190,8 @@ impl Replay {
                 }
             }
         }
-        self.skipped = reader.skipped();
+        self.unread.stepped_over(piece, reader.skipped());
         ended
-    }
-
-    /// What was not read so far.
-    fn unread(&self) -> Unread {
-        let mut unread = self.unread.clone();
-        unread.skipped += self.skipped;
-        unread
     }
 
     fn take(
@@ -288,11 +250,8 @@ impl Replay {
             if self.interfaces.len() > 1 {
                 let Interface { described, index } = interface;
                 let number = if index == 0 { described } else { index };
-                let name = match reader.interface_name(described).filter(|_| index == 0) {
-                    Some(name) => in_file(&self.name, Some(name)),
-                    None => format!("{} interface {number}", self.name),
-                };
-                collected.add_point(point(&name));
+                let name = reader.interface_name(described).filter(|_| index == 0);
+                collected.add_point(point(&self.name, name, Some(number)));
             }
             self.interfaces.len() - 1
         });
@@ -326,26 +285,18 @@ impl Replay {
         let end_ns = self.latest.as_nanos().saturating_add(1);
         let groups = self.matcher.take_groups(self.begun.as_nanos(), end_ns);
         let mut coverage = self.matcher.coverage();
-        coverage.counters.extend(self.unread().counters());
+        coverage.counters.extend(self.unread.counters());
         collected.interval(&groups, end_ns, &coverage);
         let stands_still = self.read > 1 && self.latest.as_nanos() == collected.run.header.start_ns;
-        let unread = self.unread();
-        let strange = unread.skipped.bad_times + unread.untimed;
-        if self.steps_back > 0 || stands_still || strange > 0 {
+        if self.steps_back > 0 || stands_still || self.unread.has_bad_times() {
             collected.doubt(Caveat::CaptureTimesWrong);
         }
         collected.finish(end_ns, coverage, interrupted)
     }
 }
 
-fn point(name: &str) -> RttPoint {
-    RttPoint { name: name.into(), how: "capture file, by the packets' times".into(), vanished: 0 }
-}
-
 /// Packets between two looks at signals.
 const LOOKS_AROUND: u64 = 4_096;
-/// The time between them while nothing comes.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Between two looks for idle flows, ns.
 const SWEEP: i64 = 100_000_000;
 /// Captures of several queues are out of order by less, ns.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_wire::capture::Record;
@@ -14,7 +13,7 @@ use sonde_wire::ipv4::PROTOCOL_UDP;
 use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
-use crate::capture_file::{Input, Next, describe, octets};
+use crate::capture_file::{self, Input, LOOK_AROUND, Next, describe, octets};
 
 /// Reads a file of whatever kind, as session `session` << 16 and up; `-` is standard input.
 pub(super) fn read(
@@ -76,16 +75,8 @@ pub(super) fn messages(
 
 /// As much as there is.
 fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match stream.read(&mut buffer[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
+    let (got, error) = capture_file::fill(stream, buffer);
+    error.map_or(Ok(got), Err)
 }
 
 /// UDP datagrams that begin as messages do; all else in the capture is left alone. Each pair
@@ -98,7 +89,7 @@ fn capture(
 ) -> Result<()> {
     let mut sessions = HashMap::new();
     loop {
-        let piece = match input.next(PATIENCE)? {
+        let piece = match input.next(LOOK_AROUND)? {
             Next::Piece(piece) => piece,
             Next::Wait => continue,
             Next::Broken(why) => return Err(anyhow!(why)),
@@ -128,6 +119,3 @@ fn message<'a>(record: &Record<'a>) -> Option<(Ends, &'a [u8])> {
     let ends = (source.0, source.1, packet.destination, packet.destination_port);
     begins.then_some((ends, message))
 }
-
-/// Between two looks whether more has come.
-const PATIENCE: Duration = Duration::from_secs(1);
