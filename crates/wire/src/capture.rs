@@ -127,16 +127,16 @@ pub struct Reader<'a> {
 pub struct State {
     /// Octets before the present piece.
     base: usize,
-    format: Format,
+    progress: Progress,
 }
 
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::large_enum_variant, reason = "without an allocator nothing can be boxed")]
-enum Format {
+enum Progress {
     /// Nothing has been read yet.
     #[default]
     Unknown,
-    Pcap(pcap::Format),
+    Pcap(pcap::FileHeader),
     Pcapng(pcapng::Section),
     /// After an error.
     Over,
@@ -172,8 +172,8 @@ impl<'a> Reader<'a> {
 
     /// What was stepped over so far, in the pieces before, too.
     pub fn skipped(&self) -> Skipped {
-        match &self.state.format {
-            Format::Pcapng(section) => section.skipped(),
+        match &self.state.progress {
+            Progress::Pcapng(section) => section.skipped(),
             _ => Skipped::default(),
         }
     }
@@ -181,8 +181,8 @@ impl<'a> Reader<'a> {
     /// What a pcapng file calls the interface of that number, up to 31 octets of it; `None`: it
     /// says nothing, or so many came behind that it is forgotten.
     pub fn interface_name(&self, interface: u32) -> Option<&str> {
-        match &self.state.format {
-            Format::Pcapng(section) => section.interface_name(interface),
+        match &self.state.progress {
+            Progress::Pcapng(section) => section.interface_name(interface),
             _ => None,
         }
     }
@@ -197,13 +197,13 @@ impl<'a> Reader<'a> {
         let begun = if magic == pcapng::SECTION_HEADER.to_be_bytes() {
             let mut section = pcapng::Section::default();
             let begun = section.begin(self.bytes, &mut self.at);
-            begun.map(|()| Format::Pcapng(section))
+            begun.map(|()| Progress::Pcapng(section))
         } else {
-            let begun = pcap::Format::of(self.bytes).map_err(error);
-            begun.inspect(|_| self.at = pcap::FILE_HEADER_LEN).map(Format::Pcap)
+            let begun = pcap::FileHeader::of(self.bytes).map_err(error);
+            begun.inspect(|_| self.at = pcap::FILE_HEADER_LEN).map(Progress::Pcap)
         };
         match begun {
-            Ok(format) => self.state.format = format,
+            Ok(progress) => self.state.progress = progress,
             Err(error) if self.waits_for(error) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -220,21 +220,21 @@ impl<'a> Iterator for Reader<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.state.format, Format::Unknown) {
+        if matches!(self.state.progress, Progress::Unknown) {
             match self.begin() {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => {
-                    self.state.format = Format::Over;
+                    self.state.progress = Progress::Over;
                     return Some(Err(error));
                 }
             }
         }
         let (bytes, base) = (self.bytes, self.state.base);
-        let result = match &mut self.state.format {
-            Format::Pcap(format) => {
+        let result = match &mut self.state.progress {
+            Progress::Pcap(header) => {
                 let offset = base + self.at;
-                let found = format.record(&bytes[self.at..]);
+                let found = header.record(&bytes[self.at..]);
                 found.map_err(|kind| CaptureError { offset, kind }).map(|found| {
                     found.map(|(record, len)| {
                         self.at += len;
@@ -242,17 +242,17 @@ impl<'a> Iterator for Reader<'a> {
                     })
                 })
             }
-            Format::Pcapng(section) => section.packet(bytes, &mut self.at, base),
-            Format::Unknown | Format::Over => return None,
+            Progress::Pcapng(section) => section.packet(bytes, &mut self.at, base),
+            Progress::Unknown | Progress::Over => return None,
         };
         match result {
             Err(error) if self.waits_for(error) => None,
             Err(error) => {
                 // What was stepped over is still told.
                 self.at = bytes.len();
-                match &mut self.state.format {
-                    Format::Pcapng(section) => section.end(),
-                    format => *format = Format::Over,
+                match &mut self.state.progress {
+                    Progress::Pcapng(section) => section.end(),
+                    progress => *progress = Progress::Over,
                 }
                 Some(Err(error))
             }

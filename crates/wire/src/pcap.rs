@@ -6,14 +6,14 @@ use crate::capture::{CaptureErrorKind, Order, Record};
 
 /// What the file header says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Format {
+pub(crate) struct FileHeader {
     order: Order,
     /// Nanoseconds of one unit of the time stamp's second field.
     unit: i64,
     link_type: u16,
 }
 
-impl Format {
+impl FileHeader {
     /// Reads the header at the begin of `file`.
     pub(crate) fn of(file: &[u8]) -> Result<Self, CaptureErrorKind> {
         let magic = Order::Big.u32(file, 0).ok_or(CaptureErrorKind::Magic)?;
@@ -34,7 +34,7 @@ impl Format {
             return Err(CaptureErrorKind::Version { major, minor });
         }
         // The upper half of the link type field holds FCS information.
-        Ok(Format { order, unit, link_type: network as u16 })
+        Ok(FileHeader { order, unit, link_type: network as u16 })
     }
 
     /// The packet at the begin of `rest`, and the octets that it takes there; `None`: there is

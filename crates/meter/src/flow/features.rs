@@ -19,7 +19,7 @@ use super::app::{AppCounters, Apps};
 use super::prefetch::{prefetch, prefetch_end};
 use link::Link;
 use spread::Spread;
-use tcp::{Header, Tcp};
+use tcp::{SegmentHeader, Tcp};
 
 use crate::copies::{APART, Copies, MOMENT_BITS};
 
@@ -163,7 +163,7 @@ impl Features {
             && let Some(tcp) = self.tcp.get_mut(slot)
         {
             if whole {
-                let header = Header::read(packet, frame, layers);
+                let header = SegmentHeader::read(packet, frame, layers);
                 let is_copy = header.zip(self.copies.as_mut()).is_some_and(|(header, copies)| {
                     let apart = if header.is_numbered() { APART } else { APART_UNNUMBERED };
                     let moment = (packet.at_ns >> MOMENT_BITS) as u32;

@@ -39,19 +39,19 @@ enum Handshake {
 
 /// What a feature does not have of a segment, where its frame is there.
 #[derive(Clone, Copy)]
-pub(super) struct Header {
+pub(super) struct SegmentHeader {
     ack: u32,
     /// Identification of IPv4 and checksum.
     identity: u32,
 }
 
-impl Header {
-    pub(super) fn read(packet: &Feature, frame: &[u8], layers: &Layers) -> Option<Header> {
+impl SegmentHeader {
+    pub(super) fn read(packet: &Feature, frame: &[u8], layers: &Layers) -> Option<SegmentHeader> {
         let tcp = frame.get(usize::from(layers.transport)..)?.first_chunk::<18>()?;
         let ack = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
         let ip = frame.get(usize::from(layers.ip)..)?.first_chunk::<6>()?;
         let id = if packet.shape & SHAPE_IPV6 == 0 { [ip[4], ip[5]] } else { [0; 2] };
-        Some(Header { ack, identity: u32::from_be_bytes([id[0], id[1], tcp[16], tcp[17]]) })
+        Some(SegmentHeader { ack, identity: u32::from_be_bytes([id[0], id[1], tcp[16], tcp[17]]) })
     }
 
     /// A hash of what tells this segment of a flow's side from others.
@@ -195,7 +195,12 @@ impl Side {
 
 impl Tcp {
     /// A segment whose header was whole, and no copy of one before.
-    pub(super) fn packet(&mut self, reverse: bool, packet: &Feature, header: Option<Header>) {
+    pub(super) fn packet(
+        &mut self,
+        reverse: bool,
+        packet: &Feature,
+        header: Option<SegmentHeader>,
+    ) {
         let d = usize::from(reverse);
         self.seen = true;
         let flags = packet.tcp_flags as u8;
