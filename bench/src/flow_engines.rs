@@ -244,7 +244,13 @@ fn program_cost(rounds: usize) -> Result<()> {
         ("header, 4 workers, VLAN tag", tagged, 4),
         ("header, 4 workers, IPv4 options", options, 4),
     ] {
-        let input = FlowInput::Headers { workers, ring: TEST_RUNS, inner: false, consume: true };
+        let input = FlowInput::Headers {
+            workers,
+            ring: TEST_RUNS,
+            inner: false,
+            consume: true,
+            time_base_ns: 0,
+        };
         let loopback = FlowInterface { ifindex: 1, raw_ip: false };
         let mut program = FlowProgram::load(input, &[loopback])?;
         let mut rings =

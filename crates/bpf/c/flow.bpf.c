@@ -88,7 +88,7 @@ static __noinline int slowly(struct xdp_md *ctx, __u32 point)
 	if (!to)
 		return 0;
 	*to = f;
-	publish(to, bpf_ktime_get_tai_ns());
+	publish(to, bpf_ktime_get_ns() + time_base);
 	return 0;
 }
 

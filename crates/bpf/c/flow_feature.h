@@ -60,6 +60,7 @@ const volatile __u32 ring_order; /* a ring has 2^ring_order places */
  */
 const volatile __u32 ring_room;
 const volatile __u64 seed[4]; /* the last two odd */
+const volatile __u64 time_base; /* steady time less CLOCK_MONOTONIC, ns */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -403,7 +403,7 @@ static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 		f->tcp_flags = 0;
 		f->window = 0;
 	}
-	publish(f, bpf_ktime_get_tai_ns());
+	publish(f, bpf_ktime_get_ns() + time_base);
 	return true;
 }
 

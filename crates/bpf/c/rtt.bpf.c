@@ -375,7 +375,7 @@ int sonde_rtt_start(struct __sk_buff *skb)
 	struct ticker *t = bpf_map_lookup_elem(&rtt_ticker, &zero);
 
 	(void)skb;
-	jiffy_offset = bpf_ktime_get_tai_ns() - bpf_jiffies64() * jiffy_ns;
+	jiffy_offset = bpf_ktime_get_ns() + time_base - bpf_jiffies64() * jiffy_ns;
 	if (!t || bpf_timer_init(&t->timer, &rtt_ticker, CLOCK_MONOTONIC))
 		return 1;
 	bpf_timer_set_callback(&t->timer, tick);

@@ -430,6 +430,7 @@ const volatile bool net_ipv4[MAX_NETS];
 const volatile __be16 port_list[MAX_PORTS];
 const volatile bool residence;
 const volatile __u64 jiffy_ns;
+const volatile __u64 time_base; /* steady time less CLOCK_MONOTONIC, ns */
 const volatile __u32 copy_moments = 60; /* how far apart copies are at most: a tick, or this */
 
 enum event_mode { EVENTS_NONE, EVENTS_ALL, EVENTS_EVERY, EVENTS_MULTIPLE };
@@ -438,7 +439,7 @@ enum transport { T_TCP = 1, T_ICMP = 2, T_QUIC = 4, T_DNS = 8, T_SCTP = 16, T_AL
 /* Changed while we run. */
 __u64 rtt_test_now;    /* not 0: the time, in place of both clocks */
 __u32 rtt_test_point;  /* with the above: the point, and 0x100 for one without Ethernet */
-__u64 jiffy_offset;    /* what jiffies need to become ns since 1970 TAI */
+__u64 jiffy_offset;    /* what jiffies need to become steady time, ns */
 __u32 pages_used, pages_fresh, losses_fresh, hists_fresh, groups_used;
 
 #define ARRAY(name, type_)                        \

@@ -42,6 +42,9 @@ pub enum FlowInput {
         /// would drop the packets, too, but only after more work. Otherwise each goes on
         /// to the host, untouched.
         consume: bool,
+        /// What is added to `CLOCK_MONOTONIC` for a header's time, ns: nobody can set that
+        /// clock.
+        time_base_ns: i64,
     },
     /// The frames. They do not reach the host: only for ports that get copies.
     Frames {
@@ -243,7 +246,7 @@ impl FlowProgram {
         }
         let (mut workers, mut order) = (0, 0);
         match input {
-            FlowInput::Headers { workers: wanted, ring, inner, consume } => {
+            FlowInput::Headers { workers: wanted, ring, inner, consume, time_base_ns } => {
                 let cpus = libbpf_rs::num_possible_cpus()
                     .map_err(|e| load::map_error("count the processors", e))?
                     as u32;
@@ -255,6 +258,7 @@ impl FlowProgram {
                 fixed.ring_room = (1 << order) - cpus;
                 fixed.inner = inner;
                 fixed.consume = consume;
+                fixed.time_base = time_base_ns as u64;
                 // Secret, or packets could be made up that all meet at one worker.
                 fixed.seed = [(); 4].map(|()| RandomState::new().build_hasher().finish());
                 fixed.seed[2] |= 1;

@@ -72,6 +72,8 @@ pub struct RttConfig {
     /// Load the XDP program too, for [`RttHook::Xdp`]: the kernel takes a second or two to
     /// prove each program.
     pub xdp: bool,
+    /// What is added to `CLOCK_MONOTONIC`, which nobody can set, for the times of records, ns.
+    pub time_base_ns: i64,
 }
 
 /// What the samples of one histogram have in common. It is always the host that answered
@@ -208,6 +210,7 @@ impl Default for RttConfig {
             tunnels: false,
             residence: false,
             xdp: true,
+            time_base_ns: 0,
         }
     }
 }
@@ -325,10 +328,10 @@ impl RttProgram {
         let test_now = self.globals.page.long(self.globals.test_now).load(Ordering::Relaxed);
         let hidden = self.config.hide_addresses;
         if test_now != 0 {
-            return Reading { tai_offset_ns: 0, now_ns: test_now as i64, hidden };
+            return Reading { base_ns: 0, now_ns: test_now as i64, hidden };
         }
-        let (monotonic, tai) = (clock_ns(libc::CLOCK_MONOTONIC), clock_ns(libc::CLOCK_TAI));
-        Reading { tai_offset_ns: tai - monotonic, now_ns: tai, hidden }
+        let base_ns = self.config.time_base_ns;
+        Reading { base_ns, now_ns: monotonic_ns() + base_ns, hidden }
     }
 }
 
@@ -337,10 +340,10 @@ fn unchanged(lock: &AtomicU32, before: u32) -> bool {
     lock.load(Ordering::Relaxed) == before
 }
 
-fn clock_ns(clock: libc::clockid_t) -> i64 {
+fn monotonic_ns() -> i64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is a valid place for the answer; both clocks exist since Linux 3.10.
-    unsafe { libc::clock_gettime(clock, &mut at) };
+    // SAFETY: `at` is a valid place for the answer; there always is this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut at) };
     at.tv_sec * 1_000_000_000 + at.tv_nsec
 }
 

@@ -25,7 +25,7 @@ const SERVER: [u8; 4] = B.source;
 const BOTH: [AttachMode; 2] = [AttachMode::Native, AttachMode::Generic];
 
 fn headers(workers: u32, ring: u32, consume: bool) -> FlowInput {
-    FlowInput::Headers { workers, ring, inner: false, consume }
+    FlowInput::Headers { workers, ring, inner: false, consume, time_base_ns: 0 }
 }
 
 fn ethernet(ifindex: u32) -> FlowInterface {

@@ -1,6 +1,8 @@
 //! Interfaces that are one place: `--join` of `sonde rtt` and `sonde flow`. A tap has a port
 //! for each direction, and each of two uplinks may carry one.
 
+pub mod ordered;
+
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
@@ -49,6 +51,11 @@ pub fn places(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
         places.iter_mut().filter(|p| joined.contains(p)).for_each(|p| *p = lowest);
     }
     Ok(places)
+}
+
+/// Whether any two interfaces are one place.
+pub fn any(places: &[u8]) -> bool {
+    places.iter().enumerate().any(|(i, place)| usize::from(*place) != i)
 }
 
 /// The interfaces of a capture that are one place, by their numbers in it.
@@ -116,6 +123,7 @@ mod tests {
             (&["d,e", "e,b"], [0, 1, 2, 1, 1]),
         ] {
             assert_eq!(places(&joins(given), &names).unwrap(), want, "{given:?}");
+            assert_eq!(any(&want), !given.is_empty());
         }
         let error = places(&joins(&["a,x"]), &names).unwrap_err().to_string();
         assert!(error.contains("x is not among the interfaces a, b, c, d, e"), "{error}");

@@ -106,8 +106,15 @@ pub fn tai_now() -> Time {
 }
 
 /// The time now on the scale of steady ports ([`crate::OpenSpec::steady`]).
+#[inline]
 pub fn steady_now() -> Time {
-    crate::timescale::Timescale::new(crate::timescale::Stamps::Tai).now()
+    read(libc::CLOCK_MONOTONIC) + steady_base()
+}
+
+/// What [`steady_now`] is ahead of `CLOCK_MONOTONIC`, ns.
+#[inline]
+pub fn steady_base() -> i64 {
+    crate::timescale::base()
 }
 
 /// Notices that somebody set the clock, or told the kernel TAI - UTC, for who has no steady port.

@@ -4,7 +4,7 @@
 //! It works on a live host, whose packets go on untouched, and on a port that gets copies.
 //! The program deals the packets out to the workers by their two addresses, whichever of
 //! them sends and whatever queue they come by. It sees what an interface receives, and not
-//! what the host sends.
+//! what the host sends. Times are steady ([`crate::OpenSpec::steady`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sonde_bpf::{AttachMode, BpfError, FlowInput, FlowInterface, FlowProgram, Flo
 use sonde_wire::Time;
 use sonde_wire::feature::{Feature, Keys};
 
-use crate::clock::tai_now;
+use crate::clock::{steady_base, steady_now};
 use crate::promiscuous::Promiscuous;
 use crate::{PortError, XdpMode, sys};
 
@@ -86,6 +86,7 @@ pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
         ring: spec.ring,
         inner: spec.keys == Keys::Inner,
         consume: spec.consume,
+        time_base_ns: steady_base(),
     };
     let modes: &[AttachMode] = match spec.xdp_mode {
         XdpMode::Auto => &[AttachMode::Native, AttachMode::Generic],
@@ -146,11 +147,11 @@ impl HeaderPort {
         &self.moved
     }
 
-    /// Sleeps until there are packets or `until` has come, in steps of a millisecond: the
+    /// Sleeps until there are packets or `until` has come by steady time, in steps of a millisecond: the
     /// program wakes nobody, so that receiving packets costs no wake-ups.
     pub fn wait(&mut self, until: Time) {
         loop {
-            let left = until - tai_now();
+            let left = until - steady_now();
             if left <= 0 || self.ring.ready() {
                 return;
             }

@@ -104,7 +104,7 @@ pub struct OpenSpec {
     /// Socket engine: packets longer than the MTU go in pieces; else they are refused.
     pub fragment: bool,
     /// Time and stamps are steady: they begin as TAI and go on whoever sets the clock, see
-    /// [`crate::RxBurst::scale`]. For ports that serve a schedule; else they are the kernel's TAI.
+    /// [`crate::RxBurst::scale`]. Else they are the kernel's TAI.
     pub steady: bool,
     /// Receive and transmit ring, frames per queue; a power of two.
     pub ring: usize,

@@ -6,7 +6,7 @@
 //! distance from it, which changes only when somebody sets the clock, or tells the kernel
 //! TAI - UTC. Each port looks for that in every turn.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sonde_wire::{Scale, Time};
 
@@ -140,6 +140,16 @@ impl Timescale {
 struct Known {
     base: i64,
     scale: Scale,
+}
+
+/// What steady time is ahead of `CLOCK_MONOTONIC`, ns.
+#[inline]
+pub(crate) fn base() -> i64 {
+    static BASE: OnceLock<i64> = OnceLock::new();
+    *BASE.get_or_init(|| {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_with(|| Known::new(&read())).base
+    })
 }
 
 /// The scale as last looked at.

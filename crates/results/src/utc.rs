@@ -9,8 +9,8 @@ use crate::{FlowRun, RttRun};
 
 /// What has instants in it.
 pub trait ToUtc {
-    /// Turns all instants from TAI to UTC. `tai_offset_ns` is TAI - UTC as the kernel was
-    /// told; 0 where it was not, and its TAI equals UTC.
+    /// Turns all instants from TAI, or steady time, to UTC, which is `tai_offset_ns` behind it: as
+    /// the kernel was told; 0 where it was not, and its TAI equals UTC.
     fn turn_to_utc(&mut self, tai_offset_ns: i64);
 }
 

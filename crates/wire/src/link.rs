@@ -9,9 +9,10 @@ use crate::{Error, capture, ethernet, mpls, tunnel};
 pub use self::wlan::WlanKind;
 
 /// What a frame begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
     /// An Ethernet header.
+    #[default]
     Ethernet,
     /// The IP header: tun devices, PPP interfaces.
     RawIp,

@@ -161,8 +161,8 @@ unsafe impl Plain for Group {}
 /// What turns the program's numbers into those of the records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// What the program's precise clock needs to become ns since 1970 TAI.
-    pub(super) tai_offset_ns: i64,
+    /// What is added to the program's precise clock, ns.
+    pub(super) base_ns: i64,
     /// Now, for the coarse times, of which the program keeps 32 bits.
     pub(super) now_ns: i64,
     pub(super) hidden: bool,
@@ -204,7 +204,7 @@ impl SampleEvent {
     pub(super) fn sample(&self, reading: Reading) -> RttSample {
         let side = usize::from(self.side & 1);
         RttSample {
-            at_ns: (self.at as i64).wrapping_add(reading.tai_offset_ns),
+            at_ns: (self.at as i64).wrapping_add(reading.base_ns),
             flow: self.key.flow(side, self.ipv4 != 0, reading.hidden),
             kind: kind_of(self.kind),
             class: match self.class {

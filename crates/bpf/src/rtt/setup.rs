@@ -286,6 +286,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     fixed.residence = config.residence;
     fixed.tunnels = config.tunnels;
     fixed.jiffy_ns = tick_ns();
+    fixed.time_base = config.time_base_ns as u64;
     fixed.copy_moments = (tick_ns() as u32).div_ceil(1 << 14).max(60);
 }
 

@@ -35,8 +35,8 @@ pub trait Output: Send {
     /// The interfaces have changed, by the flow key's `point`.
     fn interfaces(&mut self, _: &[Interface]) {}
 
-    /// TAI - UTC, s, by which the times of records are told.
-    fn set_tai_offset(&mut self, seconds: i64);
+    /// What the times of records are ahead of UTC, ns, from now on.
+    fn set_utc_offset(&mut self, ns: i64);
 
     /// Called several times a second: sends what has waited long enough, looks after
     /// connections, reports the meter's own statistics when they are due.

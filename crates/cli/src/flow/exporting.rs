@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::export::{ExportStats, Interface, Selector};
-use sonde_port::clock::{clock_state, tai_now};
+use sonde_port::clock::{steady_now, steady_scale};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 
@@ -148,6 +148,8 @@ pub struct Exported {
     pub ends: BTreeMap<String, u64>,
     /// The records with most bytes.
     pub top: Vec<FlowRecord>,
+    /// What times were ahead of UTC at the end, ns, where this host's clock gave them.
+    pub utc_offset: Option<i64>,
     /// What went where.
     pub exports: Vec<ExportTotal>,
     /// Records that reached some output never.
@@ -276,18 +278,22 @@ impl Inner {
         taken
     }
 
-    /// The kernel may learn TAI - UTC while packets are stamped by it. Those of captures were
-    /// turned to TAI by what it was at first.
+    /// Records of interfaces are of steady time: UTC is what it is now. Times of captures were
+    /// turned to TAI by what that was at first.
     fn follow_clock(&mut self) {
-        if self.shared.packet_time_ns.load(Ordering::Relaxed) == 0 {
-            let offset = clock_state().tai_offset_s.into();
-            self.outputs.iter_mut().for_each(|o| o.set_tai_offset(offset));
+        if let Some(offset) = self.utc_offset() {
+            self.outputs.iter_mut().for_each(|o| o.set_utc_offset(offset));
         }
+    }
+
+    fn utc_offset(&self) -> Option<i64> {
+        let by_clock = self.shared.packet_time_ns.load(Ordering::Relaxed) == 0;
+        by_clock.then(|| steady_scale().utc_offset)
     }
 
     fn now_ns(&self) -> i64 {
         match self.shared.packet_time_ns.load(Ordering::Relaxed) {
-            0 => tai_now().as_nanos(),
+            0 => steady_now().as_nanos(),
             packets => packets,
         }
     }
@@ -304,10 +310,12 @@ impl Inner {
     }
 
     fn exported(self) -> Exported {
+        let utc_offset = self.utc_offset();
         let ends = FlowEnd::ALL.map(|end| (end.name(), self.ends[end as usize]));
         Exported {
             ends: ends.into_iter().filter(|(_, n)| *n > 0).collect(),
             top: self.top.sorted(),
+            utc_offset,
             exports: self.outputs.iter().map(|o| o.total()).collect(),
             lost: self.outputs.iter().map(|o| o.lost()).sum::<u64>()
                 + self.shared.queue_lost.load(Ordering::Relaxed),

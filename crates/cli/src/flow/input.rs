@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_port::clock::tai_now;
+use sonde_port::clock::steady_now;
 use sonde_port::headers::{self, HeaderPort, HeaderSpec};
 use sonde_port::netlink::Link as Interface;
 use sonde_port::{Engine, OpenSpec, Port, open_group};
@@ -21,6 +21,8 @@ use super::meter::{Frame, Meter};
 use super::selection::Sampling;
 use super::settings;
 use crate::exit::Failure;
+use crate::joins;
+use crate::joins::ordered::{HANDED_OVER, LAST, Ordered};
 use crate::rtt::has_ethernet;
 
 /// What was opened for a run.
@@ -47,6 +49,7 @@ impl Opened {
 pub fn open(
     interfaces: &[Interface],
     indexes: &[Index],
+    places: &[u8],
     args: &FlowArgs,
 ) -> Result<Opened, Failure> {
     check(args).map_err(Failure::Usage)?;
@@ -57,7 +60,7 @@ pub fn open(
     };
     let opened = match engine {
         None => open_headers(interfaces, indexes, args),
-        Some(engine) => open_frames(engine, interfaces, indexes, args),
+        Some(engine) => open_frames(engine, interfaces, indexes, joins::any(places), args),
     };
     Ok(opened?)
 }
@@ -137,6 +140,7 @@ fn open_frames(
     engine: Engine,
     interfaces: &[Interface],
     indexes: &[Index],
+    are_joined: bool,
     args: &FlowArgs,
 ) -> Result<Opened> {
     let workers = usize::from(args.input.workers);
@@ -147,11 +151,10 @@ fn open_frames(
         None => OpenSpec::WATCHED_BYTES,
     };
     let mut places: Vec<Vec<Place>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut how = String::new();
+    let (mut how, consume) = (String::new(), args.input.mirror);
     for (interface, index) in interfaces.iter().zip(indexes) {
         let name = &interface.name;
-        let spec =
-            OpenSpec { consume: args.input.mirror, snap, ..OpenSpec::watching(name.clone()) };
+        let spec = OpenSpec { consume, snap, steady: true, ..OpenSpec::watching(name.clone()) };
         let open = move || open_frames_of(engine, &spec, workers);
         let ports = open().with_context(|| format!("cannot meter {name}"))?;
         if let Some(port) = ports.first() {
@@ -170,7 +173,10 @@ fn open_frames(
             });
         }
     }
-    let inputs = places.into_iter().map(Input::Frames).collect();
+    let input = |places| {
+        Input::Frames(Frames { places, ordered: are_joined.then(Ordered::default), is_over: false })
+    };
+    let inputs = places.into_iter().map(input).collect();
     Ok(Opened { inputs, engine: how })
 }
 
@@ -211,7 +217,7 @@ impl<P> Group<P> {
         {
             return Some(port);
         }
-        let now = tai_now();
+        let now = steady_now();
         if parked.tried.is_some_and(|tried| now - tried < RETRY_NS) {
             return None;
         }
@@ -243,9 +249,42 @@ fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec
 #[expect(clippy::large_enum_variant, reason = "there is one a worker")]
 pub enum Input {
     /// Frames of several interfaces.
-    Frames(Vec<Place>),
+    Frames(Frames),
     /// Headers of all interfaces, made by XDP programs.
     Headers(Headers),
+}
+
+/// One thread's share of the frames.
+pub struct Frames {
+    places: Vec<Place>,
+    /// Where interfaces are joined, their packets.
+    ordered: Option<Ordered>,
+    /// Nothing more is read.
+    is_over: bool,
+}
+
+impl Frames {
+    fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
+        let mut busy = false;
+        for (i, place) in self.places.iter_mut().enumerate() {
+            busy |= place.turn(i as u8, meter, &mut self.ordered, sink);
+        }
+        let Some(ordered) = &mut self.ordered else { return busy };
+        let places = &self.places;
+        let kept = ordered.release(if self.is_over { LAST } else { steady_now() }, usize::MAX);
+        meter.frames(
+            kept.map(|kept| Frame {
+                bytes: &kept.bytes,
+                wire_len: kept.wire_len,
+                segment: kept.segment,
+                link: places[usize::from(kept.point)].link,
+                at_ns: kept.at.as_nanos(),
+                point: kept.point,
+            }),
+            sink,
+        );
+        busy
+    }
 }
 
 /// One thread's share of the headers.
@@ -307,7 +346,7 @@ impl Headers {
     fn wait(&mut self, until: Time) {
         // With several, none may be waited for alone.
         let is_one = self.returning.iter().all(|r| r.port.is_none());
-        let until = if is_one { until } else { until.min(tai_now() + SHORT_NS) };
+        let until = if is_one { until } else { until.min(steady_now() + SHORT_NS) };
         self.port.wait(until);
     }
 
@@ -362,13 +401,7 @@ impl Input {
     /// Takes what has come. Whether there was anything.
     pub fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
         match self {
-            Input::Frames(places) => {
-                let mut busy = false;
-                for (i, place) in places.iter_mut().enumerate() {
-                    busy |= place.turn(i as u8, meter, sink);
-                }
-                busy
-            }
+            Input::Frames(frames) => frames.turn(meter, sink),
             Input::Headers(headers) => headers.turn(meter, sink),
         }
     }
@@ -377,12 +410,12 @@ impl Input {
     pub fn wait(&mut self, until: Time) -> Result<()> {
         match self {
             Input::Headers(headers) => headers.wait(until),
-            Input::Frames(places) => match &mut places[..] {
+            Input::Frames(frames) => match &mut frames.places[..] {
                 [Place { port: Some(port), .. }] => port.wait(until)?,
                 // With several, none may be waited for alone.
                 _ => {
-                    let until = until.min(tai_now() + SHORT_NS);
-                    let left = (until - tai_now()).max(0).unsigned_abs();
+                    let until = until.min(steady_now() + SHORT_NS);
+                    let left = (until - steady_now()).max(0).unsigned_abs();
                     std::thread::sleep(Duration::from_nanos(left));
                 }
             },
@@ -392,15 +425,15 @@ impl Input {
 
     /// Lets go of interfaces that have vanished, and takes up those that have returned.
     pub fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
-        let places = match self {
-            Input::Frames(places) => places,
+        let frames = match self {
+            Input::Frames(frames) => frames,
             Input::Headers(headers) => return headers.follow(meter, sink),
         };
-        for (i, place) in places.iter_mut().enumerate() {
+        for (i, place) in frames.places.iter_mut().enumerate() {
             let now = place.group.index.load(Ordering::Relaxed);
             if place.port.is_some() && place.index != now {
                 // What its ring still holds.
-                while place.turn(i as u8, meter, sink) {}
+                while place.turn(i as u8, meter, &mut frames.ordered, sink) {}
                 place.close();
             }
             if place.port.is_none() && now != 0 {
@@ -412,11 +445,15 @@ impl Input {
 
     /// Takes what the rings still get of what has passed until now.
     pub fn rest(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> Result<()> {
-        let end = tai_now() + REST_NS;
-        while tai_now() < end {
+        let begin = Instant::now();
+        while begin.elapsed() < HANDED_OVER {
             if !self.turn(meter, sink) {
-                self.wait(end)?;
+                self.wait(steady_now() + SHORT_NS)?;
             }
+        }
+        if let Input::Frames(frames) = self {
+            frames.is_over = true;
+            frames.turn(meter, sink);
         }
         Ok(())
     }
@@ -424,7 +461,7 @@ impl Input {
     /// Packets that came in and did not reach the meter.
     pub fn lost(&mut self) -> u64 {
         match self {
-            Input::Frames(places) => places.iter_mut().map(Place::lost).sum(),
+            Input::Frames(frames) => frames.places.iter_mut().map(Place::lost).sum(),
             Input::Headers(headers) => headers.loss().lost,
         }
     }
@@ -449,9 +486,16 @@ impl Input {
 }
 
 impl Place {
-    /// Takes one burst. Whether it was not empty.
+    /// Takes one burst, and hands it on, or keeps it to be put in order. Whether it was not
+    /// empty.
     #[inline]
-    fn turn(&mut self, point: u8, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
+    fn turn(
+        &mut self,
+        point: u8,
+        meter: &mut Meter,
+        ordered: &mut Option<Ordered>,
+        sink: &mut impl FnMut(FlowRecord),
+    ) -> bool {
         let Some(port) = &mut self.port else { return false };
         let Ok(burst) = port.rx() else {
             // The interface has gone; its port is of no further use.
@@ -459,6 +503,13 @@ impl Place {
             return false;
         };
         let link = self.link;
+        if let Some(ordered) = ordered {
+            for i in 0..burst.len() {
+                let (bytes, stamp) = burst.seen(i);
+                ordered.keep(point, bytes, (burst.wire_len(i), burst.segment(i)), stamp.at);
+            }
+            return !burst.is_empty();
+        }
         let frames = (0..burst.len()).map(|i| {
             let (bytes, stamp) = burst.seen(i);
             let (wire_len, at_ns) = (burst.wire_len(i), stamp.at.as_nanos());
@@ -490,5 +541,3 @@ const SNAP_APPS: usize = 2_048;
 const RETRY_NS: i64 = 500_000_000;
 /// With several interfaces, how long one may wait for the others.
 const SHORT_NS: i64 = 1_000_000;
-/// A packet is handed over after a millisecond, which a slow kernel timer makes eight.
-const REST_NS: i64 = 20_000_000;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_port::Engine;
-use sonde_port::clock::{SteadyClock, pin_to_cpu, tai_now};
+use sonde_port::clock::{SteadyClock, pin_to_cpu, steady_now, steady_scale};
 use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun, ToUtc as _};
@@ -60,7 +60,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         }
     }
     let mut follow = Follow::open(&links)?;
-    let opened = super::input::open(&links, &follow.indexes(), args)?;
+    let opened = super::input::open(&links, &follow.indexes(), &places, args)?;
     let mut run = super::empty_run(args, opened.engine.clone());
     run.points = opened.points(&links);
     for (i, point) in run.points.iter_mut().enumerate() {
@@ -103,7 +103,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         }
         meters.push(ended.meter);
     }
-    run.header.end_ns = tai_now().as_nanos();
+    run.header.end_ns = steady_now().as_nanos();
     let meters: Vec<&Meter> = meters.iter().collect();
     let exit = outcome::finish(run, &meters, exporting, args, interrupted)?;
     match failure {
@@ -204,7 +204,7 @@ fn watch(
 /// greatest flows of now.
 fn so_far(run: &FlowRun, seen: &Seen) -> FlowRun {
     let mut so_far = run.clone();
-    so_far.header.end_ns = tai_now().as_nanos();
+    so_far.header.end_ns = steady_now().as_nanos();
     so_far.protocols = seen.protocols.iter().filter(|p| p.packets > 0).copied().collect();
     so_far.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
     so_far.top = seen.top.iter().map(|fast| fast.record.clone()).collect();
@@ -219,7 +219,7 @@ fn so_far(run: &FlowRun, seen: &Seen) -> FlowRun {
     if seen.lost.0 > 0 {
         so_far.caveats.insert(Caveat::OwnDrops);
     }
-    so_far.turn_to_utc(so_far.header.tai_offset_ns());
+    so_far.turn_to_utc(steady_scale().utc_offset);
     so_far
 }
 
@@ -389,7 +389,7 @@ impl Inner {
                     break;
                 }
             }
-            let now = tai_now();
+            let now = steady_now();
             if swept.elapsed() >= SWEEP {
                 swept = Instant::now();
                 self.sweep(now);
@@ -440,7 +440,7 @@ impl Inner {
         let mut sink = |record| queue.push_waiting(record);
         // What cannot be read any more was lost with its interface.
         let _ = self.input.rest(&mut self.meter, &mut sink);
-        self.meter.cache_mut().finish(tai_now().as_nanos(), &mut sink);
+        self.meter.cache_mut().finish(steady_now().as_nanos(), &mut sink);
         self.queue.flush_waiting();
         let (lost, refused) = (self.input.lost(), self.input.refused());
         self.tell(lost, &refused);

@@ -25,7 +25,7 @@ pub fn finish(
     run.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
     run.ends = exported.ends;
     run.top = exported.top;
-    run.turn_to_utc(run.header.tai_offset_ns());
+    run.turn_to_utc(exported.utc_offset.unwrap_or(run.header.tai_offset_ns()));
     run.exports = exported.exports;
     run.counters.insert("records_lost".into(), exported.lost);
     doubts(&mut run);

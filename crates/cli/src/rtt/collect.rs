@@ -82,8 +82,8 @@ pub struct Collected {
     losses: Losses,
     group_of: GroupOf,
     out: Option<PathBuf>,
-    /// TAI - UTC as the kernel has it now, ns.
-    tai_offset_ns: i64,
+    /// What times are ahead of UTC as the clock stands now, ns.
+    utc_offset: i64,
     saving: SaveSoFar,
 }
 
@@ -114,8 +114,7 @@ impl Collected {
         group_of: GroupOf,
     ) -> Self {
         let epping = |dialect| {
-            let offset = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
-            Form::Epping(Printer::new(dialect, offset), String::new())
+            Form::Epping(Printer::new(dialect, run.header.tai_offset_ns()), String::new())
         };
         let form = prints.format.and_then(|format| match format {
             Format::Table => None,
@@ -131,27 +130,27 @@ impl Collected {
             records.with(|printer, text| printer.begin(text), |text| jsonl::run(text, &utc));
         }
         let (totals, losses) = (Totals::default(), Losses::default());
-        let tai_offset_ns = run.header.tai_offset_ns();
+        let utc_offset = run.header.tai_offset_ns();
         let saving = SaveSoFar::default();
-        Collected { run, prints, records, totals, losses, group_of, out, tai_offset_ns, saving }
+        Collected { run, prints, records, totals, losses, group_of, out, utc_offset, saving }
     }
 
     /// Takes one sample.
     pub fn sample(&mut self, sample: &RttSample) {
-        let tai_offset_ns = self.tai_offset_ns;
+        let utc_offset = self.utc_offset;
         if let Some(records) = &mut self.records
             && self.prints.samples
         {
             records.with(
                 |printer, text| printer.sample(text, sample),
-                |text| jsonl::sample(text, &in_utc(sample, tai_offset_ns)),
+                |text| jsonl::sample(text, &in_utc(sample, utc_offset)),
             );
         }
     }
 
     /// Takes one flow that has ended, or is open at the end.
     pub fn flow(&mut self, flow: &RttFlow) {
-        let tai_offset_ns = self.tai_offset_ns;
+        let utc_offset = self.utc_offset;
         // For the summary; under a flood of short flows this would cost more than the rest.
         if self.prints.format == Some(Format::Table) {
             self.losses.add(flow, &self.group_of);
@@ -161,7 +160,7 @@ impl Collected {
         {
             records.with(
                 |printer, text| printer.flow(text, flow),
-                |text| jsonl::flow(text, &in_utc(flow, tai_offset_ns)),
+                |text| jsonl::flow(text, &in_utc(flow, utc_offset)),
             );
         }
     }
@@ -170,14 +169,14 @@ impl Collected {
     pub fn interval(&mut self, groups: &[RttGroup], end_ns: i64, so_far: &Coverage) {
         groups.iter().for_each(|group| self.totals.add(group));
         let caveats = self.caveats(so_far);
-        let tai_offset_ns = self.tai_offset_ns;
+        let utc_offset = self.utc_offset;
         if let Some(records) = &mut self.records
             && self.prints.groups
         {
             let told = |text: &mut Vec<u8>| {
-                let utc = |group| in_utc(group, tai_offset_ns);
+                let utc = |group| in_utc(group, utc_offset);
                 groups.iter().for_each(|group| jsonl::group(text, &utc(group)));
-                jsonl::coverage(text, end_ns.saturating_sub(tai_offset_ns), so_far, caveats);
+                jsonl::coverage(text, end_ns.saturating_sub(utc_offset), so_far, caveats);
             };
             records.with(|_, _| {}, told);
         }
@@ -194,7 +193,7 @@ impl Collected {
             so_far.caveats = self.caveats(coverage);
             so_far.coverage = coverage.clone();
             so_far.groups = self.totals.sorted();
-            so_far.turn_to_utc(so_far.header.tai_offset_ns());
+            so_far.turn_to_utc(self.utc_offset);
             so_far
         });
         self.saving = saving;
@@ -230,9 +229,12 @@ impl Collected {
         self.run.points.push(point);
     }
 
-    /// Somebody has set the clock, or told the kernel TAI - UTC, which is this now, s.
-    pub fn clock_was_set(&mut self, tai_offset_s: i32) {
-        self.tai_offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
+    /// Somebody has set the clock: times are so far ahead of UTC now, ns.
+    pub fn clock_was_set(&mut self, utc_offset: i64) {
+        self.utc_offset = utc_offset;
+        if let Some(Records { form: Form::Epping(printer, _), .. }) = &mut self.records {
+            printer.set_utc_offset(utc_offset);
+        }
         self.doubt(Caveat::ClockStepped);
     }
 
@@ -257,7 +259,7 @@ impl Collected {
         self.run.caveats = self.caveats(&coverage);
         self.run.coverage = coverage;
         self.run.groups = self.totals.sorted();
-        self.run.turn_to_utc(self.run.header.tai_offset_ns());
+        self.run.turn_to_utc(self.utc_offset);
         let mut unsaved = Vec::new();
         if let Some(mut records) = self.records.take() {
             let run = &self.run;
@@ -370,9 +372,9 @@ impl<W: Write> Write for Watched<W> {
 }
 
 /// As it is written.
-fn in_utc<T: ToUtc + Clone>(record: &T, tai_offset_ns: i64) -> T {
+fn in_utc<T: ToUtc + Clone>(record: &T, utc_offset: i64) -> T {
     let mut record = record.clone();
-    record.turn_to_utc(tai_offset_ns);
+    record.turn_to_utc(utc_offset);
     record
 }
 

@@ -24,16 +24,21 @@ pub enum Dialect {
 #[derive(Debug)]
 pub struct Printer {
     dialect: Dialect,
-    /// TAI - UTC, ns: ePPing's times are UTC.
-    tai_offset_ns: i64,
+    /// What times are ahead of UTC, ns: ePPing's times are UTC.
+    utc_offset: i64,
     /// Whether the array has members already.
     begun: bool,
 }
 
 impl Printer {
-    /// `tai_offset_ns` is taken off every time.
-    pub fn new(dialect: Dialect, tai_offset_ns: i64) -> Printer {
-        Printer { dialect, tai_offset_ns, begun: false }
+    /// `utc_offset` (ns) is taken off every time.
+    pub fn new(dialect: Dialect, utc_offset: i64) -> Printer {
+        Printer { dialect, utc_offset, begun: false }
+    }
+
+    /// As at first, from now on.
+    pub fn set_utc_offset(&mut self, ns: i64) {
+        self.utc_offset = ns;
     }
 
     /// What comes before the first record.
@@ -56,7 +61,7 @@ impl Printer {
             let event = Event { kind: "opening", reason, by: "dest" };
             self.event(out, sample.at_ns.saturating_sub(sample.rtt_ns as i64), &sample.flow, event);
         }
-        let utc = sample.at_ns.saturating_sub(self.tai_offset_ns);
+        let utc = sample.at_ns.saturating_sub(self.utc_offset);
         // Without a clean sample so far, this one is the least.
         let min = if sample.min_rtt_ns == 0 { sample.rtt_ns } else { sample.min_rtt_ns };
         // Writing into a String cannot fail.
@@ -124,7 +129,7 @@ impl Printer {
     }
 
     fn event(&mut self, out: &mut String, at_ns: i64, flow: &FlowKey, event: Event) {
-        let utc = at_ns.saturating_sub(self.tai_offset_ns);
+        let utc = at_ns.saturating_sub(self.utc_offset);
         let Event { kind, reason, by } = event;
         let _ = match self.dialect {
             Dialect::Ppviz => Ok(()),

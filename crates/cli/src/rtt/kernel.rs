@@ -12,6 +12,7 @@ use sonde_bpf::rtt::{
     RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
 };
 use sonde_meter::rtt::{Config, EventLimit, GroupBy};
+use sonde_port::clock::steady_base;
 use sonde_port::netlink::Link;
 use sonde_port::promiscuous::Promiscuous;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
@@ -208,6 +209,7 @@ fn kernel_config(config: &Config, args: &RttArgs, interfaces: usize) -> RttConfi
         // From one interface to another: takes two, and egress.
         residence: interfaces > 1 && args.hook != Some(Hook::Ingress),
         xdp: args.hook == Some(Hook::Xdp),
+        time_base_ns: steady_base(),
     }
 }
 

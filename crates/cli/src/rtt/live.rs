@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Config;
-use sonde_port::clock::{SteadyClock, clock_state, tai_now};
+use sonde_port::clock::{SteadyClock, steady_now, steady_scale};
 use sonde_port::netlink::Link;
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup};
 use sonde_results::rtt_run::RttPoint;
@@ -92,16 +92,16 @@ impl Stage {
         if let Some(screen) = &mut screen {
             screen.say("watching");
         }
-        // Whoever sets the clock disturbs no interval; records have the time as it is then.
+        // Whoever sets the clock disturbs no interval; records tell UTC as it is then.
         let mut clock = SteadyClock::new();
         let mut steps = clock.steps();
-        let (start, begun) = (clock.now(), tai_now());
+        let start = clock.now();
         let mut watching =
-            Watching { source, places, collected, screen, start, begun, due: start, seen: (0, 0) };
+            Watching { source, places, collected, screen, start, begun: start, seen: (0, 0) };
         let end = args.duration.map(|ns| start + ns);
         let (mut interrupted, mut look_around) = (false, start);
         loop {
-            let due = watching.due + args.interval;
+            let due = watching.begun + args.interval;
             let until = end.map_or(due, |end| end.min(due));
             let gather = watching.fetch((until - clock.now()).clamp(0, LOOK_AROUND_NS))?;
             // What comes without end costs less some at a time than each at once.
@@ -113,7 +113,7 @@ impl Stage {
                 let set = clock.steps();
                 if set != steps {
                     steps = set;
-                    watching.collected.clock_was_set(clock_state().tai_offset_s);
+                    watching.collected.clock_was_set(steady_scale().utc_offset);
                 }
                 watching.collected.flush();
                 watching.places.follow(&mut watching.source, &mut watching.collected)?;
@@ -136,10 +136,8 @@ struct Watching<S> {
     collected: Collected,
     screen: Option<Screen>,
     start: Time,
-    /// Begin of the interval, by the clock.
+    /// Begin of the interval.
     begun: Time,
-    /// And by steady time.
-    due: Time,
     /// Packets and samples up to then.
     seen: (u64, u64),
 }
@@ -149,9 +147,7 @@ impl<S: Source> Watching<S> {
         self.source.fetch(patience_ns, &mut self.collected)
     }
 
-    /// Ends an interval; `steady` is the time now.
-    fn end_interval(&mut self, steady: Time) -> anyhow::Result<()> {
-        let now = tai_now();
+    fn end_interval(&mut self, now: Time) -> anyhow::Result<()> {
         let so_far = self.source.coverage()?;
         let mut groups = self.source.take_groups(self.begun.as_nanos(), now.as_nanos())?;
         self.collected.interval(&groups, now.as_nanos(), &so_far);
@@ -160,8 +156,8 @@ impl<S: Source> Watching<S> {
             let total = (coverage::count(&so_far, "packets"), coverage::samples(&so_far));
             let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
             self.seen = total;
-            let interval = Interval { groups: &groups, latest, length_ns: steady - self.due };
-            let elapsed_ns = steady - self.start;
+            let interval = Interval { groups: &groups, latest, length_ns: now - self.begun };
+            let elapsed_ns = now - self.start;
             let shown =
                 screen.refresh(&self.source, &self.collected, &so_far, interval, elapsed_ns);
             if shown.is_err() || console::reader_has_gone() {
@@ -169,7 +165,7 @@ impl<S: Source> Watching<S> {
                 self.screen = None;
             }
         }
-        (self.begun, self.due) = (now, steady);
+        self.begun = now;
         Ok(())
     }
 
@@ -186,7 +182,7 @@ impl<S: Source> Watching<S> {
             }
             collected.flow(&flow);
         });
-        let now = tai_now();
+        let now = steady_now();
         let groups = self.source.take_groups(self.begun.as_nanos(), now.as_nanos())?;
         let coverage = self.source.coverage()?;
         self.collected.interval(&groups, now.as_nanos(), &coverage);

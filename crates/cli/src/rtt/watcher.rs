@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
-use sonde_port::clock::tai_now;
+use sonde_port::clock::steady_now;
 use sonde_port::netlink::Link;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
@@ -19,6 +19,8 @@ use super::live::{Source, Stage};
 use super::places::{Places, has_ethernet, joined};
 use super::settings;
 use crate::exit::{Exit, Failure};
+use crate::joins;
+use crate::joins::ordered::{HANDED_OVER, LAST, Ordered};
 
 /// Runs until the time is over, or Ctrl-C.
 pub fn run(
@@ -45,11 +47,11 @@ pub fn run(
     let mut source = Watcher {
         engine,
         tunnels: args.tunnels,
+        ordered: joins::any(&joined).then(Ordered::default),
         joined: joined.clone(),
         matcher: Matcher::new(config.clone()),
         points: Vec::new(),
         swept: Instant::now(),
-        lost: 0,
     };
     let mut places = Places::open(&links, joined)?;
     let points = places.attach(&mut source)?;
@@ -62,62 +64,101 @@ struct Watcher {
     tunnels: bool,
     /// By point, the number of its place.
     joined: Vec<u8>,
+    /// Where interfaces are joined, their packets.
+    ordered: Option<Ordered>,
     matcher: Matcher,
-    /// `None`: gone, for now.
-    points: Vec<Option<Point>>,
+    points: Vec<Point>,
     /// When idle flows were last looked for.
     swept: Instant,
-    /// Packets lost by ports that are closed.
-    lost: u64,
 }
 
 /// One interface.
+#[derive(Default)]
 struct Point {
-    port: Box<dyn Port>,
-    header: Header,
-    mtu: u32,
+    /// `None`: gone, for now.
+    port: Option<Box<dyn Port>>,
+    way: Way,
+    /// Packets lost by ports that are closed.
+    lost: u64,
 }
 
 impl Point {
     /// Packets that passed and were not seen.
     fn lost(&mut self) -> u64 {
-        let stats = self.port.stats();
-        stats.rx_dropped + stats.rx_invalid
+        self.lost + self.port.as_mut().map_or(0, |port| lost(port.as_mut()))
+    }
+}
+
+fn lost(port: &mut dyn Port) -> u64 {
+    let stats = port.stats();
+    stats.rx_dropped + stats.rx_invalid
+}
+
+/// How packets of an interface come to the matcher.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// The number of its place.
+    place: u8,
+    header: Header,
+    mtu: u32,
+    tunnels: bool,
+}
+
+impl Way {
+    /// Takes a packet of `wire_len` octets, which is said to carry `told` octets of payload in
+    /// each of the packets that it was on the wire.
+    #[inline]
+    fn input(self, frame: &[u8], (wire_len, told): (usize, u16), at: Time, matcher: &mut Matcher) {
+        match parse_cut(frame, wire_len, self.header, self.tunnels) {
+            Ok(packet) => {
+                let segments = segments(&packet, self.mtu, told);
+                matcher.input(self.place, &packet, segments, at);
+            }
+            Err(error) => matcher.refused(error),
+        }
     }
 }
 
 impl Watcher {
     /// Takes one burst of point `i`. The latest stamp in it, if it was not empty.
     fn burst(&mut self, i: usize) -> anyhow::Result<Option<Time>> {
-        let Some(point) = &mut self.points[i] else { return Ok(None) };
-        let mut burst = point.port.rx()?;
+        let point = &mut self.points[i];
+        let Some(port) = &mut point.port else { return Ok(None) };
+        let burst = port.rx()?;
         let mut latest = None;
         for n in 0..burst.len() {
             let (wire_len, told) = (burst.wire_len(n), burst.segment(n));
-            let (frame, stamp) = burst.frame(n);
-            match parse_cut(frame, wire_len, point.header, self.tunnels) {
-                Ok(packet) => {
-                    let segments = segments(&packet, point.mtu, told);
-                    self.matcher.input(self.joined[i], &packet, segments, stamp.at);
-                }
-                Err(error) => self.matcher.refused(error),
+            let (frame, stamp) = burst.seen(n);
+            match &mut self.ordered {
+                Some(ordered) => ordered.keep(i as u8, frame, (wire_len, told), stamp.at),
+                None => point.way.input(frame, (wire_len, told), stamp.at, &mut self.matcher),
             }
             latest = Some(stamp.at);
         }
         Ok(latest)
     }
 
+    /// Goes on with packets of joined interfaces; with all if none are watched any more.
+    fn release(&mut self) {
+        let Some(ordered) = &mut self.ordered else { return };
+        let is_over = self.points.iter().all(|p| p.port.is_none());
+        for kept in ordered.release(if is_over { LAST } else { steady_now() }, usize::MAX) {
+            let way = self.points[usize::from(kept.point)].way;
+            way.input(&kept.bytes, (kept.wire_len, kept.segment), kept.at, &mut self.matcher);
+        }
+    }
+
     /// What the ring of point `i` holds and will still get of what has passed until now.
     fn rest(&mut self, i: usize) -> anyhow::Result<()> {
-        let (end, begin) = (tai_now(), Instant::now());
+        let (end, begin) = (steady_now(), Instant::now());
         while begin.elapsed() < LONGEST_REST {
             match self.burst(i)? {
                 Some(latest) if latest > end => break,
                 Some(_) => {}
                 None if begin.elapsed() >= HANDED_OVER => break,
                 None => {
-                    let Some(point) = &mut self.points[i] else { break };
-                    point.port.wait(tai_now() + HANDED_OVER.as_nanos() as i64)?;
+                    let Some(port) = &mut self.points[i].port else { break };
+                    port.wait(steady_now() + HANDED_OVER.as_nanos() as i64)?;
                 }
             }
         }
@@ -137,15 +178,19 @@ impl Watcher {
 
 impl Source for Watcher {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
-        let port = open(self.engine, &OpenSpec::watching(link.name.clone()))?;
+        let spec = OpenSpec { steady: true, ..OpenSpec::watching(link.name.clone()) };
+        let port = open(self.engine, &spec)?;
         let header = if has_ethernet(link) { Header::Ethernet } else { Header::RawIp };
         let caps = port.caps();
         let how = format!("{}: {}, timed by kernel stamps", caps.engine, caps.mode);
         let i = usize::from(i);
         if self.points.len() <= i {
-            self.points.resize_with(i + 1, || None);
+            self.points.resize_with(i + 1, Point::default);
         }
-        self.points[i] = Some(Point { port, header, mtu: link.mtu });
+        let point = &mut self.points[i];
+        let (place, tunnels) = (self.joined[i], self.tunnels);
+        point.way = Way { place, header, mtu: link.mtu, tunnels };
+        point.port = Some(port);
         Ok(how)
     }
 
@@ -153,8 +198,9 @@ impl Source for Watcher {
         let i = usize::from(i);
         // An interface that is gone may give an error; the ring was read until then.
         let _ = self.rest(i);
-        if let Some(mut point) = self.points[i].take() {
-            self.lost += point.lost();
+        let point = &mut self.points[i];
+        if let Some(mut port) = point.port.take() {
+            point.lost += lost(port.as_mut());
         }
     }
 
@@ -166,16 +212,17 @@ impl Source for Watcher {
                 empty &= self.burst(i)?.is_none();
                 self.drain(collected);
             }
+            self.release();
             if empty {
                 break;
             }
         }
         if self.swept.elapsed() >= SWEEP {
             self.swept = Instant::now();
-            self.matcher.handle_timeout(tai_now());
+            self.matcher.handle_timeout(steady_now());
             // The ports read the offset of TAI by the way.
-            for point in self.points.iter_mut().flatten() {
-                point.port.stats();
+            for port in self.points.iter_mut().flat_map(|p| &mut p.port) {
+                port.stats();
             }
         }
         self.drain(collected);
@@ -189,8 +236,8 @@ impl Source for Watcher {
 
     fn coverage(&mut self) -> anyhow::Result<Coverage> {
         let mut coverage = self.matcher.coverage();
-        let lost: u64 = self.points.iter_mut().flatten().map(Point::lost).sum();
-        coverage.counters.insert("packets_lost".into(), self.lost + lost);
+        let lost: u64 = self.points.iter_mut().map(Point::lost).sum();
+        coverage.counters.insert("packets_lost".into(), lost);
         Ok(coverage)
     }
 
@@ -222,8 +269,6 @@ fn segments(packet: &FlowPacket, mtu: u32, told: u16) -> u16 {
 const TURNS: usize = 64;
 /// Between two looks for idle flows.
 const SWEEP: Duration = Duration::from_millis(100);
-/// A packet is handed over after a millisecond, which a slow kernel timer makes eight.
-const HANDED_OVER: Duration = Duration::from_millis(20);
 /// A full ring takes a fraction of this.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 

@@ -110,6 +110,9 @@ fn passive_instruments_notice_a_clock_that_is_set() {
         command.arg(SONDE).args(arguments);
         command.args(engine.iter().flat_map(|engine| ["--engine", engine]));
         let mut process = Process::start(command);
+        let mut ping = net.topology.probe.command("ping");
+        ping.args(["-q", "-i", "0.02", "10.1.0.2"]);
+        let ping = Process::start(ping);
         // A record or a line for each interval.
         let intervals = |p: &Process| {
             let lines = p.out().into_iter().chain(p.err());
@@ -123,8 +126,32 @@ fn passive_instruments_notice_a_clock_that_is_set() {
             // Set forward by 20 s, they do not come in a lump either.
             assert!(intervals(&process) < before + 100, "{arguments:?} {engine:?}");
         }
+        ping.signal("INT");
+        ping.end();
         process.signal("INT");
         let ended = process.end();
         assert!(ended.out.contains("\"clock_stepped\""), "{arguments:?} {engine:?}: {}", ended.out);
+        // The pings went on through all of it: no time spans a step, and UTC is that of the end.
+        let flows = flows(&ended.out);
+        assert!(!flows.is_empty(), "{arguments:?} {engine:?}: {}", ended.out);
+        let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        for (start, end) in flows {
+            let told = format!("{arguments:?} {engine:?}: {start} {end}, {utc:?}");
+            assert!((2 * SECOND..60 * SECOND).contains(&(end - start)), "{told}");
+            let ago = utc.as_nanos() as i64 + 10 * SECOND - end;
+            assert!((0..10 * SECOND).contains(&ago), "{told}");
+        }
     }
+}
+
+/// Begin and end of each ICMP flow that `sonde rtt` or `sonde flow` printed.
+fn flows(out: &str) -> Vec<(i64, i64)> {
+    let number = |value: &serde_json::Value| value.as_i64().unwrap();
+    let lines = out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+    let lines = lines.filter(|l| l["type"] == "flow" && l["flow"]["protocol"] == 1);
+    let mut found: Vec<_> = lines.map(|l| (number(&l["start_ns"]), number(&l["end_ns"]))).collect();
+    let run: Option<sonde_results::FlowRun> = serde_json::from_str(out).ok();
+    let top = run.iter().flat_map(|run| &run.top).filter(|r| r.key.protocol == 1);
+    found.extend(top.map(|record| (record.first_ns(), record.last_ns())));
+    found
 }

@@ -1,6 +1,10 @@
 //! A query on one port of a tap and its answer on the other, or with a VLAN on one way only.
 
-use crate::support::{flow, records};
+use std::net::UdpSocket;
+
+use sonde_lab::LinkOptions;
+
+use crate::support::{Folder, flow, meter, pair, records};
 
 fn capture(name: &str) -> String {
     format!("{}/../../tests/golden/joins/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -32,4 +36,47 @@ fn a_vlan_on_one_way_only_is_left_out_of_the_key() {
     let one = told("--no-vlan-in-key");
     assert_eq!((one.len(), one[0].key.vlan), (1, 0));
     assert_eq!((one[0].forward.packets, one[0].reverse.packets), (1, 1));
+}
+
+/// Each interface carries one direction and has a ring of its own; whichever is read first, who
+/// asked is the source.
+#[test]
+fn who_asks_by_one_interface_and_is_answered_by_another_is_the_source() {
+    let name = "who_asks_by_one_interface_and_is_answered_by_another_is_the_source";
+    let Some(mut net) = pair(name) else { return };
+    net.lab.link(&net.probe, "eth1", &net.reflector, "eth1", &LinkOptions::default()).unwrap();
+    for host in [&net.probe, &net.reflector] {
+        for name in ["all", "eth0", "eth1"] {
+            host.sysctl(&[&format!("net.ipv4.conf.{name}.rp_filter=0")]).unwrap();
+        }
+    }
+    net.probe.add_address("eth1", "10.2.0.1/24").unwrap();
+    net.reflector.add_address("eth1", "10.2.0.2/24").unwrap();
+    let back = ["ip", "route", "add", "10.1.0.1/32", "via", "10.2.0.1", "dev", "eth1"];
+    net.reflector.run(&back).unwrap();
+    let far = net.reflector.inside(|| UdpSocket::bind("10.1.0.2:7000").unwrap()).unwrap();
+    for options in ["", "--workers 2", "--engine header"] {
+        let folder = Folder::new();
+        let file = folder.file("a.jsonl");
+        let line = format!("eth1 eth0 --join all --proto udp --jsonl {file} {options}");
+        let run = meter(&net.probe, &line);
+        let mut buffer = [0; 300];
+        let asked = 40;
+        for _ in 0..asked {
+            let near = net.probe.inside(|| UdpSocket::bind("10.1.0.1:0").unwrap()).unwrap();
+            near.send_to(&[1; 100], "10.1.0.2:7000").unwrap();
+            let (_, from) = far.recv_from(&mut buffer).unwrap();
+            far.send_to(&[2; 200], from).unwrap();
+            near.recv(&mut buffer).unwrap();
+        }
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let all = records(&std::fs::read_to_string(file).unwrap());
+        assert_eq!(all.len(), asked, "{options}: {}", ended.err);
+        for record in all {
+            let bytes = (record.forward.bytes, record.reverse.bytes);
+            assert_eq!(bytes, (128, 228), "{options}: {record:?}");
+        }
+    }
 }

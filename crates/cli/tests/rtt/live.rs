@@ -65,7 +65,12 @@ type Measured = (Vec<sonde_results::rtt::RttSample>, std::collections::BTreeMap<
 
 /// Measures in the calling thread's namespace until told to stop.
 fn measure(index: i32, hook: RttHook, stop: &AtomicBool, attached: impl FnOnce()) -> Measured {
-    let config = RttConfig { events: RttEvents::All, seed: [1, 2], ..RttConfig::default() };
+    let config = RttConfig {
+        events: RttEvents::All,
+        seed: [1, 2],
+        time_base_ns: sonde_port::clock::steady_base(),
+        ..RttConfig::default()
+    };
     let mut program = RttProgram::load(&config).unwrap();
     program.attach(index, 0, hook, false).unwrap();
     attached();

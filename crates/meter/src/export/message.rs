@@ -114,9 +114,9 @@ impl Messages {
         self.limit = self.limit.min(bytes.max(MIN_MESSAGE) - padding);
     }
 
-    /// TAI - UTC, s, from now on.
-    pub fn set_tai_offset(&mut self, seconds: i64) {
-        self.tai_offset_ns = seconds * 1_000_000_000;
+    /// What times are ahead of UTC, ns, from now on.
+    pub fn set_utc_offset(&mut self, ns: i64) {
+        self.tai_offset_ns = ns;
     }
 
     /// The time of what comes next, ns since 1970 TAI.

@@ -215,15 +215,15 @@ impl Exporter {
         }
     }
 
-    /// TAI - UTC, s, from now on: the kernel may be told it while it runs.
-    pub fn set_tai_offset(&mut self, seconds: i64) {
-        self.tai_offset_ns = seconds * 1_000_000_000;
+    /// What times are ahead of UTC, ns, from now on: somebody may set the clock.
+    pub fn set_utc_offset(&mut self, ns: i64) {
+        self.tai_offset_ns = ns;
         match &mut self.state {
-            State::Templates(messages) => messages.set_tai_offset(seconds),
-            State::Netflow5(packets) => packets.set_tai_offset(seconds),
+            State::Templates(messages) => messages.set_utc_offset(ns),
+            State::Netflow5(packets) => packets.set_utc_offset(ns),
         }
         if let Some(process) = &mut self.process {
-            process.set_tai_offset(seconds);
+            process.set_utc_offset(ns);
         }
     }
 

@@ -43,9 +43,9 @@ impl Packets {
         self.most = self.most.min((bytes.saturating_sub(HEADER_LEN) / RECORD_LEN).max(1));
     }
 
-    /// TAI - UTC, s, from now on.
-    pub fn set_tai_offset(&mut self, seconds: i64) {
-        self.tai_offset_ns = seconds * 1_000_000_000;
+    /// What times are ahead of UTC, ns, from now on.
+    pub fn set_utc_offset(&mut self, ns: i64) {
+        self.tai_offset_ns = ns;
     }
 
     pub fn set_now(&mut self, now_ns: i64) {

@@ -32,11 +32,11 @@ fn socket(host: &Host, address: &str) -> UdpSocket {
 /// The UDP packets to port 99 of all ports until `count` have come: port of the source,
 /// worker, and length.
 fn datagrams(ports: &mut [HeaderPort], count: usize) -> Vec<(u16, usize, u32)> {
-    let deadline = tai_now() + 5_000_000_000;
+    let deadline = steady_now() + 5_000_000_000;
     let mut all = Vec::new();
-    while all.len() < count && tai_now() < deadline {
+    while all.len() < count && steady_now() < deadline {
         for (worker, port) in ports.iter_mut().enumerate() {
-            port.wait(tai_now() + 1_000_000);
+            port.wait(steady_now() + 1_000_000);
             for packet in port.burst() {
                 if packet.protocol == 17 && packet.destination_port == 99 {
                     assert_eq!(packet.source[12..], [10, 9, 0, 2]);
@@ -58,7 +58,7 @@ fn a_live_hosts_packets_are_seen_and_go_on() {
         let shown = if xdp_mode == XdpMode::Auto { "eth0 native" } else { "eth0 generic" };
         assert!(ports[0].mode().contains(shown), "{}", ports[0].mode());
         let own = socket(&a, &format!("{A}:99"));
-        let before = tai_now();
+        let before = steady_now();
         let mut sent = BTreeMap::new();
         for n in 0..100usize {
             let peer = socket(&b, &format!("{B}:0"));
@@ -76,7 +76,7 @@ fn a_live_hosts_packets_are_seen_and_go_on() {
             let lens: Vec<u32> = all.iter().filter(|p| p.0 == port).map(|p| p.2).collect();
             assert_eq!(*lens.last().unwrap() as usize, 28 + n);
         }
-        assert!(tai_now() > before);
+        assert!(steady_now() > before);
         assert!(ports.iter().all(|port| port.lost().packets == 0));
         let received: u64 = ports.iter().map(HeaderPort::received).sum();
         assert!(received >= 100);

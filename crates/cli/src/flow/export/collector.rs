@@ -225,8 +225,8 @@ impl Sending {
 }
 
 impl Output for Udp {
-    fn set_tai_offset(&mut self, seconds: i64) {
-        self.exporter.set_tai_offset(seconds);
+    fn set_utc_offset(&mut self, ns: i64) {
+        self.exporter.set_utc_offset(ns);
     }
 
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {

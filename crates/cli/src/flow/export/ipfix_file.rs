@@ -81,8 +81,8 @@ impl Writer {
 }
 
 impl Output for IpfixFile {
-    fn set_tai_offset(&mut self, seconds: i64) {
-        self.exporter.set_tai_offset(seconds);
+    fn set_utc_offset(&mut self, ns: i64) {
+        self.exporter.set_utc_offset(ns);
     }
 
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {

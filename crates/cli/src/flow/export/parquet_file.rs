@@ -170,8 +170,8 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 }
 
 impl Output for ParquetFiles {
-    fn set_tai_offset(&mut self, seconds: i64) {
-        self.tai_offset_ns = seconds * 1_000_000_000;
+    fn set_utc_offset(&mut self, ns: i64) {
+        self.tai_offset_ns = ns;
     }
 
     fn records(&mut self, records: &[FlowRecord], _: i64) {

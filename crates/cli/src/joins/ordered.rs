@@ -1,0 +1,148 @@
+//! Packets of joined interfaces in the order of their stamps. Each interface has a ring of its
+//! own, and a ring hands a packet over up to [`HANDED_OVER`] late: read in turn, an answer may
+//! come before its question. So packets are kept for as long, and then go on in order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use sonde_wire::Time;
+
+/// A packet that is kept.
+#[derive(Default)]
+pub struct Kept {
+    /// Which interface it came by.
+    pub point: u8,
+    /// From the link header on; may be cut short.
+    pub bytes: Vec<u8>,
+    /// Length before it was cut.
+    pub wire_len: usize,
+    /// Octets of payload in each of the packets that it was on the wire; 0: not known, or one.
+    pub segment: u16,
+    /// When it was seen, steady time.
+    pub at: Time,
+}
+
+/// See the module. Memory is taken for the most packets that were ever kept at once.
+#[derive(Default)]
+pub struct Ordered {
+    slots: Vec<Kept>,
+    /// Slots that are empty.
+    free: Vec<u32>,
+    /// Stamp, order of arrival, and slot: the earliest on top.
+    waiting: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    arrived: u64,
+    /// What the last release let go.
+    out: Vec<u32>,
+}
+
+impl Ordered {
+    /// Keeps a packet. Nothing is copied but `bytes`.
+    pub fn keep(&mut self, point: u8, bytes: &[u8], (wire_len, segment): (usize, u16), at: Time) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Kept::default());
+            (self.slots.len() - 1) as u32
+        });
+        let kept = &mut self.slots[slot as usize];
+        kept.bytes.clear();
+        kept.bytes.extend_from_slice(bytes);
+        (kept.point, kept.wire_len, kept.segment, kept.at) = (point, wire_len, segment, at);
+        self.waiting.push(Reverse((at, self.arrived, slot)));
+        self.arrived += 1;
+    }
+
+    /// At most `most` packets that nothing earlier can come before any more, in order; all if
+    /// `now` is [`LAST`]. Beyond [`MOST_KEPT`] the earliest go on without waiting.
+    pub fn release(&mut self, now: Time, most: usize) -> impl Iterator<Item = &Kept> {
+        self.free.append(&mut self.out);
+        let ripe = now - HANDED_OVER.as_nanos() as i64;
+        while self.out.len() < most
+            && let Some(&Reverse((at, _, slot))) = self.waiting.peek()
+            && (at <= ripe || self.waiting.len() > MOST_KEPT)
+        {
+            self.waiting.pop();
+            self.out.push(slot);
+        }
+        self.out.iter().map(|slot| &self.slots[*slot as usize])
+    }
+}
+
+/// A ring hands a packet over after a millisecond, which a slow kernel timer makes eight.
+pub const HANDED_OVER: Duration = Duration::from_millis(20);
+/// Nothing comes after this.
+pub const LAST: Time = Time::from_nanos(i64::MAX);
+/// Three million packets a second for as long as they wait.
+const MOST_KEPT: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn time(ms: i64) -> Time {
+        Time::from_nanos(1_000_000_000_000 + ms * 1_000_000)
+    }
+
+    fn points(ordered: &mut Ordered, now: i64) -> Vec<u8> {
+        ordered.release(time(now), usize::MAX).map(|kept| kept.point).collect()
+    }
+
+    #[test]
+    fn an_answer_that_is_read_first_comes_after_its_question() {
+        let mut ordered = Ordered::default();
+        ordered.keep(1, b"answer", (60, 0), time(2));
+        ordered.keep(0, b"question", (60, 0), time(1));
+        assert!(points(&mut ordered, 20).is_empty());
+        assert_eq!(points(&mut ordered, 21), [0]);
+        ordered.keep(2, b"", (0, 0), time(2));
+        assert_eq!(points(&mut ordered, 22), [1, 2], "alike: as they came");
+        // The slots are used again.
+        ordered.keep(3, b"longer than before", (90, 7), time(3));
+        assert_eq!(ordered.slots.len(), 3);
+        let kept = ordered.release(LAST, 9).next().unwrap();
+        assert_eq!(
+            (&kept.bytes[..], kept.wire_len, kept.segment),
+            (&b"longer than before"[..], 90, 7)
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut ordered = Ordered::default();
+        for i in 0..MOST_KEPT as i64 + 10 {
+            ordered.keep(0, b"", (0, 0), Time::from_nanos(i));
+        }
+        assert_eq!(ordered.release(Time::from_nanos(0), usize::MAX).count(), 10);
+        assert_eq!(ordered.release(Time::from_nanos(0), usize::MAX).count(), 0);
+    }
+
+    proptest! {
+        /// Whatever the rings' delays within what is waited for: order, and nothing is lost.
+        #[test]
+        fn packets_come_in_order(
+            delays in proptest::collection::vec((0i64..19, 0u8..4), 1..200),
+            most in 1usize..8,
+        ) {
+            let mut arrivals: Vec<(i64, i64, u8)> = delays
+                .iter()
+                .enumerate()
+                .map(|(i, (late, point))| (i as i64 + late, i as i64, *point))
+                .collect();
+            arrivals.sort_by_key(|(read, ..)| *read);
+            let mut ordered = Ordered::default();
+            let mut seen = Vec::new();
+            for (read, at, point) in &arrivals {
+                ordered.keep(*point, &[], (*at as usize, 0), time(*at));
+                seen.extend(ordered.release(time(*read), most).map(|kept| kept.wire_len));
+            }
+            loop {
+                let before = seen.len();
+                seen.extend(ordered.release(LAST, most).map(|kept| kept.wire_len));
+                if seen.len() == before {
+                    break;
+                }
+            }
+            prop_assert_eq!(seen, (0..arrivals.len()).collect::<Vec<_>>());
+        }
+    }
+}
