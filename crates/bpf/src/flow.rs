@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::mem::MaybeUninit;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -260,7 +261,10 @@ impl FlowProgram {
                 fixed.consume = consume;
                 fixed.time_base = time_base_ns as u64;
                 // Secret, or packets could be made up that all meet at one worker.
-                fixed.seed = [(); 4].map(|()| RandomState::new().build_hasher().finish());
+                // The same for an interface that has returned and gets a program of its own.
+                static SEED: OnceLock<[u64; 4]> = OnceLock::new();
+                let random = || [(); 4].map(|()| RandomState::new().build_hasher().finish());
+                fixed.seed = *SEED.get_or_init(random);
                 fixed.seed[2] |= 1;
                 fixed.seed[3] |= 1;
             }

@@ -246,7 +246,6 @@ fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec
 }
 
 /// What one metering thread reads.
-#[expect(clippy::large_enum_variant, reason = "there is one a worker")]
 pub enum Input {
     /// Frames of several interfaces.
     Frames(Frames),

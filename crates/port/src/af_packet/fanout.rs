@@ -8,12 +8,15 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 use crate::sys::{self, op};
 
 /// Makes the sockets, which are bound to the same interface, a group.
 pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
-    let secret = RandomState::new().build_hasher().finish();
+    // One for all interfaces: a question by one and its answer by another come to one worker.
+    static SECRET: OnceLock<u64> = OnceLock::new();
+    let secret = *SECRET.get_or_init(|| RandomState::new().build_hasher().finish());
     let program = program([(secret >> 32) as u32, secret as u32 | 1]);
     let mut group = None;
     for socket in sockets {
@@ -38,7 +41,7 @@ pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result
 }
 
 /// A number by which the kernel picks the socket, of the addresses of IPv4 or IPv6 behind
-/// two VLAN tags, PPPoE or eight MPLS labels at most; 0 for all else. `secret`: without it
+/// three VLAN tags, PPPoE or eight MPLS labels at most; 0 for all else. `secret`: without it
 /// nobody can make up packets that all meet at one socket. The second is odd.
 fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
     let mut p = Program::default();
@@ -55,7 +58,7 @@ fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
     p.label(ETHERNET);
     p.load(libc::BPF_H, 12);
     p.step(14);
-    for _ in 0..2 {
+    for _ in 0..3 {
         p.unless(&[0x8100, 0x88A8, 0x9100], |p| {
             p.load(libc::BPF_H, 2);
             p.step(4);

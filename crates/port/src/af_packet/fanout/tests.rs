@@ -51,6 +51,7 @@ fn below(how: u32, (kind, packet): (u16, Vec<u8>)) -> (u16, Vec<u8>) {
             (0x8864, before(&[0x11, 0, 0, 1, 0, packet.len() as u8 + 2, 0, protocol]))
         }
         4 => (0x8847, before(&[0, 1, 1, 64])),
+        5 => (0x88A8, before(&[0, 6, 0x88, 0xA8, 0, 7, 0x81, 0, 0, 5, high, low])),
         _ => (0x8847, before(&[0, 1, 0, 64, 0, 2, 0, 64, 0, 3, 1, 64])),
     }
 }
@@ -107,7 +108,7 @@ fn each_pair_of_addresses_has_its_socket_and_each_packet_is_seen_once() {
         let mut frames = Vec::new();
         for v6 in [false, true] {
             for pair in 0..40u8 {
-                for how in 0..6 {
+                for how in 0..7 {
                     for (from, to) in [(pair, 200), (200, pair)] {
                         for udp in [true, false] {
                             let number = pair_of.len() as u32;
