@@ -4,12 +4,12 @@
 //! or a value that fits no case is an error of the plan, and one that finds no number fails the
 //! run.
 
-use sonde_results::bench::{Case, Check, Measurement};
+use sonde_results::bench::{Case, Check as Held, Measurement};
 
 use super::expand::{LOOP, PlannedCase};
 use super::nearest::{did_you_mean, nearest};
-use super::plan::{CheckPlan, Frames, Load, PlanError, Source};
-use super::procedures::ProcedurePlan;
+use super::plan::{Check, CheckPlan, Frames, Load, PlanError, Source};
+use super::procedures::{ProcedurePlan, unit_of};
 
 /// What `when` may name.
 pub const KEYS: [&str; 10] = [
@@ -82,8 +82,13 @@ fn one(source: &Source, check: &CheckPlan, cases: &[PlannedCase]) -> Result<(), 
         };
         return wrong(check.expect.span(), message);
     }
-    let name = &check.expect.get_ref().name;
+    let Check { name, limit, text, .. } = check.expect.get_ref();
     if meant.iter().any(|c| c.procedure.can_find(name)) {
+        let unit = unit_of(name);
+        if limit.in_unit(unit).is_none() {
+            let message = format!("check: '{text}': {name} is in {unit}, which does not compare");
+            return wrong(check.expect.span(), message);
+        }
         return Ok(());
     }
     let mut known: Vec<String> = Vec::new();
@@ -115,9 +120,10 @@ pub fn hold(m: &mut Measurement, procedure: &ProcedurePlan, plan: &[CheckPlan]) 
         if !procedure.can_find(&expect.name) {
             continue;
         }
-        let value = m.finding.value(&expect.name).map(|q| q.value).filter(|v| v.is_finite());
-        let pass = value.is_some_and(|v| expect.holds(v));
-        m.checks.push(Check { text: expect.text.clone(), value, pass });
+        let found = m.finding.value(&expect.name).filter(|q| q.value.is_finite());
+        let held = found.and_then(|q| Some((q.value, expect.holds(q.value, &q.unit)?)));
+        let (value, pass) = (held.map(|(value, _)| value), held.is_some_and(|(_, pass)| pass));
+        m.checks.push(Held { text: expect.text.clone(), value, pass });
     }
 }
 

@@ -9,6 +9,7 @@ mod kinds;
 mod quantities;
 
 use self::kinds::{KINDS, mlr_config};
+pub use self::quantities::unit_of;
 use super::plan::{Frames, Load, Ns, Rate};
 use crate::units::format_elapsed;
 

@@ -230,10 +230,15 @@ const FIRST: usize = 3;
 /// Loads that have a line of their own.
 const LOADS: usize = 6;
 
-/// A value in the unit that reads best; what the tester limited is no less than that.
+/// A value in the unit that reads best. Where the tester is the limit, the device's rate is no less
+/// than that, and its delay no more: the tester alone has as much.
 pub fn format_quantity(q: &Quantity) -> String {
     let text = in_unit(q);
-    if q.tester_limited { format!("\u{2265} {text}") } else { text }
+    match (q.tester_limited, q.unit.as_str()) {
+        (false, _) => text,
+        (true, "ns" | "s") => format!("\u{2264} {text}"),
+        (true, _) => format!("\u{2265} {text}"),
+    }
 }
 
 fn in_unit(q: &Quantity) -> String {
@@ -308,6 +313,9 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let mut delay = quantity("latency_min", "ns", 900.0);
+        delay.tester_limited = true;
+        assert!(line(vec![delay], &[]).contains("latency_min \u{2264} 900 ns"));
         let text = line(
             vec![
                 quantity("latency@0", "ns", 1000.0),

@@ -77,9 +77,13 @@ fn possible(plan: &Plan, devices: &[Device], names: &[String]) -> Result<(), Str
 
 /// Whether every case can be sent, and every device be asked what its procedures ask.
 pub fn cases(source: &Source, expanded: &Expanded) -> Result<(), PlanError> {
-    for device in &expanded.devices {
-        let spanned = expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name);
-        // The loop is asked for elsewhere.
+    let spanned =
+        |device: &Device| expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name);
+    // The loop is asked for elsewhere: what is wrong with a device, too, is told with its line.
+    let (listed, own): (Vec<_>, Vec<_>) =
+        expanded.devices.iter().partition(|device| spanned(device).is_some());
+    for device in listed.into_iter().chain(own) {
+        let spanned = spanned(device);
         let at = spanned.map_or(0..0, toml::Spanned::span);
         let wrong = |message: String| {
             Err(source.error(at.clone(), format!("device {}: {message}", device.name)))

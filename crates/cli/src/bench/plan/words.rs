@@ -177,8 +177,33 @@ pub struct Check {
     pub name: String,
     /// How it is compared.
     pub operator: Operator,
-    /// With what, in the value's own unit (times are ns).
-    pub limit: f64,
+    /// With what.
+    pub limit: Limit,
+}
+
+/// What a value is held against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// In the value's own unit.
+    Number(f64),
+    /// A time, ns.
+    Time(f64),
+    /// Of 1: written in per cent.
+    Share(f64),
+    /// With k, M or G: of rates and of counts.
+    Rate(f64),
+}
+
+impl Limit {
+    /// In the unit of a quantity; `None`: it is none of that kind.
+    pub fn in_unit(self, unit: &str) -> Option<f64> {
+        match (self, unit) {
+            (Limit::Number(n), _) | (Limit::Time(n), "ns") | (Limit::Share(n), "ratio") => Some(n),
+            (Limit::Time(ns), "s") => Some(ns / 1e9),
+            (Limit::Time(_) | Limit::Share(_), _) | (Limit::Rate(_), "ns" | "s" | "ratio") => None,
+            (Limit::Rate(n), _) => Some(n),
+        }
+    }
 }
 
 /// How a value is compared.
@@ -195,14 +220,15 @@ pub enum Operator {
 }
 
 impl Check {
-    /// Whether it holds for this value.
-    pub fn holds(&self, value: f64) -> bool {
-        match self.operator {
-            Operator::AtLeast => value >= self.limit,
-            Operator::AtMost => value <= self.limit,
-            Operator::Above => value > self.limit,
-            Operator::Below => value < self.limit,
-        }
+    /// Whether it holds for a value of that unit; `None`: the two do not compare.
+    pub fn holds(&self, value: f64, unit: &str) -> Option<bool> {
+        let limit = self.limit.in_unit(unit)?;
+        Some(match self.operator {
+            Operator::AtLeast => value >= limit,
+            Operator::AtMost => value <= limit,
+            Operator::Above => value > limit,
+            Operator::Below => value < limit,
+        })
     }
 }
 
@@ -212,7 +238,8 @@ impl FromStr for Check {
     fn from_str(text: &str) -> Result<Check, String> {
         let wrong = || {
             format!(
-                "'{text}' is no threshold; write 'throughput >= 1.0e6' or 'latency_p99 <= 20us'"
+                "'{text}' is no threshold; write 'throughput >= 1.0e6', 'latency_p99 <= 20us' or \
+                 'loss_ratio <= 0.1 %'"
             )
         };
         let (name, operator, limit) = [
@@ -224,11 +251,17 @@ impl FromStr for Check {
         .into_iter()
         .find_map(|(sign, op)| text.split_once(sign).map(|(n, l)| (n.trim(), op, l.trim())))
         .ok_or_else(wrong)?;
-        let number = limit.parse::<f64>().ok().or_else(|| {
-            let time = limit.ends_with('s').then(|| parse_duration(limit).ok()).flatten();
-            time.map(|ns| ns as f64).or_else(|| parse_rate(limit).ok().map(|r| r as f64))
-        });
-        match number.filter(|n| n.is_finite()) {
+        let finite = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
+        let limit = if let Some(share) = limit.strip_suffix('%') {
+            finite(share.trim()).map(|percent| Limit::Share(percent / 100.0))
+        } else if let Some(number) = finite(limit) {
+            Some(Limit::Number(number))
+        } else if limit.ends_with('s') {
+            parse_duration(limit).ok().map(|ns| Limit::Time(ns as f64))
+        } else {
+            parse_rate(limit).ok().map(|rate| Limit::Rate(rate as f64))
+        };
+        match limit {
             Some(limit) if !name.is_empty() && !name.contains(char::is_whitespace) => {
                 Ok(Check { text: text.into(), name: name.into(), operator, limit })
             }
@@ -377,11 +410,33 @@ mod tests {
     #[test]
     fn thresholds() {
         let check: Check = "latency_p99@50 <= 20us".parse().unwrap();
-        assert_eq!((check.name.as_str(), check.limit), ("latency_p99@50", 20_000.0));
-        assert!(check.holds(20_000.0) && !check.holds(20_000.5));
-        let check: Check = "throughput>=1.2M".parse().unwrap();
-        assert!(check.holds(1.2e6) && !check.holds(1.1e6));
-        for bad in ["", "throughput", ">= 5", "a b > 5", "x > soon", "x > nan"] {
+        assert_eq!((check.name.as_str(), check.limit), ("latency_p99@50", Limit::Time(20_000.0)));
+        for (text, unit, holds, breaks) in [
+            ("latency_p99@50 <= 20us", "ns", 20_000.0, 20_000.5),
+            ("implied_buffer_time <= 10ms", "s", 0.010, 0.011),
+            ("throughput>=1.2M", "frames/s", 1.2e6, 1.1e6),
+            ("address_caching_capacity > 4k", "addresses", 4_001.0, 4_000.0),
+            ("loss_ratio < 0.1 %", "ratio", 0.0009, 0.001),
+            ("loss_ratio <= 0.001", "ratio", 0.001, 0.0011),
+            ("latency_p50 <= 900", "ns", 900.0, 901.0),
+        ] {
+            let check: Check = text.parse().unwrap();
+            assert_eq!(check.holds(holds, unit), Some(true), "{text}");
+            assert_eq!(check.holds(breaks, unit), Some(false), "{text}");
+        }
+        // What does not compare is never let by.
+        for (text, unit) in [
+            ("throughput >= 20us", "frames/s"),
+            ("throughput >= 50 %", "frames/s"),
+            ("latency_p99 <= 1k", "ns"),
+            ("loss_ratio <= 1ms", "ratio"),
+            ("loss_ratio <= 1k", "ratio"),
+        ] {
+            assert_eq!(text.parse::<Check>().unwrap().holds(0.0, unit), None, "{text}");
+        }
+        for bad in
+            ["", "throughput", ">= 5", "a b > 5", "x > soon", "x > nan", "x > nan %", "x > %"]
+        {
             assert!(bad.parse::<Check>().is_err(), "{bad}");
         }
     }

@@ -151,6 +151,27 @@ impl ProcedurePlan {
     }
 }
 
+/// The unit of a quantity, by its name.
+pub fn unit_of(name: &str) -> &'static str {
+    let base = name.split('@').next().unwrap_or(name);
+    match base {
+        "implied_buffer_time" | "corrected_buffer_time" => "s",
+        "lossy_trials" => "trials",
+        "address_caching_capacity" => "addresses",
+        "lost_frames" => "frames",
+        "steps_passed" | "sla_kept" | "availability" => "ratio",
+        _ if base.starts_with("back_to_back_frames") => "frames",
+        _ if base.contains("loss_ratio") => "ratio",
+        _ if is_time(base) => "ns",
+        _ => "frames/s",
+    }
+}
+
+fn is_time(base: &str) -> bool {
+    let kinds = ["latency", "pdv", "ipdv", "jitter", "delay", "recovery_time", "reset_time"];
+    kinds.iter().any(|kind| base.contains(kind))
+}
+
 /// How the values of a load are labelled.
 pub(super) fn latency_label(load: &Load) -> String {
     match load {
@@ -258,6 +279,7 @@ mod tests {
                 }
                 for q in procedure.finding().values {
                     assert!(plan.can_find(&q.name), "{}: {}", kind.name, q.name);
+                    assert_eq!(unit_of(&q.name), q.unit, "{}: {}", kind.name, q.name);
                     found += 1;
                 }
             }
