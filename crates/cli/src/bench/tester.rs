@@ -21,7 +21,7 @@ use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
 use sonde_port::clock::pin_to_cpu;
 use sonde_port::netns;
 use sonde_port::precedence::Precedence;
-use sonde_results::trial::{Direction, LedgerEntry, Offer};
+use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
 use sonde_wire::ethernet::Mac;
 
 use self::copies::{Classes, Share};
@@ -117,7 +117,7 @@ pub struct Tester {
     ports: Vec<PortFacts>,
     /// Of the last trial's last direction: 8 bits of the signature.
     tag: u8,
-    _answering: neighbours::Answering,
+    answering: neighbours::Answering,
 }
 
 impl Tester {
@@ -159,14 +159,7 @@ impl Tester {
             LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
         };
         let answering = neighbours::Answering::start(spec, &ports)?;
-        Ok(Tester {
-            spec: spec.clone(),
-            copies: copies.clone(),
-            engine,
-            ports,
-            tag: 0,
-            _answering: answering,
-        })
+        Ok(Tester { spec: spec.clone(), copies: copies.clone(), engine, ports, tag: 0, answering })
     }
 
     /// The ports, in the order of the specification.
@@ -199,6 +192,9 @@ impl Tester {
             "a trial needs frames and a rate"
         );
         let loads = self.loads(offer)?;
+        if matches!(offer.pattern, Pattern::Plan) {
+            self.answering.announce();
+        }
         let (spec, ports) = (&self.spec, &self.ports[..]);
         let mut outcome = match &mut self.engine {
             Engine::Xdp(engine) => engine.run(spec, ports, &loads, stop, progress)?,

@@ -90,6 +90,35 @@ fn frames_that_a_device_drops_or_copies_are_counted_one_by_one() {
     }
 }
 
+/// A port that only receives is told to the bridge before each trial (RFC 2544, section 23).
+#[test]
+fn a_bridge_floods_nothing_of_a_trial_in_one_direction() {
+    let test = "a_bridge_floods_nothing_of_a_trial_in_one_direction";
+    let Some(between) = Between::new(test) else { return };
+    let ip = |line: &str| {
+        let line: Vec<&str> = ["ip"].into_iter().chain(line.split_whitespace()).collect();
+        between.device.run(&line).unwrap()
+    };
+    ip("link add br0 type bridge");
+    ip("link add third type veth peer name end");
+    for port in ["eth1", "eth2", "third"] {
+        ip(&format!("link set {port} master br0"));
+    }
+    for interface in ["third", "end", "br0"] {
+        ip(&format!("link set {interface} up"));
+    }
+    let plan = head("2k", "100ms") + &between.table(false) + &fixed(&["1000"], "500ms");
+    let folder = Folder::with_plan(&plan);
+    let ended = folder.bench();
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    let run = folder.read();
+    let d = &valid_trials(&run, &run.measurements[0])[0].directions[0];
+    assert_eq!((d.sent, d.lost), (500, 0), "{d:?}");
+    let flooded = between.device.run(&["cat", "/sys/class/net/third/statistics/tx_packets"]);
+    let flooded: u64 = flooded.unwrap().trim().parse().unwrap();
+    assert!(flooded < 50, "{flooded} frames went to the third port");
+}
+
 #[test]
 fn a_device_that_is_not_there_is_exit_code_3() {
     let Some(between) = Between::new("a_device_that_is_not_there_is_exit_code_3") else {

@@ -52,6 +52,34 @@ impl Neighbours {
         Some(header.len() + len)
     }
 
+    /// Writes a frame that nobody asked for, in the VLANs of these tags (two at most), and returns
+    /// its length: an ARP announcement (RFC 5227, section 3) or a neighbour advertisement (RFC 4861,
+    /// section 7.2.6) of the first address. From it bridges learn where the port is (RFC 2544,
+    /// section 23). `None`: there is no address.
+    pub fn announce(&self, tags: &[u8], out: &mut [u8; Self::ANSWER_MAX]) -> Option<usize> {
+        let address = self.addresses.first()?.first;
+        let (to, kind): (Mac, u16) = match address {
+            IpAddr::V4(_) => ([0xff; 6], ETHERTYPE_ARP),
+            IpAddr::V6(_) => ([0x33, 0x33, 0, 0, 0, 1], ETHERTYPE_IPV6),
+        };
+        let header = [&to[..], &self.mac, tags, &kind.to_be_bytes()].concat();
+        out[..header.len()].copy_from_slice(&header);
+        let rest = &mut out[header.len()..];
+        let len = match address {
+            IpAddr::V4(address) => {
+                rest[..8].copy_from_slice(&ARP_REQUEST);
+                rest[8..14].copy_from_slice(&self.mac);
+                rest[14..18].copy_from_slice(&address.octets());
+                rest[18..24].fill(0);
+                rest[24..28].copy_from_slice(&address.octets());
+                ARP_LEN
+            }
+            // Override, and not solicited.
+            IpAddr::V6(address) => self.advertise(address, ALL_NODES, 0x20, rest)?,
+        };
+        Some(header.len() + len)
+    }
+
     fn answer_arp(&self, request: &[u8], out: &mut [u8]) -> Option<usize> {
         let request: &[u8; ARP_LEN] = request.first_chunk()?;
         if request[..8] != ARP_REQUEST {
@@ -82,9 +110,20 @@ impl Neighbours {
         if source.is_unspecified() || !self.has(target.into()) {
             return None;
         }
+        // Solicited, and override.
+        self.advertise(target, source, 0x60, out)
+    }
+
+    fn advertise(
+        &self,
+        target: Ipv6Addr,
+        to: Ipv6Addr,
+        flags: u8,
+        out: &mut [u8],
+    ) -> Option<usize> {
         let header = ipv6::Repr {
             source: target,
-            destination: source,
+            destination: to,
             next_header: 58,
             hop_limit: 255,
             traffic_class: 0,
@@ -94,13 +133,13 @@ impl Neighbours {
         header.emit(out).ok()?;
         let icmp = &mut out[ipv6::HEADER_LEN..][..ADVERTISEMENT_LEN];
         icmp.fill(0);
-        icmp[0] = 136; // Neighbour Advertisement, solicited, override
-        icmp[4] = 0x60;
+        icmp[0] = 136; // Neighbour Advertisement
+        icmp[4] = flags;
         icmp[8..24].copy_from_slice(&target.octets());
         icmp[24..26].copy_from_slice(&[2, 1]); // target link-layer address, 8 octets
         icmp[26..32].copy_from_slice(&self.mac);
         let len = ADVERTISEMENT_LEN as u32;
-        let pseudo = checksum::pseudo(target.into(), source.into(), 58, len)?;
+        let pseudo = checksum::pseudo(target.into(), to.into(), 58, len)?;
         let sum = checksum::finish(checksum::combine(pseudo, checksum::sum(icmp)));
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         Some(ipv6::HEADER_LEN + ADVERTISEMENT_LEN)
@@ -116,6 +155,7 @@ const ETHERNET_MAX: usize = 22;
 const ARP_LEN: usize = 28;
 /// Ethernet, IPv4, lengths of their addresses, a request.
 const ARP_REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Neighbour Advertisement with the target's link-layer address.
 const ADVERTISEMENT_LEN: usize = 32;
 
@@ -178,6 +218,27 @@ mod tests {
         }
         frame[22..38].fill(0);
         assert_eq!(neighbours().answer(&frame, &mut out), None);
+    }
+
+    #[test]
+    fn a_port_is_announced_to_the_bridges_before_it() {
+        let mut out = [0; Neighbours::ANSWER_MAX];
+        let tag = [0x81, 0, 0, 7];
+        let len = neighbours().announce(&tag, &mut out).unwrap();
+        let head = [&[0xff; 6][..], &OURS, &tag, &[8, 6]].concat();
+        assert_eq!((out[..head.len()].to_vec(), len), (head.clone(), head.len() + 28));
+        let arp = &out[head.len()..len];
+        assert_eq!(arp[..18], [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 198, 18, 0, 2]);
+        assert_eq!(arp[18..], [0, 0, 0, 0, 0, 0, 198, 18, 0, 2]);
+        let mut sixes = neighbours();
+        sixes.addresses.remove(0);
+        let len = sixes.announce(&[], &mut out).unwrap();
+        assert_eq!(out[..14], [0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
+        let packet = icmp::Packet::new_checked(&out[54..len]).unwrap();
+        let source = "2001:2::2".parse().unwrap();
+        let version = Version::V6 { source, destination: ALL_NODES };
+        assert!(packet.verify_checksum(version) && packet.kind() == 136);
+        assert_eq!(Neighbours::new(OURS, Vec::new()).announce(&[], &mut out), None);
     }
 
     proptest! {

@@ -1,5 +1,5 @@
 //! Answers for the addresses of test frames, for as long as the tester has its ports: a device
-//! asks again during a trial, too.
+//! asks again during a trial, too. And tells bridges where the ports are before one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,25 +17,46 @@ use super::bed::PortFacts;
 pub(super) struct Answering {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    ports: Vec<Arc<Port>>,
+}
+
+struct Port {
+    socket: NeighbourSocket,
+    neighbours: Neighbours,
+    /// VLAN tags of its frames.
+    tags: Vec<u8>,
 }
 
 impl Answering {
     pub(super) fn start(spec: &TesterSpec, ports: &[PortFacts]) -> Result<Answering> {
-        let mut answering =
-            Answering { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut answering = Answering { stop, threads: Vec::new(), ports: Vec::new() };
         for (i, (port, facts)) in spec.ports.iter().zip(ports).enumerate() {
             let neighbours = Neighbours::new(facts.mac, behind(spec, i));
             let open = || NeighbourSocket::open(&port.interface);
             let socket = netns::inside(port.netns.as_deref(), open)?;
             let socket = socket.with_context(|| format!("port {}", port.name))?;
+            let port_of = Arc::new(Port { socket, neighbours, tags: tags(spec, i) });
+            answering.ports.push(Arc::clone(&port_of));
             let stop = Arc::clone(&answering.stop);
             let thread = std::thread::Builder::new()
                 .name(format!("sonde-arp-{}", port.name))
-                .spawn(move || answer(&socket, &neighbours, &stop))
+                .spawn(move || answer(&port_of, &stop))
                 .context("cannot start a thread")?;
             answering.threads.push(thread);
         }
         Ok(answering)
+    }
+
+    /// A frame of each port, whether or not it sends in the trial (RFC 2544, section 23): what a
+    /// bridge does not know it floods.
+    pub(super) fn announce(&self) {
+        let mut frame = [0; Neighbours::ANSWER_MAX];
+        for Port { socket, neighbours, tags } in self.ports.iter().map(Arc::as_ref) {
+            if let Some(len) = neighbours.announce(tags, &mut frame) {
+                socket.send(&frame[..len]);
+            }
+        }
     }
 }
 
@@ -62,7 +83,15 @@ fn behind(spec: &TesterSpec, port: usize) -> Vec<AddressRule> {
     rules
 }
 
-fn answer(socket: &NeighbourSocket, neighbours: &Neighbours, stop: &AtomicBool) {
+/// The tags of what a port sends or receives.
+fn tags(spec: &TesterSpec, port: usize) -> Vec<u8> {
+    let way = spec.ways.iter().find(|way| way.from == port || way.to == port);
+    let tags = way.map(|way| &way.traffic.tags[..]).unwrap_or_default();
+    tags.iter().flat_map(|tag| [tag.tpid.to_be_bytes(), tag.tci.to_be_bytes()].concat()).collect()
+}
+
+fn answer(port: &Port, stop: &AtomicBool) {
+    let Port { socket, neighbours, .. } = port;
     let (mut question, mut reply) = ([0; 256], [0; Neighbours::ANSWER_MAX]);
     while !stop.load(Ordering::Relaxed) {
         match socket.receive(&mut question, LOOK_NS) {
