@@ -197,6 +197,12 @@ impl Child {
         bail!("it ended with {status}")
     }
 
+    /// Ctrl-C. It may have ended just now.
+    fn interrupt(&self) {
+        let pid = self.0.id().to_string();
+        let _ = Command::new("kill").args(["-INT", &pid]).stderr(Stdio::null()).status();
+    }
+
     /// Waits for its end, and passes on what only this process is told (SIGTERM): whether
     /// there was such a thing.
     fn end(&mut self, signals: &Signals) -> Result<(ExitStatus, bool)> {
@@ -207,8 +213,7 @@ impl Child {
             }
             if signals.wait(Duration::from_millis(100)) {
                 interrupted = true;
-                let pid = self.0.id().to_string();
-                let _ = Command::new("kill").args(["-INT", &pid]).status();
+                self.interrupt();
             }
         }
     }
@@ -216,8 +221,9 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let pid = self.0.id().to_string();
-        let _ = Command::new("kill").args(["-INT", &pid]).status();
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.interrupt();
+        }
         let _ = self.0.wait();
     }
 }

@@ -213,6 +213,24 @@ impl Interval {
             self.caveats.remove(Caveat::LossSideUnknown);
             self.caveats.remove(Caveat::LossSideOpen);
         }
+        if self.caveats.contains(Caveat::DwellDominates) && !self.dwell_dominates() {
+            // It did for a while, or for one of many streams.
+            self.caveats.remove(Caveat::DwellDominates);
+        }
+    }
+
+    /// Share of the round trip that the reflector held the packets, 0 to 1, by the medians: one
+    /// packet that it held for long says little of the others. `None` where the dwell is not known
+    /// of every packet.
+    pub fn dwell_share(&self) -> Option<f64> {
+        let whole = self.rtt.count == self.rtt_net.count;
+        let (rtt, net) = (self.rtt.quantile(0.5)?, self.rtt_net.quantile(0.5)?);
+        (whole && rtt > 0).then(|| (rtt - net) as f64 / rtt as f64)
+    }
+
+    /// Whether more of the round trip is the reflector's than the network's.
+    pub fn dwell_dominates(&self) -> bool {
+        self.dwell_share().is_some_and(|share| share > 0.5)
     }
 }
 
@@ -224,6 +242,37 @@ pub fn pdv(delay: &Hist, q: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Round trips of which the reflector held so much, ns.
+    fn held(trips: &[(i64, i64)]) -> Interval {
+        let mut i = Interval::empty(0);
+        i.counters.received = trips.len() as u64;
+        for (rtt, dwell) in trips {
+            i.rtt.add(*rtt);
+            i.rtt_net.add(rtt - dwell);
+        }
+        if i.dwell_dominates() {
+            i.caveats.insert(Caveat::DwellDominates);
+        }
+        i
+    }
+
+    #[test]
+    fn a_reflector_dominates_where_it_holds_the_usual_packet() {
+        let dominates = |i: &Interval| i.caveats.contains(Caveat::DwellDominates);
+        let spike = held(&[(2_000, 300), (2_000, 300), (900_000, 890_000)]);
+        assert!(!dominates(&spike), "{:?}", spike.dwell_share());
+        let mut slow = held(&[(90_000, 60_000), (80_000, 50_000)]);
+        assert!(dominates(&slow));
+        assert_eq!(held(&[]).dwell_share(), None);
+        // For a while, or one of many streams.
+        let many = held(&[(2_000, 300); 40]);
+        slow.merge(&many);
+        assert!(!dominates(&slow));
+        let mut both = held(&[(90_000, 60_000); 50]);
+        both.merge(&many);
+        assert!(dominates(&both));
+    }
 
     fn lost(lost: u64, sides: Option<(u64, u64)>) -> Interval {
         let mut i = Interval::empty(0);

@@ -105,10 +105,10 @@ fn numbers(
         return Ok(());
     }
     if interval.caveats.contains(Caveat::DwellDominates)
-        && let (Some(rtt), Some(net)) = (interval.rtt.mean(), interval.rtt_net.mean())
+        && let Some(share) = interval.dwell_share()
     {
-        let share = 100.0 * (rtt - net) / rtt;
-        let line = format!("the reflector held the packets for {share:.0}% of the round trip");
+        let percent = 100.0 * share;
+        let line = format!("the reflector held the packets for {percent:.0}% of the round trip");
         writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
     }
     let head = format!(

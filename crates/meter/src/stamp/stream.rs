@@ -283,10 +283,7 @@ impl Stream {
         } else if r.counters.lost_unknown > 0 && doubts.is_empty() {
             r.caveats.insert(Caveat::LossSideOpen);
         }
-        if let (Some(rtt), Some(net)) = (r.rtt.mean(), r.rtt_net.mean())
-            && r.rtt.count == r.rtt_net.count
-            && rtt - net > rtt / 2.0
-        {
+        if r.dwell_dominates() {
             r.caveats.insert(Caveat::DwellDominates);
         }
         if r.counters.received == 0 && r.counters.sent > 0 {
