@@ -87,9 +87,10 @@ pub fn line(snapshot: &Snapshot<'_>) -> String {
     let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
     let c = &all.counters;
     format!(
-        "{}: sent {}, lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}, sends late p99/max {} / {}",
+        "{}: sent {}{}, lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}, sends late p99/max {} / {}",
         format_elapsed(snapshot.elapsed_ns),
         format_count(c.sent),
+        unequal(snapshot.latest),
         format_count(c.lost),
         format_share(c.lost, c.sent),
         ns(all.rtt.min()),
@@ -99,6 +100,17 @@ pub fn line(snapshot: &Snapshot<'_>) -> String {
         ns(snapshot.lateness.quantile(0.99)),
         ns(snapshot.lateness.max()),
     )
+}
+
+/// Where some streams' records span more time than others', since nobody could fetch them for
+/// want of processor time: between what and what.
+fn unequal(latest: &[Interval]) -> String {
+    let spans = || latest.iter().map(|i| i.end_ns - i.start_ns);
+    let (Some(least), Some(most)) = (spans().min(), spans().max()) else { return String::new() };
+    if most < least.saturating_mul(3) / 2 {
+        return String::new();
+    }
+    format!(" in {} to {}", format_ns(least as f64), format_ns(most as f64))
 }
 
 /// Before every stream has a record, which comes one timeout after its interval.
@@ -261,6 +273,14 @@ mod tests {
     fn the_line() {
         let run = sample::run(40, 2);
         sample::golden("line.txt", &(line(&snapshot(&run)) + "\n"));
+        // One record of twice the time has twice the probes.
+        let mut lengthened = run.totals.clone();
+        for (i, total) in lengthened.iter_mut().enumerate() {
+            (total.start_ns, total.end_ns) =
+                (0, if i == 7 { 10_000_000_000 } else { 5_000_000_000 });
+        }
+        let text = line(&Snapshot { latest: &lengthened, ..snapshot(&run) });
+        assert!(text.contains(": sent 80,000 in 5.00 s to 10.0 s, lost"), "{text}");
     }
 
     #[test]
