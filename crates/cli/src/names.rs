@@ -19,8 +19,11 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
         Ok(address) => vec![address],
         Err(_) => (bare, 0)
             .to_socket_addrs()
-            .with_context(|| {
-                format!("'{host}' cannot be resolved; check the name, or give its address")
+            .with_context(|| match with_port(host) {
+                Some((name, port)) => {
+                    format!("'{host}' is no name; give the port apart: {name} --port {port}")
+                }
+                None => format!("'{host}' cannot be resolved; check the name, or give its address"),
             })?
             .map(|a| a.ip())
             .collect(),
@@ -36,6 +39,13 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
         return Err(anyhow!("'{host}' has no {wanted} address; leave out -4 or -6"));
     }
     Ok(fitting)
+}
+
+/// "10.0.0.1:862" and "[2001:db8::1]:862" in two parts.
+fn with_port(host: &str) -> Option<(&str, u16)> {
+    let (name, port) = host.rsplit_once(':')?;
+    let whole = name.ends_with(']') || !name.contains(':');
+    Some((name, port.parse().ok().filter(|_| whole)?))
 }
 
 /// Resolves all of `hosts`, several at a time.

@@ -56,6 +56,10 @@ fn names_resolve_and_bad_ones_are_named() {
             .to_string()
             .contains("no IPv6 address")
     );
+    for (typed, hint) in [("127.0.0.1:9", "127.0.0.1 --port 9"), ("[::1]:9", "[::1] --port 9")] {
+        let error = names::resolve(typed, Family::Any).unwrap_err().to_string();
+        assert!(error.contains(hint), "{error}");
+    }
     let mut bad = entry("no-such-host.invalid");
     bad.at = "t.toml line 3".into();
     let error =
