@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
-use sonde_wire::flow::WlanKind;
+use sonde_wire::flow::{Link, WlanKind};
 
 pub use self::input::{First, Groups, Input, LOOK_AROUND, Next, Octets, Piece, fill, octets};
 
@@ -17,6 +17,8 @@ pub struct Unread {
     pub link_types: BTreeMap<u16, u64>,
     /// Frames of wireless networks in which there is no packet to be read.
     pub wlan: BTreeMap<WlanKind, u64>,
+    /// Packets of wireless networks that are further parts of a frame (A-MSDU).
+    further_parts: u64,
     /// What the readers of earlier captures stepped over, and that of the present one.
     skipped: [Skipped; 2],
     /// Packets of whose time the file says nothing. Flows have them, with the time of the packet
@@ -30,9 +32,15 @@ impl Unread {
         *self.link_types.entry(link_type).or_default() += 1;
     }
 
-    /// A frame of a wireless network without a packet that can be read.
-    pub fn wlan(&mut self, kind: WlanKind) {
-        *self.wlan.entry(kind).or_default() += 1;
+    /// Whether a frame may have a packet that can be read. What of it cannot be is counted.
+    #[inline]
+    pub fn may_read(&mut self, link: Link, frame: &[u8]) -> bool {
+        if let Some(kind) = link.unreadable(frame) {
+            *self.wlan.entry(kind).or_default() += 1;
+            return false;
+        }
+        self.further_parts += link.further_parts(frame);
+        true
     }
 
     /// What the reader of a piece has stepped over since its capture began.
@@ -58,17 +66,18 @@ impl Unread {
     /// Packets that were left out.
     pub fn packets(&self) -> u64 {
         let others = self.link_types.values().chain(self.wlan.values()).sum::<u64>();
-        others + self.skipped().packets()
+        others + self.further_parts + self.skipped().packets()
     }
 
     /// For the run file.
-    pub fn counters(&self) -> [(String, u64); 8] {
+    pub fn counters(&self) -> [(String, u64); 9] {
         let Skipped { bad_times, no_interface, other_blocks } = self.skipped();
         [
             ("no_time".into(), self.untimed),
             ("wlan_no_data".into(), self.of(WlanKind::NoData)),
             ("wlan_encrypted".into(), self.of(WlanKind::Encrypted)),
             ("wlan_damaged".into(), self.of(WlanKind::Damaged)),
+            ("wlan_further_parts".into(), self.further_parts),
             ("other_link_type".into(), self.link_types.values().sum()),
             ("bad_time".into(), bad_times),
             ("no_interface".into(), no_interface),
@@ -99,6 +108,12 @@ impl Unread {
             ),
             (self.of(WlanKind::NoData), "802.11 frames carry no data (management, control)".into()),
             (self.of(WlanKind::Damaged), "802.11 frames came damaged (wrong FCS)".into()),
+            (
+                self.further_parts,
+                "packets are further parts of 802.11 frames with several (A-MSDU), of which the \
+                 first is read"
+                    .into(),
+            ),
             (
                 self.untimed,
                 "packets have no time in the file (Simple Packet Blocks): no delay is measured \
@@ -153,7 +168,7 @@ mod tests {
         }
         unread.skipped[1] = Skipped { bad_times: 2, no_interface: 0, other_blocks: 5 };
         assert_eq!(unread.packets(), 5);
-        assert_eq!(unread.counters().map(|(_, n)| n), [0, 0, 0, 0, 3, 2, 0, 5]);
+        assert_eq!(unread.counters().map(|(_, n)| n), [0, 0, 0, 0, 0, 3, 2, 0, 5]);
         let lines = unread.lines();
         assert_eq!(lines.len(), 3);
         assert!(lines[0].contains("3 packets of link types that are not known (147, 163)"));

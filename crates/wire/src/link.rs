@@ -32,6 +32,10 @@ pub enum Link {
     Radiotap,
     /// The same behind a header of Per-Packet Information.
     Ppi,
+    /// The same behind a header of Prism or AVS.
+    Prism,
+    /// A header of PPPoE (RFC 2516).
+    Pppoe,
 }
 
 impl Link {
@@ -54,6 +58,8 @@ impl Link {
             LINKTYPE_IEEE802_11 => Some(Link::Wlan),
             LINKTYPE_IEEE802_11_RADIOTAP => Some(Link::Radiotap),
             LINKTYPE_PPI => Some(Link::Ppi),
+            LINKTYPE_PRISM | LINKTYPE_AVS => Some(Link::Prism),
+            LINKTYPE_PPP_ETHER => Some(Link::Pppoe),
             _ => None,
         }
     }
@@ -69,7 +75,8 @@ impl Link {
             Link::Family => (family_ethertype(frame)?, 4),
             Link::Ppp => ppp_header(frame)?,
             Link::Nflog => nflog_header(frame)?,
-            Link::Wlan | Link::Radiotap | Link::Ppi => wlan::header(self, frame)?,
+            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => wlan::header(self, frame)?,
+            Link::Pppoe => (tunnel::ETHERTYPE_PPPOE, 0),
         })
     }
 
@@ -78,8 +85,19 @@ impl Link {
     #[inline]
     pub fn unreadable(self, frame: &[u8]) -> Option<WlanKind> {
         match self {
-            Link::Wlan | Link::Radiotap | Link::Ppi => wlan::unreadable(self, frame),
+            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => wlan::unreadable(self, frame),
             _ => None,
+        }
+    }
+
+    /// Packets of a frame that are not read, since it has several (A-MSDU) and the first is.
+    #[inline]
+    pub fn further_parts(self, frame: &[u8]) -> u64 {
+        match self {
+            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => {
+                wlan::further_parts(self, frame)
+            }
+            _ => 0,
         }
     }
 }
@@ -265,6 +283,10 @@ const LINKTYPE_IEEE802_11: u16 = 105;
 const LINKTYPE_IEEE802_11_RADIOTAP: u16 = 127;
 /// Per-Packet Information.
 const LINKTYPE_PPI: u16 = 192;
+const LINKTYPE_PRISM: u16 = 119;
+const LINKTYPE_AVS: u16 = 163;
+/// PPP over Ethernet, from its own header on.
+const LINKTYPE_PPP_ETHER: u16 = 51;
 /// The attribute that is the packet.
 const NFULA_PAYLOAD: u8 = 9;
 /// Attributes that are looked through: there are fewer kinds.

@@ -125,8 +125,7 @@ impl Walk {
             self.unread.link_type(link_type);
             return None;
         };
-        if let Some(kind) = link.unreadable(bytes) {
-            self.unread.wlan(kind);
+        if !self.unread.may_read(link, bytes) {
             return None;
         }
         let point = interface.min(u8::MAX.into()) as u8;

@@ -220,8 +220,7 @@ impl Replay {
             self.unread.link_type(record.link_type);
             return;
         };
-        if let Some(kind) = link.unreadable(record.data) {
-            self.unread.wlan(kind);
+        if !self.unread.may_read(link, record.data) {
             return;
         }
         let interface = Interface::of(record, link, &self.joined);

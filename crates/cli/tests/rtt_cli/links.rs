@@ -43,6 +43,8 @@ fn a_packet_is_the_same_below_every_link() {
         ("nflog", 239, vec![2, 0, 0, 5, 8, 0, 1, 0, 8, 0, 3, 0, 200, 0, 9, 0], vec![]),
         ("802.11", 105, wlan.clone(), vec![&encrypted[..], &beacon]),
         ("radiotap", 127, [&radiotap[..], &wlan].concat(), vec![]),
+        ("prism", 119, [&[0, 0, 0, 0x44, 16, 0, 0, 0][..], &[0; 8], &wlan].concat(), vec![]),
+        ("avs", 163, [&[0x80, 0x21, 0x10, 1, 0, 0, 0, 16][..], &[0; 8], &wlan].concat(), vec![]),
         ("hsr", 1, [&ethernet[..], &[0x89, 0x2F, 0, 60, 0, 1, 8, 0]].concat(), vec![]),
         (
             "backbone",

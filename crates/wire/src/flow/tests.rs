@@ -608,6 +608,9 @@ fn link_types_of_capture_files() {
         (105, Some(Link::Wlan)),
         (127, Some(Link::Radiotap)),
         (192, Some(Link::Ppi)),
+        (119, Some(Link::Prism)),
+        (163, Some(Link::Prism)),
+        (51, Some(Link::Pppoe)),
         (147, None),
     ] {
         assert_eq!(Link::from_capture(link_type), link);
@@ -690,7 +693,7 @@ proptest! {
     }
 }
 
-const LINKS: [Link; 8] = [
+const LINKS: [Link; 10] = [
     Link::Ethernet,
     Link::RawIp,
     Link::LinuxCooked,
@@ -699,4 +702,6 @@ const LINKS: [Link; 8] = [
     Link::Wlan,
     Link::Radiotap,
     Link::Ppi,
+    Link::Prism,
+    Link::Pppoe,
 ];

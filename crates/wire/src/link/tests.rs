@@ -53,7 +53,15 @@ pub(crate) fn headers(ethertype: u16) -> Vec<(Vec<u8>, Link, u16)> {
         let masks =
             [&[0, 0, 25, 0, 3, 0, 0, 0x80][..], &[0; 4], &[0; 4], &[9; 8], &[0x10]].concat();
         let ppi = vec![0, 0, 8, 0, 105, 0, 0, 0];
-        let headers = [(vec![], Link::Wlan), (ppi, Link::Ppi)];
+        let prism = |len: [u8; 4]| [&[0, 0, 0, 0x44][..], &len, &[0; 136]].concat();
+        let avs = [&[0x80, 0x21, 0x10, 1, 0, 0, 0, 64][..], &[0; 56]].concat();
+        let headers = [
+            (vec![], Link::Wlan),
+            (ppi, Link::Ppi),
+            (prism([144, 0, 0, 0]), Link::Prism),
+            (prism([0, 0, 0, 144]), Link::Prism),
+            (avs, Link::Prism),
+        ];
         let radiotap = [plain, clock, masks].map(|header| (header, Link::Radiotap));
         for (header, link) in headers.into_iter().chain(radiotap) {
             all.push(([header, frame.clone()].concat(), link, 0));
@@ -98,6 +106,28 @@ fn what_of_a_wireless_network_cannot_be_read_is_told_by_kind() {
     for short in 0..32 {
         assert_eq!(Link::Wlan.header(&of([0x08, 0x01])[..short]), Err(Error::Truncated));
     }
+}
+
+/// One packet of a frame is read; the others are counted.
+#[test]
+fn the_further_parts_of_an_aggregate_are_counted() {
+    let part = |len: u8| {
+        let mut part = [&[2; 12][..], &[0, len], &vec![0; len.into()]].concat();
+        part.resize(part.len().next_multiple_of(4), 0);
+        part
+    };
+    let head = [&[0x88, 1][..], &[0; 22], &[0x80, 0]].concat();
+    for (parts, further) in [(vec![36], 0), (vec![36, 41], 1), (vec![37, 9, 1], 2)] {
+        let body: Vec<u8> = parts.iter().flat_map(|&len| part(len)).collect();
+        let frame = [&head[..], &body].concat();
+        assert_eq!(Link::Wlan.further_parts(&frame), further, "{parts:?}");
+    }
+    let mut plain = [&head[..], &part(36), &part(36)].concat();
+    plain[24] = 0;
+    assert_eq!(Link::Wlan.further_parts(&plain), 0);
+    assert_eq!(Link::Ethernet.further_parts(&plain), 0);
+    assert_eq!(Link::Wlan.further_parts(&[head, vec![0; 40]].concat()), 0, "no length");
+    assert_eq!(Link::Prism.header(&[0xFF; 60]), Err(Error::EtherType));
 }
 
 #[test]

@@ -29,8 +29,19 @@ fn begin(link: Link, frame: &[u8]) -> Result<(usize, u8), Error> {
                 _ => Err(Error::EtherType),
             }
         }
+        Link::Prism => Ok((prism(frame)?, 0)),
         _ => Ok((0, 0)),
     }
+}
+
+/// The length of the header of AVS, whose numbers are big-endian, or of Prism, whose are in the
+/// byte order of the machine that captured: a length is far below 2^16.
+fn prism(frame: &[u8]) -> Result<usize, Error> {
+    let [magic @ .., a, b, c, d] = *frame.first_chunk::<8>().ok_or(Error::Truncated)?;
+    let big = u32::from_be_bytes([a, b, c, d]);
+    let is_avs = magic[..3] == AVS_MAGIC;
+    let len = if is_avs { big } else { big.min(u32::from_le_bytes([a, b, c, d])) };
+    if (8..1 << 16).contains(&len) { Ok(len as usize) } else { Err(Error::EtherType) }
 }
 
 /// The header's length and the field `Flags` (radiotap.org): the second one, behind a clock of
@@ -64,6 +75,31 @@ fn radiotap(frame: &[u8]) -> Result<(usize, u8), Error> {
 ///
 /// Of an A-MSDU it is the first part. Of a fragmented frame only the first fragment has it.
 pub(super) fn header(link: Link, frame: &[u8]) -> Result<(u16, usize), Error> {
+    let (body, is_aggregate) = body(link, frame)?;
+    // A part begins with two addresses and its length. No EtherType stands before LLC: any length
+    // below the least one says so.
+    step_over_llc(frame, 1, body + if is_aggregate { PART } else { 0 })
+}
+
+/// Parts of an A-MSDU behind the first one, as far as they were captured (IEEE 802.11-2020,
+/// section 9.3.2.2).
+pub(super) fn further_parts(link: Link, frame: &[u8]) -> u64 {
+    let Ok((mut at, true)) = body(link, frame) else { return 0 };
+    let mut parts: u64 = 0;
+    while let Some(&[high, low]) = frame.get(at + 12..).and_then(|rest| rest.first_chunk()) {
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        if len == 0 {
+            break;
+        }
+        parts += 1;
+        // Each but the last is filled up to a multiple of four octets.
+        at += (PART + len).next_multiple_of(4);
+    }
+    parts.saturating_sub(1)
+}
+
+/// Where the body of a data frame is, and whether it is an A-MSDU.
+fn body(link: Link, frame: &[u8]) -> Result<(usize, bool), Error> {
     let (start, flags) = begin(link, frame)?;
     let mac = frame.get(start..).ok_or(Error::Truncated)?;
     let (control, more) = control(mac)?;
@@ -88,11 +124,7 @@ pub(super) fn header(link: Link, frame: &[u8]) -> Result<(u16, usize), Error> {
     if flags & PADDED != 0 {
         len = len.next_multiple_of(4);
     }
-    // A part begins with two addresses and its length.
-    len += if is_aggregate { 14 } else { 0 };
-    let at = start + len;
-    // No EtherType stands before LLC: any length below the least one says so.
-    step_over_llc(frame, 1, at)
+    Ok((start + len, is_aggregate))
 }
 
 pub(super) fn unreadable(link: Link, frame: &[u8]) -> Option<WlanKind> {
@@ -136,5 +168,9 @@ const HAS_FLAGS: u32 = 2;
 const MORE_MASKS: u32 = 1 << 31;
 const PADDED: u8 = 0x20;
 const BAD_FCS: u8 = 0x40;
+/// A part's two addresses and length.
+const PART: usize = 14;
+/// Behind it stands the version.
+const AVS_MAGIC: [u8; 3] = [0x80, 0x21, 0x10];
 /// PPI's link type.
 const DLT_IEEE802_11: u8 = 105;
