@@ -22,7 +22,7 @@ use super::selection::Sampling;
 use super::settings;
 use crate::exit::Failure;
 use crate::joins;
-use crate::joins::ordered::{HANDED_OVER, LAST, Ordered};
+use crate::joins::ordered::{HANDED_OVER, Ordered};
 use crate::rtt::has_ethernet;
 
 /// What was opened for a run.
@@ -265,12 +265,18 @@ pub struct Frames {
 impl Frames {
     fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
         let mut busy = false;
+        if let Some(ordered) = &mut self.ordered {
+            ordered.begin_turn(steady_now());
+        }
         for (i, place) in self.places.iter_mut().enumerate() {
             busy |= place.turn(i as u8, meter, &mut self.ordered, sink);
         }
         let Some(ordered) = &mut self.ordered else { return busy };
         let places = &self.places;
-        let kept = ordered.release(if self.is_over { LAST } else { steady_now() }, usize::MAX);
+        if self.is_over {
+            ordered.end();
+        }
+        let kept = ordered.release(usize::MAX);
         meter.frames(
             kept.map(|kept| Frame {
                 bytes: &kept.bytes,
@@ -506,6 +512,9 @@ impl Place {
             for i in 0..burst.len() {
                 let (bytes, stamp) = burst.seen(i);
                 ordered.keep(point, bytes, (burst.wire_len(i), burst.segment(i)), stamp.at);
+            }
+            if let Some(last) = burst.len().checked_sub(1) {
+                ordered.may_have_more(burst.seen(last).1.at);
             }
             return !burst.is_empty();
         }

@@ -34,6 +34,8 @@ pub struct Ordered {
     arrived: u64,
     /// What the last release let go.
     out: Vec<u32>,
+    /// Every ring was read up to here.
+    until: Time,
 }
 
 impl Ordered {
@@ -51,14 +53,28 @@ impl Ordered {
         self.arrived += 1;
     }
 
-    /// At most `most` packets that nothing earlier can come before any more, in order; all if
-    /// `now` is [`LAST`]. Beyond [`MOST_KEPT`] the earliest go on without waiting.
-    pub fn release(&mut self, now: Time, most: usize) -> impl Iterator<Item = &Kept> {
+    /// Begins a turn, at `now`, in which every ring is read.
+    pub fn begin_turn(&mut self, now: Time) {
+        self.until = now - HANDED_OVER.as_nanos() as i64;
+    }
+
+    /// A ring was read up to a packet of that time, and may hold more.
+    pub fn may_have_more(&mut self, at: Time) {
+        self.until = self.until.min(at);
+    }
+
+    /// Nothing is read any more.
+    pub fn end(&mut self) {
+        self.until = Time::from_nanos(i64::MAX);
+    }
+
+    /// After every ring was read: at most `most` packets that nothing earlier can come before any
+    /// more, in order. Beyond [`MOST_KEPT`] the earliest go on without waiting.
+    pub fn release(&mut self, most: usize) -> impl Iterator<Item = &Kept> {
         self.free.append(&mut self.out);
-        let ripe = now - HANDED_OVER.as_nanos() as i64;
         while self.out.len() < most
             && let Some(&Reverse((at, _, slot))) = self.waiting.peek()
-            && (at <= ripe || self.waiting.len() > MOST_KEPT)
+            && (at <= self.until || self.waiting.len() > MOST_KEPT)
         {
             self.waiting.pop();
             self.out.push(slot);
@@ -69,8 +85,6 @@ impl Ordered {
 
 /// A ring hands a packet over after a millisecond, which a slow kernel timer makes eight.
 pub const HANDED_OVER: Duration = Duration::from_millis(20);
-/// Nothing comes after this.
-pub const LAST: Time = Time::from_nanos(i64::MAX);
 /// Three million packets a second for as long as they wait.
 const MOST_KEPT: usize = 1 << 16;
 
@@ -84,7 +98,8 @@ mod tests {
     }
 
     fn points(ordered: &mut Ordered, now: i64) -> Vec<u8> {
-        ordered.release(time(now), usize::MAX).map(|kept| kept.point).collect()
+        ordered.begin_turn(time(now));
+        ordered.release(usize::MAX).map(|kept| kept.point).collect()
     }
 
     #[test]
@@ -99,50 +114,86 @@ mod tests {
         // The slots are used again.
         ordered.keep(3, b"longer than before", (90, 7), time(3));
         assert_eq!(ordered.slots.len(), 3);
-        let kept = ordered.release(LAST, 9).next().unwrap();
-        assert_eq!(
-            (&kept.bytes[..], kept.wire_len, kept.segment),
-            (&b"longer than before"[..], 90, 7)
-        );
+        ordered.end();
+        let kept = ordered.release(9).next().unwrap();
+        let told = (&kept.bytes[..], kept.wire_len, kept.segment);
+        assert_eq!(told, (&b"longer than before"[..], 90, 7));
+    }
+
+    #[test]
+    fn what_a_ring_still_holds_is_waited_for() {
+        let mut ordered = Ordered::default();
+        ordered.begin_turn(time(100));
+        ordered.keep(0, b"", (0, 0), time(10));
+        ordered.may_have_more(time(10));
+        ordered.keep(1, b"", (0, 0), time(30));
+        ordered.may_have_more(time(30));
+        assert_eq!(ordered.release(9).map(|kept| kept.point).collect::<Vec<_>>(), [0]);
+        assert_eq!(points(&mut ordered, 101), [1]);
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut ordered = Ordered::default();
+        ordered.begin_turn(Time::from_nanos(0));
         for i in 0..MOST_KEPT as i64 + 10 {
             ordered.keep(0, b"", (0, 0), Time::from_nanos(i));
         }
-        assert_eq!(ordered.release(Time::from_nanos(0), usize::MAX).count(), 10);
-        assert_eq!(ordered.release(Time::from_nanos(0), usize::MAX).count(), 0);
+        assert_eq!(ordered.release(usize::MAX).count(), 10);
+        assert_eq!(ordered.release(usize::MAX).count(), 0);
+    }
+
+    /// Rings of packets, each with its time and when it is handed over, ms.
+    type Rings = [Vec<(i64, i64)>; 3];
+
+    /// Reads one burst; moves the time on, as a scheduler may at any moment.
+    fn read(ordered: &mut Ordered, ring: &mut Vec<(i64, i64)>, now: i64, point: u8, most: usize) {
+        let there = ring.iter().take(most).take_while(|(_, handed)| *handed <= now).count();
+        let mut last = None;
+        for (at, _) in ring.drain(..there) {
+            ordered.keep(point, &[], (at as usize, 0), time(at));
+            last = Some(time(at));
+        }
+        if let Some(last) = last {
+            ordered.may_have_more(last);
+        }
     }
 
     proptest! {
-        /// Whatever the rings' delays within what is waited for: order, and nothing is lost.
+        /// Whatever the rings' delays within what is waited for, however long the reader is
+        /// stopped, and whatever a burst holds: order, and nothing is lost.
         #[test]
         fn packets_come_in_order(
-            delays in proptest::collection::vec((0i64..19, 0u8..4), 1..200),
-            most in 1usize..8,
+            packets in proptest::collection::vec((0usize..3, 0i64..19), 1..200),
+            pauses in proptest::collection::vec(0i64..60, 1..50),
+            (burst, most) in (1usize..5, 1usize..8),
         ) {
-            let mut arrivals: Vec<(i64, i64, u8)> = delays
-                .iter()
-                .enumerate()
-                .map(|(i, (late, point))| (i as i64 + late, i as i64, *point))
-                .collect();
-            arrivals.sort_by_key(|(read, ..)| *read);
-            let mut ordered = Ordered::default();
-            let mut seen = Vec::new();
-            for (read, at, point) in &arrivals {
-                ordered.keep(*point, &[], (*at as usize, 0), time(*at));
-                seen.extend(ordered.release(time(*read), most).map(|kept| kept.wire_len));
+            let mut rings = Rings::default();
+            for (at, (ring, late)) in packets.iter().enumerate() {
+                let before = rings[*ring].last().map_or(0, |(_, handed)| *handed);
+                // Of one ring in order.
+                rings[*ring].push((at as i64, (at as i64 + late).max(before)));
             }
+            let mut pauses = pauses.into_iter().cycle();
+            let (mut ordered, mut seen, mut now) = (Ordered::default(), Vec::new(), 0);
+            while rings.iter().any(|ring| !ring.is_empty()) {
+                ordered.begin_turn(time(now));
+                for (point, ring) in rings.iter_mut().enumerate() {
+                    now += pauses.next().unwrap_or(0) / 3;
+                    read(&mut ordered, ring, now, point as u8, burst);
+                }
+                seen.extend(ordered.release(most).map(|kept| kept.wire_len));
+                now += 1;
+            }
+            ordered.end();
             loop {
                 let before = seen.len();
-                seen.extend(ordered.release(LAST, most).map(|kept| kept.wire_len));
+                seen.extend(ordered.release(most).map(|kept| kept.wire_len));
                 if seen.len() == before {
                     break;
                 }
             }
-            prop_assert_eq!(seen, (0..arrivals.len()).collect::<Vec<_>>());
+            prop_assert_eq!(seen, (0..packets.len()).collect::<Vec<_>>());
         }
     }
 }

@@ -20,7 +20,7 @@ use super::places::{Places, has_ethernet, joined};
 use super::settings;
 use crate::exit::{Exit, Failure};
 use crate::joins;
-use crate::joins::ordered::{HANDED_OVER, LAST, Ordered};
+use crate::joins::ordered::{HANDED_OVER, Ordered};
 
 /// Runs until the time is over, or Ctrl-C.
 pub fn run(
@@ -135,14 +135,19 @@ impl Watcher {
             }
             latest = Some(stamp.at);
         }
+        if let (Some(ordered), Some(latest)) = (&mut self.ordered, latest) {
+            ordered.may_have_more(latest);
+        }
         Ok(latest)
     }
 
     /// Goes on with packets of joined interfaces; with all if none are watched any more.
     fn release(&mut self) {
         let Some(ordered) = &mut self.ordered else { return };
-        let is_over = self.points.iter().all(|p| p.port.is_none());
-        for kept in ordered.release(if is_over { LAST } else { steady_now() }, usize::MAX) {
+        if self.points.iter().all(|p| p.port.is_none()) {
+            ordered.end();
+        }
+        for kept in ordered.release(usize::MAX) {
             let way = self.points[usize::from(kept.point)].way;
             way.input(&kept.bytes, (kept.wire_len, kept.segment), kept.at, &mut self.matcher);
         }
@@ -208,6 +213,9 @@ impl Source for Watcher {
         let mut empty = false;
         for _ in 0..TURNS {
             empty = true;
+            if let Some(ordered) = &mut self.ordered {
+                ordered.begin_turn(steady_now());
+            }
             for i in 0..self.points.len() {
                 empty &= self.burst(i)?.is_none();
                 self.drain(collected);
