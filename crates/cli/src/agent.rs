@@ -100,12 +100,13 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
             args.cert.display()
         );
     }
-    errln!("sonde: agent at {address}, until Ctrl-C");
     // Other work on this host would make trials invalid. All threads that serve come from this one.
     let _preferred = prefer_this_process().inspect_err(|e| {
         errln!("sonde: this agent's trials do not go before other work of this host: {e}");
     });
     give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
+    // Whoever waits for this line may rely on all of it.
+    errln!("sonde: agent at {address}, until Ctrl-C");
     agent.serve(&stop);
     Ok(Exit::Ok)
 }
