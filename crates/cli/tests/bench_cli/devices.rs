@@ -7,7 +7,7 @@ use sonde_results::caveat::Caveat;
 use sonde_results::trial::Invalid;
 
 use crate::support::{
-    Between, Folder, assert_consistent, assert_nothing_left, finish, fixed, head, router, until,
+    Between, Folder, assert_consistent, assert_nothing_left, fixed, head, router, until,
     valid_trials,
 };
 
@@ -161,7 +161,7 @@ fn a_port_that_goes_down_in_the_middle_is_not_the_devices_loss() {
     between.b.set_up("eth0", false).unwrap();
     assert!(until(&mut process, || !folder.trials().is_empty()));
     between.b.set_up("eth0", true).unwrap();
-    let ended = finish(process);
+    let ended = folder.finish(process);
     let run = folder.read();
     let first = &run.trials[0];
     assert!(
@@ -191,7 +191,7 @@ fn a_load_that_no_tester_can_offer_is_not_the_devices_failure() {
         return;
     }
     let plan = router(&fixed(&["90000000"], "20ms")).replace("'5k'", "'100M'");
-    let folder = Folder::with_plan(&plan.replace("attempts = 12", "attempts = 2"));
+    let folder = Folder::with_plan(&plan.replace("attempts = 30", "attempts = 2"));
     let ended = folder.bench();
     assert_eq!(ended.code, 5, "{}\n{}", ended.out, ended.err);
     let run = folder.read();
@@ -211,10 +211,11 @@ fn a_reset_of_a_router_is_measured() {
     }
     let reset = "[[procedure]]\nkind = 'reset'\nloads = ['1000']\ntrial = '8s'\nat = '500ms'\n\
                  trials = 1\n";
-    let folder = Folder::with_plan(&router(reset));
+    // Seconds at which the tester holds its processors: alone, and with fewer tries.
+    let folder = Folder::alone(&router(reset).replace("attempts = 30", "attempts = 4"));
     let process = folder.start();
     let pid = process.id();
-    let ended = finish(process);
+    let ended = folder.finish(process);
     assert_nothing_left(pid);
     let run = folder.read();
     assert_consistent(&run);

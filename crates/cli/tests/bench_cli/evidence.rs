@@ -74,7 +74,7 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
         return;
     }
     let cpu = cpus - 1;
-    let plan = router(&fixed(&["2000"], "500ms")).replace("attempts = 12", "attempts = 6");
+    let plan = router(&fixed(&["2000"], "500ms")).replace("attempts = 30", "attempts = 6");
     let plan = plan.replace("kind = 'router'\n", &format!("kind = 'router'\ncpu = {cpu}\n"));
     let folder = Folder::alone(&plan);
     let end = AtomicBool::new(false);

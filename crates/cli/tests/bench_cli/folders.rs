@@ -18,7 +18,7 @@ fn a_router_is_measured_reported_compared_and_not_measured_again() {
     let folder = Folder::with_plan(&plan.replace("loop = false", "loop = true"));
     let process = folder.start();
     let pid = process.id();
-    let ended = finish(process);
+    let ended = folder.finish(process);
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     assert_nothing_left(pid);
     let run = folder.read();

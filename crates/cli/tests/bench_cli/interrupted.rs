@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 
 use crate::support::{
-    Folder, assert_consistent, assert_nothing_left, finish, fixed, is_interrupted, namespaces,
-    router, until, valid_trials,
+    Folder, assert_consistent, assert_nothing_left, fixed, is_interrupted, namespaces, router,
+    until, valid_trials,
 };
 
 const LOADS: [&str; 5] = ["1000", "1500", "2000", "2500", "3000"];
@@ -41,7 +41,7 @@ fn ctrl_c_at_any_moment_leaves_a_run_that_goes_on() {
         });
         assert!(came, "{:?}", process.err());
         process.signal("INT");
-        let ended = finish(process);
+        let ended = folder.finish(process);
         assert_eq!(ended.code, 130, "moment {moment}: {}\n{}", ended.out, ended.err);
         assert_nothing_left(pid);
         let run = folder.read();
@@ -65,7 +65,7 @@ fn a_run_that_was_killed_goes_on_and_its_bed_is_removed() {
             until(&mut process, || !namespaces(pid).is_empty() && folder.trials().len() >= after);
         assert!(came, "{:?}", process.err());
         process.signal("KILL");
-        assert_eq!(finish(process).code, 128 + 9);
+        assert_eq!(folder.finish(process).code, 128 + 9);
         assert!(!namespaces(pid).is_empty());
         let kept = folder.trials();
         // The kernel had taken half a line.

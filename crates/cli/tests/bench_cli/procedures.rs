@@ -6,7 +6,7 @@ use sonde_results::bench::{BenchRun, Finding, Measurement};
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::Trial;
 
-use crate::support::{Folder, assert_consistent, assert_nothing_left, finish, router};
+use crate::support::{Folder, assert_consistent, assert_nothing_left, router};
 
 #[test]
 fn every_procedure_ends_with_the_engine_xdp() {
@@ -27,7 +27,7 @@ fn frames_leave_in_bursts_where_the_plan_says_so() {
         let plan = router("[workload]\nbursts = [1, 16]\n")
             + "[[procedure]]\nkind = 'fixed_load'\nloads = ['4k']\ntrial = '400ms'\n";
         let folder = Folder::alone(&plan.replace("'af_packet'", &format!("'{engine}'")));
-        let ended = finish(folder.start());
+        let ended = folder.bench();
         let run = folder.read();
         let ids: Vec<&str> = run.measurements.iter().map(|m| m.id.as_str()).collect();
         let [one, many] = ids[..] else { panic!("{ids:?}\n{}", ended.err) };
@@ -48,11 +48,11 @@ fn every_procedure_ends(engine: &str, test: &str) {
     let plan = router(PROCEDURES)
         .replace("'af_packet'", &format!("'{engine}'"))
         .replace("'5k'", &format!("'{MAX_FPS}'"))
-        .replace("attempts = 12", "attempts = 3");
+        .replace("attempts = 30", "attempts = 3");
     let folder = Folder::alone(&plan);
     let process = folder.start();
     let pid = process.id();
-    let ended = finish(process);
+    let ended = folder.finish(process);
     assert_nothing_left(pid);
     let run = folder.read();
     assert_consistent(&run);

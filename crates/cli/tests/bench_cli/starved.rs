@@ -9,7 +9,7 @@ use sonde_lab::{Impairment, Relay};
 use sonde_port::clock::{pin_to_cpu, tai_now};
 
 use crate::process::Process;
-use crate::support::{Between, Folder, assert_consistent, finish, fixed, head, until};
+use crate::support::{Between, Folder, assert_consistent, fixed, head, until};
 
 /// What keeps the tester from running for `PAUSE`; from when to when it did, TAI ns.
 type Fault = fn(&Process) -> [i64; 2];
@@ -67,7 +67,7 @@ fn starved(engine: &str, fault: Fault, test: &str) {
         Relay::start(&between.device, ["eth1", "eth2"], device, Impairment::default(), 3).unwrap();
     let loads = ["4000", "4500", "5000"];
     let plan = head("5k", "500ms") + &between.table(false) + &fixed(&loads, "2s");
-    let plan = plan.replace("af_packet", engine).replace("attempts = 12", "attempts = 2");
+    let plan = plan.replace("af_packet", engine).replace("attempts = 30", "attempts = 2");
     let folder = Folder::alone(&plan);
     let mut process = folder.start();
     let mut faults = Vec::new();
@@ -85,7 +85,7 @@ fn starved(engine: &str, fault: Fault, test: &str) {
         // The next fault is another trial's.
         until(&mut process, || folder.trials().len() > trials);
     }
-    let ended = finish(process);
+    let ended = folder.finish(process);
     let device = relay.stop().unwrap();
     println!("{device:?}");
     // In a lump each fault would have given it some 1,600 to 2,000 frames, 50 of which it can queue.

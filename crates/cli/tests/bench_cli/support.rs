@@ -70,7 +70,13 @@ impl Folder {
 
     /// Runs the plan, or what is left of it, to its end.
     pub fn bench(&self) -> Ended {
-        finish(self.start())
+        self.finish(self.start())
+    }
+
+    /// Waits for the end of a run of this folder, as long as it tries trial after trial.
+    pub fn finish(&self, process: Process) -> Ended {
+        let file = self.run().join("trials.jsonl");
+        finish_of(process, || std::fs::metadata(&file).map_or(0, |m| m.len() as usize))
     }
 
     /// What was measured.
@@ -97,10 +103,20 @@ pub fn lines(file: &Path) -> Vec<String> {
 }
 
 /// A run takes seconds, many times that on a busy machine: the bound is for what hangs.
-pub fn finish(mut process: Process) -> Ended {
-    let begin = Instant::now();
+pub fn finish(process: Process) -> Ended {
+    finish_of(process, || 0)
+}
+
+/// What neither prints nor gets on, by `work`, hangs. How many tries a busy machine needs is
+/// not bounded.
+fn finish_of(mut process: Process, work: impl Fn() -> usize) -> Ended {
+    let (mut last, mut since) = ((0, 0, 0), Instant::now());
     while process.is_running() {
-        assert!(begin.elapsed() < BOUND, "hangs: {:#?}\n{:#?}", process.out(), process.err());
+        let now = (process.out().len(), process.err().len(), work());
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < BOUND, "hangs: {:#?}\n{:#?}", process.out(), process.err());
         std::thread::sleep(Duration::from_millis(10));
     }
     process.end()
@@ -135,7 +151,7 @@ pub fn router(more: &str) -> String {
 pub fn head(max_rate: &str, drain: &str) -> String {
     format!(
         "title = 'test'\n[bed]\nengine = 'af_packet'\nmax_rate = '{max_rate}'\ndrain = \
-         '{drain}'\n[run]\nloop = false\nattempts = 12\nback_off = '20ms'\nwarm_up = '50ms'\n"
+         '{drain}'\n[run]\nloop = false\nattempts = 30\nback_off = '20ms'\nwarm_up = '50ms'\n"
     )
 }
 
