@@ -120,13 +120,13 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let stopper = stop.clone();
     signals.then(move || stopper.stop())?;
-    errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
     let uses = match args.runs {
         // A plan makes laboratories of network namespaces.
         Some(_) => vec![Uses::Commands],
         None => [AfPacket, AfXdp].map(Uses::Engine).into_iter().chain([Uses::Namespaces]).collect(),
     };
     give_up(&uses, Vec::new())?;
+    errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
     let served = server.serve(Arc::new(service), &stop).context("the server failed");
     if let Some(runs) = runs {
         runs.end();

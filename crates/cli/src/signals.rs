@@ -12,6 +12,8 @@ use signal_hook::iterator::Signals as Caught;
 /// Signals that ask for the end.
 pub struct Signals {
     caught: Receiver<()>,
+    /// The end was asked for more than once.
+    again: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -23,14 +25,22 @@ impl Signals {
         let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
         let mut signals = Caught::new(wanted).context("cannot catch signals")?;
         let (tell, caught) = channel();
+        let again = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&again);
         std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
-            for _ in signals.forever() {
-                if tell.send(()).is_err() {
-                    break;
-                }
+            for (before, _) in signals.forever().enumerate() {
+                set.store(before > 0, Ordering::Relaxed);
+                // Nobody may wait for it any more.
+                let _ = tell.send(());
             }
         })?;
-        Ok(Signals { caught })
+        Ok(Signals { caught, again })
+    }
+
+    /// A flag that is set once the end is asked for a second time: whoever asks waits no longer
+    /// for what could still come in order.
+    pub fn again(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.again)
     }
 
     /// Waits at most `patience`; true if the end was asked for.

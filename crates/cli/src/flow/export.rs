@@ -17,6 +17,8 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -76,6 +78,8 @@ pub struct Common<'a> {
     pub interfaces: Vec<Interface>,
     /// Records can wait for a collector: their packets are in a file.
     pub can_wait: bool,
+    /// Nobody waits for what collectors have not taken yet.
+    pub hurry: Arc<AtomicBool>,
 }
 
 /// Opens all that was asked for; the first that cannot be opened is the failure.

@@ -50,7 +50,8 @@ pub fn run(paths: &[PathBuf], args: &FlowArgs) -> Result<Exit, Failure> {
     let start_ns = run.header.start_ns;
     let end_ns = args.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
     let meters = meters(args).map_err(Failure::Usage)?;
-    let common = Common { args, tai_offset_s, interfaces: Vec::new(), can_wait: true };
+    let interfaces = Vec::new();
+    let common = Common { args, tai_offset_s, interfaces, can_wait: true, hurry: signals.again() };
     let outputs = export::open(&common)?;
     let (exporting, queues) = Exporting::start(outputs, meters.len(), QUEUE)?;
     let shared = exporting.shared();

@@ -71,6 +71,7 @@ pub fn run(links: Vec<Link>, args: &FlowArgs) -> Result<Exit, Failure> {
         tai_offset_s: run.header.host.tai_offset_s,
         interfaces: follow.interfaces(),
         can_wait: false,
+        hurry: signals.again(),
     };
     let outputs = export::open(&common)?;
     give_up(&[uses(args)], written_later(args))?;

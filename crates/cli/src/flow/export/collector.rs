@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -29,6 +31,7 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
             let config = common.config(protocol(args.export.format), longest(&socket), true);
             let mut udp = Udp::new(target.to_string(), socket, config, args.export.udp_rate);
             udp.out.waits_for_room = common.can_wait;
+            udp.out.hurry = common.hurry.clone();
             Ok(Box::new(udp))
         }
         _ if args.export.format != Format::Ipfix => {
@@ -48,7 +51,14 @@ pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
             let folder =
                 export.spool.as_ref().map(|s| s.join(target.to_string().replace(['/', ':'], "_")));
             let backlog = Backlog::open(folder.as_deref().map(|f| (f, export.spool_max)))?;
-            Ok(Box::new(Stream::open(target.clone(), tls, config, backlog, PATIENCE)?))
+            Ok(Box::new(Stream::open(
+                target.clone(),
+                tls,
+                config,
+                backlog,
+                PATIENCE,
+                common.hurry.clone(),
+            )?))
         }
     }
 }
@@ -74,6 +84,8 @@ struct Sending {
     waiting_bytes: usize,
     /// Where there is no room for more to wait, the records wait, too: those of a file can.
     waits_for_room: bool,
+    /// Nobody waits for what has not gone yet.
+    hurry: Arc<AtomicBool>,
     /// There is nothing more to come.
     is_last: bool,
     /// After the last one, no message waits beyond this.
@@ -106,6 +118,7 @@ impl Udp {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             waits_for_room: false,
+            hurry: Arc::default(),
             is_last: false,
             end: None,
             sent: 0,
@@ -146,7 +159,10 @@ impl Sending {
         if self.waiting.is_empty() && self.pace.lets_go(self.now_ns()) {
             return self.send(message, records);
         }
-        while self.waits_for_room && self.waiting_bytes + message.len() > MOST_WAITING {
+        while self.waits_for_room
+            && !self.hurry.load(Ordering::Relaxed)
+            && self.waiting_bytes + message.len() > MOST_WAITING
+        {
             std::thread::sleep(TURN);
             self.send_due();
         }
@@ -165,9 +181,7 @@ impl Sending {
             self.waiting_bytes -= message.len();
             self.send(&message, records);
         }
-        if self.is_last
-            && Instant::now() >= *self.end.get_or_insert_with(|| Instant::now() + LONGEST_END)
-        {
+        if self.is_last && self.is_over() {
             let why = io::Error::other("the time to send what was left at the end is over");
             for (_, records) in std::mem::take(&mut self.waiting) {
                 self.lose("messages_lost_at_end", records, &why);
@@ -175,6 +189,11 @@ impl Sending {
             self.waiting_bytes = 0;
         }
         !self.waiting.is_empty()
+    }
+
+    fn is_over(&mut self) -> bool {
+        let end = *self.end.get_or_insert_with(|| Instant::now() + LONGEST_END);
+        self.hurry.load(Ordering::Relaxed) || Instant::now() >= end
     }
 
     fn now_ns(&self) -> u64 {

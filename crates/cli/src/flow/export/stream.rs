@@ -43,6 +43,8 @@ struct Shared {
     /// There is a message, or the end has come.
     changed: Condvar,
     stop: AtomicBool,
+    /// Nobody waits for what the collector has not taken yet.
+    hurry: Arc<AtomicBool>,
 }
 
 struct State {
@@ -69,10 +71,11 @@ impl Stream {
         config: Config,
         backlog: Backlog,
         patience: Duration,
+        hurry: Arc<AtomicBool>,
     ) -> Result<Self> {
         let name = target.to_string();
         let form = format!("IPFIX, {} ", name.split(':').next().unwrap_or_default());
-        let shared = Arc::new(Shared::new(backlog));
+        let shared = Arc::new(Shared::new(backlog, hurry));
         let theirs = shared.clone();
         let sender = thread::Builder::new()
             .name("sonde-send".into())
@@ -92,11 +95,12 @@ impl Stream {
 }
 
 impl Shared {
-    fn new(backlog: Backlog) -> Self {
+    fn new(backlog: Backlog, hurry: Arc<AtomicBool>) -> Self {
         Shared {
             state: Mutex::new(State { backlog, takes: false, counters: Counters::default() }),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
+            hurry,
         }
     }
 
@@ -380,7 +384,9 @@ impl Sender {
     /// After the end was asked for: whether it was tried for long enough.
     fn is_over(&self) -> bool {
         self.stopped.is_some_and(|stopped| {
-            stopped.max(self.moved).elapsed() >= LAST_TRIES || stopped.elapsed() >= LAST_TRY
+            self.shared.hurry.load(Ordering::Relaxed)
+                || stopped.max(self.moved).elapsed() >= LAST_TRIES
+                || stopped.elapsed() >= LAST_TRY
         })
     }
 

@@ -61,3 +61,21 @@ fn the_end_is_bounded_and_what_is_left_is_told() {
     assert!(lost >= 95, "{lost}");
     assert_eq!(total.counters["messages_sent"] + lost, 100 + total.counters["messages"]);
 }
+
+#[test]
+fn who_does_not_want_to_wait_is_told_what_is_left() {
+    let (mut udp, _peer) = udp(1);
+    udp.out.waits_for_room = true;
+    (0..100).for_each(|_| udp.out.message(&[0; 20], 2));
+    udp.out.hurry.store(true, Ordering::Relaxed);
+    // At one message a second, room would never come.
+    let message = [0; 60_000];
+    (0..MOST_WAITING / message.len() + 10).for_each(|_| udp.out.message(&message, 3));
+    assert!(udp.total().counters["messages_lost_too_fast"] >= 1);
+    udp.finish(0, &ExportStats::default());
+    assert!(!udp.send_due());
+    let total = udp.total();
+    let lost = total.counters["messages_lost_at_end"] + total.counters["messages_lost_too_fast"];
+    let all = 110 + (MOST_WAITING / message.len()) as u64 + total.counters["messages"];
+    assert_eq!(total.counters["messages_sent"] + lost, all);
+}

@@ -31,7 +31,7 @@ impl Pair {
         let target = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
         let spool = Folder::new();
         let backlog = Backlog::open(Some((&spool.0, 1 << 24))).unwrap();
-        let shared = Arc::new(Shared::new(backlog));
+        let shared = Arc::new(Shared::new(backlog, Arc::default()));
         let theirs = shared.clone();
         let patience = Duration::from_secs(3);
         let sender = Sender::new(target, None, theirs, patience);
@@ -87,6 +87,24 @@ fn read(stream: &mut TcpStream, n: usize) {
     let mut all = vec![0; template().len() + n * data(0).len()];
     stream.read_exact(&mut all).unwrap();
     assert_eq!(numbers(&all).len(), n);
+}
+
+#[test]
+fn nothing_is_tried_further_once_nobody_wants_to_wait() {
+    let shared = Arc::new(Shared::new(Backlog::open(None).unwrap(), Arc::default()));
+    shared.message(&data(0), 1);
+    // Nobody listens there.
+    let target = "tcp://127.0.0.1:1".parse().unwrap();
+    let mut sender = Sender::new(target, None, shared.clone(), PATIENCE);
+    shared.stop.store(true, Ordering::Release);
+    assert!(sender.is_stopped());
+    // It began to wait only now, for as long as it may.
+    sender.moved = Instant::now() + LAST_TRIES;
+    assert!(!sender.is_over());
+    shared.hurry.store(true, Ordering::Relaxed);
+    assert!(sender.is_over());
+    sender.run();
+    assert!(shared.lock().backlog.bytes() > 0);
 }
 
 #[test]
