@@ -19,7 +19,9 @@ fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
         Ok(exit) => match console::failure() {
             Some(error) => {
-                errln!("sonde: cannot write to standard output: {error}; free space and run again");
+                errln!(
+                    "sonde: cannot write to standard output: {error}; what was printed is not whole"
+                );
                 exit.unless_saved().into()
             }
             None => exit.into(),

@@ -30,8 +30,8 @@ impl fmt::Display for NotSaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot write {}; what was measured before is there: free space and start the same \
-             command again, and it goes on from there",
+            "cannot write {}; what was measured before is there: free space, or make it writable, \
+             and start the same command again; it goes on from there",
             self.file.display()
         )
     }

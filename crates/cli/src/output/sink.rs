@@ -44,7 +44,8 @@ impl std::fmt::Display for Unsaved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{}: not all records could be saved ({} lost, {} bytes unwritten); free space and run again",
+            "{}: not all records could be saved ({} lost, {} bytes unwritten); free space or make it \
+             writable, and run again",
             self.name, self.lost, self.waiting
         )
     }

@@ -112,7 +112,10 @@ impl Output for IpfixFile {
         self.exporter.finish_file(now_ns, &mut |message| out.message(message));
         self.out.write();
         if let Some(error) = &self.out.failed {
-            errln!("{}: {error}; free space and run again", self.path.display());
+            errln!(
+                "{}: {error}; free space or make it writable, and run again",
+                self.path.display()
+            );
         }
     }
 

@@ -154,7 +154,11 @@ impl ParquetFiles {
     fn tell(&mut self, why: &str) {
         if self.told.as_deref() != Some(why) {
             let file = numbered(&self.path, self.whole + 1);
-            errln!("{}: {why}; its records are lost, free space", file.display());
+            errln!(
+                "{}: {why}; its records are lost until it can be written: free space, or mend \
+                 what stands in its way",
+                file.display()
+            );
             self.told = Some(why.to_owned());
         }
     }
