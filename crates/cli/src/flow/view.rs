@@ -196,8 +196,10 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
     let mut left_out: Vec<(u64, String)> = run
         .counters
         .iter()
-        .filter(|(name, n)| **n > 0 && LEFT_OUT.contains(&name.as_str()))
-        .map(|(name, n)| (*n, format!("{} {}", format_count(*n), name.replace('_', " "))))
+        .filter_map(|(name, n)| {
+            let (_, text) = LEFT_OUT.iter().find(|(key, _)| key == name)?;
+            (*n > 0).then(|| (*n, format!("{} {text}", format_count(*n))))
+        })
         .collect();
     left_out.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
     if !left_out.is_empty() {
@@ -232,7 +234,7 @@ fn protocol_line(protocols: &[ProtocolTotal]) -> String {
         .take(PROTOCOLS)
         .map(|p| format!("{} {}", protocol_name(p.protocol), format_share(p.bytes, total)))
         .collect();
-    if told.is_empty() { "no packet yet".into() } else { told.join("  ") }
+    if told.is_empty() { "no packet was metered".into() } else { told.join("  ") }
 }
 
 /// A table of ended flows.
@@ -339,17 +341,17 @@ const PROTOCOLS: usize = 6;
 /// Flows in the summary.
 const SUMMARY_FLOWS: usize = 10;
 /// Counters of what was offered and is in no record.
-const LEFT_OUT: &[&str] = &[
-    "packets_lost",
-    "not_selected",
-    "other_link_type",
-    "bad_time",
-    "no_interface",
-    "other_block_type",
-    "refused_truncated",
-    "refused_not_ip",
-    "refused_malformed",
-    "records_lost",
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("packets_lost", "packets that passed while the ring was full"),
+    ("not_selected", "packets that were not selected"),
+    ("other_link_type", "packets of link types that are not known"),
+    ("bad_time", "packets with an impossible time"),
+    ("no_interface", "packets of interfaces that the file does not describe"),
+    ("other_block_type", "blocks of types that are not known"),
+    ("refused_truncated", "packets cut short in their headers"),
+    ("refused_not_ip", "packets that are not IP"),
+    ("refused_malformed", "malformed packets"),
+    ("records_lost", "flow records that reached no output"),
 ];
 
 #[cfg(test)]

@@ -116,12 +116,15 @@ const REASONS: &[(&str, &str)] = &[
     ("fragments", "fragments without ports"),
     ("malformed", "malformed or cut short"),
     ("truncated", "packets whose headers were not at hand"),
+    ("other_protocol", "packets of protocols that are not timed"),
+    ("not_ip", "packets that are not IP"),
+    ("untracked_kind", "packets with which no flow begins"),
     ("other_link_type", "packets of link types that are not known"),
     ("bad_time", "packets with an impossible time"),
     ("no_interface", "packets of interfaces that the file does not describe"),
     ("other_block_type", "blocks of types that are not known"),
 ];
-const REASONS_SHOWN: usize = 4;
+const REASONS_SHOWN: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -144,6 +147,8 @@ mod tests {
             ("stale", 4),
             ("fragments", 2),
             ("malformed", 1),
+            ("not_ip", 12),
+            ("other_protocol", 20),
             ("events_lost", 9),
             ("flows_lost", 2),
             ("resynchronised", 2),
@@ -154,8 +159,9 @@ mod tests {
                 "seen: 10,000 packets, 7 flows, 1,000 samples; 5 packets of flows without a \
                  place in the table (0.05%); 2 times a connection was taken up again at other \
                  sequence numbers",
-                "left out: 40 voided by retransmissions or gaps (Karn), 4 older than 64 s, 3 \
-                 spaced out while slots were few, 2 fragments without ports, 1 for other reasons",
+                "left out: 40 voided by retransmissions or gaps (Karn), 20 packets of protocols \
+                 that are not timed, 12 packets that are not IP, 4 older than 64 s, 3 spaced out \
+                 while slots were few, 2 fragments without ports, 1 for other reasons",
                 "not printed: 9 samples, 2 flows",
             ]
         );

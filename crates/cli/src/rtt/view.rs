@@ -133,7 +133,7 @@ fn no_round_trip(coverage: &Coverage) -> String {
     let packets = coverage::count(coverage, "packets");
     let other = coverage::count(coverage, "other_protocol") + coverage::count(coverage, "not_ip");
     if packets == 0 && other == 0 {
-        "no round trip found: no packet passed here".into()
+        "no round trip found: no packet that can be read passed here".into()
     } else if other * 2 > packets + other {
         format!(
             "no round trip found: {} of {} packets are of other protocols, or inside a tunnel, \
