@@ -20,6 +20,8 @@
 #define GTPU_PORT 2152
 #define GENEVE_PORT 6081
 #define TYPE_HSR 0x892f      /* IEC 62439-3 */
+#define TYPE_VNTAG 0x8926    /* virtual interfaces of fabric extenders */
+#define TYPE_FABRIC 0x8903   /* FabricPath: its tag, then the customer's addresses */
 #define TYPE_BACKBONE 0x88e7 /* IEEE 802.1ah: the service instance, then the customer's addresses */
 #define IP_MF_OR_OFFSET 0x3fff
 #define IP_OFFSET 0x1fff
@@ -66,7 +68,8 @@ static __always_inline bool is_tpid(__u16 type)
 /* Octets from behind this EtherType up to behind the next one; 0: it begins no tag. */
 static __always_inline __u32 tag_len(__u16 type)
 {
-	return is_tpid(type) ? 4 : type == TYPE_HSR ? 6 : type == TYPE_BACKBONE ? 18 : 0;
+	return is_tpid(type) ? 4 : type == TYPE_HSR || type == TYPE_VNTAG ? 6 :
+	       type == TYPE_FABRIC ? 16 : type == TYPE_BACKBONE ? 18 : 0;
 }
 
 static __always_inline int step_over_tags(struct xdp_md *ctx, struct below *b)

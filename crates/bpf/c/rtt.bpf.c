@@ -105,8 +105,7 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 	if (f->flags & CLOSED)
 		return;
 	f->last = p->coarse;
-	/* The length of a first fragment is not that of what it begins. */
-	if (p->bits & P_FRAGMENT)
+	if (!is_matchable(p))
 		return;
 	if (residence)
 		transit(f, p);

@@ -130,8 +130,8 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 		return SHORT;
 	p->identity |= bpf_ntohs(udp->check);
 	size = bpf_ntohs(udp->len);
-	/* Of several segments in one frame it is that of one. */
-	if (p->segs > 1)
+	/* Of several segments in one frame it is that of one, of a first fragment that of all. */
+	if (p->segs > 1 || p->bits & P_FRAGMENT)
 		size = length;
 	if (size < sizeof(*udp) || size > length)
 		return BAD;
@@ -154,7 +154,7 @@ static __always_inline enum parsed parse_udp(struct frame *f, struct rtt_packet 
 		p->what = response ? W_DNS_RESPONSE : W_DNS;
 		return PARSED;
 	}
-	if (size < sizeof(*udp) + 1)
+	if (size < sizeof(*udp) + 1 || p->bits & P_FRAGMENT)
 		return PARSED;
 	if (lacks(f, b + 1))
 		return without(f, b + 1);
@@ -214,11 +214,10 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 		ports[1] = at[1];
 		if (protocol == IPPROTO_TCP)
 			return parse_tcp(f, p, length);
-		/* The length of a first fragment is that of the whole datagram. */
-		if (p->bits & P_FRAGMENT)
-			return PARSED;
 		if (protocol == IPPROTO_UDP)
 			return parse_udp(f, p, length);
+		if (p->bits & P_FRAGMENT)
+			return PARSED;
 		return parse_sctp(f, p, length);
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6: {

@@ -213,7 +213,7 @@ __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 
 static __always_inline bool may_begin(const struct rtt_packet *p)
 {
-	if (p->bits & P_FRAGMENT)
+	if (!is_matchable(p))
 		return false;
 	if (p->what == W_TCP)
 		return !(p->flags & TCP_RST);

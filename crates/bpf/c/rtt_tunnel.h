@@ -19,6 +19,8 @@
 #define GTPU_EXTENSIONS 4
 #define TPID_OLD 0x9100
 #define TYPE_HSR 0x892f      /* IEC 62439-3 */
+#define TYPE_VNTAG 0x8926    /* virtual interfaces of fabric extenders */
+#define TYPE_FABRIC 0x8903   /* FabricPath: its tag, then the customer's addresses */
 #define TYPE_BACKBONE 0x88e7 /* IEEE 802.1ah: the service instance, then the customer's addresses */
 #define BRIDGED 0x6558 /* in GRE: an Ethernet frame */
 #define VXLAN_PORT 4789
@@ -70,8 +72,8 @@ static __always_inline bool is_tpid(__be16 proto)
 /* Octets from behind this EtherType up to behind the next one; 0: it begins no tag. */
 static __always_inline __u32 tag_len(__be16 proto)
 {
-	return is_tpid(proto) ? 4 : proto == bpf_htons(TYPE_HSR) ? 6 :
-	       proto == bpf_htons(TYPE_BACKBONE) ? 18 : 0;
+	return is_tpid(proto) ? 4 : proto == bpf_htons(TYPE_HSR) || proto == bpf_htons(TYPE_VNTAG) ? 6 :
+	       proto == bpf_htons(TYPE_FABRIC) ? 16 : proto == bpf_htons(TYPE_BACKBONE) ? 18 : 0;
 }
 
 /* Nothing else says which IP follows. */

@@ -200,6 +200,9 @@ fn everything() -> Vec<Layer> {
     }
     for packet in &inner {
         all.push(tagged(VLAN, 0x6005, packet));
+        for (tag, octets) in LONG_TAGS {
+            all.push(long_tag(tag, octets, &tagged(VLAN, 0x6005, packet)));
+        }
         all.push(tagged(VLAN, 0x6000, &tagged(VLAN, 7, packet)));
         all.push(tagged(QINQ, 6, &tagged(VLAN, 5, packet)));
         let three = tagged(QINQ, 6, &tagged(0x9100, 5, &tagged(VLAN, 4, packet)));

@@ -47,7 +47,10 @@ fn one_program_all_headers() {
     if !privileged("one_program_all_headers") {
         return;
     }
-    let mut both = Both::load(|_, _| ());
+    let mut both = Both::load(|ours, theirs| {
+        (ours.flows, ours.groups) = (8_192, 4_000);
+        (theirs.flows, theirs.groups) = (8_192, 4_000);
+    });
     let mut id = 0;
     let links: [(&str, u16, Wrap); 15] = [
         ("plain", 0, &|ip| ip.clone()),
@@ -77,6 +80,16 @@ fn one_program_all_headers() {
             }
         }
     }
+    for (tag, octets) in LONG_TAGS {
+        id += 1;
+        for (protocol, [request, answer], kind) in exchanges(true, id) {
+            let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| {
+                let ip = tagged(VLAN, 9, &v6(from, to, protocol, &payload));
+                ethernet(&long_tag(tag, octets, &ip))
+            });
+            times(&mut both, &frames, kind, 9, "a long tag");
+        }
+    }
     let chain = |next: u8, payload: &[u8]| {
         let inner = extension(DESTINATION, next, 16, payload);
         let inner = extension(ROUTING, DESTINATION, 24, &inner);
@@ -102,6 +115,10 @@ fn one_program_all_headers() {
     }
     frames_without_ethernet(&mut both);
     fragments_of_ipv6(&mut both);
+    for is_v6 in [false, true] {
+        id += 1;
+        first_fragments(&mut both, is_v6, id);
+    }
     both.finish();
 }
 
@@ -160,6 +177,29 @@ fn fragments_of_ipv6(both: &mut Both) {
     assert_eq!(both.count("fragments"), 2);
     assert_eq!(both.count("untracked_kind"), 1, "a first fragment makes no flow");
     assert_eq!(both.count("flows"), flows);
+}
+
+/// Of ICMP echo and DNS the first fragment has what matching needs.
+fn first_fragments(both: &mut Both, is_v6: bool, id: u8) {
+    for (protocol, mut pair, kind) in exchanges(is_v6, id) {
+        if !matches!(kind, RttKind::Dns | RttKind::IcmpEcho) {
+            continue;
+        }
+        if protocol == UDP {
+            // The length of the whole datagram.
+            pair.iter_mut().for_each(|datagram| datagram[4..6].copy_from_slice(&[0x0b, 0xb8]));
+        }
+        let [request, answer] = pair;
+        let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| match is_v6 {
+            true => ethernet(&v6(from, to, FRAGMENT, &fragment(protocol, 0, true, &payload))),
+            false => {
+                let mut frame = ethernet(&v4(from, to, protocol, &payload));
+                frame[20] |= 0x20;
+                frame
+            }
+        });
+        times(both, &frames, kind, 0, "a first fragment");
+    }
 }
 
 /// Frames of every make, damaged in every way: the parsers agree about each.

@@ -374,6 +374,13 @@ impl Ip {
 }
 
 impl FlowPacket {
+    /// Whether all that matching needs is here. Of a first fragment it is where identifiers stand
+    /// in front: in ICMP echo and DNS; how much data a TCP segment has, its other fragments say.
+    #[inline]
+    pub fn is_matchable(&self) -> bool {
+        !self.fragment || matches!(self.detail, Detail::Echo { .. } | Detail::Dns { .. })
+    }
+
     /// Takes the ports from a header that begins with them.
     #[inline]
     fn ports(&mut self, header: &[u8]) {

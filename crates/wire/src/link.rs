@@ -30,12 +30,15 @@ pub enum Link {
     Wlan,
     /// The same behind a radiotap header.
     Radiotap,
-    /// The same behind a header of Per-Packet Information.
+    /// A frame of 802.11, Ethernet or IP behind a header of Per-Packet Information, which says
+    /// which.
     Ppi,
     /// The same behind a header of Prism or AVS.
     Prism,
     /// A header of PPPoE (RFC 2516).
     Pppoe,
+    /// An FDDI header, in either order of the addresses' bits.
+    Fddi,
 }
 
 impl Link {
@@ -60,6 +63,7 @@ impl Link {
             LINKTYPE_PPI => Some(Link::Ppi),
             LINKTYPE_PRISM | LINKTYPE_AVS => Some(Link::Prism),
             LINKTYPE_PPP_ETHER => Some(Link::Pppoe),
+            LINKTYPE_FDDI => Some(Link::Fddi),
             _ => None,
         }
     }
@@ -75,7 +79,9 @@ impl Link {
             Link::Family => (family_ethertype(frame)?, 4),
             Link::Ppp => ppp_header(frame)?,
             Link::Nflog => nflog_header(frame)?,
-            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => wlan::header(self, frame)?,
+            Link::Ppi => ppi_header(frame)?,
+            Link::Wlan | Link::Radiotap | Link::Prism => wlan::header(self, frame)?,
+            Link::Fddi => fddi_header(frame)?,
             Link::Pppoe => (tunnel::ETHERTYPE_PPPOE, 0),
         })
     }
@@ -130,6 +136,31 @@ fn nflog_header(frame: &[u8]) -> Result<(u16, usize), Error> {
         at += usize::from(len).next_multiple_of(4);
     }
     Err(Error::EtherType)
+}
+
+/// EtherType and offset of the packet behind a header of Per-Packet Information: version, flags,
+/// length and link type, little-endian.
+fn ppi_header(frame: &[u8]) -> Result<(u16, usize), Error> {
+    let [_, _, low, high, kind @ ..] = *frame.first_chunk::<8>().ok_or(Error::Truncated)?;
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    let inner = match u16::try_from(u32::from_le_bytes(kind)) {
+        Ok(LINKTYPE_IEEE802_11) => return wlan::header(Link::Ppi, frame),
+        Ok(capture::LINKTYPE_ETHERNET) => Link::Ethernet,
+        Ok(capture::LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD) => Link::RawIp,
+        _ => return Err(Error::EtherType),
+    };
+    let (ethertype, at) = inner.header(frame.get(len..).ok_or(Error::Truncated)?)?;
+    Ok((ethertype, len + at))
+}
+
+/// EtherType and offset of the packet in an FDDI frame with LLC (ISO 9314-2): frame control, two
+/// addresses.
+fn fddi_header(frame: &[u8]) -> Result<(u16, usize), Error> {
+    match frame.first().ok_or(Error::Truncated)? & 0xF0 {
+        // Any length below the least EtherType says that LLC follows.
+        FDDI_LLC => step_over_llc(frame, 1, 13),
+        _ => Err(Error::EtherType),
+    }
 }
 
 /// The EtherType of an address family as the BSDs, macOS, Linux and Npcap number them. None
@@ -200,8 +231,9 @@ pub(crate) fn look_through(
     Ok((ethertype, at, vlan))
 }
 
-/// Steps over tags alone: those of VLANs and of HSR (IEC 62439-3) and the service instance tag of
-/// provider backbone bridges (IEEE 802.1ah) with the customer's addresses; at most [`TAGS`].
+/// Steps over tags alone: those of VLANs, of HSR (IEC 62439-3), of virtual interfaces (VN-Tag,
+/// proposed for IEEE 802.1Qbh), the service instance tag of provider backbone bridges (IEEE
+/// 802.1ah) and that of FabricPath with the customer's addresses; at most [`TAGS`].
 #[inline]
 pub(crate) fn step_over_tags(
     frame: &[u8],
@@ -215,6 +247,10 @@ pub(crate) fn step_over_tags(
             kind if is_tpid(kind) => 4,
             // Path and size, sequence number, EtherType.
             ETHERTYPE_HSR => 6,
+            // Direction, virtual interfaces, EtherType.
+            ETHERTYPE_VNTAG => 6,
+            // Forwarding tag and time to live, two addresses, EtherType.
+            ETHERTYPE_FABRIC_PATH => 16,
             // Flags and instance, two addresses, EtherType.
             ETHERTYPE_BACKBONE => 18,
             _ => break,
@@ -275,6 +311,10 @@ const PPP_MPLS: u16 = 0x0281;
 pub(crate) const TAGS: usize = 4;
 /// High-availability Seamless Redundancy (IEC 62439-3).
 const ETHERTYPE_HSR: u16 = 0x892F;
+/// Cisco's FabricPath: the frame of the switches begins with it, the customer's follows.
+const ETHERTYPE_FABRIC_PATH: u16 = 0x8903;
+/// VN-Tag, between fabric extenders and their switch.
+const ETHERTYPE_VNTAG: u16 = 0x8926;
 /// Service instance tag (IEEE 802.1ah).
 const ETHERTYPE_BACKBONE: u16 = 0x88E7;
 /// Netfilter's log.
@@ -287,6 +327,9 @@ const LINKTYPE_PRISM: u16 = 119;
 const LINKTYPE_AVS: u16 = 163;
 /// PPP over Ethernet, from its own header on.
 const LINKTYPE_PPP_ETHER: u16 = 51;
+const LINKTYPE_FDDI: u16 = 10;
+/// Of a frame control: an asynchronous frame with LLC.
+const FDDI_LLC: u8 = 0x50;
 /// The attribute that is the packet.
 const NFULA_PAYLOAD: u8 = 9;
 /// Attributes that are looked through: there are fewer kinds.

@@ -36,7 +36,7 @@ impl Key {
         let to = (u128::from_be_bytes(destination), packet.destination_port);
         // A host that asks itself at one port: its answers have the other side.
         let answers = || Exchange::of(&packet.detail).is_some_and(|exchange| exchange.answer);
-        let sender = usize::from(from > to || from == to && !packet.fragment && answers());
+        let sender = usize::from(from > to || from == to && packet.is_matchable() && answers());
         let (low, high) = if sender == 0 { (from, to) } else { (to, from) };
         let [p0, p1] = low.1.to_be_bytes();
         let [p2, p3] = high.1.to_be_bytes();

@@ -129,8 +129,7 @@ impl Matcher {
             return;
         }
         flow.last = clock.coarse;
-        // The length of a first fragment is not that of what it begins.
-        if packet.fragment {
+        if !packet.is_matchable() {
             return;
         }
         match packet.detail {
@@ -246,7 +245,7 @@ impl Matcher {
             let (flow, stats) = self.table.get(place);
             let begins = match packet.detail {
                 _ if flow.is_idle(clock) => None,
-                Detail::Tcp(ref tcp) if !packet.fragment => {
+                Detail::Tcp(ref tcp) if packet.is_matchable() => {
                     Some(handshake::begins(flow, stats, tcp, side))
                 }
                 _ => Some(Begins::No),
@@ -304,7 +303,7 @@ impl Matcher {
 
 /// Whether a packet of no flow begins one: only what can be timed.
 fn begins_flow(packet: &FlowPacket) -> bool {
-    !packet.fragment
+    packet.is_matchable()
         && match packet.detail {
             Detail::Tcp(tcp) => tcp.flags & RST == 0,
             Detail::Quic(Quic::Short { .. } | Quic::Restart) | Detail::Other => false,

@@ -36,7 +36,7 @@ impl Seen {
 pub(super) fn may_differ(packet: &FlowPacket, told: bool) -> bool {
     let numbered = packet.identity >> 16 != 0;
     match packet.detail {
-        _ if packet.fragment => true,
+        _ if !packet.is_matchable() => true,
         Detail::Tcp(tcp) => !numbered && (tcp.sack || told && tcp.payload_len > 0),
         Detail::Quic(_) | Detail::Other => true,
         Detail::Echo { .. } | Detail::Dns { .. } | Detail::Heartbeat { .. } => false,
@@ -45,8 +45,7 @@ pub(super) fn may_differ(packet: &FlowPacket, told: bool) -> bool {
 
 fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
     let words = match packet.detail {
-        // A fragment is no copy of the whole that begins alike.
-        _ if packet.fragment => [0, u64::from(packet.ip_len), 4 << 8],
+        _ if !packet.is_matchable() => [0, u64::from(packet.ip_len), 4 << 8],
         Detail::Tcp(Tcp { seq, ack, flags, window, payload_len, timestamps, .. }) => {
             let (value, echo) = timestamps.unwrap_or_default();
             [
@@ -61,6 +60,8 @@ fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
         Detail::Quic(_) | Detail::Other => [0, u64::from(packet.ip_len), 4 << 8],
     };
     let [a, b, c] = words;
+    // A fragment is no copy of the whole that begins alike.
+    let c = c | u64::from(packet.fragment);
     let b = b | u64::from(packet.identity) << 32;
     let mut h = mix(a ^ (place as u64) << 1 ^ side as u64);
     h = mix(h ^ b);

@@ -611,6 +611,7 @@ fn link_types_of_capture_files() {
         (119, Some(Link::Prism)),
         (163, Some(Link::Prism)),
         (51, Some(Link::Pppoe)),
+        (10, Some(Link::Fddi)),
         (147, None),
     ] {
         assert_eq!(Link::from_capture(link_type), link);
@@ -693,7 +694,7 @@ proptest! {
     }
 }
 
-const LINKS: [Link; 10] = [
+const LINKS: [Link; 11] = [
     Link::Ethernet,
     Link::RawIp,
     Link::LinuxCooked,
@@ -704,4 +705,5 @@ const LINKS: [Link; 10] = [
     Link::Ppi,
     Link::Prism,
     Link::Pppoe,
+    Link::Fddi,
 ];

@@ -15,11 +15,27 @@ pub(crate) fn headers(ethertype: u16) -> Vec<(Vec<u8>, Link, u16)> {
     let hsr = [&[0x89, 0x2F, 0x00, 0x34, 0x12, 0x34][..], &kind].concat();
     let backbone = [&[0x88, 0xE7, 0, 0, 0, 9][..], &[6; 12], &kind].concat();
     let backbone_tagged = [&[0x88, 0xA8, 0, 77][..], &backbone].concat();
+    let fabric = [&[0x89, 0x03, 0x00, 0x60][..], &[6; 12], &[0x81, 0, 0, 7], &kind].concat();
+    let vn_tag = [&[0x89, 0x26, 0x80, 0, 0x40, 7][..], &kind].concat();
+    let vlan_inside = [&[0x89, 0x26, 0, 9, 0, 0][..], &[0x81, 0, 0, 8], &kind].concat();
     let inner_tag = [&[0x88, 0xE7, 0, 0, 0, 9][..], &[6; 12], &[0x81, 0, 0, 5], &kind].concat();
     let mut all = Vec::new();
-    for (tag, vlan) in [(hsr, 0), (backbone, 0), (backbone_tagged, 77), (inner_tag, 5)] {
-        all.push(([&addresses[..], &tag].concat(), Link::Ethernet, vlan));
+    let tags = [
+        (hsr, 0),
+        (backbone, 0),
+        (backbone_tagged, 77),
+        (inner_tag, 5),
+        (vn_tag, 0),
+        (fabric, 7),
+        (vlan_inside, 8),
+    ];
+    for (tag, vlan) in tags {
+        let frame = [&addresses[..], &tag].concat();
+        all.push(([&[0, 0, 16, 0, 1, 0, 0, 0][..], &[9; 8], &frame].concat(), Link::Ppi, vlan));
+        all.push((frame, Link::Ethernet, vlan));
     }
+    all.push((vec![0, 0, 8, 0, 101, 0, 0, 0], Link::Ppi, 0));
+    all.push(([&[0x54][..], &addresses, &llc].concat(), Link::Fddi, 0));
     for big in [false, true] {
         let u16 = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let attribute = |kind: u16, value: &[u8]| {
@@ -128,6 +144,16 @@ fn the_further_parts_of_an_aggregate_are_counted() {
     assert_eq!(Link::Ethernet.further_parts(&plain), 0);
     assert_eq!(Link::Wlan.further_parts(&[head, vec![0; 40]].concat()), 0, "no length");
     assert_eq!(Link::Prism.header(&[0xFF; 60]), Err(Error::EtherType));
+}
+
+#[test]
+fn what_is_neither_llc_nor_a_known_link_is_not_ip() {
+    let token = [&[0x80][..], &[0; 40]].concat();
+    assert_eq!(Link::Fddi.header(&token), Err(Error::EtherType));
+    assert_eq!(Link::Fddi.header(&[0x50; 20]), Err(Error::Truncated));
+    let usb = [&[0, 0, 8, 0, 189, 0, 0, 0][..], &[0; 40]].concat();
+    assert_eq!(Link::Ppi.header(&usb), Err(Error::EtherType));
+    assert_eq!(Link::Ppi.header(&[0, 0, 99, 0, 1, 0, 0, 0]), Err(Error::Truncated));
 }
 
 #[test]

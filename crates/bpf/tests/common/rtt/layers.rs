@@ -106,6 +106,15 @@ pub fn tagged(tpid: u16, tci: u16, inside: &Layer) -> Layer {
     Layer { kind: tpid, bytes: before(&[a, b, c, d], &inside.bytes) }
 }
 
+/// A tag of this EtherType with so many octets before the EtherType of what follows.
+pub fn long_tag(kind: u16, octets: usize, inside: &Layer) -> Layer {
+    let tag = [&vec![0x0b; octets][..], &inside.kind.to_be_bytes()].concat();
+    Layer { kind, bytes: before(&tag, &inside.bytes) }
+}
+
+/// HSR, VN-Tag, FabricPath and 802.1ah with what their tags have before the next EtherType.
+pub const LONG_TAGS: [(u16, usize); 4] = [(0x892f, 4), (0x8926, 4), (0x8903, 14), (0x88e7, 16)];
+
 /// A frame with a length, and SNAP with this last octet of its organisation.
 pub fn snap(organisation: u8, inside: &Layer) -> Layer {
     let [high, low] = inside.kind.to_be_bytes();

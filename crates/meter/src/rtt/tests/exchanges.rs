@@ -73,6 +73,24 @@ fn dns_is_matched_by_identifier_and_name() {
     assert_eq!(bench.flow().forward.samples, 2);
 }
 
+/// A DNSSEC answer that is longer than the path's MTU answers, and a large ping is one.
+#[test]
+fn first_fragments_of_echoes_and_dns_are_matched() {
+    let first = |packet: FlowPacket| FlowPacket { fragment: true, ..packet };
+    let mut bench = Bench::new();
+    bench
+        .packet_at(0, &dns(false, 7), 1)
+        .packet_at(5_000, &first(dns(true, 7)), 1)
+        .packet_at(6_000, &first(echo(false, 1)), 1)
+        .packet_at(8_000, &first(echo(true, 1)), 1);
+    bench.matcher.refused(sonde_wire::Error::Fragment);
+    assert_eq!(bench.samples(), [clean(RttKind::Dns, 5_000), clean(RttKind::IcmpEcho, 2_000)]);
+    assert_eq!((bench.counter("requests"), bench.counter("answered")), (2, 2));
+    // Of what has no identifier in front, a fragment says too little.
+    bench.packet_at(9_000, &first(quic(true, Quic::Initial)), 1);
+    assert_eq!((bench.counter("flows"), bench.counter("untracked_kind")), (2, 1));
+}
+
 /// An answer that does not come blocks nothing, and is counted once its time is over.
 #[test]
 fn unanswered_requests_block_nothing_and_are_counted() {
