@@ -142,7 +142,9 @@ fn no_round_trip(coverage: &Coverage) -> String {
             format_count(packets.max(other))
         )
     } else {
-        "no round trip found; both directions have to pass here".into()
+        "no round trip found; both directions have to pass here (if each has an interface of its own, \
+         use --join; if each has a VLAN of its own, --no-vlan-in-key)"
+            .into()
     }
 }
 
