@@ -107,11 +107,15 @@ pub fn disturbed_share(trial: &Trial) -> f64 {
 }
 
 /// Whether a further try of the same offer would fail as this one did: the tester is too slow
-/// for it by far, and nothing but its own speed was in its way.
+/// for it by far, longer than a host stops a processor, and nothing but its own speed was in
+/// its way.
 pub fn hopeless(trial: &Trial) -> bool {
+    let planned = Schedule::new(&trial.offer).duration_ns() as f64;
     let far = |reason: &Invalid| match reason {
-        Invalid::NotSent { ratio, .. } => *ratio < HOPELESS,
-        Invalid::Slow { ratio, .. } => *ratio > 1.0 / HOPELESS,
+        Invalid::NotSent { ratio, .. } => *ratio < HOPELESS && (1.0 - ratio) * planned > STOPPED_NS,
+        Invalid::Slow { ratio, .. } => {
+            *ratio > 1.0 / HOPELESS && (ratio - 1.0) * planned > STOPPED_NS
+        }
         _ => false,
     };
     let of_speed = |reason: &Invalid| {
@@ -151,6 +155,9 @@ const STARVED_NS: i64 = 20_000_000;
 const PAUSE_WITH_LOSS_NS: i64 = 20_000_000;
 /// A tester that offers less than this of a load is too slow for it, rather than disturbed.
 const HOPELESS: f64 = 0.9;
+/// Hosts of virtual machines stop a processor for 25 ms and more, which a thread on another one
+/// does not see.
+const STOPPED_NS: f64 = 60e6;
 /// From here on the pause of an idle thread tells of other work on the host, ns.
 const PAUSE_NS: i64 = 5_000_000;
 /// 600 ppm: the kernel slews by 500, and the raw clock itself is not exact.
@@ -269,23 +276,23 @@ mod tests {
 
     #[test]
     fn only_a_tester_that_is_too_slow_undisturbed_is_hopeless() {
+        let of = |health: TrialHealth| Trial {
+            number: 1,
+            measurement: "m".into(),
+            attempt: 1,
+            purpose: String::new(),
+            start_ns: 0,
+            offer: sound().0,
+            directions: Vec::new(),
+            ledger: Vec::new(),
+            health,
+            invalid: Vec::new(),
+        };
         let judged = |sent: u64, sent_ns: [i64; 2], health: TrialHealth, ledger: &[LedgerEntry]| {
             let (offer, d) = sound();
             let directions = vec![Direction { sent, sent_ns, ..d }];
             let invalid = judge(&offer, &directions, ledger, &health);
-            let trial = Trial {
-                number: 1,
-                measurement: "m".into(),
-                attempt: 1,
-                purpose: String::new(),
-                start_ns: 0,
-                offer,
-                directions,
-                ledger: ledger.into(),
-                health,
-                invalid,
-            };
-            hopeless(&trial)
+            hopeless(&Trial { offer, directions, ledger: ledger.into(), invalid, ..of(health) })
         };
         let (planned, twice) = ([0, 999_000_000], [0, 1_998_000_000]);
         let calm = TrialHealth::default;
@@ -295,6 +302,17 @@ mod tests {
         // A little short, or disturbed: the next try may be better.
         assert!(!judged(950, planned, calm(), &[]));
         assert!(!judged(1000, [0, 1_050_000_000], calm(), &[]));
+        // One stop of 25 ms in a trial of 200 ms.
+        let short = |sent_ns| {
+            let (offer, d) = sound();
+            let offer = Offer { frames: 200, ..offer };
+            let directions = vec![Direction { intended: 200, sent: 200, sent_ns, ..d }];
+            let invalid = judge(&offer, &directions, &[], &calm());
+            assert!(matches!(invalid[..], [Invalid::Slow { .. }]), "{invalid:?}");
+            hopeless(&Trial { offer, directions, invalid, ..of(calm()) })
+        };
+        assert!(!short([0, 225_000_000]));
+        assert!(short([0, 400_000_000]));
         let mut paused = calm();
         paused.pauses.add(8_000_000);
         assert!(!judged(800, planned, paused, &[]));

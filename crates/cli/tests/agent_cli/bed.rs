@@ -5,7 +5,7 @@
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -31,7 +31,12 @@ pub struct Agents {
     certificates: Folder,
     environment: Vec<(usize, String, String)>,
     _lab: Lab,
+    /// Dropped when all of the above is.
+    _host: MutexGuard<'static, ()>,
 }
+
+/// Agents run before other work: those of two tests would keep each other's from answering.
+static HOST: Mutex<()> = Mutex::new(());
 
 impl Agents {
     /// Both, with these variables in the environments of the agents by number. `None`: not
@@ -40,6 +45,7 @@ impl Agents {
         if sonde_lab::skip(name) {
             return None;
         }
+        let alone = HOST.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lab = Lab::new(name).unwrap();
         let mut host = |name| lab.host(name).unwrap();
         let (a, router, b, controller) = (host("a"), host("dut"), host("b"), host("ctl"));
@@ -79,6 +85,7 @@ impl Agents {
                 .map(|(i, k, v)| (*i, k.to_string(), v.clone()))
                 .collect(),
             _lab: lab,
+            _host: alone,
         };
         agents.running = (0..2).map(|i| agents.run(i)).collect();
         Some(agents)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::process::Process;
 use crate::support::{
-    Folder, assert_consistent, assert_nothing_left, finish, fixed, router, sonde, valid_trials,
+    Folder, assert_consistent, assert_nothing_left, fixed, router, sonde, valid_trials,
 };
 
 #[test]
@@ -96,7 +96,7 @@ fn a_full_disk_ends_the_run_in_order_and_room_lets_it_go_on() {
     let command = folder.command();
     let script = "trap '' XFSZ; ulimit -f 48; exec \"$@\"";
     limited.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
-    let full = finish(Process::start(limited));
+    let full = Process::start(limited).end();
     assert_eq!(full.code, 4, "{}\n{}", full.out, full.err);
     assert!(full.err.contains("cannot write") && full.err.contains("free space"), "{}", full.err);
     let before = folder.read();

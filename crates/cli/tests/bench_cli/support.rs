@@ -76,7 +76,7 @@ impl Folder {
     /// Waits for the end of a run of this folder, as long as it tries trial after trial.
     pub fn finish(&self, process: Process) -> Ended {
         let file = self.run().join("trials.jsonl");
-        finish_of(process, || std::fs::metadata(&file).map_or(0, |m| m.len() as usize))
+        process.end_of(|| std::fs::metadata(&file).map_or(0, |m| m.len() as usize))
     }
 
     /// What was measured.
@@ -102,26 +102,6 @@ pub fn lines(file: &Path) -> Vec<String> {
     whole.lines().map(str::to_owned).collect()
 }
 
-/// A run takes seconds, many times that on a busy machine: the bound is for what hangs.
-pub fn finish(process: Process) -> Ended {
-    finish_of(process, || 0)
-}
-
-/// What neither prints nor gets on, by `work`, hangs. How many tries a busy machine needs is
-/// not bounded.
-fn finish_of(mut process: Process, work: impl Fn() -> usize) -> Ended {
-    let (mut last, mut since) = ((0, 0, 0), Instant::now());
-    while process.is_running() {
-        let now = (process.out().len(), process.err().len(), work());
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-        assert!(since.elapsed() < BOUND, "hangs: {:#?}\n{:#?}", process.out(), process.err());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    process.end()
-}
-
 /// Polls until `condition` holds, or the process has ended; whether it holds.
 pub fn until(process: &mut Process, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
@@ -139,7 +119,7 @@ pub fn until(process: &mut Process, mut condition: impl FnMut() -> bool) -> bool
 pub fn sonde(arguments: &[&str]) -> Ended {
     let mut command = Command::new(SONDE);
     command.args(arguments);
-    finish(Process::start(command))
+    Process::start(command).end()
 }
 
 /// A router of the lab, and loads that any host can offer. `more` has the procedures.

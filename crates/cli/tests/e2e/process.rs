@@ -80,14 +80,24 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub fn end(mut self) -> Ended {
-        let begin = Instant::now();
+    pub fn end(self) -> Ended {
+        self.end_of(|| 0)
+    }
+
+    /// The same for what takes as long as the machine makes it: what neither prints nor gets on,
+    /// by `work`, hangs.
+    pub fn end_of(mut self, work: impl Fn() -> usize) -> Ended {
+        let (mut last, mut since) = ((0, 0, 0), Instant::now());
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
+            let now = (self.out().len(), self.err().len(), work());
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
             let all = || [self.out().join("\n"), self.err().join("\n")].join("\n");
-            assert!(begin.elapsed() < BOUND, "{} does not end: {}", self.line, all());
+            assert!(since.elapsed() < BOUND, "{} does not end: {}", self.line, all());
             std::thread::sleep(POLL);
         };
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

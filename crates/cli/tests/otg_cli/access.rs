@@ -10,6 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 use sonde_cli::tls;
+use sonde_lab::LinkOptions;
 
 use crate::process::{Process, until};
 use crate::{Server, cable, config};
@@ -78,67 +79,92 @@ fn without_the_token_nobody_is_heard() {
     assert_eq!(server.process.end().code, 0);
 }
 
+/// A server that hears who shows a certificate of its laboratory.
+struct Secured {
+    folder: Folder,
+    process: Process,
+    /// Where it listens.
+    ip: String,
+    address: String,
+}
+
+impl Secured {
+    /// With certificates for `ip`, by a command that starts `sonde` somewhere.
+    fn start(name: &str, ip: &str, mut command: Command) -> Secured {
+        let folder = Folder::new(name);
+        let made = sonde(&["agent", "cert", "--dir", &folder.file(""), ip, "controller"]);
+        assert_eq!(Process::start(made).end().code, 0);
+        command.args(["otg", "--listen", &format!("{ip}:0")]);
+        for (option, file) in [
+            ("--cert", format!("{ip}.pem")),
+            ("--key", format!("{ip}.key")),
+            ("--ca", "ca.pem".into()),
+        ] {
+            command.args([option, &folder.file(&file)]);
+        }
+        let mut process = Process::start(command);
+        let address = |p: &Process| {
+            let line = p.err().iter().find_map(|l| Some(l.split_once("https://")?.1.to_owned()))?;
+            Some(line.split(',').next().unwrap().to_owned())
+        };
+        process.until("the server", |p| address(p).is_some());
+        let address = address(&process).unwrap();
+        Secured { folder, process, ip: ip.into(), address }
+    }
+
+    /// By the certificate that is called `name`.
+    fn ask(
+        &self,
+        name: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> std::io::Result<(u16, Value)> {
+        let file = |end: &str| PathBuf::from(self.folder.file(&format!("{name}.{end}")));
+        let client = tls::client(&file("pem"), &file("key"), &self.folder.0.join("ca.pem"));
+        let server = ServerName::try_from(self.ip.clone()).unwrap();
+        let session = ClientConnection::new(Arc::new(client.unwrap()), server).unwrap();
+        let mut stream = StreamOwned::new(session, TcpStream::connect(&self.address)?);
+        let body = body.to_string();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok((head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap()))
+    }
+
+    fn done(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.ask("controller", method, path, body).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    fn end(self) {
+        self.process.signal("INT");
+        assert_eq!(self.process.end().code, 0);
+    }
+}
+
 /// Owner with a certificate, and 200 strangers who say nothing.
 #[test]
 fn idle_strangers_do_not_keep_the_owner_from_stopping_a_flow() {
     let test = "idle_strangers_do_not_keep_the_owner_from_stopping_a_flow";
     let Some((_lab, a, b)) = cable(test) else { return };
-    let folder = Folder::new("idle");
-    let made = sonde(&["agent", "cert", "--dir", &folder.file(""), "127.0.0.1", "controller"]);
-    assert_eq!(Process::start(made).end().code, 0);
-    let [cert, key, ca] = ["127.0.0.1.pem", "127.0.0.1.key", "ca.pem"].map(|f| folder.file(f));
-    let mut process = Process::start(sonde(&[
-        "otg",
-        "--listen",
-        "127.0.0.1:0",
-        "--cert",
-        &cert,
-        "--key",
-        &key,
-        "--ca",
-        &ca,
-    ]));
-    let address = |p: &Process| {
-        let line = p.err().iter().find_map(|l| Some(l.split_once("https://")?.1.to_owned()))?;
-        Some(line.split(',').next().unwrap().to_owned())
-    };
-    process.until("the server", |p| address(p).is_some());
-    let address = address(&process).unwrap();
-    let client = |name: &str| {
-        let path = |end: &str| PathBuf::from(folder.file(&format!("{name}.{end}")));
-        Arc::new(tls::client(&path("pem"), &path("key"), &folder.0.join("ca.pem")).unwrap())
-    };
-    let ask =
-        |name: &str, method: &str, path: &str, body: &Value| -> std::io::Result<(u16, Value)> {
-            let server = ServerName::try_from("127.0.0.1").unwrap();
-            let session = ClientConnection::new(client(name), server).unwrap();
-            let mut stream = StreamOwned::new(session, TcpStream::connect(&address)?);
-            let body = body.to_string();
-            write!(
-                stream,
-                "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            )?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            let (head, body) =
-                answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
-            Ok((head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap()))
-        };
-    let done = |method: &str, path: &str, body: &Value| {
-        let (status, answer) = ask("controller", method, path, body).unwrap();
-        assert_eq!(status, 200, "{answer}");
-        answer
-    };
+    let server = Secured::start("idle", "127.0.0.1", sonde(&[]));
     until("the carrier", || {
         let (status, answer) =
-            ask("controller", "POST", "/config", &config(&a, &b, 1 << 40)).unwrap();
+            server.ask("controller", "POST", "/config", &config(&a, &b, 1 << 40)).unwrap();
         assert!(status == 200 || answer.to_string().contains("no carrier"), "{answer}");
         status == 200
     });
     let transmit = |state: &str| {
-        done(
+        server.done(
             "POST",
             "/control/state",
             &json!({ "choice": "traffic", "traffic": {
@@ -146,17 +172,43 @@ fn idle_strangers_do_not_keep_the_owner_from_stopping_a_flow() {
         );
     };
     let flow = || {
-        done("POST", "/monitor/metrics", &json!({ "choice": "flow" }))["flow_metrics"][0].clone()
+        let asked = json!({ "choice": "flow" });
+        server.done("POST", "/monitor/metrics", &asked)["flow_metrics"][0].clone()
     };
     transmit("start");
     until("frames", || flow()["frames_rx"] != "0");
     let strangers: Vec<TcpStream> =
-        (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
+        (0..200).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
     transmit("stop");
     assert_eq!(flow()["transmit"], "stopped");
     // An agent's certificate is not a controller's.
-    assert!(ask("127.0.0.1", "GET", "/config", &Value::Null).is_err());
+    assert!(server.ask("127.0.0.1", "GET", "/config", &Value::Null).is_err());
     drop(strangers);
-    process.signal("INT");
-    assert_eq!(process.end().code, 0);
+    server.end();
+}
+
+/// A port takes all that comes in at its interface: the client would be cut off.
+#[test]
+fn the_interface_by_which_the_client_has_come_is_no_port() {
+    let test = "the_interface_by_which_the_client_has_come_is_no_port";
+    let Some((mut lab, a, b)) = cable(test) else { return };
+    lab.link(&a, "eth1", &b, "eth1", &LinkOptions::default()).unwrap();
+    a.add_address("eth0", "192.0.2.1/24").unwrap();
+    b.add_address("eth0", "192.0.2.2/24").unwrap();
+    let server = Secured::start("client", "192.0.2.1", a.command(env!("CARGO_BIN_EXE_sonde")));
+    let port = |location: &str| json!({ "ports": [{ "name": "a", "location": location }] });
+    b.inside(|| {
+        let ask = |location| server.ask("controller", "POST", "/config", &port(location)).unwrap();
+        let (status, answer) = ask("eth0");
+        let told = answer["errors"][0].as_str().unwrap();
+        assert!(status == 400 && told.contains("its client 192.0.2.2"), "{answer}");
+        // It still hears, and another interface is a port.
+        until("the carrier", || {
+            let (status, answer) = ask("eth1");
+            assert!(status == 200 || answer.to_string().contains("no carrier"), "{answer}");
+            status == 200
+        });
+    })
+    .unwrap();
+    server.end();
 }
