@@ -171,12 +171,16 @@ impl Agents {
 
     /// Waits for agents that are busy.
     pub fn rig(&self, ways: &[Way]) -> AgentRig {
-        self.rig_with(ways, Copies::default(), CONTROLLER, BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+        self.rig_of_copies(ways, Copies::default())
     }
 
     /// With copies of the first direction's frames: port 2 is the bridge's further one.
     pub fn rig_of_copies(&self, ways: &[Way], copies: Copies) -> AgentRig {
-        self.rig_with(ways, copies, CONTROLLER, BUSY).unwrap_or_else(|e| panic!("{e:#}"))
+        // A machine that is too busy may keep an agent from answering in time.
+        let mut tries = (0..5).map(|_| self.rig_with(ways, copies.clone(), CONTROLLER, BUSY));
+        let opened =
+            tries.find_map(|opened| opened.inspect_err(|e| eprintln!("{e:#}: again")).ok());
+        opened.expect("agents that answer")
     }
 
     /// Waits for nobody.
