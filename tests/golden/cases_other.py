@@ -188,7 +188,7 @@ def sctp(new):
 
 def fragments(new):
     case = new("fragments", "a non-first fragment is never taken for a header; the first one of "
-               "an answer is no whole answer")
+               "an answer answers")
     def part(ms, source, dest, offset, more, data, side):
         flow = Flow(source, 53 if side else 40000, dest, 40000 if side else 53, 17)
         if ":" in source:
@@ -199,10 +199,10 @@ def fragments(new):
         return case.put(ms, pad(link(side) / whole / Raw(data)), flow)
 
     for base, a, b in ((0, A, B), (1000, A6, B6)):
-        udp(case, base, (a, 40000), (b, 53), dns_message(1, "sonde.test"))
+        query = udp(case, base, (a, 40000), (b, 53), dns_message(1, "sonde.test"))
         body = dns_message(1, "sonde.test", True, 80)
         whole = struct.pack("!HHHH", 53, 40000, 8 + len(body), 0) + body
-        part(base + 10, b, a, 0, 1, whole[:800], 1)
+        case.sample("dns", query, part(base + 10, b, a, 0, 1, whole[:800], 1))
         part(base + 10.5, b, a, 800, 0, whole[800:], 1)
         # What would be a query, from a port of its own, were it a header.
         part(base + 20, a, b, 1480, 0, struct.pack("!HHHH", 40001, 53, 60, 0)
