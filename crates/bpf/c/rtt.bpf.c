@@ -105,7 +105,8 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 	if (f->flags & CLOSED)
 		return;
 	f->last = p->coarse;
-	if (!is_matchable(p))
+	/* Parsing calls a first fragment something else only where identifiers stand in front. */
+	if (p->bits & P_FRAGMENT && p->what == W_OTHER)
 		return;
 	if (residence)
 		transit(f, p);

@@ -287,19 +287,9 @@ static __always_inline bool in_ports(__be16 a, __be16 b)
 	return false;
 }
 
-/* Whether all that matching needs is here. Of a first fragment it is where identifiers stand in
- * front; how much data a TCP segment has, its other fragments say.
- */
-static __always_inline bool is_matchable(const struct rtt_packet *p)
-{
-	return !(p->bits & P_FRAGMENT) || p->what == W_ECHO || p->what == W_ECHO_REPLY ||
-	       p->what == W_DNS || p->what == W_DNS_RESPONSE;
-}
-
 static __always_inline bool is_answer(const struct rtt_packet *p)
 {
-	return is_matchable(p) &&
-	       (p->what == W_ECHO_REPLY || p->what == W_DNS_RESPONSE || p->what == W_HEARTBEAT_ACK);
+	return p->what == W_ECHO_REPLY || p->what == W_DNS_RESPONSE || p->what == W_HEARTBEAT_ACK;
 }
 
 /* Puts both ends into the key, the smaller one first, and says which of them sent. */

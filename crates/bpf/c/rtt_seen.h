@@ -57,8 +57,6 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
  */
 static __always_inline bool may_differ(struct flow *f, const struct rtt_packet *p)
 {
-	if (!is_matchable(p))
-		return true;
 	if (p->what == W_TCP)
 		return !(p->identity >> 16) &&
 		       (p->bits & P_SACK || (p->len && SIDE(f, p->d)->flags & TOLD));

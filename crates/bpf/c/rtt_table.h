@@ -213,8 +213,6 @@ __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 
 static __always_inline bool may_begin(const struct rtt_packet *p)
 {
-	if (!is_matchable(p))
-		return false;
 	if (p->what == W_TCP)
 		return !(p->flags & TCP_RST);
 	return p->what != W_OTHER && p->what != W_QUIC_SHORT && p->what != W_QUIC_RESTART;
