@@ -26,6 +26,7 @@ dnsmasq-base   a DNS server for the tests
 bind9-dnsutils dig: its client
 nfdump         nfcapd and nfdump: a collector of flows that the tests export to
 pmacct         nfacctd: another
+iperf3         the load of make bench on a router that is watched
 '
 # As in Cargo.toml, rust-version.
 RUST_NEEDED=1.89
