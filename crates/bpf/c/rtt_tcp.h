@@ -697,6 +697,11 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	__u32 data = D_NONE, value = V_USED, far, went_on = 0;
 
 	if (p->flags & TCP_RST) {
+		/* RFC 5961, section 3.2: nobody believes one far from what its side has sent. */
+		if (D->flags & HAS_NXT && p->seq != D->nxt && far_of(D, p) != NEAR_BY) {
+			count(UNCONFIRMED);
+			return;
+		}
 		close_flow(f, (D->flags | E->flags) & FIN_SEEN ? R_FIN : R_RESET);
 		return;
 	}

@@ -14,6 +14,7 @@ use sonde_results::rtt::{RttClass, RttKind, RttSample};
 type Clock = Option<fn(i64) -> u32>;
 
 const SYN: u8 = 2;
+const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// A client that sends, and a server that acknowledges. Each has a port of its own: to load the
@@ -135,7 +136,7 @@ fn what_is_unlike_a_connection_does_not_disturb_it() {
         return;
     }
     let mut both = Both::load(|_, _| ());
-    let disturb: [fn(&mut Talk<'_>); 5] = [
+    let disturb: [fn(&mut Talk<'_>); 8] = [
         // far_ahead
         |talk| {
             let forged = talk.client(ACK, 200);
@@ -160,6 +161,16 @@ fn what_is_unlike_a_connection_does_not_disturb_it() {
             talk.put(talk.at + 20 * MS, asks);
         },
         |talk| talk.put(talk.at, Segment { flags: SYN | ACK, seq: 777_777, ack: 9, ..B }),
+        // Blind resets.
+        |talk| {
+            let forged = talk.client(RST, 0);
+            talk.put(talk.at, Segment { seq: forged.seq.wrapping_add(900_000_000), ..forged });
+        },
+        |talk| {
+            let forged = talk.client(RST, 0);
+            talk.put(talk.at, Segment { seq: forged.seq.wrapping_sub(200_000), ..forged });
+        },
+        |talk| talk.put(talk.at, Segment { flags: RST | ACK, seq: 900_000, ack: 9, ..B }),
     ];
     for clock in CLOCKS {
         for disturb in disturb {

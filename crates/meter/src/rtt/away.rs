@@ -39,13 +39,24 @@ pub(super) enum Far {
 /// Whether data is farther from what its side has sent than a window that needs no scale.
 #[inline]
 pub(super) fn far(side: &TcpSide, tcp: &Tcp) -> Option<Far> {
+    if tcp.payload_len == 0 && tcp.flags & FIN == 0 {
+        return None;
+    }
+    distance(side, tcp)
+}
+
+/// Whether a reset is as far from it. Its receiver does not believe it, either (RFC 5961,
+/// section 3.2).
+pub(super) fn is_far_reset(side: &TcpSide, tcp: &Tcp) -> bool {
+    distance(side, tcp).is_some()
+}
+
+#[inline]
+fn distance(side: &TcpSide, tcp: &Tcp) -> Option<Far> {
     if tcp.seq == side.nxt || !side.has(TcpSide::NXT) {
         return None;
     }
     let length = tcp.payload_len.wrapping_add(u32::from(tcp.flags & FIN != 0));
-    if length == 0 {
-        return None;
-    }
     let known = side.has(TcpSide::ACK) && side.nxt.wrapping_sub(side.ack) < MAX_WINDOW;
     let oldest = if known { side.ack } else { side.nxt };
     let end = tcp.seq.wrapping_add(length);

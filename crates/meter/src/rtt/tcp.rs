@@ -39,6 +39,10 @@ pub(super) fn input(
 ) {
     let d = at.side;
     if tcp.flags & RST != 0 {
+        if away::is_far_reset(&flow.tcp[d], tcp) {
+            shared.counters.unconfirmed += 1;
+            return;
+        }
         let fin = flow.tcp.iter().any(|side| side.has(TcpSide::FIN));
         flow.reason = if fin { EndReason::Fin } else { EndReason::Reset };
         return;

@@ -148,6 +148,33 @@ fn a_blind_syn_and_the_question_that_answers_it_change_nothing() {
     }
 }
 
+/// RFC 5961, section 3.2: its receiver does not believe it, either.
+#[test]
+fn a_reset_far_from_the_connection_changes_nothing() {
+    for clock in CLOCKS {
+        for (from_client, offset) in [(true, 900_000_000), (true, -200_000), (false, 70_000)] {
+            let bench = undisturbed(clock, |bench, talk| {
+                let next = if from_client { talk.seq } else { talk.ack };
+                let seq = next.wrapping_add_signed(offset);
+                bench.at(talk.at, Segment { from_client, ..client(RST, seq, 9, 0) });
+            });
+            assert_eq!(bench.counter("unconfirmed"), 1);
+        }
+        for (from_client, offset) in [(true, 0), (true, -1_000), (false, 0), (false, 60_000)] {
+            let (mut bench, mut talk) = (Bench::new(), Talk { clock, ..TALK });
+            talk.open(&mut bench);
+            talk.go_on(&mut bench, 10);
+            let next = if from_client { talk.seq } else { talk.ack };
+            let seq = next.wrapping_add_signed(offset);
+            bench.at(talk.at, Segment { from_client, ..client(RST, seq, 9, 0) });
+            talk.at += 1_000;
+            talk.go_on(&mut bench, 2);
+            assert_eq!(classes(&mut bench), ([12, 0, 0], 20_000), "{from_client} {offset}");
+            assert_eq!(bench.counter("unconfirmed"), 0);
+        }
+    }
+}
+
 #[test]
 fn a_connection_begins_with_a_syn_that_is_answered_or_followed() {
     // Answered; answered and followed; followed, as the answers pass elsewhere.
