@@ -101,9 +101,9 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
         );
     }
     // Other work on this host would make trials invalid. All threads that serve come from this one.
-    let _preferred = prefer_this_process().inspect_err(|e| {
+    if let Err(e) = prefer_this_process() {
         errln!("sonde: this agent's trials do not go before other work of this host: {e}");
-    });
+    }
     give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
     // Whoever waits for this line may rely on all of it.
     errln!("sonde: agent at {address}, until Ctrl-C");

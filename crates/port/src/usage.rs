@@ -1,74 +1,28 @@
 //! What the machine has done to this process, as running totals: the difference of two
 //! readings tells how fit it was to measure in between.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use crate::host::HostFacts;
 
-/// A process that the scheduler prefers to others. Dropping it gives the session's preference
-/// back; the threads' own goes with the process.
-#[derive(Debug)]
-pub struct Preferred {
-    /// What the session gets back, and where: open, for a process that is another user by then
-    /// could not open it.
-    session: Option<(fs::File, i32)>,
-}
-
 /// Has the scheduler prefer the calling thread, and all threads and processes that it starts
 /// from now on, to the others of this host: nice -20. Where the kernel weighs sessions against
-/// each other before it looks at that (`kernel.sched_autogroup_enabled`), the session gets the
-/// same.
+/// each other before it looks at that (`kernel.sched_autogroup_enabled`), it is preferred to the
+/// others of its session. The session itself gets nothing: other work in it, and all of it after
+/// a `kill -9`, would keep the kernel's own threads from running for minutes.
 ///
 /// # Errors
 /// Not permitted (CAP_SYS_NICE); then nothing is changed.
-pub fn prefer_this_process() -> io::Result<Preferred> {
+pub fn prefer_this_process() -> io::Result<()> {
     // SAFETY: no pointers are passed; 0 is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // A kernel without such groups has no such file, and needs none.
-    let nice = fs::read_to_string(AUTOGROUP).ok().and_then(|text| autogroup_nice(&text));
-    let session = nice.and_then(|nice| {
-        let mut session = fs::File::options().write(true).open(AUTOGROUP).ok()?;
-        session.write_all(HIGHEST.to_string().as_bytes()).ok()?;
-        Some((session, given_back(nice)))
-    });
-    Ok(Preferred { session })
-}
-
-impl Preferred {
-    /// For people.
-    pub fn text(&self) -> &'static str {
-        match self.session {
-            Some(_) => "nice -20, the session as well",
-            None => "nice -20",
-        }
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
-impl Drop for Preferred {
-    fn drop(&mut self) {
-        if let Some((session, nice)) = &mut self.session {
-            let _ = session.write_all(nice.to_string().as_bytes());
-        }
-    }
-}
-
-/// Of what a session had: the highest is what a process left that was killed, or that still runs
-/// beside this one, and the default was before it.
-fn given_back(nice: i32) -> i32 {
-    if nice == HIGHEST { 0 } else { nice }
-}
-
-/// Of "/autogroup-100 nice 0".
-fn autogroup_nice(text: &str) -> Option<i32> {
-    text.trim().rsplit_once(" nice ")?.1.parse().ok()
-}
-
-const AUTOGROUP: &str = "/proc/self/autogroup";
 /// The greatest preference that an ordinary process can have.
 const HIGHEST: i32 = -20;
 
@@ -198,33 +152,22 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_is_the_threads_and_the_session_gets_its_own_back() {
-        assert_eq!(autogroup_nice("/autogroup-100 nice 0\n"), Some(0));
-        assert_eq!(autogroup_nice("/autogroup-3 nice -11\n"), Some(-11));
-        assert_eq!(autogroup_nice(""), None);
-        let group = || fs::read_to_string(AUTOGROUP).unwrap_or_default();
+    fn a_preference_is_the_threads_and_not_the_sessions() {
+        let session = || fs::read_to_string("/proc/self/autogroup").unwrap_or_default();
         let nice = || {
             // The 19th field; those after the command's name have no spaces.
             let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
             let rest = stat.rsplit_once(')').unwrap().1.to_owned();
             rest.split_whitespace().nth(16).unwrap().to_owned()
         };
-        assert_eq!([0, -11, 5, -20].map(given_back), [0, -11, 5, 0]);
-        let before = autogroup_nice(&group());
-        std::thread::spawn(move || match prefer_this_process() {
-            Ok(preferred) => {
-                assert_eq!(nice(), "-20");
-                if preferred.session.is_some() {
-                    assert_eq!(autogroup_nice(&group()), Some(-20));
-                }
-            }
+        let (own, before) = (nice(), session());
+        let preferred = std::thread::spawn(move || {
+            let permitted = prefer_this_process().is_ok();
             // Without the privilege nothing is changed.
-            Err(_) => assert_ne!(nice(), "-20"),
-        })
-        .join()
-        .unwrap();
-        let after = autogroup_nice(&group());
-        assert!(after == before || after == before.map(given_back), "{before:?} {after:?}");
+            assert_eq!(nice() == "-20", permitted);
+        });
+        preferred.join().unwrap();
+        assert_eq!((nice(), session()), (own, before));
     }
 
     #[test]

@@ -355,10 +355,11 @@ impl Session<'_> {
         channel.send(&Reply::Done)?;
         channel.stream().sock.set_read_timeout(Some(TICK))?;
         let limit_ns = start_ns + 2 * arm.offer.duration_ns() + GRACE_NS;
+        let senders = sources.len();
         let (sent, failed) = std::thread::scope(|scope| -> Result<_> {
             let threads: Vec<_> = sources
                 .iter()
-                .map(|(_, source)| scope.spawn(move || source.run(start_ns)))
+                .map(|(_, source)| scope.spawn(move || source.run(start_ns, senders)))
                 .collect();
             let guard = StopAll(&sources, &threads);
             let mut failed = None;

@@ -127,7 +127,7 @@ impl Agents {
     pub fn control<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let first = || {
             // Where that is not permitted the host may be too busy.
-            let _preferred = prefer_this_process();
+            let _ = prefer_this_process();
             work()
         };
         self.controller.inside(first).unwrap()

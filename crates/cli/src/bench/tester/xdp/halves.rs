@@ -4,14 +4,13 @@
 use anyhow::{Context as _, Result};
 use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
 use sonde_meter::load::Schedule;
-use sonde_port::clock::pin_to_cpu;
 use sonde_port::netns;
 use sonde_results::trial::Direction;
 use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};
 use super::super::copies::Expects;
-use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way};
+use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way, settle_sender};
 use super::{LINEAR, Track, attach, generator};
 
 /// The sending half, loaded for one trial.
@@ -43,19 +42,14 @@ impl Source {
         Ok(Source { generator, port: port.clone() })
     }
 
-    /// Sends on this thread, the first frame at `start_ns` (TAI of this host), until all have
-    /// left or [`Source::stop`] is called.
+    /// Sends on this thread, one of `senders` of this process, the first frame at `start_ns` (TAI
+    /// of this host), until all have left or [`Source::stop`] is called.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn run(&self, start_ns: i64) -> Result<()> {
+    pub fn run(&self, start_ns: i64, senders: usize) -> Result<()> {
         self.generator.start_at(start_ns);
-        if let Some(name) = &self.port.netns {
-            netns::enter(name)?;
-        }
-        if let Some(cpu) = self.port.cpu {
-            pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
-        }
+        let _preferred = settle_sender(&self.port, senders)?;
         Ok(self.generator.run()?)
     }
 
