@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sonde_port::clock::pin_to_cpu;
+use sonde_results::bench::BenchRun;
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Invalid, Trial};
 
@@ -65,6 +66,15 @@ fn frames_go_through_the_device_before_those_that_count() {
     assert!(arrived >= sent + 250 * trials, "{arrived} arrived, {sent} counted");
 }
 
+/// Ends what waits for it when it is dropped, also by a panic.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// 4 ms of every 40, real-time, on the device's processor.
 #[test]
 fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
@@ -76,7 +86,6 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
     let cpu = cpus - 1;
     let plan = router(&fixed(&["2000"], "500ms")).replace("attempts = 30", "attempts = 6");
     let plan = plan.replace("kind = 'router'\n", &format!("kind = 'router'\ncpu = {cpu}\n"));
-    let folder = Folder::alone(&plan);
     let end = AtomicBool::new(false);
     let intruder = || {
         pin_to_cpu(cpu).unwrap();
@@ -91,20 +100,23 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
             std::thread::sleep(Duration::from_millis(36));
         }
     };
-    let ended = std::thread::scope(|scope| {
-        scope.spawn(intruder);
-        let ended = folder.bench();
-        end.store(true, Ordering::Relaxed);
-        ended
-    });
-    // 5: a host that others use may leave the tester itself no fit try.
-    assert!(matches!(ended.code, 0 | 5), "{}\n{}", ended.out, ended.err);
-    let run = folder.read();
-    let m = &run.measurements[0];
     let told = |t: &Trial| t.invalid.iter().any(|i| matches!(i, Invalid::Disturbed { .. }));
-    let fit: Vec<&Trial> = run.trials.iter().filter(|t| t.valid() || told(t)).collect();
-    assert!(!fit.is_empty(), "{:?}", run.trials);
-    for trial in fit {
+    let measure = || {
+        let folder = Folder::alone(&plan);
+        let ended = folder.bench();
+        // 5: a host that others use may leave the tester itself no fit try.
+        assert!(matches!(ended.code, 0 | 5), "{}\n{}", ended.out, ended.err);
+        (ended, folder.read())
+    };
+    let (ended, run) = std::thread::scope(|scope| {
+        scope.spawn(intruder);
+        let _end = End(&end);
+        let fit = |run: &BenchRun| run.trials.iter().any(|t| t.valid() || told(t));
+        let mut runs = (0..10).map(|_| measure());
+        runs.find(|(_, run)| fit(run)).expect("a run in which the tester was fit")
+    });
+    let m = &run.measurements[0];
+    for trial in run.trials.iter().filter(|t| t.valid() || told(t)) {
         let device = trial.health.device.as_ref().unwrap();
         assert_eq!(device.cpus, [cpu as u32]);
         // A tenth of the time, less what the host kept from the intruder as well.
