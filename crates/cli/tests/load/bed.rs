@@ -8,6 +8,7 @@ use sonde_cli::bench::tester::{
 };
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
+use sonde_port::usage::prefer_this_process;
 use sonde_results::trial::{Direction, Offer};
 use sonde_wire::ethernet::Mac;
 
@@ -111,8 +112,10 @@ impl Bed {
     }
 }
 
-/// Runs one load that nobody stops.
+/// Runs one load that nobody stops, before other work of this host, as a benchmark does.
 pub fn run(tester: &mut Tester, offer: &Offer) -> Outcome {
+    // Where that is not permitted the host may be too busy.
+    let _ = prefer_this_process();
     tester.run(offer, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
