@@ -344,7 +344,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| -> Result<()> {
             netns::enter(&a.netns)?;
-            let _preferred = Precedence::of_this_thread();
+            let _preferred = Precedence::of_this_thread(Duration::ZERO);
             Ok(generator.run()?)
         });
         while !thread.is_finished() {

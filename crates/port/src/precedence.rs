@@ -22,12 +22,13 @@ pub struct Precedence {
 
 impl Precedence {
     /// Gives it to the calling thread: it runs before all ordinary ones (SCHED_FIFO) but for a
-    /// tenth of the time. Threads of the same kind on the same processor wait for each other
-    /// to sleep.
+    /// tenth of the time. What it does from `counts_after` on, from now, is what matters: it steps
+    /// back right before that, and then not for 850 ms. Threads of the same kind on the same
+    /// processor wait for each other to sleep.
     ///
     /// # Errors
     /// Not permitted (CAP_SYS_NICE); no thread could be started.
-    pub fn of_this_thread() -> io::Result<Precedence> {
+    pub fn of_this_thread(counts_after: Duration) -> io::Result<Precedence> {
         // SAFETY: no preconditions.
         let thread = unsafe { libc::gettid() };
         let (end, ended) = channel::<()>();
@@ -35,14 +36,16 @@ impl Precedence {
             // It must be run in time itself, and sleeps but for two calls a second.
             let _ = schedule(0, libc::SCHED_FIFO, 2);
             // A thread that is gone needs no further turns.
+            let mut preferred = first_turn(counts_after);
             loop {
-                if ended.recv_timeout(PREFERRED) != Err(RecvTimeoutError::Timeout)
+                if ended.recv_timeout(preferred) != Err(RecvTimeoutError::Timeout)
                     || schedule(thread, libc::SCHED_OTHER, 0).is_err()
                     || ended.recv_timeout(ORDINARY) != Err(RecvTimeoutError::Timeout)
                     || schedule(thread, libc::SCHED_FIFO, 1).is_err()
                 {
                     return;
                 }
+                preferred = PREFERRED;
             }
         })?;
         // From here on an error ends the turns.
@@ -57,6 +60,17 @@ impl Drop for Precedence {
         drop(self.end.take());
         if let Some(turns) = self.turns.take() {
             let _ = turns.join();
+        }
+    }
+}
+
+/// How long it is preferred at first, so that a further turn begins after that time.
+fn first_turn(counts_after: Duration) -> Duration {
+    match counts_after.checked_sub(ORDINARY) {
+        None => PREFERRED,
+        Some(before) => {
+            let turn = (PREFERRED + ORDINARY).as_nanos();
+            Duration::from_nanos((before.as_nanos() % turn) as u64).min(PREFERRED)
         }
     }
 }
@@ -85,9 +99,26 @@ mod tests {
     }
 
     #[test]
+    fn what_counts_begins_with_a_whole_turn() {
+        let ms = Duration::from_millis;
+        for (after, first) in [
+            (0, 850),
+            (99, 850),
+            (100, 0),
+            (550, 450), // half a second of warm-up
+            (949, 849),
+            (1000, 850),
+            (1050, 0),
+            (1500, 450),
+        ] {
+            assert_eq!(first_turn(ms(after)), ms(first), "{after}");
+        }
+    }
+
+    #[test]
     fn the_thread_is_real_time_and_steps_back_in_turn() {
         let given = std::thread::spawn(|| {
-            let Ok(precedence) = Precedence::of_this_thread() else { return None };
+            let Ok(precedence) = Precedence::of_this_thread(Duration::ZERO) else { return None };
             let first = policy();
             // Bounded by the number of looks, not by a time.
             let stepped_back = (0..5000).any(|_| {

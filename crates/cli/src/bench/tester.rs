@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
-use sonde_port::clock::pin_to_cpu;
+use sonde_port::clock::{pin_to_cpu, tai_now};
 use sonde_port::netns;
 use sonde_port::precedence::Precedence;
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
@@ -359,9 +359,9 @@ fn patiently<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     open()
 }
 
-/// Puts the calling thread where it sends from `port`, as one of `senders`. What is returned is
-/// to be kept while it sends.
-fn settle_sender(port: &TesterPort, senders: usize) -> Result<Option<Precedence>> {
+/// Puts the calling thread where it sends from `port`, as one of `senders`, frames that count from
+/// `counted` on (ns TAI). What is returned is to be kept while it sends.
+fn settle_sender(port: &TesterPort, senders: usize, counted: i64) -> Result<Option<Precedence>> {
     if let Some(name) = &port.netns {
         netns::enter(name)?;
     }
@@ -369,7 +369,8 @@ fn settle_sender(port: &TesterPort, senders: usize) -> Result<Option<Precedence>
     // it run before others, or it would keep the device from running. Where that is not
     // permitted, the lateness of the frames tells.
     let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
-    let precedence = if room { Precedence::of_this_thread().ok() } else { None };
+    let after = Duration::from_nanos((counted - tai_now().as_nanos()).max(0) as u64);
+    let precedence = if room { Precedence::of_this_thread(after).ok() } else { None };
     // Last, so that what gives it its turns may run elsewhere.
     if let Some(cpu) = port.cpu {
         pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;

@@ -111,8 +111,9 @@ impl Ports {
                 let analyser = self.analyser(load, spec, way.for_mac, start);
                 let share = load.share(Expects::All);
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
+                let counted = start.as_nanos() + load.schedule.counted_ns();
                 senders.push(scope.spawn(move || -> Result<_> {
-                    let _preferred = settle_sender(port, 2 * loads.len())?;
+                    let _preferred = settle_sender(port, 2 * loads.len(), counted)?;
                     send(sender, generator, shared, enough)
                 }));
                 receivers.push(scope.spawn(move || {

@@ -103,8 +103,9 @@ impl Xdp {
                 .zip(loads)
                 .map(|(generator, load)| {
                     let port = &spec.ports[spec.ways[load.way].from];
+                    let counted = start_ns + load.schedule.counted_ns();
                     scope.spawn(move || -> Result<()> {
-                        let _preferred = settle_sender(port, loads.len())?;
+                        let _preferred = settle_sender(port, loads.len(), counted)?;
                         Ok(generator.run()?)
                     })
                 })

@@ -17,6 +17,8 @@ use super::{LINEAR, Track, attach, generator};
 pub struct Source {
     generator: Generator,
     port: TesterPort,
+    /// From the first frame to the first that counts.
+    counted_ns: i64,
 }
 
 impl Source {
@@ -39,7 +41,8 @@ impl Source {
             drain: std::time::Duration::ZERO,
         };
         let generator = generator(load, &[facts], &spec, secret)?;
-        Ok(Source { generator, port: port.clone() })
+        let counted_ns = load.schedule.counted_ns();
+        Ok(Source { generator, port: port.clone(), counted_ns })
     }
 
     /// Sends on this thread, one of `senders` of this process, the first frame at `start_ns` (TAI
@@ -49,7 +52,7 @@ impl Source {
     /// What the kernel refuses.
     pub fn run(&self, start_ns: i64, senders: usize) -> Result<()> {
         self.generator.start_at(start_ns);
-        let _preferred = settle_sender(&self.port, senders)?;
+        let _preferred = settle_sender(&self.port, senders, start_ns + self.counted_ns)?;
         Ok(self.generator.run()?)
     }
 
