@@ -113,7 +113,7 @@ impl Ports {
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
                 let counted = start.as_nanos() + load.schedule.counted_ns();
                 senders.push(scope.spawn(move || -> Result<_> {
-                    let _preferred = settle_sender(port, 2 * loads.len(), counted)?;
+                    let _preferred = settle_sender(port, loads.len(), counted)?;
                     send(sender, generator, shared, enough)
                 }));
                 receivers.push(scope.spawn(move || {
