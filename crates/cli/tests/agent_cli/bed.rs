@@ -111,10 +111,18 @@ impl Agents {
 
     /// How an agent gives way to others (proc(5)).
     pub fn nice(&self, i: usize) -> i32 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.running[i].id())).unwrap();
-        // The 19th field; those after the command's name have no spaces.
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        rest.split_whitespace().nth(16).unwrap().parse().unwrap()
+        let stat = format!("/proc/{}/stat", self.running[i].id());
+        field(&std::fs::read_to_string(stat).unwrap(), 19)
+    }
+
+    /// Whether a thread of an agent is real-time.
+    pub fn is_real_time(&self, i: usize) -> bool {
+        const SCHED_FIFO: i32 = 1;
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.running[i].id())).unwrap();
+        // One may end meanwhile.
+        let mut stats = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        stats.any(|stat| field(&stat, 41) == SCHED_FIFO)
     }
 
     /// Starts an agent that was killed.
@@ -329,3 +337,10 @@ impl Drop for Folder {
 const CONTROLLER: &str = "lab/controller";
 /// For what must happen.
 const BOUND: Duration = Duration::from_secs(300);
+
+/// A field of a `stat` file (proc(5)), counted from 1.
+fn field(stat: &str, n: usize) -> i32 {
+    // Those after the command's name, the second, have no spaces.
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(n - 3).unwrap().parse().unwrap()
+}

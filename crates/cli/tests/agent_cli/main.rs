@@ -8,7 +8,7 @@ mod bed;
 mod process;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use sonde_cli::agent::clock::SKEW_VARIABLE;
@@ -112,6 +112,20 @@ fn an_agent_goes_before_other_work_of_its_host() {
         return eprintln!("skipped: nobody here goes before others: {e}");
     }
     assert_eq!([agents.nice(0), agents.nice(1)], [-20, -20]);
+    // What sends is real-time where a processor is left for the rest.
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
+        agents.control(|| {
+            let mut rig = agents.rig(&[agents.way(false)]);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    process::until("a sender that is real-time", || agents.is_real_time(0));
+                    stop.store(true, Ordering::Relaxed);
+                });
+                begun(&mut rig, &steady(1000.0, 60_000), &stop);
+            });
+        });
+    }
 }
 
 #[test]
