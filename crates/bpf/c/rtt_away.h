@@ -14,12 +14,14 @@
 
 enum far { NEAR_BY, AHEAD, BEHIND };
 
-/* Where data lies of which `seq` is not what was expected. */
+/* Where a segment lies, seen from what its side has sent. */
 static __always_inline __u32 far_of(const struct side *D, const struct rtt_packet *p)
 {
 	bool known = D->flags & HAS_ACK && D->nxt - D->ack < MAX_WINDOW;
 	__u32 oldest = known ? D->ack : D->nxt, end = p->seq + p->len + !!(p->flags & TCP_FIN);
 
+	if (p->seq == D->nxt || !(D->flags & HAS_NXT))
+		return NEAR_BY;
 	if ((__s32)(p->seq - (D->nxt + FAR)) > 0)
 		return AHEAD;
 	return (__s32)(oldest - FAR - end) > 0 ? BEHIND : NEAR_BY;

@@ -698,7 +698,7 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 
 	if (p->flags & TCP_RST) {
 		/* RFC 5961, section 3.2: nobody believes one far from what its side has sent. */
-		if (D->flags & HAS_NXT && p->seq != D->nxt && far_of(D, p) != NEAR_BY) {
+		if (far_of(D, p) != NEAR_BY) {
 			count(UNCONFIRMED);
 			return;
 		}
@@ -717,7 +717,7 @@ static __always_inline void tcp_packet(struct flow *f, struct rtt_packet *p, boo
 	if (went_on == 2)
 		rtt_sample_away(f, p);
 	if (!went_on) {
-		if (D->flags & HAS_NXT && p->seq != D->nxt && (p->len || p->flags & TCP_FIN)) {
+		if (p->len || p->flags & TCP_FIN) {
 			far = far_of(D, p);
 			if (far != NEAR_BY) {
 				rtt_note_away(f, p, far);
