@@ -19,7 +19,7 @@ pub mod tune;
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
-pub use sys::set_congestion_control;
+pub use sys::{prefer_this_thread, set_congestion_control};
 pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks};
 
 use std::io::Write;

@@ -14,8 +14,12 @@ pub(crate) fn enter_namespace(file: &File) -> io::Result<()> {
     check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Lets the calling thread run before all ordinary ones, where that is allowed.
-pub(crate) fn prefer_this_thread() -> io::Result<()> {
+/// Lets the calling thread, which is to sleep between its work, run before all ordinary ones
+/// (SCHED_FIFO, the least priority).
+///
+/// # Errors
+/// Not permitted (CAP_SYS_NICE).
+pub fn prefer_this_thread() -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: the kernel reads one sched_param.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) }).map(drop)

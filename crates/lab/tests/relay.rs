@@ -1,11 +1,10 @@
 //! The relay between two hosts, on the real kernel. Needs root.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use sonde_lab::{Impairment, Path, RelayReport, skip};
+use sonde_lab::{Impairment, Path, RelayReport, prefer_this_thread, skip};
 
 const SERVER: &str = "10.1.0.2:7777";
 const LIMIT: Duration = Duration::from_secs(10);
@@ -28,7 +27,9 @@ fn carry(
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let ((ready, is_ready), (begins, began)) = (channel(), channel::<Instant>());
     let receiver = std::thread::spawn(move || {
-        prefer_this_thread();
+        // Other work would keep it from its socket until that is full. Where it is not permitted
+        // to go before that, the host may be too busy.
+        let _ = prefer_this_thread();
         ready.send(()).unwrap();
         let begin = began.recv().unwrap();
         let (mut arrived, mut buffer) = (Vec::new(), [0; 700]);
@@ -64,14 +65,6 @@ fn carry(
     assert_eq!(report.directions[0].failed, 0, "{report:?}");
     assert_eq!(arrived.len(), expected(&report), "{report:?}");
     (arrived, report)
-}
-
-/// Other work would keep a thread that receives from its socket until that is full. It sleeps
-/// between datagrams, so it may go before all of it.
-fn prefer_this_thread() {
-    let thread = std::fs::read_link("/proc/thread-self").unwrap();
-    // Where that is not permitted the host may be too busy.
-    let _ = Command::new("chrt").args(["-f", "-p", "1"]).arg(thread.file_name().unwrap()).status();
 }
 
 /// Without IPv6: its hosts tell the link of their multicast groups when they like.
