@@ -333,14 +333,14 @@ impl Drop for Folder {
     }
 }
 
-/// Whose certificate it is.
-const CONTROLLER: &str = "lab/controller";
-/// For what must happen.
-const BOUND: Duration = Duration::from_secs(300);
-
 /// A field of a `stat` file (proc(5)), counted from 1.
 fn field(stat: &str, n: usize) -> i32 {
     // Those after the command's name, the second, have no spaces.
     let (_, rest) = stat.rsplit_once(')').unwrap();
     rest.split_whitespace().nth(n - 3).unwrap().parse().unwrap()
 }
+
+/// Whose certificate it is.
+const CONTROLLER: &str = "lab/controller";
+/// For what must happen.
+const BOUND: Duration = Duration::from_secs(300);

@@ -2,16 +2,14 @@
 //! is no pass, other work on the device's processor is not the device's latency, and frames go
 //! through it before those that count.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sonde_port::clock::pin_to_cpu;
 use sonde_results::bench::BenchRun;
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Invalid, Trial};
 
-use crate::support::{Between, Folder, fixed, head, router, sonde};
+use crate::support::{Between, Folder, fixed, head, intrude, router, sonde};
 
 #[test]
 fn a_device_that_forwards_nothing_fails_and_its_direction_is_named() {
@@ -89,11 +87,7 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
     let folder = Folder::alone(&plan);
     let end = AtomicBool::new(false);
     let intruder = || {
-        pin_to_cpu(cpu).unwrap();
-        let thread = std::fs::read_link("/proc/thread-self").unwrap();
-        let mut prefer = Command::new("chrt");
-        prefer.args(["-f", "-p", "50"]).arg(thread.file_name().unwrap());
-        assert!(prefer.status().unwrap().success());
+        intrude(cpu);
         while !end.load(Ordering::Relaxed) {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(4) {}

@@ -1,15 +1,14 @@
 //! A tester that is kept from running may lose frames, and must not offer in a lump what it could
 //! not send in time. Its trial is flagged, and nothing of it counts against the device.
 
-use std::process::Command;
 use std::sync::Barrier;
 use std::time::Duration;
 
 use sonde_lab::{Impairment, Relay};
-use sonde_port::clock::{pin_to_cpu, tai_now};
+use sonde_port::clock::tai_now;
 
 use crate::process::Process;
-use crate::support::{Between, Folder, assert_consistent, fixed, head, until};
+use crate::support::{Between, Folder, assert_consistent, fixed, head, intrude, until};
 
 /// What keeps the tester from running for `PAUSE`; from when to when it did, TAI ns.
 type Fault = fn(&Process) -> [i64; 2];
@@ -39,11 +38,7 @@ fn crowd(_: &Process) -> [i64; 2] {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let ready = Barrier::new(cpus);
     let spin = &|cpu: usize| {
-        pin_to_cpu(cpu).unwrap();
-        let thread = std::fs::read_link("/proc/thread-self").unwrap();
-        let mut prefer = Command::new("chrt");
-        prefer.args(["-f", "-p", "50"]).arg(thread.file_name().unwrap());
-        assert!(prefer.status().unwrap().success());
+        intrude(cpu);
         ready.wait();
         let begin = tai_now().as_nanos();
         while tai_now().as_nanos() < begin + PAUSE.as_nanos() as i64 {}

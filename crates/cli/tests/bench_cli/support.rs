@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sonde_cli::bench::store;
 use sonde_lab::{Host, Lab, LinkOptions};
+use sonde_port::clock::pin_to_cpu;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Invalid, Trial};
 
@@ -113,6 +114,15 @@ pub fn until(process: &mut Process, mut condition: impl FnMut() -> bool) -> bool
         std::thread::sleep(Duration::from_millis(2));
     }
     condition()
+}
+
+/// The calling thread runs on that processor only, before any of a tester's.
+pub fn intrude(cpu: usize) {
+    pin_to_cpu(cpu).unwrap();
+    let thread = std::fs::read_link("/proc/thread-self").unwrap();
+    let mut prefer = Command::new("chrt");
+    prefer.args(["-f", "-p", "50"]).arg(thread.file_name().unwrap());
+    assert!(prefer.status().unwrap().success());
 }
 
 /// `sonde` with other arguments, to its end.
