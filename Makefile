@@ -33,8 +33,9 @@ bench: setup ## Measure Sonde's own speed and accuracy; prints a table
 	cargo build --release --locked -p sonde-cli -p sonde-bench
 	$(AS_ROOT) $(RELEASE)/sonde-bench
 
-lint: setup ## Format, clippy with warnings as errors, licences of the dependencies
+lint: setup ## Format, clippy with warnings as errors, rules of the crates, licences
 	cargo fmt --all --check
+	scripts/lint-crates.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@if command -v cargo-deny >/dev/null; then \
 		cargo deny --locked check bans licenses sources; \

@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::flow::LiveFrames;
 use sonde_bpf::{FlowInput, FlowInterface, FlowProgram};
 use sonde_lab::{Host, Lab, LinkOptions};
-use sonde_port::clock::{tai_now, thread_cpu_ns};
 use sonde_port::headers::{self, HeaderSpec};
 use sonde_port::{Engine, OpenSpec, open_group};
+use sonde_sys::clock::{tai_now, thread_cpu_ns};
 use sonde_wire::feature::{Feature, Keys, parse};
 use sonde_wire::flow::Link;
 
@@ -336,7 +336,7 @@ fn refused_by_link(far: &Host) -> Result<u64> {
 /// Packets sent, and the processor time that it took, ns.
 fn send(far: &Host, size: usize, duration: Duration, taken: &AtomicU64) -> Result<(u64, u64)> {
     far.inside(|| {
-        let ifindex = sonde_port::netlink::Links::open()?
+        let ifindex = sonde_sys::netlink::Links::open()?
             .all()?
             .into_iter()
             .find(|link| link.name == "eth0")

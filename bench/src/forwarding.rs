@@ -15,10 +15,11 @@ use sonde_cli::bench::tester::{LoadEngine, Tester, TesterPort, TesterSpec, Way, 
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Port};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
-use sonde_port::clock::tai_now;
-use sonde_port::netns;
-use sonde_port::precedence::Precedence;
 use sonde_results::trial::{Direction, Offer};
+use sonde_sys::clock::tai_now;
+use sonde_sys::cpu_time::stat_field;
+use sonde_sys::netns;
+use sonde_sys::schedule::Precedence;
 
 /// Prints the tables.
 pub fn bench(repeat: usize) -> Result<()> {
@@ -398,10 +399,8 @@ fn own_processor_seconds() -> Result<f64> {
 
 /// User and system time (proc(5): the 14th and 15th field, in hundredths of a second).
 fn spent(stat: &str) -> Option<f64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / 100.0)
+    let ticks = |field: usize| stat_field::<f64>(stat, field);
+    Some((ticks(14)? + ticks(15)?) / 100.0)
 }
 
 fn text(mac: Mac) -> String {

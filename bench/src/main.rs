@@ -28,7 +28,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand, ValueEnum as _};
 use sonde_lab::{Lab, LinkOptions, Topology};
-use sonde_port::{Engine, clock};
+use sonde_port::Engine;
+use sonde_sys::clock;
 
 use load::{Load, Look, Outcome};
 
@@ -65,7 +66,7 @@ enum Child {
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
-static ALLOCATOR: sonde_port::memory::HugePages = sonde_port::memory::HugePages;
+static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
 
 fn main() -> Result<()> {
     let args = Args::parse();

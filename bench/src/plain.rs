@@ -4,7 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use anyhow::{Context as _, Result};
-use sonde_port::clock::{self, PauseWatch, tai_now};
+use sonde_sys::clock::{self, PauseWatch, tai_now};
+use sonde_sys::schedule;
 use sonde_wire::stamp::{ReflectorPacket, SenderRepr};
 use sonde_wire::{ErrorEstimate, NtpTime};
 
@@ -13,7 +14,7 @@ use crate::near::Near;
 
 /// Runs the load from this namespace on processor `cpu`.
 pub fn measure(load: Load, cpu: usize, look: Look) -> Result<Outcome> {
-    clock::pin_to_cpu(cpu)?;
+    schedule::pin_to_cpu(cpu)?;
     let sockets = (0..CLASSES.len())
         .map(|class| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, FIRST_PORT + class as u16))?;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use sonde_bpf::{RttBench, RttConfig, RttProgram, RttTraffic};
 use sonde_lab::ROUTER_PROBE_SIDE;
 use sonde_meter::rtt::{Config, Matcher};
+use sonde_sys::cpu_time::stat_field;
 use sonde_wire::flow::{self, Link};
 
 use crate::child::Ended;
@@ -166,9 +167,8 @@ pub fn thread_cpu() -> Result<f64> {
 /// Processor time of the children that have ended, s, to 10 ms.
 fn children_cpu() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let after = stat.rsplit(')').next()?;
-    let field = |i: usize| after.split_whitespace().nth(i)?.parse::<f64>().ok();
-    Some((field(13)? + field(14)?) / 100.0)
+    let ticks = |field: usize| stat_field::<f64>(&stat, field);
+    Some((ticks(16)? + ticks(17)?) / 100.0)
 }
 
 const FLOWS: [u32; 3] = [1, 1_024, 65_536];

@@ -17,15 +17,15 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
-use sonde_port::usage::prefer_this_process;
+use sonde_sys::schedule::prefer_this_process;
+use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 
 use self::cert::{CertArgs, Role};
 use self::serve::Agent;
-use crate::args::Prefix;
 use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::{benchmark_range, tls};
+use crate::tls;
 
 /// `sonde agent`
 #[derive(Args, Debug)]
@@ -86,9 +86,7 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
 fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let tls = tls::server(&args.cert, &args.key, Some(&args.ca)).map_err(Failure::Usage)?;
     tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now()).map_err(Failure::Usage)?;
-    let own: Result<Vec<Prefix>, String> =
-        benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();
-    let mut allowed = own.map_err(|e| anyhow!(e))?;
+    let mut allowed = BENCHMARK_PREFIXES.to_vec();
     allowed.extend(&args.allow);
     let signals = Signals::catch()?;
     let agent = Agent::bind(args.listen, tls, allowed)?;

@@ -2,6 +2,8 @@
 
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use sonde_port::{Engine, XdpMode};
+use sonde_results::units::{parse_dscp, parse_positive_duration, parse_rate};
+use sonde_wire::prefix::Prefix;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +12,6 @@ use crate::exit;
 use crate::flow::args::FlowCommand;
 use crate::rtt::args::RttArgs;
 use crate::settings::{RunOptions, StreamOptions, parse_port};
-use crate::units::{parse_dscp, parse_positive_duration, parse_rate};
 
 /// Measures networks, and says how far each of its numbers can be trusted.
 #[derive(Parser, Debug)]
@@ -255,64 +256,6 @@ pub struct DemoArgs {
     pub out: PathBuf,
 }
 
-/// An address prefix; a bare address is its own prefix. Bits past the length are refused:
-/// they are a typing error more often than not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// The first address.
-    pub address: IpAddr,
-    /// Leading bits that count.
-    pub bits: u8,
-}
-
-impl Prefix {
-    /// Of a single address.
-    pub fn of(address: IpAddr) -> Prefix {
-        Prefix { address, bits: if address.is_ipv4() { 32 } else { 128 } }
-    }
-
-    /// Its addresses as numbers, first and last.
-    pub fn bounds(self) -> (u128, u128) {
-        let first = number(self.address);
-        let width = if self.address.is_ipv4() { 32 } else { 128 };
-        let host_bits = width - u32::from(self.bits);
-        let mask = if host_bits == 128 { u128::MAX } else { (1 << host_bits) - 1 };
-        (first & !mask, first | mask)
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a prefix; write 192.0.2.0/24 or 2001:db8::/32");
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let width = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            Some(bits) => bits.parse::<u8>().ok().filter(|&b| b <= width).ok_or_else(wrong)?,
-            None => width,
-        };
-        let prefix = Prefix { address, bits };
-        if prefix.bounds().0 != number(address) {
-            return Err(format!(
-                "'{text}' has bits set after the first {bits}; write its first address"
-            ));
-        }
-        Ok(prefix)
-    }
-}
-
-/// An address as a number, 32 or 128 bits wide: as [`Prefix::bounds`] has them.
-pub fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => a.to_bits().into(),
-        IpAddr::V6(a) => a.to_bits(),
-    }
-}
-
 /// A token bucket's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
@@ -541,8 +484,5 @@ mod tests {
             assert!(text.parse::<Bind>().unwrap_err().contains(part), "{text}");
         }
         assert_eq!(args.report_interval, 10_000_000_000);
-        assert!("10.0.0.1/8".parse::<Prefix>().unwrap_err().contains("bits set"));
-        assert!("10.0.0.0/33".parse::<Prefix>().is_err() && "x/8".parse::<Prefix>().is_err());
-        assert_eq!("::/0".parse::<Prefix>().unwrap().bounds(), (0, u128::MAX));
     }
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use sonde_results::units::{parse_dscp, parse_duration, parse_positive_duration};
+
 use crate::settings::{self, RunOptions, StreamOptions};
-use crate::units::{parse_dscp, parse_duration, parse_positive_duration};
 
 /// What a targets file says.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use sonde_port::Engine;
-use sonde_port::privilege::{Capability, Needs, confine};
+use sonde_sys::privilege::{Capability, Needs, confine};
 
 use crate::exit::Failure;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_lab::{Lab, LinkOptions, Topology, Uplinks};
 use sonde_results::Run;
+use sonde_results::units::{format_count, format_dscp};
 
 use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::units::{format_count, format_dscp};
 
 /// Builds the network, runs reflectors and probe in it, and takes it down again.
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {

@@ -21,10 +21,10 @@ pub mod verify;
 mod view;
 mod walk;
 
-use sonde_port::clock::{clock_state, tai_now};
 use sonde_results::FlowRun;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
+use sonde_sys::clock::{clock_state, tai_now};
 
 use self::args::{FlowArgs, FlowCommand, Instead};
 use crate::doctor::run_header;

@@ -31,12 +31,12 @@ use sonde_port::Engine::{AfPacket, AfXdp};
 use sonde_server::http::{Access, Server, Stop};
 use sonde_server::otg::Otg;
 use sonde_server::runs::WithRuns;
+use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 use sonde_wire::signature::Secret;
 
 use self::frames::{Allowed, EtherType};
 use self::generator::Generator;
 use self::runs::PlanRuns;
-use crate::args::Prefix;
 use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
@@ -108,7 +108,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
             (access, shown)
         }
     };
-    let allowed = allowed(&args.allow, &args.allow_ethertype)?;
+    let allowed = allowed(&args.allow, &args.allow_ethertype);
     let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
     let open = |folder| PlanRuns::open(folder, allowed, generator.clone()).map(Arc::new);
     let runs = args.runs.as_deref().map(open).transpose()?;
@@ -136,13 +136,11 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
 }
 
 /// The ranges for benchmarks (RFC 2544 appendix C, RFC 5180 section 8), and those allowed.
-fn allowed(more: &[Prefix], types: &[EtherType]) -> anyhow::Result<Allowed> {
-    let own: Result<Vec<Prefix>, String> =
-        crate::benchmark_range::PREFIXES.iter().map(|p| p.parse()).collect();
-    let all = own.map_err(|e| anyhow!(e))?.into_iter().chain(more.iter().copied());
+fn allowed(more: &[Prefix], types: &[EtherType]) -> Allowed {
+    let all = BENCHMARK_PREFIXES.into_iter().chain(more.iter().copied());
     let (v4, v6): (Vec<Prefix>, Vec<Prefix>) = all.partition(|p| p.address.is_ipv4());
     let bounds = |list: Vec<Prefix>| list.into_iter().map(Prefix::bounds).collect();
-    Ok(Allowed { v4: bounds(v4), v6: bounds(v6), types: types.iter().map(|t| t.0).collect() })
+    Allowed { v4: bounds(v4), v6: bounds(v6), types: types.iter().map(|t| t.0).collect() }
 }
 
 /// Drawn anew by every server, so that frames of another one are told apart.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use sonde_meter::stamp::{Fate, Sample};
-use sonde_port::clock::{ClockState, steady_now, tai_now};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
+use sonde_results::units::{SECOND, format_ns};
 use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
+use sonde_sys::clock::{ClockState, steady_now, tai_now};
 
 use crate::args::ProbeArgs;
 use crate::config::{TargetEntry, TargetsFile};
@@ -29,7 +30,6 @@ use crate::session::{self, Event, Progress, Session};
 use crate::settings::{RunOptions, RunSettings, StreamOptions};
 use crate::signals::Signals;
 use crate::targets::{self, Expanded, Family, Target};
-use crate::units::{SECOND, format_ns};
 use crate::unreachable::{self, Unreachable};
 
 /// Runs until everything is sent, the time is over, or Ctrl-C.

@@ -52,7 +52,7 @@ impl Writers {
         if self.jsonl.is_some() || self.csv.is_some() {
             let mut record = record.clone();
             // As things stand: after a step the records before it, too, are told by the new clock.
-            let scale = sonde_port::clock::steady_scale();
+            let scale = sonde_sys::clock::steady_scale();
             let is_as_it_was = scale.steps == 0;
             record.turn_to_utc(if is_as_it_was { self.tai_offset_ns } else { scale.utc_offset });
             self.batch.push(record);

@@ -15,8 +15,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use serde_json::json;
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
-use sonde_port::clock::{self, ClockState};
 use sonde_port::{Engine, Port, PortStats};
+use sonde_sys::clock::{self, ClockState};
+use sonde_sys::schedule;
 
 use crate::args::{Limit, ReflectArgs};
 use crate::confined::{Uses, give_up};
@@ -179,7 +180,7 @@ impl Worker {
             let mut housekeeping = port.now();
             let mut serve = || -> Result<()> {
                 if let Some(cpu) = cpu {
-                    clock::pin_to_cpu(cpu)?;
+                    schedule::pin_to_cpu(cpu)?;
                 }
                 while !stopped.load(Ordering::Relaxed) {
                     let turn = pump::turn(port, &mut reflector)?;

@@ -22,11 +22,11 @@ mod watcher;
 
 use std::io::{IsTerminal as _, stdout};
 
-use sonde_port::clock::{clock_state, tai_now};
 use sonde_results::RttRun;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::Coverage;
 use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint};
+use sonde_sys::clock::{clock_state, tai_now};
 
 use self::args::RttArgs;
 use self::collect::Prints;

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_meter::stamp::{Delays, LinkHeader, Sample, Sender, SenderConfig, StreamSpec, Way};
-use sonde_port::clock::{self, ClockState};
 use sonde_port::icmp::{self, IcmpError};
-use sonde_port::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::{Interval, StreamInfo};
+use sonde_sys::clock::{self, ClockState};
+use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_wire::{NotSent, Time};
 
 use crate::args::EngineArgs;
@@ -340,7 +340,7 @@ impl Session {
         let scale = clock::steady_scale();
         if scale.steps != self.steps {
             self.steps = scale.steps;
-            let by = crate::units::format_ns(scale.last_step.unsigned_abs() as f64);
+            let by = sonde_results::units::format_ns(scale.last_step.unsigned_abs() as f64);
             let way = if scale.last_step < 0 { "back" } else { "forward" };
             sink(Event::Notice(format!(
                 "this host's clock was set {way} by {by}; probes go on in time, and no delay spans it"

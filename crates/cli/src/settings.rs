@@ -5,11 +5,12 @@
 
 use clap::Args;
 use sonde_meter::stamp::{ReflectorKind, Schedule};
+use sonde_results::units::{
+    SECOND, parse_amount, parse_dscp, parse_duration, parse_positive_duration,
+};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::str::FromStr;
-
-use crate::units::{SECOND, parse_amount, parse_dscp, parse_duration, parse_positive_duration};
 
 /// What can be said about a target's streams. Absent: look one step further.
 #[derive(Args, Clone, Debug, Default, PartialEq)]

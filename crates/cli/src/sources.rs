@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use sonde_port::netlink::{Link, Links};
+use sonde_sys::netlink::{Link, Links};
 
 use crate::exit::Failure;
 

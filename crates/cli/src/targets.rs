@@ -4,11 +4,11 @@
 use anyhow::{Context as _, anyhow, bail, ensure};
 use sonde_meter::stamp::StreamSpec;
 use sonde_results::StreamInfo;
+use sonde_wire::prefix::Prefix;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::args::Prefix;
 use crate::config::TargetEntry;
 use crate::names;
 use crate::settings::{DEFAULT_SOURCE_PORT, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings};
@@ -319,7 +319,7 @@ fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
 
 fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<Vec<IpAddr>> {
     let (low, high, v4) = if host.contains('/') {
-        let prefix: Prefix = host.parse().map_err(anyhow::Error::msg)?;
+        let prefix: Prefix = host.parse().with_context(|| format!("'{host}'"))?;
         let (low, high) = prefix.bounds();
         // The network's and the broadcast address of an IPv4 subnet, and the
         // subnet-router anycast address of an IPv6 one (RFC 4291, section 2.6.1).

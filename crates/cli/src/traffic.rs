@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sonde_meter::traffic::{Config, Generator, Length, Net, Order, TruthKeys};
+use sonde_results::units::{format_count, format_share};
 
 use self::args::{FlowsArgs, GenArgs, GenCommand};
 use self::pcap::PcapFile;
 use self::truth::TruthFile;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::units::{format_count, format_share};
 
 /// Makes what was asked for, until it is done or Ctrl-C.
 pub fn run(args: &GenArgs) -> Result<Exit, Failure> {

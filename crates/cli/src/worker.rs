@@ -12,12 +12,13 @@ use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{Delays, Sample, Sender, Way};
-use sonde_port::clock::{self, PauseWatch};
 use sonde_port::icmp::IcmpError;
 use sonde_port::{Filter, Port, PortStats};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
 use sonde_results::{Hist, Interval};
+use sonde_sys::clock::{self, PauseWatch};
+use sonde_sys::schedule;
 use sonde_wire::Time;
 
 use crate::pump;
@@ -126,7 +127,7 @@ impl ProbeWorker {
             looked: Time::ZERO,
         };
         let thread = std::thread::Builder::new().name("sonde-probe".into()).spawn(move || {
-            let pinned = cpu.map_or(Ok(()), clock::pin_to_cpu);
+            let pinned = cpu.map_or(Ok(()), schedule::pin_to_cpu);
             let run = pinned
                 .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
                 .and_then(|()| inner.run_on(port));

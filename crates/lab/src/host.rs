@@ -2,8 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::lab::NETNS_DIRECTORY;
-use crate::{LabError, sys};
+use crate::LabError;
 
 /// A network namespace. Cloning it clones the handle; its [`crate::Lab`] owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +51,7 @@ impl Host {
 
     /// Moves the calling thread into this namespace for the rest of its life.
     pub(crate) fn enter(&self) -> Result<(), LabError> {
-        let file = std::fs::File::open(format!("{NETNS_DIRECTORY}/{}", self.name));
-        file.and_then(|file| sys::enter_namespace(&file))
-            .map_err(|source| LabError::Enter { name: self.name.clone(), source })
+        Ok(sonde_sys::netns::enter(&self.name)?)
     }
 
     /// Adds an address with its prefix length ("10.1.0.1/24", "fd00:1::1/64").

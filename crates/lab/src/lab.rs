@@ -3,6 +3,8 @@
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sonde_sys::netns;
+
 use crate::device::run_dir;
 use crate::host::{Host, run};
 use crate::{LabError, is_root};
@@ -149,7 +151,7 @@ fn remove(name: &str) {
 
 /// The names of all namespaces of the machine.
 fn namespaces() -> Vec<String> {
-    let Ok(directory) = std::fs::read_dir(NETNS_DIRECTORY) else {
+    let Ok(directory) = std::fs::read_dir(netns::DIRECTORY) else {
         return Vec::new(); // none was ever made
     };
     directory.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -186,8 +188,6 @@ pub(crate) fn mac_text(mac: Mac) -> String {
 
 /// Begins the name of each namespace that a lab makes.
 const MARK: &str = "sonde";
-/// Where `ip netns` keeps its names.
-pub(crate) const NETNS_DIRECTORY: &str = "/var/run/netns";
 /// Number of the next lab of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

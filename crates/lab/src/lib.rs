@@ -8,22 +8,25 @@
 //! A child gets a fresh `/sys` from `ip netns exec`: file systems mounted below the
 //! machine's own, such as `/sys/fs/bpf`, are not seen from inside.
 
+#![forbid(unsafe_code)]
+
 pub mod device;
 mod host;
 mod lab;
 mod relay;
-mod sys;
+pub mod scratch;
 mod topology;
 pub mod tune;
 
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
-pub use sys::{prefer_this_thread, set_congestion_control};
 pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks};
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+
+use sonde_sys::SysError;
 
 /// Why a namespace, link or setting could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +55,9 @@ pub enum LabError {
         /// What it wrote to standard error.
         message: String,
     },
-    /// A namespace cannot be entered.
-    #[error("cannot enter the network namespace '{name}': {source}")]
-    Enter {
-        /// Its name.
-        name: String,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    /// A namespace that cannot be entered, a socket that cannot be opened in it.
+    #[error(transparent)]
+    Sys(#[from] SysError),
     /// A bed that cannot be, and why.
     #[error("{0}")]
     Bed(String),
@@ -87,14 +85,9 @@ pub enum LabError {
         /// The kernel's answer.
         source: std::io::Error,
     },
-    /// A relay cannot start or go on.
-    #[error("relay: {what}: {source}")]
-    Relay {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    /// A relay cannot go on.
+    #[error("relay: {0}")]
+    Relay(std::io::Error),
 }
 
 /// For tests that need namespaces: whether to skip them, which they do only when

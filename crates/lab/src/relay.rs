@@ -18,7 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::sys::{self, PacketSocket};
+use sonde_sys::clock::realtime_now;
+use sonde_sys::packet_socket::PacketSocket;
+use sonde_sys::schedule::prefer_this_thread;
+
 use crate::{Host, LabError};
 
 /// What a relay does to the frames of one direction.
@@ -99,16 +102,10 @@ impl Relay {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let opened = host.enter().and_then(|()| {
-                let open = |name: &String| {
-                    PacketSocket::open(name).map_err(|source| LabError::Relay {
-                        what: format!("a packet socket on {name}"),
-                        source,
-                    })
-                };
-                Ok([open(&names[0])?, open(&names[1])?])
+                Ok([PacketSocket::open(&names[0])?, PacketSocket::open(&names[1])?])
             });
             // Where it is refused, the report tells by how late the frames were.
-            let _ = sys::prefer_this_thread();
+            let _ = prefer_this_thread();
             match opened {
                 Ok(sockets) => {
                     drop(tell);
@@ -132,7 +129,7 @@ impl Relay {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("stopped only once");
         let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        result.map_err(|source| LabError::Relay { what: "relaying".to_owned(), source })
+        result.map_err(LabError::Relay)
     }
 }
 
@@ -190,11 +187,11 @@ impl Worker {
             }
             self.send_due()?;
             let ahead = match self.flights.peek() {
-                Some(Reverse(next)) => next.due - sys::now() - POLL_AHEAD,
+                Some(Reverse(next)) => next.due - realtime_now().as_nanos() - POLL_AHEAD,
                 None => IDLE,
             };
             if ahead > 0 {
-                sys::wait([&self.sockets[0], &self.sockets[1]], ahead.min(IDLE))?;
+                PacketSocket::wait([&self.sockets[0], &self.sockets[1]], ahead.min(IDLE))?;
             }
         }
         for (socket, counts) in self.sockets.iter().zip(&mut self.report.directions) {
@@ -211,7 +208,7 @@ impl Worker {
                 self.spare.push(frame);
                 return Ok(());
             };
-            let (fits, due) = (len <= MAX_FRAME, self.fate(direction, len, at));
+            let (fits, due) = (len <= MAX_FRAME, self.fate(direction, len, at.as_nanos()));
             let counts = &mut self.report.directions[direction];
             counts.failed += u64::from(!fits);
             match due {
@@ -267,7 +264,7 @@ impl Worker {
 
     fn send_due(&mut self) -> io::Result<()> {
         for _ in 0..BURST {
-            let now = sys::now();
+            let now = realtime_now().as_nanos();
             if self.flights.peek().is_none_or(|Reverse(next)| next.due > now) {
                 return Ok(());
             }

@@ -4,7 +4,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use sonde_lab::{Impairment, Path, RelayReport, prefer_this_thread, skip};
+use sonde_lab::{Impairment, Path, RelayReport, skip};
+use sonde_sys::schedule::prefer_this_thread;
 
 const SERVER: &str = "10.1.0.2:7777";
 const LIMIT: Duration = Duration::from_secs(10);

@@ -6,12 +6,12 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, RawFd};
 
+use sonde_sys::clock::{clock_state, tai_now};
+use sonde_sys::syscall::{self, SockAddr};
+use sonde_sys::timescale::{Stamps, Timescale};
 use sonde_wire::{Scale, Stamp, StampSource, Time, TxDone};
 
-use crate::clock::{clock_state, tai_now};
 use crate::icmp::{IcmpError, IcmpKind};
-use crate::sys::{self, SockAddr};
-use crate::timescale::{Stamps, Timescale};
 
 /// Packets of one system call.
 pub(crate) const BATCH: usize = 64;
@@ -87,7 +87,7 @@ impl Batch {
                 std::ptr::null_mut(),
             )
         };
-        match sys::check(rc) {
+        match syscall::check(rc) {
             Ok(n) => Ok(n as usize),
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
@@ -146,7 +146,7 @@ impl Batch {
         let rc = unsafe {
             libc::sendmmsg(fd, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_DONTWAIT as _)
         };
-        sys::check(rc).map(|n| n as usize)
+        syscall::check(rc).map(|n| n as usize)
     }
 
     /// Bytes received as packet `i`; `None` when it was longer than its room.
@@ -166,7 +166,7 @@ impl Batch {
         let bytes = &self.control[i].0[..len];
         let mut at = 0;
         std::iter::from_fn(move || {
-            let header = sys::read::<libc::cmsghdr>(bytes, at)?;
+            let header = syscall::read::<libc::cmsghdr>(bytes, at)?;
             // SAFETY: pure arithmetic.
             let start = at + unsafe { libc::CMSG_LEN(0) } as usize;
             let end = at.checked_add(header.cmsg_len)?;
@@ -252,7 +252,7 @@ impl ToTai {
     /// The software stamp of an `SCM_TIMESTAMPING` message, the first of its three.
     #[inline]
     pub fn read_control(self, value: &[u8]) -> Option<Stamp> {
-        let ts = sys::read::<libc::timespec>(value, 0)?;
+        let ts = syscall::read::<libc::timespec>(value, 0)?;
         (ts.tv_sec != 0).then(|| self.stamp(ts.tv_sec, ts.tv_nsec))
     }
 }
@@ -267,7 +267,7 @@ pub(crate) fn enable(fd: &impl AsRawFd, rx: bool, tx: bool) -> io::Result<()> {
         // Which packets are stamped is said with each of them.
         flags |= libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY;
     }
-    sys::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
+    syscall::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
 }
 
 /// The packets of one socket whose transmit stamp is awaited: number -> cookie.
@@ -369,7 +369,7 @@ pub(crate) fn sent_stamp(batch: &Batch, i: usize, tai: ToTai) -> Option<(u32, St
             (libc::SOL_IP, libc::IP_RECVERR)
             | (libc::SOL_IPV6, libc::IPV6_RECVERR)
             | (libc::SOL_PACKET, PACKET_TX_TIMESTAMP) => {
-                id = sys::read::<libc::sock_extended_err>(value, 0)
+                id = syscall::read::<libc::sock_extended_err>(value, 0)
                     .filter(|e| e.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING)
                     .map(|e| e.ee_data);
             }
@@ -387,7 +387,7 @@ fn icmp_error(batch: &Batch, i: usize) -> Option<IcmpError> {
             (libc::SOL_IPV6, libc::IPV6_RECVERR) => true,
             _ => return None,
         };
-        let e = sys::read::<libc::sock_extended_err>(value, 0)?;
+        let e = syscall::read::<libc::sock_extended_err>(value, 0)?;
         let kind = match e.ee_origin {
             libc::SO_EE_ORIGIN_ICMP => IcmpKind::of_v4(e.ee_type, e.ee_code, e.ee_info),
             libc::SO_EE_ORIGIN_ICMP6 => IcmpKind::of_v6(e.ee_type, e.ee_code, e.ee_info),
@@ -403,11 +403,11 @@ fn icmp_error(batch: &Batch, i: usize) -> Option<IcmpError> {
         };
         // SO_EE_OFFENDER: the address after the error, of family 0 where there is none.
         let at = size_of::<libc::sock_extended_err>();
-        let family = sys::read::<u16>(value, at).unwrap_or(0);
+        let family = syscall::read::<u16>(value, at).unwrap_or(0);
         let from = match i32::from(family) {
-            libc::AF_INET => sys::read::<libc::sockaddr_in>(value, at)
+            libc::AF_INET => syscall::read::<libc::sockaddr_in>(value, at)
                 .map(|a| SockAddr { v4: a }.address(false).ip()),
-            libc::AF_INET6 => sys::read::<libc::sockaddr_in6>(value, at)
+            libc::AF_INET6 => syscall::read::<libc::sockaddr_in6>(value, at)
                 .map(|a| SockAddr { v6: a }.address(true).ip()),
             _ => None,
         };

@@ -9,7 +9,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use crate::sys;
+use sonde_sys::syscall;
+
 use crate::{Filter, PortError};
 
 /// Holds the ports until it is dropped.
@@ -32,8 +33,8 @@ impl Guard {
     /// CAP_NET_BIND_SERVICE, too many open files.
     pub fn reserve(filter: &Filter) -> Result<Guard, PortError> {
         let needs = |v6| filter.local.is_empty() || filter.local.iter().any(|a| a.is_ipv6() == v6);
-        sys::raise_descriptor_limit(2 * filter.local_ports.len())
-            .map_err(|e| sys::error("raise the limit of open files", e, "CAP_SYS_RESOURCE"))?;
+        syscall::raise_descriptor_limit(2 * filter.local_ports.len())
+            .map_err(|e| syscall::error("raise the limit of open files", e, "CAP_SYS_RESOURCE"))?;
         let mut guard = Guard { sockets: Vec::new() };
         for &port in &filter.local_ports {
             for v6 in [false, true] {
@@ -90,17 +91,17 @@ const FEW_ADDRESSES: usize = 4;
 fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
     let v6 = address.is_ipv6();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let socket = sys::socket(family, libc::SOCK_DGRAM, 0)?;
+    let socket = syscall::socket(family, libc::SOCK_DGRAM, 0)?;
     if v6 {
-        sys::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        syscall::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
     // An address may be routed to this host without being on an interface.
     let (level, name) = free_bind(v6);
-    sys::set(&socket, level, name, 1)?;
-    sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
-    sys::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 0)?;
-    sys::attach_filter(&socket, &[sys::op(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])?;
-    sys::bind(&socket, address, 0)?;
+    syscall::set(&socket, level, name, 1)?;
+    syscall::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
+    syscall::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 0)?;
+    syscall::attach_filter(&socket, &[syscall::op(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])?;
+    syscall::bind(&socket, address, 0)?;
     Ok(socket)
 }
 
@@ -126,7 +127,7 @@ pub(crate) fn refused(address: SocketAddr, e: io::Error) -> PortError {
             "{} is not an address of this host; 'ip address' lists those it has",
             address.ip()
         )),
-        _ => sys::error(format!("bind UDP {address}"), e, "CAP_NET_BIND_SERVICE"),
+        _ => syscall::error(format!("bind UDP {address}"), e, "CAP_NET_BIND_SERVICE").into(),
     }
 }
 

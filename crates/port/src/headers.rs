@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use sonde_bpf::flow::{FlowCounters, RECORD_LEN, Record, Refused};
 use sonde_bpf::{AttachMode, BpfError, FlowInput, FlowInterface, FlowProgram, FlowRing};
+use sonde_sys::clock::{steady_base, steady_now};
+use sonde_sys::promiscuous::Promiscuous;
+use sonde_sys::syscall;
 use sonde_wire::Time;
 use sonde_wire::feature::{Feature, Keys};
 
-use crate::clock::{steady_base, steady_now};
-use crate::promiscuous::Promiscuous;
-use crate::{PortError, XdpMode, sys};
+use crate::{PortError, XdpMode};
 
 /// What the engine is opened with.
 #[derive(Clone, Debug)]
@@ -73,13 +74,13 @@ pub struct HeaderPort {
 /// Loads and attaches the program; one port for each worker.
 ///
 /// # Errors
-/// [`PortError::NoInterface`], [`PortError::Privilege`]; [`PortError::Config`] for settings
+/// [`PortError::Sys`]: no such interface, not permitted; [`PortError::Config`] for settings
 /// that cannot be, and where XDP cannot be had: the message says why.
 pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
     let mut interfaces = Vec::with_capacity(spec.interfaces.len());
     for (i, name) in spec.interfaces.iter().enumerate() {
         let raw_ip = spec.raw_ip.get(i).copied().unwrap_or(false);
-        interfaces.push(FlowInterface { ifindex: sys::interface_index(name)?, raw_ip });
+        interfaces.push(FlowInterface { ifindex: syscall::interface_index(name)?, raw_ip });
     }
     let input = FlowInput::Headers {
         workers: spec.workers,
@@ -173,7 +174,7 @@ impl HeaderPort {
     /// the [`sonde_wire::Error`] that says why, with the bytes of their frames.
     ///
     /// # Errors
-    /// [`PortError::Io`].
+    /// [`PortError::Sys`].
     pub fn refused(&self) -> Result<[Refused; sonde_wire::Error::COUNT], PortError> {
         let FlowCounters { refused: counts, .. } = self.program.counters().map_err(refused)?;
         Ok(counts)
@@ -187,9 +188,7 @@ impl HeaderPort {
 
 fn refused(error: BpfError) -> PortError {
     match error {
-        BpfError::Io { what, source } => {
-            PortError::Io { what: what.to_owned(), source, hint: String::new() }
-        }
+        BpfError::Io { what, source } => PortError::io(what, source, ""),
         other => PortError::Config(other.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use crate::sys::{self, SockAddr};
+use sonde_sys::syscall::{self, SockAddr};
 
 /// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +79,16 @@ impl Listener {
     /// # Errors
     /// Without CAP_NET_RAW.
     pub fn open() -> io::Result<Listener> {
-        let v4 = sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)?;
+        let v4 = syscall::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)?;
         let wanted = 1 << DESTINATION_UNREACHABLE | 1 << TIME_EXCEEDED;
-        sys::set(&v4, libc::SOL_RAW, ICMP_FILTER, !wanted)?;
+        syscall::set(&v4, libc::SOL_RAW, ICMP_FILTER, !wanted)?;
         let mut sockets = vec![(v4, false)];
         // A host without IPv6 hears no ICMPv6.
-        if let Ok(v6) = sys::socket(libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6) {
+        if let Ok(v6) = syscall::socket(libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6) {
             let mut blocked = [u32::MAX; 8];
             // Types 1, 2 and 3.
             blocked[0] = !0b1110;
-            sys::set(&v6, libc::IPPROTO_ICMPV6, ICMP6_FILTER, blocked)?;
+            syscall::set(&v6, libc::IPPROTO_ICMPV6, ICMP6_FILTER, blocked)?;
             sockets.push((v6, true));
         }
         Ok(Listener { sockets, buffer: vec![0; 2048].into() })

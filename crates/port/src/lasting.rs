@@ -10,13 +10,14 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
+use sonde_sys::clock::{steady_now, tai_now};
+use sonde_sys::netlink::{Event, Routes, Watch};
+use sonde_sys::syscall;
 use sonde_wire::{NotSent, Time};
 
-use crate::clock::{steady_now, tai_now};
-use crate::netlink::{Event, Routes, Watch};
 use crate::refusal::Refusals;
 use crate::{
-    Caps, Engine, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, open_once, sys,
+    Caps, Engine, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, open_once,
 };
 
 /// An engine on an interface, opened again when that is made again.
@@ -60,16 +61,13 @@ impl Lasting {
     /// # Errors
     /// Those of the engine.
     pub fn open(engine: Engine, spec: &OpenSpec, name: &str) -> Result<Lasting, PortError> {
-        let index = sys::interface_index(name)?;
+        let index = syscall::interface_index(name)?;
         let port = open_once(engine, spec)?;
         let (caps, now) = (port.caps().clone(), port.now());
         let follow = spec.filter.local.is_empty() && engine != Engine::Socket;
-        let addresses =
-            follow.then(Addresses::follow).transpose().map_err(|source| PortError::Io {
-                what: "follow this host's addresses".into(),
-                source,
-                hint: "; name them with --bind instead".into(),
-            })?;
+        let addresses = follow.then(Addresses::follow).transpose().map_err(|e| {
+            PortError::io("follow this host's addresses", e, "; name them with --bind instead")
+        })?;
         Ok(Lasting {
             engine,
             spec: spec.clone(),
@@ -99,7 +97,7 @@ impl Lasting {
             return Ok(());
         }
         self.looked = now;
-        let index = sys::interface_index(&self.name).ok();
+        let index = syscall::interface_index(&self.name).ok();
         if self.port.is_some() && index != Some(self.index) {
             self.close();
         }
@@ -257,8 +255,8 @@ const PERIOD: i64 = 200_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::tests::{in_namespace, ip};
     use crate::{Filter, open};
+    use sonde_lab::scratch::{in_namespace, ip};
     use sonde_wire::build::emit_udp_ip;
     use std::net::SocketAddr;
     use std::os::fd::AsRawFd;
@@ -284,11 +282,11 @@ mod tests {
         let from: SocketAddr = "10.9.0.1:50000".parse().unwrap();
         emit_udp_ip(&mut frame[14..], from, format!("{to}:8862").parse().unwrap(), 0, 64, 44)
             .unwrap();
-        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
+        let socket = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
         // SAFETY: plain data, for which all zeros is a valid value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = sys::interface_index("a0").unwrap() as i32;
+        address.sll_ifindex = syscall::interface_index("a0").unwrap() as i32;
         // SAFETY: both buffers are valid for the lengths given.
         let sent = unsafe {
             libc::sendto(

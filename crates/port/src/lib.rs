@@ -1,46 +1,28 @@
-//! Packet I/O: one trait, several engines, and the clocks and routes they need.
+//! Packet I/O: one trait, several engines.
 //!
-//! A packet enters Sonde at [`Port::rx`]. `unsafe` lives in this crate and in
-//! `sonde-bpf`, nowhere else.
+//! A packet enters Sonde at [`Port::rx`].
 
 pub mod af_packet;
 pub mod af_xdp;
 pub mod burst;
-pub mod card_clock;
-pub mod clock;
-pub mod collector;
-pub mod cpu_time;
-pub mod datagram;
-pub mod driver_stats;
 mod errqueue;
 pub mod guard;
 pub mod headers;
-pub mod host;
 pub mod icmp;
 mod lasting;
-pub mod link_settings;
 pub mod mem;
-pub mod memory;
-pub mod netlink;
-pub mod netns;
 pub mod pcap;
-pub mod precedence;
-pub mod privilege;
-pub mod promiscuous;
 pub mod raw;
 mod refusal;
 pub mod socket;
 pub mod spec;
-pub mod stream;
-mod sys;
-mod timescale;
-pub mod usage;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
 pub use spec::{Engine, Filter, OpenSpec, XdpMode};
 
 use std::net::IpAddr;
 
+use sonde_sys::SysError;
 use sonde_wire::{StampSource, Time};
 
 /// What an engine can do, as found by trying it on the open port.
@@ -232,33 +214,22 @@ pub fn open_group(
 /// Why a port cannot be opened or go on. Each message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The process may not do this.
-    #[error("{what}: not permitted; run as root or give the binary {capability}")]
-    Privilege {
-        /// What was tried.
-        what: String,
-        /// The capability that allows it.
-        capability: &'static str,
-    },
-    /// No such interface.
-    #[error("no interface named '{0}'; 'ip link' lists those of this network namespace")]
-    NoInterface(String),
+    /// The kernel refused it.
+    #[error(transparent)]
+    Sys(#[from] SysError),
     /// A UDP port that another process has.
     #[error(
         "UDP port {0} is in use by another process; 'ss -ulpn' names it, or choose another port"
     )]
     InUse(u16),
-    /// Anything else the kernel refused.
-    #[error("{what}: {source}{hint}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        source: std::io::Error,
-        /// What to do about it; empty or beginning with "; ".
-        hint: String,
-    },
     /// The settings cannot work with this engine.
     #[error("{0}")]
     Config(String),
+}
+
+impl PortError {
+    /// What the kernel refused with `source`; `hint` is empty or begins with "; ".
+    fn io(what: impl Into<String>, source: std::io::Error, hint: &str) -> PortError {
+        SysError::Io { what: what.into(), source, hint: hint.into() }.into()
+    }
 }

@@ -300,7 +300,7 @@ fn failed(doing: &str, path: &Path, source: io::Error) -> PortError {
         io::ErrorKind::InvalidData => "; 'capinfos' says more",
         _ => "",
     };
-    PortError::Io { what: format!("{doing} {}", path.display()), source, hint: hint.into() }
+    PortError::io(format!("{doing} {}", path.display()), source, hint)
 }
 
 const BURST: usize = 64;

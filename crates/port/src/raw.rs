@@ -4,8 +4,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::sys::op;
-use crate::{PortError, sys};
+use sonde_sys::syscall::{self, op};
+
+use crate::PortError;
 
 /// Questions for a neighbour (ARP requests, neighbour solicitations) that arrive at one
 /// interface, and a way to answer them.
@@ -20,11 +21,11 @@ impl NeighbourSocket {
     /// # Errors
     /// No such interface, no CAP_NET_RAW.
     pub fn open(interface: &str) -> Result<NeighbourSocket, PortError> {
-        let index = sys::interface_index(interface)?;
+        let index = syscall::interface_index(interface)?;
         let open = || {
             // Protocol 0: nothing arrives before the filter is in place.
-            let fd = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-            sys::attach_filter(&fd, &questions())?;
+            let fd = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+            syscall::attach_filter(&fd, &questions())?;
             // Solicitations go to groups, which a card may not let in.
             let membership = libc::packet_mreq {
                 mr_ifindex: index as i32,
@@ -32,18 +33,11 @@ impl NeighbourSocket {
                 mr_alen: 0,
                 mr_address: [0; 8],
             };
-            sys::set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)?;
-            // SAFETY: integers only.
-            let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-            address.sll_family = libc::AF_PACKET as u16;
-            address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-            address.sll_ifindex = index as i32;
-            let len = size_of::<libc::sockaddr_ll>() as u32;
-            // SAFETY: an address of `len` bytes that lives through the call.
-            sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })?;
+            syscall::set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)?;
+            syscall::bind_link(&fd, index, libc::ETH_P_ALL as u16)?;
             Ok(NeighbourSocket { fd })
         };
-        open().map_err(|e| sys::error("open a packet socket", e, "CAP_NET_RAW"))
+        open().map_err(|e| syscall::error("open a packet socket", e, "CAP_NET_RAW").into())
     }
 
     /// The next question, if one comes within `ns`.
@@ -51,7 +45,7 @@ impl NeighbourSocket {
     /// # Errors
     /// The interface is gone.
     pub fn receive<'a>(&self, buffer: &'a mut [u8], ns: i64) -> io::Result<Option<&'a [u8]>> {
-        sys::poll_one(self.fd.as_raw_fd(), libc::POLLIN, ns)?;
+        syscall::poll_one(self.fd.as_raw_fd(), libc::POLLIN, ns)?;
         // SAFETY: the buffer is valid for its length.
         let len =
             unsafe { libc::recv(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };

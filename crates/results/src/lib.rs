@@ -18,6 +18,7 @@ pub mod rtt_run;
 pub mod run;
 pub mod stats;
 pub mod trial;
+pub mod units;
 mod utc;
 
 pub use bench::BenchRun;

@@ -27,6 +27,7 @@ pub mod packet;
 pub mod parse;
 pub mod pcap;
 pub mod pcapng;
+pub mod prefix;
 pub mod quic;
 pub mod sctp;
 pub mod signature;

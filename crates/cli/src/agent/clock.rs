@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ring::hmac;
-use sonde_port::clock::tai_now;
+use sonde_sys::clock::tai_now;
 
 /// The offset of another clock from ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use sonde_port::stream::connect_tcp;
+use sonde_sys::stream::connect_tcp;
 
 use super::clock::{ClockOffset, ask};
 use super::protocol::{Channel, PROTOCOL, PortDescription, PortName, Reply, Request};

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail, ensure};
 use rustls::ClientConfig;
 use sonde_meter::load::Schedule;
-use sonde_port::clock::tai_now;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Offer, TrialHealth};
+use sonde_sys::clock::tai_now;
 use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;

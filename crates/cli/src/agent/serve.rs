@@ -12,17 +12,17 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use sonde_lab::device::Counter;
 use sonde_meter::load::AddressRule;
-use sonde_port::clock::tai_now;
-use sonde_port::host::InterfaceFacts;
-use sonde_port::netns;
 use sonde_results::trial::Direction;
 use sonde_server::admission::{Door, Guest, Places};
+use sonde_sys::clock::tai_now;
+use sonde_sys::host::InterfaceFacts;
+use sonde_sys::netns;
+use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
     Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role, Status,
 };
-use crate::args::{Prefix, number};
 use crate::bench::health::Watch;
 use crate::bench::rig::counters::{dropped, of_port};
 use crate::bench::tester::{
@@ -439,7 +439,7 @@ impl Session<'_> {
 
 /// Whether all addresses of a rule lie in one prefix.
 fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
-    let first = number(rule.first);
+    let first = address_bits(rule.first);
     let way = rule.step.checked_mul(u128::from(rule.count.max(1) - 1));
     let last = way.and_then(|way| first.checked_add(way));
     let (low, high) = prefix.bounds();

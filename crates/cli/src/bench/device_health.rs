@@ -8,10 +8,10 @@ use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
 
 use sonde_lab::device::{BedInfo, Placement};
-use sonde_port::clock::pin_to_cpu;
-use sonde_port::cpu_time::{CpuTime, TaskTime, is_real_time, wake_in_time};
 use sonde_results::Hist;
 use sonde_results::trial::DeviceHealth;
+use sonde_sys::cpu_time::{CpuTime, TaskTime, is_real_time};
+use sonde_sys::schedule::{pin_to_cpu, prefer_this_thread};
 
 use super::health::oversleeping;
 
@@ -107,7 +107,7 @@ impl Drop for DeviceWatch {
 
 fn sleeper(cpu: usize, stop: &Arc<AtomicBool>) -> Option<JoinHandle<Hist>> {
     let told = Arc::clone(stop);
-    let watch = move || match (pin_to_cpu(cpu), wake_in_time()) {
+    let watch = move || match (pin_to_cpu(cpu), prefer_this_thread()) {
         (Ok(()), Ok(())) => oversleeping(&told),
         // An ordinary thread would see the device itself.
         _ => Hist::default(),

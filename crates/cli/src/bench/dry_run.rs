@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use sonde_results::bench::Case;
+use sonde_results::units::format_elapsed;
 
 use super::expand::Expanded;
 use crate::exit::{Exit, Failure};
-use crate::units::format_elapsed;
 
 #[derive(Serialize)]
 struct Line<'a> {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring::digest::{SHA256, digest};
 use sonde_lab::Lab;
-use sonde_port::clock::{clock_state, tai_now};
-use sonde_port::usage::prefer_this_process;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun, Measurement};
+use sonde_sys::clock::{clock_state, tai_now};
+use sonde_sys::schedule::prefer_this_process;
 
 use super::expand::{Expanded, PlannedCase};
 use super::plan::Source;

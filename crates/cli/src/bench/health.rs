@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sonde_port::usage::Usage;
 use sonde_results::Hist;
 use sonde_results::trial::TrialHealth;
+use sonde_sys::usage::Usage;
 
 /// Watches from [`Watch::start`] to [`Watch::end`].
 pub struct Watch {

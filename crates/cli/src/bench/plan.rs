@@ -16,7 +16,7 @@ use sonde_meter::load::FCS_LEN;
 use sonde_port::{af_packet, af_xdp};
 use toml::Spanned;
 
-pub use words::{Check, Frames, Load, Ns, Rate};
+pub use words::{Check, Frames, Load, Ns, Prefixes, Rate};
 
 /// A plan.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,9 +69,9 @@ pub struct BedPlan {
     pub max_rate: Option<Rate>,
     /// How long to wait for late frames after a trial (RFC 2544, section 23).
     pub drain: Ns,
-    /// Addresses outside those reserved for benchmarking are allowed for this network, by
-    /// name (RFC 6815).
-    pub outside_benchmark_range: Option<String>,
+    /// Test frames may have the addresses of these networks, too, besides those reserved for
+    /// benchmarking (RFC 6815).
+    pub outside_benchmark_range: Prefixes,
     /// Layers may change settings of the whole host; they are taken back.
     pub host_layers: bool,
 }
@@ -83,7 +83,7 @@ impl Default for BedPlan {
             cpus: Vec::new(),
             max_rate: None,
             drain: Ns(2_000_000_000),
-            outside_benchmark_range: None,
+            outside_benchmark_range: Prefixes::default(),
             host_layers: false,
         }
     }

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, RateSearchConfig, ResetConfig, Sla};
+use sonde_results::units::format_elapsed;
 
 mod kinds;
 mod quantities;
@@ -11,7 +12,6 @@ mod quantities;
 use self::kinds::{KINDS, mlr_config};
 pub use self::quantities::unit_of;
 use super::plan::{Frames, Load, Ns, Rate};
-use crate::units::format_elapsed;
 
 /// A procedure with its settings.
 #[derive(Clone, Debug)]

@@ -7,11 +7,11 @@ use anyhow::Result;
 use sonde_meter::trial::Next;
 use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
+use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
 
 use super::execution::Reporter;
 use super::runner::Progress;
 use crate::output::style::{Style, Tone};
-use crate::units::{format_count, format_elapsed, format_ns, format_share};
 
 /// Prints.
 pub struct Printer {

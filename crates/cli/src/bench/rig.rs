@@ -13,20 +13,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::device::{Bed, BedSpec, Placement};
 use sonde_meter::trial::{Ceiling, Next};
-use sonde_port::clock::tai_now;
-use sonde_port::host::InterfaceFacts;
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
+use sonde_sys::clock::tai_now;
+use sonde_sys::host::InterfaceFacts;
 use sonde_wire::Time;
 
 use self::counters::Ledger;
 use self::events::Events;
 use self::external::External;
-use self::traffic::{Place, ways};
+use self::traffic::{Place, refuse_others_addresses, ways};
 use self::warm_up::Warmed;
 use super::device_health::DeviceWatch;
-use super::expand::{Device, DeviceKind, Expanded, PlannedCase, free_cpus};
+use super::expand::{DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::health::Watch;
 use super::layers::{self, Applied};
 use super::plan::{EngineName, Plan};
@@ -87,7 +87,11 @@ impl Bench {
                 bail!("layers are for devices of the lab; give the condition a command")
             }
         };
-        refuse_others_addresses(expanded, device, &places)?;
+        if device.kind == DeviceKind::External {
+            let allowed = &expanded.plan.bed.outside_benchmark_range.0;
+            refuse_others_addresses(places.iter().flat_map(Place::networks), allowed)
+                .map_err(anyhow::Error::msg)?;
+        }
         Ok(Bench { made, places, monitor, applied, mode: String::new(), notes })
     }
 
@@ -176,7 +180,7 @@ impl Bench {
     }
 
     fn port(&self, place: &Place) -> BedPort {
-        let facts = sonde_port::netns::inside(place.netns.as_deref(), || {
+        let facts = sonde_sys::netns::inside(place.netns.as_deref(), || {
             InterfaceFacts::read(&place.interface)
         });
         let driver = facts.ok().and_then(Result::ok).and_then(|f| f.driver).unwrap_or_default();
@@ -409,29 +413,6 @@ fn generator_cpus(expanded: &Expanded, planned: &PlannedCase) -> Vec<usize> {
     let generators = 1 + usize::from(planned.bidirectional);
     let free: Vec<usize> = free_cpus(own).take(generators).collect();
     if free.len() == generators { free } else { Vec::new() }
-}
-
-/// Test frames must not leave the laboratory (RFC 6815): other addresses than those reserved
-/// for benchmarks only where the plan names their network.
-fn refuse_others_addresses(
-    expanded: &Expanded,
-    device: &Device,
-    places: &[Place; 2],
-) -> Result<()> {
-    if device.kind != DeviceKind::External {
-        return Ok(());
-    }
-    let allowed = expanded.plan.bed.outside_benchmark_range.as_deref();
-    for network in places.iter().flat_map(Place::networks) {
-        if !network.for_benchmarks() && allowed != Some(network.to_string().as_str()) {
-            bail!(
-                "{network} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks \
-                 (RFC 6815); in an isolated laboratory allow it by \
-                 outside_benchmark_range = '{network}' in [bed]"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// A greatest load that nothing depends on: 10 Gbit/s in frames of 64 octets.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use sonde_meter::trial::{Next, Procedure, add_evidence};
-use sonde_port::clock::tai_now;
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};
+use sonde_sys::clock::tai_now;
 
 use super::judge::{disturbed, disturbed_share, hopeless, judge};
 use super::plan::RunPlan;

@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
-use sonde_port::clock::{pin_to_cpu, tai_now};
-use sonde_port::netns;
-use sonde_port::precedence::Precedence;
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
+use sonde_sys::clock::tai_now;
+use sonde_sys::netns;
+use sonde_sys::schedule::Precedence;
+use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::ethernet::Mac;
 
 use self::copies::{Classes, Share};

@@ -1,15 +1,15 @@
 //! From what was found to a verdict and one line of advice. Pure functions.
 
-use sonde_port::clock::{ClockState, PauseReport, Resolution};
-use sonde_port::host::{HugePages, InterfaceFacts};
 use sonde_port::{Engine, PortError};
+use sonde_results::units::{format_count, format_ns, format_ns_or_dash};
 use sonde_results::{Caveat, Hist};
+use sonde_sys::clock::{ClockState, PauseReport, Resolution};
+use sonde_sys::host::{HugePages, InterfaceFacts};
 use sonde_wire::StampSource;
 use std::time::Duration;
 
 use super::ceiling::Ceiling;
 use super::{Finding, Verdict};
-use crate::units::{format_count, format_ns, format_ns_or_dash};
 
 /// What an engine turned out to be once open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,8 +269,9 @@ const LEAST_CEILING: f64 = 20_000.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sonde_port::clock::PauseStats;
-    use sonde_port::host::Offloads;
+    use sonde_sys::SysError;
+    use sonde_sys::clock::PauseStats;
+    use sonde_sys::host::Offloads;
 
     fn warns(finding: &Finding) -> bool {
         assert_eq!(finding.advice.is_some(), finding.verdict == Verdict::Warn);
@@ -337,6 +338,10 @@ mod tests {
         );
         opened.tx = StampSource::User;
         assert!(warns(&engine(Engine::AfXdp, "eth0", Ok(opened))));
-        assert!(warns(&engine(Engine::AfPacket, "x", Err(PortError::NoInterface("x".into())))));
+        assert!(warns(&engine(
+            Engine::AfPacket,
+            "x",
+            Err(SysError::NoInterface("x".into()).into())
+        )));
     }
 }

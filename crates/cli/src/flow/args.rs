@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use sonde_results::units::{parse_amount, parse_positive_duration};
+use sonde_wire::prefix::Prefix;
+
 use super::export::Target;
 use super::selection::{IpProtocol, Sampling};
-use crate::args::Prefix;
 use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
-use crate::units::{parse_amount, parse_positive_duration};
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -334,8 +335,8 @@ Exit codes: 0 metered and exported, 1 metered but saw no flow, 2 usage, 3 cannot
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::SECOND;
     use clap::Parser;
+    use sonde_results::units::SECOND;
 
     #[derive(Parser, Debug)]
     struct Flow {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::export::{ExportStats, Interface, Selector};
-use sonde_port::clock::{steady_now, steady_scale};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
+use sonde_sys::clock::{steady_now, steady_scale};
 
 use super::export::Output;
 use super::meter::Meter;

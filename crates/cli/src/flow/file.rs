@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use sonde_port::clock::pin_to_cpu;
 use sonde_results::{Caveat, FlowRun};
+use sonde_sys::schedule::pin_to_cpu;
 
 use super::args::FlowArgs;
 use super::export::{self, Common};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 use sonde_meter::export::Interface;
-use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
+use sonde_sys::netlink::{Event, Link, Links, Watch};
 
 /// The number that an interface has now; 0: there is none of its name.
 pub type Index = Arc<AtomicU32>;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_port::clock::steady_now;
 use sonde_port::headers::{self, HeaderPort, HeaderSpec};
-use sonde_port::netlink::Link as Interface;
 use sonde_port::{Engine, OpenSpec, Port, open_group};
 use sonde_results::flow::FlowRecord;
 use sonde_results::rtt_run::RttPoint;
+use sonde_sys::clock::steady_now;
+use sonde_sys::netlink::Link as Interface;
 use sonde_wire::flow::Link;
 use sonde_wire::{Error, Time};
 

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_port::Engine;
-use sonde_port::clock::{SteadyClock, pin_to_cpu, steady_now, steady_scale};
-use sonde_port::netlink::Link;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun, ToUtc as _};
+use sonde_sys::clock::{SteadyClock, steady_now, steady_scale};
+use sonde_sys::netlink::Link;
+use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::Time;
 
 use super::args::{FlowArgs, InputEngine};

@@ -9,9 +9,9 @@ use sonde_meter::export;
 use sonde_meter::flow::sampling::{
     Filter, HashFunction, HashInput, HashSelector, Selector, Sequence,
 };
+use sonde_results::units::parse_positive_duration;
 
 use super::args::SelectionArgs;
-use crate::units::parse_positive_duration;
 
 /// A way to sample, as typed.
 #[derive(Clone, Copy, Debug, PartialEq)]

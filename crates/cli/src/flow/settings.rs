@@ -4,8 +4,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::flow::{Config, FlowCache, features};
-use sonde_port::clock::pin_to_cpu;
 use sonde_results::flow_run::FlowRunConfig;
+use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::feature::Keys;
 
 use super::args::{Field, FlowArgs, KeysArg};

@@ -8,12 +8,12 @@ use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
+use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
 
 use super::now::Fast;
 use super::top::bytes;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
-use crate::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
 
 /// What is known at one moment of a run.
 pub struct Snapshot<'a> {
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn the_summary() {
         let count = |all: &[(&str, u64)]| all.iter().map(|(k, n)| (k.to_string(), *n)).collect();
-        let mut header = run_header("flow", 1, START, &sonde_port::clock::clock_state());
+        let mut header = run_header("flow", 1, START, &sonde_sys::clock::clock_state());
         header.end_ns = START + 83 * SECOND;
         let run = FlowRun {
             header,

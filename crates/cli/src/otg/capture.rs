@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use sonde_port::clock::clock_state;
 use sonde_server::otg::ports::CaptureFormat;
+use sonde_sys::clock::clock_state;
 use sonde_wire::{fcs, pcap};
 
 use super::frames::FCS_LEN;

@@ -16,9 +16,9 @@ use sonde_server::otg::devices::{
     Device, DeviceEthernet, DeviceIp, FlowDevices, GatewayMacChoice, Neighbor,
 };
 use sonde_wire::ethernet::Mac;
+use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::frames::Allowed;
-use crate::args::{Prefix, number};
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Interface {
         if !(1..=width).contains(&prefix) {
             return Err(format!("prefix: 1 to {width}"));
         }
-        if (number(address) ^ number(gateway)) >> (width - prefix) != 0 {
+        if (address_bits(address) ^ address_bits(gateway)) >> (width - prefix) != 0 {
             return Err(format!("gateway: {gateway} is not in the network of {address}/{prefix}"));
         }
         let next_hop = match (ip.gateway_mac.choice, ip.gateway_mac.value) {

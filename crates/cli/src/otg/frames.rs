@@ -11,13 +11,13 @@ use sonde_server::otg::pattern::{
     ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Number, Pattern, PatternChoice,
 };
 use sonde_wire::checksum;
+use sonde_wire::prefix::{Prefix, address_bits};
 use sonde_wire::signature::{self, Secret};
 
 use super::devices::{Ends, NextHop};
 use super::ethertype;
 pub use super::ethertype::EtherType;
 use super::values::{Values, set_bits};
-use crate::args::{Prefix, number};
 
 /// How the frames of a flow look.
 #[derive(Clone, Debug)]
@@ -365,7 +365,7 @@ impl Build<'_> {
     /// Source and destination of the devices, for the outermost IP header, which is theirs.
     fn addresses(&self) -> [Option<u128>; 2] {
         match self.ends.filter(|_| self.ip.is_none()) {
-            Some(ends) => [Some(number(ends.source)), Some(number(ends.destination))],
+            Some(ends) => [Some(address_bits(ends.source)), Some(address_bits(ends.destination))],
             None => [None, None],
         }
     }

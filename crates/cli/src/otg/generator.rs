@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use sonde_port::netns;
+use sonde_port::PortError;
 use sonde_port::raw::NeighbourSocket;
 use sonde_server::http::Ends;
 use sonde_server::otg::config::Config;
@@ -18,6 +18,7 @@ use sonde_server::otg::metrics::{
 use sonde_server::otg::ports::CaptureRequest;
 use sonde_server::otg::{Problem, TrafficGenerator};
 use sonde_server::runs::Refusal;
+use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
 use super::details;
@@ -325,7 +326,8 @@ impl Setup {
                 continue;
             }
             let open = || NeighbourSocket::open(&port.location.interface);
-            let socket = netns::inside(port.location.netns.as_deref(), open).and_then(|s| s);
+            let socket = netns::inside(port.location.netns.as_deref(), open);
+            let socket = socket.map_err(PortError::from).flatten();
             let failed = |why: String| Problem::Internal(format!("port {}: {why}", port.name));
             let socket = socket.map_err(|e| failed(e.to_string()))?;
             let (frames, taken) = mpsc::sync_channel(QUESTIONS);

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use sonde_server::runs::Refusal;
+use sonde_wire::prefix::Prefix;
 
 use super::frames::Allowed;
-use crate::args::Prefix;
 use crate::bench::expand::{Expanded, expand};
 use crate::bench::plan::{Plan, PortPlan, Source};
 
@@ -40,9 +40,7 @@ fn may(plan: &Plan, allowed: &Allowed) -> Result<(), String> {
     if plan.controller.is_some() || !plan.agents.is_empty() {
         return no("[controller] or [[agent]]", "it names files of this host and their keys");
     }
-    if let Some(network) = &plan.bed.outside_benchmark_range {
-        let prefix: Prefix =
-            network.parse().map_err(|e| format!("outside_benchmark_range: {e}"))?;
+    for &prefix in &plan.bed.outside_benchmark_range.0 {
         permitted("bed.outside_benchmark_range", prefix, allowed)?;
     }
     if plan.conditions.iter().any(|c| c.get_ref().command.is_some()) {
@@ -88,9 +86,8 @@ fn permitted(key: &str, prefix: Prefix, allowed: &Allowed) -> Result<(), String>
         return Ok(());
     }
     Err(format!(
-        "{key}: {}/{} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks (RFC \
-         6815), and outside what sonde otg was started with as --allow",
-        prefix.address, prefix.bits
+        "{key}: {prefix} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks \
+         (RFC 6815), and outside what sonde otg was started with as --allow"
     ))
 }
 
@@ -149,8 +146,13 @@ mod tests {
     fn what_only_asks_for_traffic_is_taken() {
         assert_eq!(read_text(&format!("{HEAD}{ROUTER}{THROUGHPUT}")), Ok(2));
         assert_eq!(read_text(&format!("{HEAD}{EXTERNAL}{PORT_B}{THROUGHPUT}")), Ok(1));
-        let allowed = "[bed]\noutside_benchmark_range = '10.1.0.0/16'\n";
+        let allowed = "[bed]\noutside_benchmark_range = ['10.1.0.0/16', '10.2.0.0/16']\n";
         assert_eq!(read_text(&format!("{HEAD}{allowed}{ROUTER}{THROUGHPUT}")), Ok(2));
+        let all = format!("{HEAD}[bed]\noutside_benchmark_range = 'all'\n{ROUTER}{THROUGHPUT}");
+        match read_text(&all) {
+            Err(Refusal::Wrong(why)) => assert!(why.contains("not a prefix"), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -176,10 +178,6 @@ mod tests {
             (
                 format!("{HEAD}[bed]\noutside_benchmark_range = '0.0.0.0/0'\n{ROUTER}{THROUGHPUT}"),
                 "--allow",
-            ),
-            (
-                format!("{HEAD}[bed]\noutside_benchmark_range = 'all'\n{ROUTER}{THROUGHPUT}"),
-                "prefix",
             ),
             // What would be an argument of a program.
             (port_b("interface = 'eth2', gateway = '-f'"), "no address"),

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_port::host::InterfaceFacts;
-use sonde_port::link_settings;
-use sonde_port::netlink::{Link, Links};
-use sonde_port::{Engine, Filter, OpenSpec, PortError, netns};
+use sonde_port::{Engine, Filter, OpenSpec, PortError};
 use sonde_server::otg::Problem;
 use sonde_server::otg::metrics::{DataIntegrity, PortMetric, TransmitState};
 use sonde_server::otg::ports::{Capture, CaptureFormat};
+use sonde_sys::SysError;
+use sonde_sys::host::InterfaceFacts;
+use sonde_sys::link_settings;
+use sonde_sys::netlink::{Link, Links};
+use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
 use super::capture::Ring;
@@ -129,8 +131,8 @@ impl Found {
     /// # Errors
     /// It is not there, or down.
     pub fn look(location: Location) -> Result<Found, PortError> {
-        let missing = || PortError::NoInterface(location.text());
-        let io = |source| PortError::Io {
+        let missing = || SysError::NoInterface(location.text());
+        let io = |source| SysError::Io {
             what: "read this host's interfaces".into(),
             source,
             hint: String::new(),
@@ -213,7 +215,7 @@ impl TestPort {
         let capture = capture.transpose()?;
         let opened = |engine, spec: OpenSpec| {
             let open = || sonde_port::open(engine, &spec);
-            netns::inside(netns.as_deref(), open).and_then(|port| port).map_err(failed)
+            netns::inside(netns.as_deref(), open).map_err(PortError::from).flatten().map_err(failed)
         };
         // A test port belongs to the tester: what comes is not for the host.
         let watching = OpenSpec {

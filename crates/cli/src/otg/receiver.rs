@@ -2,9 +2,9 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
-use sonde_port::clock::tai_now;
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
+use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 use sonde_wire::signature::{self, Repr, Secret};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
-use sonde_port::clock::tai_now;
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_server::otg::control::Transmit;
 use sonde_server::otg::metrics::TransmitState;
+use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 use sonde_wire::signature::{Repr, Secret};
 

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use sonde_port::netlink::{Link, Links, Routes};
 use sonde_server::http::Ends;
+use sonde_sys::netlink::{Link, Links, Routes};
 
 /// Interfaces of the server's own namespace that must go on working, each with why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

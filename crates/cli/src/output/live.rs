@@ -3,15 +3,15 @@
 use sonde_meter::stamp::Delays;
 use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
+use sonde_results::units::{
+    SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
+};
 use sonde_results::{Counters, Hist, Interval, StreamInfo};
 use std::io::{self, Write};
 
 use super::groups::{self, Group};
 use super::style::{Style, Tone, clip};
 use super::table;
-use crate::units::{
-    SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
-};
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]

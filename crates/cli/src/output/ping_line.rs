@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 
+use sonde_results::units::{format_dscp, format_ns};
 use sonde_wire::NotSent;
-
-use crate::units::{format_dscp, format_ns};
 
 /// What became of one probe.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,6 +4,7 @@
 use sonde_results::advice::Context;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
+use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 use sonde_results::{Hist, Interval, Run};
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -12,7 +13,6 @@ use super::groups::{self, Group, clocks_compare};
 use super::live::wrapped;
 use super::style::{Style, Tone, clip};
 use super::table;
-use crate::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 
 /// Writes the summary of `run`, its tables at most `width` wide.
 pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Result<()> {

@@ -3,10 +3,10 @@
 use sonde_results::Hist;
 use sonde_results::hist::bounds_of;
 use sonde_results::record::pdv;
+use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 
 use super::groups::Group;
 use super::style::{Style, Tone, clip};
-use crate::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 
 /// Renders `groups` in at most `width` columns: what matters least is left out first.
 pub fn render(groups: &[Group<'_>], width: usize, style: Style) -> Vec<String> {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use sonde_bpf::AttachMode;
 use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, ReflectorCounters};
-use sonde_port::clock::{self, ClockState};
-use sonde_port::driver_stats::DriverStats;
-use sonde_port::host::InterfaceFacts;
-use sonde_port::netlink::{Link, Links};
-use sonde_port::{PortError, XdpMode};
+use sonde_port::XdpMode;
+use sonde_sys::SysError;
+use sonde_sys::clock::{self, ClockState};
+use sonde_sys::driver_stats::DriverStats;
+use sonde_sys::host::InterfaceFacts;
+use sonde_sys::netlink::{Link, Links};
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
 use super::place::Addresses;
@@ -74,7 +75,7 @@ impl Kernel {
         let interface = args.engine.iface.clone().unwrap_or_default();
         let mut links = Links::open().context("cannot ask the kernel for interfaces")?;
         let ifindex = find(&mut links, &interface)?
-            .ok_or_else(|| anyhow::Error::from(PortError::NoInterface(interface.clone())))?
+            .ok_or_else(|| anyhow::Error::from(SysError::NoInterface(interface.clone())))?
             .ifindex;
         let mut addresses = Addresses::follow(args)?;
         let [local, others] =

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow};
-use sonde_port::netlink::{Event, Links, Routes, Watch};
 use sonde_port::{Engine, Filter, OpenSpec};
+use sonde_sys::netlink::{Event, Links, Routes, Watch};
 
 use crate::args::ReflectArgs;
 use crate::exit::Failure;

@@ -2,13 +2,13 @@
 
 use clap::{Args, ValueEnum};
 use sonde_port::Engine;
+use sonde_results::units::{SECOND, parse_amount, parse_positive_duration};
+use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::args::Prefix;
 use crate::joins::Join;
 use crate::settings::{parse_port, parse_record_interval};
-use crate::units::{SECOND, parse_amount, parse_positive_duration};
 
 /// `sonde rtt`
 #[derive(Args, Debug)]

@@ -4,8 +4,7 @@
 use sonde_results::Caveat;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::Coverage;
-
-use crate::units::{format_count, format_share};
+use sonde_results::units::{format_count, format_share};
 
 /// A counter; 0 if there is none of that name.
 pub fn count(coverage: &Coverage, name: &str) -> u64 {

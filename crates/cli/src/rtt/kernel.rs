@@ -12,10 +12,10 @@ use sonde_bpf::rtt::{
     RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
 };
 use sonde_meter::rtt::{Config, EventLimit, GroupBy};
-use sonde_port::clock::steady_base;
-use sonde_port::netlink::Link;
-use sonde_port::promiscuous::Promiscuous;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
+use sonde_sys::clock::steady_base;
+use sonde_sys::netlink::Link;
+use sonde_sys::promiscuous::Promiscuous;
 
 use super::args::{Hook, Proto, RttArgs};
 use super::collect::{Collected, Prints};

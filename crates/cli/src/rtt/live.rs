@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Config;
-use sonde_port::clock::{SteadyClock, steady_now, steady_scale};
-use sonde_port::netlink::Link;
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup};
 use sonde_results::rtt_run::RttPoint;
+use sonde_sys::clock::{SteadyClock, steady_now, steady_scale};
+use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 
 use super::args::RttArgs;

@@ -1,9 +1,9 @@
 //! The interfaces of a run: attached, lost and found again by their names.
 
 use anyhow::Context as _;
-use sonde_port::netlink::{Event, Link, Links, Watch};
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
+use sonde_sys::netlink::{Event, Link, Links, Watch};
 
 use super::args::RttArgs;
 use super::collect::Collected;

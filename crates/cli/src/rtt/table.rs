@@ -5,11 +5,11 @@ use sonde_results::Hist;
 use sonde_results::hist::bounds_of;
 use sonde_results::rtt::{GroupKey, RttGroup};
 use sonde_results::rtt_run::RttPoint;
+use sonde_results::units::{format_count, format_dscp, format_ns, format_share};
 
 use super::epping::Protocol;
 use super::loss::Loss;
 use crate::output::style::{Style, Tone, clip};
-use crate::units::{format_count, format_dscp, format_ns, format_share};
 
 /// One row.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
 use sonde_results::rtt_run::{RttPoint, RttRun};
+use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns};
 use std::borrow::Cow;
 
 use super::coverage;
@@ -13,7 +14,6 @@ use super::table::{self, Row, label};
 use super::totals::merge;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
-use crate::units::{SECOND, format_count, format_elapsed, format_ns};
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]

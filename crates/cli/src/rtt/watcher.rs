@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
-use sonde_port::clock::steady_now;
-use sonde_port::netlink::Link;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
+use sonde_sys::clock::steady_now;
+use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 use sonde_wire::flow::{Detail, FlowPacket, Link as Header, parse_cut};
 

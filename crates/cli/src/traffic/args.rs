@@ -6,8 +6,7 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use sonde_meter::traffic::{Arrival, Length, Protocols, Reorder, Shares, Sizes};
 use sonde_port::Engine;
-
-use crate::units::{parse_positive_duration, parse_rate};
+use sonde_results::units::{parse_positive_duration, parse_rate};
 
 /// `sonde gen`
 #[derive(Args, Debug)]

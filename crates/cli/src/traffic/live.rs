@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::traffic::Generator;
-use sonde_port::clock::clock_state;
 use sonde_port::{Engine, Filter, OpenSpec};
+use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
 
 use super::truth::TruthFile;

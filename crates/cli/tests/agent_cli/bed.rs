@@ -16,7 +16,8 @@ use sonde_cli::bench::tester::{Copies, Way};
 use sonde_cli::tls;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
-use sonde_port::usage::prefer_this_process;
+use sonde_sys::cpu_time::{is_real_time, stat_field};
+use sonde_sys::schedule::prefer_this_process;
 use sonde_wire::ethernet::Mac;
 
 use crate::process::Process;
@@ -112,17 +113,12 @@ impl Agents {
     /// How an agent gives way to others (proc(5)).
     pub fn nice(&self, i: usize) -> i32 {
         let stat = format!("/proc/{}/stat", self.running[i].id());
-        field(&std::fs::read_to_string(stat).unwrap(), 19)
+        stat_field(&std::fs::read_to_string(stat).unwrap(), 19).unwrap()
     }
 
     /// Whether a thread of an agent is real-time.
     pub fn is_real_time(&self, i: usize) -> bool {
-        const SCHED_FIFO: i32 = 1;
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.running[i].id())).unwrap();
-        // One may end meanwhile.
-        let mut stats = threads
-            .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        stats.any(|stat| field(&stat, 41) == SCHED_FIFO)
+        is_real_time(self.running[i].id())
     }
 
     /// Starts an agent that was killed.
@@ -331,13 +327,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// A field of a `stat` file (proc(5)), counted from 1.
-fn field(stat: &str, n: usize) -> i32 {
-    // Those after the command's name, the second, have no spaces.
-    let (_, rest) = stat.rsplit_once(')').unwrap();
-    rest.split_whitespace().nth(n - 3).unwrap().parse().unwrap()
 }
 
 /// Whose certificate it is.

@@ -108,7 +108,7 @@ fn two_hosts_measure_a_router_between_them_both_ways() {
 #[test]
 fn an_agent_goes_before_other_work_of_its_host() {
     let Some(agents) = Agents::start("before", &[]) else { return };
-    if let Err(e) = sonde_port::usage::prefer_this_process() {
+    if let Err(e) = sonde_sys::schedule::prefer_this_process() {
         return eprintln!("skipped: nobody here goes before others: {e}");
     }
     assert_eq!([agents.nice(0), agents.nice(1)], [-20, -20]);

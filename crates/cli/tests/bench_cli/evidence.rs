@@ -133,6 +133,11 @@ fn what_the_dry_run_accepts_the_run_accepts() {
         ports.b = { interface = 'sonde-no-2', addresses = ['198.19.0.2/24'], mac = '02:00:00:00:00:02' }\n";
     let throughput = "[[procedure]]\nkind = 'throughput'\n";
     let with = |middle: &str| format!("title = 'x'\n{middle}{throughput}");
+    let elsewhere = |allowed: &str| {
+        let external = external.replace("198.18.0.2/24", "10.1.0.2/16");
+        let external = external.replace("198.19.0.2/24", "192.0.2.2/25");
+        format!("[bed]\noutside_benchmark_range = {allowed}\n{external}")
+    };
     for (plan, words) in [
         (with(&format!("[workload]\nframes = [4000]\n{device}")), ["4000 octets", "3204"]),
         (
@@ -144,7 +149,11 @@ fn what_the_dry_run_accepts_the_run_accepts() {
         (with(&format!("[bed]\ncpus = [4096]\n{device}")), ["no processor 4096", "this host has"]),
         (with(&format!("{device}cpu = 4096\n")), ["no processor 4096", "this host has"]),
         (with(external), ["sonde-no-1", "ip link"]),
-        (with(&external.replace("198.18.0.2/24", "10.0.0.2/24")), ["10.0.0.2/24", "RFC 6815"]),
+        (with(&external.replace("198.18.0.2/24", "10.0.0.2/24")), ["10.0.0.0/24", "RFC 6815"]),
+        // Other networks than those for benchmarks lie in one of those that are allowed.
+        (with(&elsewhere("['10.0.0.0/8', '192.0.2.0/24']")), ["sonde-no-1", "ip link"]),
+        (with(&elsewhere("'10.0.0.0/8'")), ["192.0.2.0/25", "RFC 6815"]),
+        (with(&elsewhere("'10.1.2.3/8'")), ["line 3", "bits set after the first 8"]),
         (with(&external.replace("198.18.0.2/24", "198.18.0/24")), ["198.18.0/24", "no address"]),
         (with(&external.replace("02:00:00:00:00:01", "2:zz")), ["2:zz", "no MAC"]),
         (

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use sonde_lab::{Impairment, Relay};
-use sonde_port::clock::tai_now;
+use sonde_sys::clock::tai_now;
 
 use crate::process::Process;
 use crate::support::{Between, Folder, assert_consistent, fixed, head, intrude, until};

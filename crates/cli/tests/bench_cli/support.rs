@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use sonde_cli::bench::store;
 use sonde_lab::{Host, Lab, LinkOptions};
-use sonde_port::clock::pin_to_cpu;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Invalid, Trial};
+use sonde_sys::schedule::pin_to_cpu;
 
 use crate::process::{Ended, Process};
 

@@ -116,7 +116,7 @@ fn joined_segments_count_as_the_packets_on_the_wire() {
     assert_eq!(reader.join().unwrap(), octets);
     let all = interrupt(run, &lines, &file);
     let joined = run_of(&std::fs::read_to_string(&file).unwrap()).counters["packets_joined"];
-    if !sonde_port::host::kernel_is_at_least(6, 2) {
+    if !sonde_sys::host::kernel_is_at_least(6, 2) {
         return assert!(joined > 0);
     }
     let sent = all.iter().map(|r| r.forward).find(|side| side.bytes > octets as u64).unwrap();

@@ -8,8 +8,8 @@ use sonde_cli::bench::tester::{
 };
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
-use sonde_port::usage::prefer_this_process;
 use sonde_results::trial::{Direction, Offer};
+use sonde_sys::schedule::prefer_this_process;
 use sonde_wire::ethernet::Mac;
 
 /// Two ports of a tester and what is between them.

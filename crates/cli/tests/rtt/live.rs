@@ -55,7 +55,7 @@ fn difference(test: &str, hook: RttHook) -> Option<i64> {
     // give up on its own: counted, and rare.
     assert!(counters["contended"] * 100 <= counters["packets"], "{name}");
     // The capture's clock is UTC, the program's TAI.
-    let offset = i64::from(sonde_port::clock::clock_state().tai_offset_s) * 1_000_000_000;
+    let offset = i64::from(sonde_sys::clock::clock_state().tai_offset_s) * 1_000_000_000;
     samples.iter_mut().for_each(|s| s.at_ns -= offset);
     assert!(samples.iter().any(|s| s.kind == RttKind::TcpHandshakeServer), "{name}");
     Some(compare_with_oracle(&name, &frames, &samples))
@@ -68,7 +68,7 @@ fn measure(index: i32, hook: RttHook, stop: &AtomicBool, attached: impl FnOnce()
     let config = RttConfig {
         events: RttEvents::All,
         seed: [1, 2],
-        time_base_ns: sonde_port::clock::steady_base(),
+        time_base_ns: sonde_sys::clock::steady_base(),
         ..RttConfig::default()
     };
     let mut program = RttProgram::load(&config).unwrap();

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_lab::{Host, set_congestion_control};
+use sonde_lab::Host;
+use sonde_sys::stream::set_congestion_control;
 
 use crate::net::Net;
 use crate::process::Process;

@@ -58,7 +58,7 @@ pub fn lines(text: &str, kind: &str) -> Vec<Value> {
 
 /// TAI - UTC as this host's kernel knows it: captures are in UTC.
 pub fn tai_offset_ns() -> i64 {
-    i64::from(sonde_port::clock::clock_state().tai_offset_s) * 1_000_000_000
+    i64::from(sonde_sys::clock::clock_state().tai_offset_s) * 1_000_000_000
 }
 
 /// `None` without root.

@@ -64,7 +64,7 @@ impl Setting {
             Setting::Interface { netns, .. }
             | Setting::Feature { netns, .. }
             | Setting::Ruleset { netns } => {
-                Path::new(crate::lab::NETNS_DIRECTORY).join(netns).exists()
+                Path::new(sonde_sys::netns::DIRECTORY).join(netns).exists()
             }
             Setting::Kernel { name } => Path::new(&kernel_path(name)).exists(),
             Setting::Affinity { pid, start } | Setting::Class { pid, start } => {
@@ -153,9 +153,7 @@ impl fmt::Display for Setting {
 /// When a thread began (proc(5), /proc/PID/stat, field 22); `None`: it is gone.
 pub(super) fn started(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
+    sonde_sys::cpu_time::stat_field(&text, 22)
 }
 
 fn status(pid: u32, name: &str) -> Result<String, LabError> {

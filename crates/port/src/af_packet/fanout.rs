@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use crate::sys::{self, op};
+use sonde_sys::syscall::{self, op};
 
 /// Makes the sockets, which are bound to the same interface, a group.
 pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
@@ -25,16 +25,16 @@ pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result
             None => (0, UNIQUE),
             Some(id) => (id, 0),
         };
-        sys::set(socket, libc::SOL_PACKET, PACKET_FANOUT, id | (CBPF | flags) << 16)?;
+        syscall::set(socket, libc::SOL_PACKET, PACKET_FANOUT, id | (CBPF | flags) << 16)?;
         if group.is_none() {
-            let given = sys::get(socket, libc::SOL_PACKET, PACKET_FANOUT, 0u32)?;
+            let given = syscall::get(socket, libc::SOL_PACKET, PACKET_FANOUT, 0u32)?;
             group = Some(given & 0xFFFF);
             let value = libc::sock_fprog {
                 len: program.len() as u16,
                 // The kernel only reads it.
                 filter: program.as_ptr().cast_mut(),
             };
-            sys::set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, value)?;
+            syscall::set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, value)?;
         }
     }
     Ok(())

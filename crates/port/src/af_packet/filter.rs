@@ -4,10 +4,10 @@
 
 use std::net::IpAddr;
 
+use sonde_sys::syscall::op;
 use sonde_wire::parse_udp;
 
 use crate::Filter;
-use crate::sys::op;
 
 /// The exact check.
 pub(super) struct Wanted {

@@ -17,14 +17,15 @@ mod ring;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use sonde_sys::netlink::Routes;
+use sonde_sys::promiscuous;
+use sonde_sys::syscall;
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
 use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
 use crate::guard::Guard;
-use crate::netlink::Routes;
-use crate::promiscuous;
 use crate::refusal::{Refusals, why};
-use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, sys};
+use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 use filter::Wanted;
 use ring::Ring;
 
@@ -84,26 +85,26 @@ impl AfPacket {
         if count == 1 {
             return Ok(vec![Self::open(spec)?]);
         }
-        let io = |e| sys::error("share an interface's packets", e, "CAP_NET_RAW");
+        let io = |e| syscall::error("share an interface's packets", e, "CAP_NET_RAW");
         // Until all are there a packet would go to one that has nothing to do with it.
         let nothing = [filter::ret(0)];
         let ports: Vec<AfPacket> =
             (0..count).map(|_| Self::open_with(spec, &nothing)).collect::<Result<_, _>>()?;
         fanout::join(ports.iter().map(|port| &port.rx)).map_err(io)?;
         for port in &ports {
-            sys::attach_filter(&port.rx, &everything(spec)).map_err(io)?;
+            syscall::attach_filter(&port.rx, &everything(spec)).map_err(io)?;
         }
         Ok(ports)
     }
 
     fn open_with(spec: &OpenSpec, filter: &[libc::sock_filter]) -> Result<AfPacket, PortError> {
-        let io = |what: &'static str| move |e| sys::error(what, e, "CAP_NET_RAW");
+        let io = |what: &'static str| move |e| syscall::error(what, e, "CAP_NET_RAW");
         let name = spec.interface.as_deref().ok_or_else(|| {
             PortError::Config(
                 "engine af_packet needs an interface; name one or use engine socket".into(),
             )
         })?;
-        let index = sys::interface_index(name)?;
+        let index = syscall::interface_index(name)?;
         let watch = spec.everything;
         let outgoing = watch && name != "lo";
         let (guard, wanted) = if watch {
@@ -116,25 +117,25 @@ impl AfPacket {
         };
 
         // Protocol 0: nothing arrives before the filter and the ring are in place.
-        let rx =
-            sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(io("open a packet socket"))?;
+        let rx = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+            .map_err(io("open a packet socket"))?;
         let level = libc::SOL_PACKET;
         let ring = || {
-            sys::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
-            sys::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
-            sys::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
+            syscall::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
+            syscall::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
+            syscall::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
             if !outgoing {
-                sys::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
+                syscall::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
             }
-            sys::attach_filter(&rx, filter)?;
+            syscall::attach_filter(&rx, filter)?;
             // Has the kernel stamp packets as they come in, not as they enter the ring.
             enable(&rx, true, false)?;
             let segments = watch && tells_segments();
             if segments {
-                sys::set(&rx, level, PACKET_VNET_HDR, 1)?;
+                syscall::set(&rx, level, PACKET_VNET_HDR, 1)?;
             }
             let ring = Ring::new(&rx, spec.ring, watch, segments)?;
-            bind(&rx, index, libc::ETH_P_ALL as u16)?;
+            syscall::bind_link(&rx, index, libc::ETH_P_ALL as u16)?;
             if watch {
                 // A mirror port gets what is addressed to others. Ends with the socket.
                 promiscuous::join(&rx, index)?;
@@ -144,12 +145,12 @@ impl AfPacket {
         let ring = ring().map_err(io("set up the receive ring"))?;
 
         let transmit = || {
-            let tx = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-            sys::set_buffer(&tx, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
-            sys::set_buffer(&tx, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
-            sys::set(&tx, level, PACKET_QDISC_BYPASS, 1)?;
+            let tx = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+            syscall::set_buffer(&tx, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
+            syscall::set_buffer(&tx, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
+            syscall::set(&tx, level, PACKET_QDISC_BYPASS, 1)?;
             enable(&tx, false, spec.tx_stamps)?;
-            bind(&tx, index, 0)?;
+            syscall::bind_link(&tx, index, 0)?;
             Ok(tx)
         };
         let tx = (!watch).then(transmit).transpose().map_err(io("set up the transmit socket"))?;
@@ -241,7 +242,7 @@ impl AfPacket {
                     self.stats.tx_dropped += 1;
                     first += 1;
                 }
-                Err(e) => return Err(sys::error("send", e, "CAP_NET_RAW")),
+                Err(e) => return Err(syscall::error("send", e, "CAP_NET_RAW").into()),
                 Ok(_) => {}
             }
         }
@@ -266,7 +267,7 @@ impl Port for AfPacket {
         {
             self.awaited
                 .drain(tx.as_raw_fd(), &mut self.batch, self.tai, &mut self.done, &mut |_| {})
-                .map_err(|e| sys::error("read transmit stamps", e, "CAP_NET_RAW"))?;
+                .map_err(|e| syscall::error("read transmit stamps", e, "CAP_NET_RAW"))?;
             self.stats.tx_stamps += self.done.len() as u64;
         }
         let burst = RxBurst::new(self.ring.memory(), &mut self.frames, &self.done);
@@ -301,11 +302,12 @@ impl Port for AfPacket {
         if until <= now {
             return Ok(());
         }
-        let io = |e| sys::error("wait for packets", e, "CAP_NET_RAW");
-        let ready = sys::poll_one(self.rx.as_raw_fd(), libc::POLLIN, until - now).map_err(io)?;
+        let io = |e| syscall::error("wait for packets", e, "CAP_NET_RAW");
+        let ready =
+            syscall::poll_one(self.rx.as_raw_fd(), libc::POLLIN, until - now).map_err(io)?;
         if ready & libc::POLLERR != 0 {
             // The link went down. Reading the error clears it, and waiting works again.
-            sys::get(&self.rx, libc::SOL_SOCKET, libc::SO_ERROR, 0i32).map_err(io)?;
+            syscall::get(&self.rx, libc::SOL_SOCKET, libc::SO_ERROR, 0i32).map_err(io)?;
         }
         Ok(())
     }
@@ -321,7 +323,7 @@ impl Port for AfPacket {
     fn stats(&mut self) -> PortStats {
         self.tai.refresh(self.tai.now());
         // Packets, drops, freezes; reading sets them to 0.
-        if let Ok(counts) = sys::get(&self.rx, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]) {
+        if let Ok(counts) = syscall::get(&self.rx, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]) {
             self.stats.rx_dropped += u64::from(counts[1]);
         }
         self.stats
@@ -343,18 +345,7 @@ fn everything(spec: &OpenSpec) -> [libc::sock_filter; 1] {
 /// Whether the kernel tells of every packet that it has joined, or has not cut up yet, how
 /// long those on the wire are: one before 6.2 refuses to, of UDP, and the packet is lost.
 fn tells_segments() -> bool {
-    crate::host::kernel_is_at_least(6, 2)
-}
-
-fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> std::io::Result<()> {
-    // SAFETY: integers only.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = index as i32;
-    let len = size_of::<libc::sockaddr_ll>() as u32;
-    // SAFETY: an address of `len` bytes that lives through the call.
-    sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+    sonde_sys::host::kernel_is_at_least(6, 2)
 }
 
 /// Frames of one burst.

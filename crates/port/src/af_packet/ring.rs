@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sonde_sys::syscall::{self, Plain};
 use sonde_wire::{Stamp, Verdict};
 
 use crate::FrameDesc;
 use crate::errqueue::ToTai;
-use crate::sys;
 
 /// The mapped ring and our place in it.
 pub(super) struct Ring {
@@ -44,7 +44,7 @@ impl Ring {
             private: 0,
             features: 0,
         };
-        sys::set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
+        syscall::set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
         let len = blocks * BLOCK;
         // SAFETY: a new mapping of the ring just made, of exactly its length.
         let map = unsafe {
@@ -91,7 +91,7 @@ impl Ring {
             while self.left > 0 && frames.len() < frames.capacity() {
                 let at = self.next;
                 let end = (self.block + 1) * BLOCK;
-                let Some(header) = sys::read::<Header>(&self.memory()[..end], at) else {
+                let Some(header) = syscall::read::<Header>(&self.memory()[..end], at) else {
                     self.left = 0;
                     break;
                 };
@@ -120,8 +120,8 @@ impl Ring {
         self.held = true;
         let at = self.block * BLOCK;
         let memory = self.memory();
-        self.left = sys::read(memory, at + 12).unwrap_or(0);
-        self.next = at + sys::read::<u32>(&self.memory()[..], at + 16).unwrap_or(0) as usize;
+        self.left = syscall::read(memory, at + 12).unwrap_or(0);
+        self.next = at + syscall::read::<u32>(&self.memory()[..], at + 16).unwrap_or(0) as usize;
         true
     }
 
@@ -134,7 +134,7 @@ impl Ring {
         }
         // Before the tag is put back: it takes that place.
         let net = self.segments.then(|| offset.checked_sub(size_of::<NetHeader>())).flatten();
-        let net = net.and_then(|at| sys::read::<NetHeader>(self.memory(), at));
+        let net = net.and_then(|at| syscall::read::<NetHeader>(self.memory(), at));
         let segment = net.map_or(0, |net| net.segment());
         if h.status & TP_STATUS_VLAN_VALID != 0 {
             // The kernel took the tag out; PACKET_RESERVE has left room to put it back.
@@ -208,6 +208,11 @@ struct NetHeader {
     checksum_start: u16,
     checksum_offset: u16,
 }
+
+// SAFETY: integers alone.
+unsafe impl Plain for Header {}
+// SAFETY: integers alone.
+unsafe impl Plain for NetHeader {}
 
 impl NetHeader {
     /// Octets of payload that each packet has on the wire, but for the last; 0: it is one.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 
 use sonde_lab::{Host, Lab, LinkOptions, Mac};
+use sonde_sys::SysError;
 use sonde_wire::build::emit_udp_ip;
 use sonde_wire::parse_udp;
 
@@ -40,7 +41,7 @@ pub(super) fn inside<T: Send>(host: &Host, f: impl FnOnce() -> T + Send) -> T {
         let run = || {
             let file = File::open(path).unwrap();
             // SAFETY: moves this short-lived thread only.
-            sys::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }).unwrap();
+            syscall::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }).unwrap();
             f()
         };
         s.spawn(run).join().unwrap()
@@ -246,7 +247,7 @@ fn what_is_missing_is_named() {
         AfPacket::open(&OpenSpec::new(name.map(Into::into), filter.clone())).err().unwrap()
     };
     assert!(open(None).to_string().contains("needs an interface"));
-    assert!(matches!(open(Some("no-such-if")), PortError::NoInterface(_)));
+    assert!(matches!(open(Some("no-such-if")), PortError::Sys(SysError::NoInterface(_))));
 }
 
 #[test]
@@ -346,7 +347,7 @@ fn what_is_not_cut_up_yet_tells_its_segments() {
     for (from, to, header) in ways {
         let own = inside(&net.a, || UdpSocket::bind(from).unwrap());
         for segment in [100u16, 0] {
-            sys::set(&own, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(segment)).unwrap();
+            syscall::set(&own, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(segment)).unwrap();
             own.send_to(&[7; 950], to).unwrap();
             let deadline = port.now() + 3_000_000_000;
             let found = loop {

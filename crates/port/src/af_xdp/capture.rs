@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use sonde_bpf::{AttachMode, FlowInput, FlowInterface, FlowProgram};
+use sonde_sys::promiscuous::Promiscuous;
 
 use super::device::Device;
 use super::open::{Mode, OpenError, device_and_queues};
 use super::{AfXdp, Tap};
-use crate::promiscuous::Promiscuous;
 use crate::{OpenSpec, PortError, XdpMode};
 
 impl AfXdp {
@@ -46,7 +46,7 @@ impl AfXdp {
             FlowProgram::attach(FlowInput::Frames { trim }, &[interface], &[mode.attach])
                 .map_err(|e| OpenError::bpf(device, e))?;
         let program = Arc::new(program);
-        let held = Promiscuous::hold(device.ifindex).map_err(OpenError::Fatal)?;
+        let held = Promiscuous::hold(device.ifindex).map_err(OpenError::refused)?;
         let promiscuous = Arc::new(held);
         let share = |port: usize| -> Vec<u32> {
             queues.iter().copied().skip(port).step_by(ports).collect()

@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use sonde_sys::SysError;
+
 use crate::PortError;
 
 /// An interface of this thread's network namespace.
@@ -21,7 +23,7 @@ impl Device {
     /// Asks the kernel by ioctl: unlike `/sys/class/net` this speaks of the calling
     /// thread's namespace.
     pub fn find(name: &str) -> Result<Device, PortError> {
-        let missing = || PortError::NoInterface(name.to_owned());
+        let missing = || PortError::from(SysError::NoInterface(name.to_owned()));
         let c_name = CString::new(name).map_err(|_| missing())?;
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(missing());
@@ -88,7 +90,7 @@ fn queues(socket: &OwnedFd, name: &CStr) -> u32 {
 }
 
 fn failed(what: &str, source: io::Error) -> PortError {
-    PortError::Io { what: what.to_owned(), source, hint: String::new() }
+    PortError::io(what, source, "")
 }
 
 /// `struct ethtool_channels` of Linux `include/uapi/linux/ethtool.h`.
@@ -120,7 +122,10 @@ mod tests {
         assert!(lo.mtu >= 1280);
         for name in ["", "no such link", "a\0b", "longer-than-any-name"] {
             let error = Device::find(name).unwrap_err();
-            assert!(matches!(&error, PortError::NoInterface(n) if n == name), "{error}");
+            assert!(
+                matches!(&error, PortError::Sys(SysError::NoInterface(n)) if n == name),
+                "{error}"
+            );
         }
     }
 }

@@ -28,15 +28,17 @@ use std::sync::Arc;
 use sonde_bpf::{BpfError, FlowProgram, XskProgram};
 use sonde_wire::{Time, TxDone, Verdict};
 
+use sonde_sys::SysError;
+use sonde_sys::card_clock::CardClock;
+use sonde_sys::clock::tai_now;
+use sonde_sys::promiscuous::Promiscuous;
+use sonde_sys::timescale::Timescale;
+
 use self::device::Device;
 use self::queue::Queue;
 use self::umem::Region;
-use crate::card_clock::CardClock;
-use crate::clock::tai_now;
 use crate::guard::Guard;
-use crate::promiscuous::Promiscuous;
 use crate::refusal::Refusals;
-use crate::timescale::Timescale;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// An interface opened by AF_XDP. Dropping it, or the end of the process however it
@@ -326,11 +328,9 @@ impl AfXdp {
         match io::Error::last_os_error() {
             // The caller may have been told to stop.
             error if error.kind() == io::ErrorKind::Interrupted => Ok(true),
-            source => Err(PortError::Io {
-                what: format!("wait for packets on {}", self.device.name),
-                source,
-                hint: String::new(),
-            }),
+            error => {
+                Err(PortError::io(format!("wait for packets on {}", self.device.name), error, ""))
+            }
         }
     }
 }
@@ -338,13 +338,13 @@ impl AfXdp {
 /// The socket has lost its queue, and nothing gives it back.
 fn gone(device: &Device, source: io::Error) -> PortError {
     if !device.exists() {
-        return PortError::NoInterface(device.name.clone());
+        return SysError::NoInterface(device.name.clone()).into();
     }
-    PortError::Io {
-        what: format!("send on {}", device.name),
+    PortError::io(
+        format!("send on {}", device.name),
         source,
-        hint: "; the kernel took the queue away (were the queues changed?): start anew".into(),
-    }
+        "; the kernel took the queue away (were the queues changed?): start anew",
+    )
 }
 
 /// Frames in a burst of reception or transmission.

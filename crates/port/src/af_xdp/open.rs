@@ -4,6 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use sonde_bpf::{AttachMode, BpfError, XskFilter, XskProgram};
+use sonde_sys::SysError;
+use sonde_sys::card_clock::CardClock;
+use sonde_sys::host;
+use sonde_sys::netlink::Routes;
+use sonde_sys::timescale::{Stamps, Timescale};
 use sonde_wire::StampSource;
 
 use super::device::Device;
@@ -11,11 +16,7 @@ use super::queue::{Queue, TX_METADATA_LEN};
 use super::socket::{XskConfig, XskError};
 use super::umem::Region;
 use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES, Tap};
-use crate::card_clock::CardClock;
 use crate::guard::Guard;
-use crate::host;
-use crate::netlink::Routes;
-use crate::timescale::{Stamps, Timescale};
 use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
 
 /// One way to attach and bind.
@@ -30,9 +31,9 @@ impl AfXdp {
     /// network namespace.
     ///
     /// # Errors
-    /// [`PortError::NoInterface`], [`PortError::Privilege`]; [`PortError::Config`] for
+    /// [`PortError::Sys`]: no such interface, not permitted; [`PortError::Config`] for
     /// settings that cannot work, and when another XDP program holds the interface;
-    /// [`PortError::Io`] when no mode that `spec.xdp_mode` allows works: it names the
+    /// [`PortError::Sys`] when no mode that `spec.xdp_mode` allows works: it names the
     /// last one tried.
     pub fn open(spec: &OpenSpec) -> Result<AfXdp, PortError> {
         let (device, queues) = device_and_queues(spec)?;
@@ -94,11 +95,11 @@ impl AfXdp {
             |position: usize| if position == 0 && sends { 2 * spec.ring } else { spec.ring };
         let total: usize = (0..queue_ids.len()).map(frames).sum();
         let region = Region::new(total * frame_size).map_err(|source| {
-            OpenError::Fatal(PortError::Io {
-                what: format!("map {} MiB of packet memory", (total * frame_size) >> 20),
+            OpenError::Fatal(PortError::io(
+                format!("map {} MiB of packet memory", (total * frame_size) >> 20),
                 source,
-                hint: "; open fewer queues or a smaller ring".into(),
-            })
+                "; open fewer queues or a smaller ring",
+            ))
         })?;
         // Zero copy stamps by the card's own clock: of use only where that can be read.
         let mut tx_metadata = spec.tx_stamps && (!mode.zero_copy || card.is_some());
@@ -202,54 +203,46 @@ pub(super) enum OpenError {
 }
 
 impl OpenError {
+    pub fn refused(error: SysError) -> Self {
+        OpenError::Fatal(error.into())
+    }
+
     pub fn bpf(device: &Device, error: BpfError) -> Self {
         match error {
-            BpfError::Privilege { what, .. } => OpenError::Fatal(PortError::Privilege {
+            BpfError::Privilege { what, .. } => OpenError::refused(SysError::Privilege {
                 what: what.to_owned(),
                 capability: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
             }),
             BpfError::NoInterface(_) => {
-                OpenError::Fatal(PortError::NoInterface(device.name.clone()))
+                OpenError::refused(SysError::NoInterface(device.name.clone()))
             }
             BpfError::Mode { .. } | BpfError::Verifier { .. } => {
                 OpenError::Mode(PortError::Config(error.to_string()))
             }
-            BpfError::Io { what, source } => OpenError::Fatal(PortError::Io {
-                what: what.to_owned(),
-                source,
-                hint: String::new(),
-            }),
+            BpfError::Io { what, source } => OpenError::Fatal(PortError::io(what, source, "")),
             other => OpenError::Fatal(PortError::Config(other.to_string())),
         }
     }
 
     fn xsk(device: &Device, queue: u32, mode: Mode, XskError { what, source }: XskError) -> Self {
         let what = format!("AF_XDP on {} queue {queue}, {mode}: {what}", device.name);
-        match source.raw_os_error() {
+        let hint = match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                OpenError::Fatal(PortError::Privilege { what, capability: "CAP_NET_RAW" })
+                return OpenError::refused(SysError::Privilege { what, capability: "CAP_NET_RAW" });
             }
-            Some(libc::EBUSY) => OpenError::Fatal(PortError::Io {
-                what,
-                source,
-                hint: "; another AF_XDP socket has this queue: stop its owner".into(),
-            }),
-            Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::Fatal(PortError::Io {
-                what,
-                source,
-                hint: "; raise 'ulimit -l', open fewer queues or a smaller ring".into(),
-            }),
-            Some(libc::EAFNOSUPPORT) => OpenError::Fatal(PortError::Io {
-                what,
-                source,
-                hint: "; this kernel lacks CONFIG_XDP_SOCKETS: use --engine af_packet".into(),
-            }),
-            _ => OpenError::Mode(PortError::Io {
-                what,
-                source,
-                hint: "; try --xdp-mode auto, or --engine af_packet".into(),
-            }),
-        }
+            Some(libc::EBUSY) => "; another AF_XDP socket has this queue: stop its owner",
+            Some(libc::ENOBUFS | libc::ENOMEM) => {
+                "; raise 'ulimit -l', open fewer queues or a smaller ring"
+            }
+            Some(libc::EAFNOSUPPORT) => {
+                "; this kernel lacks CONFIG_XDP_SOCKETS: use --engine af_packet"
+            }
+            _ => {
+                let hint = "; try --xdp-mode auto, or --engine af_packet";
+                return OpenError::Mode(PortError::io(what, source, hint));
+            }
+        };
+        OpenError::Fatal(PortError::io(what, source, hint))
     }
 }
 
@@ -303,10 +296,9 @@ fn local_prefixes(spec: &OpenSpec) -> Result<Vec<(IpAddr, u8)>, PortError> {
         return Ok(spec.filter.local.iter().map(whole).collect());
     }
     let prefixes = Routes::open().and_then(|mut routes| routes.local_prefixes());
-    prefixes.map_err(|source| PortError::Io {
-        what: "read this host's own addresses".into(),
-        source,
-        hint: "; name them in the configuration instead".into(),
+    prefixes.map_err(|e| {
+        let hint = "; name them in the configuration instead";
+        PortError::io("read this host's own addresses", e, hint)
     })
 }
 

@@ -10,12 +10,12 @@ use std::ops::Range;
 use libc::xdp_desc;
 use sonde_bpf::RxMeta;
 use sonde_bpf::xsk::META_LEN;
+use sonde_sys::card_clock::CardClock;
+use sonde_sys::clock::tai_now;
 use sonde_wire::{NotSent, Stamp, StampSource, Time, TxDone, Verdict};
 
 use super::ring::Producer;
 use super::socket::{Xsk, XskConfig, XskError};
-use crate::card_clock::CardClock;
-use crate::clock::tai_now;
 use crate::refusal::Refusals;
 use crate::{FrameDesc, TxDesc};
 

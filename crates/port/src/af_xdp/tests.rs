@@ -350,10 +350,16 @@ fn a_removed_interface_is_named() {
         let mut port = AfXdp::open(&spec()).unwrap();
         net.a.run(&["ip", "link", "del", "eth0"]).unwrap();
         let error = port.wait(tai_now() + 60_000_000_000).unwrap_err();
-        assert!(matches!(&error, PortError::NoInterface(n) if n == "eth0"), "{error}");
+        assert!(
+            matches!(&error, PortError::Sys(SysError::NoInterface(n)) if n == "eth0"),
+            "{error}"
+        );
         net.commit(&mut port, 1, 1);
         let error = port.flush().unwrap_err();
-        assert!(matches!(&error, PortError::NoInterface(n) if n == "eth0"), "{error}");
+        assert!(
+            matches!(&error, PortError::Sys(SysError::NoInterface(n)) if n == "eth0"),
+            "{error}"
+        );
     });
 }
 

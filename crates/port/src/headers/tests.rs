@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
 
 use sonde_lab::{Host, Lab, LinkOptions};
+use sonde_sys::SysError;
 
 use super::*;
 
@@ -131,7 +132,8 @@ fn what_is_missing_is_named() {
         return;
     }
     let refused = open(&HeaderSpec::new("no-such-if".into())).err().unwrap();
-    assert!(matches!(&refused, PortError::NoInterface(name) if name == "no-such-if"));
+    let PortError::Sys(SysError::NoInterface(name)) = refused else { panic!("{refused}") };
+    assert_eq!(name, "no-such-if");
     let none = HeaderSpec { workers: 0, ..HeaderSpec::new("lo".into()) };
     assert!(matches!(open(&none).err().unwrap(), PortError::Config(_)));
 }

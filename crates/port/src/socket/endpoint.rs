@@ -4,11 +4,11 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use sonde_sys::syscall;
 use sonde_wire::{Stamp, checksum, ipv4, udp};
 
 use crate::errqueue::{Awaited, Batch, ToTai, enable};
 use crate::guard::{absent, free_bind, refused};
-use crate::sys;
 use crate::{Filter, PortError};
 
 /// How sockets differ from what is usual.
@@ -92,7 +92,7 @@ impl Endpoint {
         options: Options<'_>,
     ) -> std::io::Result<OwnedFd> {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-        let fd = sys::socket(family, libc::SOCK_DGRAM, 0)?;
+        let fd = syscall::socket(family, libc::SOCK_DGRAM, 0)?;
         let level = if v6 { libc::IPPROTO_IPV6 } else { libc::IPPROTO_IP };
         let wanted: &[i32] = if v6 {
             &[
@@ -105,12 +105,12 @@ impl Endpoint {
             &[libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS]
         };
         for &name in wanted {
-            sys::set(&fd, level, name, 1)?;
+            syscall::set(&fd, level, name, 1)?;
         }
         if address.is_none() {
             // Replies may come from addresses that are only routed to this host.
             let (level, name) = free_bind(v6);
-            sys::set(&fd, level, name, 1)?;
+            syscall::set(&fd, level, name, 1)?;
         }
         // "Don't fragment", as the frames of the other engines have it: a probe in pieces
         // measures something else, and the kernel need not number the packets.
@@ -121,18 +121,18 @@ impl Endpoint {
             let name = libc::IP_MTU_DISCOVER;
             (libc::SOL_IP, name, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_DONT)
         };
-        sys::set(&fd, level, name, if options.fragment { pieces } else { probe })?;
+        syscall::set(&fd, level, name, if options.fragment { pieces } else { probe })?;
         if options.icmp_errors {
             let name = if v6 { libc::IPV6_RECVERR } else { libc::IP_RECVERR };
-            sys::set(&fd, level, name, 1)?;
+            syscall::set(&fd, level, name, 1)?;
         }
-        sys::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
-        sys::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
+        syscall::set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
+        syscall::set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
         enable(&fd, true, tx_stamps)?;
         if let Some(name) = options.device {
-            sys::bind_device(&fd, name)?;
+            syscall::bind_device(&fd, name)?;
         }
-        sys::bind(&fd, bind_address(v6, address, port), scope)?;
+        syscall::bind(&fd, bind_address(v6, address, port), scope)?;
         Ok(fd)
     }
 
@@ -150,7 +150,7 @@ impl Endpoint {
         let any = bind_address(self.v6, self.address, self.port);
         let mut found =
             Received { source, destination: any, len, stamp: None, ttl: 0, tos: 0, scope };
-        let byte = |value: &[u8]| sys::read::<i32>(value, 0).map_or(0, |v| v as u8);
+        let byte = |value: &[u8]| syscall::read::<i32>(value, 0).map_or(0, |v| v as u8);
         for (level, kind, value) in batch.controls(i) {
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
@@ -163,13 +163,13 @@ impl Endpoint {
                 (libc::SOL_IP, libc::IP_TOS) => found.tos = value.first().copied().unwrap_or(0),
                 (libc::SOL_IPV6, libc::IPV6_TCLASS) => found.tos = byte(value),
                 (libc::SOL_IP, libc::IP_PKTINFO) => {
-                    if let Some(info) = sys::read::<libc::in_pktinfo>(value, 0) {
+                    if let Some(info) = syscall::read::<libc::in_pktinfo>(value, 0) {
                         let ip = Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes());
                         found.destination.set_ip(ip.into());
                     }
                 }
                 (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
-                    if let Some(info) = sys::read::<libc::in6_pktinfo>(value, 0) {
+                    if let Some(info) = syscall::read::<libc::in6_pktinfo>(value, 0) {
                         found.destination.set_ip(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
                     }
                 }
@@ -224,7 +224,7 @@ impl Endpoint {
 
     /// Datagrams that the kernel has dropped for want of room since the last call.
     pub fn new_drops(&mut self) -> u64 {
-        let info = sys::get(&self.fd, libc::SOL_SOCKET, SO_MEMINFO, [0u32; MEMINFO_WORDS]);
+        let info = syscall::get(&self.fd, libc::SOL_SOCKET, SO_MEMINFO, [0u32; MEMINFO_WORDS]);
         let now = info.map_or(self.drops, |words| words[MEMINFO_DROPS]);
         let new = now.wrapping_sub(self.drops);
         self.drops = now;

@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use sonde_sys::syscall::{self, SockAddr};
 use sonde_wire::{NotSent, Stamp, StampSource, Time, TxDone, Verdict, parse_udp};
 
 use crate::errqueue::{BATCH, Batch, ToTai, is_drop, may_be_earlier};
 use crate::icmp::IcmpError;
 use crate::refusal::{Refusals, why};
-use crate::sys::{self, SockAddr};
 use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 use endpoint::{Endpoint, Options};
 
@@ -80,14 +80,14 @@ impl SocketPort {
     /// A port in use, a port below 1024 without CAP_NET_BIND_SERVICE, an address that
     /// is not this host's, an unknown interface.
     pub fn open(spec: &OpenSpec) -> Result<SocketPort, PortError> {
-        let io = |what: &'static str| move |e| sys::error(what, e, "CAP_NET_ADMIN");
+        let io = |what: &'static str| move |e| syscall::error(what, e, "CAP_NET_ADMIN");
         let scopes: HashMap<Ipv6Addr, u32> = spec.scopes.iter().copied().collect();
         let scope = match &spec.interface {
-            Some(name) => sys::interface_index(name)?,
+            Some(name) => syscall::interface_index(name)?,
             None => spec.scopes.first().map_or(0, |&(_, ifindex)| ifindex),
         };
         let found = probe::probe(spec.tx_stamps);
-        sys::raise_descriptor_limit(2 * spec.filter.local_ports.len())
+        syscall::raise_descriptor_limit(2 * spec.filter.local_ports.len())
             .map_err(io("raise the limit of open files"))?;
         let endpoints = Endpoint::open_all(
             &spec.filter,
@@ -101,7 +101,7 @@ impl SocketPort {
         )?;
         let mut by_port = [(); 2].map(|()| vec![NONE; 1 << 16].into_boxed_slice());
         // SAFETY: no memory is passed.
-        let poll = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+        let poll = syscall::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
             .map_err(io("create an epoll instance"))?;
         // SAFETY: a new descriptor that nobody else owns.
         let poll = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(poll) };
@@ -113,7 +113,7 @@ impl SocketPort {
             let rc = unsafe {
                 libc::epoll_ctl(poll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
             };
-            sys::check(rc).map_err(io("watch a socket"))?;
+            syscall::check(rc).map_err(io("watch a socket"))?;
         }
         let free: Box<[TxDesc]> = (0..TX_SLOTS)
             .map(|i| TxDesc {
@@ -182,10 +182,10 @@ impl SocketPort {
                 std::ptr::null(),
             )
         };
-        let n = match sys::check(rc) {
+        let n = match syscall::check(rc) {
             Ok(n) => n as usize,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => 0,
-            Err(e) => return Err(sys::error("wait for packets", e, "CAP_NET_ADMIN")),
+            Err(e) => return Err(syscall::error("wait for packets", e, "CAP_NET_ADMIN").into()),
         };
         for event in &self.events[..n] {
             let (events, i) = (event.events, event.u64 as u16);
@@ -285,7 +285,8 @@ impl SocketPort {
             endpoint.listed
         });
         self.stats.tx_stamps += done.len() as u64;
-        failed.map_or(Ok(()), |e| Err(sys::error("read transmit stamps", e, "CAP_NET_ADMIN")))
+        let error = |e| syscall::error("read transmit stamps", e, "CAP_NET_ADMIN");
+        failed.map_or(Ok(()), |e| Err(error(e).into()))
     }
 
     /// Reads a frame's headers into the queue.
@@ -368,7 +369,7 @@ impl SocketPort {
                     self.stats.tx_dropped += 1;
                     sent += 1;
                 }
-                Err(e) => return Err(sys::error("send", e, "CAP_NET_ADMIN")),
+                Err(e) => return Err(syscall::error("send", e, "CAP_NET_ADMIN").into()),
                 Ok(_) => {}
             }
         }

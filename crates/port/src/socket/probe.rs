@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::{io, mem::size_of};
 
+use sonde_sys::clock::tai_now;
+use sonde_sys::syscall::{self, SockAddr};
 use sonde_wire::StampSource;
 
-use crate::clock::tai_now;
 use crate::errqueue::{Awaited, Batch, SCM_TS_OPT_ID, ToTai, enable, sent_stamp};
-use crate::sys::{self, SockAddr};
 
 pub(super) struct Found {
     pub rx: StampSource,
@@ -39,14 +39,14 @@ pub(super) fn probe(tx_stamps: bool) -> Found {
 fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
     let v6 = ip.is_ipv6();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let fd = sys::socket(family, libc::SOCK_DGRAM, 0)?;
-    sys::bind(&fd, SocketAddr::new(ip, 0), 0)?;
+    let fd = syscall::socket(family, libc::SOCK_DGRAM, 0)?;
+    syscall::bind(&fd, SocketAddr::new(ip, 0), 0)?;
     enable(&fd, true, tx_stamps)?;
     let mut own = SockAddr::zeroed();
     let mut len = size_of::<SockAddr>() as u32;
     // SAFETY: the kernel writes at most `len` bytes into `own`.
     let rc = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut own).cast(), &raw mut len) };
-    sys::check(rc)?;
+    syscall::check(rc)?;
     let mut batch = Batch::new();
     let tai = ToTai::new(false);
     let payload = [0u8; 16];
@@ -70,7 +70,7 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
             }
             other => other?,
         };
-        sys::poll_one(fd.as_raw_fd(), libc::POLLIN, STEP)?;
+        syscall::poll_one(fd.as_raw_fd(), libc::POLLIN, STEP)?;
         let n = batch.receive(fd.as_raw_fd(), &mut memory, (0, 0, 64), 1)?;
         for (level, kind, value) in (0..n).flat_map(|i| batch.controls(i)) {
             if (level, kind) == (libc::SOL_SOCKET, libc::SO_TIMESTAMPING)

@@ -188,7 +188,7 @@ fn a_frame_that_is_no_datagram_of_ours_is_counted() {
 fn overrun_is_counted() {
     let (mut a, from) = open("127.0.0.1", 1);
     let (mut b, to) = open("127.0.0.1", 1);
-    sys::set(&b.endpoints[0].fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 4096).unwrap();
+    syscall::set(&b.endpoints[0].fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 4096).unwrap();
     for mark in 1..=200 {
         send(&mut a, from[0], to[0], mark);
     }

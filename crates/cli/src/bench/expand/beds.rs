@@ -12,7 +12,7 @@ use sonde_meter::trial::POWER;
 use super::super::layers;
 use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, Source};
 use super::super::rig::external::{parse_mac, port_nets};
-use super::super::rig::traffic::{NETWORKS, Net};
+use super::super::rig::traffic::{NETWORKS, refuse_others_addresses};
 use super::super::tester::{TesterPort, port_facts};
 use super::{Device, DeviceKind, Expanded, FRAME_BEYOND_IP, PlannedCase};
 
@@ -241,16 +241,7 @@ fn addressed(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> 
             "port {name} has one address that frames may come from; workload.sources is 1 there"
         ));
     }
-    let allowed = expanded.plan.bed.outside_benchmark_range.as_deref();
-    let outside = |n: &&Net| !n.for_benchmarks() && allowed != Some(n.to_string().as_str());
-    match nets.iter().find(outside) {
-        Some(network) => Err(format!(
-            "{network} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks \
-             (RFC 6815); in an isolated laboratory allow it by outside_benchmark_range = \
-             '{network}' in [bed]"
-        )),
-        None => Ok(()),
-    }
+    refuse_others_addresses(&nets, &expanded.plan.bed.outside_benchmark_range.0)
 }
 
 /// What only the host can tell on which the plan is to run: its processors and interfaces. Names

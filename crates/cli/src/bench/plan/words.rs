@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
-
-use crate::units::{parse_duration, parse_rate};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use sonde_results::units::{parse_duration, parse_rate};
+use sonde_wire::prefix::Prefix;
 
 /// A time, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +331,39 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
             return Err(E::invalid_type(what, &self));
         }
         number.to_string().parse().map_err(E::custom)
+    }
+}
+
+/// Networks: one as text, or a list of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefixes(pub Vec<Prefix>);
+
+impl<'de> Deserialize<'de> for Prefixes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+struct OneOrMore;
+
+impl<'de> Visitor<'de> for OneOrMore {
+    type Value = Prefixes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a prefix as \"10.0.0.0/8\", or a list of them")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Prefixes, E> {
+        let prefix = text.trim().parse();
+        Ok(Prefixes(vec![prefix.map_err(|e| E::custom(format!("'{text}': {e}")))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Prefixes, A::Error> {
+        let mut all = Prefixes::default();
+        while let Some(Prefixes(more)) = seq.next_element()? {
+            all.0.extend(more);
+        }
+        Ok(all)
     }
 }
 

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use sonde_lab::Host;
 use sonde_lab::device::{Bed, Reset};
 use sonde_meter::trial::{FORGET, POWER, POWER_OFF_NS};
-use sonde_port::clock::tai_now;
 use sonde_results::trial::{DeviceEvent, Offer};
+use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 
 use super::Made;

@@ -3,15 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sonde_lab::device::Counter;
+use sonde_sys::host::InterfaceFacts;
+use sonde_sys::netlink::{Neighbour, Neighbours, interface_index};
+use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
+use sonde_wire::prefix::Prefix;
 
 use super::counters::of_port;
 use super::traffic::{Net, Place};
 use crate::agent::remote::Remote;
-use crate::args::Prefix;
 use crate::bench::expand::{Condition, Device};
 use crate::bench::plan::{DevicePlan, PortPlan};
 use crate::bench::tester::{TesterPort, port_facts};
@@ -142,10 +146,9 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> 
         }
         None => {
             let facts = port_facts(&port)?;
-            let speed = std::fs::read_to_string(format!("/sys/class/net/{}/speed", plan.interface));
-            let mbits = speed.ok().and_then(|s| s.trim().parse::<i64>().ok()).filter(|&s| s > 0);
-            let mbits = mbits.filter(|_| facts.kind != "veth");
-            (facts.mac, mbits.map(|m| m as u64 * 1_000_000))
+            let read = || InterfaceFacts::read(&plan.interface);
+            let speed = netns::inside(plan.netns.as_deref(), read)??.speed_bps;
+            (facts.mac, speed.filter(|_| facts.kind != "veth"))
         }
     };
     let nets = port_nets(name, plan)?;
@@ -190,36 +193,35 @@ pub fn port_nets(name: &str, plan: &PortPlan) -> Result<Vec<Net>> {
 
 /// Asks the network for a neighbour, as the host would.
 fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
-    let inside = |args: &[&str]| {
-        let mut command = match &plan.netns {
-            Some(netns) => {
-                let mut ip = Command::new("ip");
-                ip.args(["netns", "exec", netns]).args(args);
-                ip
+    let address = gateway.parse().with_context(|| format!("gateway '{gateway}' is no address"))?;
+    let ask = || -> Result<Option<Mac>> {
+        let index = interface_index(&plan.interface)?;
+        let mut neighbours = Neighbours::open()?;
+        // A device that has just been started answers late, and the kernel gives up meanwhile.
+        for _ in 0..TRIES {
+            neighbours.solicit(index, address)?;
+            for _ in 0..LOOKS {
+                match neighbours.get(index, address)? {
+                    Neighbour::Known { mac, .. } => return Ok(Some(mac)),
+                    Neighbour::Failed => break,
+                    Neighbour::Resolving | Neighbour::Absent => std::thread::sleep(LOOK),
+                }
             }
-            None => {
-                let mut own = Command::new(args[0]);
-                own.args(&args[1..]);
-                own
-            }
-        };
-        command.output().with_context(|| format!("cannot run {}", args[0]))
-    };
-    // A device that has just been started answers late.
-    for _ in 0..TRIES {
-        // Whether it answers the ping is not asked: its neighbour entry is what counts.
-        inside(&["ping", "-c", "1", "-W", "1", "-I", &plan.interface, gateway])?;
-        let output = inside(&["ip", "neigh", "show", gateway, "dev", &plan.interface])?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if let Some(mac) = text.split_whitespace().skip_while(|w| *w != "lladdr").nth(1) {
-            return parse_mac(mac);
         }
-    }
-    bail!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
+        Ok(None)
+    };
+    let mac = netns::inside(plan.netns.as_deref(), ask)??;
+    mac.with_context(|| {
+        format!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
+    })
 }
 
-/// Times that a neighbour is asked for, a second or more each.
+/// Times that a neighbour is asked for.
 const TRIES: usize = 5;
+/// Between looks at what the kernel has found, and how many there are: more than the second
+/// between the kernel's questions.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS: usize = 150;
 
 /// "02:00:00:00:00:01".
 ///

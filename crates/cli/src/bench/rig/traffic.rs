@@ -9,8 +9,8 @@ use sonde_lab::device::{BedInfo, DeviceSpec};
 use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
 use sonde_results::trial::Pattern;
 use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
+use sonde_wire::prefix::{Prefix, is_for_benchmarks};
 
-use crate::args::Prefix;
 use crate::bench::expand::PlannedCase;
 use crate::bench::plan::{MacsName, Plan, PortsName};
 use crate::bench::tester::{Branch, Copies, Expects, Mixed, Way};
@@ -64,23 +64,31 @@ impl Net {
     pub fn is_of(&self, ip: u8) -> bool {
         self.first.is_ipv4() == (ip == 4)
     }
+}
 
-    /// Inside the ranges that are set aside for benchmarks (RFC 2544, appendix C; RFC 5180,
-    /// section 8).
-    pub fn for_benchmarks(&self) -> bool {
-        let ours = [("198.18.0.0", 15), ("2001:2::", 48)];
-        ours.iter().any(|(address, bits)| {
-            let address = address.parse().expect("an address");
-            let (first, last) = Prefix { address, bits: *bits }.bounds();
-            let (a, b) = self.prefix.bounds();
-            address.is_ipv4() == self.first.is_ipv4() && first <= a && b <= last
-        })
+/// Test frames must not leave the laboratory (RFC 6815): other addresses than those reserved for
+/// benchmarks only where the plan allows them.
+///
+/// # Errors
+/// The first network that is neither reserved nor allowed, and what allows it.
+pub fn refuse_others_addresses<'a>(
+    nets: impl IntoIterator<Item = &'a Net>,
+    allowed: &[Prefix],
+) -> Result<(), String> {
+    match nets.into_iter().find(|net| !is_for_benchmarks(net.prefix, allowed)) {
+        None => Ok(()),
+        Some(net) => Err(format!(
+            "{network} is outside 198.18.0.0/15 and 2001:2::/48, the addresses for benchmarks \
+             (RFC 6815); in an isolated laboratory allow it by outside_benchmark_range = \
+             '{network}' in [bed]",
+            network = net.prefix.network()
+        )),
     }
 }
 
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.prefix.address, self.prefix.bits)
+        self.prefix.fmt(f)
     }
 }
 

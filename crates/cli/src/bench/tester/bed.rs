@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_port::netlink::{Link, Links};
-use sonde_port::netns;
+use sonde_sys::netlink::{Link, Links};
+use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
 
 use super::TesterPort;

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use sonde_meter::load::{AddressRule, Neighbours};
-use sonde_port::netns;
 use sonde_port::raw::NeighbourSocket;
+use sonde_sys::netns;
 
 use super::TesterSpec;
 use super::bed::PortFacts;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses};
-use sonde_port::clock::tai_now;
-use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats, netns};
+use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
+use sonde_sys::clock::tai_now;
+use sonde_sys::netns;
 use sonde_wire::Time;
 use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;

@@ -13,9 +13,9 @@ use sonde_bpf::{
     GeneratorConfig, Pace,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
-use sonde_port::clock::tai_now;
-use sonde_port::netns;
 use sonde_results::trial::{Direction, Offer};
+use sonde_sys::clock::tai_now;
+use sonde_sys::netns;
 
 use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{Copies, Expects, Share};

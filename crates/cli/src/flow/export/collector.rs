@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
-use sonde_port::datagram::Datagrams;
-use sonde_port::stream::has_sctp;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
+use sonde_sys::stream::has_sctp;
+use sonde_sys::udp::Datagrams;
 
 use super::backlog::Backlog;
 use super::pace::Pace;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read as _, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use sonde_port::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, unacknowledged};
+use sonde_sys::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, unacknowledged};
 use sonde_wire::ipfix::{Header, set_sequence};
 
 use super::backlog::Waiting;

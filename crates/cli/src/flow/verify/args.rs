@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 
-use crate::args::Prefix;
-use crate::units::{parse_duration, parse_positive_duration};
+use sonde_results::units::{parse_duration, parse_positive_duration};
+use sonde_wire::prefix::Prefix;
 
 /// `sonde flow verify`
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use sonde_port::collector;
+use sonde_sys::udp;
 use sonde_wire::ipfix;
 
 use super::args::Listen;
@@ -34,7 +34,7 @@ pub(super) fn collect(
     let idle = Duration::from_nanos(idle_ns.max(0) as u64);
     until_idle(&get, idle, || signals.wait(Duration::ZERO), exporters, take);
     if let Some(socket) = &bound.socket {
-        exporters.dropped(collector::dropped(socket).context("cannot count lost datagrams")?);
+        exporters.dropped(udp::dropped(socket).context("cannot count lost datagrams")?);
     }
     Ok(())
 }
@@ -96,8 +96,8 @@ struct Bound {
 }
 
 fn udp(at: SocketAddr, give: SyncSender<Came>) -> Result<Bound> {
-    let socket = collector::bind(at, BUFFER).with_context(|| cannot(at))?;
-    let bytes = collector::receive_buffer(&socket)?;
+    let socket = udp::bind(at, BUFFER).with_context(|| cannot(at))?;
+    let bytes = udp::receive_buffer(&socket)?;
     let short = if bytes < BUFFER { ": root, or net.core.rmem_max, would give more" } else { "" };
     let words = format!("{} (receive buffer {} KiB{short})", socket.local_addr()?, bytes >> 10);
     let bound = Bound { words, socket: Some(socket.try_clone()?) };

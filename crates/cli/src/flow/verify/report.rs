@@ -4,12 +4,13 @@ use std::fmt;
 
 use serde::Serialize;
 
+use sonde_results::units::{format_count, format_ns, format_share};
+
 use super::args::{Model, VerifyArgs};
 use super::examples::{Difference, Kind};
 use super::messages::Counters;
 use super::segments::Segment;
 use super::table::Findings;
-use crate::units::{format_count, format_ns, format_share};
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]

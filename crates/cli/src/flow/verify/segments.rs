@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use sonde_wire::prefix::Prefix;
+
 use super::observed::{Directed, Key};
-use crate::args::Prefix;
 
 /// Sums of the truth and of what was exported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -2,12 +2,12 @@
 //! comes, in any order of keys.
 
 use sonde_results::Hist;
+use sonde_wire::prefix::Prefix;
 
 use super::entries::{Entries, Entry, NONE, Sum};
 use super::examples::{Difference, Differences, Kind};
 use super::observed::{Directed, Fields, Half, Key, Observed, join};
 use super::segments::{SEEN, Segment, Segments, TRUTH};
-use crate::args::Prefix;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -451,5 +451,5 @@ fn shift(truth: (i64, i64), seen: (i64, i64)) -> String {
 }
 
 fn seconds(ns: i64) -> String {
-    crate::units::format_ns(ns as f64)
+    sonde_results::units::format_ns(ns as f64)
 }

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
+use sonde_sys::syscall;
+
+use super::super::AfPacket;
 use super::super::tests::{Net, inside, net};
-use super::super::{AfPacket, bind};
-use crate::{Engine, OpenSpec, Port, PortError, open_group, sys};
+use crate::{Engine, OpenSpec, Port, PortError, open_group};
 
 /// EtherType and octets of an IP packet from host `from` to host `to`, which carries
 /// `number`; what is not UDP is a later fragment.
@@ -60,8 +62,8 @@ fn below(how: u32, (kind, packet): (u16, Vec<u8>)) -> (u16, Vec<u8>) {
 fn send(net: &Net, from_a: bool, frames: &[(u16, Vec<u8>)]) {
     let host = if from_a { &net.a } else { &net.b };
     inside(host, || {
-        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
-        bind(&socket, sys::interface_index("eth0").unwrap(), 0).unwrap();
+        let socket = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
+        syscall::bind_link(&socket, syscall::interface_index("eth0").unwrap(), 0).unwrap();
         for (kind, packet) in frames {
             let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8];
             frame.extend(kind.to_be_bytes());
@@ -147,7 +149,7 @@ fn tun() -> File {
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
     // SAFETY: TUNSETIFF reads and writes the request.
-    sys::check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
+    syscall::check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
         .unwrap();
     file
 }
@@ -160,8 +162,8 @@ fn without_an_ethernet_header_it_is_the_same() {
     let spec = OpenSpec::watching("tun0".into());
     let mut ports = inside(&net.a, || AfPacket::watch(&spec, 2).unwrap());
     let out = inside(&net.a, || {
-        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
-        bind(&socket, sys::interface_index("tun0").unwrap(), 0).unwrap();
+        let socket = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).unwrap();
+        syscall::bind_link(&socket, syscall::interface_index("tun0").unwrap(), 0).unwrap();
         socket
     });
     let mut pair_of = Vec::new();

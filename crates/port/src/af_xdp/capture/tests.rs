@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 
 use sonde_lab::LinkOptions;
+use sonde_sys::clock::tai_now;
 use sonde_wire::StampSource;
 
 use crate::af_xdp::AfXdp;
 use crate::af_xdp::tests::net::{A, B, PORT, inside, udp, until, with_net};
-use crate::clock::tai_now;
 use crate::{Engine, OpenSpec, Port, XdpMode, open, open_group};
 
 fn spec(snap: usize) -> OpenSpec {

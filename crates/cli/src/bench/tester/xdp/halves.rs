@@ -4,8 +4,8 @@
 use anyhow::{Context as _, Result};
 use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
 use sonde_meter::load::Schedule;
-use sonde_port::netns;
 use sonde_results::trial::Direction;
+use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};

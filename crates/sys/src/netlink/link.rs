@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::message::{Message, Request, attributes, mac, text, u16_at, u32_at};
+use super::message::{Message, Request, attribute, attributes, mac, text, u16_at, u32_at};
 use super::socket::Socket;
 use super::{Mac, Tag};
 
@@ -45,7 +45,7 @@ pub struct Links(Socket);
 impl Links {
     /// In the network namespace of this thread.
     pub fn open() -> io::Result<Self> {
-        Ok(Links(Socket::open(0)?))
+        Ok(Links(Socket::open(libc::NETLINK_ROUTE, 0)?))
     }
 
     /// All of them.
@@ -60,6 +60,27 @@ impl Links {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             result => result.map(|()| found),
         }
+    }
+}
+
+impl Links {
+    /// Has a bridge learn so many stations at most (`IFLA_BR_FDB_MAX_LEARNED`; tools to set it
+    /// are younger than the kernels that have it, from 6.7 on).
+    ///
+    /// # Errors
+    /// Not permitted (CAP_NET_ADMIN); no such bridge; an older kernel.
+    pub fn limit_learning(&mut self, bridge: u32, most: u32) -> io::Result<()> {
+        let mut fixed = [0; IFINFOMSG];
+        fixed[4..8].copy_from_slice(&bridge.to_ne_bytes());
+        let data = attribute(IFLA_BR_FDB_MAX_LEARNED, &most.to_ne_bytes());
+        let info = [
+            attribute(libc::IFLA_INFO_KIND, b"bridge\0"),
+            attribute(libc::IFLA_INFO_DATA | libc::NLA_F_NESTED as u16, &data),
+        ]
+        .concat();
+        let request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &fixed)
+            .attribute(libc::IFLA_LINKINFO | libc::NLA_F_NESTED as u16, &info);
+        self.0.ask(request, |_| ())
     }
 }
 
@@ -133,6 +154,8 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
+/// linux/if_link.h, Linux 6.7.
+const IFLA_BR_FDB_MAX_LEARNED: u16 = 49;
 const TPID_8021Q: u16 = 0x8100;
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub struct Watch(Socket);
 impl Watch {
     /// In the network namespace of this thread. Reports what happens from now on.
     pub fn open() -> io::Result<Self> {
-        Ok(Watch(Socket::open(GROUPS)?))
+        Ok(Watch(Socket::open(libc::NETLINK_ROUTE, GROUPS)?))
     }
 
     /// What has happened since the last call. Does not block.

@@ -86,7 +86,7 @@ pub struct Routes {
 impl Routes {
     /// In the network namespace of this thread.
     pub fn open() -> io::Result<Self> {
-        Ok(Routes { socket: Socket::open(0)?, links: Links::open()? })
+        Ok(Routes { socket: Socket::open(libc::NETLINK_ROUTE, 0)?, links: Links::open()? })
     }
 
     /// The way to `destination`, for packets from `source` if that is given.

@@ -62,10 +62,7 @@ impl Request {
 
     /// With one more attribute.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
-        self.0.extend_from_slice(&((ATTRIBUTE + value.len()) as u16).to_ne_bytes());
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        self.0.extend_from_slice(value);
-        self.0.resize(align(self.0.len()), 0);
+        self.0.extend(attribute(kind, value));
         self
     }
 
@@ -89,6 +86,15 @@ impl Request {
         self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
         &self.0
     }
+}
+
+/// An attribute, for a request or to be nested in another.
+pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(align(bytes.len()), 0);
+    bytes
 }
 
 /// The family of an address, as messages carry it.

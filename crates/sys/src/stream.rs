@@ -1,12 +1,12 @@
-//! Connections to collectors (RFC 7011, sections 10.2 and 10.4), and what of them the other
-//! end has not confirmed.
+//! Connections, of collectors above all (RFC 7011, sections 10.2 and 10.4), and what of them the
+//! other end has not confirmed.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use crate::sys::{SockAddr, check, get, poll_one, set, socket};
+use crate::syscall::{Plain, SockAddr, check, get, poll_one, set, socket};
 
 /// Connects over TCP. What is written leaves at once. A peer that is silent for `patience`
 /// is given up by the kernel while nothing is under way; while something is, by the caller
@@ -87,6 +87,20 @@ pub fn unacknowledged(stream: &TcpStream, sctp: bool) -> io::Result<usize> {
     Ok(bytes.max(0) as usize)
 }
 
+/// Sets a TCP socket's congestion control (tcp(7)), "cubic" for one. On a listener it is
+/// that of the connections it accepts. (A namespace's default can only be one of those
+/// that the machine's administrator has released to everybody.)
+///
+/// # Errors
+/// The kernel does not have it, or does not let this user have it.
+pub fn set_congestion_control(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
+    let (fd, value) = (socket.as_raw_fd(), name.as_ptr().cast());
+    let len = name.len() as u32;
+    // SAFETY: the kernel reads `len` bytes of `name`, which lives through the call.
+    check(unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, value, len) })
+        .map(drop)
+}
+
 /// Closes the connection at once; what has not been acknowledged is thrown away.
 pub fn abort(stream: TcpStream) {
     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -164,6 +178,11 @@ struct SctpStatus {
     fragmentation_point: u32,
     primary: [u64; 20],
 }
+
+// SAFETY: integers, without padding.
+unsafe impl Plain for TcpInfo {}
+// SAFETY: integers, without padding.
+unsafe impl Plain for SctpStatus {}
 
 /// Of Linux's tcp.h.
 const TCP_RTO_MAX_MS: libc::c_int = 44;

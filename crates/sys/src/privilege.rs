@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::sys::{self, op};
+use crate::syscall::{self, op};
 
 /// A capability, by its number in capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,10 +155,10 @@ fn drop_bounds(keep: u64) {
 fn become_user(user: &User) -> io::Result<()> {
     // SAFETY: integers, and an empty list.
     unsafe {
-        sys::check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
-        sys::check(libc::setgroups(0, std::ptr::null()))?;
-        sys::check(libc::setresgid(user.gid, user.gid, user.gid))?;
-        sys::check(libc::setresuid(user.uid, user.uid, user.uid))?;
+        syscall::check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
+        syscall::check(libc::setgroups(0, std::ptr::null()))?;
+        syscall::check(libc::setresgid(user.gid, user.gid, user.gid))?;
+        syscall::check(libc::setresuid(user.uid, user.uid, user.uid))?;
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ fn permitted() -> io::Result<u64> {
     let mut data = [CapData::default(); 2];
     // SAFETY: the kernel writes two of them for this version.
     let rc = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) };
-    sys::check(rc as i32)?;
+    syscall::check(rc as i32)?;
     Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
 }
 
@@ -198,7 +198,7 @@ fn set_capabilities(keep: u64) -> io::Result<()> {
     let data = [half(keep), half(keep >> 32)];
     // SAFETY: the kernel reads two of them for this version.
     let rc = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) };
-    sys::check(rc as i32).map(drop)
+    syscall::check(rc as i32).map(drop)
 }
 
 /// Has the kernel refuse calls to all threads of this process.
@@ -217,7 +217,7 @@ fn refuse_calls(needs: &Needs) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: integers, and a program that lives through the calls.
     unsafe {
-        sys::check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        syscall::check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
         let rc = libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn packet_socket() -> io::Result<()> {
-        sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map(drop)
+        syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map(drop)
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
             refused(Command::new("/bin/true").status().unwrap_err());
             // SAFETY: the kernel refuses the call before it looks at anything.
             let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
-            refused(sys::check(traced as i32).unwrap_err());
+            refused(syscall::check(traced as i32).unwrap_err());
             assert!(fs::write("/etc/sonde-is-not-here", "x").is_err());
         });
     }

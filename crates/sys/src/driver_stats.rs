@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::sys;
+use crate::syscall;
 
 /// The counters of one interface.
 pub struct DriverStats {
@@ -22,7 +22,7 @@ impl DriverStats {
     /// # Errors
     /// A driver that counts nothing (EOPNOTSUPP), no such interface.
     pub fn open(interface: &str) -> io::Result<DriverStats> {
-        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let socket = syscall::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let index = index_of(interface)?;
         let interface = interface.to_owned();
         let (names, buffer) = (Vec::new(), Vec::new());
@@ -94,13 +94,13 @@ impl DriverStats {
         // room for those that it told, and for more queues than a driver makes of a sudden.
         let rc =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-        sys::check(rc).map(drop)
+        syscall::check(rc).map(drop)
     }
 }
 
 /// The index of an interface that must be there.
 fn index_of(interface: &str) -> io::Result<u32> {
-    sys::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
+    syscall::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
 }
 
 /// Two words side by side, as they lie in memory.
@@ -132,7 +132,7 @@ const MOST: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::tests::{in_namespace, ip};
+    use sonde_lab::scratch::{in_namespace, ip};
     use std::process::Command;
 
     #[test]

@@ -1,5 +1,4 @@
-//! The few system calls that the socket-based engines share, with errors that say
-//! what to do next.
+//! The few system calls that sockets share, with errors that say what to do next.
 
 use std::ffi::CString;
 use std::io;
@@ -7,13 +6,15 @@ use std::mem::{size_of, size_of_val};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::PortError;
+use crate::SysError;
 
 /// A socket address as the kernel wants it, of either family.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) union SockAddr {
+pub union SockAddr {
+    /// As `AF_INET` has it.
     pub v4: libc::sockaddr_in,
+    /// As `AF_INET6` has it.
     pub v6: libc::sockaddr_in6,
 }
 
@@ -70,8 +71,39 @@ impl SockAddr {
     }
 }
 
+/// What any bytes are a value of.
+///
+/// # Safety
+/// Made of integers alone, in which every pattern of bits is a value.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($kind:ty),+ $(,)?) => {
+        // SAFETY: integers, or structures of them.
+        $(unsafe impl Plain for $kind {})+
+    };
+}
+
+plain!(
+    u8,
+    u16,
+    u32,
+    u64,
+    i32,
+    i64,
+    libc::cmsghdr,
+    libc::in_pktinfo,
+    libc::in6_pktinfo,
+    libc::sock_extended_err,
+    libc::sockaddr_in,
+    libc::sockaddr_in6,
+    libc::timespec,
+);
+// SAFETY: as each of its elements.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
 /// A close-on-exec, non-blocking socket.
-pub(crate) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+pub fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed; the new descriptor is owned by nobody else.
     unsafe {
         let fd = libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol);
@@ -80,7 +112,7 @@ pub(crate) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 }
 
 /// `setsockopt` with any plain value.
-pub(crate) fn set<T: Copy>(fd: &impl AsRawFd, level: i32, name: i32, value: T) -> io::Result<()> {
+pub fn set<T: Copy>(fd: &impl AsRawFd, level: i32, name: i32, value: T) -> io::Result<()> {
     // SAFETY: the kernel reads size_of::<T>() bytes of `value`, which lives through the call.
     let rc = unsafe {
         libc::setsockopt(
@@ -95,15 +127,9 @@ pub(crate) fn set<T: Copy>(fd: &impl AsRawFd, level: i32, name: i32, value: T) -
 }
 
 /// `getsockopt` into a plain value; the kernel may fill less than all of it.
-pub(crate) fn get<T: Copy>(
-    fd: &impl AsRawFd,
-    level: i32,
-    name: i32,
-    mut value: T,
-) -> io::Result<T> {
+pub fn get<T: Plain>(fd: &impl AsRawFd, level: i32, name: i32, mut value: T) -> io::Result<T> {
     let mut len = size_of::<T>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes, the size of `value`; every caller's
-    // T is made of integers.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`, which may be any.
     let rc = unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
     };
@@ -111,7 +137,7 @@ pub(crate) fn get<T: Copy>(
 }
 
 /// Binds to an address of either family.
-pub(crate) fn bind(fd: &impl AsRawFd, address: SocketAddr, scope: u32) -> io::Result<()> {
+pub fn bind(fd: &impl AsRawFd, address: SocketAddr, scope: u32) -> io::Result<()> {
     let raw = SockAddr::new(address.ip(), address.port(), scope);
     let len = SockAddr::len(address.is_ipv6());
     // SAFETY: `raw` holds an address of `len` bytes and lives through the call.
@@ -119,8 +145,21 @@ pub(crate) fn bind(fd: &impl AsRawFd, address: SocketAddr, scope: u32) -> io::Re
     check(rc).map(drop)
 }
 
+/// Binds a packet socket to one interface, for packets of one protocol (an EtherType, or libc's
+/// `ETH_P_ALL`; 0: none).
+pub fn bind_link(fd: &impl AsRawFd, index: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: made of integers, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: an address of `len` bytes that lives through the call.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}
+
 /// Lets a socket take and send packets on one interface alone.
-pub(crate) fn bind_device(fd: &impl AsRawFd, name: &str) -> io::Result<()> {
+pub fn bind_device(fd: &impl AsRawFd, name: &str) -> io::Result<()> {
     let mut value = [0u8; libc::IFNAMSIZ];
     let room = value.len() - 1;
     for (to, from) in value[..room].iter_mut().zip(name.bytes()) {
@@ -130,7 +169,7 @@ pub(crate) fn bind_device(fd: &impl AsRawFd, name: &str) -> io::Result<()> {
 }
 
 /// Attaches a classic BPF program to a socket.
-pub(crate) fn attach_filter(fd: &impl AsRawFd, program: &[libc::sock_filter]) -> io::Result<()> {
+pub fn attach_filter(fd: &impl AsRawFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let value = libc::sock_fprog {
         len: program.len() as u16,
         // The kernel only reads it.
@@ -140,17 +179,17 @@ pub(crate) fn attach_filter(fd: &impl AsRawFd, program: &[libc::sock_filter]) ->
 }
 
 /// One classic BPF instruction.
-pub(crate) const fn op(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+pub const fn op(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
 /// A receive or send buffer beyond the system's limit where that is allowed, else up to it.
-pub(crate) fn set_buffer(fd: &impl AsRawFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
+pub fn set_buffer(fd: &impl AsRawFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, force, bytes).or_else(|_| set(fd, libc::SOL_SOCKET, plain, bytes))
 }
 
 /// Lets this process have `wanted` more descriptors, as far as the hard limit goes.
-pub(crate) fn raise_descriptor_limit(wanted: usize) -> io::Result<()> {
+pub fn raise_descriptor_limit(wanted: usize) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one rlimit.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
@@ -164,22 +203,22 @@ pub(crate) fn raise_descriptor_limit(wanted: usize) -> io::Result<()> {
 }
 
 /// The index of an interface.
-pub(crate) fn interface_index(name: &str) -> Result<u32, PortError> {
-    let c = CString::new(name).map_err(|_| PortError::NoInterface(name.into()))?;
+pub fn interface_index(name: &str) -> Result<u32, SysError> {
+    let c = CString::new(name).map_err(|_| SysError::NoInterface(name.into()))?;
     // SAFETY: a string that ends in NUL.
     match unsafe { libc::if_nametoindex(c.as_ptr()) } {
-        0 => Err(PortError::NoInterface(name.into())),
+        0 => Err(SysError::NoInterface(name.into())),
         index => Ok(index),
     }
 }
 
 /// Turns the -1 of a system call into its error.
-pub(crate) fn check(rc: i32) -> io::Result<i32> {
+pub fn check(rc: i32) -> io::Result<i32> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
 
 /// Sleeps until the descriptor is ready or `ns` have passed, and returns what is ready.
-pub(crate) fn poll_one(fd: RawFd, events: i16, ns: i64) -> io::Result<i16> {
+pub fn poll_one(fd: RawFd, events: i16, ns: i64) -> io::Result<i16> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     let ns = ns.max(0);
     let timeout = libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 };
@@ -192,28 +231,23 @@ pub(crate) fn poll_one(fd: RawFd, events: i16, ns: i64) -> io::Result<i16> {
     }
 }
 
-/// An error of the kernel in the port's words; `capability` is what EPERM and EACCES ask for.
-pub(crate) fn error(
-    what: impl Into<String>,
-    source: io::Error,
-    capability: &'static str,
-) -> PortError {
+/// What the kernel refused, as an error for people; `capability` is what EPERM and EACCES ask for.
+pub fn error(what: impl Into<String>, source: io::Error, capability: &'static str) -> SysError {
     let what = what.into();
     match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => PortError::Privilege { what, capability },
-        Some(libc::EMFILE | libc::ENFILE) => PortError::Io {
+        Some(libc::EPERM | libc::EACCES) => SysError::Privilege { what, capability },
+        Some(libc::EMFILE | libc::ENFILE) => SysError::Io {
             what,
             source,
             hint: "; raise the limit of open files ('ulimit -n') or use fewer ports".into(),
         },
-        _ => PortError::Io { what, source, hint: String::new() },
+        _ => SysError::Io { what, source, hint: String::new() },
     }
 }
 
 /// Reads a plain value at any alignment out of bytes; `None` past their end.
-pub(crate) fn read<T: Copy>(bytes: &[u8], at: usize) -> Option<T> {
+pub fn read<T: Plain>(bytes: &[u8], at: usize) -> Option<T> {
     let slice = bytes.get(at..at.checked_add(size_of::<T>())?)?;
-    // SAFETY: the slice has the size of T; every caller's T is made of integers, for
-    // which any bytes are a value; the read is unaligned.
+    // SAFETY: the slice has the size of T, which any bytes are a value of; the read is unaligned.
     Some(unsafe { slice.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use sonde_lab::scratch::{in_namespace, ip};
 
 use super::message::{Request, attributes, messages};
 use super::*;
@@ -15,35 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
-}
-
-/// Moves this thread into a network namespace of its own, with loopback up.
-fn enter_namespace() -> bool {
-    // SAFETY: no pointers; affects this thread only.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        eprintln!("skipped: making a network namespace needs root");
-        return false;
-    }
-    ip("link set lo up");
-    true
-}
-
-/// Runs `test` in a namespace of its own. Those that it makes vanish with it.
-pub(crate) fn in_namespace(test: fn()) {
-    let run = move || {
-        if enter_namespace() {
-            test();
-        }
-    };
-    if let Err(panic) = std::thread::spawn(run).join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-/// Runs `ip` in this thread's namespace.
-pub(crate) fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip");
-    assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
 
 /// An interface d0, up and with carrier, behind which nobody answers.
@@ -66,7 +38,8 @@ impl Host {
         let (done, finished) = mpsc::channel();
         let (tell, thread) = mpsc::channel();
         std::thread::spawn(move || {
-            assert!(enter_namespace());
+            crate::netns::enter_new().unwrap();
+            ip("link set lo up");
             // SAFETY: no arguments, cannot fail.
             tell.send(unsafe { libc::gettid() }).unwrap();
             for command in to_run {

@@ -1,30 +1,11 @@
 //! What the machine has done to this process, as running totals: the difference of two
 //! readings tells how fit it was to measure in between.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use crate::host::HostFacts;
-
-/// Has the scheduler prefer the calling thread, and all threads and processes that it starts
-/// from now on, to the others of this host: nice -20. Where the kernel weighs sessions against
-/// each other before it looks at that (`kernel.sched_autogroup_enabled`), it is preferred to the
-/// others of its session. The session itself gets nothing: other work in it, and all of it after
-/// a `kill -9`, would keep the kernel's own threads from running for minutes.
-///
-/// # Errors
-/// Not permitted (CAP_SYS_NICE); then nothing is changed.
-pub fn prefer_this_process() -> io::Result<()> {
-    // SAFETY: no pointers are passed; 0 is the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The greatest preference that an ordinary process can have.
-const HIGHEST: i32 = -20;
 
 /// Totals since the process, the control group or the host began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,25 +130,6 @@ mod tests {
         assert!(second.involuntary_switches >= first.involuntary_switches);
         // A slewed clock is off by 0.05 % at most; nobody sets it during a test.
         assert!((second.clock_offset_ns - first.clock_offset_ns).abs() < 100_000_000);
-    }
-
-    #[test]
-    fn a_preference_is_the_threads_and_not_the_sessions() {
-        let session = || fs::read_to_string("/proc/self/autogroup").unwrap_or_default();
-        let nice = || {
-            // The 19th field; those after the command's name have no spaces.
-            let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
-            let rest = stat.rsplit_once(')').unwrap().1.to_owned();
-            rest.split_whitespace().nth(16).unwrap().to_owned()
-        };
-        let (own, before) = (nice(), session());
-        let preferred = std::thread::spawn(move || {
-            let permitted = prefer_this_process().is_ok();
-            // Without the privilege nothing is changed.
-            assert_eq!(nice() == "-20", permitted);
-        });
-        preferred.join().unwrap();
-        assert_eq!((nice(), session()), (own, before));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use crate::sys;
+use crate::syscall;
 
 /// Sets the greatest IP packet of an interface, octets.
 ///
@@ -13,7 +13,7 @@ pub fn set_mtu(interface: &str, mtu: u32) -> io::Result<()> {
     if interface.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let fd = syscall::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     // SAFETY: an ifreq is made of integers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, octet) in request.ifr_name.iter_mut().zip(interface.bytes()) {
@@ -22,7 +22,7 @@ pub fn set_mtu(interface: &str, mtu: u32) -> io::Result<()> {
     request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
     // SAFETY: SIOCSIFMTU reads one ifreq, which lives through the call.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFMTU, &raw const request) };
-    sys::check(rc).map(drop)
+    syscall::check(rc).map(drop)
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 //! nobody read it.
 //!
 //! One time base: `CLOCK_TAI`; ports that serve a schedule count on from it steadily, see
-//! [`crate::OpenSpec::steady`]. Where nothing ever told the kernel the offset to UTC
+//! [`crate::timescale`]. Where nothing ever told the kernel the offset to UTC
 //! (no NTP or PTP daemon), `CLOCK_TAI` equals `CLOCK_REALTIME`; see [`ClockState`].
 
-use std::io;
 use std::time::Duration;
 
 use sonde_wire::Time;
@@ -105,7 +104,7 @@ pub fn tai_now() -> Time {
     read(libc::CLOCK_TAI)
 }
 
-/// The time now on the scale of steady ports ([`crate::OpenSpec::steady`]).
+/// The time now on the scale of steady ports ([`crate::timescale`]).
 #[inline]
 pub fn steady_now() -> Time {
     read(libc::CLOCK_MONOTONIC) + steady_base()
@@ -209,20 +208,10 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Keeps the calling thread on one processor (numbered from 0).
-pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    // SAFETY: cpu_set_t is plain data, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` was checked against the capacity of the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is valid and its true size is given; 0 is the calling thread.
-    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+/// CLOCK_REALTIME: the clock of the stamps of sockets.
+#[inline]
+pub fn realtime_now() -> Time {
+    read(libc::CLOCK_REALTIME)
 }
 
 #[inline]
@@ -297,10 +286,5 @@ mod tests {
         assert_eq!(report.stats.count.min(MAX_KEPT_PAUSES as u64), report.pauses.len() as u64);
         assert!(report.stats.total_ns <= report.watched_ns);
         assert!(report.stats.max_ns >= *report.pauses.iter().max().unwrap());
-    }
-
-    #[test]
-    fn pinning_beyond_the_set_fails() {
-        assert!(pin_to_cpu(usize::MAX).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! An rtnetlink socket: requests and their answers, and notifications.
+//! A netlink socket: requests and their answers, and notifications.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::message::{Message, Request, messages, u32_at};
 
-/// An open rtnetlink socket.
+/// An open netlink socket.
 pub(super) struct Socket {
     fd: OwnedFd,
     sequence: u32,
@@ -13,16 +13,19 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A socket that also receives the notifications of `groups` (RTMGRP_...).
-    pub fn open(groups: i32) -> io::Result<Self> {
+    /// A socket of a protocol (NETLINK_...) that also receives the notifications of `groups`
+    /// (RTMGRP_...).
+    pub fn open(protocol: i32, groups: i32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers; the result is checked.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
         // SAFETY: `fd` was just opened and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = Socket { fd, sequence: 0, buffer: vec![0; BUFFER].into() };
-        // Lets a dump be limited to one table: without it the kernel sends them all.
-        socket.set(libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK, &1i32)?;
+        if protocol == libc::NETLINK_ROUTE {
+            // Lets a dump be limited to one table: without it the kernel sends them all.
+            socket.set(libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK, &1i32)?;
+        }
         // An answer that never comes must not hang the program.
         let timeout = libc::timeval { tv_sec: ANSWER_SECONDS, tv_usec: 0 };
         socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)?;

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::PortError;
+use crate::SysError;
 
 /// The machine and its kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct Offloads {
 
 impl InterfaceFacts {
     /// Of the interface `name` in the network namespace of this thread.
-    pub fn read(name: &str) -> Result<Self, PortError> {
+    pub fn read(name: &str) -> Result<Self, SysError> {
         let ethtool = Ethtool::open(name)?;
         let on = |command, bit: u32| ethtool.ask(command).map(|a| a[1] & bit != 0);
         let driver = ethtool.ask(ETHTOOL_GDRVINFO);
@@ -182,8 +182,8 @@ struct Ethtool {
 }
 
 impl Ethtool {
-    fn open(interface: &str) -> Result<Self, PortError> {
-        let missing = || PortError::NoInterface(interface.to_owned());
+    fn open(interface: &str) -> Result<Self, SysError> {
+        let missing = || SysError::NoInterface(interface.to_owned());
         let mut name = [0; libc::IFNAMSIZ];
         if interface.len() >= name.len() || interface.bytes().any(|b| b == 0) {
             return Err(missing());
@@ -198,7 +198,7 @@ impl Ethtool {
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
-            return Err(PortError::Io {
+            return Err(SysError::Io {
                 what: format!("asking the driver of {interface}"),
                 source: io::Error::last_os_error(),
                 hint: String::new(),
@@ -323,7 +323,7 @@ mod tests {
         }
         assert!(kernel_is_at_least(3, 0) && !kernel_is_at_least(1_000, 0));
     }
-    use crate::netlink::tests::{in_namespace, ip};
+    use sonde_lab::scratch::{in_namespace, ip};
     use std::process::Command;
 
     #[test]
@@ -400,7 +400,7 @@ mod tests {
     fn a_missing_interface_is_named() {
         for name in ["nosuch0", "", "a-name-that-is-too-long", "a\0b"] {
             let error = InterfaceFacts::read(name).unwrap_err();
-            assert!(matches!(&error, PortError::NoInterface(n) if n == name), "{error}");
+            assert!(matches!(&error, SysError::NoInterface(n) if n == name), "{error}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Who has had a processor, as running totals: the difference of two readings tells whether
 //! other work held it.
 
+use std::fs;
+use std::str::FromStr;
 use std::time::Duration;
-use std::{fs, io};
 
 /// A processor's time since the host began, to a tick of the kernel's (10 ms as it is told).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,25 +67,18 @@ pub fn is_real_time(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.into_iter().any(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // proc_pid_stat(5): field 40 is the real-time priority; the name before may hold spaces.
-        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        rest.split(' ').nth(37).is_some_and(|priority| priority != "0" && !priority.is_empty())
+        stat_field::<u32>(&stat, REAL_TIME_PRIORITY).is_some_and(|priority| priority != 0)
     })
 }
 
-/// Has the calling thread, which is to sleep nearly all the time, run before all ordinary threads
-/// of its processor when it wakes (SCHED_FIFO, the least priority).
-///
-/// # Errors
-/// Not permitted (CAP_SYS_NICE).
-pub fn wake_in_time() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+/// A field of `/proc/PID/stat`, numbered from 1 as in proc_pid_stat(5), from the third on.
+pub fn stat_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
+    // The second, the name in brackets, may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
+
+const REAL_TIME_PRIORITY: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -102,6 +96,10 @@ mod tests {
         assert_eq!(CpuTime::find(stat, 1), time(150, 0));
         assert_eq!(CpuTime::find(stat, 10), time(10, 0));
         assert_eq!(CpuTime::find(stat, 2), None);
+        let stat = "7 (a ) b) R 1 2 -3 4";
+        assert_eq!(stat_field(stat, 3), Some('R'));
+        assert_eq!((stat_field(stat, 6), stat_field(stat, 7)), (Some(-3), Some(4)));
+        assert_eq!((stat_field::<u32>(stat, 8), stat_field::<u32>(stat, 2)), (None, None));
         let task = TaskTime::find("1500 77 3\n");
         assert_eq!(task.run + task.waited, Duration::from_nanos(1577));
         assert_eq!(TaskTime::find(""), TaskTime::default());

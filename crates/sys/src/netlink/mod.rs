@@ -1,10 +1,13 @@
-//! Routes, links and neighbours as the kernel sees them, over rtnetlink.
+//! Routes, links and neighbours as the kernel sees them, over rtnetlink, and what else only
+//! netlink tells or does.
 //!
 //! A sender below the IP stack has to know what the stack would have filled in:
 //! source address, VLAN tags and MAC addresses. All of it is asked of the kernel,
 //! and [`NextHops`] follows the changes. Sockets belong to the network namespace of
 //! the thread that opens them. Blocking calls; not for the packet path.
 
+mod conntrack;
+mod generic;
 mod link;
 mod message;
 mod neighbour;
@@ -12,9 +15,11 @@ mod next_hops;
 mod route;
 mod socket;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod watch;
 
+pub use conntrack::flush_connections;
+pub use generic::Generic;
 pub use link::{Link, Links};
 pub use neighbour::{Neighbour, Neighbours};
 pub use next_hops::{Changes, Macs, NextHop, NextHops};
@@ -25,8 +30,8 @@ pub use watch::{Event, Watch};
 ///
 /// # Errors
 /// There is none.
-pub fn interface_index(name: &str) -> Result<u32, crate::PortError> {
-    crate::sys::interface_index(name)
+pub fn interface_index(name: &str) -> Result<u32, crate::SysError> {
+    crate::syscall::interface_index(name)
 }
 
 /// A MAC address.

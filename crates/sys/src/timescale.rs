@@ -12,22 +12,24 @@ use sonde_wire::{Scale, Time};
 
 /// The three clocks at one instant, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
-    pub monotonic: i64,
-    pub realtime: i64,
-    pub tai: i64,
+struct Reading {
+    monotonic: i64,
+    realtime: i64,
+    tai: i64,
 }
 
 /// Which clock a port's stamps are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stamps {
+pub enum Stamps {
+    /// CLOCK_REALTIME.
     Realtime,
+    /// CLOCK_TAI.
     Tai,
 }
 
 /// From a port's stamps to its time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timescale {
+pub struct Timescale {
     stamps: Stamps,
     /// What to add to `CLOCK_MONOTONIC`.
     base: i64,

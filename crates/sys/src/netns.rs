@@ -5,17 +5,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::{PortError, sys};
+use crate::{SysError, syscall};
 
 /// Runs `work` on a thread of its own in the namespace `name`, or in the caller's (`None`),
 /// and waits for it: the sockets that it opens and the interfaces that it names are there.
 ///
 /// # Errors
 /// No such namespace, or not permitted to enter it.
-pub fn inside<T: Send>(
-    name: Option<&str>,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, PortError> {
+pub fn inside<T: Send>(name: Option<&str>, work: impl FnOnce() -> T + Send) -> Result<T, SysError> {
     let Some(name) = name else { return Ok(work()) };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| enter(name).map(|()| work()));
@@ -33,17 +30,28 @@ pub fn is_name(name: &str) -> bool {
 ///
 /// # Errors
 /// As [`inside`]; what [`is_name`] refuses.
-pub fn enter(name: &str) -> Result<(), PortError> {
+pub fn enter(name: &str) -> Result<(), SysError> {
     if !is_name(name) {
-        let what = format!("'{name}' is no name of a network namespace; 'ip netns' lists them");
-        return Err(PortError::Config(what));
+        return Err(SysError::NamespaceName(name.to_owned()));
     }
-    let error = |e| sys::error(format!("enter the network namespace '{name}'"), e, "CAP_SYS_ADMIN");
+    let error =
+        |e| syscall::error(format!("enter the network namespace '{name}'"), e, "CAP_SYS_ADMIN");
     let file = File::open(format!("{DIRECTORY}/{name}")).map_err(error)?;
     // SAFETY: integers only; the descriptor is open.
-    sys::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) })
+    syscall::check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) })
         .map(drop)
         .map_err(error)
+}
+
+/// Moves the calling thread into a new namespace, which ends with its last thread and socket.
+///
+/// # Errors
+/// Not permitted (CAP_SYS_ADMIN).
+pub fn enter_new() -> Result<(), SysError> {
+    // SAFETY: integers only; affects this thread alone.
+    syscall::check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+        .map(drop)
+        .map_err(|e| syscall::error("make a network namespace", e, "CAP_SYS_ADMIN"))
 }
 
 /// What tells a namespace from all others, whatever it is called: that of the calling thread.
@@ -56,7 +64,7 @@ pub fn identity() -> io::Result<(u64, u64)> {
 }
 
 /// Where `ip netns` keeps its names.
-const DIRECTORY: &str = "/var/run/netns";
+pub const DIRECTORY: &str = "/var/run/netns";
 
 #[cfg(test)]
 mod tests {

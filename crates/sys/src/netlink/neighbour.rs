@@ -31,7 +31,7 @@ pub struct Neighbours(Socket);
 impl Neighbours {
     /// In the network namespace of this thread.
     pub fn open() -> io::Result<Self> {
-        Ok(Neighbours(Socket::open(0)?))
+        Ok(Neighbours(Socket::open(libc::NETLINK_ROUTE, 0)?))
     }
 
     /// What the kernel knows of `address` on the interface.

@@ -1,0 +1,30 @@
+//! Why the operating system refused something.
+
+/// Each message says what was tried and names the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum SysError {
+    /// The process may not do this.
+    #[error("{what}: not permitted; run as root or give the binary {capability}")]
+    Privilege {
+        /// What was tried.
+        what: String,
+        /// The capability that allows it.
+        capability: &'static str,
+    },
+    /// No such interface.
+    #[error("no interface named '{0}'; 'ip link' lists those of this network namespace")]
+    NoInterface(String),
+    /// What cannot be a network namespace's name.
+    #[error("'{0}' is no name of a network namespace; 'ip netns' lists them")]
+    NamespaceName(String),
+    /// Anything else the kernel refused.
+    #[error("{what}: {source}{hint}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+        /// What to do about it; empty or beginning with "; ".
+        hint: String,
+    },
+}

@@ -1,0 +1,83 @@
+#!/bin/sh
+# The rules of ARCHITECTURE.md that neither Cargo nor clippy enforces: which crate uses which,
+# and what only some of them may do.
+set -eu
+cd "$(dirname "$0")/.."
+
+failed=0
+fail() {
+    printf 'lint: %s (ARCHITECTURE.md, "The crates")\n' "$*" >&2
+    failed=1
+}
+
+# The crates that a crate may use; tests may use others.
+may_use() {
+    case $1 in
+    wire) ;;
+    results | sys) echo wire ;;
+    bpf | report | server) echo results ;;
+    port) echo wire sys bpf ;;
+    meter) echo wire results ;;
+    lab) echo results sys ;;
+    cli) echo wire results sys bpf port meter lab report server ;;
+    bench) echo wire results sys bpf port meter lab report server cli ;;
+    *) fail "$1 has no rule: add it to scripts/lint-crates.sh" ;;
+    esac
+}
+
+# Names of the dependencies of a manifest, without those of tests.
+dependencies() {
+    awk '/^\[/ { on = $0 ~ /^\[(build-)?dependencies\]/ } on && /^[a-z]/ { split($0, a, /[. =]/); print a[1] }' "$1"
+}
+
+# Code without its tests: what stands before `#[cfg(test)]`, comments apart.
+code() {
+    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' | sort | while read -r file; do
+        awk -v file="$file" '
+            /^ *#\[cfg\(test\)\]/ { exit }
+            !/^ *\/\// { print file ":" FNR ": " $0 }' "$file"
+    done
+}
+
+# None of the crates but those named has code that matches: WHAT PATTERN CRATE...
+only() {
+    what=$1 pattern=$2
+    shift 2
+    for folder in crates/*; do
+        crate=${folder#crates/}
+        case " $* " in *" $crate "*) continue ;; esac
+        found=$(code "$folder/src" | grep -E "$pattern" | head -n 3 || true)
+        [ -z "$found" ] || fail "$crate may not $what:
+$found"
+    done
+}
+
+for manifest in crates/*/Cargo.toml bench/Cargo.toml; do
+    crate=$(basename "$(dirname "$manifest")")
+    allowed=" $(may_use "$crate") "
+    for dependency in $(dependencies "$manifest"); do
+        case $dependency in
+        sonde-*)
+            case $allowed in
+            *" ${dependency#sonde-} "*) ;;
+            *) fail "$crate may not use ${dependency#sonde-}" ;;
+            esac
+            ;;
+        clap | signal-hook) case $crate in cli | bench) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        tokio | hyper) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        esac
+    done
+done
+
+only 'be unsafe, but in meter/src/flow/prefetch.rs' \
+    '(^|[^_[:alnum:]/])unsafe (\{|fn|impl|trait|extern)' sys bpf port meter
+found=$(code crates/meter/src | grep -v '^crates/meter/src/flow/prefetch.rs:' |
+    grep -E '(^|[^_[:alnum:]/])unsafe (\{|fn|impl)' || true)
+[ -z "$found" ] || fail "meter may be unsafe only in flow/prefetch.rs:
+$found"
+only 'print' '(^|[^_[:alnum:]])e?print(ln)?!' cli
+only 'read its arguments or environment, or end the process' \
+    'env::(args|var|current_exe)|process::exit' cli
+only 'read a clock' '(Instant|SystemTime)::now' sys bpf port lab server cli
+
+exit $failed
