@@ -30,8 +30,8 @@ test: setup ## All tests; those on real packets are skipped unless root runs the
 	if [ -n "$$failed" ]; then echo "test: failed:$$failed"; exit 1; fi
 
 bench: setup ## Measure Sonde's own speed and accuracy; prints a table
-	cargo build --release --locked -p sonde-cli -p sonde-bench
-	$(AS_ROOT) $(RELEASE)/sonde-bench
+	cargo build --release --locked -p sonde-cli -p sonde-perf
+	$(AS_ROOT) $(RELEASE)/sonde-perf
 
 lint: setup ## Format, clippy with warnings as errors, rules of the crates, licences
 	cargo fmt --all --check

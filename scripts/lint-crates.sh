@@ -19,8 +19,10 @@ may_use() {
     port) echo wire sys bpf ;;
     meter) echo wire results ;;
     lab) echo results sys ;;
-    cli) echo wire results sys bpf port meter lab report server ;;
-    bench) echo wire results sys bpf port meter lab report server cli ;;
+    run) echo results sys ;;
+    testbed) echo wire results sys bpf port meter lab report run server ;;
+    cli) echo wire results sys bpf port meter lab report run testbed server ;;
+    perf) echo wire results sys bpf port meter lab report run testbed server cli ;;
     *) fail "$1 has no rule: add it to scripts/lint-crates.sh" ;;
     esac
 }
@@ -52,7 +54,7 @@ $found"
     done
 }
 
-for manifest in crates/*/Cargo.toml bench/Cargo.toml; do
+for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
     crate=$(basename "$(dirname "$manifest")")
     allowed=" $(may_use "$crate") "
     for dependency in $(dependencies "$manifest"); do
@@ -63,7 +65,7 @@ for manifest in crates/*/Cargo.toml bench/Cargo.toml; do
             *) fail "$crate may not use ${dependency#sonde-}" ;;
             esac
             ;;
-        clap | signal-hook) case $crate in cli | bench) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        clap | signal-hook) case $crate in cli | perf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         tokio | hyper) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         esac
     done
@@ -78,6 +80,6 @@ $found"
 only 'print' '(^|[^_[:alnum:]])e?print(ln)?!' cli
 only 'read its arguments or environment, or end the process' \
     'env::(args|var|current_exe)|process::exit' cli
-only 'read a clock' '(Instant|SystemTime)::now' sys bpf port lab server cli
+only 'read a clock' '(Instant|SystemTime)::now' sys bpf port lab testbed server cli
 
 exit $failed

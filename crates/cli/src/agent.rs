@@ -1,15 +1,4 @@
 //! `sonde agent`: this host's ports as sources and sinks of somebody else's benchmark.
-//!
-//! The order of reading: `protocol` what is said, `serve` the agent, `clock` how their clocks
-//! are compared, `link` and `rig` the controller, which is a [`crate::bench::runner::Rig`].
-
-pub mod cert;
-pub mod clock;
-pub mod link;
-pub mod protocol;
-pub mod remote;
-pub mod rig;
-mod serve;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,14 +7,14 @@ use std::time::SystemTime;
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use sonde_sys::schedule::prefer_this_process;
+use sonde_testbed::agent::cert::{self, CertRequest};
+use sonde_testbed::agent::{Agent, clock};
+use sonde_testbed::tls::{self, Role};
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 
-use self::cert::{CertArgs, Role};
-use self::serve::Agent;
 use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::tls;
 
 /// `sonde agent`
 #[derive(Args, Debug)]
@@ -44,6 +33,25 @@ pub struct AgentArgs {
 pub enum AgentCommand {
     /// Make certificates for a laboratory
     Cert(CertArgs),
+}
+
+/// `sonde agent cert`
+#[derive(Args, Debug)]
+#[command(after_help = CERT_HELP)]
+pub struct CertArgs {
+    /// Names or addresses of the agents' hosts, as the plan has them, each for one certificate;
+    /// 'controller' is a controller's
+    #[arg(value_name = "HOST", required_unless_present_any = ["controller", "renew"])]
+    pub hosts: Vec<String>,
+    /// A controller of this name; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub controller: Vec<String>,
+    /// Sign the certificates that are there anew, for another year; of these hosts, or of all
+    #[arg(long)]
+    pub renew: bool,
+    /// Where to write
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
 }
 
 /// How to serve.
@@ -71,7 +79,13 @@ pub struct ServeArgs {
 pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     match (&args.command, &args.serve) {
         (Some(AgentCommand::Cert(args)), _) => {
-            for path in cert::make(args).map_err(Failure::Usage)? {
+            let request = CertRequest {
+                hosts: args.hosts.clone(),
+                controllers: args.controller.clone(),
+                renew: args.renew,
+                dir: args.dir.clone(),
+            };
+            for path in cert::make(&request).map_err(Failure::Usage)? {
                 outln!("{}", path.display());
             }
             Ok(Exit::Ok)
@@ -102,12 +116,21 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     if let Err(e) = prefer_this_process() {
         errln!("sonde: this agent's trials do not go before other work of this host: {e}");
     }
+    // The programs of an ordinary build do not look.
+    if cfg!(debug_assertions)
+        && let Ok(ahead) = std::env::var(SKEW_VARIABLE)
+    {
+        clock::pretend(ahead.parse().map_err(|e| anyhow!("{SKEW_VARIABLE}: {e}"))?);
+    }
     give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
     // Whoever waits for this line may rely on all of it.
     errln!("sonde: agent at {address}, until Ctrl-C");
     agent.serve(&stop);
     Ok(Exit::Ok)
 }
+
+/// For tests: by how much an agent pretends that its clock is ahead, ns.
+pub const SKEW_VARIABLE: &str = "SONDE_TEST_CLOCK_SKEW_NS";
 
 const HELP: &str = "\
 Example:
@@ -116,3 +139,11 @@ Example:
       --ca lab/ca.pem
 One controller at a time has the agent's ports: 'sonde bench' with a plan that names agents
 (docs/agent.md). Exit codes: 0 ended by Ctrl-C, 2 usage, 3 cannot run.";
+
+const CERT_HELP: &str = "\
+Example:
+  sonde agent cert --dir lab 192.0.2.1 192.0.2.2 controller
+  sonde agent cert --dir lab --renew
+Certificates are good for a year from now. Everybody in the laboratory needs ca.pem and a
+certificate with its key; ca.key stays here, for further hosts and for --renew, whose
+certificates fit the keys that are there: copy HOST.pem again, and start the agent again.";

@@ -1,26 +1,9 @@
 //! `sonde bench`: from a plan to checked measurements of a device (RFC 2544 and its
-//! successors). The order of reading: `plan` what was typed, `expand` what it comes to,
-//! `execution` how all are measured, `runner` how one is made, `rig` on which bed.
+//! successors), by [`sonde_testbed`].
 
 pub mod args;
-mod checks;
-mod device_health;
 mod dry_run;
-pub mod execution;
-pub mod expand;
-pub mod health;
-mod judge;
-mod layers;
-mod nearest;
-mod outcome;
-pub mod plan;
-mod procedures;
 mod progress;
-mod resume;
-pub(crate) mod rig;
-pub mod runner;
-pub mod store;
-pub mod tester;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -28,13 +11,13 @@ use std::sync::atomic::Ordering;
 
 use anyhow::anyhow;
 use sonde_results::bench::Measurement;
+use sonde_testbed::execution::{Execution, Invocation, Reporter as _};
+use sonde_testbed::expand::{self, expand};
+use sonde_testbed::plan::{PlanError, Source};
+use sonde_testbed::store::NotSaved;
 
 use self::args::BenchArgs;
-use self::execution::{Execution, Reporter as _};
-use self::expand::expand;
-use self::plan::Source;
 use self::progress::{How, Printer};
-use self::store::NotSaved;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
 
@@ -48,7 +31,8 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     }
     let stop = Signals::catch()?.into_flag()?;
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&args.plan));
-    let mut execution = Execution::open(&source, &expanded, &folder).map_err(Failure::Usage)?;
+    let mut execution =
+        Execution::open(&source, &expanded, &folder, &invocation()).map_err(Failure::Usage)?;
     let how = match (args.json, args.quiet) {
         (true, _) => How::Json,
         (_, true) => How::Quiet,
@@ -93,11 +77,16 @@ fn verdict(measured: &[Measurement], all_applied: bool) -> Exit {
     if decided { Exit::Ok } else { Exit::CannotTell }
 }
 
+/// As what this process was started.
+pub fn invocation() -> Invocation {
+    Invocation { command: std::env::args().collect(), sonde: std::env::current_exe().ok() }
+}
+
 fn default_folder(plan: &Path) -> PathBuf {
     PathBuf::from(plan.file_stem().unwrap_or(plan.as_os_str())).with_extension("run")
 }
 
-fn usage(error: plan::PlanError) -> Failure {
+fn usage(error: PlanError) -> Failure {
     Failure::Usage(anyhow!(error))
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortError};
-use sonde_results::{Hist, Host, RunHeader};
+use sonde_results::{Hist, Host};
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::host::{HostFacts, InterfaceFacts};
 use std::io::Write;
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone};
+use sonde_run::header::describe_host;
 
 /// How an engine is opened: [`sonde_port`]'s function, or a test's.
 pub type Opener<'a> = &'a dyn Fn(Engine, &OpenSpec) -> Result<Box<dyn Port>, PortError>;
@@ -88,32 +89,6 @@ pub fn run(args: &DoctorArgs, open: Opener<'_>) -> Result<Exit, Failure> {
     };
     printed.context("cannot print the findings")?;
     Ok(Exit::Ok)
-}
-
-/// This host, for run files.
-fn describe_host(facts: &HostFacts, clock: &ClockState) -> Host {
-    Host {
-        name: facts.name.clone(),
-        kernel: facts.kernel.clone(),
-        cpu: facts.cpu.clone(),
-        cpus: facts.cpus,
-        clock_source: facts.clock_source.clone(),
-        tai_offset_s: clock.tai_offset_s,
-        clock_synchronised: clock.synchronised,
-        clock_max_error_ns: clock.max_error_ns,
-    }
-}
-
-/// The header of a run file of `instrument` that begins at `start_ns` (TAI), now.
-pub fn run_header(instrument: &str, schema: u32, start_ns: i64, clock: &ClockState) -> RunHeader {
-    RunHeader {
-        schema,
-        version: env!("CARGO_PKG_VERSION").into(),
-        instrument: instrument.into(),
-        start_ns,
-        end_ns: start_ns,
-        host: describe_host(&HostFacts::read(), clock),
-    }
 }
 
 /// What can be found without an interface.

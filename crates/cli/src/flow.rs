@@ -27,10 +27,10 @@ use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
 use sonde_sys::clock::{clock_state, tai_now};
 
 use self::args::{FlowArgs, FlowCommand, Instead};
-use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 use crate::output::run_file;
 use crate::sources::{Source, source};
+use sonde_run::header::run_header;
 
 /// Meters, or does what stands under `sonde flow`.
 pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {

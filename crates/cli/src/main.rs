@@ -7,8 +7,8 @@ use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, errln, flow, lab, otg, outln, probe, reflect,
-    report, rtt, traffic,
+    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, otg, outln, probe,
+    reflect, report, rtt, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -16,6 +16,7 @@ use sonde_cli::{
 static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
 
 fn main() -> ExitCode {
+    log::show();
     match dispatch(Cli::parse().command) {
         Ok(exit) => match console::failure() {
             Some(error) => {

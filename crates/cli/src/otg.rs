@@ -1,25 +1,6 @@
 //! `sonde otg`: a traffic generator that speaks the Open Traffic Generator model, so that
 //! its clients drive Sonde. docs/otg.md says what of the model is there.
 
-mod capture;
-mod details;
-mod devices;
-mod ethertype;
-mod flow;
-mod frames;
-mod generator;
-mod plans;
-mod port;
-mod receiver;
-mod runs;
-mod sender;
-mod setting;
-mod sizes;
-mod tally;
-mod token;
-mod values;
-mod way;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,16 +12,15 @@ use sonde_port::Engine::{AfPacket, AfXdp};
 use sonde_server::http::{Access, Server, Stop};
 use sonde_server::otg::Otg;
 use sonde_server::runs::WithRuns;
+use sonde_testbed::otg::{Allowed, EtherType, Generator, PlanRuns, token};
+use sonde_testbed::tls;
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 use sonde_wire::signature::Secret;
 
-use self::frames::{Allowed, EtherType};
-use self::generator::Generator;
-use self::runs::PlanRuns;
+use crate::bench::invocation;
 use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::tls;
 
 /// `sonde otg`
 #[derive(Args, Debug)]
@@ -110,7 +90,8 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     };
     let allowed = allowed(&args.allow, &args.allow_ethertype);
     let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
-    let open = |folder| PlanRuns::open(folder, allowed, generator.clone()).map(Arc::new);
+    let open =
+        |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation()).map(Arc::new);
     let runs = args.runs.as_deref().map(open).transpose()?;
     let service = WithRuns::new(runs.clone(), Otg::new(generator.clone()));
     let signals = Signals::catch()?;

@@ -17,7 +17,6 @@ use sonde_sys::clock::{ClockState, steady_now, tai_now};
 use crate::args::ProbeArgs;
 use crate::config::{TargetEntry, TargetsFile};
 use crate::console;
-use crate::doctor;
 use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::live::{self, InPlace, Snapshot};
@@ -31,6 +30,7 @@ use crate::settings::{RunOptions, RunSettings, StreamOptions};
 use crate::signals::Signals;
 use crate::targets::{self, Expanded, Family, Target};
 use crate::unreachable::{self, Unreachable};
+use sonde_run::header::run_header;
 
 /// Runs until everything is sent, the time is over, or Ctrl-C.
 pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
@@ -489,7 +489,7 @@ impl Screen {
 
 fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) -> Run {
     Run {
-        header: doctor::run_header("probe", SCHEMA_VERSION, start_ns, &clock),
+        header: run_header("probe", SCHEMA_VERSION, start_ns, &clock),
         config: RunConfig {
             command: std::env::args().collect(),
             engine: engine.into(),

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use sonde_report::{Format, Page, render};
 
-use crate::bench::store;
 use crate::exit::{Exit, Failure};
+use sonde_testbed::store;
 
 /// `sonde report`
 #[derive(Args, Debug)]

@@ -31,10 +31,10 @@ use sonde_sys::clock::{clock_state, tai_now};
 use self::args::RttArgs;
 use self::collect::Prints;
 pub use self::places::has_ethernet;
-use crate::doctor::run_header;
 use crate::exit::{Exit, Failure};
 use crate::output::run_file;
 use crate::sources::{Source, source};
+use sonde_run::header::run_header;
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 pub fn run(args: &RttArgs) -> Result<Exit, Failure> {

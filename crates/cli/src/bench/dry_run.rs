@@ -3,8 +3,8 @@
 use serde::Serialize;
 use sonde_results::bench::Case;
 use sonde_results::units::format_elapsed;
+use sonde_testbed::cases::Expanded;
 
-use super::expand::Expanded;
 use crate::exit::{Exit, Failure};
 
 #[derive(Serialize)]

@@ -8,9 +8,9 @@ use sonde_meter::trial::Next;
 use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
 use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
+use sonde_testbed::execution::Reporter;
+use sonde_testbed::runner::Progress;
 
-use super::execution::Reporter;
-use super::runner::Progress;
 use crate::output::style::{Style, Tone};
 
 /// Prints.

@@ -357,12 +357,12 @@ const LEFT_OUT: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::run_header;
     use proptest::prelude::*;
     use sonde_results::Caveat;
     use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
     use sonde_results::flow_run::FlowRunConfig;
     use sonde_results::rtt_run::RttPoint;
+    use sonde_run::header::run_header;
 
     const START: i64 = 1_795_262_437 * SECOND;
 

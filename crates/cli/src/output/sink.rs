@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
-use super::run_file;
+use sonde_run::whole_file;
 
 /// A writer of whole records.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Sink<Box<dyn Write + Send>> {
         if path == Path::new("-") {
             return Ok(Sink::new(Box::new(io::stdout()), "standard output"));
         }
-        let file = run_file::create(path)?;
+        let file = whole_file::create(path)?;
         let again = if file.metadata()?.is_file() { Some(file.try_clone()?) } else { None };
         let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
         Ok(Sink { file: again, ..sink })

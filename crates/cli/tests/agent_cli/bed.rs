@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
-use sonde_cli::agent::link::{AgentAddress, BUSY};
-use sonde_cli::agent::protocol::PortName;
-use sonde_cli::agent::rig::{AgentRig, AgentRigSpec};
-use sonde_cli::bench::tester::{Copies, Way};
-use sonde_cli::tls;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_sys::cpu_time::{is_real_time, stat_field};
 use sonde_sys::schedule::prefer_this_process;
+use sonde_testbed::agent::link::{AgentAddress, BUSY};
+use sonde_testbed::agent::protocol::PortName;
+use sonde_testbed::agent::rig::{AgentRig, AgentRigSpec};
+use sonde_testbed::tester::{Copies, Way};
+use sonde_testbed::tls;
 use sonde_wire::ethernet::Mac;
 
 use crate::process::Process;

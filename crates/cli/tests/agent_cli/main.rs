@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use sonde_cli::agent::clock::SKEW_VARIABLE;
-use sonde_cli::agent::rig::AgentRig;
-use sonde_cli::bench::runner::{Outcome, Rig as _};
-use sonde_cli::bench::tester::{Branch, Copies, Expects, Mixed, Way};
+use sonde_cli::agent::SKEW_VARIABLE;
 use sonde_meter::load::{AddressRule, MacRule, Order, Traffic};
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Direction, Offer, Pattern};
+use sonde_testbed::agent::rig::AgentRig;
+use sonde_testbed::runner::{Outcome, Rig as _};
+use sonde_testbed::tester::{Branch, Copies, Expects, Mixed, Way};
 
 use self::bed::Agents;
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use sonde_cli::bench::store;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Invalid, Trial};
 use sonde_sys::schedule::pin_to_cpu;
+use sonde_testbed::store;
 
 use crate::process::{Ended, Process};
 

@@ -3,13 +3,11 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sonde_cli::bench::tester::{
-    LoadEngine, Outcome, Tester, TesterPort, TesterSpec, Way, port_facts,
-};
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::schedule::prefer_this_process;
+use sonde_testbed::tester::{LoadEngine, Outcome, Tester, TesterPort, TesterSpec, Way, port_facts};
 use sonde_wire::ethernet::Mac;
 
 /// Two ports of a tester and what is between them.

@@ -1,8 +1,8 @@
 //! The same through every engine: two directions at once, sizes in turn, IPv6, jumbo frames.
 
-use sonde_cli::bench::tester::{LoadEngine, Tester};
 use sonde_lab::skip;
 use sonde_results::trial::{LoadStep, Offer};
+use sonde_testbed::tester::{LoadEngine, Tester};
 
 use crate::bed::{Bed, assert_clean, run};
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sonde_cli::bench::tester::{LoadEngine, Tester};
 use sonde_lab::{Impairment, Relay, skip};
 use sonde_results::trial::Offer;
+use sonde_testbed::tester::{LoadEngine, Tester};
 
 use crate::bed::{Bed, PORT, TOWARDS_A, TOWARDS_B, run};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
-use sonde_cli::tls;
 use sonde_lab::LinkOptions;
+use sonde_testbed::tls;
 
 use crate::process::{Process, until};
 use crate::{Server, cable, config};

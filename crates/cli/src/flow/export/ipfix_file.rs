@@ -10,7 +10,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::output::run_file;
+use sonde_run::whole_file;
 
 /// The file. Whole messages are written, so that what a kill leaves is readable.
 pub struct IpfixFile {
@@ -37,7 +37,7 @@ impl IpfixFile {
     /// Makes or empties the file; its messages get checksums, or not.
     pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
         let file =
-            run_file::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            whole_file::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;

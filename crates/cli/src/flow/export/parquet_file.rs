@@ -22,7 +22,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::output::run_file;
+use sonde_run::whole_file;
 
 /// The files of a run.
 pub struct ParquetFiles {
@@ -92,7 +92,7 @@ impl ParquetFiles {
     fn begin(&self) -> Result<Part> {
         let mut path = numbered(&self.path, self.whole + 1).into_os_string();
         path.push(".part");
-        let file = run_file::create(path.as_ref())?;
+        let file = whole_file::create(path.as_ref())?;
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;

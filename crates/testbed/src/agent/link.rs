@@ -1,0 +1,196 @@
+//! A controller's connection to an agent.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use sonde_sys::stream::connect_tcp;
+
+use super::clock::{ClockOffset, ask};
+use super::protocol::{Channel, PROTOCOL, PortDescription, PortName, Reply, Request};
+
+/// An agent, as a plan names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentAddress {
+    /// In messages.
+    pub name: String,
+    /// "HOST:PORT"; the agent's certificate carries HOST.
+    pub address: String,
+}
+
+/// A connection to an agent.
+pub struct Link {
+    name: String,
+    channel: Channel<StreamOwned<ClientConnection, TcpStream>>,
+    clock: SocketAddr,
+    clock_key: [u8; 32],
+}
+
+impl Link {
+    /// Connects, and checks that both are of one kind. An agent that another controller has is
+    /// asked again for so long, until `stop` is set: after a controller has died its agents
+    /// take a moment to notice.
+    ///
+    /// # Errors
+    /// Whatever is in the way, with the agent's name.
+    pub fn connect(
+        agent: &AgentAddress,
+        tls: &Arc<ClientConfig>,
+        busy: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Link> {
+        let (begin, mut told) = (Instant::now(), false);
+        loop {
+            let error = match Self::try_connect(agent, tls) {
+                Ok(link) => return Ok(link),
+                Err(e) => e,
+            };
+            let waits = begin.elapsed() < busy && !stop.load(Ordering::Relaxed);
+            if !(waits && error.is::<Busy>()) {
+                return Err(error.context(format!("agent {}", agent.name)));
+            }
+            if !told {
+                told = true;
+                let seconds = busy.as_secs();
+                tracing::warn!("agent {}: {error}; waiting up to {seconds} s", agent.name);
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Link> {
+        let (host, _) = agent.address.rsplit_once(':').context("write HOST:PORT")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host.clone())
+            .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
+        let found = agent.address.to_socket_addrs();
+        let found = found.with_context(|| format!("cannot find {}", agent.address))?;
+        let mut error = anyhow!("{} has no address", agent.address);
+        for peer in found {
+            match connect_tcp(peer, PATIENCE, PATIENCE) {
+                Ok(stream) => return Self::greet(agent, name, stream, tls),
+                Err(e) => error = anyhow!(e).context(format!("cannot connect to {peer}")),
+            }
+        }
+        Err(error)
+    }
+
+    fn greet(
+        agent: &AgentAddress,
+        name: ServerName<'static>,
+        stream: TcpStream,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Link> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut clock = stream.peer_addr()?;
+        let mut wire = StreamOwned::new(ClientConnection::new(tls.clone(), name)?, stream);
+        while wire.conn.is_handshaking() {
+            wire.conn.complete_io(&mut wire.sock).context("TLS; see docs/agent.md")?;
+        }
+        let mut channel = Channel::new(wire);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        // An agent that does not want our certificate says so only now.
+        channel
+            .send(&Request::Hello { protocol: PROTOCOL, version })
+            .context("it does not take our certificate")?;
+        let reply = channel.poll().context("it does not take our certificate, or is none")?;
+        match reply.context("it does not answer")? {
+            Reply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
+                clock.set_port(clock_port);
+                Ok(Link { name: agent.name.clone(), channel, clock, clock_key })
+            }
+            Reply::Hello { protocol, version, .. } => bail!(
+                "it is of version {version} and speaks protocol {protocol}, this Sonde speaks \
+                 {PROTOCOL}; use the same Sonde on both"
+            ),
+            Reply::Busy(who) => bail!(Busy(who)),
+            Reply::Failed(why) => bail!(why),
+            _ => bail!("it answers something else than was asked"),
+        }
+    }
+
+    /// What one of its ports is.
+    ///
+    /// # Errors
+    /// No such port; no such agent any more.
+    pub fn look(&mut self, port: &PortName) -> Result<PortDescription> {
+        match self.request(&Request::Look { port: port.clone() })? {
+            Reply::Port(description) => Ok(description),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// Asks, and takes the answer.
+    ///
+    /// # Errors
+    /// The agent is lost, or says why not.
+    pub fn request(&mut self, request: &Request) -> Result<Reply> {
+        self.send(request)?;
+        self.reply()
+    }
+
+    /// Asks; [`Link::reply`] takes the answer.
+    ///
+    /// # Errors
+    /// The agent is lost.
+    pub fn send(&mut self, request: &Request) -> Result<()> {
+        self.channel.send(request).with_context(|| format!("agent {} is lost", self.name))
+    }
+
+    /// The answer to what was asked last.
+    ///
+    /// # Errors
+    /// The agent is lost, or says why not.
+    pub fn reply(&mut self) -> Result<Reply> {
+        let begin = Instant::now();
+        loop {
+            match self.channel.poll() {
+                Ok(Some(Reply::Failed(why))) => bail!("agent {}: {why}", self.name),
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) if begin.elapsed() < PATIENCE => {}
+                Ok(None) => bail!("agent {} is lost: it does not answer", self.name),
+                Err(e) => return Err(anyhow!(e).context(format!("agent {} is lost", self.name))),
+            }
+        }
+    }
+
+    /// Its clock less ours, by so many questions.
+    ///
+    /// # Errors
+    /// It does not answer them.
+    pub fn offset(&self, times: u32) -> Result<ClockOffset> {
+        ask(self.clock, &self.clock_key, times)
+            .with_context(|| format!("agent {}: its clock", self.name))
+    }
+
+    /// The error for an answer of another kind.
+    pub fn strange(&self) -> anyhow::Error {
+        anyhow!("agent {} answers something else than was asked", self.name)
+    }
+}
+
+/// Why an agent does not take us: who has its ports.
+#[derive(Debug)]
+struct Busy(String);
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "busy: {} has its ports", self.0)
+    }
+}
+
+impl std::error::Error for Busy {}
+
+/// How long a run waits for an agent that another controller has.
+pub const BUSY: Duration = Duration::from_secs(10);
+/// Until such an agent is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// For connections, and for an agent's answer.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,117 @@
+//! The ports of a plan that are on other hosts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use rustls::ClientConfig;
+
+use super::link::{AgentAddress, BUSY, Link};
+use super::protocol::{PortDescription, PortName};
+use super::rig::{AgentRig, AgentRigSpec};
+use crate::plan::{DevicePlan, Plan, PortPlan};
+use crate::tester::{Copies, Way};
+use crate::tls::{self, Role};
+
+/// The agents that have the ports of one device.
+#[derive(Clone)]
+pub struct Remote {
+    agents: Vec<AgentAddress>,
+    tls: Arc<ClientConfig>,
+}
+
+impl Remote {
+    /// `None`: the device's ports are on this host.
+    ///
+    /// # Errors
+    /// Ports here and there, an agent that the plan does not name, certificates that cannot be
+    /// read.
+    pub fn of(plan: &Plan, device: &DevicePlan) -> Result<Option<Remote>> {
+        if device.ports.values().all(|port| port.agent.is_none()) {
+            return Ok(None);
+        }
+        let mut agents: Vec<AgentAddress> = Vec::new();
+        for (port, PortPlan { agent, .. }) in &device.ports {
+            let name = agent.as_ref().with_context(|| {
+                format!("port {port}: all ports of a device are on agents, or none is")
+            })?;
+            let known = plan.agents.iter().find(|a| a.name == *name).with_context(|| {
+                format!("port {port}: add [[agent]] with name = '{name}' and its address")
+            })?;
+            if agents.iter().all(|a| a.name != *name) {
+                agents.push(AgentAddress { name: name.clone(), address: known.address.clone() });
+            }
+        }
+        let own = plan.controller.as_ref().context(
+            "agents need [controller] with cert, key and ca; see 'sonde agent cert --help'",
+        )?;
+        let tls = Arc::new(tls::client(&own.cert, &own.key, &own.ca)?);
+        tls::fit(&own.cert, &own.ca, Role::Controller, SystemTime::now())?;
+        Ok(Some(Remote { agents, tls }))
+    }
+
+    /// What a port is.
+    ///
+    /// # Errors
+    /// No such agent or port.
+    pub fn look(&self, name: &str, plan: &PortPlan) -> Result<PortDescription> {
+        let agent = &self.agents[self.index(plan)?];
+        Link::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?.look(&port_name(name, plan))
+    }
+
+    /// A rig of these ports, by their names in the plan.
+    ///
+    /// # Errors
+    /// Whatever is in the way, with the agent's name.
+    pub fn rig(
+        &self,
+        device: &DevicePlan,
+        names: &[String],
+        ways: Vec<Way>,
+        copies: Copies,
+        drain: Duration,
+    ) -> Result<AgentRig> {
+        let mut ports = Vec::new();
+        for name in names {
+            let plan =
+                device.ports.get(name).with_context(|| format!("there is no port {name}"))?;
+            ports.push((self.index(plan)?, port_name(name, plan)));
+        }
+        let mut secret = [0; 16];
+        let drawn = SystemRandom::new().fill(&mut secret);
+        ensure!(drawn.is_ok(), "the system has no randomness");
+        let secret = u128::from_ne_bytes(secret);
+        AgentRig::open(AgentRigSpec {
+            agents: self.agents.clone(),
+            tls: self.tls.clone(),
+            ports,
+            ways,
+            copies,
+            drain,
+            secret: [secret as u64, (secret >> 64) as u64],
+            busy: BUSY,
+        })
+    }
+
+    /// How frames are sent and received, for people.
+    pub fn mode(&self) -> String {
+        let names: Vec<&str> = self.agents.iter().map(|a| a.name.as_str()).collect();
+        format!("live frames; analysers in XDP; on agents {}", names.join(", "))
+    }
+
+    fn index(&self, plan: &PortPlan) -> Result<usize> {
+        let place = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
+        place.context("a port of no agent")
+    }
+}
+
+fn port_name(name: &str, plan: &PortPlan) -> PortName {
+    PortName {
+        name: name.to_owned(),
+        interface: plan.interface.clone(),
+        netns: plan.netns.clone(),
+        cpu: None,
+    }
+}

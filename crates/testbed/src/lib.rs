@@ -1,0 +1,28 @@
+//! Benchmarks of devices (RFC 2544 and its successors). The order of reading: `plan` what was
+//! typed, `expand` what it comes to, `execution` how all are measured, `runner` how one is made,
+//! `rig` on which bed, `tester` by which ports. `agent` lends ports to a controller elsewhere,
+//! `otg` obeys clients of the Open Traffic Generator model.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod cases;
+mod checks;
+mod counters;
+mod device_health;
+pub mod execution;
+pub mod expand;
+pub mod health;
+mod judge;
+mod layers;
+mod nearest;
+mod networks;
+pub mod otg;
+mod outcome;
+pub mod plan;
+mod procedures;
+mod resume;
+mod rig;
+pub mod runner;
+pub mod store;
+pub mod tester;
+pub mod tls;

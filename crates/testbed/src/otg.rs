@@ -1,0 +1,25 @@
+//! A traffic generator that speaks the Open Traffic Generator model, so that its clients drive
+//! Sonde. docs/otg.md says what of the model is there.
+
+mod capture;
+mod details;
+mod devices;
+mod ethertype;
+mod flow;
+mod frames;
+mod generator;
+mod plans;
+mod port;
+mod receiver;
+mod runs;
+mod sender;
+mod setting;
+mod sizes;
+mod tally;
+pub mod token;
+mod values;
+mod way;
+
+pub use frames::{Allowed, EtherType};
+pub use generator::Generator;
+pub use runs::PlanRuns;

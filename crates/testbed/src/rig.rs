@@ -1,0 +1,427 @@
+//! A bed with a device, and a tester at its ports: what the runner offers loads to.
+
+mod events;
+mod external;
+mod host_facts;
+mod ledger;
+mod traffic;
+mod warm_up;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use sonde_lab::device::{Bed, BedSpec, Placement};
+use sonde_meter::trial::{Ceiling, Next};
+use sonde_results::bench::{BedPort, BenchRun};
+use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
+use sonde_sys::clock::tai_now;
+use sonde_sys::host::InterfaceFacts;
+use sonde_wire::Time;
+
+use self::events::Events;
+use self::external::External;
+use self::host_facts::host_facts;
+use self::ledger::Ledger;
+use self::traffic::{Place, ways};
+use self::warm_up::Warmed;
+use super::cases::{DeviceKind, Expanded, PlannedCase, free_cpus};
+use super::device_health::DeviceWatch;
+use super::health::Watch;
+use super::layers::{self, Applied};
+use super::networks::refuse_others_addresses;
+use super::plan::{EngineName, Plan};
+use super::runner::{Book, Outcome, Progress, Rig, Rules, measure};
+use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
+use crate::agent::remote::Remote;
+use crate::agent::rig::AgentRig;
+
+/// A device, in the state that was asked for, between two ports.
+pub struct Bench {
+    made: Made,
+    places: [Place; 2],
+    /// The tester's third port, which sees what the device floods.
+    monitor: Option<Place>,
+    applied: Option<Applied>,
+    /// How the last tester sent and received.
+    mode: String,
+    /// What a reader of its measurements must know.
+    pub notes: Vec<String>,
+}
+
+/// Who made the bed.
+enum Made {
+    Lab(Box<Bed>),
+    There(External),
+}
+
+impl Bench {
+    /// Makes the bed of a case and brings the device to its state. `sonde` is the binary of that
+    /// name, which is a device of some laboratories.
+    pub fn build(
+        expanded: &Expanded,
+        planned: &PlannedCase,
+        sonde: Option<PathBuf>,
+    ) -> Result<Bench> {
+        let device = &expanded.devices[planned.device];
+        let condition = &expanded.conditions[planned.condition];
+        let (made, places, monitor) = match expanded.bed_spec(device) {
+            Some(mut spec) => {
+                layers::build(&mut spec, &planned.case.layers)?;
+                let bed = Bed::build(&BedSpec { sonde, ..spec })?;
+                let places = traffic::lab_places(bed.info())?;
+                let monitor = traffic::lab_monitor(bed.info());
+                (Made::Lab(Box::new(bed)), places, monitor)
+            }
+            None => {
+                let remote = Remote::of(&expanded.plan, &device.plan)?;
+                let there = External::start(device, condition, remote)?;
+                let places = there.places(&device.plan)?;
+                let monitor = there.monitor(&device.plan)?;
+                (Made::There(there), places, monitor)
+            }
+        };
+        let host = expanded.plan.bed.host_layers;
+        let (applied, notes) = match (&made, &planned.case.layers[..]) {
+            (_, []) => (None, Vec::new()),
+            (Made::Lab(bed), layers) => {
+                let (applied, idle) = Applied::apply(bed, layers, host)?;
+                (Some(applied), idle)
+            }
+            (Made::There(_), _) => {
+                bail!("layers are for devices of the lab; give the condition a command")
+            }
+        };
+        if device.kind == DeviceKind::External {
+            let allowed = &expanded.plan.bed.outside_benchmark_range.0;
+            refuse_others_addresses(places.iter().flat_map(Place::networks), allowed)
+                .map_err(anyhow::Error::msg)?;
+        }
+        Ok(Bench { made, places, monitor, applied, mode: String::new(), notes })
+    }
+
+    /// Adds what the bed is to the run.
+    pub fn describe(&self, run: &mut BenchRun) {
+        let (diagram, facts) = match &self.made {
+            Made::Lab(bed) => (bed.info().diagram(), bed.facts().unwrap_or_default()),
+            Made::There(there) => (there.diagram(), there.facts()),
+        };
+        for line in diagram {
+            if !run.bed.diagram.contains(&line) {
+                run.bed.diagram.push(line);
+            }
+        }
+        run.bed.facts.extend(facts);
+        run.bed.facts.extend(host_facts());
+        if run.bed.ports.is_empty() {
+            run.bed.ports = self.places.iter().chain(&self.monitor).map(|p| self.port(p)).collect();
+        }
+    }
+
+    /// Adds how frames were sent and received, once a tester was there.
+    pub fn describe_mode(&self, run: &mut BenchRun) {
+        for port in run.bed.ports.iter_mut().filter(|p| p.mode.is_empty()) {
+            port.mode.clone_from(&self.mode);
+        }
+    }
+
+    /// A tester for a case at this bed's ports.
+    pub fn rig<'a>(
+        &'a mut self,
+        expanded: &Expanded,
+        planned: &PlannedCase,
+    ) -> Result<DeviceRig<'a>> {
+        let engine = match expanded.plan.bed.engine {
+            EngineName::Xdp => LoadEngine::Xdp,
+            EngineName::AfXdp => LoadEngine::AfXdp,
+            EngineName::AfPacket => LoadEngine::AfPacket,
+        };
+        let cpus = generator_cpus(expanded, planned);
+        let port = |(i, place): (usize, &Place)| TesterPort {
+            name: place.name.clone(),
+            interface: place.interface.clone(),
+            netns: place.netns.clone(),
+            cpu: cpus.get(i).copied(),
+        };
+        let ports = self.places.iter().chain(&self.monitor);
+        let spec = TesterSpec {
+            engine,
+            ports: ports.enumerate().map(port).collect(),
+            ways: Vec::new(),
+            drain: Duration::from_nanos(expanded.plan.bed.drain.0.max(0) as u64),
+        };
+        let mut rig = DeviceRig {
+            tester: None,
+            pattern: Pattern::Plan,
+            spec,
+            planned: planned.clone(),
+            plan: expanded.plan.clone(),
+            bench: self,
+        };
+        rig.aim(Pattern::Plan)?;
+        rig.bench.learn()?;
+        Ok(rig)
+    }
+
+    /// Takes the device's state back and the bed down. Dropping does so, too, but cannot
+    /// tell what went wrong.
+    pub fn end(mut self) -> Result<()> {
+        self.revert()
+    }
+
+    fn revert(&mut self) -> Result<()> {
+        match (self.applied.take(), &self.made) {
+            (Some(mut applied), Made::Lab(bed)) => applied
+                .revert(bed)
+                .context("cannot take back a layer; 'sonde lab tune revert' tries again"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Learning frames (RFC 2544, section 23): each side is heard once by all in between.
+    fn learn(&self) -> Result<()> {
+        let Made::Lab(bed) = &self.made else { return Ok(()) };
+        events::learn(bed)
+    }
+
+    fn port(&self, place: &Place) -> BedPort {
+        let facts = sonde_sys::netns::inside(place.netns.as_deref(), || {
+            InterfaceFacts::read(&place.interface)
+        });
+        let driver = facts.ok().and_then(Result::ok).and_then(|f| f.driver).unwrap_or_default();
+        BedPort {
+            name: place.name.clone(),
+            interface: place.interface.clone(),
+            driver,
+            speed_bps: place.speed_bps,
+            mode: self.mode.clone(),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Err(e) = self.revert() {
+            tracing::warn!("{e:#}");
+        }
+    }
+}
+
+/// A tester on this host, or one whose ports are on others.
+enum AnyTester {
+    Here(Box<Tester>),
+    Apart(Box<AgentRig>),
+}
+
+/// A tester at a bed.
+pub struct DeviceRig<'a> {
+    bench: &'a mut Bench,
+    tester: Option<AnyTester>,
+    /// To whom its frames go at present.
+    pattern: Pattern,
+    spec: TesterSpec,
+    planned: PlannedCase,
+    plan: Plan,
+}
+
+impl DeviceRig<'_> {
+    /// Has frames go to others than before: a tester is opened with its directions.
+    fn aim(&mut self, pattern: Pattern) -> Result<()> {
+        if self.tester.is_some() && self.pattern == pattern {
+            return Ok(());
+        }
+        self.tester = None;
+        let monitor = self.bench.monitor.as_ref();
+        let (ways, copies) = ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
+        self.spec.ways = ways;
+        let tester = match &self.bench.made {
+            Made::There(External { remote: Some(remote), .. }) => {
+                let device = self.plan.devices.iter().map(toml::Spanned::get_ref);
+                let device = device.into_iter().find(|d| d.name == self.planned.case.device);
+                let device = device.context("the device is the plan's")?;
+                let names: Vec<String> = self.spec.ports.iter().map(|p| p.name.clone()).collect();
+                self.bench.mode = remote.mode();
+                let ways = self.spec.ways.clone();
+                let drain = self.spec.drain;
+                AnyTester::Apart(Box::new(remote.rig(device, &names, ways, copies, drain)?))
+            }
+            _ => {
+                let tester = Tester::open_with(&self.spec, &copies)?;
+                self.bench.mode = tester.mode().to_owned();
+                AnyTester::Here(Box::new(tester))
+            }
+        };
+        if let Made::Lab(bed) = &mut self.bench.made {
+            // The kernel replaced its receive threads when the tester attached its programs.
+            bed.settle()?;
+        }
+        (self.tester, self.pattern) = (Some(tester), pattern);
+        Ok(())
+    }
+}
+
+impl Rig for DeviceRig<'_> {
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+        self.aim(offer.pattern)?;
+        let flows = offer.flows.unwrap_or(self.planned.case.flows);
+        let warmed = Warmed::new(offer, self.plan.run.warm_up.0, flows);
+        let offer = &warmed.offer;
+        let mut events = Events::of(offer);
+        events.before(&mut self.bench.made)?;
+        if let Made::Lab(bed) = &self.bench.made
+            && bed.info().spec.device.is_bridge()
+            && matches!(offer.pattern, Pattern::Plan | Pattern::Multicast { .. })
+        {
+            // Before each trial (RFC 2889, section 3): what a bridge knows grows old.
+            events::learn(bed)?;
+        }
+        let ledger = Ledger::begin(&self.bench.made)?;
+        let watch = Watch::start();
+        let device = match &self.bench.made {
+            Made::Lab(bed) => DeviceWatch::start(bed.info()),
+            Made::There(_) => None,
+        };
+        let tester = self.tester.as_mut().context("a tester was opened")?;
+        let (outcome, done) = std::thread::scope(|scope| {
+            let made = &mut self.bench.made;
+            let (begin, begins) = mpsc::channel();
+            let events = scope.spawn(move || events.during(made, &begins, stop));
+            // Nobody listens any more where nothing is to be done.
+            let tell = move |start: Time| _ = begin.send(start);
+            let outcome = match tester {
+                AnyTester::Here(tester) => {
+                    tell(tai_now());
+                    tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
+                        directions: o.directions,
+                        ledger: o.counters,
+                        health: TrialHealth::default(),
+                        failed: o.down,
+                    })
+                }
+                AnyTester::Apart(rig) => {
+                    rig.offer_telling(offer, stop, |ns| tell(Time::from_nanos(ns)))
+                }
+            };
+            (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
+        });
+        let own = TrialHealth { device: device.map(|d| Box::new(d.end())), ..watch.end() };
+        let mut outcome = outcome?;
+        outcome.directions.iter_mut().for_each(|d| warmed.number(d));
+        // What this host does is of no weight where it only controls.
+        let health = match self.tester {
+            Some(AnyTester::Apart(_)) => outcome.health,
+            _ => own,
+        };
+        let mut entries = ledger.end(&self.bench.made)?;
+        entries.extend(outcome.ledger);
+        Ok(Outcome {
+            directions: outcome.directions,
+            ledger: entries,
+            health,
+            failed: outcome.failed.or(done.err().map(|e| format!("{e:#}"))),
+        })
+    }
+
+    fn caveats(&self) -> CaveatSet {
+        let mut caveats = match &self.tester {
+            Some(AnyTester::Apart(rig)) => rig.caveats(),
+            _ => CaveatSet::default(),
+        };
+        if let Made::Lab(bed) = &self.bench.made {
+            match bed.info().placement {
+                Placement::None => {}
+                Placement::Inline => caveats.insert(Caveat::DeviceInline),
+                Placement::OwnCpu { shared, .. } if !shared => {}
+                _ => caveats.insert(Caveat::ProcessorsShared),
+            }
+        }
+        caveats
+    }
+}
+
+/// The greatest load of each case: the plan's, or the line's, or what the tester can offer at
+/// most through this very device, found by trying.
+#[derive(Default)]
+pub struct Ceilings {
+    known: Vec<(String, f64)>,
+}
+
+impl Ceilings {
+    /// Frames/s in each direction. The trials that find it are kept with the others.
+    pub fn of(
+        &mut self,
+        expanded: &Expanded,
+        planned: &PlannedCase,
+        rig: &mut DeviceRig<'_>,
+        book: &mut Book,
+        stop: &AtomicBool,
+        progress: &mut dyn Progress,
+    ) -> Result<f64> {
+        let line = rig.line_rate(planned.case.frame_bytes);
+        if let Some(max) = expanded.greatest_load() {
+            return Ok(max);
+        }
+        if !planned.procedure.needs_greatest_load() {
+            return Ok(line.min(ANY_FPS));
+        }
+        let case = &planned.case;
+        let ip = &case.sweep["ip"];
+        let parts = ["ceiling", &case.device, &case.condition, &case.frame, &case.direction, ip];
+        let id = format!("{}/{}", parts.join("/"), case.flows);
+        if let Some((_, max)) = self.known.iter().find(|(known, _)| *known == id) {
+            return Ok(max.min(line));
+        }
+        let mut procedure = Ceiling::new(line);
+        // It repeats its trials itself.
+        let rules = Rules { attempts: 1, back_off: Duration::ZERO, rest: Duration::ZERO };
+        let case = planned.case.clone();
+        let mut quietly = Quietly(progress);
+        measure(&id, case, &mut procedure, rig, book, rules, stop, &mut quietly)?;
+        let max = procedure.load();
+        if stop.load(Ordering::Relaxed) {
+            return Ok(line.min(ANY_FPS));
+        }
+        if max <= 0.0 {
+            bail!("the tester cannot send a frame; 'sonde doctor' may tell why");
+        }
+        self.known.push((id, max));
+        Ok(max)
+    }
+}
+
+/// Tells what is tried, and not what of it was invalid: that is how this search ends.
+struct Quietly<'a>(&'a mut dyn Progress);
+
+impl Progress for Quietly<'_> {
+    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+        self.0.trial(measurement, next, attempt);
+    }
+
+    fn ended(&mut self, _: &Trial) {}
+}
+
+impl DeviceRig<'_> {
+    /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
+    fn line_rate(&self, frame_bytes: f64) -> f64 {
+        let speeds = self.bench.places.iter().filter_map(|p| p.speed_bps);
+        // Preamble and gap: 20 octets (RFC 2544, appendix B).
+        speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The plan's, or one for each generator that is not the device's; where there are too few,
+/// the kernel's choice.
+fn generator_cpus(expanded: &Expanded, planned: &PlannedCase) -> Vec<usize> {
+    let named = &expanded.plan.bed.cpus;
+    let own = expanded.devices[planned.device].plan.cpu;
+    let (true, Some(own)) = (named.is_empty(), own) else { return named.clone() };
+    let generators = 1 + usize::from(planned.bidirectional);
+    let free: Vec<usize> = free_cpus(own).take(generators).collect();
+    if free.len() == generators { free } else { Vec::new() }
+}
+
+/// A greatest load that nothing depends on: 10 Gbit/s in frames of 64 octets.
+const ANY_FPS: f64 = 14_880_952.0;

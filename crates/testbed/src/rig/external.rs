@@ -1,0 +1,216 @@
+//! A device that is there: the plan tells how the tester is joined to it, and which commands
+//! of the shell start, stop and reset it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sonde_lab::device::Counter;
+use sonde_sys::host::InterfaceFacts;
+use sonde_sys::netlink::{Neighbour, Neighbours, interface_index};
+use sonde_sys::netns;
+use sonde_wire::ethernet::Mac;
+
+use super::traffic::Place;
+use crate::agent::remote::Remote;
+use crate::cases::{Condition, Device};
+use crate::counters::of_port;
+use crate::networks::{parse_mac, port_networks};
+use crate::plan::{DevicePlan, PortPlan};
+use crate::tester::{TesterPort, port_facts};
+
+/// A device of somebody else's. Dropping it runs its `stop`.
+pub struct External {
+    plan: DevicePlan,
+    /// Where the tester's ports are, if not on this host.
+    pub remote: Option<Remote>,
+    /// Names of the tester's ports that are virtual Ethernet.
+    virtual_ends: Vec<String>,
+}
+
+impl External {
+    /// Runs its `start`, and the condition's command.
+    pub fn start(
+        device: &Device,
+        condition: &Condition,
+        remote: Option<Remote>,
+    ) -> Result<External> {
+        let mut external = External { plan: device.plan.clone(), remote, virtual_ends: Vec::new() };
+        if let Some(command) = external.plan.commands.get("start") {
+            shell(command)?;
+        }
+        if let Some(command) = &condition.command {
+            shell(command)?;
+        }
+        if external.remote.is_none() {
+            let virtual_end = |(name, p): (&String, &PortPlan)| {
+                let facts = port_facts(&tester_port(name, p)).ok()?;
+                (facts.kind == "veth").then(|| name.clone())
+            };
+            external.virtual_ends = external.plan.ports.iter().filter_map(virtual_end).collect();
+        }
+        Ok(external)
+    }
+
+    /// Runs the command of that name.
+    pub fn run(&self, action: &str) -> Result<()> {
+        match self.plan.commands.get(action) {
+            Some(command) => shell(command),
+            None => bail!(
+                "device {} has no command '{action}': add commands.{action} to its table",
+                self.plan.name
+            ),
+        }
+    }
+
+    /// The tester's ports at it.
+    pub fn places(&self, plan: &DevicePlan) -> Result<[Place; 2]> {
+        let place = |name| place(name, &plan.ports[name], self.remote.as_ref());
+        Ok([place("a")?, place("b")?])
+    }
+
+    /// The tester's monitoring port at it, where the plan names one.
+    pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<Place>> {
+        let Some(port) = plan.ports.get("c") else { return Ok(None) };
+        let mac = match &self.remote {
+            Some(remote) => remote.look("c", port)?.mac,
+            None => port_facts(&tester_port("c", port))?.mac,
+        };
+        Ok(Some(Place::monitor("c", &port.interface, port.netns.clone(), mac)))
+    }
+
+    /// How it is joined.
+    pub fn diagram(&self) -> Vec<String> {
+        let name = &self.plan.name;
+        let line = |(port, p): (&String, &PortPlan)| {
+            let of = p.agent.as_ref().map_or(String::new(), |agent| format!(" of {agent}"));
+            format!("tester {port} ({}{of}) -- {name}", p.interface)
+        };
+        self.plan.ports.iter().map(line).collect()
+    }
+
+    /// What the plan knows of it, and what its command `facts` prints.
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts: BTreeMap<String, String> = BTreeMap::new();
+        for (name, command) in &self.plan.commands {
+            facts.insert(format!("{} command {name}", self.plan.name), command.clone());
+        }
+        if let Some(command) = self.plan.commands.get("facts")
+            && let Ok(output) = Command::new("sh").args(["-c", command]).output()
+        {
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            facts.insert(self.plan.name.clone(), text);
+        }
+        facts
+    }
+
+    /// The tester's own ports: the device's counters are the device's.
+    pub fn counters(&self) -> Vec<Counter> {
+        if self.remote.is_some() {
+            return Vec::new();
+        }
+        let of = |(name, p): (&String, &PortPlan)| {
+            let virtual_end = self.virtual_ends.contains(name);
+            of_port(name, p.netns.as_deref(), &p.interface, virtual_end)
+        };
+        self.plan.ports.iter().flat_map(of).collect()
+    }
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        if let Some(command) = self.plan.commands.get("stop")
+            && let Err(e) = shell(command)
+        {
+            tracing::warn!("{e:#}");
+        }
+    }
+}
+
+fn tester_port(name: &str, plan: &PortPlan) -> TesterPort {
+    TesterPort {
+        name: name.into(),
+        interface: plan.interface.clone(),
+        netns: plan.netns.clone(),
+        cpu: None,
+    }
+}
+
+fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> {
+    let port = tester_port(name, plan);
+    let (own_mac, speed_bps) = match remote {
+        Some(remote) => {
+            let found = remote.look(name, plan)?;
+            (found.mac, found.speed_bps)
+        }
+        None => {
+            let facts = port_facts(&port)?;
+            let read = || InterfaceFacts::read(&plan.interface);
+            let speed = netns::inside(plan.netns.as_deref(), read)??.speed_bps;
+            (facts.mac, speed.filter(|_| facts.kind != "veth"))
+        }
+    };
+    let nets = port_networks(name, plan)?;
+    let next_hop = match (&plan.mac, &plan.gateway) {
+        (Some(mac), _) => parse_mac(mac)?,
+        (None, Some(_)) if remote.is_some() => {
+            bail!("port {name}: name the device's mac: agents do not ask for it")
+        }
+        (None, Some(gateway)) => resolve(plan, gateway)?,
+        (None, None) => bail!("port {name}: name the device's mac, or its address as gateway"),
+    };
+    Ok(Place {
+        name: name.into(),
+        interface: plan.interface.clone(),
+        netns: plan.netns.clone(),
+        mac: own_mac,
+        next_hop,
+        nets,
+        speed_bps,
+        translated: false,
+    })
+}
+
+/// Asks the network for a neighbour, as the host would.
+fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
+    let address = gateway.parse().with_context(|| format!("gateway '{gateway}' is no address"))?;
+    let ask = || -> Result<Option<Mac>> {
+        let index = interface_index(&plan.interface)?;
+        let mut neighbours = Neighbours::open()?;
+        // A device that has just been started answers late, and the kernel gives up meanwhile.
+        for _ in 0..TRIES {
+            neighbours.solicit(index, address)?;
+            for _ in 0..LOOKS {
+                match neighbours.get(index, address)? {
+                    Neighbour::Known { mac, .. } => return Ok(Some(mac)),
+                    Neighbour::Failed => break,
+                    Neighbour::Resolving | Neighbour::Absent => std::thread::sleep(LOOK),
+                }
+            }
+        }
+        Ok(None)
+    };
+    let mac = netns::inside(plan.netns.as_deref(), ask)??;
+    mac.with_context(|| {
+        format!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
+    })
+}
+
+/// Times that a neighbour is asked for.
+const TRIES: usize = 5;
+/// Between looks at what the kernel has found, and how many there are: more than the second
+/// between the kernel's questions.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS: usize = 150;
+
+fn shell(command: &str) -> Result<()> {
+    let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
+    ensure!(
+        output.status.success(),
+        "'{command}' failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! The loss ledger: every counter on the way that moved during a trial.
+
+use anyhow::Result;
+use sonde_lab::device::Counter;
+use sonde_results::trial::LedgerEntry;
+
+use super::Made;
+use crate::counters::dropped;
+
+/// Counters as they stood when a trial began.
+pub(super) struct Ledger {
+    before: Vec<Counter>,
+}
+
+impl Ledger {
+    /// Reads them.
+    pub(super) fn begin(made: &Made) -> Result<Ledger> {
+        Ok(Ledger { before: read(made)? })
+    }
+
+    /// Reads them again, after the drain: what was dropped in between, and where.
+    pub(super) fn end(self, made: &Made) -> Result<Vec<LedgerEntry>> {
+        Ok(dropped(&self.before, read(made)?))
+    }
+}
+
+fn read(made: &Made) -> Result<Vec<Counter>> {
+    Ok(match made {
+        Made::Lab(bed) => bed.counters()?,
+        Made::There(there) => there.counters(),
+    })
+}

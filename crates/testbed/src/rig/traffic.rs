@@ -1,0 +1,265 @@
+//! What frames are made of at a bed: addresses, ports and sizes, from the plan and the bed.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sonde_lab::Family;
+use sonde_lab::device::{BedInfo, DeviceSpec};
+use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
+use sonde_results::trial::Pattern;
+use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
+use sonde_wire::prefix::Prefix;
+
+use crate::cases::PlannedCase;
+use crate::networks::{NETWORKS, TestNetwork};
+use crate::plan::{MacsName, Plan, PortsName};
+use crate::tester::{Branch, Copies, Expects, Mixed, Way};
+
+/// A port of the tester, and what lies behind it as far as the device knows.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// "a" or "b"; "c" monitors.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// The namespace where it is.
+    pub netns: Option<String>,
+    /// Its own MAC address.
+    pub mac: Mac,
+    /// Where its frames are sent.
+    pub next_hop: Mac,
+    /// The networks that are reached through it.
+    pub nets: Vec<TestNetwork>,
+    /// Nominal speed, bit/s, where it means something.
+    pub speed_bps: Option<u64>,
+    /// The device gives what leaves here other addresses: nothing can come back by itself.
+    pub translated: bool,
+}
+
+impl Place {
+    /// A port behind which nobody is.
+    pub fn monitor(name: &str, interface: &str, netns: Option<String>, mac: Mac) -> Place {
+        Place {
+            name: name.into(),
+            interface: interface.into(),
+            netns,
+            mac,
+            next_hop: mac,
+            nets: Vec::new(),
+            speed_bps: None,
+            translated: false,
+        }
+    }
+
+    /// Its networks.
+    pub fn networks(&self) -> impl Iterator<Item = &TestNetwork> {
+        self.nets.iter()
+    }
+
+    fn net(&self, ip: u8) -> Result<&TestNetwork> {
+        let fits = |net: &&TestNetwork| net.first.is_ipv4() == (ip == 4);
+        self.nets
+            .iter()
+            .find(fits)
+            .with_context(|| format!("port {} has no IPv{ip} address", self.name))
+    }
+}
+
+/// The ports of a bed that the lab made.
+pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
+    let place = |n: usize| -> Result<Place> {
+        let port = bed.ports.get(n).context("the bed has two ports")?;
+        let mut nets = Vec::new();
+        for address in &port.addresses {
+            let prefix: Prefix = address.network.parse().map_err(anyhow::Error::msg)?;
+            // The link itself has the first network of it; test frames come from behind.
+            let (first, step) = match (address.family, prefix.address) {
+                (Family::V4, IpAddr::V4(a)) => (IpAddr::V4((a.to_bits() + 256 + 10).into()), 256),
+                (Family::V6, IpAddr::V6(a)) => {
+                    (IpAddr::V6((a.to_bits() + (1 << 64) + 10).into()), 1 << 64)
+                }
+                _ => bail!("port {}: {} is of another family", port.name, address.network),
+            };
+            nets.push(TestNetwork { prefix, first, step, count: NETWORKS });
+        }
+        Ok(Place {
+            name: port.name.clone(),
+            interface: port.interface.clone(),
+            netns: Some(port.netns.clone()),
+            mac: port.mac,
+            next_hop: port.next_hop_mac,
+            nets,
+            // The nominal 10 Gbit/s of virtual Ethernet is nobody's limit.
+            speed_bps: None,
+            translated: n == 0 && bed.spec.device == DeviceSpec::Nat,
+        })
+    };
+    Ok([place(0)?, place(1)?])
+}
+
+/// The bed's monitoring port, where it has one.
+pub fn lab_monitor(bed: &BedInfo) -> Option<Place> {
+    let port = bed.ports.get(2)?;
+    Some(Place::monitor(&port.name, &port.interface, Some(port.netns.clone()), port.mac))
+}
+
+/// The directions of a case's trials of this pattern, and where copies of the first one's frames
+/// are looked for. The monitoring port, if any, is the third of the tester.
+pub fn ways(
+    places: &[Place; 2],
+    monitor: Option<&Place>,
+    planned: &PlannedCase,
+    plan: &Plan,
+    pattern: Pattern,
+) -> Result<(Vec<Way>, Copies)> {
+    let stations = |seed| MacRule::Random { seed };
+    let mut forth = way(places, 0, planned, plan)?;
+    let mut copies = Copies::default();
+    let mut expects = Expects::All;
+    match pattern {
+        Pattern::Plan => {
+            let mut ways = vec![forth];
+            if planned.bidirectional {
+                ensure!(
+                    !places[0].translated,
+                    "a device that translates addresses is measured from a to b only: nothing \
+                     begins at b"
+                );
+                ways.push(way(places, 1, planned, plan)?);
+            }
+            return Ok((ways, copies));
+        }
+        Pattern::Learning => {
+            let mut back = way(places, 1, planned, plan)?;
+            back.traffic.source_mac = stations(plan.seed);
+            return Ok((vec![back], copies));
+        }
+        Pattern::Stations => {
+            seen(monitor)?;
+            expects = Expects::None;
+            forth.traffic.destination_mac = stations(plan.seed);
+        }
+        Pattern::Unknown => {
+            seen(monitor)?;
+            forth.traffic.destination_mac = stations(!plan.seed);
+        }
+        Pattern::Multicast { share } => {
+            let unicast = forth.traffic.clone();
+            forth.traffic.destination_mac = MacRule::Group;
+            // The organisation's own groups (RFC 2365, section 6.2; RFC 7346, section 2).
+            let first = match planned.ip {
+                4 => IpAddr::from([239, 192, 0, 1]),
+                _ => IpAddr::from([0xff18, 0, 0, 0, 0, 0, 0, 1]),
+            };
+            let (order, count) = (Order::Increment, 1 << 16);
+            forth.traffic.destination = AddressRule { first, count, step: 1, order };
+            if share < 1.0 {
+                let traffic = std::mem::replace(&mut forth.traffic, unicast);
+                copies.mixed = Some(Mixed { traffic, share });
+                expects = Expects::Mixed;
+            }
+        }
+    }
+    // What is not for the port's own address is expected all the same.
+    forth.for_mac = None;
+    copies.branches.extend(monitor.map(|_| Branch { to: places.len(), for_mac: None, expects }));
+    Ok((vec![forth], copies))
+}
+
+/// What a device floods is seen at a port of which it does not know.
+fn seen(monitor: Option<&Place>) -> Result<()> {
+    ensure!(
+        monitor.is_some(),
+        "this takes a third port, c, that monitors what is flooded (RFC 2889, section 5.7.3): the \
+         lab's bridges and switches have it; for an external device name ports.c"
+    );
+    Ok(())
+}
+
+fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> Result<Way> {
+    let (here, there) = (&places[from], &places[1 - from]);
+    let w = &plan.workload;
+    let flows = planned.case.flows;
+    let (source_port, destination_port) = match w.ports {
+        PortsName::Rfc4814 => (PortRule::RFC4814_SOURCE, PortRule::RFC4814_DESTINATION),
+        PortsName::Increment => {
+            let ascending = |first| PortRule { first, last: u16::MAX, order: Order::Increment };
+            (ascending(10_000), PortRule::fixed(7))
+        }
+    };
+    let tags = w.vlan.iter().enumerate().map(|(i, &vid)| Tag {
+        tpid: if i + 1 < w.vlan.len() { ETHERTYPE_QINQ } else { ETHERTYPE_VLAN },
+        tci: vid,
+    });
+    let seed = plan.seed.wrapping_mul(2).wrapping_add(from as u64);
+    let origin = here.net(planned.ip)?;
+    ensure!(
+        w.sources <= origin.count,
+        "port {} has {} addresses that frames may come from, not {}: lower workload.sources",
+        here.name,
+        origin.count,
+        w.sources
+    );
+    let traffic = Traffic {
+        sizes: planned.frames.sizes.iter().map(|&s| u32::from(s)).collect(),
+        tags: tags.collect(),
+        labels: w.mpls.clone(),
+        source_mac: match w.macs {
+            MacsName::Port => MacRule::Fixed(here.mac),
+            MacsName::Random => MacRule::Random { seed },
+        },
+        destination_mac: MacRule::Fixed(here.next_hop),
+        source: origin.rule(w.sources),
+        destination: there.net(planned.ip)?.rule(flows),
+        source_port,
+        destination_port,
+        flows,
+        tos: w.dscp.iter().map(|class| class << 2).collect(),
+        ttl: 64,
+        // The directions are not to use the same ports in the same order.
+        seed,
+    };
+    Ok(Way { from, to: 1 - from, traffic, length_change: 0, for_mac: Some(there.mac) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use sonde_meter::load::headers;
+
+    use super::*;
+    use crate::expand::expand;
+    use crate::plan::Source;
+
+    fn place(name: &str, mac: u8, network: &str, count: u32) -> Place {
+        let prefix: Prefix = network.parse().unwrap();
+        let net = TestNetwork { prefix, first: prefix.address, step: 256, count };
+        let mac = [2, 0, 0, 0, 0, mac];
+        Place { nets: vec![net], next_hop: [2; 6], ..Place::monitor(name, "eth0", None, mac) }
+    }
+
+    #[test]
+    fn fields_vary_as_the_workload_says() {
+        let text = "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\n\
+                    kind = 'throughput'\n[run]\nloop = false\n[workload]\nflows = [12]\n\
+                    sources = 3\ndscp = [0, 46]\nmacs = 'random'\n";
+        let source = Source { file: "p.toml".into(), text: text.into() };
+        let expanded = expand(&source).unwrap();
+        let (planned, plan) = (&expanded.cases[0], &expanded.plan);
+        let places =
+            |count| [place("a", 1, "198.18.0.0/16", count), place("b", 2, "198.19.0.0/16", 254)];
+        let (ways, _) = ways(&places(254), None, planned, plan, Pattern::Plan).unwrap();
+        let all: Vec<[u8; 112]> =
+            headers(&ways[0].traffic).unwrap().iter().map(|h| h.octets).collect();
+        let distinct = |from: usize, to: usize| {
+            all.iter().map(|octets| octets[from..to].to_vec()).collect::<HashSet<_>>().len()
+        };
+        // Source MAC, class, source and destination address.
+        assert_eq!((distinct(6, 12), distinct(15, 16)), (12, 2));
+        assert_eq!((distinct(26, 30), distinct(30, 34)), (3, 12));
+        assert_eq!([all[0][15], all[1][15]], [0, 46 << 2]);
+        let error = super::ways(&places(1), None, planned, plan, Pattern::Plan).unwrap_err();
+        assert!(error.to_string().contains("lower workload.sources"), "{error}");
+    }
+}

@@ -1,0 +1,331 @@
+//! The folder of a run: it grows while the run goes on, and is whole after every line.
+//!
+//! `run.json` holds the run without its trials and measurements, `trials.jsonl` a trial a
+//! line, `measurements.jsonl` a finished measurement a line. A line that a kill or a full
+//! disk cut short is no line: it is taken off when the run is taken up again, and readers
+//! leave it out.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchRun, Measurement};
+use sonde_results::trial::Trial;
+use sonde_run::whole_file;
+
+/// Something was measured, or was to be, that the folder does not take. Found as the context of
+/// an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSaved {
+    file: PathBuf,
+}
+
+impl fmt::Display for NotSaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot write {}; what was measured before is there: free space, or make it writable, \
+             and start the same command again; it goes on from there",
+            self.file.display()
+        )
+    }
+}
+
+/// A run's folder, open to be added to. Only one process at a time has it.
+pub struct Store {
+    folder: PathBuf,
+    trials: File,
+    measurements: File,
+    /// Held while the run is under way; the kernel lets go of it with the process.
+    _lock: File,
+}
+
+impl Store {
+    /// Makes a new run's folder with its head, or takes up one of the same plan; the run
+    /// that is returned then holds what has been measured.
+    ///
+    /// # Errors
+    /// A folder that holds another plan's run, or something else; a run that another
+    /// process is adding to; anything that the file system refuses.
+    pub fn open(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let head_file = folder.join(HEAD);
+        let lock = lock(folder)?;
+        let run = if head_file.exists() {
+            let before = read(folder)?;
+            if before.config.plan_sha256 != head.config.plan_sha256 {
+                bail!(
+                    "{} holds a run of another plan ('{}'); choose another folder with --out, \
+                     or remove this one",
+                    folder.display(),
+                    before.config.title
+                );
+            }
+            before
+        } else {
+            if fs::read_dir(folder)?.flatten().any(|e| !is_ours(&e.file_name())) {
+                bail!(
+                    "{} is not empty and holds no run; choose another folder with --out",
+                    folder.display()
+                );
+            }
+            whole_file::save(&head_file, &head)
+                .with_context(|| format!("cannot write {}", head_file.display()))?;
+            head
+        };
+        let store = Store {
+            folder: folder.to_owned(),
+            trials: appendable(&folder.join(TRIALS))?,
+            measurements: appendable(&folder.join(MEASUREMENTS))?,
+            _lock: lock,
+        };
+        Ok((store, run))
+    }
+
+    /// Adds a trial. What is on the disk stays readable whatever happens here.
+    pub fn add_trial(&mut self, trial: &Trial) -> Result<()> {
+        append(&mut self.trials, trial).with_context(|| self.not_saved(TRIALS))
+    }
+
+    /// Adds a finished measurement.
+    pub fn add_measurement(&mut self, measurement: &Measurement) -> Result<()> {
+        append(&mut self.measurements, measurement).with_context(|| self.not_saved(MEASUREMENTS))
+    }
+
+    /// Writes the head anew: the end time, the bed's facts, the caveats.
+    pub fn save_head(&self, run: &BenchRun) -> Result<()> {
+        let head = BenchRun { trials: Vec::new(), measurements: Vec::new(), ..run.clone() };
+        let file = self.folder.join(HEAD);
+        whole_file::save(&file, &head).with_context(|| self.not_saved(HEAD))
+    }
+
+    fn not_saved(&self, name: &str) -> NotSaved {
+        NotSaved { file: self.folder.join(name) }
+    }
+}
+
+/// Reads a run's folder, finished or not.
+///
+/// # Errors
+/// A folder without a run, a run of another layout, a line that is not what it should be
+/// (but for a last one that is cut short).
+pub fn read(folder: &Path) -> Result<BenchRun> {
+    let mut run = read_findings(folder)?;
+    run.trials = lines(&folder.join(TRIALS))?;
+    Ok(run)
+}
+
+/// The same without its trials, which are most of it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_findings(folder: &Path) -> Result<BenchRun> {
+    let file = folder.join(HEAD);
+    let text = fs::read(&file).with_context(|| {
+        format!("{} holds no run of 'sonde bench': cannot read {HEAD}", folder.display())
+    })?;
+    let mut run: BenchRun =
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))?;
+    if run.header.schema != BENCH_SCHEMA_VERSION {
+        bail!(
+            "{} has layout {}, this Sonde reads {BENCH_SCHEMA_VERSION}; use the version that \
+             wrote it ({})",
+            file.display(),
+            run.header.schema,
+            run.header.version
+        );
+    }
+    for measurement in lines(&folder.join(MEASUREMENTS))? {
+        keep(&mut run.measurements, measurement);
+    }
+    Ok(run)
+}
+
+/// Adds a measurement, in the place of an earlier one of the same name: that was tried again.
+pub fn keep(all: &mut Vec<Measurement>, measurement: Measurement) {
+    match all.iter_mut().find(|m| m.id == measurement.id) {
+        Some(before) => *before = measurement,
+        None => all.push(measurement),
+    }
+}
+
+/// Every whole line of a file that may not be there yet.
+fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+    let parse = |(i, line)| {
+        serde_json::from_slice(line)
+            .with_context(|| format!("{} line {} is damaged", path.display(), i + 1))
+    };
+    let split = text[..whole].split(|&b| b == b'\n').enumerate();
+    split.filter(|(_, line)| !line.is_empty()).map(parse).collect()
+}
+
+/// Opens a file to be added to, without a last line that is cut short.
+fn appendable(path: &Path) -> Result<File> {
+    let open = || -> io::Result<File> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64)?;
+        Ok(file)
+    };
+    open().with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// One line, by one write; half a line is taken back, so that the next one is whole.
+fn append(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    let end = file.seek(SeekFrom::End(0))?;
+    let written = file.write_all(&line).and_then(|()| file.sync_data());
+    if written.is_err() {
+        let _ = file.set_len(end);
+    }
+    written
+}
+
+/// What a start that was killed may have left before there was a run: the lock, and a head
+/// that was not yet whole.
+fn is_ours(name: &OsStr) -> bool {
+    name == LOCK
+        || name.to_str().is_some_and(|n| n.starts_with(".run.json.") && n.ends_with(".tmp"))
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("another process is adding to {}; wait for it to end", folder.display())
+        }
+        Err(fs::TryLockError::Error(e)) => {
+            Err(e).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+const HEAD: &str = "run.json";
+const TRIALS: &str = "trials.jsonl";
+const MEASUREMENTS: &str = "measurements.jsonl";
+const LOCK: &str = ".lock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(plan: &str) -> BenchRun {
+        let mut run = BenchRun::default();
+        run.header.schema = BENCH_SCHEMA_VERSION;
+        run.config.plan_sha256 = plan.into();
+        run
+    }
+
+    fn trial(number: u64) -> Trial {
+        Trial {
+            number,
+            measurement: "m".into(),
+            attempt: 1,
+            purpose: "search".into(),
+            start_ns: 1,
+            offer: sonde_results::trial::Offer::steady(1e6, 1_000_000_000),
+            directions: Vec::new(),
+            ledger: Vec::new(),
+            health: Default::default(),
+            invalid: Vec::new(),
+        }
+    }
+
+    struct Folder(PathBuf);
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let name = format!("sonde-store-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            Folder(path)
+        }
+    }
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_run_is_taken_up_where_it_was_left_even_in_the_middle_of_a_line() {
+        let folder = Folder::new("resume");
+        let (mut store, run) = Store::open(&folder.0, head("p")).unwrap();
+        assert!(run.trials.is_empty());
+        store.add_trial(&trial(1)).unwrap();
+        store.add_trial(&trial(2)).unwrap();
+        store.add_measurement(&Measurement { id: "m".into(), ..Default::default() }).unwrap();
+        drop(store);
+        // A kill in the middle of the third trial's line.
+        let mut file = OpenOptions::new().append(true).open(folder.0.join(TRIALS)).unwrap();
+        file.write_all(b"{\"number\":3,\"meas").unwrap();
+        assert_eq!(read(&folder.0).unwrap().trials.len(), 2);
+        let (mut store, run) = Store::open(&folder.0, head("p")).unwrap();
+        assert_eq!((run.trials.len(), run.measurements.len()), (2, 1));
+        store.add_trial(&trial(3)).unwrap();
+        let read = read(&folder.0).unwrap();
+        assert_eq!(read.trials.iter().map(|t| t.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(read.trials[2], trial(3));
+    }
+
+    #[test]
+    fn other_plans_other_folders_and_running_runs_are_refused() {
+        let folder = Folder::new("refuse");
+        let (store, _) = Store::open(&folder.0, head("p")).unwrap();
+        let error = |run| Store::open(&folder.0, run).err().unwrap().to_string();
+        assert!(error(head("p")).contains("another process"));
+        drop(store);
+        assert!(error(head("q")).contains("another plan"));
+        fs::remove_file(folder.0.join(HEAD)).unwrap();
+        // A start that was killed before it had written the head.
+        fs::remove_file(folder.0.join(TRIALS)).unwrap();
+        fs::remove_file(folder.0.join(MEASUREMENTS)).unwrap();
+        fs::write(folder.0.join(".run.json.77.tmp"), "{\"hea").unwrap();
+        drop(Store::open(&folder.0, head("p")).unwrap());
+        fs::remove_file(folder.0.join(HEAD)).unwrap();
+        assert!(error(head("p")).contains("not empty"));
+        assert!(format!("{:#}", read(&folder.0).unwrap_err()).contains("holds no run"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_apart_and_leaves_whole_lines() {
+        let folder = Folder::new("full");
+        let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
+        store.add_trial(&trial(1)).unwrap();
+        store.measurements = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let error = store.add_measurement(&Measurement::default()).unwrap_err();
+        assert!(error.is::<NotSaved>(), "{error:#}");
+        assert!(format!("{error:#}").contains("start the same command again"), "{error:#}");
+        // With whatever context is added further up.
+        assert!(error.context("m").is::<NotSaved>());
+        drop(store);
+        let (_, run) = Store::open(&folder.0, head("p")).unwrap();
+        assert_eq!((run.trials.len(), run.measurements.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_damaged_line_is_named() {
+        let folder = Folder::new("damaged");
+        let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
+        store.add_trial(&trial(1)).unwrap();
+        fs::write(folder.0.join(MEASUREMENTS), "{}\nnonsense\n").unwrap();
+        let error = format!("{:#}", read(&folder.0).unwrap_err());
+        assert!(error.contains("line 1 is damaged"), "{error}");
+    }
+}

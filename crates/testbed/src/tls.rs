@@ -1,0 +1,140 @@
+//! TLS where Sonde is controlled from elsewhere: certificates of a laboratory's own authority
+//! on both sides (RFC 8446, section 4.4.2).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Lends its ports.
+    Agent,
+    /// Has them.
+    Controller,
+}
+
+/// A server with this certificate. With `ca` it serves only clients whose certificates are of
+/// that authority.
+///
+/// # Errors
+/// Files that cannot be read or do not belong together.
+pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig> {
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match ca {
+        Some(ca) => {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(authority(ca)?.into(), provider())
+                    .build()
+                    .with_context(|| format!("{}", ca.display()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    builder
+        .with_single_cert(certificates(cert)?, private_key(key)?)
+        .with_context(|| format!("{} and {}", cert.display(), key.display()))
+}
+
+/// A client with this certificate, for servers of the authority `ca`.
+///
+/// # Errors
+/// As [`server`].
+pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(authority(ca)?)
+        .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+        .with_context(|| format!("{} and {}", cert.display(), key.display()))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn authority(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .with_context(|| format!("{}: not an authority's", path.display()))?;
+    }
+    Ok(roots)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| anyhow!("{}: no private key in PEM: {e}", path.display()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
+        .collect::<Result<_, _>>()
+        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    if all.is_empty() {
+        bail!("{} holds no certificate in PEM", path.display());
+    }
+    Ok(all)
+}
+
+/// Whether a certificate of the authority `ca` is good for a role at a time.
+///
+/// # Errors
+/// It is another role's, or out of date, or another authority's: with the next step.
+pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
+    let chain = certificates(cert)?;
+    let Some((own, between)) = chain.split_first() else { bail!("no certificate") };
+    let roots = authority(ca)?;
+    let now = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let (outcome, for_) = match role {
+        Role::Agent => {
+            let all = provider().signature_verification_algorithms.all;
+            let parsed = ParsedCertificate::try_from(own);
+            let outcome = parsed.and_then(|parsed| {
+                verify_server_cert_signed_by_trust_anchor(&parsed, &roots, between, now, all)
+            });
+            (outcome, "an agent")
+        }
+        Role::Controller => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider());
+            let verifier = verifier.build().with_context(|| format!("{}", ca.display()))?;
+            (verifier.verify_client_cert(own, between, now).map(drop), "a controller")
+        }
+    };
+    use CertificateError::{
+        Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidYet,
+        NotValidYetContext,
+    };
+    let cert = cert.display();
+    outcome.map_err(|e| match e {
+        rustls::Error::InvalidCertificate(InvalidPurpose | InvalidPurposeContext { .. }) => {
+            anyhow!("{cert} is not for {for_}; 'sonde agent cert' makes one that is")
+        }
+        rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => anyhow!(
+            "{cert} is out of date; renew it by 'sonde agent cert --renew' where it was made, and \
+             copy it here"
+        ),
+        rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. }) => {
+            anyhow!("{cert} begins later than now: set this host's clock")
+        }
+        other => anyhow!("{cert} is none of {}: {other}", ca.display()),
+    })
+}
+
+/// Says so of a certificate that will be out of date within a month.
+pub fn ends_soon(cert: &Path, ca: &Path, role: Role) -> bool {
+    let now = SystemTime::now();
+    fit(cert, ca, role, now).is_ok() && fit(cert, ca, role, now + MONTH).is_err()
+}
+
+const MONTH: Duration = Duration::from_secs(30 * 86_400);

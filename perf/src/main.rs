@@ -1,0 +1,227 @@
+//! `make bench`: what Sonde reaches, loses and misstates on this machine, each engine
+//! in the same run, against plain sockets with user-space stamps, with the machine's
+//! own noise beside it. Prints Markdown.
+
+mod child;
+mod engine;
+mod feature;
+mod flow_apps;
+mod flow_cache;
+mod flow_engines;
+mod flow_peers;
+mod forwarding;
+mod ipfix;
+mod load;
+mod near;
+mod no_drop;
+mod plain;
+mod reflectors;
+mod routed;
+mod rtt;
+mod rtt_router;
+mod search;
+mod table;
+mod traffic;
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser, Subcommand, ValueEnum as _};
+use sonde_lab::{Lab, LinkOptions, Topology};
+use sonde_port::Engine;
+use sonde_sys::clock;
+
+use load::{Load, Look, Outcome};
+
+/// Measures Sonde itself, on veth links between namespaces. Needs root.
+#[derive(Parser)]
+#[command(after_help = "Example:\n  sonde-perf --seconds 5\n  sonde-perf --only accuracy")]
+struct Args {
+    /// Seconds of each accuracy run, and of each run through the watched router
+    #[arg(long, default_value = "5")]
+    seconds: u64,
+    /// Repetitions of each: the accuracy run with the median p99.9 is shown, else medians
+    #[arg(long, default_value = "3")]
+    repeat: usize,
+    /// Seconds of the endurance run
+    #[arg(long, default_value = "60")]
+    endurance: u64,
+    /// Only this part: accuracy, gen, reflectors, endurance, forwarding, rtt, flow, search, feature, ipfix, flow-cache, flow-apps or flow-engines
+    #[arg(long)]
+    only: Option<String>,
+    #[command(subcommand)]
+    child: Option<Child>,
+}
+
+/// What runs inside a namespace.
+#[derive(Subcommand)]
+enum Child {
+    /// One engine under one load; JSON on standard output
+    #[command(hide = true)]
+    Measure { name: String, rate: u64, seconds: u64, look: Look },
+    /// Nanoseconds a packet of the kernel reflector; JSON on standard output
+    #[command(hide = true)]
+    TestRun,
+}
+
+/// The state of thousands of streams lies in a few large allocations.
+#[global_allocator]
+static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    match args.child {
+        Some(Child::Measure { name, rate, seconds, look }) => {
+            let load = Load { rate, seconds };
+            let outcome = match name.as_str() {
+                "plain" => plain::measure(load, 0, look)?,
+                _ => engine::measure(name.parse()?, load, 0, look)?,
+            };
+            println!("{}", serde_json::to_string(&outcome)?);
+            Ok(())
+        }
+        Some(Child::TestRun) => reflectors::test_run(),
+        None => bench(&args),
+    }
+}
+
+fn bench(args: &Args) -> Result<()> {
+    Lab::sweep();
+    let wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
+    println!("# Sonde measured by itself\n");
+    print_machine()?;
+    if wanted("reflectors") {
+        reflectors::bench()?;
+    }
+    if wanted("accuracy") {
+        accuracy(args)?;
+    }
+    if wanted("endurance") {
+        endurance(args)?;
+    }
+    if wanted("forwarding") {
+        forwarding::bench(args.repeat)?;
+    }
+    if wanted("no-drop") {
+        no_drop::bench(args.repeat)?;
+    }
+    if wanted("flow") {
+        flow_peers::bench(args.repeat)?;
+    }
+    if wanted("rtt") {
+        rtt::cost_bench()?;
+        rtt::capture_bench()?;
+        rtt_router::bench(args.seconds, args.repeat)?;
+    }
+    if wanted("gen") {
+        traffic::bench(args.repeat)?;
+    }
+    if wanted("search") {
+        search::bench()?;
+    }
+    if wanted("feature") {
+        feature::bench()?;
+    }
+    if wanted("ipfix") {
+        ipfix::bench()?;
+    }
+    if wanted("flow-cache") {
+        flow_cache::bench(args.repeat)?;
+    }
+    if wanted("flow-apps") {
+        flow_apps::bench(args.repeat)?;
+    }
+    if wanted("flow-engines") {
+        flow_engines::bench(args.seconds, args.repeat)?;
+    }
+    Ok(())
+}
+
+/// Both rates, every engine, in turn; repeated as a whole, so that drift of the machine
+/// meets all alike.
+fn accuracy(args: &Args) -> Result<()> {
+    for rate in [10_000, 200_000] {
+        let names = ["plain", "socket", "af_packet", "af_xdp"];
+        let mut runs: Vec<Vec<Outcome>> = vec![Vec::new(); names.len()];
+        for round in 0..args.repeat {
+            for (i, name) in names.iter().enumerate() {
+                eprintln!("{rate} packets/s, round {}, {name} ...", round + 1);
+                let load = Load { rate, seconds: args.seconds };
+                runs[i].push(in_pair(name, load, Look::Packets)?);
+            }
+        }
+        println!("\n## Time stamps at {rate} packets a second\n");
+        table::accuracy(&runs);
+        // Runs of their own: the near end's programs would make the distances above longer.
+        let mut near = Vec::new();
+        for name in names {
+            eprintln!("{rate} packets/s, near end, {name} ...");
+            near.push(in_pair(name, Load { rate, seconds: args.seconds }, Look::NearEnd)?);
+        }
+        println!("\n### With stamps of the near end, at {rate} packets a second");
+        table::near_end(&near);
+    }
+    Ok(())
+}
+
+/// The headline load for a minute, as `sonde probe` runs it, without a look at each packet.
+fn endurance(args: &Args) -> Result<()> {
+    println!("\n## {} s at full load\n", args.endurance);
+    let mut runs = Vec::new();
+    for (engine, rate) in [(Engine::AfXdp, 200_000), (Engine::Socket, 100_000)] {
+        eprintln!("{} at {rate} packets/s for {} s ...", engine.name(), args.endurance);
+        let load = Load { rate, seconds: args.endurance };
+        runs.push((rate, in_pair(engine.name(), load, Look::Records)?));
+    }
+    table::endurance(&runs);
+    Ok(())
+}
+
+/// A fresh pair of hosts, the kernel reflector at the far end, the measurement at this end.
+fn in_pair(name: &str, load: Load, look: Look) -> Result<Outcome> {
+    let topology = Topology::pair("bench", &LinkOptions::default())?;
+    let _far = reflectors::start_kernel(&topology)?;
+    measure(&topology, name, load, look)
+}
+
+/// The measurement in the probe's namespace, as a process of its own.
+fn measure(topology: &Topology, name: &str, load: Load, look: Look) -> Result<Outcome> {
+    let me = std::env::current_exe()?;
+    let output = topology
+        .probe
+        .command(me.to_str().context("the path of this program is not text")?)
+        .args(["measure", name, &load.rate.to_string(), &load.seconds.to_string()])
+        .arg(look.to_possible_value().expect("none is hidden").get_name())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "measuring {name} ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).context("the measurement's output")
+}
+
+fn print_machine() -> Result<()> {
+    let pauses = clock::measure_pauses(
+        std::time::Duration::from_secs(2),
+        std::time::Duration::from_micros(20),
+    );
+    let uname = Command::new("uname").arg("-r").output()?;
+    if !uname.status.success() {
+        bail!("uname failed");
+    }
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|l| l.strip_prefix("model name\t: ")).unwrap_or("unknown");
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "Linux {}, {} x {model}, load average {}.",
+        String::from_utf8_lossy(&uname.stdout).trim(),
+        std::thread::available_parallelism()?,
+        load.split_whitespace().next().unwrap_or("?"),
+    );
+    println!(
+        "In {:.1} s of spinning this machine paused {} times above 20 us, {:.0} us at the longest.",
+        pauses.watched_ns as f64 / 1e9,
+        pauses.stats.count,
+        pauses.stats.max_ns as f64 / 1e3,
+    );
+    Ok(())
+}
