@@ -20,12 +20,14 @@ pub union SockAddr {
 
 impl SockAddr {
     /// All zero: no address.
+    #[inline]
     pub const fn zeroed() -> Self {
         // SAFETY: both members are plain integers, for which zero is a value.
         unsafe { std::mem::zeroed() }
     }
 
     /// `scope` is the interface of a link-local IPv6 address.
+    #[inline]
     pub fn new(address: IpAddr, port: u16, scope: u32) -> Self {
         let mut raw = SockAddr::zeroed();
         match address {
@@ -51,6 +53,7 @@ impl SockAddr {
     }
 
     /// Address and port, of the family that the kernel wrote.
+    #[inline]
     pub fn address(&self, v6: bool) -> SocketAddr {
         // SAFETY: both members are plain integers.
         unsafe {
@@ -65,6 +68,7 @@ impl SockAddr {
     }
 
     /// Bytes that the kernel is to read for this family.
+    #[inline]
     pub fn len(v6: bool) -> u32 {
         let len = if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() };
         len as u32
@@ -213,6 +217,7 @@ pub fn interface_index(name: &str) -> Result<u32, SysError> {
 }
 
 /// Turns the -1 of a system call into its error.
+#[inline]
 pub fn check(rc: i32) -> io::Result<i32> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
@@ -246,6 +251,7 @@ pub fn error(what: impl Into<String>, source: io::Error, capability: &'static st
 }
 
 /// Reads a plain value at any alignment out of bytes; `None` past their end.
+#[inline]
 pub fn read<T: Plain>(bytes: &[u8], at: usize) -> Option<T> {
     let slice = bytes.get(at..at.checked_add(size_of::<T>())?)?;
     // SAFETY: the slice has the size of T, which any bytes are a value of; the read is unaligned.
