@@ -27,13 +27,7 @@ impl NeighbourSocket {
             let fd = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
             syscall::attach_filter(&fd, &questions())?;
             // Solicitations go to groups, which a card may not let in.
-            let membership = libc::packet_mreq {
-                mr_ifindex: index as i32,
-                mr_type: libc::PACKET_MR_ALLMULTI as u16,
-                mr_alen: 0,
-                mr_address: [0; 8],
-            };
-            syscall::set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)?;
+            syscall::join_link(&fd, index, libc::PACKET_MR_ALLMULTI)?;
             syscall::bind_link(&fd, index, libc::ETH_P_ALL as u16)?;
             Ok(NeighbourSocket { fd })
         };

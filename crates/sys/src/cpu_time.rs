@@ -17,13 +17,12 @@ pub struct CpuTime {
 impl CpuTime {
     /// Of processor `cpu`, as it stands now; `None`: there is none of that number.
     pub fn read(cpu: usize) -> Option<CpuTime> {
-        CpuTime::find(&fs::read_to_string("/proc/stat").ok()?, cpu)
+        CpuTime::find(&fs::read_to_string("/proc/stat").ok()?, &format!("cpu{cpu}"))
     }
 
-    /// proc_stat(5): "cpu1 user nice system idle iowait irq softirq steal ...".
-    fn find(stat: &str, cpu: usize) -> Option<CpuTime> {
-        let name = format!("cpu{cpu}");
-        let line = stat.lines().find(|line| line.split(' ').next() == Some(name.as_str()))?;
+    /// proc_stat(5): "cpu1 user nice system idle iowait irq softirq steal ..."; "cpu": all.
+    pub(crate) fn find(stat: &str, name: &str) -> Option<CpuTime> {
+        let line = stat.lines().find(|line| line.split(' ').next() == Some(name))?;
         let ticks: Vec<u64> =
             line.split_whitespace().skip(1).map_while(|t| t.parse().ok()).collect();
         let time = |ticks: u64| Duration::from_millis(ticks * 10);
@@ -92,10 +91,10 @@ mod tests {
             let of = Duration::from_millis;
             Some(CpuTime { busy: of(busy), stolen: of(stolen) })
         };
-        assert_eq!(CpuTime::find(stat, 0), time(30, 20));
-        assert_eq!(CpuTime::find(stat, 1), time(150, 0));
-        assert_eq!(CpuTime::find(stat, 10), time(10, 0));
-        assert_eq!(CpuTime::find(stat, 2), None);
+        assert_eq!(CpuTime::find(stat, "cpu0"), time(30, 20));
+        assert_eq!(CpuTime::find(stat, "cpu1"), time(150, 0));
+        assert_eq!(CpuTime::find(stat, "cpu10"), time(10, 0));
+        assert_eq!(CpuTime::find(stat, "cpu2"), None);
         let stat = "7 (a ) b) R 1 2 -3 4";
         assert_eq!(stat_field(stat, 3), Some('R'));
         assert_eq!((stat_field(stat, 6), stat_field(stat, 7)), (Some(-3), Some(4)));

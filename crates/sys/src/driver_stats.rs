@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::syscall;
+use crate::syscall::{self, SIOCETHTOOL};
 
 /// The counters of one interface.
 pub struct DriverStats {
@@ -80,20 +80,12 @@ impl DriverStats {
     }
 
     fn ask(&self, structure: &mut [u64]) -> io::Result<()> {
-        // No interface has a longer name: it has an index.
-        let mut name = [0; libc::IFNAMSIZ];
-        for (to, from) in name.iter_mut().zip(self.interface.bytes()) {
-            *to = from as libc::c_char;
-        }
-        let mut request = libc::ifreq {
-            ifr_name: name,
-            ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: structure.as_mut_ptr().cast() },
-        };
+        let mut request = syscall::interface_request(&self.interface)?;
+        request.ifr_ifru.ifru_data = structure.as_mut_ptr().cast();
         // SAFETY: the structure begins with a command of this file. The kernel writes as many
         // names or counters as the driver has at this time, whatever was asked for: there is
         // room for those that it told, and for more queues than a driver makes of a sudden.
-        let rc =
-            unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+        let rc = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         syscall::check(rc).map(drop)
     }
 }
@@ -117,7 +109,6 @@ fn halves(both: u64) -> (u32, u32) {
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-const SIOCETHTOOL: u32 = 0x8946;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;

@@ -5,12 +5,13 @@
 //! `None` or empty, never a guess.
 
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::SysError;
+use crate::cpu_time::CpuTime;
+use crate::syscall::{self, SIOCETHTOOL};
 
 /// The machine and its kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,14 +150,13 @@ impl InterfaceFacts {
         let driver = ethtool.ask(ETHTOOL_GDRVINFO);
         // Behind the command: driver, version, firmware and bus, 32 bytes each.
         let words = |a: &Answer, n: usize| words_as_text(&a[1 + 8 * n..9 + 8 * n]);
-        let channels = ethtool.ask(ETHTOOL_GCHANNELS);
+        let queues = ethtool.queues();
         Ok(InterfaceFacts {
             driver: driver.as_ref().map(|a| words(a, 0)).filter(|s| !s.is_empty()),
             bus: driver.as_ref().map(|a| words(a, 3)).filter(|s| !s.is_empty()),
             stamps: ethtool.ask(ETHTOOL_GET_TS_INFO).map(|a| stamp_caps(&a)).unwrap_or_default(),
-            // Four maxima, then the counts: receive, transmit, other, combined.
-            rx_queues: channels.map(|a| a[5].saturating_add(a[8])),
-            tx_queues: channels.map(|a| a[6].saturating_add(a[8])),
+            rx_queues: queues.map(|(rx, _)| rx),
+            tx_queues: queues.map(|(_, tx)| tx),
             rx_coalesce_us: ethtool.ask(ETHTOOL_GCOALESCE).map(|a| a[1]),
             speed_bps: ethtool.ask(ETHTOOL_GSET).and_then(|a| speed_bps(&a)),
             offloads: Offloads {
@@ -171,6 +171,15 @@ impl InterfaceFacts {
     }
 }
 
+/// Receive queues in use of an interface of the calling thread's namespace; `None`: drivers with a
+/// single queue often do not answer.
+///
+/// # Errors
+/// No such interface.
+pub fn rx_queues(interface: &str) -> Result<Option<u32>, SysError> {
+    Ok(Ethtool::open(interface)?.queues().map(|(rx, _)| rx))
+}
+
 /// Room for any of the structures asked for here, all of which consist of words (the
 /// texts among them are aligned). The command is the first.
 type Answer = [u32; 64];
@@ -178,44 +187,38 @@ type Answer = [u32; 64];
 /// The ethtool ioctl of one interface.
 struct Ethtool {
     socket: OwnedFd,
-    name: [libc::c_char; libc::IFNAMSIZ],
+    request: libc::ifreq,
 }
 
 impl Ethtool {
     fn open(interface: &str) -> Result<Self, SysError> {
-        let missing = || SysError::NoInterface(interface.to_owned());
-        let mut name = [0; libc::IFNAMSIZ];
-        if interface.len() >= name.len() || interface.bytes().any(|b| b == 0) {
-            return Err(missing());
-        }
-        for (to, from) in name.iter_mut().zip(interface.bytes()) {
-            *to = from as libc::c_char;
-        }
-        // SAFETY: the name ends with a zero byte, see the check of its length.
-        if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {
-            return Err(missing());
-        }
-        // SAFETY: no pointers; the result is checked.
-        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(SysError::Io {
-                what: format!("asking the driver of {interface}"),
-                source: io::Error::last_os_error(),
-                hint: String::new(),
-            });
-        }
-        // SAFETY: `fd` was just opened and nobody else has it.
-        Ok(Ethtool { socket: unsafe { OwnedFd::from_raw_fd(fd) }, name })
+        syscall::interface_index(interface)?;
+        let open = || {
+            let request = syscall::interface_request(interface)?;
+            let socket = syscall::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+            Ok(Ethtool { socket, request })
+        };
+        open().map_err(|source| SysError::Io {
+            what: format!("asking the driver of {interface}"),
+            source,
+            hint: String::new(),
+        })
+    }
+
+    /// Receive and transmit queues in use.
+    fn queues(&self) -> Option<(u32, u32)> {
+        // Four maxima, then the counts: receive, transmit, other, combined. A combined channel
+        // receives and transmits; a driver has those or separate ones.
+        let a = self.ask(ETHTOOL_GCHANNELS)?;
+        Some((a[5].saturating_add(a[8]), a[6].saturating_add(a[8])))
     }
 
     /// The answer to one command, or `None` if the driver has none.
     fn ask(&self, command: u32) -> Option<Answer> {
         let mut answer: Answer = [0; 64];
         answer[0] = command;
-        let mut request = libc::ifreq {
-            ifr_name: self.name,
-            ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: answer.as_mut_ptr().cast() },
-        };
+        let mut request = self.request;
+        request.ifr_ifru.ifru_data = answer.as_mut_ptr().cast();
         // SAFETY: for the commands of this file the kernel writes one structure of
         // fixed size, the largest of which (196 bytes) fits into the answer.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
@@ -268,14 +271,9 @@ fn governors() -> Vec<String> {
     all
 }
 
-/// The steal column of the line of all processors, proc_stat(5).
+/// Of all processors.
 fn stolen(stat: &str) -> Duration {
-    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
-    // SAFETY: no pointers.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    let ticks: u64 = ticks.unwrap_or(0);
-    Duration::from_secs(ticks / per_second)
-        + Duration::from_secs(ticks % per_second) / per_second as u32
+    CpuTime::find(stat, "cpu").unwrap_or_default().stolen
 }
 
 /// The trimmed text of a small file; empty if it cannot be read.
@@ -293,7 +291,6 @@ fn first_number(text: &str) -> u64 {
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCOALESCE: u32 = 0x0e;

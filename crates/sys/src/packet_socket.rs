@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use sonde_wire::Time;
 
 use crate::clock::realtime_now;
-use crate::syscall::{bind_link, check, get, set, socket};
-use crate::{SysError, promiscuous, syscall};
+use crate::syscall::{bind_link, check, get, join_link, set, socket};
+use crate::{SysError, syscall};
 
 /// A packet socket on one interface: all frames that arrive there, none that leave.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl PacketSocket {
             set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1i32)?;
             set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
             set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
-            promiscuous::join(&fd, index)?;
+            join_link(&fd, index, libc::PACKET_MR_PROMISC)?;
             bind_link(&fd, index, libc::ETH_P_ALL as u16)?;
             Ok(PacketSocket { fd })
         };

@@ -162,6 +162,18 @@ pub fn bind_link(fd: &impl AsRawFd, index: u32, protocol: u16) -> io::Result<()>
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
+/// Has an interface let in more than what is addressed to it, for as long as the packet socket is
+/// open: `kind` is one of libc's `PACKET_MR_*`.
+pub fn join_link(fd: &impl AsRawFd, index: u32, kind: i32) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: kind as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)
+}
+
 /// Lets a socket take and send packets on one interface alone.
 pub fn bind_device(fd: &impl AsRawFd, name: &str) -> io::Result<()> {
     let mut value = [0u8; libc::IFNAMSIZ];
@@ -206,7 +218,10 @@ pub fn raise_descriptor_limit(wanted: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The index of an interface.
+/// The number of the interface of that name, in the network namespace of this thread.
+///
+/// # Errors
+/// There is none.
 pub fn interface_index(name: &str) -> Result<u32, SysError> {
     let c = CString::new(name).map_err(|_| SysError::NoInterface(name.into()))?;
     // SAFETY: a string that ends in NUL.
@@ -214,6 +229,23 @@ pub fn interface_index(name: &str) -> Result<u32, SysError> {
         0 => Err(SysError::NoInterface(name.into())),
         index => Ok(index),
     }
+}
+
+/// What an ioctl is to ask of the interface of that name (netdevice(7)), with nothing but the name.
+///
+/// # Errors
+/// A name longer than any interface's.
+pub(crate) fn interface_request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is made of integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // It ends in a zero octet.
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
 }
 
 /// Turns the -1 of a system call into its error.
@@ -257,3 +289,6 @@ pub fn read<T: Plain>(bytes: &[u8], at: usize) -> Option<T> {
     // SAFETY: the slice has the size of T, which any bytes are a value of; the read is unaligned.
     Some(unsafe { slice.as_ptr().cast::<T>().read_unaligned() })
 }
+
+/// linux/sockios.h
+pub(crate) const SIOCETHTOOL: libc::Ioctl = 0x8946;

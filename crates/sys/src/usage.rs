@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::clock;
 use crate::host::HostFacts;
 
 /// Totals since the process, the control group or the host began.
@@ -46,12 +47,7 @@ impl Usage {
 /// The least of a few readings of one clock between two of the other: a process that is
 /// interrupted between them would see a jump that is none.
 fn clock_offset() -> i64 {
-    let read = |clock| {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid place for the answer; both clocks exist since Linux 3.10.
-        unsafe { libc::clock_gettime(clock, &mut time) };
-        time.tv_sec * 1_000_000_000 + time.tv_nsec
-    };
+    let read = |clock| clock::read(clock).as_nanos();
     let one = || {
         let before = read(libc::CLOCK_MONOTONIC_RAW);
         let tai = read(libc::CLOCK_TAI);

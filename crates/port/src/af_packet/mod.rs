@@ -18,7 +18,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use sonde_sys::netlink::Routes;
-use sonde_sys::promiscuous;
 use sonde_sys::syscall;
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
@@ -138,7 +137,7 @@ impl AfPacket {
             syscall::bind_link(&rx, index, libc::ETH_P_ALL as u16)?;
             if watch {
                 // A mirror port gets what is addressed to others. Ends with the socket.
-                promiscuous::join(&rx, index)?;
+                syscall::join_link(&rx, index, libc::PACKET_MR_PROMISC)?;
             }
             Ok(ring)
         };

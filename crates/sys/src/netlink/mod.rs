@@ -18,6 +18,7 @@ mod socket;
 mod tests;
 mod watch;
 
+pub use crate::syscall::interface_index;
 pub use conntrack::flush_connections;
 pub use generic::Generic;
 pub use link::{Link, Links};
@@ -25,14 +26,6 @@ pub use neighbour::{Neighbour, Neighbours};
 pub use next_hops::{Changes, Macs, NextHop, NextHops};
 pub use route::{Route, RouteError, Routes};
 pub use watch::{Event, Watch};
-
-/// The number of the interface of that name, in the network namespace of this thread.
-///
-/// # Errors
-/// There is none.
-pub fn interface_index(name: &str) -> Result<u32, crate::SysError> {
-    crate::syscall::interface_index(name)
-}
 
 /// A MAC address.
 pub type Mac = [u8; 6];

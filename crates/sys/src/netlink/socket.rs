@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::message::{Message, Request, messages, u32_at};
+use crate::syscall::{check, set};
 
 /// An open netlink socket.
 pub(super) struct Socket {
@@ -24,15 +25,15 @@ impl Socket {
         let socket = Socket { fd, sequence: 0, buffer: vec![0; BUFFER].into() };
         if protocol == libc::NETLINK_ROUTE {
             // Lets a dump be limited to one table: without it the kernel sends them all.
-            socket.set(libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK, &1i32)?;
+            set(&socket.fd, libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1i32)?;
         }
         // An answer that never comes must not hang the program.
         let timeout = libc::timeval { tv_sec: ANSWER_SECONDS, tv_usec: 0 };
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)?;
+        set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, timeout)?;
         if groups != 0 {
             // Room for a burst of notifications. Refused without CAP_NET_ADMIN: then
             // an overrun comes earlier and is reported like any other.
-            let _ = socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &NOTIFY_BUFFER);
+            let _ = set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, NOTIFY_BUFFER);
         }
         // SAFETY: sockaddr_nl is plain data, for which all zeros is valid.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -169,16 +170,6 @@ impl Socket {
             return Ok(len as usize);
         }
     }
-
-    fn set<T>(&self, level: i32, option: i32, value: &T) -> io::Result<()> {
-        let (at, len) = ((value as *const T).cast(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: `value` is valid for reading for its size.
-        check(unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, option, at, len) }).map(|_| ())
-    }
-}
-
-fn check(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 const ADDRESS_SIZE: libc::socklen_t = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
