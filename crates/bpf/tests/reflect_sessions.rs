@@ -9,6 +9,8 @@ use sonde_bpf::{KernelReflector, KernelReflectorConfig};
 const XDP_TX: u32 = 3;
 const SESSIONS: u16 = 3000;
 const THREADS: u32 = 2;
+/// What `Request::v4` bears.
+const REQUEST_NUMBER: u32 = 7;
 
 /// Runs one request of the session; the number of its reply.
 fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
@@ -21,6 +23,9 @@ fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
 
 /// Both threads begin the same sessions at the same time: each session is made once, and
 /// no number is given twice.
+///
+/// Who cannot have the table's lock answers without a session, with the request's own
+/// number, and counts it: so it goes where the host stops a processor that holds the lock.
 #[test]
 fn two_cpus_number_the_same_sessions() {
     if !privileged("two_cpus_number_the_same_sessions") {
@@ -48,10 +53,17 @@ fn two_cpus_number_the_same_sessions() {
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
     numbers.sort_unstable();
-    let expected: Vec<_> =
-        (0..SESSIONS).flat_map(|session| (0..THREADS).map(move |n| (session, n))).collect();
-    assert_eq!(numbers, expected);
+    let (stateless, stateful): (Vec<_>, Vec<_>) =
+        numbers.into_iter().partition(|&(_, number)| number == REQUEST_NUMBER);
     let counters = reflector.counters().unwrap();
-    assert_eq!(counters.get("new_sessions"), u64::from(SESSIONS));
-    assert_eq!(counters.get("reflected_stateless"), 0);
+    assert_eq!(counters.get("reflected_stateless"), stateless.len() as u64);
+
+    let mut replies = vec![0; SESSIONS.into()];
+    for &(session, number) in &stateful {
+        assert_eq!(number, replies[usize::from(session)], "session {session}: {stateful:?}");
+        replies[usize::from(session)] += 1;
+    }
+    let established = replies.iter().filter(|&&n| n == THREADS).count();
+    assert_eq!(counters.get("new_sessions"), established as u64);
+    assert!(established > usize::from(SESSIONS) / 2, "{established} of {SESSIONS}");
 }
