@@ -1,7 +1,7 @@
 //! What the libraries say while they work, on standard error.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -12,7 +12,9 @@ use tracing_subscriber::registry::LookupSpan;
 pub fn show() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::INFO)
-        .with_writer(|| StandardError)
+        .with_writer(io::stderr)
+        // A failure has nowhere left to be told.
+        .log_internal_errors(false)
         .event_format(Plain);
     // Whoever has set another one before shows it there.
     let _ = tracing::subscriber::set_global_default(subscriber.finish());
@@ -34,19 +36,5 @@ where
         writer.write_str("sonde: ")?;
         context.field_format().format_fields(writer.by_ref(), event)?;
         writeln!(writer)
-    }
-}
-
-/// A failure has nowhere left to be told.
-struct StandardError;
-
-impl Write for StandardError {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -88,7 +88,10 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
             (access, shown)
         }
     };
-    let allowed = allowed(&args.allow, &args.allow_ethertype);
+    let allowed = Allowed {
+        prefixes: BENCHMARK_PREFIXES.iter().chain(&args.allow).copied().collect(),
+        types: args.allow_ethertype.iter().map(|t| t.0).collect(),
+    };
     let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
     let open =
         |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation()).map(Arc::new);
@@ -114,14 +117,6 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     }
     served?;
     Ok(Exit::Ok)
-}
-
-/// The ranges for benchmarks (RFC 2544 appendix C, RFC 5180 section 8), and those allowed.
-fn allowed(more: &[Prefix], types: &[EtherType]) -> Allowed {
-    let all = BENCHMARK_PREFIXES.into_iter().chain(more.iter().copied());
-    let (v4, v6): (Vec<Prefix>, Vec<Prefix>) = all.partition(|p| p.address.is_ipv4());
-    let bounds = |list: Vec<Prefix>| list.into_iter().map(Prefix::bounds).collect();
-    Allowed { v4: bounds(v4), v6: bounds(v6), types: types.iter().map(|t| t.0).collect() }
 }
 
 /// Drawn anew by every server, so that frames of another one are told apart.

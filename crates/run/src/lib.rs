@@ -1,5 +1,6 @@
-//! What every running instrument needs: the head of its run file, and files that are whole.
+//! What running instruments need: the head of their run file, files that are whole, certificates.
 #![forbid(unsafe_code)]
 
 pub mod header;
+pub mod pem;
 pub mod whole_file;

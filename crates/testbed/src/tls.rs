@@ -2,16 +2,14 @@
 //! on both sides (RFC 8446, section 4.4.2).
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::UnixTime;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, ServerConfig};
+use sonde_run::pem::{authority, certificates, private_key, provider};
 
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,36 +53,6 @@ pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
         .with_root_certificates(authority(ca)?)
         .with_client_auth_cert(certificates(cert)?, private_key(key)?)
         .with_context(|| format!("{} and {}", cert.display(), key.display()))
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn authority(path: &Path) -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .with_context(|| format!("{}: not an authority's", path.display()))?;
-    }
-    Ok(roots)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|e| anyhow!("{}: no private key in PEM: {e}", path.display()))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
-        .collect::<Result<_, _>>()
-        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
-    if all.is_empty() {
-        bail!("{} holds no certificate in PEM", path.display());
-    }
-    Ok(all)
 }
 
 /// Whether a certificate of the authority `ca` is good for a role at a time.

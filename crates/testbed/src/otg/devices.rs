@@ -317,6 +317,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use sonde_wire::prefix::BENCHMARK_PREFIXES;
 
     fn device(name: &str, port: &str, address: &str, change: &Value) -> Device {
         let gateway = address.replace(".2", ".1").replace("::2", "::1");
@@ -335,11 +336,7 @@ mod tests {
     }
 
     fn read(devices: &[Device]) -> Result<Vec<Interface>, Vec<String>> {
-        let allowed = Allowed {
-            v4: vec![(0xc612_0000, 0xc613_ffff)],
-            v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
-            types: Vec::new(),
-        };
+        let allowed = Allowed { prefixes: BENCHMARK_PREFIXES.to_vec(), types: Vec::new() };
         let mut errors = Vec::new();
         let all = interfaces(devices, &["a", "b"].map(String::from), &allowed, &mut errors);
         if errors.is_empty() { Ok(all) } else { Err(errors) }

@@ -329,7 +329,7 @@ mod tests {
             longest: &[1518, 1518, 1518],
             interfaces: &[],
         };
-        let allowed = Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() };
+        let allowed = Allowed { prefixes: Vec::new(), types: Vec::new() };
         FlowPlan::new(&serde_json::from_value(flow).unwrap(), &ports, &allowed)
     }
 

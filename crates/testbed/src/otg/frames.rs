@@ -11,7 +11,7 @@ use sonde_server::otg::pattern::{
     ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Number, Pattern, PatternChoice,
 };
 use sonde_wire::checksum;
-use sonde_wire::prefix::{Prefix, address_bits};
+use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix, address_bits};
 use sonde_wire::signature::{self, Secret};
 
 use super::devices::{Ends, NextHop};
@@ -50,23 +50,25 @@ enum Fix {
     Transport { at: usize, field: usize, ip: usize, protocol: u8, wrong: bool },
 }
 
-/// What frames may carry: addresses as numbers, first and last, and EtherTypes.
+/// What frames may carry: addresses and EtherTypes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Of IPv4.
-    pub v4: Vec<(u128, u128)>,
-    /// Of IPv6.
-    pub v6: Vec<(u128, u128)>,
+    /// Addresses.
+    pub prefixes: Vec<Prefix>,
     /// EtherTypes behind which may stand what nobody has checked.
     pub types: Vec<u16>,
 }
 
 impl Allowed {
-    /// Whether all addresses of a prefix are in one of the ranges.
+    /// Whether all addresses of a prefix are in one of those that are allowed.
     pub fn holds(&self, prefix: Prefix) -> bool {
-        let ranges = if prefix.address.is_ipv4() { &self.v4 } else { &self.v6 };
-        let (first, last) = prefix.bounds();
-        ranges.iter().any(|r| r.0 <= first && last <= r.1)
+        self.prefixes.iter().any(|p| p.covers(prefix))
+    }
+
+    /// Those of one version of IP as numbers, first and last.
+    fn ranges(&self, v4: bool) -> Vec<(u128, u128)> {
+        let of_version = self.prefixes.iter().filter(|p| p.address.is_ipv4() == v4);
+        of_version.map(|p| p.bounds()).collect()
     }
 }
 
@@ -496,11 +498,9 @@ impl Build<'_> {
     ) {
         match Values::of(pattern.as_ref(), width, 0, auto) {
             Ok(values) => {
-                let (ranges, own) = match width {
-                    32 => (&self.allowed.v4, "198.18.0.0/15"),
-                    _ => (&self.allowed.v6, "2001:2::/48"),
-                };
-                if !values.within(ranges) {
+                let [v4, v6] = BENCHMARK_PREFIXES;
+                let own = if width == 32 { v4 } else { v6 };
+                if !values.within(&self.allowed.ranges(width == 32)) {
                     let why = format!(
                         "outside {own}, the addresses for benchmarks (RFC 6815); start sonde otg \
                          with --allow PREFIX if the network is a laboratory's"

@@ -484,10 +484,8 @@ mod tests {
 
     #[test]
     fn a_configuration_that_cannot_be_names_all_that_is_wrong() {
-        let generator = Generator::new(
-            Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() },
-            Secret([1, 2]),
-        );
+        let generator =
+            Generator::new(Allowed { prefixes: Vec::new(), types: Vec::new() }, Secret([1, 2]));
         let config = json!({
             "ports": [{ "name": "a", "location": "no such" }, { "name": "a" }],
             "flows": [{ "name": "a", "tx_rx": { "port": { "tx_name": "a" } } }],

@@ -3,14 +3,13 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore};
+use anyhow::{Context as _, Result, bail};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
+use sonde_run::pem::{authority, certificates, private_key, provider};
 
 use crate::flow::args::ExportArgs;
 
@@ -32,24 +31,13 @@ impl Tls {
         let Some(authorities) = &args.tls_ca else {
             bail!("tls:// needs --tls-ca with the certificates that collectors are trusted by");
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(authorities)? {
-            roots
-                .add(certificate)
-                .with_context(|| format!("{}: not an authority's", authorities.display()))?;
-        }
-        let builder =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()?
-                .with_root_certificates(roots);
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(authority(authorities)?);
         let config = match (&args.tls_cert, &args.tls_key) {
-            (Some(certificate), Some(key)) => {
-                let private = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|e| anyhow!("{}: no private key in PEM: {e}", key.display()))?;
-                builder
-                    .with_client_auth_cert(certificates(certificate)?, private)
-                    .with_context(|| format!("{} and its key", certificate.display()))?
-            }
+            (Some(certificate), Some(key)) => builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .with_context(|| format!("{} and its key", certificate.display()))?,
             _ => builder.with_no_client_auth(),
         };
         let name = ServerName::try_from(host.to_string())
@@ -129,17 +117,6 @@ fn explained(error: io::Error) -> io::Error {
         () => "",
     };
     io::Error::new(error.kind(), format!("TLS: {text}{advice}"))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
-        .collect::<Result<_, _>>()
-        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
-    if all.is_empty() {
-        bail!("{} holds no certificate in PEM", path.display());
-    }
-    Ok(all)
 }
 
 /// For the collector to judge our certificate.

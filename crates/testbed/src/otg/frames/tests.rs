@@ -4,11 +4,7 @@ use sonde_wire::{checksum, parse_udp};
 use super::*;
 
 fn allowed() -> Allowed {
-    Allowed {
-        v4: vec![(0xc612_0000, 0xc613_ffff)],
-        v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
-        types: Vec::new(),
-    }
+    Allowed { prefixes: BENCHMARK_PREFIXES.to_vec(), types: Vec::new() }
 }
 
 fn flow(packet: serde_json::Value, metrics: bool) -> Flow {

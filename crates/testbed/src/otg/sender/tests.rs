@@ -79,7 +79,7 @@ fn plan_of(flow: &Flow) -> Arc<FlowPlan> {
     let names = ["a", "b"].map(String::from);
     let ports =
         PortsView { names: &names, speeds: &[None, None], longest: &[1518, 1518], interfaces: &[] };
-    let allowed = Allowed { v4: Vec::new(), v6: Vec::new(), types: Vec::new() };
+    let allowed = Allowed { prefixes: Vec::new(), types: Vec::new() };
     Arc::new(FlowPlan::new(flow, &ports, &allowed).unwrap())
 }
 

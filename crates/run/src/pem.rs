@@ -1,0 +1,53 @@
+//! Certificates and keys in PEM (RFC 7468), and the algorithms that all TLS here uses.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The algorithms.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The authorities by which others are trusted.
+///
+/// # Errors
+/// As [`certificates`]; one that is no authority's.
+pub fn authority(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .with_context(|| format!("{}: not an authority's", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// The first private key of a file.
+///
+/// # Errors
+/// A file that cannot be read, or holds none.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| anyhow!("{}: no private key in PEM: {e}", path.display()))
+}
+
+/// All certificates of a file, in their order.
+///
+/// # Errors
+/// A file that cannot be read, or holds none.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
+        .collect::<Result<_, _>>()
+        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    if all.is_empty() {
+        bail!("{} holds no certificate in PEM", path.display());
+    }
+    Ok(all)
+}
