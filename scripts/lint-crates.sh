@@ -19,9 +19,9 @@ may_use() {
     port) echo wire sys bpf ;;
     meter) echo wire results ;;
     lab) echo results sys ;;
-    run) echo results sys ;;
+    run) echo wire results sys bpf port meter ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
-    cli) echo wire results sys bpf port meter lab report run testbed server ;;
+    cli) echo wire results sys lab report run testbed server ;;
     perf) echo wire results sys bpf port meter lab report run testbed server cli ;;
     *) fail "$1 has no rule: add it to scripts/lint-crates.sh" ;;
     esac
@@ -34,7 +34,7 @@ dependencies() {
 
 # Code without its tests: what stands before `#[cfg(test)]`, comments apart.
 code() {
-    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' | sort | while read -r file; do
+    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' ! -path '*/testing*' | sort | while read -r file; do
         awk -v file="$file" '
             /^ *#\[cfg\(test\)\]/ { exit }
             !/^ *\/\// { print file ":" FNR ": " $0 }' "$file"
@@ -80,6 +80,6 @@ $found"
 only 'print' '(^|[^_[:alnum:]])e?print(ln)?!' cli
 only 'read its arguments or environment, or end the process' \
     'env::(args|var|current_exe)|process::exit' cli
-only 'read a clock' '(Instant|SystemTime)::now' sys bpf port lab testbed server cli
+only 'read a clock' '(Instant|SystemTime)::now' sys bpf port lab run testbed server cli
 
 exit $failed

@@ -10,10 +10,10 @@ use sonde_lab::ROUTER_PROBE_SIDE;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_sys::cpu_time::stat_field;
 use sonde_wire::flow::{self, Link};
+use sonde_wire::{Time, capture};
 
 use crate::child::Ended;
 use crate::routed::{self, SERVER};
-use sonde_wire::{Time, capture};
 
 /// What each packet costs in the kernel, with the groups' histograms on.
 pub fn cost_bench() -> Result<()> {

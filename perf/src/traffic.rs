@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use clap::Parser;
 use sonde_cli::traffic::args::FlowsArgs;
-use sonde_cli::traffic::flows;
 use sonde_meter::traffic::{Config, Generator, Order, Sizes};
+use sonde_run::running::Context as Given;
+use sonde_run::traffic::make;
 
 use crate::rtt::thread_cpu;
 
@@ -95,7 +96,7 @@ fn made(options: &str, folder: &Path) -> Result<String> {
     let fixed = ["gen", "--packets", &packets, "--out", &out, "--truth", &truth];
     let line = Line::try_parse_from(fixed.into_iter().chain(options.split_whitespace()))?;
     let before = thread_cpu()?;
-    let made = flows(&line.args).map_err(|f| anyhow!(f.message()))??;
+    let made = make(&line.args.settings(), &Given::default())?;
     let seconds = thread_cpu()? - before;
     let mpps = made.packets as f64 / seconds / 1e6;
     Ok(format!("{mpps:.2} | {} | {}", made.flows, made.bytes))

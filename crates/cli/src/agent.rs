@@ -6,15 +6,15 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use sonde_run::confined::{Uses, give_up};
 use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::agent::cert::{self, CertRequest};
 use sonde_testbed::agent::{Agent, clock};
 use sonde_testbed::tls::{self, Role};
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 
-use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
-use crate::signals::Signals;
+use crate::signals;
 
 /// `sonde agent`
 #[derive(Args, Debug)]
@@ -102,10 +102,10 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now()).map_err(Failure::Usage)?;
     let mut allowed = BENCHMARK_PREFIXES.to_vec();
     allowed.extend(&args.allow);
-    let signals = Signals::catch()?;
+    let stop = signals::stop()?;
     let agent = Agent::bind(args.listen, tls, allowed)?;
     let address = agent.address().context("cannot tell the own address")?;
-    let stop = signals.into_flag()?;
+    let stop = signals::flag(stop)?;
     if tls::ends_soon(&args.cert, &args.ca, Role::Agent) {
         errln!(
             "sonde: {} is out of date within a month; 'sonde agent cert --renew' where it was made",
@@ -122,7 +122,7 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     {
         clock::pretend(ahead.parse().map_err(|e| anyhow!("{SKEW_VARIABLE}: {e}"))?);
     }
-    give_up(&[Uses::Trials, Uses::Namespaces], Vec::new())?;
+    give_up(&[Uses::Trials, Uses::Namespaces], &[])?;
     // Whoever waits for this line may rely on all of it.
     errln!("sonde: agent at {address}, until Ctrl-C");
     agent.serve(&stop);

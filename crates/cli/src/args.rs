@@ -1,17 +1,24 @@
 //! The command line: what can be typed, and its help.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use sonde_port::{Engine, XdpMode};
-use sonde_results::units::{parse_dscp, parse_positive_duration, parse_rate};
+use sonde_results::units::{parse_dscp, parse_duration, parse_positive_duration, parse_rate};
+use sonde_run::choice::Choice;
+use sonde_run::engine::{Engine, EngineSettings, XdpMode};
+use sonde_run::probe::settings::{
+    PortRange, ReflectorKind, RunOptions, Schedule, StreamOptions, parse_address, parse_count,
+    parse_flows, parse_port, parse_record_interval, parse_size, parse_timeout, parse_ttl,
+};
+use sonde_run::reflect::settings::{
+    Bind, Limit, Settings as ReflectSettings, parse_session_timeout,
+};
 use sonde_wire::prefix::Prefix;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use crate::exit;
 use crate::flow::args::FlowCommand;
 use crate::rtt::args::RttArgs;
-use crate::settings::{RunOptions, StreamOptions, parse_port};
 
 /// Measures networks, and says how far each of its numbers can be trusted.
 #[derive(Parser, Debug)]
@@ -105,10 +112,10 @@ pub struct ProbeArgs {
     pub fragment: bool,
     /// What is sent.
     #[command(flatten, next_help_heading = "Probes")]
-    pub stream: StreamOptions,
+    pub stream: StreamArgs,
     /// How the run goes.
     #[command(flatten, next_help_heading = "Run")]
-    pub run: RunOptions,
+    pub run: RunArgs,
     /// How packets are sent and received.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
@@ -121,13 +128,13 @@ pub struct ProbeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
     /// socket (needs no privilege), af_packet or af_xdp
-    #[arg(long, default_value = "socket", value_parser = parse_engine)]
+    #[arg(long, default_value = "socket")]
     pub engine: Engine,
     /// Use this interface instead of that of the route (socket: SO_BINDTODEVICE)
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
     /// af_xdp: how to bind: auto, zerocopy, copy or generic
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_xdp_mode)]
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     pub xdp_mode: XdpMode,
     /// af_xdp: the queues to bind, as 0,1,2 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -138,6 +145,105 @@ pub struct EngineArgs {
     /// Pin the sending and receiving thread to this processor
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
+}
+
+impl EngineArgs {
+    /// The same for an instrument.
+    pub fn settings(&self) -> EngineSettings {
+        let EngineArgs { engine, iface, xdp_mode, queues, busy_poll, cpu } = self.clone();
+        EngineSettings { engine, iface, xdp_mode, queues, busy_poll, cpu }
+    }
+}
+
+/// What can be said about the streams of all targets.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StreamArgs {
+    /// Time between the probes of one stream [default: 1s]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub interval: Option<i64>,
+    /// Stop after this many probes on each stream
+    #[arg(short, long, value_name = "N", value_parser = parse_count)]
+    pub count: Option<u64>,
+    /// Length of the IP packet, bytes [default: 72 for IPv4, 92 for IPv6]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
+    pub size: Option<u16>,
+    /// DSCP, or a list of them: 0..63, BE, EF, AF41, CS5; one stream each [default: BE]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_dscp)]
+    pub dscp: Option<Vec<u8>>,
+    /// The reflector's UDP port [default: 862]
+    #[arg(short, long, value_name = "PORT", value_parser = parse_port)]
+    pub port: Option<u16>,
+    /// Streams per destination and DSCP, each from a random source port, for ECMP [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_flows)]
+    pub flows: Option<u16>,
+    /// With --flows: destination ports drawn from this range; the reflector must listen on all of it
+    #[arg(long, value_name = "LOW-HIGH")]
+    pub flow_ports: Option<PortRange>,
+    /// When probes leave: 'periodic' (RFC 3432) or 'poisson' (RFC 2330) [default: periodic]
+    #[arg(long, value_name = "KIND")]
+    pub schedule: Option<Schedule>,
+    /// TTL or hop limit of the probes, 1..255 [default: 255]
+    #[arg(long, value_name = "N", value_parser = parse_ttl)]
+    pub ttl: Option<u8>,
+    /// How the reflector numbers its replies: 'auto', 'stateful' or 'stateless' [default: auto]
+    #[arg(long, value_name = "KIND")]
+    pub reflector: Option<ReflectorKind>,
+    /// Send from this address of ours
+    #[arg(short = 'S', long, value_name = "ADDR", value_parser = parse_address)]
+    pub source: Option<IpAddr>,
+    /// First source port; further DSCP classes of a destination take the next ones [default: 62000, or the next that is free]
+    #[arg(long, value_name = "BASE", value_parser = parse_port)]
+    pub source_port: Option<u16>,
+}
+
+impl StreamArgs {
+    /// The same for an instrument.
+    pub fn options(&self) -> StreamOptions {
+        let StreamArgs { interval, count, size, dscp, port, flows, flow_ports, .. } = self.clone();
+        let StreamArgs { schedule, ttl, reflector, source, source_port, .. } = *self;
+        StreamOptions {
+            interval,
+            count,
+            size,
+            dscp,
+            port,
+            flows,
+            flow_ports,
+            schedule,
+            ttl,
+            reflector,
+            source,
+            source_port,
+        }
+    }
+}
+
+/// What can be said about a whole run.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunArgs {
+    /// Stop after this time
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub duration: Option<i64>,
+    /// A probe not answered after this is lost (Tmax of RFC 7680) [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub timeout: Option<i64>,
+    /// Length of an interval record [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse_record_interval)]
+    pub record_interval: Option<i64>,
+    /// Count and report probes that leave later than this after their time [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub late_limit: Option<i64>,
+    /// Seed of everything random, for a run to be repeated [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+impl RunArgs {
+    /// The same for an instrument.
+    pub fn options(&self) -> RunOptions {
+        let RunArgs { duration, timeout, record_interval, late_limit, seed } = *self;
+        RunOptions { duration, timeout, record_interval, late_limit, seed }
+    }
 }
 
 /// Where the numbers go.
@@ -217,6 +323,25 @@ pub struct ReflectArgs {
     pub report_interval: i64,
 }
 
+impl ReflectArgs {
+    /// What the reflector is told to do.
+    pub fn settings(&self) -> ReflectSettings {
+        ReflectSettings {
+            port: self.port.clone(),
+            bind: self.bind.clone(),
+            engine: self.engine.settings(),
+            kernel: self.kernel,
+            stateless: self.stateless,
+            allow: self.allow.clone(),
+            rate_limit: self.rate_limit,
+            total_rate_limit: self.total_rate_limit,
+            max_sessions: self.max_sessions,
+            session_timeout: self.session_timeout,
+            report_interval: self.report_interval,
+        }
+    }
+}
+
 /// `sonde doctor`
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
@@ -249,95 +374,20 @@ pub struct DemoArgs {
           value_parser = parse_positive_duration)]
     pub duration: i64,
     /// socket, af_packet or af_xdp
-    #[arg(long, default_value = "af_xdp", value_parser = parse_engine)]
+    #[arg(long, default_value = "af_xdp")]
     pub engine: Engine,
     /// Write the run to this file
     #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
     pub out: PathBuf,
 }
 
-/// A token bucket's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateLimit {
-    /// Replies a second.
-    pub pps: u64,
-    /// Replies that may follow each other at once; by default those of a tenth of a second.
-    pub burst: u64,
-}
-
-impl FromStr for RateLimit {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (pps, burst) = match text.split_once(':') {
-            Some((pps, burst)) => (parse_rate(pps)?, Some(parse_rate(burst)?)),
-            None => (parse_rate(text)?, None),
-        };
-        Ok(RateLimit { pps, burst: burst.unwrap_or((pps / 10).max(1)) })
-    }
-}
-
-/// A limit, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(pub Option<RateLimit>);
-
-impl FromStr for Limit {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" { Ok(Limit(None)) } else { text.parse().map(|limit| Limit(Some(limit))) }
-    }
-}
-
-/// An address of this host, with the interface that a link-local one belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
-    /// The address.
-    pub address: IpAddr,
-    /// Its interface.
-    pub interface: Option<String>,
-}
-
-impl FromStr for Bind {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (address, interface) = match text.split_once('%') {
-            Some((address, interface)) => (address, Some(interface.to_owned())),
-            None => (text, None),
-        };
-        let parsed: IpAddr =
-            address.parse().map_err(|_| format!("'{address}' is not an IP address"))?;
-        let link_local = matches!(parsed, IpAddr::V6(a) if a.is_unicast_link_local());
-        if interface.is_some() && !link_local {
-            return Err(format!(
-                "'{address}' needs no interface; '%' is for addresses in fe80::/10"
-            ));
-        }
-        if parsed.is_unspecified() || parsed.is_multicast() {
-            return Err(format!("'{address}' is not the address of one host"));
-        }
-        Ok(Bind { address: parsed, interface })
-    }
-}
-
-fn parse_session_timeout(text: &str) -> Result<i64, String> {
-    let nanos = parse_positive_duration(text)?;
-    if nanos < 1_000_000_000 {
-        return Err(format!("'{text}' is too short for a session; use 1s or more"));
-    }
-    Ok(nanos)
-}
-
-fn parse_engine(text: &str) -> Result<Engine, String> {
-    text.parse::<Engine>().map_err(|e| e.to_string())
-}
-
-fn parse_xdp_mode(text: &str) -> Result<XdpMode, String> {
-    match text {
-        "auto" => Ok(XdpMode::Auto),
-        "zerocopy" => Ok(XdpMode::ZeroCopy),
-        "copy" => Ok(XdpMode::Copy),
-        "generic" => Ok(XdpMode::Generic),
-        _ => Err(format!("'{text}' is not a mode; write auto, zerocopy, copy or generic")),
-    }
+/// Takes one of the words of `T`, with what each means in the long help.
+pub fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
+    let values = T::ALL.iter().map(|(_, word, help)| PossibleValue::new(word).help(help.trim()));
+    PossibleValuesParser::new(values).try_map(|word| {
+        let found = T::ALL.iter().find(|(_, known, _)| *known == word);
+        found.map(|(value, ..)| *value).ok_or("no such word")
+    })
 }
 
 const PROBE_HELP: &str = "\
@@ -385,6 +435,7 @@ Needs root: it makes network namespaces and removes them when it ends.";
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use sonde_run::reflect::settings::RateLimit;
 
     #[derive(Parser, Debug)]
     struct Probe {

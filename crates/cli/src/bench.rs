@@ -19,7 +19,7 @@ use sonde_testbed::store::NotSaved;
 use self::args::BenchArgs;
 use self::progress::{How, Printer};
 use crate::exit::{Exit, Failure};
-use crate::signals::Signals;
+use crate::signals;
 
 /// Runs a plan, or what is left of it.
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
@@ -29,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     if args.dry_run {
         return dry_run::print(&expanded, args.json);
     }
-    let stop = Signals::catch()?.into_flag()?;
+    let stop = signals::flag(signals::stop()?)?;
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&args.plan));
     let mut execution =
         Execution::open(&source, &expanded, &folder, &invocation()).map_err(Failure::Usage)?;

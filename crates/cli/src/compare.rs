@@ -10,11 +10,11 @@ use sonde_report::compare::Row;
 use sonde_report::quantity::show;
 use sonde_report::{Comparison, Metrics, Page, Verdict, compare, figure};
 use sonde_results::bench::BenchRun;
+use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone};
 use crate::report::{print, save};
-use sonde_testbed::store;
 
 /// `sonde compare`
 #[derive(Args, Debug)]

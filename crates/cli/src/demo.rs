@@ -2,29 +2,33 @@
 //! reflectors in namespaces of their own, thousands of destinations and several classes,
 //! at a load that the machine carries.
 
-use std::io::{BufRead as _, BufReader, Read};
-use std::process::{Command, ExitStatus, Stdio};
+use anyhow::{Context as _, Result};
+use sonde_lab::{Host, Lab, LinkOptions, Topology, Uplinks};
+use sonde_results::Run;
+use sonde_results::units::{SECOND, format_count};
+use sonde_run::engine::EngineSettings;
+use sonde_run::error::RunError;
+use sonde_run::probe::settings::{RunOptions, StreamOptions};
+use sonde_run::probe::target_file::TargetEntry;
+use sonde_run::probe::{self, About, Collected, Probe, Settings};
+use sonde_run::reflect::settings::Limit;
+use sonde_run::reflect::{self, Reflecting};
+use sonde_run::running::{Context, Next};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use sonde_lab::{Lab, LinkOptions, Topology, Uplinks};
-use sonde_results::Run;
-use sonde_results::units::{format_count, format_dscp};
-
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, OutputArgs};
 use crate::exit::{Exit, Failure};
-use crate::signals::Signals;
+use crate::probe::follow;
+use crate::signals;
 
 /// Builds the network, runs reflectors and probe in it, and takes it down again.
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
-    // The probe gets the terminal's Ctrl-C by itself and ends in order; this process
-    // must outlive it to remove the network.
-    let signals = Signals::catch()?;
+    let context = signals::context()?;
     Lab::sweep();
     let demo = Demo::build(args)?;
     let rate = match args.rate {
         Some(rate) => Some(rate),
-        None => demo.find_rate(args, &signals)?,
+        None => demo.find_rate(args, &context)?,
     };
     let Some(rate) = rate else { return Ok(Exit::Interrupted) };
     let streams = u64::from(args.destinations) * args.dscp.len() as u64;
@@ -41,82 +45,91 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let mut probe = demo.probe(args, rate);
-    probe
-        .args(["--timeout", "1s", "--duration", &format!("{}ns", args.duration)])
-        .args(["--record-interval", "5s", "--out"])
-        .arg(&args.out);
-    let mut probe = Child(probe.spawn().context("the probe did not start")?);
-    let (status, _) = probe.end(&signals)?;
+    let (about, probe) = demo.probe(args, rate, (args.duration, SECOND), &context)?;
+    let output = OutputArgs { out: Some(args.out.clone()), ..OutputArgs::default() };
+    let exit = follow(about, probe, &output, false, &context)?;
     outln!("run file: {}", args.out.display());
-    match status.code() {
-        Some(0) => Ok(Exit::Ok),
-        Some(1) => Ok(Exit::NoReply),
-        Some(4) => Ok(Exit::NotSaved),
-        _ => Err(Failure::CannotRun(anyhow!("the probe ended with {status}"))),
-    }
+    Ok(exit)
 }
 
 /// The network, with its reflectors at work.
 struct Demo {
-    program: String,
     /// Ended before the network goes.
-    _reflectors: Vec<Child>,
+    reflectors: Vec<Reflecting>,
     network: Uplinks,
 }
 
 impl Demo {
-    fn build(args: &DemoArgs) -> Result<Demo> {
+    fn build(args: &DemoArgs) -> Result<Demo, Failure> {
         // What arrives on an uplink is processed where its sender runs: one processor each.
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let uplinks = processors.min(MOST_UPLINKS).min(args.destinations as usize) as u8;
         let network = Uplinks::new("sonde", uplinks, &LinkOptions::default())
             .context("cannot make the demonstration network; it needs root")?;
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let program =
-            program.to_str().ok_or_else(|| anyhow!("this program's path is not text"))?.to_owned();
         let mut reflectors = Vec::new();
         for host in &network.reflectors {
-            let mut reflect = host.command(&program);
-            reflect.args(["reflect", "--kernel", "--iface", Topology::INTERFACE]);
-            // Nobody else is there to be protected.
-            reflect.args(["--rate-limit", "none", "--total-rate-limit", "none"]);
-            reflectors
-                .push(Child::start(reflect, "reflecting").context("the reflector did not start")?);
+            let settings = reflect::Settings {
+                engine: EngineSettings {
+                    iface: Some(Topology::INTERFACE.into()),
+                    ..EngineSettings::default()
+                },
+                kernel: true,
+                // Nobody else is there to be protected.
+                rate_limit: Limit(None),
+                total_rate_limit: Limit(None),
+                ..reflect::Settings::default()
+            };
+            // They go on until the probe has its last replies.
+            let start = || reflect::start(settings, &Context::default());
+            let (_, reflector) = within(host, start).context("the reflector did not start")?;
+            reflectors.push(reflector);
         }
-        Ok(Demo { program, _reflectors: reflectors, network })
+        Ok(Demo { reflectors, network })
     }
 
-    /// The probe's command line, less its times and outputs.
-    fn probe(&self, args: &DemoArgs, rate: u64) -> Command {
+    /// Starts a probe of all destinations, for so long and with so long a time-out, ns.
+    fn probe(
+        &self,
+        args: &DemoArgs,
+        rate: u64,
+        (duration, timeout): (i64, i64),
+        context: &Context,
+    ) -> Result<(About, Probe), Failure> {
         let streams = u64::from(args.destinations) * args.dscp.len() as u64;
-        let interval = streams * 1_000_000_000 / rate.max(1);
-        let dscp: Vec<_> = args.dscp.iter().map(|&d| format_dscp(d)).collect();
         let uplinks = self.network.reflectors.len() as u32;
-        let mut probe = self.network.probe.command(&self.program);
-        probe.arg("probe");
-        for n in 0..uplinks {
-            // The first ones have one more where they do not divide evenly.
-            let count = (args.destinations + uplinks - 1 - n) / uplinks;
-            probe.arg(Uplinks::target_range(n as u8, count as u16));
-        }
-        probe.args(["--engine", args.engine.name(), "--dscp", &dscp.join(",")]).args([
-            "--interval",
-            &format!("{interval}ns"),
-            "--size",
-            "150",
-            "--cpu",
-            "0",
-        ]);
-        probe
+        // The first ones have one more where they do not divide evenly.
+        let count = |n: u32| (args.destinations + uplinks - 1 - n) / uplinks;
+        let range = |n: u32| TargetEntry::of(Uplinks::target_range(n as u8, count(n) as u16));
+        let settings = Settings {
+            targets: (0..uplinks).map(range).collect(),
+            stream: StreamOptions {
+                dscp: Some(args.dscp.clone()),
+                interval: Some((streams * 1_000_000_000 / rate.max(1)) as i64),
+                size: Some(150),
+                ..StreamOptions::default()
+            },
+            run: RunOptions {
+                duration: Some(duration),
+                timeout: Some(timeout),
+                record_interval: Some(5 * SECOND),
+                ..RunOptions::default()
+            },
+            engine: EngineSettings {
+                engine: args.engine,
+                cpu: Some(0),
+                ..EngineSettings::default()
+            },
+            ..Settings::default()
+        };
+        Ok(within(&self.network.probe, || probe::start(settings, context))?)
     }
 
     /// The greatest round load that is well within what the network carries, found by short
     /// trials; `None`: interrupted.
-    fn find_rate(&self, args: &DemoArgs, signals: &Signals) -> Result<Option<u64>> {
+    fn find_rate(&self, args: &DemoArgs, context: &Context) -> Result<Option<u64>, Failure> {
         for load in LOADS {
             for _ in 0..TRIES {
-                match self.carries(args, load + load / MARGIN, signals)? {
+                match self.carries(args, load + load / MARGIN, context)? {
                     None => return Ok(None),
                     Some(false) => {}
                     Some(true) => {
@@ -142,32 +155,45 @@ impl Demo {
     }
 
     /// Whether all packets of a short trial left in time and came back.
-    fn carries(&self, args: &DemoArgs, rate: u64, signals: &Signals) -> Result<Option<bool>> {
-        let mut probe = self.probe(args, rate);
-        probe.args(["--timeout", "500ms", "--duration", TRIAL, "--record-interval", "5s"]);
-        probe.args(["--quiet", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Child(probe.spawn().context("the trial's probe did not start")?);
-        let output = child.0.stdout.take().context("no output")?;
-        let errors = child.0.stderr.take().context("no error output")?;
-        let read = |mut from: Box<dyn Read + Send>| {
-            std::thread::spawn(move || {
-                let mut text = String::new();
-                from.read_to_string(&mut text).map(|_| text)
-            })
-        };
-        let (output, errors) = (read(Box::new(output)), read(Box::new(errors)));
-        let (status, interrupted) = child.end(signals)?;
-        if interrupted {
-            return Ok(None);
+    fn carries(
+        &self,
+        args: &DemoArgs,
+        rate: u64,
+        context: &Context,
+    ) -> Result<Option<bool>, Failure> {
+        let (about, probe) = self.probe(args, rate, (TRIAL, SECOND / 2), context)?;
+        let clock = about.clock;
+        let mut collected = Collected::new(about);
+        loop {
+            match probe.records.next(Duration::from_secs(3600)) {
+                Next::Record(event) => drop(collected.add(&event)),
+                Next::Nothing => {}
+                Next::End => break,
+            }
         }
-        let text = output.join().map_err(|_| anyhow!("the trial's output was not read"))??;
-        let Ok(run) = serde_json::from_str::<Run>(&text) else {
-            let errors =
-                errors.join().map_err(|_| anyhow!("the trial's errors were not read"))??;
-            bail!("the trial ended with {status}: {}", errors.trim());
-        };
-        Ok(Some(is_clean(&run)))
+        let mut ended = probe.join();
+        if let Some(error) = ended.failure.take() {
+            return Err(error.into());
+        }
+        let run = collected.finish(&ended, clock);
+        Ok((!context.stop.is_asked()).then(|| is_clean(&run)))
     }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.reflectors.iter().for_each(Reflecting::stop);
+        // Their programs are attached to interfaces that go with the network.
+        self.reflectors.drain(..).for_each(|reflector| drop(reflector.join()));
+    }
+}
+
+/// Starts an instrument in a host's network namespace: its threads stay there.
+fn within<T: Send>(
+    host: &Host,
+    start: impl FnOnce() -> Result<T, RunError> + Send,
+) -> Result<T, RunError> {
+    host.inside(start).map_err(anyhow::Error::from)?
 }
 
 /// No loss, nothing left out, and most probes in time: beyond what the processors carry
@@ -177,57 +203,6 @@ fn is_clean(run: &Run) -> bool {
     c.sent > 0 && c.lost == 0 && c.skipped == 0 && c.sent_late * 2 <= c.sent
 }
 
-/// A child that is ended when dropped.
-struct Child(std::process::Child);
-
-impl Child {
-    /// Starts it, and waits for a line of its output that contains `ready`.
-    fn start(mut command: Command, ready: &str) -> Result<Self> {
-        let mut child = Child(command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?);
-        let output = child.0.stdout.take().context("no output")?;
-        let mut lines = BufReader::new(output).lines();
-        for line in lines.by_ref() {
-            if line?.contains(ready) {
-                // Nobody reads further; but the pipe must not fill.
-                std::thread::spawn(move || lines.for_each(drop));
-                return Ok(child);
-            }
-        }
-        let status = child.0.wait()?;
-        bail!("it ended with {status}")
-    }
-
-    /// Ctrl-C. It may have ended just now.
-    fn interrupt(&self) {
-        let pid = self.0.id().to_string();
-        let _ = Command::new("kill").args(["-INT", &pid]).stderr(Stdio::null()).status();
-    }
-
-    /// Waits for its end, and passes on what only this process is told (SIGTERM): whether
-    /// there was such a thing.
-    fn end(&mut self, signals: &Signals) -> Result<(ExitStatus, bool)> {
-        let mut interrupted = false;
-        loop {
-            if let Some(status) = self.0.try_wait().context("cannot wait for the probe")? {
-                return Ok((status, interrupted));
-            }
-            if signals.wait(Duration::from_millis(100)) {
-                interrupted = true;
-                self.interrupt();
-            }
-        }
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            self.interrupt();
-        }
-        let _ = self.0.wait();
-    }
-}
-
 /// Loads to choose from, packets a second, greatest first.
 const LOADS: [u64; 10] =
     [200_000, 150_000, 120_000, 100_000, 80_000, 60_000, 40_000, 20_000, 10_000, 5_000];
@@ -235,7 +210,7 @@ const LOADS: [u64; 10] =
 const MARGIN: u64 = 5;
 /// A shared host may stop for once.
 const TRIES: u32 = 2;
-/// How long a trial sends.
-const TRIAL: &str = "1s";
+/// How long a trial sends, ns.
+const TRIAL: i64 = SECOND;
 /// More senders than this would leave the rest of the program no processor on many machines.
 const MOST_UPLINKS: usize = 2;

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use sonde_run::error::RunError;
+
 /// How a command that could run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -65,6 +67,15 @@ impl Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         Failure::CannotRun(error)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        match error {
+            RunError::Settings(error) => Failure::Usage(error),
+            RunError::Host(error) | RunError::Unsaved(error) => Failure::CannotRun(error),
+        }
     }
 }
 

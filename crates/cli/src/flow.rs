@@ -1,43 +1,50 @@
-//! `sonde flow`: metering and exporting (RFC 7011), from interfaces or a capture file.
-//!
-//! Metering threads own a [`meter::Meter`] each; what ends leaves by a queue for the export
-//! thread (`exporting.rs`), which hands it to every output (`export/`).
+//! `sonde flow`: asks for flows to be metered, shows how it goes, saves the run; and
+//! `sonde flow verify`.
 
 pub mod args;
-mod export;
-mod exporting;
-mod file;
-mod follow;
-mod input;
-mod live;
-mod meter;
-mod now;
-mod outcome;
-mod selection;
-mod settings;
-mod share;
-mod top;
-pub mod verify;
+mod verify_args;
 mod view;
-mod walk;
+
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use sonde_results::FlowRun;
-use sonde_results::caveat::CaveatSet;
-use sonde_results::flow_run::FLOW_SCHEMA_VERSION;
-use sonde_sys::clock::{clock_state, tai_now};
+use sonde_results::flow_run::ProtocolTotal;
+use sonde_run::flow::{self, Metering, Status, verify};
+use sonde_run::running::Stop;
+use sonde_run::sources::{Source, source};
+use sonde_sys::clock::steady_now;
 
 use self::args::{FlowArgs, FlowCommand, Instead};
+use self::verify_args::VerifyArgs;
+use self::view::Snapshot;
+use crate::console;
 use crate::exit::{Exit, Failure};
-use crate::output::run_file;
-use crate::sources::{Source, source};
-use sonde_run::header::run_header;
+use crate::output::live::InPlace;
+use crate::output::run_file::{self, SaveSoFar};
+use crate::output::style::{Style, terminal_size};
+use crate::signals;
 
 /// Meters, or does what stands under `sonde flow`.
 pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
     match &command.instead {
-        Some(Instead::Verify(args)) => verify::run(args),
+        Some(Instead::Verify(args)) => compare(args),
         None => run(&command.args),
     }
+}
+
+/// `sonde flow verify`
+fn compare(args: &VerifyArgs) -> Result<Exit, Failure> {
+    let report = verify::verify(&args.settings(), &signals::context()?)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&report).map_err(anyhow::Error::from)?;
+        outln!("{text}");
+    } else {
+        console::print(&report.to_string());
+    }
+    // Code 1: it ran, and the answer is no.
+    Ok(if report.exact { Exit::Ok } else { Exit::NoReply })
 }
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
@@ -45,23 +52,158 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.output.out {
         run_file::check(path).map_err(Failure::Usage)?;
     }
-    match source(&args.sources)? {
-        Source::Files(paths) => file::run(&paths, args),
-        Source::Interfaces(links) => live::run(links, args),
+    let of_interfaces = matches!(source(&args.sources)?, Source::Interfaces(_));
+    let context = match of_interfaces {
+        true => signals::confined_context(args.output.out.clone().into_iter().collect())?,
+        false => signals::context()?,
+    };
+    let live = of_interfaces && is_live(args);
+    let metering = flow::start(args.settings(live), &context)?;
+    watch(&metering, args, live, &context.stop);
+    let status = metering.status.clone();
+    let mut ended = metering.join();
+    let failure = ended.failure.take();
+    if ended.counters.is_empty()
+        && let Some(error) = failure
+    {
+        // There is no run to be told.
+        return Err(error.into());
+    }
+    let exit = finish(status.get().run, args, context.stop.is_asked())?;
+    match failure {
+        Some(error) => Err(error.into()),
+        None => Ok(exit),
     }
 }
 
-/// A run that begins now and has seen nothing.
-fn empty_run(args: &FlowArgs, engine: String) -> FlowRun {
-    FlowRun {
-        header: run_header("flow", FLOW_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
-        config: settings::run_config(args, engine),
-        points: Vec::new(),
-        protocols: Vec::new(),
-        ends: Default::default(),
-        top: Vec::new(),
-        exports: Vec::new(),
-        counters: Default::default(),
-        caveats: CaveatSet::default(),
+/// Shows how it goes until the end.
+fn watch(metering: &Metering, args: &FlowArgs, live: bool, stop: &Stop) {
+    let mut screen = live.then(InPlace::default);
+    let of_interfaces = metering.status.get().run.config.engine != "capture file";
+    let mut lines = of_interfaces && !live && !args.output.quiet;
+    let mut saving = SaveSoFar::default();
+    let start = steady_now();
+    let mut before = metering.status.get();
+    let mut due = start + args.interval;
+    while !metering.is_finished() {
+        let until = (due - steady_now()).clamp(0, LOOK_AROUND_NS);
+        if stop.wait(Duration::from_nanos(until as u64)) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let now = steady_now();
+        if now < due || !of_interfaces {
+            continue;
+        }
+        due = now + args.interval;
+        let status = metering.status.get();
+        saving.save(args.output.out.as_deref(), || with_command(status.so_far()));
+        let spans = (now - start, status.at_ns - before.at_ns);
+        // If nobody looks any more, the export goes on.
+        if let Some(place) = &mut screen {
+            let (width, height) = terminal_size();
+            let lines = picture(&status, &before, spans, |s| {
+                view::live(s, width, height, Style::for_stdout())
+            });
+            let _ = place.draw(&mut console::out(), &lines);
+            if console::reader_has_gone() {
+                screen = None;
+            }
+        } else if lines {
+            let line = picture(&status, &before, spans, view::line);
+            lines = writeln!(stderr(), "{line}").is_ok();
+        }
+        before = status;
     }
 }
+
+/// The live view has the terminal, unless something else is to be printed there.
+fn is_live(args: &FlowArgs) -> bool {
+    let printed = args.export.jsonl.as_ref().is_some_and(|p| p.as_os_str() == "-");
+    stdout().is_terminal() && !args.output.quiet && !args.output.json && !printed
+}
+
+/// Shows one moment of the run.
+fn picture<T>(
+    status: &Status,
+    before: &Status,
+    (elapsed_ns, interval_ns): (i64, i64),
+    show: impl FnOnce(&Snapshot<'_>) -> T,
+) -> T {
+    let protocols: Vec<ProtocolTotal> = status
+        .protocols
+        .iter()
+        .zip(&before.protocols)
+        .map(|(now, then)| ProtocolTotal {
+            protocol: now.protocol,
+            packets: now.packets - then.packets,
+            bytes: now.bytes - then.bytes,
+        })
+        .collect();
+    let run = &status.run;
+    let points: Vec<String> = run.points.iter().map(|p| p.name.clone()).collect();
+    let snapshot = Snapshot {
+        elapsed_ns,
+        interval_ns,
+        points: &points,
+        engine: &run.config.engine,
+        protocols: &protocols,
+        flows: (status.held, run.config.flows_max),
+        created: status.created - before.created,
+        records: (status.records - before.records, status.records),
+        lost: (status.packets_lost, status.records_lost),
+        top: &status.fastest,
+        caveats: run.caveats,
+    };
+    show(&snapshot)
+}
+
+fn with_command(mut run: FlowRun) -> FlowRun {
+    run.config.command = std::env::args().collect();
+    run
+}
+
+/// Saves and prints a run that has ended.
+fn finish(run: FlowRun, args: &FlowArgs, interrupted: bool) -> Result<Exit, Failure> {
+    let run = with_command(run);
+    let mut unsaved = Vec::new();
+    if let Some(path) = &args.output.out
+        && let Err(error) = run_file::save(path, &run)
+    {
+        unsaved.push(format!("{}: {error}", path.display()));
+    }
+    print(&run, args);
+    for what in &unsaved {
+        errln!("not saved: {what}");
+    }
+    let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
+    let lost = run.counters.get("records_lost").copied().unwrap_or(0);
+    Ok(match (unsaved.is_empty() && lost == 0, packets) {
+        (false, _) => Exit::NotSaved,
+        (true, 0) if interrupted => Exit::Interrupted,
+        (true, 0) => Exit::NoReply,
+        _ => Exit::Ok,
+    })
+}
+
+/// The summary or the run; where records have standard output, the summary goes to
+/// standard error.
+fn print(run: &FlowRun, args: &FlowArgs) {
+    if args.output.json {
+        run_file::print(run);
+        return;
+    }
+    let (width, _) = terminal_size();
+    let taken = |p: &PathBuf| p.as_os_str() == "-";
+    let to_stderr = args.export.jsonl.as_ref().is_some_and(taken)
+        || args.output.out.as_ref().is_some_and(taken);
+    let style = if to_stderr { Style::default() } else { Style::for_stdout() };
+    let text = view::summary(run, width, style).join("\n");
+    match to_stderr {
+        true => errln!("{text}"),
+        false => outln!("{text}"),
+    }
+}
+
+/// How long a stop may wait.
+const LOOK_AROUND_NS: i64 = 100_000_000;

@@ -46,7 +46,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Agent(args) => agent::run(&args),
         Command::Otg(args) => otg::run(&args),
-        Command::Doctor(args) => doctor::run(&args, &sonde_port::open),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use sonde_port::Engine::{AfPacket, AfXdp};
+use sonde_run::confined::{Uses, give_up};
+use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_server::http::{Access, Server, Stop};
 use sonde_server::otg::Otg;
 use sonde_server::runs::WithRuns;
@@ -18,9 +19,8 @@ use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 use sonde_wire::signature::Secret;
 
 use crate::bench::invocation;
-use crate::confined::{Uses, give_up};
 use crate::exit::{Exit, Failure};
-use crate::signals::Signals;
+use crate::signals;
 
 /// `sonde otg`
 #[derive(Args, Debug)]
@@ -97,19 +97,19 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
         |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation()).map(Arc::new);
     let runs = args.runs.as_deref().map(open).transpose()?;
     let service = WithRuns::new(runs.clone(), Otg::new(generator.clone()));
-    let signals = Signals::catch()?;
+    let asked = signals::stop()?;
     let server = Server::bind(args.listen, access)
         .with_context(|| format!("cannot listen on {}; see --listen", args.listen))?;
     let address = server.address().context("cannot tell the own address")?;
     let stop = Stop::new();
     let stopper = stop.clone();
-    signals.then(move || stopper.stop())?;
+    signals::then(asked, move || stopper.stop())?;
     let uses = match args.runs {
         // A plan makes laboratories of network namespaces.
         Some(_) => vec![Uses::Commands],
         None => [AfPacket, AfXdp].map(Uses::Engine).into_iter().chain([Uses::Namespaces]).collect(),
     };
-    give_up(&uses, Vec::new())?;
+    give_up(&uses, &[])?;
     errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
     let served = server.serve(Arc::new(service), &stop).context("the server failed");
     if let Some(runs) = runs {

@@ -1,64 +1,61 @@
-//! `sonde probe`: sends, collects, shows, saves.
+//! `sonde probe`: asks for a probe, shows it, saves what comes of it.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr, stdout};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use sonde_meter::stamp::{Fate, Sample};
+use anyhow::{Context as _, Result, bail};
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_results::record::LossSide;
-use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
 use sonde_results::units::{SECOND, format_ns};
-use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
-use sonde_sys::clock::{ClockState, steady_now, tai_now};
+use sonde_results::{Interval, Run};
+use sonde_run::probe::target_file::{TargetEntry, TargetsFile};
+use sonde_run::probe::{
+    self, About, Collected, Event, Family, Fate, Probe, Sample, Settings, Status, WriterSettings,
+    Writers, icmp_text,
+};
+use sonde_run::running::{Context, Ended};
+use sonde_sys::clock::steady_now;
 
-use crate::args::ProbeArgs;
-use crate::config::{TargetEntry, TargetsFile};
+use crate::args::{OutputArgs, ProbeArgs};
 use crate::console;
 use crate::exit::{Exit, Failure};
-use crate::names;
 use crate::output::live::{self, InPlace, Snapshot};
 use crate::output::ping_line::{self, Outcome, PacketEvent};
 use crate::output::run_file::SaveSoFar;
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::{run_file, summary};
-use crate::records::Writers;
-use crate::session::{self, Event, Progress, Session};
-use crate::settings::{RunOptions, RunSettings, StreamOptions};
-use crate::signals::Signals;
-use crate::targets::{self, Expanded, Family, Target};
-use crate::unreachable::{self, Unreachable};
-use sonde_run::header::run_header;
+use crate::signals;
 
 /// Runs until everything is sent, the time is over, or Ctrl-C.
 pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
-    let (expanded, family, run) = what(args).map_err(Failure::Usage)?;
-    let Expanded { targets, mut left_out } = expanded;
-    let signals = Signals::catch()?;
-    let to_stderr = args.output.takes_stdout();
-    let to_terminal = !to_stderr && stdout().is_terminal();
-    let streams: usize =
-        targets.iter().map(|t| t.settings.dscp.len() * usize::from(t.settings.flows)).sum();
+    let mut settings = settings(args).map_err(Failure::Usage)?;
+    check_outputs(args).map_err(Failure::Usage)?;
+    let context = signals::context()?;
+    let to_terminal = !args.output.takes_stdout() && stdout().is_terminal();
     let quiet = args.output.quiet || args.output.json;
-    let per_packet = !quiet && args.output.per_packet.unwrap_or(streams == 1 && to_terminal);
-    let names = names_of(&targets, &left_out);
-    let options = session::Options { samples: per_packet, fragment: args.fragment };
-    let mut session = Session::open(targets, &run, &args.engine, options)?;
-    left_out.append(&mut session.left_out);
-    let mut collected = Collected::new(args, &run, &session)?;
-    collected.left_out = left_out;
-    let watch = match names.is_empty() {
-        true => None,
-        false => Some(names::Watch::start(names, family, LOOK_UP_EVERY)?),
-    };
+    // Without a word about it, packets are shown of a single stream only.
+    let maybe = !quiet && args.output.per_packet.unwrap_or(to_terminal);
+    settings.samples = maybe && (args.output.per_packet.is_some() || may_be_one(&settings));
+    let (about, probe) = probe::start(settings, &context)?;
+    let per_packet = maybe && (args.output.per_packet.is_some() || about.streams.len() == 1);
+    follow(about, probe, &args.output, per_packet, &context)
+}
+
+/// Shows a probe until it ends, and saves what comes of it.
+pub fn follow(
+    about: About,
+    probe: Probe,
+    output: &OutputArgs,
+    per_packet: bool,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    let to_stderr = output.takes_stdout();
     let mut screen = Screen {
-        show: if quiet {
+        show: if output.quiet || output.json {
             Show::Nothing
         } else if per_packet {
             Show::Packets
-        } else if to_terminal {
+        } else if !to_stderr && stdout().is_terminal() {
             Show::Table
         } else {
             Show::Lines
@@ -66,155 +63,140 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
         to_stderr,
         command: std::env::args().collect(),
         place: InPlace::default(),
-        next_ns: SECOND.min(run.record_interval),
+        next_ns: SECOND.min(about.run.record_interval),
     };
+    let (start, timeout) = (about.start, about.run.timeout);
     if screen.show != Show::Nothing {
-        screen.begin(&collected, &run);
+        screen.begin(&about);
     }
-    let mut interrupts = 0;
-    while !session.is_finished() {
-        let progress = session.poll(&mut |event| collected.take(event, &screen));
-        collected.notices.extend(watch.iter().flat_map(names::Watch::notices));
-        collected.write_records();
-        let elapsed = steady_now() - session.start;
-        screen.refresh(&session, &collected, progress, elapsed, &run);
-        collected.save_so_far(args, &run, &session);
-        if nobody_reads(args, &collected) {
-            session.stop();
+    let mut printing = Printing::new(output, about, context)?;
+    let mut told = false;
+    while !probe.is_finished() {
+        let status = probe.status.get();
+        printing.take_all(&probe, &screen);
+        screen.refresh(&status, &printing, steady_now() - start);
+        printing.save_so_far(output, &status);
+        if printing.nobody_reads(output) {
+            probe.stop();
         }
-        if signals.wait(Duration::from_millis(if per_packet { 5 } else { 20 })) {
-            interrupts += 1;
-            session.stop();
-            if interrupts > 1 {
-                session.hurry();
-            } else if stderr().is_terminal() {
-                let timeout = format_ns(run.timeout as f64);
-                errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
-            }
+        let asked = context.stop.wait(Duration::from_millis(if per_packet { 5 } else { 20 }));
+        if asked && !told && stderr().is_terminal() {
+            let timeout = format_ns(timeout as f64);
+            errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
         }
+        if asked {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        told |= asked;
     }
-    let (clock, start) = (session.clock(), session.start);
-    let ended = session.close(&mut |event| collected.take(event, &screen));
-    collected.write_records();
-    let failure = ended.failure;
-    let finished =
-        collected.finish(args, &run, start.as_nanos(), clock, ended.health, ended.caveats);
-    let exit = report(args, &finished)?;
+    printing.take_all(&probe, &screen);
+    let status = probe.status.get();
+    let mut ended = probe.join();
+    let failure = ended.failure.take();
+    let (run, finished) = printing.finish(output, &ended, &status);
+    let exit = report(output, &run, &finished)?;
     match failure {
-        Some(error) => Err(Failure::CannotRun(error)),
-        None if interrupts > 0 && finished.run.overall.counters.sent == 0 => Ok(Exit::Interrupted),
+        Some(error) => Err(error.into()),
+        None if told && run.overall.counters.sent == 0 => Ok(Exit::Interrupted),
         None => Ok(exit),
     }
 }
 
-/// Whether all that was asked for went to a reader who has gone: a measurement without end
-/// would be for nobody.
-fn nobody_reads(args: &ProbeArgs, collected: &Collected) -> bool {
-    let gone = console::reader_has_gone() || collected.writers.are_unread();
-    let to_file = args.output.out.as_ref().is_some_and(|path| path.as_os_str() != "-");
-    gone && !to_file && !collected.writers.are_read()
-}
-
 /// The targets and settings that command line and file ask for.
-fn what(args: &ProbeArgs) -> Result<(Expanded, Family, RunSettings)> {
+fn settings(args: &ProbeArgs) -> Result<Settings> {
     let file = match &args.targets {
         Some(path) => TargetsFile::read(path)?,
-        None => TargetsFile {
-            stream: StreamOptions::default(),
-            run: RunOptions::default(),
-            targets: Vec::new(),
-        },
+        None => TargetsFile::default(),
     };
-    let mut entries = file.targets;
-    entries.extend(args.hosts.iter().map(|host| TargetEntry {
-        host: host.clone(),
-        name: None,
-        first: None,
-        stream: StreamOptions::default(),
-        at: String::new(),
-    }));
+    let mut targets = file.targets;
+    targets.extend(args.hosts.iter().map(TargetEntry::of));
     let family = match (args.ipv4, args.ipv6) {
         (true, _) => Family::V4,
         (_, true) => Family::V6,
         _ => Family::Any,
     };
-    let defaults = args.stream.clone().or(&file.stream);
-    let run = args.run.clone().or(&file.run).resolve();
-    let expanded = targets::expand(&entries, &defaults, family, args.all_addresses)?;
-    Ok((expanded, family, run))
+    Ok(Settings {
+        targets,
+        stream: args.stream.options().or(&file.stream),
+        run: args.run.options().or(&file.run),
+        family,
+        all_addresses: args.all_addresses,
+        fragment: args.fragment,
+        engine: args.engine.settings(),
+        samples: false,
+    })
 }
 
-/// The names that are used, with their addresses, to be looked up again now and then.
-fn names_of(targets: &[Target], left_out: &[(String, String)]) -> Vec<names::Watched> {
-    let mut used: BTreeMap<&str, Vec<IpAddr>> =
-        left_out.iter().map(|(name, _)| (name.as_str(), Vec::new())).collect();
-    for target in targets {
-        if let Some(name) = &target.looked_up {
-            let addresses = used.entry(name).or_default();
-            addresses.push(target.address);
-            addresses.extend(&target.others);
-        }
+/// Whether these may be a single stream: a name may have more addresses.
+fn may_be_one(settings: &Settings) -> bool {
+    let [target] = settings.targets.as_slice() else { return false };
+    let stream = target.stream.clone().or(&settings.stream);
+    let classes = stream.dscp.as_ref().map_or(1, Vec::len);
+    classes == 1 && stream.flows.unwrap_or(1) == 1
+}
+
+/// Before hours are spent on a run: where it is to be written.
+fn check_outputs(args: &ProbeArgs) -> Result<()> {
+    let output = &args.output;
+    let to_stdout = [&output.jsonl, &output.csv, &output.out]
+        .into_iter()
+        .flatten()
+        .filter(|path| path.as_os_str() == "-")
+        .count();
+    if to_stdout + usize::from(output.json) > 1 {
+        bail!("only one of --json, --jsonl, --csv and --out can go to standard output");
     }
-    let watched = |(host, addresses): (&str, Vec<IpAddr>)| names::Watched {
-        host: host.to_string(),
-        addresses,
-    };
-    used.into_iter().map(watched).collect()
+    output.out.as_deref().map_or(Ok(()), run_file::check)
 }
 
-/// Everything measured so far.
-struct Collected {
-    infos: Vec<StreamInfo>,
-    engine: String,
-    timeout: i64,
-    clock_synchronised: bool,
+/// Everything measured so far, and where it is printed.
+struct Printing {
+    collected: Collected,
     latest: Vec<Interval>,
     /// Place of a stream in `latest`, or none.
     place: Vec<u32>,
-    totals: Vec<Interval>,
     writers: Writers,
-    notices: Vec<String>,
-    /// Targets that are not measured, with the reason.
-    left_out: Vec<(String, String)>,
-    unreachable: Unreachable,
     saving: SaveSoFar,
 }
 
-/// A run, and whether all of it could be saved.
+/// What became of a run's outputs.
 struct Finished {
-    run: Run,
     unsaved: Vec<String>,
     undelivered: Vec<String>,
     left_out: Vec<(String, String)>,
 }
 
-impl Collected {
-    fn new(args: &ProbeArgs, run: &RunSettings, session: &Session) -> Result<Self, Failure> {
-        let caps = &session.caps[0];
-        let engine = format!("{} ({})", caps.engine, caps.mode);
-        let empty = empty_run(run, session.start.as_nanos(), session.clock(), &engine);
-        let writers =
-            Writers::open(&args.output, &empty, &session.infos).map_err(Failure::Usage)?;
-        Ok(Collected {
-            engine,
-            timeout: run.timeout,
-            clock_synchronised: session.clock().synchronised,
-            latest: Vec::new(),
-            place: vec![u32::MAX; session.infos.len()],
-            totals: (0..session.infos.len() as u32).map(Interval::empty).collect(),
-            infos: session.infos.clone(),
-            writers,
-            notices: Vec::new(),
-            left_out: Vec::new(),
-            unreachable: Unreachable::new(session.infos.iter().map(|i| i.source.ip())),
-            saving: SaveSoFar::default(),
-        })
+impl Printing {
+    fn new(output: &OutputArgs, about: About, context: &Context) -> Result<Self, Failure> {
+        let place = vec![u32::MAX; about.streams.len()];
+        let clock = about.clock;
+        let collected = Collected::new(about);
+        let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
+        let mut begun = collected.begun(clock);
+        begun.config.command = std::env::args().collect();
+        let writers = Writers::open(&to, &begun, &collected.about().streams, context)
+            .map_err(Failure::Usage)?;
+        let (latest, saving) = (Vec::new(), SaveSoFar::default());
+        Ok(Printing { collected, latest, place, writers, saving })
     }
 
-    fn take(&mut self, event: Event<'_>, screen: &Screen) {
+    /// Takes what has come until now, and writes it.
+    fn take_all(&mut self, probe: &Probe, screen: &Screen) {
+        while let Some(event) = probe.records.next_now() {
+            self.take(&event, screen);
+        }
+        self.writers.flush();
+        for report in self.writers.take_reports() {
+            errln!("{report}");
+        }
+    }
+
+    fn take(&mut self, event: &Event, screen: &Screen) {
+        if let Some(text) = self.collected.add(event) {
+            errln!("{text}");
+        }
         match event {
             Event::Record(record) => {
-                self.totals[record.stream as usize].merge(record);
                 self.writers.push(record);
                 if matches!(screen.show, Show::Table | Show::Lines) {
                     let place = &mut self.place[record.stream as usize];
@@ -222,28 +204,25 @@ impl Collected {
                         Some(latest) => latest.clone_from(record),
                         None => {
                             *place = self.latest.len() as u32;
-                            self.latest.push(record.clone());
+                            self.latest.push(Interval::clone(record));
                         }
                     }
                 }
             }
             Event::Sample(sample) if screen.show == Show::Packets => {
-                screen.line(&self.packet_line(&sample));
+                screen.line(&self.packet_line(sample));
             }
-            Event::Sample(_) => {}
-            Event::Notice(text) => self.notices.push(text),
-            Event::Undelivered(error) => {
-                self.notices.extend(self.unreachable.add(error));
-            }
+            Event::Sample(_) | Event::Undelivered(_) => {}
         }
     }
 
     fn packet_line(&self, sample: &Sample) -> String {
-        let info = &self.infos[sample.stream as usize];
+        let about = self.collected.about();
+        let info = &about.streams[sample.stream as usize];
         let outcome = match sample.fate {
             Fate::Lost => Outcome::Lost {
-                timeout: self.timeout,
-                why: self.unreachable.latest(info.destination).map(unreachable::text),
+                timeout: about.run.timeout,
+                why: self.collected.undelivered(info.destination).map(icmp_text),
             },
             Fate::NotSent(why) => Outcome::NotSent { why },
             Fate::Reply {
@@ -260,7 +239,7 @@ impl Collected {
                 length: length + headers(info.destination),
                 rtt: t4.at - sample.t1.at,
                 dwell: t3 - t2,
-                one_way: (peer_synchronised && comparable && self.clock_synchronised)
+                one_way: (peer_synchronised && comparable && about.clock.synchronised)
                     .then(|| (t2 - sample.t1.at, t4.at - t3)),
                 ttl: Some(ttl),
                 duplicate,
@@ -275,94 +254,50 @@ impl Collected {
         ping_line::format(&event)
     }
 
-    fn write_records(&mut self) {
-        self.writers.flush();
-        self.notices.extend(self.writers.take_reports());
-        for notice in self.notices.drain(..) {
-            errln!("{notice}");
-        }
-    }
-
     /// Writes the run file as far as the run has come.
-    fn save_so_far(&mut self, args: &ProbeArgs, run: &RunSettings, session: &Session) {
+    fn save_so_far(&mut self, output: &OutputArgs, status: &Status) {
         let mut saving = std::mem::take(&mut self.saving);
-        saving.save(args.output.out.as_deref(), || {
-            let (overall, caveats) = self.overall();
-            let mut so_far = Run {
-                streams: self.infos.clone(),
-                totals: self.totals.clone(),
-                overall,
-                health: session.health(),
-                caveats,
-                ..empty_run(run, session.start.as_nanos(), session.clock(), &self.engine)
-            };
-            so_far.header.end_ns = tai_now().as_nanos();
-            so_far.turn_to_utc(so_far.header.tai_offset_ns());
-            so_far
+        saving.save(output.out.as_deref(), || {
+            let mut run = self.collected.so_far(status.health.clone(), status.clock);
+            run.config.command = std::env::args().collect();
+            run
         });
         self.saving = saving;
     }
 
-    /// All streams together.
-    fn overall(&self) -> (Interval, CaveatSet) {
-        let mut overall = Interval::empty(0);
-        for total in &self.totals {
-            overall.merge(total);
-        }
-        let sideless = |t: &Interval| t.counters.lost > 0 && t.loss_side == LossSide::Unknown;
-        if self.totals.iter().any(sideless) {
-            overall.caveats.insert(Caveat::LossSideUnknown);
-        }
-        let caveats = overall.caveats;
-        (overall, caveats)
+    /// Whether all that was asked for went to a reader who has gone: a measurement without end
+    /// would be for nobody.
+    fn nobody_reads(&self, output: &OutputArgs) -> bool {
+        let gone = console::reader_has_gone() || self.writers.are_unread();
+        let to_file = output.out.as_ref().is_some_and(|path| path.as_os_str() != "-");
+        gone && !to_file && !self.writers.are_read()
     }
 
-    fn finish(
-        self,
-        args: &ProbeArgs,
-        run: &RunSettings,
-        start_ns: i64,
-        clock: ClockState,
-        mut health: Health,
-        mut caveats: CaveatSet,
-    ) -> Finished {
-        health.counters.extend(self.unreachable.counters());
-        if !self.left_out.is_empty() {
-            health.counters.insert("targets_left_out".into(), self.left_out.len() as u64);
-        }
-        let (overall, doubts) = self.overall();
-        caveats.merge(doubts);
+    fn finish(self, output: &OutputArgs, ended: &Ended, status: &Status) -> (Run, Finished) {
+        let undelivered = self.collected.undelivered_lines();
+        let left_out = self.collected.about().left_out.clone();
+        let mut run = self.collected.finish(ended, status.clock);
+        run.config.command = std::env::args().collect();
         let mut unsaved = self.writers.finish();
         if !unsaved.is_empty() {
-            caveats.insert(Caveat::RecordsLost);
+            run.caveats.insert(Caveat::RecordsLost);
         }
-        let mut run = Run {
-            streams: self.infos,
-            totals: self.totals,
-            overall,
-            health,
-            caveats,
-            ..empty_run(run, start_ns, clock, &self.engine)
-        };
-        run.header.end_ns = tai_now().as_nanos();
-        run.turn_to_utc(run.header.tai_offset_ns());
-        if let Some(path) = &args.output.out
+        if let Some(path) = &output.out
             && let Err(error) = run_file::save(path, &run)
         {
             unsaved.push(format!("{}: {error}", path.display()));
         }
-        Finished { run, unsaved, undelivered: self.unreachable.lines(), left_out: self.left_out }
+        (run, Finished { unsaved, undelivered, left_out })
     }
 }
 
 /// Prints the summary, and says how it went.
-fn report(args: &ProbeArgs, finished: &Finished) -> Result<Exit> {
-    let run = &finished.run;
-    if args.output.json {
+fn report(output: &OutputArgs, run: &Run, finished: &Finished) -> Result<Exit> {
+    if output.json {
         run_file::print(run);
     } else {
         let (width, _) = terminal_size();
-        let to_stderr = args.output.takes_stdout();
+        let to_stderr = output.takes_stdout();
         let style = if to_stderr { Style::default() } else { Style::for_stdout() };
         let mut text = Vec::new();
         summary::write(&mut text, run, width, style).context("cannot make the summary")?;
@@ -417,16 +352,16 @@ struct Screen {
 }
 
 impl Screen {
-    fn begin(&self, collected: &Collected, run: &RunSettings) {
-        let n = collected.infos.len();
-        let first = &collected.infos[0];
+    fn begin(&self, about: &About) {
+        let n = about.streams.len();
+        let first = &about.streams[0];
         let what = if n == 1 { first.destination.to_string() } else { format!("{n} streams") };
         self.line(&format!(
             "SONDE {what}: {} bytes of IP every {}, timeout {}, {}",
             first.ip_length,
             format_ns(first.period_ns as f64),
-            format_ns(run.timeout as f64),
-            collected.engine
+            format_ns(about.run.timeout as f64),
+            about.engine
         ));
     }
 
@@ -437,43 +372,35 @@ impl Screen {
         }
     }
 
-    fn refresh(
-        &mut self,
-        session: &Session,
-        collected: &Collected,
-        progress: Progress,
-        elapsed_ns: i64,
-        run: &RunSettings,
-    ) {
+    fn refresh(&mut self, status: &Status, printing: &Printing, elapsed_ns: i64) {
+        let about = printing.collected.about();
         let every = match self.show {
             Show::Table => SECOND,
-            Show::Lines => run.record_interval,
+            Show::Lines => about.run.record_interval,
             Show::Packets | Show::Nothing => return,
         };
         if elapsed_ns < self.next_ns {
             return;
         }
         self.next_ns = elapsed_ns + every;
-        let health = session.health();
         let mut total = sonde_results::Counters::default();
         let mut caveats = CaveatSet::default();
-        for t in &collected.totals {
+        for t in printing.collected.totals() {
             total.merge(&t.counters);
             caveats.merge(t.caveats);
         }
         // What the records hold is settled; the display may be ahead of it.
-        total.sent = progress.sent;
-        total.received = progress.received;
+        (total.sent, total.received) = (status.sent, status.received);
         let snapshot = Snapshot {
             elapsed_ns,
-            engine: &collected.engine,
+            engine: &about.engine,
             command: &self.command,
-            streams: &collected.infos,
-            latest: &collected.latest,
+            streams: &about.streams,
+            latest: &printing.latest,
             total,
-            delays: progress.delays,
-            lateness: &health.send_lateness,
-            pauses: &health.pauses,
+            delays: status.delays,
+            lateness: &status.health.send_lateness,
+            pauses: &status.health.pauses,
             caveats,
         };
         if self.show == Show::Table {
@@ -487,27 +414,6 @@ impl Screen {
     }
 }
 
-fn empty_run(run: &RunSettings, start_ns: i64, clock: ClockState, engine: &str) -> Run {
-    Run {
-        header: run_header("probe", SCHEMA_VERSION, start_ns, &clock),
-        config: RunConfig {
-            command: std::env::args().collect(),
-            engine: engine.into(),
-            timeout_ns: run.timeout,
-            interval_ns: run.record_interval,
-            late_limit_ns: run.late_limit,
-            seed: run.seed,
-        },
-        streams: Vec::new(),
-        totals: Vec::new(),
-        overall: Interval::empty(0),
-        health: Health::default(),
-        caveats: CaveatSet::default(),
-    }
-}
-
-/// Between two look-ups of the names in use.
-const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
 /// Targets that were left out, told one by one.
 const FEW_LEFT_OUT: usize = 10;
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use sonde_report::{Format, Page, render};
+use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
-use sonde_testbed::store;
 
 /// `sonde report`
 #[derive(Args, Debug)]

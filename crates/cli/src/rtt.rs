@@ -1,64 +1,128 @@
-//! `sonde rtt`: round-trip times of other people's traffic, from interfaces (matched in
-//! the kernel, or here where eBPF cannot be had) or from a capture file (matched here, by the
-//! same rules).
+//! `sonde rtt`: asks for round-trip times of other people's traffic, shows and saves them.
 
 pub mod args;
-mod collect;
-mod coverage;
-mod epping;
-mod file;
-mod jsonl;
-mod kernel;
-mod live;
-mod loss;
-mod places;
-#[cfg(test)]
-mod sample;
-mod settings;
+mod print;
 mod table;
-mod totals;
 mod view;
-mod watcher;
 
 use std::io::{IsTerminal as _, stdout};
+use std::time::Duration;
 
-use sonde_results::RttRun;
-use sonde_results::caveat::CaveatSet;
-use sonde_results::rtt::Coverage;
-use sonde_results::rtt_run::{RTT_SCHEMA_VERSION, RttPoint};
-use sonde_sys::clock::{clock_state, tai_now};
+use sonde_results::rtt::RttGroup;
+use sonde_run::rtt::{self, Event, Interval, Losses, coverage, slowest_first};
+use sonde_run::running::Next;
+use sonde_run::sources::{Source, source};
 
 use self::args::RttArgs;
-use self::collect::Prints;
-pub use self::places::has_ethernet;
+use self::print::{Printing, Prints};
+use self::view::Snapshot;
+use crate::console;
 use crate::exit::{Exit, Failure};
+use crate::output::live::InPlace;
 use crate::output::run_file;
-use crate::sources::{Source, source};
-use sonde_run::header::run_header;
+use crate::output::style::{Style, terminal_size};
+use crate::signals;
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
-    let prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
+    let mut prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
     if let Some(path) = &args.output.out {
         run_file::check(path).map_err(Failure::Usage)?;
     }
-    match source(&args.sources)? {
-        Source::Files(paths) => file::run(&paths, args, prints),
-        Source::Interfaces(links) => match args.engine {
-            None => kernel::run(links, args, prints),
-            Some(engine) => watcher::run(links, engine, args, prints),
-        },
+    // A capture is over in a moment.
+    prints.live &= matches!(source(&args.sources)?, Source::Interfaces(_));
+    let context = signals::confined_context(args.output.out.clone().into_iter().collect())?;
+    let mut screen = prints.live.then(Screen::begin);
+    let (about, watching) = rtt::start(args.settings(&prints), &context)?;
+    let start_ns = about.run.header.start_ns;
+    let mut printing = Printing::new(about, prints, args.output.out.clone());
+    if let Some(screen) = &mut screen {
+        screen.say("watching");
+        screen.start_ns = start_ns;
+    }
+    loop {
+        match watching.records.next(LOOK_AROUND) {
+            Next::Record(events) => {
+                for event in &events {
+                    printing.add(event);
+                    if let (Some(shown), Event::Interval(interval)) = (&mut screen, event)
+                        && (shown.refresh(&printing, interval).is_err()
+                            || console::reader_has_gone())
+                    {
+                        // Nobody looks any more; the measurement and its file go on.
+                        screen = None;
+                    }
+                }
+            }
+            Next::Nothing => {}
+            Next::End => break,
+        }
+        printing.flush();
+        if printing.is_in_vain() {
+            watching.stop();
+        }
+    }
+    let mut ended = watching.join();
+    let failure = ended.failure.take();
+    let exit = printing.finish(&ended, context.stop.is_asked())?;
+    match failure {
+        Some(error) => Err(error.into()),
+        None => Ok(exit),
     }
 }
 
-/// A run that begins now and has measured nothing.
-fn empty_run(args: &RttArgs, points: Vec<RttPoint>) -> RttRun {
-    RttRun {
-        header: run_header("rtt", RTT_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
-        config: settings::run_config(args),
-        points,
-        groups: Vec::new(),
-        coverage: Coverage::default(),
-        caveats: CaveatSet::default(),
+/// The live table.
+struct Screen {
+    place: InPlace,
+    /// Of the flows that were open at the last look.
+    losses: Losses,
+    start_ns: i64,
+    /// Packets and samples up to the last interval.
+    seen: (u64, u64),
+}
+
+impl Screen {
+    /// The kernel takes seconds to check the programs: say so.
+    fn begin() -> Screen {
+        let (place, losses) = (InPlace::default(), Losses::default());
+        let mut screen = Screen { place, losses, start_ns: 0, seen: (0, 0) };
+        screen.say("loading");
+        screen
+    }
+
+    /// What goes on before there is a table.
+    fn say(&mut self, what: &str) {
+        // If nobody looks, the first table finds out.
+        let _ = self.place.draw(&mut console::out(), &[format!("sonde rtt  {what}")]);
+    }
+
+    fn refresh(&mut self, printing: &Printing, interval: &Interval) -> std::io::Result<()> {
+        let mut groups: Vec<RttGroup> = interval.groups.clone();
+        slowest_first(&mut groups);
+        if let Some(losses) = &interval.losses {
+            self.losses.clone_from(losses);
+        }
+        let so_far = &interval.coverage;
+        let total = (coverage::count(so_far, "packets"), coverage::samples(so_far));
+        let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
+        self.seen = total;
+        let run = printing.collected.run();
+        let snapshot = Snapshot {
+            elapsed_ns: interval.end_ns - self.start_ns,
+            interval_ns: interval.end_ns - interval.start_ns,
+            points: &run.points,
+            group_by: &run.config.group_by,
+            groups: &groups,
+            losses: &self.losses,
+            coverage: so_far,
+            latest,
+            caveats: run.caveats,
+        };
+        let (width, height) = terminal_size();
+        let lines = view::live(&snapshot, width, height, Style::for_stdout());
+        self.place.draw(&mut console::out(), &lines)
     }
 }
+
+/// Between two looks at whether somebody still reads.
+const LOOK_AROUND: Duration = Duration::from_millis(100);

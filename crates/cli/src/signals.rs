@@ -1,81 +1,79 @@
-//! Ctrl-C and SIGTERM, as something to wait for.
+//! Ctrl-C, SIGTERM and a hang-up, as a request to end.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals as Caught;
+use signal_hook::iterator::Signals;
+use sonde_run::confined::give_up;
+use sonde_run::running::{Context, Stop};
 
-/// Signals that ask for the end.
-pub struct Signals {
-    caught: Receiver<()>,
-    /// The end was asked for more than once.
-    again: Arc<AtomicBool>,
+/// From now on they no longer kill the process, so that it can finish in order: the first asks
+/// for the end, a second one for an end that waits for nothing. A hang-up that the starter has
+/// the process ignore (nohup) stays ignored.
+///
+/// # Errors
+/// Signals that cannot be caught, no thread to be had.
+pub fn stop() -> Result<Stop> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hang_up = (!is_ignored(&status, SIGHUP)).then_some(SIGHUP);
+    let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
+    let mut signals = Signals::new(wanted).context("cannot catch signals")?;
+    let stop = Stop::default();
+    let asked = stop.clone();
+    std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
+        for (before, _) in signals.forever().enumerate() {
+            if before == 0 { asked.ask() } else { asked.hurry() }
+        }
+    })?;
+    Ok(stop)
 }
 
-impl Signals {
-    /// From now on they no longer kill the process, so that it can finish in order. A hang-up
-    /// that the starter has the process ignore (nohup) stays ignored.
-    pub fn catch() -> Result<Self> {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let hang_up = (!is_ignored(&status, SIGHUP)).then_some(SIGHUP);
-        let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
-        let mut signals = Caught::new(wanted).context("cannot catch signals")?;
-        let (tell, caught) = channel();
-        let again = Arc::new(AtomicBool::new(false));
-        let set = Arc::clone(&again);
-        std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
-            for (before, _) in signals.forever().enumerate() {
-                set.store(before > 0, Ordering::Relaxed);
-                // Nobody may wait for it any more.
-                let _ = tell.send(());
-            }
-        })?;
-        Ok(Signals { caught, again })
-    }
+/// What an instrument is given by a command: signals end it, `-` is standard output.
+///
+/// # Errors
+/// As [`stop`].
+pub fn context() -> Result<Context> {
+    let stdout = || Box::new(std::io::stdout()) as Box<dyn Write + Send>;
+    Ok(Context { stop: stop()?, stdout: Some(stdout), when_open: None })
+}
 
-    /// A flag that is set once the end is asked for a second time: whoever asks waits no longer
-    /// for what could still come in order.
-    pub fn again(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.again)
-    }
+/// The same for a command that runs one instrument for long, and that strangers can reach: it
+/// gives up what it does not need once all is open. It goes on to write to `writes`.
+///
+/// # Errors
+/// As [`stop`].
+pub fn confined_context(writes: Vec<std::path::PathBuf>) -> Result<Context> {
+    let when_open =
+        Arc::new(move |uses: &[_], more: &[_]| give_up(uses, &[writes.as_slice(), more].concat()));
+    Ok(Context { when_open: Some(when_open), ..context()? })
+}
 
-    /// Waits at most `patience`; true if the end was asked for.
-    pub fn wait(&self, patience: Duration) -> bool {
-        match self.caught.recv_timeout(patience) {
-            Ok(()) => true,
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => true,
-        }
-    }
+/// Acts once the end is asked for, on a thread that waits for that.
+///
+/// # Errors
+/// No thread to be had.
+pub fn then(stop: Stop, act: impl FnOnce() + Send + 'static) -> Result<()> {
+    let wait = move || {
+        while !stop.wait(Duration::from_secs(3600)) {}
+        act();
+    };
+    let thread = std::thread::Builder::new().name("sonde-stop".into()).spawn(wait);
+    thread.map(drop).context("cannot start a thread")
+}
 
-    /// Acts once the end is asked for, on a thread that waits for that.
-    ///
-    /// # Errors
-    /// No thread to be had.
-    pub fn then(self, act: impl FnOnce() + Send + 'static) -> Result<()> {
-        let wait = move || {
-            // An error says that nobody is left who could ask: the process ends.
-            let _ = self.caught.recv();
-            act();
-        };
-        let thread = std::thread::Builder::new().name("sonde-stop".into()).spawn(wait);
-        thread.map(drop).context("cannot start a thread")
-    }
-
-    /// A flag that is set once the end is asked for.
-    ///
-    /// # Errors
-    /// As [`Signals::then`].
-    pub fn into_flag(self) -> Result<Arc<AtomicBool>> {
-        let flag = Arc::new(AtomicBool::new(false));
-        let set = Arc::clone(&flag);
-        self.then(move || set.store(true, Ordering::Relaxed))?;
-        Ok(flag)
-    }
+/// A flag that is set once the end is asked for.
+///
+/// # Errors
+/// As [`then`].
+pub fn flag(stop: Stop) -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&flag);
+    then(stop, move || set.store(true, Ordering::Relaxed))?;
+    Ok(flag)
 }
 
 /// Whether `/proc/PID/status` says that the process ignores `signal`: its line `SigIgn` is a

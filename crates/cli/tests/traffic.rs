@@ -204,7 +204,7 @@ fn listening(protocol: &str, truth: &str) -> (Child, String) {
         .unwrap();
     let mut said = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let address = said.strip_prefix("listening on ").expect(&said);
+    let address = said.strip_prefix("sonde: listening on ").expect(&said);
     let (address, rest) = address.split_once([' ', '\n']).unwrap();
     assert_eq!(rest.contains("receive buffer"), protocol == "udp", "{said}");
     (child, format!("{protocol}://{address}"))

@@ -1,5 +1,6 @@
 //! What a port is opened with: the same for every engine.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -24,6 +25,12 @@ impl Engine {
             Engine::AfPacket => "af_packet",
             Engine::AfXdp => "af_xdp",
         }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -70,6 +77,30 @@ pub enum XdpMode {
     Copy,
     /// In the generic hook, or fail.
     Generic,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            XdpMode::Auto => "auto",
+            XdpMode::ZeroCopy => "zerocopy",
+            XdpMode::Copy => "copy",
+            XdpMode::Generic => "generic",
+        })
+    }
+}
+
+impl FromStr for XdpMode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(XdpMode::Auto),
+            "zerocopy" => Ok(XdpMode::ZeroCopy),
+            "copy" => Ok(XdpMode::Copy),
+            "generic" => Ok(XdpMode::Generic),
+            _ => Err(format!("'{text}' is not a mode; write auto, zerocopy, copy or generic")),
+        }
+    }
 }
 
 /// Everything an engine is opened with.

@@ -17,8 +17,12 @@ pub const FLOW_SCHEMA_VERSION: u32 = 1;
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRunConfig {
-    /// The command line.
+    /// The command line; empty: there was none.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// All that was asked for, as the instrument understood it.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub settings: serde_json::Value,
     /// The engine, and how it runs.
     pub engine: String,
     /// Metering threads, each with a cache of its own.

@@ -17,6 +17,8 @@ pub mod rtt;
 pub mod rtt_run;
 pub mod run;
 pub mod stats;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod trial;
 pub mod units;
 mod utc;

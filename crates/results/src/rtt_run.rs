@@ -14,8 +14,12 @@ pub const RTT_SCHEMA_VERSION: u32 = 1;
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttRunConfig {
-    /// The command line.
+    /// The command line; empty: there was none.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// All that was asked for, as the instrument understood it.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub settings: serde_json::Value,
     /// What groups the samples: "prefix", "flow" and so on.
     pub group_by: String,
     /// Length of an interval, ns.

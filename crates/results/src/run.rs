@@ -35,8 +35,12 @@ pub struct Host {
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunConfig {
-    /// The command line.
+    /// The command line; empty: there was none.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// All that was asked for, as the instrument understood it.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub settings: serde_json::Value,
     /// The engine, and how it runs.
     pub engine: String,
     /// A probe is lost after this, ns (Tmax of RFC 7680).

@@ -25,6 +25,16 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     })
 }
 
+/// A duration in nanoseconds as [`parse_duration`] reads it, exactly, in the greatest unit
+/// that does.
+pub fn format_duration(ns: i64) -> String {
+    let (scale, unit) = [(SECOND, "s"), (1_000_000, "ms"), (1_000, "us")]
+        .into_iter()
+        .find(|(scale, _)| ns % scale == 0)
+        .unwrap_or((1, "ns"));
+    format!("{}{unit}", ns / scale)
+}
+
 /// A duration that must be longer than nothing.
 pub fn parse_positive_duration(text: &str) -> Result<i64, String> {
     match parse_duration(text)? {

@@ -1,6 +1,27 @@
-//! What running instruments need: the head of their run file, files that are whole, certificates.
+//! Running instruments, which any program can start: plain settings in, records out.
 #![forbid(unsafe_code)]
 
+mod capture_file;
+pub mod choice;
+pub mod confined;
+pub mod doctor;
+mod duration;
+pub mod engine;
+pub mod error;
+mod figures;
+pub mod flow;
 pub mod header;
+pub mod joins;
+mod links;
 pub mod pem;
+pub mod probe;
+pub mod pump;
+pub mod reflect;
+pub mod rtt;
+pub mod running;
+mod secrets;
+pub mod sink;
+pub mod sources;
+mod text;
+pub mod traffic;
 pub mod whole_file;

@@ -104,6 +104,12 @@ pub fn tai_now() -> Time {
     read(libc::CLOCK_TAI)
 }
 
+/// Nanoseconds since 1970 UTC, by the system's clock.
+pub fn unix_now_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+}
+
 /// The time now on the scale of steady ports ([`crate::timescale`]).
 #[inline]
 pub fn steady_now() -> Time {

@@ -11,6 +11,7 @@ mod counters;
 mod device_health;
 pub mod execution;
 pub mod expand;
+pub mod forwarder;
 pub mod health;
 mod judge;
 mod layers;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use sonde_meter::trial::{Next, Procedure, add_evidence};
+pub use sonde_meter::trial::Next;
+use sonde_meter::trial::{Procedure, add_evidence};
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};

@@ -4,12 +4,11 @@
 use std::io::{IsTerminal as _, Write as _, stderr};
 
 use anyhow::Result;
-use sonde_meter::trial::Next;
 use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
 use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
 use sonde_testbed::execution::Reporter;
-use sonde_testbed::runner::Progress;
+use sonde_testbed::runner::{Next, Progress};
 
 use crate::output::style::{Style, Tone};
 

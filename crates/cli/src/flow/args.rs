@@ -1,17 +1,19 @@
 //! What can be typed after `sonde flow`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{Args, Subcommand, ValueEnum};
-
-use sonde_results::units::{parse_amount, parse_positive_duration};
+use clap::{Args, Subcommand};
+use sonde_results::units::parse_positive_duration;
+use sonde_run::flow::settings::{
+    Export, ExportFormat, Field, FlowKeys, Input, InputEngine, Metering, Selection, Settings,
+    TimeUnits, parse_flows,
+};
+use sonde_run::flow::{IpProtocol, Sampling, Target};
+use sonde_run::joins::Join;
+use sonde_run::probe::settings::{parse_port, parse_record_interval};
 use sonde_wire::prefix::Prefix;
 
-use super::export::Target;
-use super::selection::{IpProtocol, Sampling};
-use crate::joins::Join;
-use crate::settings::{parse_port, parse_record_interval};
+use crate::args::choice;
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -30,7 +32,7 @@ pub struct FlowCommand {
 #[derive(Subcommand, Debug)]
 pub enum Instead {
     /// Hold what an exporter said against the truth
-    Verify(Box<super::verify::args::VerifyArgs>),
+    Verify(Box<super::verify_args::VerifyArgs>),
 }
 
 /// `sonde flow`
@@ -68,7 +70,7 @@ pub struct FlowArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct InputArgs {
     /// How interfaces are read [default: af_packet]
-    #[arg(long, value_enum, value_name = "ENGINE")]
+    #[arg(long, value_parser = choice::<InputEngine>(), value_name = "ENGINE")]
     pub engine: Option<InputEngine>,
     /// Metering threads; packets are divided by a hash that both directions share
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -82,19 +84,6 @@ pub struct InputArgs {
     /// The interfaces are mirror ports: what they receive may be taken from the host
     #[arg(long)]
     pub mirror: bool,
-}
-
-/// How interfaces are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InputEngine {
-    /// Packet sockets: both directions, copies, all fields
-    #[value(name = "af_packet")]
-    AfPacket,
-    /// An XDP program parses and passes 64 bytes a packet up: received packets, basic fields
-    Header,
-    /// AF_XDP: takes packets from a mirror port (needs --mirror), all fields
-    #[value(name = "af_xdp")]
-    AfXdp,
 }
 
 /// What becomes a flow.
@@ -120,61 +109,14 @@ pub struct MeteringArgs {
     #[arg(long)]
     pub no_vlan_in_key: bool,
     /// Which IP header of a tunnel is metered
-    #[arg(long, value_enum, value_name = "WHICH", default_value = "outer")]
-    pub keys: KeysArg,
+    #[arg(long, value_parser = choice::<FlowKeys>(), value_name = "WHICH", default_value = "outer")]
+    pub keys: FlowKeys,
     /// Kept beyond the basic record: link, packets[=N], spread, tcp, apps
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<Field>,
     /// Seed of the cache's hash, for a run to be repeated [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-}
-
-/// Which IP header of a tunnel is metered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum KeysArg {
-    /// That of the tunnel
-    #[default]
-    Outer,
-    /// That inside IP in IP, GRE, VXLAN, GTP-U and GENEVE
-    Inner,
-}
-
-/// What is kept beyond the basic record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// MAC addresses, inner VLAN, MPLS labels, tunnel.
-    Link,
-    /// Lengths and times of the first so many packets with payload.
-    Packets(u8),
-    /// Histograms of lengths and gaps.
-    Spread,
-    /// TCP performance.
-    Tcp,
-    /// What the application says.
-    Apps,
-}
-
-impl FromStr for Field {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "link" => Field::Link,
-            "packets" => Field::Packets(PACKETS),
-            "spread" => Field::Spread,
-            "tcp" => Field::Tcp,
-            "apps" => Field::Apps,
-            _ => match text.strip_prefix("packets=").map(str::parse) {
-                Some(Ok(n @ 1..=MOST_PACKETS)) => Field::Packets(n),
-                Some(_) => return Err(format!("'{text}': packets=1..packets={MOST_PACKETS}")),
-                None => {
-                    return Err(format!(
-                        "'{text}' is no field; choose link, packets, spread, tcp or apps"
-                    ));
-                }
-            },
-        })
-    }
 }
 
 /// Which packets are metered.
@@ -217,14 +159,14 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     pub jsonl: Option<PathBuf>,
     /// What collectors get
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix")]
-    pub format: Format,
+    #[arg(long, value_parser = choice::<ExportFormat>(), value_name = "FORMAT", default_value = "ipfix")]
+    pub format: ExportFormat,
     /// IPFIX: both directions in one record (RFC 5103) [default: one record a direction]
     #[arg(long, conflicts_with = "uniflow")]
     pub biflow: bool,
     /// IPFIX: unit of times
-    #[arg(long, value_enum, value_name = "UNIT", default_value = "ms")]
-    pub times: Times,
+    #[arg(long, value_parser = choice::<TimeUnits>(), value_name = "UNIT", default_value = "ms")]
+    pub times: TimeUnits,
     /// Observation domain (IPFIX) or source (NetFlow v9) identifier
     #[arg(long, value_name = "N", default_value = "1")]
     pub domain: u32,
@@ -251,28 +193,6 @@ pub struct ExportArgs {
     pub tls_key: Option<PathBuf>,
 }
 
-/// What collectors get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// RFC 7011
-    Ipfix,
-    /// RFC 3954
-    Netflow9,
-    /// IPv4 only, no more than 32 bits a counter
-    Netflow5,
-}
-
-/// Unit of times in IPFIX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Times {
-    /// Milliseconds: what collectors know
-    Ms,
-    /// Microseconds (NTP format)
-    Us,
-    /// Nanoseconds (NTP format)
-    Ns,
-}
-
 /// What is printed and saved.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OutputArgs {
@@ -287,15 +207,55 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
-/// A size in bytes.
-fn parse_flows(text: &str) -> Result<u32, String> {
-    let flows = parse_amount(text)?;
-    u32::try_from(flows)
-        .ok()
-        .filter(|flows| (64..=1 << 28).contains(flows))
-        .ok_or_else(|| format!("'{text}' is not a number of flows, 64..268435456"))
+impl FlowArgs {
+    /// What is to be metered; `fastest`: the fastest flows of now are shown.
+    pub fn settings(&self, fastest: bool) -> Settings {
+        let InputArgs { engine, workers, cpus, trim, mirror } = self.input.clone();
+        let MeteringArgs { idle, active, flows, uniflow, join, no_vlan_in_key, keys, fields, seed } =
+            self.metering.clone();
+        let SelectionArgs { sample, sample_key, proto, net, port } = self.selection.clone();
+        let e = self.export.clone();
+        Settings {
+            sources: self.sources.clone(),
+            duration: self.duration,
+            input: Input { engine, workers, cpus, trim, mirror },
+            metering: Metering {
+                idle,
+                active,
+                flows,
+                uniflow,
+                join,
+                no_vlan_in_key,
+                keys,
+                fields,
+                seed,
+            },
+            selection: Selection { sample, sample_key, proto, net, port },
+            export: Export {
+                export: e.export,
+                write: e.write,
+                rotate: e.rotate,
+                checksums: e.checksums,
+                jsonl: e.jsonl,
+                format: e.format,
+                biflow: e.biflow,
+                times: e.times,
+                domain: e.domain,
+                template_every: e.template_every,
+                udp_rate: e.udp_rate,
+                spool: e.spool,
+                spool_max: e.spool_max,
+                tls_ca: e.tls_ca,
+                tls_cert: e.tls_cert,
+                tls_key: e.tls_key,
+            },
+            fastest,
+            records: false,
+        }
+    }
 }
 
+/// A size in bytes.
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => text.split_at(at),
@@ -315,11 +275,6 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .and_then(|n| n.checked_mul(1 << shift))
         .ok_or_else(|| format!("'{text}' is no size; write 500M or 2G"))
 }
-
-/// Of `packets` without a number.
-const PACKETS: u8 = 30;
-/// As ipfixprobe's pstats at most.
-const MOST_PACKETS: u8 = 128;
 
 const HELP: &str = "\
 Example:

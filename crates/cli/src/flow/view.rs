@@ -9,9 +9,8 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
+use sonde_run::flow::{Fast, bytes};
 
-use super::now::Fast;
-use super::top::bytes;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
 

@@ -3,8 +3,8 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use anyhow::{Context as _, Result, anyhow};
-use sonde_bpf::{ForwardPort, Forwarder};
+use anyhow::{Result, anyhow};
+use sonde_testbed::forwarder::{self, Forwarder};
 
 use super::args::ForwardArgs;
 use crate::exit::{Exit, Failure};
@@ -13,9 +13,7 @@ pub(super) fn run(args: &ForwardArgs) -> Result<Exit, Failure> {
     let [a, b] = &args.ports[..] else {
         return Err(Failure::Usage(anyhow!("two ports are wanted")));
     };
-    let ports = [port(a)?, port(b)?];
-    let forwarder = Forwarder::attach(ports).map_err(anyhow::Error::from)?;
-    answer(&forwarder)?;
+    answer(&forwarder::attach([a, b])?)?;
     Ok(Exit::Ok)
 }
 
@@ -34,18 +32,4 @@ fn answer(forwarder: &Forwarder) -> Result<()> {
         writeln!(out, "sonde: end").and_then(|()| out.flush())?;
     }
     Ok(())
-}
-
-fn port(name: &str) -> Result<ForwardPort> {
-    let read = |file: &str| {
-        std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"))
-            .with_context(|| format!("no interface '{name}' in this namespace"))
-    };
-    let ifindex = read("ifindex")?.trim().parse()?;
-    let text = read("address")?;
-    let bytes: Result<Vec<u8>, _> =
-        text.trim().split(':').map(|b| u8::from_str_radix(b, 16)).collect();
-    let mac = bytes.ok().and_then(|b| b.try_into().ok());
-    let mac = mac.ok_or_else(|| anyhow!("{name} has no Ethernet address: '{}'", text.trim()))?;
-    Ok(ForwardPort { ifindex, mac })
 }

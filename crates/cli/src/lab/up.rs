@@ -7,13 +7,14 @@ use anyhow::{Context as _, Result, anyhow};
 use sonde_lab::Lab;
 use sonde_lab::device::{Bed, BedInfo, BedSpec};
 use sonde_lab::tune::{self, Layer, Scope};
+use sonde_run::running::Stop;
 
 use super::args::UpArgs;
 use crate::exit::{Exit, Failure};
-use crate::signals::Signals;
+use crate::signals;
 
 pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
-    let signals = Signals::catch()?;
+    let stop = signals::stop()?;
     Lab::sweep();
     let mut spec = spec(args)?;
     let (build, later): (Vec<Layer>, Vec<Layer>) =
@@ -23,7 +24,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
     }
     let bed = Bed::build(&spec).map_err(anyhow::Error::from)?;
     let host: Vec<Layer> = later.iter().copied().filter(|l| l.scope() == Scope::Host).collect();
-    let held = hold(&bed, &later, args, &signals);
+    let held = hold(&bed, &later, args, &stop);
     // A bed's own settings go with it; the host's do not.
     for layer in host.into_iter().rev() {
         tune::revert(layer, bed.info())
@@ -33,7 +34,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn hold(bed: &Bed, layers: &[Layer], args: &UpArgs, signals: &Signals) -> Result<()> {
+fn hold(bed: &Bed, layers: &[Layer], args: &UpArgs, stop: &Stop) -> Result<()> {
     for layer in layers {
         tune::apply(*layer, bed.info(), args.host)?;
     }
@@ -45,7 +46,7 @@ fn hold(bed: &Bed, layers: &[Layer], args: &UpArgs, signals: &Signals) -> Result
         write!(out, "{}", text(bed.info()))
     };
     let _ = out.flush();
-    while !signals.wait(Duration::from_secs(3600)) {}
+    while !stop.wait(Duration::from_secs(3600)) {}
     Ok(())
 }
 

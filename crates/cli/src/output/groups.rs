@@ -109,7 +109,7 @@ fn badness(interval: &Interval) -> (f64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::sample;
+    use sonde_results::testing::probe as sample;
 
     #[test]
     fn grouping_keeps_every_packet() {

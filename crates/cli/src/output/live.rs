@@ -1,12 +1,12 @@
 //! The live table: redrawn in place on a terminal, a line for each interval elsewhere.
 
-use sonde_meter::stamp::Delays;
 use sonde_results::advice::Context;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::units::{
     SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
 };
 use sonde_results::{Counters, Hist, Interval, StreamInfo};
+use sonde_run::probe::Delays;
 use std::io::{self, Write};
 
 use super::groups::{self, Group};
@@ -243,9 +243,9 @@ fn ns(value: Option<i64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::sample;
     use proptest::prelude::*;
     use sonde_results::Run;
+    use sonde_results::testing::{golden, probe as sample};
 
     fn snapshot(run: &Run) -> Snapshot<'_> {
         Snapshot {
@@ -266,13 +266,19 @@ mod tests {
     fn the_table() {
         let run = sample::run(40, 2);
         let lines = table(&snapshot(&run), 80, 18, Style::default());
-        sample::golden("live.txt", &(lines.join("\n") + "\n"));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/live.txt"),
+            &(lines.join("\n") + "\n"),
+        );
     }
 
     #[test]
     fn the_line() {
         let run = sample::run(40, 2);
-        sample::golden("line.txt", &(line(&snapshot(&run)) + "\n"));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/line.txt"),
+            &(line(&snapshot(&run)) + "\n"),
+        );
         // One record of twice the time has twice the probes.
         let mut lengthened = run.totals.clone();
         for (i, total) in lengthened.iter_mut().enumerate() {

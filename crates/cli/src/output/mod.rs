@@ -1,16 +1,10 @@
 //! What the user gets: text for people, records for programs. Pure functions of the
 //! results, written into any `Write`.
 
-pub mod csv;
 pub mod groups;
-pub mod jsonl;
 pub mod live;
 pub mod ping_line;
 pub mod run_file;
-pub mod sink;
 pub mod style;
 pub mod summary;
 pub mod table;
-
-#[cfg(test)]
-pub mod sample;

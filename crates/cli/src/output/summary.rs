@@ -262,7 +262,7 @@ fn sending(health: &Health, limit: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::sample;
+    use sonde_results::testing::{golden, probe as sample};
 
     fn text(run: &Run) -> String {
         let mut out = Vec::new();
@@ -275,12 +275,18 @@ mod tests {
 
     #[test]
     fn one_stream() {
-        sample::golden("summary_one.txt", &text(&sample::run(1, 1)));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/summary_one.txt"),
+            &text(&sample::run(1, 1)),
+        );
     }
 
     #[test]
     fn many_streams() {
-        sample::golden("summary_many.txt", &text(&sample::run(40, 3)));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/summary_many.txt"),
+            &text(&sample::run(40, 3)),
+        );
     }
 
     #[test]
@@ -289,7 +295,10 @@ mod tests {
         run.totals[0].caveats.insert(Caveat::PeerClockUnsynchronised);
         run.header.host.clock_synchronised = false;
         run.streams[0].target = "edge.example".into();
-        sample::golden("summary_doubt.txt", &text(&run));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/summary_doubt.txt"),
+            &text(&run),
+        );
     }
 
     #[test]

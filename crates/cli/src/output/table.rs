@@ -163,15 +163,19 @@ fn pad(text: &str, width: usize, left: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{groups, sample};
+    use crate::output::groups;
     use proptest::prelude::*;
+    use sonde_results::testing::{golden, probe as sample};
 
     #[test]
     fn a_wide_table_has_all_columns_and_a_narrow_one_what_matters() {
         let run = sample::run(2, 2);
         let mut groups = groups::by_dscp(&run.streams, &run.totals);
         groups.extend(groups::worst(&run.streams, &run.totals, 1));
-        sample::golden("table.txt", &(render(&groups, 200, Style::default()).join("\n") + "\n"));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/table.txt"),
+            &(render(&groups, 200, Style::default()).join("\n") + "\n"),
+        );
         let narrow = render(&groups, 44, Style::default());
         assert_eq!(narrow[0], "TARGET     DSCP  LOSS  RTT P50      P99");
     }

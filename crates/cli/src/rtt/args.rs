@@ -1,14 +1,16 @@
 //! What can be typed after `sonde rtt`.
 
 use clap::{Args, ValueEnum};
-use sonde_port::Engine;
-use sonde_results::units::{SECOND, parse_amount, parse_positive_duration};
+use sonde_results::units::parse_positive_duration;
+use sonde_run::engine::Engine;
+use sonde_run::joins::Join;
+use sonde_run::probe::settings::{parse_port, parse_record_interval};
+use sonde_run::rtt::settings::{By, Hook, Proto, SampleLimit, Settings, parse_flows};
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use crate::joins::Join;
-use crate::settings::{parse_port, parse_record_interval};
+use super::print::Prints;
+use crate::args::choice;
 
 /// `sonde rtt`
 #[derive(Args, Debug)]
@@ -19,7 +21,7 @@ pub struct RttArgs {
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub sources: Vec<String>,
     /// What groups the samples: the host that answered, by one of these
-    #[arg(long, value_enum, default_value = "prefix", value_name = "KEY")]
+    #[arg(long, value_parser = choice::<By>(), default_value = "prefix", value_name = "KEY")]
     pub by: By,
     /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if --by as
     #[arg(long, value_name = "FILE")]
@@ -38,7 +40,7 @@ pub struct RttArgs {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<Engine>,
     /// How each interface is watched in the kernel [default: tc]
-    #[arg(long, value_enum, value_name = "HOOK")]
+    #[arg(long, value_parser = choice::<Hook>(), value_name = "HOOK")]
     pub hook: Option<Hook>,
     /// Look into IP in IP, GRE, VXLAN and GTP-U, and measure what is inside
     #[arg(long)]
@@ -68,7 +70,7 @@ pub struct RttArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
     /// Only these protocols [default: all]
-    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_parser = choice::<Proto>(), value_name = "LIST", value_delimiter = ',')]
     pub proto: Vec<Proto>,
     /// Only traffic from or to this prefix; may be given more than once
     #[arg(long, value_name = "PREFIX")]
@@ -100,61 +102,36 @@ pub struct OutputArgs {
     pub out: Option<PathBuf>,
 }
 
-/// What the samples of a group have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// One direction of one flow
-    Flow,
-    /// The address prefix of the host that answered
-    Prefix,
-    /// Its autonomous system, by --prefixes
-    As,
-    /// The interface
-    Interface,
-    /// The VLAN identifier
-    Vlan,
-    /// The DSCP of the flow's first packet
-    Dscp,
-}
-
-impl By {
-    /// As `--by` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            By::Flow => "flow",
-            By::Prefix => "prefix",
-            By::As => "as",
-            By::Interface => "interface",
-            By::Vlan => "vlan",
-            By::Dscp => "dscp",
+impl RttArgs {
+    /// What is to be measured, for what is to be printed.
+    pub fn settings(&self, prints: &Prints) -> Settings {
+        let limit = self.output.sample_limit.unwrap_or(SampleLimit::None);
+        let FilterArgs { proto, net, port, prefix_only } = self.filter.clone();
+        Settings {
+            sources: self.sources.clone(),
+            by: self.by,
+            prefixes: self.prefixes.clone(),
+            interval: self.interval,
+            duration: self.duration,
+            flows: self.flows,
+            engine: self.engine,
+            hook: self.hook,
+            tunnels: self.tunnels,
+            join: self.join.clone(),
+            no_vlan_in_key: self.no_vlan_in_key,
+            persist: self.persist,
+            seed: self.seed,
+            proto,
+            net,
+            port,
+            prefix_only,
+            weight_by_flow: self.output.weight.is_some(),
+            samples: prints.samples.then_some(limit),
+            // The summary tells the loss of the flows that have ended.
+            flow_records: prints.flows || prints.format == Some(Format::Table),
+            losses: prints.live,
         }
     }
-}
-
-/// Where packets are seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Hook {
-    /// Traffic control, both directions (tcx, else clsact)
-    Tc,
-    /// XDP for what comes in, traffic control for what goes out
-    Xdp,
-    /// Incoming only: for a mirror port, where both directions come in
-    Ingress,
-}
-
-/// What can be timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Proto {
-    /// TCP: timestamps, sequence numbers, handshake
-    Tcp,
-    /// ICMP and ICMPv6 echo
-    Icmp,
-    /// QUIC: handshake and spin bit
-    Quic,
-    /// DNS over UDP and TCP, port 53
-    Dns,
-    /// SCTP heartbeats
-    Sctp,
 }
 
 /// How samples and records look.
@@ -179,57 +156,6 @@ pub enum Weight {
     Flow,
 }
 
-/// How many samples of one direction of a flow are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampleLimit {
-    /// All.
-    None,
-    /// At most one in this time, ns.
-    Every(i64),
-    /// At most one in so many of the flow's smoothed round-trip times.
-    RoundTrips(u32),
-}
-
-impl FromStr for SampleLimit {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(SampleLimit::None);
-        }
-        if let Some(n) = text.strip_suffix('x') {
-            return match n.parse() {
-                Ok(n @ 1..=1_000) => Ok(SampleLimit::RoundTrips(n)),
-                _ => Err(format!("'{text}' is not a number of round trips, 1x..1000x")),
-            };
-        }
-        match parse_positive_duration(text) {
-            Ok(ns) if ns <= 60 * SECOND => Ok(SampleLimit::Every(ns)),
-            Ok(_) => Err(format!("'{text}' is longer than 60s")),
-            Err(_) => Err(format!("'{text}' is not a limit; write none, 100ms or 4x")),
-        }
-    }
-}
-
-/// A size of the flow table.
-fn parse_flows(text: &str) -> Result<u32, String> {
-    let amount = parse_amount(text)?;
-    // "256k" is nobody's exact number: the next size that there is.
-    let round = !text.ends_with(|c: char| c.is_ascii_digit());
-    let amount = if round { amount.checked_next_power_of_two().unwrap_or(amount) } else { amount };
-    match u32::try_from(amount) {
-        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) && n.is_power_of_two() => Ok(n),
-        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) => Err(format!(
-            "{n} is not a power of two; write {} or {}",
-            n.next_power_of_two() / 2,
-            n.next_power_of_two()
-        )),
-        _ => Err(format!("'{text}' is not a number of flows, {FEWEST_FLOWS}..{MOST_FLOWS}")),
-    }
-}
-
-const FEWEST_FLOWS: u32 = 64;
-const MOST_FLOWS: u32 = 1 << 22;
-
 const HELP: &str = "\
 Example:
   sudo sonde rtt eth0
@@ -244,7 +170,8 @@ Exit codes: 0 measured, 1 measured but found no round trip, 2 usage, 3 cannot ru
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory as _, Parser};
+    use clap::Parser;
+    use sonde_results::units::SECOND;
 
     #[derive(Parser, Debug)]
     struct Rtt {
@@ -296,13 +223,5 @@ mod tests {
             let message = rtt(line).unwrap_err();
             assert!(message.contains(part), "{line}: {message}");
         }
-    }
-
-    #[test]
-    fn the_names_of_groups_are_those_of_the_option() {
-        for by in By::value_variants() {
-            assert_eq!(by.to_possible_value().unwrap().get_name(), by.name());
-        }
-        Rtt::command().debug_assert();
     }
 }

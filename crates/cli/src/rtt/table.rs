@@ -6,9 +6,9 @@ use sonde_results::hist::bounds_of;
 use sonde_results::rtt::{GroupKey, RttGroup};
 use sonde_results::rtt_run::RttPoint;
 use sonde_results::units::{format_count, format_dscp, format_ns, format_share};
+use sonde_run::rtt::Loss;
+use sonde_run::rtt::epping::Protocol;
 
-use super::epping::Protocol;
-use super::loss::Loss;
 use crate::output::style::{Style, Tone, clip};
 
 /// One row.
@@ -251,8 +251,8 @@ fn pad(text: &str, width: usize, left: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtt::sample;
     use proptest::prelude::*;
+    use sonde_results::testing::{golden, rtt as sample};
 
     fn rows(groups: &[RttGroup]) -> Vec<Row<'_>> {
         let some = Loss { packets: 1_000, retransmitted: 12, ..Loss::default() };
@@ -269,7 +269,10 @@ mod tests {
         let run = sample::run();
         let wide = render(&rows(&run.groups), 140, Style::default());
         let narrow = render(&rows(&run.groups), 60, Style::default());
-        sample::golden("table.txt", &format!("{}\n\n{}\n", wide.join("\n"), narrow.join("\n")));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/table.txt"),
+            &format!("{}\n\n{}\n", wide.join("\n"), narrow.join("\n")),
+        );
     }
 
     #[test]

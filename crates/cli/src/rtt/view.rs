@@ -6,12 +6,10 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
 use sonde_results::rtt_run::{RttPoint, RttRun};
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns};
+use sonde_run::rtt::{Losses, coverage, merge};
 use std::borrow::Cow;
 
-use super::coverage;
-use super::loss::Losses;
 use super::table::{self, Row, label};
-use super::totals::merge;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
 
@@ -192,8 +190,8 @@ const SUMMARY_ROWS: usize = 21;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtt::sample;
     use proptest::prelude::*;
+    use sonde_results::testing::{golden, rtt as sample};
 
     fn snapshot<'a>(run: &'a RttRun, losses: &'a Losses) -> Snapshot<'a> {
         Snapshot {
@@ -213,7 +211,10 @@ mod tests {
     fn the_live_table() {
         let (run, losses) = (sample::run(), Losses::default());
         let lines = live(&snapshot(&run, &losses), 110, 24, Style::default());
-        sample::golden("live.txt", &(lines.join("\n") + "\n"));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/live.txt"),
+            &(lines.join("\n") + "\n"),
+        );
     }
 
     #[test]
@@ -221,7 +222,10 @@ mod tests {
         let mut losses = Losses::default();
         losses.add(&sample::flows()[0], |_| Some(sample::run().groups[0].key));
         let lines = summary(&sample::run(), &losses, 110, Style::default());
-        sample::golden("summary.txt", &(lines.join("\n") + "\n"));
+        golden(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/summary.txt"),
+            &(lines.join("\n") + "\n"),
+        );
     }
 
     #[test]

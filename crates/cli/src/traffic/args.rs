@@ -3,10 +3,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use sonde_meter::traffic::{Arrival, Length, Protocols, Reorder, Shares, Sizes};
-use sonde_port::Engine;
+use clap::{ArgGroup, Args, Subcommand};
 use sonde_results::units::{parse_positive_duration, parse_rate};
+use sonde_run::engine::Engine;
+use sonde_run::flow::settings::FlowKeys;
+use sonde_run::traffic::{
+    Arrival, Length, MAX_FLOWS, Protocols, Reorder, Resolution, Settings, Shares, Sizes, TruthForm,
+};
+
+use crate::args::choice;
 
 /// `sonde gen`
 #[derive(Args, Debug)]
@@ -41,11 +46,11 @@ pub struct FlowsArgs {
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
     /// Columns of the truth
-    #[arg(long, value_enum, value_name = "FORM", default_value = "full", requires = "truth")]
+    #[arg(long, value_parser = choice::<TruthForm>(), value_name = "FORM", default_value = "full", requires = "truth")]
     pub truth_form: TruthForm,
     /// Which IP header of a tunnel the truth is told by
-    #[arg(long, value_enum, value_name = "WHICH", default_value = "outer", requires = "truth")]
-    pub keys: KeysArg,
+    #[arg(long, value_parser = choice::<FlowKeys>(), value_name = "WHICH", default_value = "outer", requires = "truth")]
+    pub keys: FlowKeys,
     /// The same seed and options give the same file
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
@@ -131,7 +136,7 @@ pub struct FlowsArgs {
     /// Of a file: unit of its time stamps
     #[arg(
         long,
-        value_enum,
+        value_parser = choice::<Resolution>(),
         value_name = "UNIT",
         default_value = "ns",
         conflicts_with = "iface",
@@ -149,41 +154,36 @@ pub struct FlowsArgs {
     pub engine: Engine,
 }
 
-/// Columns of the truth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TruthForm {
-    /// FlowTest's columns, and behind them what `sonde flow verify` checks besides
-    Full,
-    /// A line a direction, exactly the columns of FlowTest's ft-analyzer
-    Uniflow,
-    /// A line a flow, the columns of FlowTest's ft-generator
-    Biflow,
-}
-
-/// Which IP header of a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KeysArg {
-    /// That of the tunnel
-    Outer,
-    /// That inside GRE, VXLAN, GTP-U and GENEVE
-    Inner,
-}
-
-/// Unit of a capture file's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Resolution {
-    /// Microseconds
-    Us,
-    /// Nanoseconds
-    Ns,
-}
-
-impl Resolution {
-    /// Nanoseconds of the unit.
-    pub fn tick_ns(self) -> i64 {
-        match self {
-            Resolution::Us => 1_000,
-            Resolution::Ns => 1,
+impl FlowsArgs {
+    /// What is to be made.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            out: self.out.clone(),
+            iface: self.iface.clone(),
+            engine: self.engine,
+            truth: self.truth.clone(),
+            truth_form: self.truth_form,
+            keys: self.keys,
+            seed: self.seed,
+            flows: self.flows,
+            length: self.length,
+            new_flows: self.new_flows,
+            total_flows: self.total_flows,
+            packets: self.packets,
+            duration: self.duration,
+            round_robin: self.round_robin,
+            rate: self.rate,
+            arrival: self.arrival,
+            sizes: self.size.0.clone(),
+            variety: self.variety,
+            protocols: self.proto.0,
+            ipv6: self.ipv6,
+            encapsulation: self.encap.map(|shares| shares.0),
+            reorder: self.reorder.map(|reorder| reorder.0),
+            fragments: self.fragments,
+            apps: self.apps,
+            private_addresses: self.private_addresses,
+            resolution: self.resolution,
         }
     }
 }
@@ -296,7 +296,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<f64>)> {
 
 fn parse_flows(text: &str) -> Result<u32, String> {
     match parse_rate(text).map(u32::try_from) {
-        Ok(Ok(flows @ 1..=sonde_meter::traffic::MAX_FLOWS)) => Ok(flows),
+        Ok(Ok(flows @ 1..=MAX_FLOWS)) => Ok(flows),
         _ => Err(format!("'{text}' is not a number of flows, 1..16777216; write 2000, 100k or 2M")),
     }
 }
@@ -330,7 +330,7 @@ fn parse_length(text: &str) -> Result<Length, String> {
 fn parse_arrival(text: &str) -> Result<Arrival, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let parsed = match parts[..] {
-        ["constant"] => Some(CONSTANT),
+        ["constant"] => Some(Arrival::Constant),
         ["poisson"] => Some(Arrival::Poisson),
         ["bursts", packets, peak] => match (packets.parse(), peak.parse()) {
             (Ok(packets), Ok(peak)) => Some(Arrival::Bursts { packets, peak }),
@@ -342,9 +342,6 @@ fn parse_arrival(text: &str) -> Result<Arrival, String> {
         format!("'{text}' is not a law of arrivals; write constant, poisson or bursts:100:10")
     })
 }
-
-/// At equal distances.
-pub(super) const CONSTANT: Arrival = Arrival::Constant;
 
 const GEN_HELP: &str = "\
 Example:

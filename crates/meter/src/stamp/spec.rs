@@ -1,7 +1,10 @@
 //! What a sender is told to do: plain values, checked by [`crate::stamp::Sender::new`].
 
-use sonde_wire::{NotSent, Time};
+use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
+
+use sonde_wire::{NotSent, Time};
 
 /// When probes leave (RFC 3432 periodic, RFC 2330 section 11.1.1 Poisson).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +13,26 @@ pub enum Schedule {
     Periodic,
     /// Exponentially distributed gaps of the given mean, at most ten times it, from the run's seed.
     Poisson,
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Schedule::Periodic => "periodic",
+            Schedule::Poisson => "poisson",
+        })
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "periodic" => Ok(Schedule::Periodic),
+            "poisson" => Ok(Schedule::Poisson),
+            _ => Err(format!("'{text}' is not a schedule; write periodic or poisson")),
+        }
+    }
 }
 
 /// How the peer numbers its replies (RFC 8762, section 4.3).
@@ -22,6 +45,30 @@ pub enum ReflectorKind {
     Stateful,
     /// It copies our sequence number: loss has no direction.
     Stateless,
+}
+
+impl fmt::Display for ReflectorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReflectorKind::Auto => "auto",
+            ReflectorKind::Stateful => "stateful",
+            ReflectorKind::Stateless => "stateless",
+        })
+    }
+}
+
+impl FromStr for ReflectorKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(ReflectorKind::Auto),
+            "stateful" => Ok(ReflectorKind::Stateful),
+            "stateless" => Ok(ReflectorKind::Stateless),
+            _ => Err(format!(
+                "'{text}' is not a kind of reflector; write auto, stateful or stateless"
+            )),
+        }
+    }
 }
 
 /// One stream of probes: one 4-tuple, one DSCP.

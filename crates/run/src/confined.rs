@@ -1,0 +1,62 @@
+//! What the commands that run for long, and that strangers can reach, give up once they have
+//! opened what they need. docs/security.md has the same in a table.
+
+use std::path::PathBuf;
+
+use sonde_port::Engine;
+use sonde_sys::privilege::{Capability, Needs, confine};
+
+use crate::error::RunError;
+
+/// What a command still needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uses {
+    /// An engine, which opens its interface again when that is made again.
+    Engine(Engine),
+    /// A program in the kernel, likewise.
+    Program,
+    /// Ports in network namespaces that others name.
+    Namespaces,
+    /// Trials of a tester.
+    Trials,
+    /// Commands and laboratories: all that root may do.
+    Commands,
+}
+
+/// Gives up everything else; what could not be given up is said in one line. To be called before
+/// threads are started that use what is kept.
+///
+/// # Errors
+/// The kernel does not let go of capabilities.
+pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
+    let needs = Needs {
+        capabilities: uses.iter().flat_map(|uses| uses.capabilities()).copied().collect(),
+        writes: writes.to_vec(),
+        commands: uses.contains(&Uses::Commands),
+    };
+    let failed = |e| anyhow::anyhow!("cannot give up the capabilities that are not needed: {e}");
+    if let Some(short) = confine(&needs).map_err(failed)? {
+        tracing::warn!("{short} (docs/security.md)");
+    }
+    Ok(())
+}
+
+impl Uses {
+    fn capabilities(self) -> &'static [Capability] {
+        use Capability::{
+            Bpf, IpcLock, NetAdmin, NetBindService, NetRaw, Perfmon, SysAdmin, SysNice,
+        };
+        match self {
+            // An interface's name binds to it, and the port may be below 1024.
+            Uses::Engine(Engine::Socket) => &[NetBindService, NetRaw],
+            Uses::Engine(Engine::AfPacket) => &[NetBindService, NetRaw, NetAdmin],
+            Uses::Engine(Engine::AfXdp) => {
+                &[NetBindService, NetRaw, NetAdmin, Bpf, Perfmon, IpcLock]
+            }
+            Uses::Program => &[NetAdmin, Bpf, Perfmon],
+            Uses::Namespaces => &[SysAdmin],
+            Uses::Trials => &[NetRaw, NetAdmin, Bpf, Perfmon, SysNice],
+            Uses::Commands => &[],
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Where flow records go. Each destination is an [`Output`] of its own with an exporter of
+//! its own, so that a slow collector holds up nothing but itself.
+
+mod backlog;
+mod collector;
+mod connection;
+mod ipfix_file;
+mod json_lines;
+mod pace;
+mod parquet_file;
+mod segments;
+mod stream;
+mod subscriber;
+mod templates;
+mod tls;
+
+use std::fmt;
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::export::{Config, ExportStats, Extra, Interface, Profile, Protocol, TimeUnit};
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ExportTotal;
+
+use self::subscriber::Subscriber;
+use super::settings::{Export, ExportFormat, Field, Settings, TimeUnits};
+use crate::running::{Records, Stop};
+
+/// One destination of flow records.
+pub trait Output: Send {
+    /// Takes records. A collector never makes it wait: what cannot be taken now is kept
+    /// within bounds, and beyond them counted.
+    fn records(&mut self, records: &[FlowRecord], now_ns: i64);
+
+    /// The interfaces have changed, by the flow key's `point`.
+    fn interfaces(&mut self, _: &[Interface]) {}
+
+    /// What the times of records are ahead of UTC, ns, from now on.
+    fn set_utc_offset(&mut self, ns: i64);
+
+    /// Called several times a second: sends what has waited long enough, looks after
+    /// connections, reports the meter's own statistics when they are due.
+    fn tick(&mut self, now_ns: i64, stats: &ExportStats);
+
+    /// Sends what waits for its turn, as far as it may leave now. Whether more waits. Called
+    /// every millisecond or so, after [`Output::finish`] as long as this is true.
+    fn send_due(&mut self) -> bool {
+        false
+    }
+
+    /// Sends what is left; waits for it within bounds.
+    fn finish(&mut self, now_ns: i64, stats: &ExportStats);
+
+    /// Nothing more waits.
+    fn close(&mut self) {}
+
+    /// What went there, and what did not.
+    fn total(&self) -> ExportTotal;
+
+    /// Records that did not get there and never will.
+    fn lost(&self) -> u64;
+
+    /// Whoever read this has gone, and with them the reason to go on.
+    fn is_unread(&self) -> bool {
+        false
+    }
+}
+
+/// What all outputs of a run have in common.
+pub struct Common<'a> {
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// TAI - UTC, s.
+    pub tai_offset_s: i32,
+    /// By the flow key's `point`.
+    pub interfaces: Vec<Interface>,
+    /// Records can wait for a collector: their packets are in a file.
+    pub can_wait: bool,
+    /// Asks for the end; urgently: nobody waits for what collectors have not taken yet.
+    pub stop: Stop,
+    /// Where a file named `-` goes.
+    pub stdout: Option<fn() -> Box<dyn Write + Send>>,
+}
+
+/// Opens all that was asked for; the first that cannot be opened is the failure. Besides, what the
+/// program reads: nothing, unless it asked for records.
+pub fn open(common: &Common<'_>) -> Result<(Vec<Box<dyn Output>>, Records<Vec<FlowRecord>>)> {
+    let export = &common.settings.export;
+    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    for target in &export.export {
+        outputs.push(collector::open(target, common)?);
+    }
+    for path in &export.write {
+        outputs.push(file(path, common)?);
+    }
+    if let Some(path) = &export.jsonl {
+        outputs.push(Box::new(json_lines::JsonLines::create(
+            path,
+            common.stdout,
+            common.tai_offset_s,
+        )?));
+    }
+    let (subscriber, records) = Subscriber::new(common.can_wait);
+    if common.settings.records {
+        outputs.push(Box::new(subscriber));
+    }
+    Ok((outputs, records))
+}
+
+fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("ipfix") => {
+            let config = common.config(Protocol::Ipfix, FILE_MESSAGE, false);
+            Ok(Box::new(ipfix_file::IpfixFile::create(
+                path,
+                config,
+                common.settings.export.checksums,
+            )?))
+        }
+        Some("parquet") => {
+            let every = Duration::from_nanos(common.settings.export.rotate.unsigned_abs());
+            let limits = parquet_file::Limits { every, rows: PARQUET_ROWS };
+            Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
+        }
+        _ => Err(anyhow!(
+            "{}: the name tells the format; call it .ipfix or .parquet, or use --jsonl",
+            path.display()
+        )),
+    }
+}
+
+impl Common<'_> {
+    /// The exporter's settings for one destination.
+    fn config(&self, protocol: Protocol, message_bytes: usize, datagram: bool) -> Config {
+        let Export { biflow, times, domain, template_every, .. } = self.settings.export;
+        let fields = &self.settings.metering.fields;
+        Config {
+            profile: Profile {
+                protocol,
+                biflow,
+                time: match times {
+                    TimeUnits::Ms => TimeUnit::Milli,
+                    TimeUnits::Us => TimeUnit::Micro,
+                    TimeUnits::Ns => TimeUnit::Nano,
+                },
+                lists: fields.iter().any(|f| matches!(f, Field::Packets(_) | Field::Spread)),
+                extra: Extra {
+                    link: fields.contains(&Field::Link),
+                    tcp: fields.contains(&Field::Tcp),
+                    apps: fields.contains(&Field::Apps),
+                },
+            },
+            domain,
+            message_bytes,
+            datagram,
+            template_every_ns: template_every,
+            template_every_messages: TEMPLATE_EVERY_MESSAGES,
+            tai_offset_s: self.tai_offset_s.into(),
+            interfaces: self.interfaces.clone(),
+        }
+    }
+}
+
+/// Flow records pushed into an exporter, and how many of them are in the next message.
+#[derive(Default)]
+pub struct Tally {
+    all: u64,
+    waiting: u64,
+}
+
+impl Tally {
+    /// Counts one.
+    pub fn add(&mut self) {
+        self.all += 1;
+        self.waiting += 1;
+    }
+
+    /// A message has left: how many records it took along. Where a record has two parts,
+    /// for the two directions, it counts to the message with the first one.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+/// When the meter's own statistics are due: at the start, from time to time, at the end.
+#[derive(Default)]
+pub struct OptionsDue {
+    next_ns: Option<i64>,
+}
+
+impl OptionsDue {
+    /// There is something new to tell.
+    pub fn hurry(&mut self) {
+        self.next_ns = None;
+    }
+
+    /// Whether they are due; then not again for a while.
+    pub fn now(&mut self, now_ns: i64) -> bool {
+        let due = self.next_ns.is_none_or(|next| now_ns >= next);
+        if due {
+            self.next_ns = Some(now_ns + OPTIONS_EVERY_NS);
+        }
+        due
+    }
+}
+
+/// The protocol that collectors get.
+fn protocol(format: ExportFormat) -> Protocol {
+    match format {
+        ExportFormat::Ipfix => Protocol::Ipfix,
+        ExportFormat::Netflow9 => Protocol::Netflow9,
+        ExportFormat::Netflow5 => Protocol::Netflow5,
+    }
+}
+
+/// How records reach a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RFC 7011, section 10.3.
+    Udp,
+    /// RFC 7011, section 10.4.
+    Tcp,
+    /// TCP secured by TLS: RFC 7011, section 11.
+    Tls,
+    /// RFC 7011, section 10.2.
+    Sctp,
+}
+
+/// A collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How records reach it.
+    pub transport: Transport,
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl Target {
+    /// Its first address.
+    fn resolve(&self) -> Result<SocketAddr> {
+        (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .with_context(|| format!("{self}: cannot find the host '{}'", self.host))?
+            .next()
+            .ok_or_else(|| anyhow!("{self}: the host '{}' has no address", self.host))
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("'{text}' is no collector; write udp://, tcp://, tls:// or sctp://HOST[:PORT]")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let transport = match scheme {
+            "udp" => Transport::Udp,
+            "tcp" => Transport::Tcp,
+            "tls" => Transport::Tls,
+            "sctp" => Transport::Sctp,
+            _ => return Err(wrong()),
+        };
+        let (host, port) = match rest.strip_prefix('[').map(|r| r.split_once(']')) {
+            Some(Some((host, ""))) => (host, None),
+            Some(Some((host, port))) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
+            Some(None) => return Err(wrong()),
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        let port = match port {
+            Some(port) => port.parse().ok().filter(|&p| p != 0).ok_or_else(wrong)?,
+            None if transport == Transport::Tls => 4740,
+            None => 4739,
+        };
+        if host.is_empty() || host.contains(['/', ':']) && !rest.starts_with('[') {
+            return Err(wrong());
+        }
+        Ok(Target { transport, host: host.to_string(), port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.transport {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
+            Transport::Sctp => "sctp",
+        };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// The greatest message (RFC 7011, section 3.1).
+const FILE_MESSAGE: usize = 65_535;
+/// Rows of a Parquet file; then comes the next.
+const PARQUET_ROWS: u64 = 1 << 20;
+/// Between the meter's own statistics.
+const OPTIONS_EVERY_NS: i64 = 60_000_000_000;
+/// A collector that began in the middle understands us after so many messages.
+const TEMPLATE_EVERY_MESSAGES: u32 = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_reads_back() {
+        for text in ["udp://192.0.2.9:4739", "tls://[2001:db8::1]:4740", "tcp://flows.example:9995"]
+        {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert_eq!("tls://a".parse::<Target>().unwrap().port, 4740);
+        assert_eq!("udp://[::1]".parse::<Target>().unwrap().port, 4739);
+        for text in ["a:1", "udp://", "udp://a:0", "udp://a:b", "udp://::1", "udp://[::1", "x://a"]
+        {
+            assert!(text.parse::<Target>().unwrap_err().contains("udp://, tcp://"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The program that runs the meter, as an output.
+
+use sonde_meter::export::ExportStats;
+use sonde_results::flow::FlowRecord;
+use sonde_results::flow_run::ExportTotal;
+
+use super::Output;
+use crate::running::{RecordSender, Records, records};
+
+/// Hands batches of records to the program.
+pub struct Subscriber {
+    sender: RecordSender<Vec<FlowRecord>>,
+    /// Records can wait for their reader.
+    waits: bool,
+    records: u64,
+    /// The reader has gone.
+    unread: bool,
+}
+
+impl Subscriber {
+    /// With what the program reads. Times of its records are not UTC.
+    pub fn new(waits: bool) -> (Subscriber, Records<Vec<FlowRecord>>) {
+        let (sender, receiver) = records(BATCHES);
+        (Subscriber { sender, waits, records: 0, unread: false }, receiver)
+    }
+}
+
+impl Output for Subscriber {
+    fn records(&mut self, records: &[FlowRecord], _: i64) {
+        self.records += records.len() as u64;
+        let batch = records.to_vec();
+        if self.waits {
+            self.unread |= !self.sender.push_waiting(batch);
+        } else {
+            self.sender.push_many(batch, records.len() as u64);
+        }
+    }
+
+    fn set_utc_offset(&mut self, _: i64) {}
+
+    fn tick(&mut self, _: i64, _: &ExportStats) {}
+
+    fn finish(&mut self, _: i64, _: &ExportStats) {}
+
+    fn total(&self) -> ExportTotal {
+        ExportTotal {
+            to: "program".into(),
+            form: "batches".into(),
+            records: self.records,
+            counters: [("lost".to_string(), self.lost())].into(),
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.sender.lost()
+    }
+
+    fn is_unread(&self) -> bool {
+        self.unread
+    }
+}
+
+/// Batches that wait for the reader: of 256 records each.
+const BATCHES: usize = 1_024;

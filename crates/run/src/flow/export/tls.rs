@@ -1,0 +1,125 @@
+//! TLS to collectors (RFC 7011, section 11): they are always authenticated, we are where a
+//! certificate is given.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::pem::{authority, certificates, private_key, provider};
+use anyhow::{Context as _, Result, bail};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
+
+use crate::flow::settings::Export;
+
+/// What it takes to make a session with one collector.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// A session over a connection.
+pub struct Session {
+    inner: ClientConnection,
+}
+
+impl Tls {
+    /// For the collector `host`, whose certificate must carry that name or address.
+    pub fn new(host: &str, export: &Export) -> Result<Tls> {
+        let Some(authorities) = &export.tls_ca else {
+            bail!("tls:// needs --tls-ca with the certificates that collectors are trusted by");
+        };
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(authority(authorities)?);
+        let config = match (&export.tls_cert, &export.tls_key) {
+            (Some(certificate), Some(key)) => builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .with_context(|| format!("{} and its key", certificate.display()))?,
+            _ => builder.with_no_client_auth(),
+        };
+        let name = ServerName::try_from(host.to_string())
+            .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
+        Ok(Tls { config: Arc::new(config), name })
+    }
+
+    /// Makes a session over a new connection.
+    pub fn handshake(&self, stream: &TcpStream) -> io::Result<Session> {
+        let mut inner = ClientConnection::new(self.config.clone(), self.name.clone())
+            .map_err(io::Error::other)?;
+        let mut wire = stream;
+        while inner.is_handshaking() {
+            inner.complete_io(&mut wire).map_err(explained)?;
+        }
+        let mut session = Session { inner };
+        if session.inner.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+            // The collector judges our certificate only after that: it sends session tickets
+            // or, as RFC 8446, section 4.6.1 allows, nothing; or an alert.
+            let usual = stream.read_timeout()?;
+            stream.set_read_timeout(Some(JUDGING))?;
+            session.hear(stream)?;
+            stream.set_read_timeout(usual)?;
+        }
+        Ok(session)
+    }
+}
+
+impl Session {
+    /// Puts in what is to be written: no more than before was all written.
+    pub fn enter(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.writer().write_all(bytes)
+    }
+
+    /// Writes once. Whether all is written.
+    pub fn write(&mut self, wire: &mut impl Write) -> io::Result<bool> {
+        if self.inner.wants_write() {
+            self.inner.write_tls(wire)?;
+        }
+        Ok(!self.inner.wants_write())
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self, wire: &mut impl Write) -> io::Result<()> {
+        self.inner.send_close_notify();
+        while self.inner.wants_write() {
+            self.inner.write_tls(wire)?;
+        }
+        Ok(())
+    }
+
+    /// What the collector said before it closed, if that was an alert.
+    pub fn farewell(&mut self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(SHORTEST))?;
+        self.hear(stream)
+    }
+
+    /// Reads what the collector has said, if anything comes in time.
+    fn hear(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+        match self.inner.read_tls(&mut stream) {
+            Ok(_) => {
+                let heard = self.inner.process_new_packets().map(drop);
+                heard.map_err(|e| explained(io::Error::other(e)))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Says what to look at.
+fn explained(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let advice = match () {
+        () if text.starts_with("invalid peer certificate") => "; see --tls-ca",
+        () if text.contains("alert") => "; see --tls-cert and --tls-key",
+        () => "",
+    };
+    io::Error::new(error.kind(), format!("TLS: {text}{advice}"))
+}
+
+/// For the collector to judge our certificate.
+const JUDGING: Duration = Duration::from_millis(500);
+/// For what has come already.
+const SHORTEST: Duration = Duration::from_millis(1);

@@ -1,0 +1,337 @@
+//! The export thread: takes flow records from the metering threads' queues, hands each to
+//! every output, and keeps what the summary needs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use rtrb::{Consumer, Producer, RingBuffer};
+use sonde_meter::export::{ExportStats, Interface, Selector};
+use sonde_results::flow::{FlowEnd, FlowRecord};
+use sonde_results::flow_run::ExportTotal;
+use sonde_sys::clock::{steady_now, steady_scale};
+
+use super::export::Output;
+use super::meter::Meter;
+use super::selection;
+use super::top::Top;
+
+/// What metering threads, export thread and view tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// The packets' time, ns since 1970 TAI; 0: the clock's.
+    pub packet_time_ns: AtomicI64,
+    /// The metering threads have ended: what is in the queues is all.
+    metered: AtomicBool,
+    /// Records that found a queue full.
+    pub queue_lost: AtomicU64,
+    /// By metering thread.
+    told: Mutex<BTreeMap<usize, Told>>,
+    /// The interfaces, after they have changed, until the outputs know.
+    interfaces: Mutex<Option<Vec<Interface>>>,
+    /// Records that went out.
+    pub records: AtomicU64,
+    /// The reader of an output has gone: the run is to end.
+    pub unread: AtomicBool,
+}
+
+/// What a metering thread tells of itself.
+#[derive(Debug, Default)]
+struct Told {
+    /// How packets are selected.
+    selectors: Vec<Selector>,
+    /// Packets that came in and could not be metered, or were dropped on the way.
+    ignored: u64,
+}
+
+impl Shared {
+    /// Says how many packets a metering thread has selected, and how many it could not meter;
+    /// `lost` came in and did not reach its meter.
+    pub fn tell(&self, worker: usize, meter: &Meter, lost: u64) {
+        let selectors = meter.sequence().map(selection::report).unwrap_or_default();
+        let ignored = meter.cache().counters().refused() + lost;
+        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        told.insert(worker, Told { selectors, ignored });
+    }
+
+    /// Says that the interfaces have changed; by the flow key's `point`.
+    pub fn tell_interfaces(&self, interfaces: Vec<Interface>) {
+        *self.interfaces.lock().unwrap_or_else(|e| e.into_inner()) = Some(interfaces);
+    }
+
+    /// Of all threads together: the selectors are the same, their counts add up.
+    fn told(&self) -> Told {
+        let all = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sum = Told::default();
+        for told in all.values() {
+            sum.ignored += told.ignored;
+            for (i, selector) in told.selectors.iter().enumerate() {
+                match sum.selectors.get_mut(i) {
+                    Some(s) => {
+                        s.observed += selector.observed;
+                        s.selected += selector.selected;
+                    }
+                    None => sum.selectors.push(*selector),
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// A metering thread's end of its queue, which carries records in batches: a batch stays
+/// where it is in memory, and its memory comes back to be filled again.
+pub struct Queue {
+    batch: Vec<FlowRecord>,
+    full: Producer<Vec<FlowRecord>>,
+    empty: Consumer<Vec<FlowRecord>>,
+    shared: Arc<Shared>,
+}
+
+/// The export thread's end.
+struct QueueEnd {
+    full: Consumer<Vec<FlowRecord>>,
+    empty: Producer<Vec<FlowRecord>>,
+}
+
+impl Queue {
+    /// For captures: waits for room, since the packets can wait, too.
+    #[inline]
+    pub fn push_waiting(&mut self, record: FlowRecord) {
+        if self.batch.len() == BATCH {
+            self.flush_waiting();
+        }
+        self.batch.push(record);
+    }
+
+    /// For interfaces: packets do not wait. What finds no room is counted.
+    #[inline]
+    pub fn push(&mut self, record: FlowRecord) {
+        if self.batch.len() == BATCH && !self.flush() {
+            self.shared.queue_lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.batch.push(record);
+    }
+
+    /// Hands over what there is, to be called now and then. False: there is no room.
+    pub fn flush(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return true;
+        }
+        if self.full.is_full() {
+            return false;
+        }
+        let next = self.empty.pop().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.full.push(batch).is_ok()
+    }
+
+    /// Hands over what there is, and waits for room.
+    pub fn flush_waiting(&mut self) {
+        while !self.flush() {
+            if self.full.is_abandoned() {
+                self.batch.clear();
+                return;
+            }
+            thread::sleep(FULL);
+        }
+    }
+}
+
+/// What the export thread leaves behind.
+pub struct Exported {
+    /// Records by why they were made.
+    pub ends: BTreeMap<String, u64>,
+    /// The records with most bytes.
+    pub top: Vec<FlowRecord>,
+    /// What times were ahead of UTC at the end, ns, where this host's clock gave them.
+    pub utc_offset: Option<i64>,
+    /// What went where.
+    pub exports: Vec<ExportTotal>,
+    /// Records that reached some output never.
+    pub lost: u64,
+}
+
+/// The export thread.
+pub struct Exporting {
+    thread: JoinHandle<Exported>,
+    shared: Arc<Shared>,
+}
+
+impl Exporting {
+    /// Starts it, with a queue for each of `workers` in which so many records find room.
+    pub fn start(
+        outputs: Vec<Box<dyn Output>>,
+        workers: usize,
+        room: usize,
+    ) -> Result<(Exporting, Vec<Queue>)> {
+        let shared = Arc::new(Shared::default());
+        let queue = |_| {
+            let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
+            let (empty, back) = RingBuffer::new(KEPT);
+            let batch = Vec::with_capacity(BATCH);
+            let records = Queue { batch, full: to, empty: back, shared: shared.clone() };
+            (records, QueueEnd { full, empty })
+        };
+        let (records, consumers) = (0..workers).map(queue).unzip();
+        let theirs = shared.clone();
+        let thread = thread::Builder::new()
+            .name("sonde-export".into())
+            .spawn(move || Inner::new(outputs, consumers, theirs).run())
+            .context("cannot start the export thread")?;
+        Ok((Exporting { thread, shared }, records))
+    }
+
+    /// What is shared with it.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// After the metering threads have ended: waits until all is exported.
+    pub fn finish(self) -> Result<Exported> {
+        self.shared.metered.store(true, Ordering::Release);
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("the export thread failed; please report what it printed"))
+    }
+}
+
+struct Inner {
+    outputs: Vec<Box<dyn Output>>,
+    queues: Vec<QueueEnd>,
+    shared: Arc<Shared>,
+    ends: [u64; 6],
+    top: Top,
+    records: u64,
+}
+
+impl Inner {
+    fn new(outputs: Vec<Box<dyn Output>>, queues: Vec<QueueEnd>, shared: Arc<Shared>) -> Self {
+        Inner { outputs, queues, shared, ends: [0; 6], top: Top::new(TOP), records: 0 }
+    }
+
+    fn run(mut self) -> Exported {
+        let mut ticked = 0;
+        loop {
+            // Before the queues are emptied: what was pushed before it, is found there.
+            let last = self.shared.metered.load(Ordering::Acquire);
+            let now_ns = self.now_ns();
+            let changed = self.shared.interfaces.lock().unwrap_or_else(|e| e.into_inner()).take();
+            if let Some(interfaces) = changed {
+                self.outputs.iter_mut().for_each(|o| o.interfaces(&interfaces));
+            }
+            let taken = self.take(now_ns);
+            if now_ns - ticked >= TICK_NS || now_ns < ticked {
+                ticked = now_ns;
+                self.follow_clock();
+                let stats = self.stats();
+                self.outputs.iter_mut().for_each(|o| o.tick(now_ns, &stats));
+                self.shared.records.store(self.records, Ordering::Relaxed);
+                let unread = self.outputs.iter().any(|o| o.is_unread());
+                self.shared.unread.store(unread, Ordering::Relaxed);
+            }
+            if last {
+                let (now_ns, stats) = (self.now_ns(), self.stats());
+                self.outputs.iter_mut().for_each(|o| o.finish(now_ns, &stats));
+                while self.send_due() {
+                    thread::sleep(EMPTY);
+                }
+                self.outputs.iter_mut().for_each(|o| o.close());
+                return self.exported();
+            }
+            self.send_due();
+            if taken == 0 {
+                thread::sleep(EMPTY);
+            }
+        }
+    }
+
+    /// Sends what waits for its turn. Whether more waits.
+    fn send_due(&mut self) -> bool {
+        self.outputs.iter_mut().fold(false, |more, output| output.send_due() | more)
+    }
+
+    /// Takes what is in the queues. How many records.
+    fn take(&mut self, now_ns: i64) -> usize {
+        let mut taken = 0;
+        for queue in &mut self.queues {
+            for _ in 0..queue.full.slots() {
+                let Ok(mut batch) = queue.full.pop() else { break };
+                for output in &mut self.outputs {
+                    output.records(&batch, now_ns);
+                }
+                for record in &batch {
+                    self.ends[record.end as usize] += 1;
+                    self.top.add(record);
+                }
+                taken += batch.len();
+                batch.clear();
+                // What is more than is kept is given back to the system.
+                let _ = queue.empty.push(batch);
+            }
+        }
+        self.records += taken as u64;
+        taken
+    }
+
+    /// Records of interfaces are of steady time: UTC is what it is now. Times of captures were
+    /// turned to TAI by what that was at first.
+    fn follow_clock(&mut self) {
+        if let Some(offset) = self.utc_offset() {
+            self.outputs.iter_mut().for_each(|o| o.set_utc_offset(offset));
+        }
+    }
+
+    fn utc_offset(&self) -> Option<i64> {
+        let by_clock = self.shared.packet_time_ns.load(Ordering::Relaxed) == 0;
+        by_clock.then(|| steady_scale().utc_offset)
+    }
+
+    fn now_ns(&self) -> i64 {
+        match self.shared.packet_time_ns.load(Ordering::Relaxed) {
+            0 => steady_now().as_nanos(),
+            packets => packets,
+        }
+    }
+
+    fn stats(&self) -> ExportStats {
+        let Told { selectors, ignored } = self.shared.told();
+        ExportStats {
+            process: std::process::id(),
+            ignored_packets: ignored,
+            not_sent_flows: self.shared.queue_lost.load(Ordering::Relaxed),
+            selectors,
+            ..ExportStats::default()
+        }
+    }
+
+    fn exported(self) -> Exported {
+        let utc_offset = self.utc_offset();
+        let ends = FlowEnd::ALL.map(|end| (end.name(), self.ends[end as usize]));
+        Exported {
+            ends: ends.into_iter().filter(|(_, n)| *n > 0).collect(),
+            top: self.top.sorted(),
+            utc_offset,
+            exports: self.outputs.iter().map(|o| o.total()).collect(),
+            lost: self.outputs.iter().map(|o| o.lost()).sum::<u64>()
+                + self.shared.queue_lost.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Records handed over together.
+const BATCH: usize = 256;
+/// Empty batches that wait to be filled.
+const KEPT: usize = 16;
+/// How long a capture's reader waits for room in the queue.
+const FULL: Duration = Duration::from_micros(50);
+/// How long the export thread rests when there is nothing to export.
+const EMPTY: Duration = Duration::from_millis(1);
+/// Between looks at what is due.
+const TICK_NS: i64 = 100_000_000;
+/// Records kept for the summary.
+const TOP: usize = 20;

@@ -1,0 +1,351 @@
+//! Flow metering from captures, at the speed of memory. The clock is that of their packets.
+//! Each metering thread reads everything and meters its share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+
+use anyhow::{Context as _, anyhow};
+use sonde_results::{Caveat, FlowRun};
+use sonde_sys::schedule::pin_to_cpu;
+
+use super::export::{self, Common};
+use super::exporting::{Exporting, Queue, Shared};
+use super::meter::{Group, Meter};
+use super::settings::Settings;
+use super::share::Share;
+use super::walk::{GROUP, GROUPS, Walk, Within};
+use super::{Metering, Status, outcome, setup};
+use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, point};
+use crate::error::RunError;
+use crate::joins::Numbers;
+use crate::running::{Context, Latest, Running, Stop};
+use crate::secrets::secrets;
+
+/// Waits for the first packets, and reads everything from there on, until the duration of the
+/// captures' time has passed or the end is asked for.
+pub fn start(
+    paths: &[PathBuf],
+    settings: Settings,
+    context: &Context,
+) -> Result<Metering, RunError> {
+    let input = &settings.input;
+    if input.engine.is_some() || input.trim.is_some() || input.mirror {
+        return Err(RunError::Settings(anyhow!(
+            "--engine, --trim and --mirror are for interfaces, not files"
+        )));
+    }
+    let stop = context.stop.clone();
+    let mut input = Input::open(paths)?.in_groups(GROUPS);
+    let first = match input.first(|| stop.is_asked())? {
+        First::Piece(piece) => Some(piece),
+        First::Nothing | First::BrokenOff => None,
+    };
+    let mut run = super::empty_run(&settings, "capture file".into());
+    let tai_offset_s = run.header.host.tai_offset_s;
+    let offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
+    if let Some(utc) = first.as_ref().and_then(Piece::begin_ns) {
+        run.header.start_ns = utc.saturating_add(offset_ns);
+    }
+    let meters = meters(&settings).map_err(RunError::Settings)?;
+    let common = Common {
+        settings: &settings,
+        tai_offset_s,
+        interfaces: Vec::new(),
+        can_wait: true,
+        stop: stop.clone(),
+        stdout: context.stdout,
+    };
+    let (outputs, records) = export::open(&common)?;
+    let (exporting, queues) = Exporting::start(outputs, meters.len(), ROOM)?;
+    let shared = exporting.shared();
+    shared.packet_time_ns.store(run.header.start_ns.max(1), Ordering::Relaxed);
+    let status = Latest::new(Status::new(run.clone()));
+    let (theirs, asked, paths) = (status.clone(), stop.clone(), paths.to_owned());
+    let work = move || {
+        let walked =
+            walk(&run, &settings, (input, first, offset_ns), (meters, queues), &shared, &asked);
+        let finished = walked.and_then(|(meters, broken, walk)| {
+            tell(&mut run, &walk, broken, &paths);
+            let meters: Vec<&Meter> = meters.iter().collect();
+            outcome::finish(run, &meters, exporting)
+        });
+        super::ended(&theirs, finished, None)
+    };
+    Running::start("sonde-run", (records, status, ()), stop, work)
+}
+
+/// Reads and meters everything. Returns the meters, what captures could not be read to their ends,
+/// and what was walked.
+fn walk(
+    run: &FlowRun,
+    settings: &Settings,
+    (input, first, offset_ns): (Input, Option<Piece>, i64),
+    (meters, queues): (Vec<Meter>, Vec<Queue>),
+    shared: &Shared,
+    asked: &Stop,
+) -> anyhow::Result<(Vec<Meter>, Vec<String>, Walk)> {
+    let start_ns = run.header.start_ns;
+    let end_ns = settings.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
+    let turnstile = Turnstile::default();
+    let stop = AtomicBool::new(false);
+    let (gives, takes): (Vec<_>, Vec<_>) = meters.iter().map(|_| sync_channel(PIECES)).unzip();
+    let part = |((number, meter), queue)| Part {
+        number,
+        meter,
+        queue,
+        walk: Walk::new(offset_ns, end_ns),
+        shared,
+        turnstile: &turnstile,
+        start_ns,
+    };
+    let mut parts = meters.into_iter().enumerate().zip(queues).map(part).zip(takes);
+    let (here, pieces) = parts.next().context("there is at least one worker")?;
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| feed(input, first, gives, &stop));
+        let mut started = Vec::new();
+        for (part, pieces) in parts {
+            started.push(scope.spawn(move || part.run(pieces, settings, || false)));
+        }
+        let here = here.run(pieces, settings, || asked.is_asked());
+        // Those that still wait for packets wait in vain.
+        stop.store(true, Ordering::Relaxed);
+        let Part { meter, walk, .. } = here?;
+        let mut meters = vec![meter];
+        for thread in started {
+            meters.push(thread.join().map_err(|_| failed("metering"))??.meter);
+        }
+        Ok((meters, reading.join().map_err(|_| failed("reading"))??, walk))
+    })
+}
+
+fn failed(what: &str) -> anyhow::Error {
+    anyhow!("a {what} thread failed; please report what it printed")
+}
+
+/// Gives every metering thread every piece. Returns what captures could not be read to their
+/// ends.
+fn feed(
+    mut input: Input,
+    first: Option<Piece>,
+    gives: Vec<SyncSender<Arc<Piece>>>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<String>> {
+    let mut broken = Vec::new();
+    let mut next = first.map_or(Next::End, Next::Piece);
+    while !stop.load(Ordering::Relaxed) {
+        match next {
+            Next::Piece(piece) => {
+                let piece = Arc::new(piece);
+                // One that has ended wants no more.
+                gives.iter().for_each(|give| drop(give.send(Arc::clone(&piece))));
+            }
+            Next::Broken(why) => broken.push(why),
+            Next::Wait => {}
+            Next::End => break,
+        }
+        next = input.next(LOOK_AROUND)?;
+    }
+    Ok(broken)
+}
+
+/// One for each metering thread, in the memory of its processor.
+fn meters(settings: &Settings) -> anyhow::Result<Vec<Meter>> {
+    let (workers, keys) = (usize::from(settings.input.workers), setup::keys(settings));
+    let secret = secrets(settings.metering.seed);
+    // Chance decides the same in every thread, if all of them ask it for every packet.
+    let parses_all = !super::selection::sequence(&settings.selection, secret[0])?.is_empty();
+    let share = |i| match workers {
+        1 => Share::whole(),
+        _ => Share::new(i, workers, secret, keys, parses_all),
+    };
+    let numbers = Numbers::new(&settings.metering.join)?;
+    let places: Vec<u8> = (0..=u8::MAX).map(|i| numbers.place(i.into()) as u8).collect();
+    (0..workers).map(|i| setup::meter_at(i, settings, secret, share(i), &places)).collect()
+}
+
+/// What the captures were like.
+fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBuf]) {
+    broken.extend(walk.broken.iter().cloned());
+    for why in &broken {
+        tracing::warn!("{why}");
+        run.caveats.insert(Caveat::CaptureCutShort);
+    }
+    let name = match paths {
+        [path] if path.as_os_str() == "-" => "standard input".into(),
+        [path] => path.display().to_string(),
+        _ => "captures".into(),
+    };
+    let unread = &walk.unread;
+    for line in unread.lines() {
+        tracing::warn!("{name}: {line}");
+    }
+    if unread.has_bad_times() {
+        run.caveats.insert(Caveat::CaptureTimesWrong);
+    }
+    run.counters.extend(unread.counters());
+    let name = name.rsplit('/').next().unwrap_or(&name);
+    let several = walk.last_interface > 0;
+    let at = |i: u8| {
+        let called = walk.names.get(&i).map(String::as_str);
+        point(name, called, several.then_some(i.into()))
+    };
+    run.points = (0..=walk.last_interface).map(at).collect();
+    run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
+}
+
+/// One metering thread's work.
+struct Part<'a> {
+    number: usize,
+    meter: Meter,
+    queue: Queue,
+    walk: Walk,
+    shared: &'a Shared,
+    turnstile: &'a Turnstile,
+    start_ns: i64,
+}
+
+impl Part<'_> {
+    /// Reads everything, or to where all threads end after one was interrupted.
+    fn run(
+        mut self,
+        pieces: Receiver<Arc<Piece>>,
+        settings: &Settings,
+        interrupted: impl Fn() -> bool,
+    ) -> anyhow::Result<Self> {
+        if let Some(&cpu) = settings.input.cpus.get(self.number) {
+            pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+        }
+        let mut stretch = 0;
+        loop {
+            let piece = match pieces.recv_timeout(LOOK_AROUND) {
+                Ok(piece) => piece,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if interrupted() => {
+                    self.turnstile.close();
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
+            if !self.pass(&piece, &mut stretch, &interrupted) {
+                break;
+            }
+        }
+        // Whoever gives them must not wait for this thread to take more.
+        drop(pieces);
+        let queue = &mut self.queue;
+        let now_ns = self.walk.now_ns().max(self.start_ns);
+        self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
+        self.queue.flush_waiting();
+        self.tell();
+        Ok(self)
+    }
+
+    /// Meters a piece; false: no more are wanted.
+    fn pass(&mut self, piece: &Piece, stretch: &mut u64, interrupted: &impl Fn() -> bool) -> bool {
+        let share = *self.meter.share();
+        let mut group = Group::<GROUP>::new();
+        let mut within = Within::new(piece);
+        let mut told = self.walk.latest_ns;
+        let goes_on = 'piece: loop {
+            if interrupted() {
+                self.turnstile.close();
+            }
+            if !self.turnstile.lets_in(*stretch) {
+                break false;
+            }
+            *stretch += 1;
+            for _ in 0..STRETCH {
+                let (walk, meter) = (&mut self.walk, &mut self.meter);
+                if !walk.group(&mut within, &share, |frame| meter.gather(frame, &mut group)) {
+                    break 'piece !walk.is_over();
+                }
+                let queue = &mut self.queue;
+                let mut sink = |record| queue.push_waiting(record);
+                if let Some(now) = self.walk.clock() {
+                    self.meter.cache_mut().handle_timeout(now, &mut sink);
+                }
+                self.meter.pass(&mut group, &mut sink);
+            }
+            if self.walk.latest_ns.saturating_sub(told) >= TELL_NS {
+                told = self.walk.latest_ns;
+                self.tell();
+            }
+        };
+        self.walk.leave(&within);
+        self.tell();
+        goes_on
+    }
+
+    /// How far it is, and what could not be metered.
+    fn tell(&self) {
+        let now = self.walk.latest_ns.max(self.start_ns).max(1);
+        self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
+        let tells_all = self.meter.share().tells_all();
+        let unread = if tells_all { self.walk.unread.packets() } else { 0 };
+        self.shared.tell(self.number, &self.meter, unread);
+    }
+}
+
+/// Has all threads end after the same part of the file, though none knows how far the others
+/// are.
+#[derive(Debug, Default)]
+struct Turnstile(AtomicU64);
+
+impl Turnstile {
+    /// A thread asks to begin a stretch: all that one of them has begun before this was
+    /// closed may be read by all.
+    fn lets_in(&self, stretch: u64) -> bool {
+        let mut begun = self.0.load(Ordering::Relaxed);
+        loop {
+            if stretch < begun & !CLOSED {
+                return true;
+            }
+            if begun & CLOSED != 0 {
+                return false;
+            }
+            let (order, next) = (Ordering::Relaxed, stretch + 1);
+            match self.0.compare_exchange_weak(begun, next, order, order) {
+                Ok(_) => return true,
+                Err(now) => begun = now,
+            }
+        }
+    }
+
+    fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
+}
+
+/// Beside the number of stretches that have begun.
+const CLOSED: u64 = 1 << 63;
+/// Records under way to the export thread: no more than a processor's cache holds.
+const ROOM: usize = 1 << 13;
+/// Groups of packets between two looks at time and signals.
+const STRETCH: usize = 128;
+/// Pieces that wait for a thread.
+const PIECES: usize = 2;
+/// Between two reports to the export thread, ns of the packets' time.
+const TELL_NS: i64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_turnstile_lets_everyone_go_as_far_as_the_first() {
+        let turnstile = Turnstile::default();
+        assert!((0..5).all(|stretch| turnstile.lets_in(stretch)));
+        assert!(turnstile.lets_in(0) && !turnstile.is_closed());
+        turnstile.close();
+        assert!((1..5).all(|stretch| turnstile.lets_in(stretch)));
+        assert!(!turnstile.lets_in(5) && turnstile.is_closed());
+    }
+}

@@ -1,0 +1,72 @@
+//! Interfaces that vanish and return while they are metered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result};
+use sonde_meter::export::Interface;
+use sonde_results::FlowRun;
+use sonde_results::caveat::Caveat;
+use sonde_sys::netlink::{Event, Link, Links, Watch};
+
+/// The number that an interface has now; 0: there is none of its name.
+pub type Index = Arc<AtomicU32>;
+
+/// Follows the kernel's interfaces.
+pub struct Follow {
+    watch: Watch,
+    links: Links,
+    /// By point.
+    list: Vec<(String, Index)>,
+    stale: bool,
+}
+
+impl Follow {
+    /// To be opened before the interfaces are, so that no change is missed.
+    pub fn open(interfaces: &[Link]) -> Result<Follow> {
+        let index = |l: &Link| (l.name.clone(), Arc::new(AtomicU32::new(l.ifindex)));
+        Ok(Follow {
+            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
+            links: Links::open().context("cannot ask the kernel for interfaces")?,
+            list: interfaces.iter().map(index).collect(),
+            stale: true,
+        })
+    }
+
+    /// For the metering threads, by point.
+    pub fn indexes(&self) -> Vec<Index> {
+        self.list.iter().map(|(_, index)| index.clone()).collect()
+    }
+
+    /// As collectors are told of them, by point.
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let interface = |(name, index): &(String, Index)| Interface {
+            index: index.load(Ordering::Relaxed),
+            name: name.clone(),
+            description: String::new(),
+        };
+        self.list.iter().map(interface).collect()
+    }
+
+    /// Notes what has vanished and what has returned. The interfaces, if one has returned.
+    pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<Interface>>> {
+        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
+        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
+        if !std::mem::take(&mut self.stale) {
+            return Ok(None);
+        }
+        let all = self.links.all().context("cannot list the interfaces")?;
+        let mut returned = false;
+        for ((name, index), point) in self.list.iter().zip(&mut run.points) {
+            let now = all.iter().find(|l| l.name == *name).map_or(0, |l| l.ifindex);
+            let before = index.swap(now, Ordering::Relaxed);
+            if before != 0 && before != now {
+                point.vanished += 1;
+                run.caveats.insert(Caveat::InterfaceVanished);
+                tracing::warn!("{name} has vanished; waiting for it to return");
+            }
+            returned |= now != 0 && now != before;
+        }
+        Ok(returned.then(|| self.interfaces()))
+    }
+}

@@ -1,0 +1,355 @@
+//! What flow metering is told to do.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_results::units::{SECOND, parse_amount};
+use sonde_wire::prefix::Prefix;
+
+use super::export::Target;
+use super::selection::{IpProtocol, Sampling};
+use crate::choice::choice;
+use crate::joins::Join;
+use crate::{duration, text};
+
+/// What flow metering is told to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Interfaces to meter, or captures to read one behind the other; `-` is standard input.
+    pub sources: Vec<String>,
+    /// Stop after this time.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
+    pub duration: Option<i64>,
+    /// How packets come in.
+    pub input: Input,
+    /// What becomes a flow.
+    pub metering: Metering,
+    /// Which packets are metered.
+    pub selection: Selection,
+    /// Where flow records go.
+    pub export: Export,
+    /// The fastest flows of now are in the status.
+    pub fastest: bool,
+    /// Flow records are handed out to the program, too.
+    pub records: bool,
+}
+
+/// How packets come in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Input {
+    /// How interfaces are read; absent: `af_packet`.
+    pub engine: Option<InputEngine>,
+    /// Metering threads, 1 to 64; packets are divided by a hash that both directions share.
+    pub workers: u16,
+    /// The metering threads run on these processors, in order.
+    pub cpus: Vec<usize>,
+    /// Packets are cut to so many octets, at least 64, before they are handed up.
+    pub trim: Option<u16>,
+    /// The interfaces are mirror ports: what they receive may be taken from the host.
+    pub mirror: bool,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Input { engine: None, workers: 1, cpus: Vec::new(), trim: None, mirror: false }
+    }
+}
+
+/// What becomes a flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metering {
+    /// A flow without packets for this time has ended.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub idle: i64,
+    /// A flow that lasts longer is reported, and goes on in a further record.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub active: i64,
+    /// Flows held at once by all workers, at most: 64 to 268,435,456.
+    pub flows: u32,
+    /// Each direction is a flow of its own.
+    pub uniflow: bool,
+    /// Interfaces that are one place, as the two ports of a tap are: `all`, or `eth0,eth1`.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub join: Vec<Join>,
+    /// Leave the VLAN out of a flow's key, where each direction has its own.
+    pub no_vlan_in_key: bool,
+    /// Which IP header of a tunnel is metered.
+    pub keys: FlowKeys,
+    /// Kept beyond the basic record: `link`, `packets=N`, `spread`, `tcp`, `apps`.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub fields: Vec<Field>,
+    /// Seed of the cache's hash, for a run to be repeated; absent: random.
+    pub seed: Option<u64>,
+}
+
+impl Default for Metering {
+    fn default() -> Self {
+        Metering {
+            idle: 30 * SECOND,
+            active: 300 * SECOND,
+            flows: 1 << 20,
+            uniflow: false,
+            join: Vec::new(),
+            no_vlan_in_key: false,
+            keys: FlowKeys::Outer,
+            fields: Vec::new(),
+            seed: None,
+        }
+    }
+}
+
+/// Which packets are metered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selection {
+    /// How packets are sampled, as `1/100`, `flow:1/8`; absent: all are metered.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
+    pub sample: Option<Sampling>,
+    /// Key of samples by hash: the same wherever the same are to be taken.
+    pub sample_key: u32,
+    /// Only these IP protocols, by name or number; none: all.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub proto: Vec<IpProtocol>,
+    /// Only traffic from or to these prefixes; none: all.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub net: Vec<Prefix>,
+    /// Only traffic from or to these ports; none: all.
+    pub port: Vec<u16>,
+}
+
+/// Where flow records go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Export {
+    /// Collectors: `udp://`, `tcp://`, `tls://` or `sctp://` HOST[:PORT].
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub export: Vec<Target>,
+    /// Files, `.ipfix` (RFC 5655) or `.parquet`.
+    pub write: Vec<PathBuf>,
+    /// Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub rotate: i64,
+    /// IPFIX files: an MD5 checksum in each message (RFC 5655, section 8.1.1).
+    pub checksums: bool,
+    /// A file of one JSON object a line.
+    pub jsonl: Option<PathBuf>,
+    /// What collectors get.
+    pub format: ExportFormat,
+    /// IPFIX: both directions in one record (RFC 5103).
+    pub biflow: bool,
+    /// IPFIX: unit of times.
+    pub times: TimeUnits,
+    /// Observation domain (IPFIX) or source (NetFlow v9) identifier.
+    pub domain: u32,
+    /// UDP: templates are sent again after this time.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub template_every: i64,
+    /// UDP: messages a second to each collector at most; 0: as many as can be sent.
+    pub udp_rate: u32,
+    /// TCP and TLS: what a collector cannot take waits in this folder.
+    pub spool: Option<PathBuf>,
+    /// Octets that may wait there for one collector.
+    pub spool_max: u64,
+    /// TLS: certificates of the authorities that collectors are trusted by (PEM).
+    pub tls_ca: Option<PathBuf>,
+    /// TLS: our certificate (PEM).
+    pub tls_cert: Option<PathBuf>,
+    /// TLS: its key (PEM).
+    pub tls_key: Option<PathBuf>,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        Export {
+            export: Vec::new(),
+            write: Vec::new(),
+            rotate: 300 * SECOND,
+            checksums: false,
+            jsonl: None,
+            format: ExportFormat::Ipfix,
+            biflow: false,
+            times: TimeUnits::Ms,
+            domain: 1,
+            template_every: 600 * SECOND,
+            udp_rate: 4_000,
+            spool: None,
+            spool_max: 1 << 30,
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+}
+
+choice! {
+    /// How interfaces are read.
+    pub enum InputEngine {
+        /// Packet sockets: both directions, copies, all fields
+        AfPacket = "af_packet",
+        /// An XDP program parses and passes 64 bytes a packet up: received packets, basic fields
+        Header = "header",
+        /// AF_XDP: takes packets from a mirror port (needs --mirror), all fields
+        AfXdp = "af_xdp",
+    }
+}
+
+choice! {
+    /// Which IP header of a tunnel is metered.
+    pub enum FlowKeys {
+        /// That of the tunnel
+        Outer = "outer",
+        /// That inside IP in IP, GRE, VXLAN, GTP-U and GENEVE
+        Inner = "inner",
+    }
+}
+
+choice! {
+    /// What collectors get.
+    pub enum ExportFormat {
+        /// RFC 7011
+        Ipfix = "ipfix",
+        /// RFC 3954
+        Netflow9 = "netflow9",
+        /// IPv4 only, no more than 32 bits a counter
+        Netflow5 = "netflow5",
+    }
+}
+
+choice! {
+    /// Unit of times in IPFIX.
+    pub enum TimeUnits {
+        /// Milliseconds: what collectors know
+        Ms = "ms",
+        /// Microseconds (NTP format)
+        Us = "us",
+        /// Nanoseconds (NTP format)
+        Ns = "ns",
+    }
+}
+
+impl Settings {
+    /// Whether they can be: the first that cannot is named.
+    ///
+    /// # Errors
+    /// A value out of its range, two that do not go together, no source.
+    pub fn check(&self) -> Result<(), String> {
+        let Settings { input, metering, export, .. } = self;
+        if self.sources.is_empty() {
+            return Err("sources: name an interface or a capture".into());
+        }
+        if self.duration.is_some_and(|ns| ns <= 0) {
+            return Err("duration: longer than zero".into());
+        }
+        if !(1..=MOST_WORKERS).contains(&input.workers) {
+            return Err(format!("input.workers: 1..{MOST_WORKERS}"));
+        }
+        if input.trim.is_some_and(|octets| octets < LEAST_TRIM) {
+            return Err(format!("input.trim: at least {LEAST_TRIM} octets"));
+        }
+        for (key, ns) in [
+            ("metering.idle", metering.idle),
+            ("metering.active", metering.active),
+            ("export.rotate", export.rotate),
+            ("export.template_every", export.template_every),
+        ] {
+            if ns <= 0 {
+                return Err(format!("{key}: longer than zero"));
+            }
+        }
+        parse_flows(&metering.flows.to_string()).map_err(|why| format!("metering.flows: {why}"))?;
+        if metering.uniflow && export.biflow {
+            return Err("export.biflow: there are no biflows with metering.uniflow".into());
+        }
+        if export.tls_cert.is_some() != export.tls_key.is_some() {
+            return Err("export.tls_cert: a certificate and its key go together".into());
+        }
+        Ok(())
+    }
+}
+
+/// What is kept beyond the basic record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// MAC addresses, inner VLAN, MPLS labels, tunnel.
+    Link,
+    /// Lengths and times of the first so many packets with payload.
+    Packets(u8),
+    /// Histograms of lengths and gaps.
+    Spread,
+    /// TCP performance.
+    Tcp,
+    /// What the application says.
+    Apps,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Field::Link => f.write_str("link"),
+            Field::Packets(n) => write!(f, "packets={n}"),
+            Field::Spread => f.write_str("spread"),
+            Field::Tcp => f.write_str("tcp"),
+            Field::Apps => f.write_str("apps"),
+        }
+    }
+}
+
+impl FromStr for Field {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "link" => Field::Link,
+            "packets" => Field::Packets(PACKETS),
+            "spread" => Field::Spread,
+            "tcp" => Field::Tcp,
+            "apps" => Field::Apps,
+            _ => match text.strip_prefix("packets=").map(str::parse) {
+                Some(Ok(n @ 1..=MOST_PACKETS)) => Field::Packets(n),
+                Some(_) => return Err(format!("'{text}': packets=1..packets={MOST_PACKETS}")),
+                None => {
+                    return Err(format!(
+                        "'{text}' is no field; choose link, packets, spread, tcp or apps"
+                    ));
+                }
+            },
+        })
+    }
+}
+
+/// A number of flows: "1048576", "2M".
+///
+/// # Errors
+/// No number, or out of range.
+pub fn parse_flows(text: &str) -> Result<u32, String> {
+    let flows = parse_amount(text)?;
+    u32::try_from(flows)
+        .ok()
+        .filter(|flows| (64..=1 << 28).contains(flows))
+        .ok_or_else(|| format!("'{text}' is not a number of flows, 64..268435456"))
+}
+
+/// Threads beyond are a mistake.
+const MOST_WORKERS: u16 = 64;
+/// Less has no room for the headers.
+const LEAST_TRIM: u16 = 64;
+/// Of `packets` without a number.
+const PACKETS: u8 = 30;
+/// As ipfixprobe's pstats at most.
+const MOST_PACKETS: u8 = 128;

@@ -1,0 +1,90 @@
+//! From what was asked for to meters.
+
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::flow::{Config, FlowCache, features};
+use sonde_results::flow_run::FlowRunConfig;
+use sonde_sys::schedule::pin_to_cpu;
+use sonde_wire::feature::Keys;
+
+use super::meter::Meter;
+use super::selection;
+use super::settings::{Field, FlowKeys, Settings};
+use super::share::Share;
+
+/// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
+/// and chance where packets are sampled by it; `share` says which packets are this thread's,
+/// and `places` which interfaces are one place.
+fn meter(settings: &Settings, secret: [u64; 2], share: Share, places: Vec<u8>) -> Result<Meter> {
+    let metering = &settings.metering;
+    let mut fields = features::Config::default();
+    for field in &metering.fields {
+        match *field {
+            Field::Link => fields.link = true,
+            Field::Packets(n) => fields.packets = n,
+            Field::Spread => fields.spread = true,
+            Field::Tcp => fields.tcp = true,
+            Field::Apps => fields.apps = true,
+        }
+    }
+    let config = Config {
+        flows: (metering.flows as usize).div_ceil(usize::from(settings.input.workers)),
+        idle_ns: metering.idle,
+        active_ns: metering.active,
+        biflow: !metering.uniflow,
+        vlan_in_key: !metering.no_vlan_in_key,
+        places,
+        secret,
+        features: fields,
+    };
+    config.check()?;
+    let cache = FlowCache::new(config);
+    let sequence = selection::sequence(&settings.selection, secret[0])?;
+    Ok(Meter::new(cache, keys(settings), sequence, share))
+}
+
+/// The meter of a thread, by its number, whose memory lies by the processor that will use it:
+/// the kernel takes memory from the NUMA node of the processor that writes it first.
+pub fn meter_at(
+    number: usize,
+    settings: &Settings,
+    secret: [u64; 2],
+    share: Share,
+    places: &[u8],
+) -> Result<Meter> {
+    let make = || {
+        if let Some(&cpu) = settings.input.cpus.get(number) {
+            pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
+        }
+        meter(settings, secret, share, places.to_vec())
+    };
+    thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
+        Err(anyhow!("a meter could not be made; please report what it printed"))
+    })
+}
+
+/// Which IP header gives a flow's key.
+pub fn keys(settings: &Settings) -> Keys {
+    match settings.metering.keys {
+        FlowKeys::Outer => Keys::Outer,
+        FlowKeys::Inner => Keys::Inner,
+    }
+}
+
+/// What was asked for, for the run file.
+pub fn run_config(settings: &Settings, engine: String) -> FlowRunConfig {
+    let metering = &settings.metering;
+    FlowRunConfig {
+        command: Vec::new(),
+        // Of types whose keys are strings: this cannot fail.
+        settings: serde_json::to_value(settings).unwrap_or_default(),
+        engine,
+        workers: settings.input.workers.into(),
+        flows_max: metering.flows.into(),
+        idle_ns: metering.idle,
+        active_ns: metering.active,
+        biflow: !metering.uniflow,
+        selection: selection::words(&settings.selection),
+    }
+}

@@ -1,0 +1,199 @@
+//! Probes: sends STAMP, receives the replies, and settles what became of each (RFC 8762).
+//!
+//! Names are resolved to targets, targets to streams (`targets`), streams to workers by the
+//! port they leave by (`session`, `worker`). What leaves here are [`Event`]s.
+
+mod collected;
+mod csv;
+mod jsonl;
+mod names;
+mod session;
+pub mod settings;
+pub mod target_file;
+mod targets;
+mod unreachable;
+mod worker;
+mod writers;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::anyhow;
+pub use sonde_meter::stamp::{Delays, Fate, Sample};
+pub use sonde_port::icmp::{IcmpError, IcmpKind};
+use sonde_results::run::Health;
+use sonde_results::{Interval, StreamInfo};
+use sonde_sys::clock::ClockState;
+use sonde_wire::Time;
+
+pub use self::collected::Collected;
+use self::session::Session;
+use self::settings::RunSettings;
+pub use self::settings::Settings;
+pub use self::targets::Family;
+use self::targets::{Expanded, Target};
+pub use self::unreachable::text as icmp_text;
+pub use self::writers::{WriterSettings, Writers};
+use crate::error::RunError;
+use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
+
+/// A probe at work.
+pub type Probe = Running<Event, Status, ()>;
+
+/// What a probe hands out.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A finished interval record; its stream is an index of [`About::streams`].
+    Record(Box<Interval>),
+    /// A packet's fate, where samples are wanted.
+    Sample(Sample),
+    /// A host or router says that a probe was not delivered.
+    Undelivered(IcmpError),
+}
+
+/// What is known of a probe when it starts.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The streams, by the numbers that records carry.
+    pub streams: Vec<StreamInfo>,
+    /// The engine, and how it runs.
+    pub engine: String,
+    /// When the first probe may leave: steady time (TAI as it was when the program began).
+    pub start: Time,
+    /// This host's clock.
+    pub clock: ClockState,
+    /// Targets that are not measured, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// How the run goes, with all defaults.
+    pub run: RunSettings,
+    /// What was asked for.
+    pub settings: Settings,
+}
+
+/// How a probe goes.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Probes sent.
+    pub sent: u64,
+    /// Valid replies.
+    pub received: u64,
+    /// Their round trips, before any is settled.
+    pub delays: Delays,
+    /// Lateness and pauses so far.
+    pub health: Health,
+    /// This host's clock as last looked at.
+    pub clock: ClockState,
+}
+
+/// Finds the way to every target and starts sending. A target without a way, or a name without
+/// an address, is left out and told in [`About`], unless it is the only one.
+///
+/// # Errors
+/// Settings that cannot be; no target that can be measured; an engine that cannot be opened.
+pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), RunError> {
+    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    let run = settings.run.clone().resolve();
+    let Settings { targets: entries, stream, family, all_addresses, engine, .. } = &settings;
+    let expanded = targets::expand(entries, stream, *family, *all_addresses);
+    let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
+    let names = names_of(&targets, &left_out);
+    let options = session::Options { samples: settings.samples, fragment: settings.fragment };
+    let mut session = Session::open(targets, &run, engine, options)?;
+    left_out.append(&mut session.left_out);
+    let watch = match names.is_empty() {
+        true => None,
+        false => Some(names::Watch::start(names, *family, LOOK_UP_EVERY)?),
+    };
+    let caps = &session.caps[0];
+    let about = About {
+        streams: session.infos.clone(),
+        engine: format!("{} ({})", caps.engine, caps.mode),
+        start: session.start,
+        clock: session.clock(),
+        left_out,
+        run,
+        settings,
+    };
+    // Two records of each stream, so that a reader may be late by an interval.
+    let samples = if about.settings.samples { SAMPLES } else { 0 };
+    let (sender, receiver) = records(2 * about.streams.len() + samples + 4_096);
+    let status = Latest::new(Status {
+        sent: 0,
+        received: 0,
+        delays: Delays::default(),
+        health: Health::default(),
+        clock: about.clock,
+    });
+    let patience = if about.settings.samples { PATIENCE_FOR_SAMPLES } else { PATIENCE };
+    let (stop, theirs) = (context.stop.clone(), status.clone());
+    let asked = stop.clone();
+    let work = move || drive(session, watch, &sender, &theirs, &asked, patience);
+    let running = Running::start("sonde-run", (receiver, status, ()), stop, work)?;
+    Ok((about, running))
+}
+
+/// Follows a session until its end.
+fn drive(
+    mut session: Session,
+    watch: Option<names::Watch>,
+    sender: &RecordSender<Event>,
+    status: &Latest<Status>,
+    stop: &Stop,
+    patience: Duration,
+) -> Ended {
+    let mut sink = |event| sender.push(event);
+    while !session.is_finished() {
+        let progress = session.poll(&mut sink);
+        watch.iter().flat_map(names::Watch::notices).for_each(|text| tracing::warn!("{text}"));
+        let (health, clock) = (session.health(), session.clock());
+        status.update(|s| {
+            (s.sent, s.received, s.delays) = (progress.sent, progress.received, progress.delays);
+            (s.health, s.clock) = (health, clock);
+        });
+        if stop.is_asked() {
+            session.stop();
+            if stop.is_urgent() {
+                session.hurry();
+            }
+            std::thread::sleep(PATIENCE_FOR_SAMPLES);
+        } else {
+            stop.wait(patience);
+        }
+    }
+    let clock = session.clock();
+    status.update(|s| s.clock = clock);
+    let mut ended = session.close(&mut sink);
+    if sender.lost() > 0 {
+        ended.caveats.insert(sonde_results::Caveat::RecordsLost);
+        ended.counters.insert("records_lost".into(), sender.lost());
+    }
+    ended
+}
+
+/// The names that are used, with their addresses, to be looked up again now and then.
+fn names_of(targets: &[Target], left_out: &[(String, String)]) -> Vec<names::Watched> {
+    let mut used: BTreeMap<&str, Vec<IpAddr>> =
+        left_out.iter().map(|(name, _)| (name.as_str(), Vec::new())).collect();
+    for target in targets {
+        if let Some(name) = &target.looked_up {
+            let addresses = used.entry(name).or_default();
+            addresses.push(target.address);
+            addresses.extend(&target.others);
+        }
+    }
+    let watched = |(host, addresses): (&str, Vec<IpAddr>)| names::Watched {
+        host: host.to_string(),
+        addresses,
+    };
+    used.into_iter().map(watched).collect()
+}
+
+/// Between two look-ups of the names in use.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks at the workers.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// The same where each packet is told.
+const PATIENCE_FOR_SAMPLES: Duration = Duration::from_millis(5);
+/// Fates under way.
+const SAMPLES: usize = 1 << 17;

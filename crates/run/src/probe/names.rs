@@ -1,0 +1,173 @@
+//! Names to addresses: many at once, since each that does not resolve takes seconds; and
+//! watched during a run, since a service may move.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::targets::Family;
+
+/// The addresses of `host` of the family asked for, in the resolver's order; an address is
+/// its own name.
+pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
+    let bare = bare(host);
+    let found: Vec<IpAddr> = match bare.parse() {
+        Ok(address) => vec![address],
+        Err(_) => (bare, 0)
+            .to_socket_addrs()
+            .with_context(|| match with_port(host) {
+                Some((name, port)) => {
+                    format!("'{host}' is no name; give the port apart: {name} --port {port}")
+                }
+                None => format!("'{host}' cannot be resolved; check the name, or give its address"),
+            })?
+            .map(|a| a.ip())
+            .collect(),
+    };
+    let mut fitting = Vec::new();
+    for address in found.into_iter().filter(|a| family.fits(*a)) {
+        if !fitting.contains(&address) {
+            fitting.push(address);
+        }
+    }
+    if fitting.is_empty() {
+        let wanted = if family == Family::V6 { "IPv6" } else { "IPv4" };
+        return Err(anyhow!("'{host}' has no {wanted} address; leave out -4 or -6"));
+    }
+    Ok(fitting)
+}
+
+/// "10.0.0.1:862" and "[2001:db8::1]:862" in two parts.
+fn with_port(host: &str) -> Option<(&str, u16)> {
+    let (name, port) = host.rsplit_once(':')?;
+    let whole = name.ends_with(']') || !name.contains(':');
+    Some((name, port.parse().ok().filter(|_| whole)?))
+}
+
+/// Resolves all of `hosts`, several at a time.
+pub fn resolve_all(hosts: &[&str], family: Family) -> HashMap<String, Result<Vec<IpAddr>>> {
+    let (next, found) = (Mutex::new(hosts.iter()), Mutex::new(HashMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(hosts.len()) {
+            scope.spawn(|| {
+                loop {
+                    let host = next.lock().unwrap_or_else(|e| e.into_inner()).next();
+                    let Some(&host) = host else { break };
+                    let addresses = resolve(host, family);
+                    let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+                    found.insert(host.to_string(), addresses);
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Whether `host` has to be looked up.
+pub fn is_name(host: &str) -> bool {
+    bare(host).parse::<IpAddr>().is_err()
+}
+
+/// A name that a run uses, and the addresses that it had at the start; none if it did not
+/// resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The name.
+    pub host: String,
+    /// Those in use.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Looks names up again while a run goes on.
+pub struct Watch {
+    notices: Receiver<String>,
+    /// Dropped, it ends the thread.
+    _stop: Sender<()>,
+}
+
+impl Watch {
+    /// Looks at `names` once each `every`.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn start(mut names: Vec<Watched>, family: Family, every: Duration) -> Result<Watch> {
+        let (tell, notices) = channel();
+        let (stop, stopped) = channel::<()>();
+        std::thread::Builder::new().name("sonde-names".into()).spawn(move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                for name in &mut names {
+                    let found = resolve(&name.host, family).unwrap_or_default();
+                    if let Some(text) = moved(name, &found)
+                        && tell.send(text).is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+        })?;
+        Ok(Watch { notices, _stop: stop })
+    }
+
+    /// What has changed since the last call.
+    pub fn notices(&self) -> impl Iterator<Item = String> + '_ {
+        self.notices.try_iter()
+    }
+}
+
+/// What to tell when `name` now has the addresses `found`: once for each change. A name that
+/// does not resolve for a while has not moved.
+fn moved(name: &mut Watched, found: &[IpAddr]) -> Option<String> {
+    if found.is_empty() || name.addresses.iter().any(|a| found.contains(a)) {
+        return None;
+    }
+    let to = found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+    let host = &name.host;
+    let text = match name.addresses.first() {
+        Some(old) => {
+            format!("{host} has moved from {old} to {to}; start again to follow it there")
+        }
+        None => format!("{host} resolves now, to {to}; start again to measure it"),
+    };
+    name.addresses = found.to_vec();
+    Some(text)
+}
+
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Names looked up at the same time.
+const AT_ONCE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bad_name_does_not_hide_the_others() {
+        let hosts: Vec<String> = (1..100).map(|i| format!("127.0.0.{i}")).collect();
+        let mut all: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        all.insert(50, "no-such-host.invalid");
+        let found = resolve_all(&all, Family::Any);
+        assert_eq!(found.len(), 100);
+        assert_eq!(found.values().filter(|r| r.is_err()).count(), 1);
+        assert_eq!(found["127.0.0.7"].as_ref().unwrap(), &["127.0.0.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn a_move_is_told_once_and_a_silence_is_no_move() {
+        let of = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut name = Watched { host: "a.example".into(), addresses: vec![of("192.0.2.1")] };
+        assert_eq!(moved(&mut name, &[]), None);
+        assert_eq!(moved(&mut name, &[of("192.0.2.9"), of("192.0.2.1")]), None);
+        let text = moved(&mut name, &[of("192.0.2.2")]).unwrap();
+        assert!(text.contains("from 192.0.2.1 to 192.0.2.2"), "{text}");
+        assert_eq!(moved(&mut name, &[of("192.0.2.2")]), None);
+        let mut unknown = Watched { host: "b.example".into(), addresses: vec![] };
+        assert!(moved(&mut unknown, &[of("::1")]).unwrap().contains("resolves now"));
+    }
+}

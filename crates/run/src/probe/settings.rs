@@ -1,0 +1,395 @@
+//! What a stream and a run are told to do, from wherever it was said.
+//!
+//! The most specific word counts: a target's own table in the file, then the
+//! command line, then the top of the file, then the built-in default.
+
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+pub use sonde_meter::stamp::{ReflectorKind, Schedule};
+use sonde_results::units::{SECOND, parse_amount, parse_duration};
+
+use super::target_file::TargetEntry;
+use super::targets::Family;
+use crate::engine::EngineSettings;
+use crate::{duration, text};
+
+/// What a probe is told to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where probes go, in this order.
+    #[serde(rename = "target")]
+    pub targets: Vec<TargetEntry>,
+    /// Of all targets that say nothing themselves.
+    pub stream: StreamOptions,
+    /// The run as a whole.
+    pub run: RunOptions,
+    /// Which addresses of a name will do.
+    pub family: Family,
+    /// Every address of a name is a target, not only the first that there is a way to.
+    pub all_addresses: bool,
+    /// Probes longer than the path's MTU go in pieces, instead of with "don't fragment".
+    pub fragment: bool,
+    /// How packets are sent and received.
+    pub engine: EngineSettings,
+    /// The fate of each packet is handed out, too.
+    pub samples: bool,
+}
+
+/// What can be said about a target's streams. Absent: look one step further.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Time between the probes of one stream [default: 1s]
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub interval: Option<i64>,
+    /// Stop after this many probes on each stream
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Length of the IP packet, bytes [default: 72 for IPv4, 92 for IPv6]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u16>,
+    /// DSCPs, each 0..=63, one stream each [default: 0]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Vec<u8>>,
+    /// The reflector's UDP port [default: 862]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Streams per destination and DSCP, each from a random source port, for ECMP [default: 1]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u16>,
+    /// With several flows: destination ports drawn from this range; the reflector must listen on all of it
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub flow_ports: Option<PortRange>,
+    /// When probes leave: 'periodic' (RFC 3432) or 'poisson' (RFC 2330) [default: periodic]
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub schedule: Option<Schedule>,
+    /// TTL or hop limit of the probes, 1..255 [default: 255]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u8>,
+    /// How the reflector numbers its replies: 'auto', 'stateful' or 'stateless' [default: auto]
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub reflector: Option<ReflectorKind>,
+    /// Send from this address of ours
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// First source port; further DSCP classes of a destination take the next ones [default: 62000, or the next that is free]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+}
+
+/// What can be said about a whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunOptions {
+    /// Stop after this time
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub duration: Option<i64>,
+    /// A probe not answered after this is lost (Tmax of RFC 7680) [default: 2s]
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub timeout: Option<i64>,
+    /// Length of an interval record [default: 10s]
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub record_interval: Option<i64>,
+    /// Count and report probes that leave later than this after their time [default: 50us]
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub late_limit: Option<i64>,
+    /// Seed of everything random, for a run to be repeated [default: 1]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Settings {
+    /// Whether they can be: the first that cannot is named.
+    ///
+    /// # Errors
+    /// A value out of its range, no target.
+    pub fn check(&self) -> Result<(), String> {
+        if self.targets.is_empty() {
+            return Err("target: there is none; name a host".into());
+        }
+        self.stream.check()?;
+        self.run.check()?;
+        for target in &self.targets {
+            target.stream.check().map_err(|why| format!("target {}: {why}", target.host))?;
+        }
+        Ok(())
+    }
+}
+
+impl StreamOptions {
+    fn check(&self) -> Result<(), String> {
+        bounded("interval", self.interval, 1..=i64::MAX)?;
+        bounded("count", self.count, 1..=u64::MAX)?;
+        bounded("size", self.size, LEAST_IPV4..=u16::MAX)?;
+        bounded("port", self.port, 1..=u16::MAX)?;
+        bounded("flows", self.flows, 1..=MOST_FLOWS)?;
+        bounded("ttl", self.ttl, 1..=u8::MAX)?;
+        bounded("source_port", self.source_port, 1..=u16::MAX)?;
+        let dscp = self.dscp.as_deref();
+        if dscp.is_some_and(<[u8]>::is_empty) {
+            return Err("dscp: the list is empty; leave it out instead".into());
+        }
+        dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", Some(dscp), 0..=63))
+    }
+
+    /// Fills what is absent here from `further`.
+    pub fn or(self, further: &StreamOptions) -> StreamOptions {
+        StreamOptions {
+            interval: self.interval.or(further.interval),
+            count: self.count.or(further.count),
+            size: self.size.or(further.size),
+            dscp: self.dscp.or_else(|| further.dscp.clone()),
+            port: self.port.or(further.port),
+            flows: self.flows.or(further.flows),
+            flow_ports: self.flow_ports.or(further.flow_ports),
+            schedule: self.schedule.or(further.schedule),
+            ttl: self.ttl.or(further.ttl),
+            reflector: self.reflector.or(further.reflector),
+            source: self.source.or(further.source),
+            source_port: self.source_port.or(further.source_port),
+        }
+    }
+
+    /// With the built-in defaults.
+    pub fn resolve(self) -> StreamSettings {
+        StreamSettings {
+            interval: self.interval.unwrap_or(SECOND),
+            count: self.count,
+            size: self.size,
+            dscp: self.dscp.unwrap_or_else(|| vec![0]),
+            port: self.port.unwrap_or(862),
+            flows: self.flows.unwrap_or(1),
+            flow_ports: self.flow_ports,
+            schedule: self.schedule.unwrap_or(Schedule::Periodic),
+            ttl: self.ttl.unwrap_or(255),
+            reflector: self.reflector.unwrap_or_default(),
+            source: self.source,
+            source_port: self.source_port,
+        }
+    }
+}
+
+impl RunOptions {
+    fn check(&self) -> Result<(), String> {
+        bounded("duration", self.duration, 1..=i64::MAX)?;
+        bounded("timeout", self.timeout, TIMEOUT)?;
+        bounded("record_interval", self.record_interval, RECORD_INTERVAL)?;
+        bounded("late_limit", self.late_limit, 0..=i64::MAX)
+    }
+
+    /// Fills what is absent here from `further`.
+    pub fn or(self, further: &RunOptions) -> RunOptions {
+        RunOptions {
+            duration: self.duration.or(further.duration),
+            timeout: self.timeout.or(further.timeout),
+            record_interval: self.record_interval.or(further.record_interval),
+            late_limit: self.late_limit.or(further.late_limit),
+            seed: self.seed.or(further.seed),
+        }
+    }
+
+    /// With the built-in defaults.
+    pub fn resolve(self) -> RunSettings {
+        RunSettings {
+            duration: self.duration,
+            timeout: self.timeout.unwrap_or(2 * SECOND),
+            record_interval: self.record_interval.unwrap_or(10 * SECOND),
+            late_limit: self.late_limit.unwrap_or(50_000),
+            seed: self.seed.unwrap_or(1),
+        }
+    }
+}
+
+/// What a target's streams do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamSettings {
+    /// Time between the probes of one stream, ns, positive.
+    pub interval: i64,
+    /// Probes of each stream; `None`: without end.
+    pub count: Option<u64>,
+    /// IP packet length, bytes; `None`: the least for the family.
+    pub size: Option<u16>,
+    /// DSCPs, each 0..=63, one stream each.
+    pub dscp: Vec<u8>,
+    /// The reflector's port.
+    pub port: u16,
+    /// Streams per destination and DSCP; above 1 their source ports are random.
+    pub flows: u16,
+    /// Where to draw destination ports from, for flows.
+    pub flow_ports: Option<PortRange>,
+    /// When probes leave.
+    pub schedule: Schedule,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// How the reflector numbers its replies.
+    pub reflector: ReflectorKind,
+    /// Our address; `None`: by the route.
+    pub source: Option<IpAddr>,
+    /// First source port; `None`: [`DEFAULT_SOURCE_PORT`], or the next that is free.
+    pub source_port: Option<u16>,
+}
+
+/// What the run does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSettings {
+    /// How long to send, ns; `None`: until the count is reached or Ctrl-C.
+    pub duration: Option<i64>,
+    /// Tmax, ns.
+    pub timeout: i64,
+    /// Length of an interval record, ns.
+    pub record_interval: i64,
+    /// Sends later than this are counted, ns.
+    pub late_limit: i64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Ports `low..=high`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// First.
+    pub low: u16,
+    /// Last.
+    pub high: u16,
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.low, self.high)
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is not a range of ports; write 20000-20099");
+        let (low, high) = text.split_once('-').ok_or_else(wrong)?;
+        let low = parse_port(low.trim()).map_err(|_| wrong())?;
+        let high = parse_port(high.trim()).map_err(|_| wrong())?;
+        if low > high { Err(wrong()) } else { Ok(PortRange { low, high }) }
+    }
+}
+
+/// A UDP port, 1..=65535.
+pub fn parse_port(text: &str) -> Result<u16, String> {
+    in_range(text, 1, 65_535, "a UDP port").map(|v| v as u16)
+}
+
+/// A number of probes, at least 1.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    match parse_amount(text)? {
+        0 => Err(format!("'{text}' is not a number of probes, at least 1")),
+        count => Ok(count),
+    }
+}
+
+/// An IP packet length. The least for IPv6 is checked when the family is known.
+pub fn parse_size(text: &str) -> Result<u16, String> {
+    in_range(text, u64::from(LEAST_IPV4), 65_535, "an IP packet length in bytes").map(|v| v as u16)
+}
+
+/// A number of flows per destination.
+pub fn parse_flows(text: &str) -> Result<u16, String> {
+    in_range(text, 1, MOST_FLOWS.into(), "a number of flows").map(|v| v as u16)
+}
+
+/// A TTL or hop limit.
+pub fn parse_ttl(text: &str) -> Result<u8, String> {
+    in_range(text, 1, 255, "a TTL").map(|v| v as u8)
+}
+
+/// An IP address.
+pub fn parse_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("'{text}' is not an IP address"))
+}
+
+/// Tmax: at least 1 ms, at most 60 s (each stream keeps what it sent in that time).
+pub fn parse_timeout(text: &str) -> Result<i64, String> {
+    between(text, TIMEOUT, "1ms and 60s")
+}
+
+/// The length of a record: 100 ms to a day.
+pub fn parse_record_interval(text: &str) -> Result<i64, String> {
+    between(text, RECORD_INTERVAL, "100ms and 24h")
+}
+
+/// Tmax, ns.
+const TIMEOUT: RangeInclusive<i64> = 1_000_000..=60 * SECOND;
+/// Length of a record, ns.
+const RECORD_INTERVAL: RangeInclusive<i64> = SECOND / 10..=86_400 * SECOND;
+/// Streams of one destination and DSCP.
+const MOST_FLOWS: u16 = 4_096;
+/// The shortest IPv4 packet that carries 44 octets of STAMP (RFC 8762, section 4.2.1).
+pub const LEAST_IPV4: u16 = 20 + 8 + 44;
+/// The shortest IPv6 one.
+pub const LEAST_IPV6: u16 = 40 + 8 + 44;
+/// Above Linux's default range of ephemeral ports (32768..60999): no other program is
+/// given one of these by chance.
+pub const DEFAULT_SOURCE_PORT: u16 = 62_000;
+
+fn in_range(text: &str, low: u64, high: u64, what: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(value) if (low..=high).contains(&value) => Ok(value),
+        _ if high == u64::MAX => Err(format!("'{text}' is not {what}, at least {low}")),
+        _ => Err(format!("'{text}' is not {what}, {low}..{high}")),
+    }
+}
+
+fn between(text: &str, range: RangeInclusive<i64>, bounds: &str) -> Result<i64, String> {
+    let ns = parse_duration(text)?;
+    if range.contains(&ns) { Ok(ns) } else { Err(format!("'{text}' must be between {bounds}")) }
+}
+
+/// Whether a value, if it is there, is within its range.
+fn bounded<T: PartialOrd + Display>(
+    key: &str,
+    value: Option<T>,
+    range: RangeInclusive<T>,
+) -> Result<(), String> {
+    match value {
+        Some(value) if !range.contains(&value) => {
+            Err(format!("{key}: {value} is not within {} and {}", range.start(), range.end()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearer_word_counts() {
+        let near = StreamOptions { port: Some(1), ..Default::default() };
+        let far = StreamOptions { port: Some(2), ttl: Some(9), ..Default::default() };
+        let settings = near.or(&far).resolve();
+        assert_eq!((settings.port, settings.ttl, settings.interval), (1, 9, SECOND));
+    }
+
+    #[test]
+    fn bounds_hold() {
+        assert!(parse_size("71").is_err() && parse_size("72").is_ok());
+        assert!(
+            parse_size("65536").is_err() && parse_ttl("0").is_err() && parse_port("0").is_err()
+        );
+        assert!(parse_timeout("0").is_err() && parse_timeout("61s").is_err());
+        assert_eq!("5-9".parse(), Ok(PortRange { low: 5, high: 9 }));
+        for bad in ["9-5", "5", "0-9", "5-99999", "a-b"] {
+            assert!(bad.parse::<PortRange>().is_err(), "{bad}");
+        }
+    }
+}

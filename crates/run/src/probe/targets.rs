@@ -1,0 +1,371 @@
+//! From what was asked for to streams: hosts to addresses, addresses to 4-tuples,
+//! and first sends spread so that no two streams leave together without need.
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use sonde_meter::stamp::StreamSpec;
+use sonde_results::StreamInfo;
+use sonde_wire::prefix::Prefix;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::names;
+use super::settings::{DEFAULT_SOURCE_PORT, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings};
+use super::target_file::TargetEntry;
+use crate::choice::choice;
+
+/// One destination address and what to do with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// For people.
+    pub name: String,
+    /// Where its probes go.
+    pub address: IpAddr,
+    /// Further addresses of the name, for when there is no way to the first.
+    pub others: Vec<IpAddr>,
+    /// The interface to go by: the scope of a link-local address.
+    pub interface: Option<String>,
+    /// The name that was looked up.
+    pub looked_up: Option<String>,
+    /// What they are.
+    pub settings: StreamSettings,
+}
+
+/// The streams of a run; `infos[i]` describes `streams[i]`.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// For the sender.
+    pub streams: Vec<StreamSpec>,
+    /// For the results.
+    pub infos: Vec<StreamInfo>,
+}
+
+/// What became of the entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expanded {
+    /// What can be measured.
+    pub targets: Vec<Target>,
+    /// Names that do not resolve, with the reason: one does not stop a list of many.
+    pub left_out: Vec<(String, String)>,
+}
+
+choice! {
+    /// Which addresses of a name will do.
+    pub enum Family {
+        /// The first that the resolver gives
+        Any = "any",
+        /// IPv4 only
+        V4 = "ipv4",
+        /// IPv6 only
+        V6 = "ipv6",
+    }
+}
+
+impl Default for Family {
+    fn default() -> Self {
+        Family::Any
+    }
+}
+
+impl Family {
+    /// Whether `address` will do.
+    pub fn fits(self, address: IpAddr) -> bool {
+        match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
+
+/// Resolves each entry to its addresses, in order. `defaults` is what the command line
+/// and the top of the file say. With `every` each address of a name is a target, else the
+/// first to which there is a way.
+pub fn expand(
+    entries: &[TargetEntry],
+    defaults: &StreamOptions,
+    family: Family,
+    every: bool,
+) -> anyhow::Result<Expanded> {
+    let named: Vec<&str> = entries
+        .iter()
+        .map(|e| scoped(&e.host).0)
+        .filter(|host| !is_many(host) && names::is_name(host))
+        .collect();
+    let mut found = names::resolve_all(&named, family);
+    let (mut targets, mut left_out) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let settings = entry.stream.clone().or(defaults).resolve();
+        let place = || if entry.at.is_empty() { entry.host.clone() } else { entry.at.clone() };
+        let (host, interface) = scoped(&entry.host);
+        let looked_up = found.contains_key(host);
+        let hosts = match found.get_mut(host) {
+            _ if entry.first.is_some() => {
+                addresses(host, entry.first, family).with_context(place)?
+            }
+            Some(Ok(addresses)) => addresses.clone(),
+            Some(Err(error)) if entries.len() > 1 => {
+                left_out.push((entry.host.clone(), format!("{error:#}")));
+                continue;
+            }
+            _ => addresses(host, entry.first, family).with_context(place)?,
+        };
+        // Of a name one address is measured, unless all are asked for.
+        let (hosts, others) = match looked_up && !every {
+            true => (hosts[..1].to_vec(), hosts[1..].to_vec()),
+            false => (hosts, Vec::new()),
+        };
+        let several = hosts.len() > 1;
+        for address in hosts {
+            let least = if address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
+            if let Some(size) = settings.size
+                && size < least
+            {
+                return Err(anyhow!("size {size} is too short for {address}; at least {least}"))
+                    .with_context(place);
+            }
+            let name = match (&entry.name, several || is_many(host)) {
+                (Some(name), false) => name.clone(),
+                (Some(name), true) => format!("{name} {address}"),
+                (None, false) => entry.host.clone(),
+                (None, true) if looked_up => format!("{host} {address}"),
+                (None, true) => address.to_string(),
+            };
+            targets.push(Target {
+                name,
+                address,
+                others: others.clone(),
+                interface: interface.map(String::from),
+                looked_up: looked_up.then(|| host.to_string()),
+                settings: settings.clone(),
+            });
+        }
+    }
+    if let (true, Some((_, error))) = (targets.is_empty(), left_out.first()) {
+        bail!("none of {} names can be measured; the first: {error}", left_out.len());
+    }
+    ensure!(
+        targets.len() <= MOST_STREAMS,
+        "{} destinations are more than {MOST_STREAMS}",
+        targets.len()
+    );
+    Ok(Expanded { targets, left_out })
+}
+
+/// Builds the streams: for each target its DSCP classes, for each class its flows. No source
+/// port is one of `busy`, unless it was asked for.
+///
+/// `route` gives our source address towards a destination and the index of its next
+/// hop. Streams of one destination differ by source port; the same source ports serve
+/// all destinations, so that a run needs few sockets and a short filter.
+pub fn plan<E: Display>(
+    targets: &[Target],
+    seed: u64,
+    busy: &HashSet<u16>,
+    mut route: impl FnMut(IpAddr) -> Result<(IpAddr, u16), E>,
+) -> anyhow::Result<Plan> {
+    let mut plan = Plan::default();
+    let random_ports = shuffled_ports(seed);
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed_f10e);
+    let mut taken: HashMap<IpAddr, Taken> = HashMap::new();
+    for target in targets {
+        let settings = &target.settings;
+        let (routed, next_hop) =
+            route(target.address).map_err(|e| anyhow!("{}: {e}", target.name))?;
+        let source = settings.source.unwrap_or(routed);
+        if source.is_ipv4() != target.address.is_ipv4() {
+            bail!(
+                "{}: source {source} and destination {} are of different families",
+                target.name,
+                target.address
+            );
+        }
+        let least = if target.address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
+        let ports = taken.entry(target.address).or_default();
+        let none = HashSet::new();
+        let base = settings.source_port.unwrap_or(DEFAULT_SOURCE_PORT);
+        let busy = if settings.source_port.is_some() { &none } else { busy };
+        for &dscp in &settings.dscp {
+            for _ in 0..settings.flows {
+                let source_port = if settings.flows > 1 {
+                    ports.next_random(&random_ports, busy)
+                } else {
+                    ports.next_from(base, busy)
+                }
+                .ok_or_else(|| {
+                    anyhow!(
+                        "{}: no source port is left; ask for fewer flows or a lower --source-port",
+                        target.name
+                    )
+                })?;
+                let port = match settings.flow_ports {
+                    Some(range) if settings.flows > 1 => random.u16(range.low..=range.high),
+                    _ => settings.port,
+                };
+                ensure!(
+                    plan.streams.len() < MOST_STREAMS,
+                    "more than {MOST_STREAMS} streams; split the run"
+                );
+                let stream = StreamSpec {
+                    source: SocketAddr::new(source, source_port),
+                    destination: SocketAddr::new(target.address, port),
+                    dscp,
+                    ttl: settings.ttl,
+                    next_hop,
+                    ssid: (plan.streams.len() % 65_535) as u16 + 1,
+                    ip_length: settings.size.unwrap_or(least),
+                    period: settings.interval,
+                    phase: 0,
+                    schedule: settings.schedule,
+                    count: settings.count,
+                    reflector: settings.reflector,
+                };
+                plan.infos.push(StreamInfo {
+                    target: target.name.clone(),
+                    source: stream.source,
+                    destination: stream.destination,
+                    dscp,
+                    ssid: stream.ssid,
+                    ip_length: stream.ip_length,
+                    period_ns: stream.period,
+                });
+                plan.streams.push(stream);
+            }
+        }
+    }
+    spread(&mut plan.streams);
+    Ok(plan)
+}
+
+/// Sets the phases: the streams of one period divide it evenly, and neighbours in the
+/// list (classes of one destination) are far apart in time, so that no path sees a burst.
+pub fn spread(streams: &mut [StreamSpec]) {
+    let mut groups: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (i, stream) in streams.iter().enumerate() {
+        groups.entry(stream.period).or_default().push(i);
+    }
+    for (period, members) in groups {
+        let n = members.len() as u64;
+        let stride = stride(n);
+        for (k, i) in members.into_iter().enumerate() {
+            let place = (k as u64 * stride) % n;
+            streams[i].phase = (i128::from(place) * i128::from(period) / i128::from(n)) as i64;
+        }
+    }
+}
+
+/// Streams that one process may have.
+pub const MOST_STREAMS: usize = 1_000_000;
+/// The dynamic ports (RFC 6335, section 6), for random source ports.
+const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+/// The source ports in use towards one destination.
+#[derive(Default)]
+struct Taken {
+    ports: HashSet<u16>,
+    cursor: usize,
+}
+
+impl Taken {
+    fn next_from(&mut self, base: u16, busy: &HashSet<u16>) -> Option<u16> {
+        (base..=u16::MAX).find(|&p| !busy.contains(&p) && self.ports.insert(p))
+    }
+
+    fn next_random(&mut self, sequence: &[u16], busy: &HashSet<u16>) -> Option<u16> {
+        while let Some(&port) = sequence.get(self.cursor) {
+            self.cursor += 1;
+            if !busy.contains(&port) && self.ports.insert(port) {
+                return Some(port);
+            }
+        }
+        None
+    }
+}
+
+fn shuffled_ports(seed: u64) -> Vec<u16> {
+    let mut ports: Vec<u16> = DYNAMIC_PORTS.collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut ports);
+    ports
+}
+
+/// The number nearest to 0.618 n (the golden section) that has no factor in common with n.
+fn stride(n: u64) -> u64 {
+    let wanted = (n as f64 * 0.618_033_988_749_895).round() as u64;
+    (0..=n)
+        .flat_map(|d| [wanted.saturating_sub(d), wanted + d])
+        .find(|&s| s > 0 && gcd(s, n) == 1)
+        .unwrap_or(1)
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// An address and its scope (RFC 4007, section 11): "fe80::1%eth0", also in brackets.
+fn scoped(host: &str) -> (&str, Option<&str>) {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    match bare.split_once('%') {
+        Some((address, zone)) if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() => {
+            (address, Some(zone))
+        }
+        _ => (host, None),
+    }
+}
+
+fn is_many(host: &str) -> bool {
+    host.contains('/') || range_of(host).is_some()
+}
+
+/// Both ends of "10.0.0.1-10.0.0.9"; names may contain hyphens, so both must be addresses.
+fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
+    let (low, high) = host.split_once('-')?;
+    Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
+}
+
+fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<Vec<IpAddr>> {
+    let (low, high, v4) = if host.contains('/') {
+        let prefix: Prefix = host.parse().with_context(|| format!("'{host}'"))?;
+        let (low, high) = prefix.bounds();
+        // The network's and the broadcast address of an IPv4 subnet, and the
+        // subnet-router anycast address of an IPv6 one (RFC 4291, section 2.6.1).
+        match prefix.address {
+            IpAddr::V4(_) if prefix.bits < 31 => (low + 1, high - 1, true),
+            IpAddr::V6(_) if prefix.bits < 127 => (low + 1, high, false),
+            address => (low, high, address.is_ipv4()),
+        }
+    } else if let Some((low, high)) = range_of(host) {
+        match (low, high) {
+            (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => {
+                (a.to_bits().into(), b.to_bits().into(), true)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) if a <= b => (a.to_bits(), b.to_bits(), false),
+            _ => {
+                bail!("'{host}' is not a range; write the lower address first, both of one family")
+            }
+        }
+    } else {
+        ensure!(first.is_none(), "'first' needs a range or a prefix, and '{host}' is one host");
+        return names::resolve(host, family);
+    };
+    ensure!(
+        !matches!((family, v4), (Family::V4, false) | (Family::V6, true)),
+        "'{host}' is not of the family asked for; leave out -4 or -6"
+    );
+    let all = (high - low).saturating_add(1);
+    let wanted = first.map_or(all, |f| u128::from(f).min(all));
+    ensure!(
+        wanted <= MOST_STREAMS as u128,
+        "'{host}' has {all} addresses, more than {MOST_STREAMS}; take the first of them with 'first = N'"
+    );
+    let address = |n: u128| match v4 {
+        true => IpAddr::V4(Ipv4Addr::from_bits(n as u32)),
+        false => IpAddr::V6(Ipv6Addr::from_bits(n)),
+    };
+    Ok((low..low + wanted).map(address).collect())
+}
+
+#[cfg(test)]
+mod tests;

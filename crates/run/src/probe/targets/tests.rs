@@ -1,0 +1,235 @@
+//! Tests of the expansion of targets to streams.
+
+use super::*;
+use crate::probe::settings::PortRange;
+use proptest::prelude::*;
+
+fn entry(host: &str) -> TargetEntry {
+    TargetEntry { host: host.to_string(), ..Default::default() }
+}
+
+fn hosts(host: &str, first: Option<u64>) -> Result<Vec<String>, String> {
+    addresses(host, first, Family::Any)
+        .map(|list| list.iter().map(IpAddr::to_string).collect())
+        .map_err(|e| format!("{e:#}"))
+}
+
+fn route(address: IpAddr) -> Result<(IpAddr, u16), String> {
+    match address {
+        IpAddr::V4(_) => Ok(("192.0.2.1".parse().unwrap(), 3)),
+        IpAddr::V6(_) => Ok(("2001:db8::1".parse().unwrap(), 4)),
+    }
+}
+
+fn planned(host: &str, options: StreamOptions) -> Plan {
+    let targets = expand(&[entry(host)], &options, Family::Any, false).unwrap().targets;
+    plan(&targets, 7, &HashSet::new(), route).unwrap()
+}
+
+fn all_distinct(plan: &Plan) -> bool {
+    let mut seen = HashSet::new();
+    plan.streams.iter().all(|s| seen.insert((s.source, s.destination)))
+}
+
+#[test]
+fn ranges_and_prefixes() {
+    assert_eq!(hosts("10.0.0.254-10.0.1.1", None).unwrap().len(), 4);
+    assert_eq!(hosts("10.0.0.0/30", None).unwrap(), ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(hosts("10.0.0.0/31", None).unwrap(), ["10.0.0.0", "10.0.0.1"]);
+    assert_eq!(hosts("10.0.0.7/32", None).unwrap(), ["10.0.0.7"]);
+    assert_eq!(hosts("2001:db8::/64", Some(2)).unwrap(), ["2001:db8::1", "2001:db8::2"]);
+    assert_eq!(hosts("255.255.255.254-255.255.255.255", None).unwrap().len(), 2);
+    assert_eq!(hosts("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Some(1)).unwrap(), ["::"]);
+    assert!(hosts("2001:db8::/64", None).unwrap_err().contains("'first = N'"));
+    assert!(hosts("10.0.0.9-10.0.0.1", None).unwrap_err().contains("lower address first"));
+    assert!(hosts("10.0.0.1-::1", None).unwrap_err().contains("one family"));
+    assert!(hosts("10.0.0.1/24", None).unwrap_err().contains("bits set"));
+    assert!(hosts("10.0.0.1", Some(2)).unwrap_err().contains("'first' needs a range"));
+}
+
+#[test]
+fn names_resolve_and_bad_ones_are_named() {
+    assert_eq!(names::resolve("[::1]", Family::Any).unwrap(), ["::1".parse::<IpAddr>().unwrap()]);
+    assert!(
+        names::resolve("127.0.0.1", Family::V6)
+            .unwrap_err()
+            .to_string()
+            .contains("no IPv6 address")
+    );
+    for (typed, hint) in [("127.0.0.1:9", "127.0.0.1 --port 9"), ("[::1]:9", "[::1] --port 9")] {
+        let error = names::resolve(typed, Family::Any).unwrap_err().to_string();
+        assert!(error.contains(hint), "{error}");
+    }
+    let mut bad = entry("no-such-host.invalid");
+    bad.at = "t.toml line 3".into();
+    let error =
+        format!("{:#}", expand(&[bad], &StreamOptions::default(), Family::Any, false).unwrap_err());
+    assert!(
+        error.starts_with("t.toml line 3: 'no-such-host.invalid' cannot be resolved"),
+        "{error}"
+    );
+}
+
+#[test]
+fn one_name_that_does_not_resolve_does_not_stop_the_others() {
+    let entries = [entry("10.0.0.1"), entry("no-such-host.invalid"), entry("10.0.0.2")];
+    let options = StreamOptions::default();
+    let all = expand(&entries, &options, Family::Any, false).unwrap();
+    let names: Vec<_> = all.targets.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(all.left_out.len(), 1);
+    assert!(all.left_out[0].1.contains("cannot be resolved"), "{:?}", all.left_out);
+    let none = [entry("a.invalid"), entry("b.invalid")];
+    let error = expand(&none, &options, Family::Any, false).unwrap_err().to_string();
+    assert!(error.contains("none of 2 names"), "{error}");
+}
+
+#[test]
+fn a_scope_is_an_interface() {
+    let expand = |host| expand(&[entry(host)], &StreamOptions::default(), Family::Any, false);
+    for host in ["fe80::1%eth0", "[fe80::1%eth0]"] {
+        let target = expand(host).unwrap().targets.remove(0);
+        assert_eq!(target.address, "fe80::1".parse::<IpAddr>().unwrap());
+        assert_eq!(target.interface.as_deref(), Some("eth0"));
+        assert_eq!(target.name, host);
+    }
+    assert!(expand("fe80::1%").is_err());
+}
+
+#[test]
+fn a_busy_port_is_passed_over_unless_it_was_asked_for() {
+    let busy: HashSet<u16> = [62_000, 62_001].into();
+    let first = |source_port| {
+        let options = StreamOptions { source_port, ..Default::default() };
+        let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
+        plan(&targets, 7, &busy, route).unwrap().streams[0].source.port()
+    };
+    assert_eq!((first(None), first(Some(62_000))), (62_002, 62_000));
+}
+
+#[test]
+fn the_main_job_needs_five_source_ports() {
+    let options = StreamOptions {
+        dscp: Some(vec![0, 10, 18, 34, 46]),
+        interval: Some(100_000_000),
+        size: Some(150),
+        ..Default::default()
+    };
+    let plan = planned("10.2.0.1-10.2.15.160", options);
+    assert_eq!(plan.streams.len(), 20_000);
+    let ports: HashSet<u16> = plan.streams.iter().map(|s| s.source.port()).collect();
+    assert_eq!(ports.len(), 5);
+    assert!(all_distinct(&plan));
+    assert!(plan.streams.iter().all(|s| s.ssid != 0 && s.next_hop == 3 && s.ip_length == 150));
+    let ssids: HashSet<u16> = plan.streams.iter().map(|s| s.ssid).collect();
+    assert_eq!(ssids.len(), 20_000);
+    let mut phases: Vec<i64> = plan.streams.iter().map(|s| s.phase).collect();
+    phases.sort_unstable();
+    assert!(phases.windows(2).all(|w| w[1] - w[0] == 100_000_000 / 20_000));
+    // Neighbours in the list are at least a third of the period apart, either way round.
+    assert!(plan.streams.windows(2).all(|w| {
+        let gap = (w[1].phase - w[0].phase).rem_euclid(100_000_000);
+        gap.min(100_000_000 - gap) > 33_000_000
+    }));
+}
+
+#[test]
+fn flows_are_random_repeatable_and_distinct() {
+    let options = StreamOptions {
+        flows: Some(300),
+        dscp: Some(vec![0, 46]),
+        flow_ports: Some(PortRange { low: 20_000, high: 20_099 }),
+        ..Default::default()
+    };
+    let plan = planned("10.0.0.1-10.0.0.2", options.clone());
+    assert_eq!(plan.streams.len(), 1_200);
+    assert!(all_distinct(&plan));
+    assert!(plan.streams.iter().all(|s| DYNAMIC_PORTS.contains(&s.source.port())));
+    assert!(plan.streams.iter().all(|s| (20_000..=20_099).contains(&s.destination.port())));
+    let again = planned("10.0.0.1-10.0.0.2", options);
+    assert_eq!(plan.streams, again.streams);
+    let ascending =
+        plan.streams[..300].windows(2).filter(|w| w[0].source.port() < w[1].source.port());
+    assert!((100..200).contains(&ascending.count()));
+}
+
+#[test]
+fn too_many_flows_for_the_ports_are_refused() {
+    let options =
+        StreamOptions { flows: Some(4_096), dscp: Some(vec![0, 1, 2, 3, 4]), ..Default::default() };
+    let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
+    let error = plan(&targets, 1, &HashSet::new(), route).unwrap_err().to_string();
+    assert!(error.contains("no source port is left"), "{error}");
+}
+
+#[test]
+fn one_destination_named_twice_keeps_its_streams_apart() {
+    let targets = expand(
+        &[entry("10.0.0.1"), entry("10.0.0.1")],
+        &StreamOptions::default(),
+        Family::Any,
+        false,
+    )
+    .unwrap()
+    .targets;
+    let plan = plan(&targets, 1, &HashSet::new(), route).unwrap();
+    assert_eq!(plan.streams[0].source.port() + 1, plan.streams[1].source.port());
+}
+
+#[test]
+fn families_and_sizes_must_fit() {
+    let v6 = planned("2001:db8::9", StreamOptions::default());
+    assert_eq!((v6.streams[0].ip_length, v6.streams[0].next_hop), (LEAST_IPV6, 4));
+    let short = StreamOptions { size: Some(80), ..Default::default() };
+    let error = expand(&[entry("::1")], &short, Family::Any, false).unwrap_err();
+    assert!(format!("{error:#}").contains("size 80 is too short for ::1; at least 92"));
+    let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
+    let targets = expand(&[entry("10.0.0.1")], &source, Family::Any, false).unwrap().targets;
+    assert!(
+        plan(&targets, 1, &HashSet::new(), route)
+            .unwrap_err()
+            .to_string()
+            .contains("different families")
+    );
+}
+
+#[test]
+fn a_host_without_route_is_named() {
+    let targets = expand(&[entry("10.0.0.1")], &StreamOptions::default(), Family::Any, false)
+        .unwrap()
+        .targets;
+    let error =
+        plan(&targets, 1, &HashSet::new(), |_| Err::<(IpAddr, u16), _>("no route")).unwrap_err();
+    assert_eq!(error.to_string(), "10.0.0.1: no route");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn sends_of_one_period_divide_it_evenly(n in 1usize..3_000, step in 1i64..10_000_000) {
+        let period = step * n as i64;
+        let one = planned("10.0.0.1", StreamOptions { interval: Some(period), ..Default::default() });
+        let mut streams = vec![one.streams[0].clone(); n];
+        spread(&mut streams);
+        let mut phases: Vec<i64> = streams.iter().map(|s| s.phase).collect();
+        phases.sort_unstable();
+        let even: Vec<i64> = (0..n as i64).map(|k| k * step).collect();
+        prop_assert_eq!(phases, even);
+    }
+
+    #[test]
+    fn periods_are_spread_each_by_itself(periods in prop::collection::vec(1i64..5, 1..200)) {
+        let one = planned("10.0.0.1", StreamOptions::default());
+        let mut streams: Vec<StreamSpec> = periods
+            .iter()
+            .map(|&p| StreamSpec { period: p * 1_000_000_007, ..one.streams[0].clone() })
+            .collect();
+        spread(&mut streams);
+        let mut seen = HashSet::new();
+        for stream in &streams {
+            prop_assert!((0..stream.period).contains(&stream.phase));
+            prop_assert!(seen.insert((stream.period, stream.phase)));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Where a reflector answers: at which addresses, on which interface; and from where nobody
+//! can ask it.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, anyhow};
+use sonde_port::{Engine, Filter, OpenSpec};
+use sonde_sys::netlink::{Event, Links, Routes, Watch};
+
+use super::settings::Settings;
+use crate::error::RunError;
+
+/// What is to be answered, as the engine is opened with it.
+///
+/// # Errors
+/// Addresses on several interfaces, or one that is not of this host.
+pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
+    let socket = settings.engine.engine == Engine::Socket;
+    if !socket && settings.engine.iface.is_none() {
+        return Err(RunError::Settings(anyhow!(
+            "--engine {} needs --iface; 'ip link' lists the interfaces",
+            settings.engine.engine.name()
+        )));
+    }
+    let mut interface = settings.engine.iface.clone();
+    for bind in &settings.bind {
+        match (&bind.interface, &interface) {
+            (Some(of), Some(other)) if of != other => {
+                return Err(RunError::Settings(anyhow!(
+                    "{}%{of} is not on {other}; a reflector answers on one interface: start \
+                     another one for the other",
+                    bind.address
+                )));
+            }
+            (Some(of), None) => interface = Some(of.clone()),
+            _ => {}
+        }
+    }
+    let local: Vec<IpAddr> = settings.bind.iter().map(|bind| bind.address).collect();
+    if !socket || settings.kernel {
+        // A socket is refused an address that is not this host's; what is below is not.
+        let host = Addresses::routes()?.local_prefixes().context("cannot list own addresses")?;
+        if let Some(address) = local.iter().find(|&&a| !host.iter().any(|&p| covers(p, a))) {
+            return Err(RunError::Settings(anyhow!(
+                "{address} is not an address of this host; 'ip address' lists those it has"
+            )));
+        }
+    }
+    let filter = Filter { local, local_ports: settings.port.clone(), ..Filter::default() };
+    let bind_device = match &settings.engine.iface {
+        // The kernel's program hands up what came with a VLAN tag, too, and the stack gives
+        // that to the VLAN device.
+        Some(name) if settings.kernel => !carries_vlans(name)?,
+        named => named.is_some(),
+    };
+    Ok(OpenSpec {
+        bind_device,
+        queues: settings.engine.queues.clone(),
+        xdp_mode: settings.engine.xdp_mode,
+        busy_poll: settings.engine.busy_poll,
+        steady: true,
+        // A request that is longer than the MTU came in pieces: so goes its answer.
+        fragment: true,
+        ..OpenSpec::new(interface, filter)
+    })
+}
+
+/// Whether VLAN devices stand on the interface.
+fn carries_vlans(name: &str) -> anyhow::Result<bool> {
+    let all = Links::open().and_then(|mut links| links.all()).context("cannot list interfaces")?;
+    let below = all.iter().find(|link| link.name == name).map(|link| link.ifindex);
+    Ok(all.iter().any(|link| link.vlan.is_some() && link.link.is_some() && link.link == below))
+}
+
+/// This host's addresses, as they come and go.
+pub struct Addresses {
+    watch: Watch,
+    routes: Routes,
+    /// Whoever asks by this engine may be this host itself.
+    own_may_ask: bool,
+}
+
+impl Addresses {
+    /// Follows them from now on.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn follow(settings: &Settings) -> Result<Self, RunError> {
+        let watch = Watch::open().context("cannot follow the kernel's addresses")?;
+        // Between its own addresses a host talks by the loopback, where every engine but
+        // that of sockets sees what the stack would refuse elsewhere.
+        let own_may_ask = settings.engine.engine == Engine::Socket
+            || settings.engine.iface.as_deref() == Some("lo");
+        Ok(Addresses { watch, routes: Self::routes()?, own_may_ask })
+    }
+
+    fn routes() -> Result<Routes, RunError> {
+        Ok(Routes::open().context("cannot ask the kernel for its addresses")?)
+    }
+
+    /// Whether any have come or gone since the last call.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn have_changed(&mut self) -> anyhow::Result<bool> {
+        let told = |e: &Event| matches!(e, Event::Route | Event::Address | Event::Overrun);
+        Ok(self.watch.poll()?.iter().any(told))
+    }
+
+    /// Addresses that the reflector of user space has no request from.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn no_senders(&mut self) -> anyhow::Result<Vec<(IpAddr, u8)>> {
+        let mut all = self.routes.shared_addresses()?;
+        if !self.own_may_ask {
+            all.extend(self.routes.local_prefixes()?.into_iter().filter(is_host));
+        }
+        Ok(all)
+    }
+
+    /// For the reflector in the kernel: what it answers for, and what else no request comes
+    /// from.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn of_kernel(&mut self, settings: &Settings) -> anyhow::Result<[Vec<(IpAddr, u8)>; 2]> {
+        let (mut local, mut others) =
+            (self.routes.local_prefixes()?, self.routes.shared_addresses()?);
+        if !settings.bind.is_empty() {
+            others.extend(local.iter().filter(|prefix| is_host(prefix)));
+            local = settings
+                .bind
+                .iter()
+                .map(|bind| (bind.address, if bind.address.is_ipv4() { 32 } else { 128 }))
+                .collect();
+        }
+        Ok([local, others])
+    }
+}
+
+/// One address, not a network that is routed to this host, in which senders may be.
+fn is_host((address, length): &(IpAddr, u8)) -> bool {
+    *length == if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn covers((prefix, length): (IpAddr, u8), address: IpAddr) -> bool {
+    let differ = match (prefix, address) {
+        (IpAddr::V4(p), IpAddr::V4(a)) => u128::from(p.to_bits() ^ a.to_bits()) << 96,
+        (IpAddr::V6(p), IpAddr::V6(a)) => p.to_bits() ^ a.to_bits(),
+        _ => return false,
+    };
+    differ.leading_zeros() >= u32::from(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_cover_their_addresses_alone() {
+        for (prefix, length, address, covered) in [
+            ("10.0.0.0", 8, "10.255.0.1", true),
+            ("10.0.0.0", 8, "11.0.0.1", false),
+            ("192.0.2.1", 32, "192.0.2.1", true),
+            ("192.0.2.1", 32, "192.0.2.0", false),
+            ("0.0.0.0", 0, "1.2.3.4", true),
+            ("2001:db8::", 64, "2001:db8::5", true),
+            ("2001:db8::", 64, "10.0.0.1", false),
+        ] {
+            let prefix = (prefix.parse().unwrap(), length);
+            assert_eq!(covers(prefix, address.parse().unwrap()), covered, "{prefix:?} {address}");
+        }
+    }
+}

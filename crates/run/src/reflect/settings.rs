@@ -1,0 +1,195 @@
+//! What a reflector is told to do.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_results::units::{SECOND, parse_positive_duration, parse_rate};
+use sonde_wire::prefix::Prefix;
+
+use crate::engine::EngineSettings;
+use crate::{duration, text};
+
+/// What a reflector is told to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// UDP ports to answer on.
+    pub port: Vec<u16>,
+    /// Answer at these addresses only, as `192.0.2.7` or `fe80::1%eth0`; none: at all. With an
+    /// interface also on that one only.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub bind: Vec<Bind>,
+    /// How packets are received and sent.
+    pub engine: EngineSettings,
+    /// Answer in the kernel, by an XDP program; what it leaves goes to the engine.
+    pub kernel: bool,
+    /// Copy the sender's sequence number instead of counting (RFC 8762, section 4.3).
+    pub stateless: bool,
+    /// Answer only senders in these prefixes; none: all.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub allow: Vec<Prefix>,
+    /// Answer each source address at most this often a second.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub rate_limit: Limit,
+    /// Answer all together at most this often a second.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub total_rate_limit: Limit,
+    /// Remember at most this many sessions, 1 to 4,194,304.
+    pub max_sessions: u32,
+    /// A session ends after this much silence, at least 1 s.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub session_timeout: i64,
+    /// Time between two records.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub report_interval: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            port: vec![862],
+            bind: Vec::new(),
+            engine: EngineSettings::default(),
+            kernel: false,
+            stateless: false,
+            allow: Vec::new(),
+            rate_limit: Limit(Some(RateLimit { pps: 250_000, burst: 62_500 })),
+            total_rate_limit: Limit(Some(RateLimit { pps: 1_000_000, burst: 250_000 })),
+            max_sessions: 65_536,
+            session_timeout: 900 * SECOND,
+            report_interval: 10 * SECOND,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether they can be: the first that cannot is named.
+    ///
+    /// # Errors
+    /// A value out of its range.
+    pub fn check(&self) -> Result<(), String> {
+        if self.port.is_empty() || self.port.contains(&0) {
+            return Err("port: name at least one, 1..65535".into());
+        }
+        if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
+            return Err(format!("max_sessions: 1..{MOST_SESSIONS}"));
+        }
+        if self.session_timeout < SECOND {
+            return Err("session_timeout: at least 1s".into());
+        }
+        if self.report_interval <= 0 {
+            return Err("report_interval: longer than zero".into());
+        }
+        Ok(())
+    }
+}
+
+/// A token bucket's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Replies a second.
+    pub pps: u64,
+    /// Replies that may follow each other at once; by default those of a tenth of a second.
+    pub burst: u64,
+}
+
+impl fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.pps, self.burst)
+    }
+}
+
+impl FromStr for RateLimit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (pps, burst) = match text.split_once(':') {
+            Some((pps, burst)) => (parse_rate(pps)?, Some(parse_rate(burst)?)),
+            None => (parse_rate(text)?, None),
+        };
+        Ok(RateLimit { pps, burst: burst.unwrap_or((pps / 10).max(1)) })
+    }
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<RateLimit>);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(limit) => limit.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Limit(None)) } else { text.parse().map(|limit| Limit(Some(limit))) }
+    }
+}
+
+/// An address of this host, with the interface that a link-local one belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The address.
+    pub address: IpAddr,
+    /// Its interface.
+    pub interface: Option<String>,
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interface {
+            Some(interface) => write!(f, "{}%{interface}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Bind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, interface) = match text.split_once('%') {
+            Some((address, interface)) => (address, Some(interface.to_owned())),
+            None => (text, None),
+        };
+        let parsed: IpAddr =
+            address.parse().map_err(|_| format!("'{address}' is not an IP address"))?;
+        let link_local = matches!(parsed, IpAddr::V6(a) if a.is_unicast_link_local());
+        if interface.is_some() && !link_local {
+            return Err(format!(
+                "'{address}' needs no interface; '%' is for addresses in fe80::/10"
+            ));
+        }
+        if parsed.is_unspecified() || parsed.is_multicast() {
+            return Err(format!("'{address}' is not the address of one host"));
+        }
+        Ok(Bind { address: parsed, interface })
+    }
+}
+
+/// How long a session may be silent, ns: at least 1 s.
+///
+/// # Errors
+/// No duration, or a shorter one.
+pub fn parse_session_timeout(text: &str) -> Result<i64, String> {
+    let nanos = parse_positive_duration(text)?;
+    if nanos < SECOND {
+        return Err(format!("'{text}' is too short for a session; use 1s or more"));
+    }
+    Ok(nanos)
+}
+
+/// What a table of sessions can have at most.
+pub const MOST_SESSIONS: u32 = 4_194_304;

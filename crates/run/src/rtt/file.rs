@@ -1,0 +1,297 @@
+//! Round-trip times from captures, by the matcher of user space. The clock is that of their
+//! packets.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use sonde_meter::rtt::{Config, Matcher};
+use sonde_results::Caveat;
+use sonde_wire::Time;
+use sonde_wire::capture::{Reader, Record};
+use sonde_wire::flow::{Link, parse_cut};
+
+use super::out::Out;
+use super::settings::{self, Settings};
+use super::{About, Watching, empty_run};
+use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, Unread, describe, point};
+use crate::error::RunError;
+use crate::joins::Numbers;
+use crate::running::{Context, Ended, Running, Stop};
+
+/// Waits for the first packets, and reads everything from there on, until the duration of the
+/// captures' time has passed or the end is asked for.
+pub fn start(
+    paths: &[PathBuf],
+    settings: Settings,
+    context: &Context,
+) -> Result<(About, Watching), RunError> {
+    if settings.hook.is_some() || settings.persist || settings.engine.is_some() {
+        return Err(RunError::Settings(anyhow!(
+            "--engine, --hook and --persist are for interfaces, not files"
+        )));
+    }
+    let config = settings::config(&settings).map_err(RunError::Settings)?;
+    let joined = Numbers::new(&settings.join).map_err(RunError::Settings)?;
+    let stop = context.stop.clone();
+    let mut input = Input::open(paths)?;
+    let first = match input.first(|| stop.is_asked())? {
+        First::Piece(piece) => Some(piece),
+        First::Nothing | First::BrokenOff => None,
+    };
+    let name = first.as_ref().map_or("", Piece::file_name).to_owned();
+    let called = first.as_ref().and_then(Piece::interface_name);
+    let time = first.as_ref().and_then(Piece::begin_ns);
+    let points = vec![point(&name, called.as_deref(), None)];
+    let mut run = empty_run(&settings, points.clone());
+    let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
+    let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
+    run.header.start_ns = start.as_nanos();
+    let about = About { run, group_of: settings::group_of(&config) };
+    let (out, records, status) = Out::new(&settings, points, true);
+    let several = paths.len() > 1;
+    let asked = stop.clone();
+    let replay = Replay::new(config, joined, (start, offset_ns), &settings, name, out);
+    let work = move || replay.run(input, first, several, &asked);
+    Ok((about, Running::start("sonde-run", (records, status, ()), stop, work)?))
+}
+
+/// The matcher and its place in the file's time.
+struct Replay {
+    matcher: Matcher,
+    out: Out,
+    samples: bool,
+    tunnels: bool,
+    joined: Numbers,
+    /// TAI - UTC, ns.
+    offset_ns: i64,
+    start: Time,
+    interval: i64,
+    /// How much of the captures' time is read, ns.
+    duration: Option<i64>,
+    /// Begin of the interval.
+    begun: Time,
+    /// When idle flows were last looked for.
+    swept: Time,
+    latest: Time,
+    read: u64,
+    /// Packets that are far earlier than one before them.
+    steps_back: u64,
+    name: String,
+    /// Interfaces in the order in which they came: a point each.
+    interfaces: Vec<Interface>,
+    unread: Unread,
+}
+
+/// Where a packet of the file was seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Interface {
+    /// Which of the interfaces that a pcapng file describes.
+    described: u32,
+    /// The kernel's number, of a capture of all interfaces (Linux cooked, version 2); else 0.
+    index: u32,
+}
+
+impl Interface {
+    /// The one that stands for this packet's place.
+    fn of(record: &Record<'_>, link: Link, joined: &Numbers) -> Interface {
+        let number = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
+        let index = if link == Link::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
+        Interface { described: joined.place(record.interface), index: joined.place(index) }
+    }
+}
+
+impl Replay {
+    fn new(
+        config: Config,
+        joined: Numbers,
+        (start, offset_ns): (Time, i64),
+        settings: &Settings,
+        name: String,
+        out: Out,
+    ) -> Self {
+        Replay {
+            matcher: Matcher::new(config),
+            out,
+            samples: settings.samples.is_some(),
+            tunnels: settings.tunnels,
+            joined,
+            offset_ns,
+            start,
+            interval: settings.interval,
+            duration: settings.duration,
+            begun: start,
+            latest: start,
+            read: 0,
+            steps_back: 0,
+            name,
+            interfaces: Vec::new(),
+            unread: Unread::default(),
+            swept: start,
+        }
+    }
+
+    fn run(mut self, mut input: Input, first: Option<Piece>, several: bool, stop: &Stop) -> Ended {
+        let mut next = first.map_or(Next::End, Next::Piece);
+        let mut failure = None;
+        loop {
+            match next {
+                Next::Piece(piece) => {
+                    if !self.piece(&piece, stop) {
+                        break;
+                    }
+                    // What came by a pipe is shown at once.
+                    self.out.flush();
+                }
+                Next::Broken(why) => {
+                    tracing::warn!("{why}");
+                    self.out.doubt(Caveat::CaptureCutShort);
+                }
+                Next::Wait => {}
+                Next::End => break,
+            }
+            if stop.is_asked() || self.out.is_unread() {
+                break;
+            }
+            next = match input.next(LOOK_AROUND) {
+                Ok(next) => next,
+                Err(error) => {
+                    failure = Some(RunError::Host(error));
+                    break;
+                }
+            };
+        }
+        for line in self.unread.lines() {
+            tracing::warn!("{}: {line}", if several { "captures" } else { &self.name });
+        }
+        Ended { failure, ..self.finish() }
+    }
+
+    /// False: there is a reason to read no further.
+    fn piece(&mut self, piece: &Piece, stop: &Stop) -> bool {
+        if piece.is_first {
+            self.name = piece.file_name().to_owned();
+        }
+        let mut reader = piece.reader();
+        let mut goes_on = true;
+        while let Some(record) = reader.next() {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    tracing::warn!("{}", describe(&piece.name, error));
+                    self.out.doubt(Caveat::CaptureCutShort);
+                    break;
+                }
+            };
+            let at = Time::from_nanos(record.unix_nanos.saturating_add(self.offset_ns));
+            if self.duration.is_some_and(|longest| at - self.start >= longest) {
+                goes_on = false;
+                break;
+            }
+            self.take(&record, at, &reader);
+            if self.read.is_multiple_of(LOOKS_AROUND) && (stop.is_asked() || self.out.is_unread()) {
+                goes_on = false;
+                break;
+            }
+        }
+        self.unread.stepped_over(piece, reader.skipped());
+        goes_on
+    }
+
+    fn take(&mut self, record: &Record<'_>, at: Time, reader: &Reader<'_>) {
+        if !record.is_timed {
+            self.read += 1;
+            self.unread.untimed += 1;
+            return;
+        }
+        if at - self.begun >= self.interval {
+            self.end_intervals(at);
+        }
+        if at - self.swept >= SWEEP {
+            self.swept = at;
+            self.matcher.handle_timeout(at);
+        }
+        self.read += 1;
+        self.steps_back += u64::from(self.latest - at > STEP_BACK);
+        self.latest = self.latest.max(at);
+        let Some(link) = Link::from_capture(record.link_type) else {
+            self.unread.link_type(record.link_type);
+            return;
+        };
+        if !self.unread.may_read(link, record.data) {
+            return;
+        }
+        let interface = Interface::of(record, link, &self.joined);
+        let point = self.point_of(interface, reader);
+        match parse_cut(record.data, record.original_len as usize, link, self.tunnels) {
+            Ok(packet) => self.matcher.input(point, &packet, 1, at),
+            Err(error) => self.matcher.refused(error),
+        }
+        self.drain();
+    }
+
+    /// A router's packet passes two interfaces: taken for one place, each would look like
+    /// its own retransmission.
+    fn point_of(&mut self, interface: Interface, reader: &Reader<'_>) -> u8 {
+        let known = self.interfaces.iter().position(|&i| i == interface);
+        let place = known.unwrap_or_else(|| {
+            if self.interfaces.len() == POINTS_MAX {
+                return POINTS_MAX - 1;
+            }
+            self.interfaces.push(interface);
+            if self.interfaces.len() > 1 {
+                let Interface { described, index } = interface;
+                let number = if index == 0 { described } else { index };
+                let name = reader.interface_name(described).filter(|_| index == 0);
+                self.out.add_point(point(&self.name, name, Some(number)));
+            }
+            self.interfaces.len() - 1
+        });
+        place as u8
+    }
+
+    /// Ends the interval that `at` lies beyond; the empty ones between are left out.
+    fn end_intervals(&mut self, at: Time) {
+        let end = self.begun + self.interval;
+        self.drain();
+        let span = (self.begun.as_nanos(), end.as_nanos());
+        let groups = self.matcher.take_groups(span.0, span.1);
+        self.out.interval(groups, span, &self.matcher.coverage(), None);
+        self.begun = end + (at - end) / self.interval * self.interval;
+    }
+
+    #[inline]
+    fn drain(&mut self) {
+        if self.samples {
+            while let Some(sample) = self.matcher.poll_sample() {
+                self.out.sample(&sample);
+            }
+        }
+        while let Some(flow) = self.matcher.poll_flow() {
+            self.out.flow(&flow);
+        }
+    }
+
+    fn finish(mut self) -> Ended {
+        self.matcher.finish(self.latest);
+        self.drain();
+        let span = (self.begun.as_nanos(), self.latest.as_nanos().saturating_add(1));
+        let groups = self.matcher.take_groups(span.0, span.1);
+        let mut coverage = self.matcher.coverage();
+        coverage.counters.extend(self.unread.counters());
+        let stands_still = self.read > 1 && self.latest == self.start;
+        if self.steps_back > 0 || stands_still || self.unread.has_bad_times() {
+            self.out.doubt(Caveat::CaptureTimesWrong);
+        }
+        self.out.interval(groups, span, &coverage, None);
+        self.out.finish(coverage)
+    }
+}
+
+/// Packets between two looks at signals.
+const LOOKS_AROUND: u64 = 4_096;
+/// Between two looks for idle flows, ns.
+const SWEEP: i64 = 100_000_000;
+/// Captures of several queues are out of order by less, ns.
+const STEP_BACK: i64 = 1_000_000;
+/// Interfaces beyond share the last point.
+const POINTS_MAX: usize = 64;

@@ -1,0 +1,203 @@
+//! A run on interfaces, whatever finds the round-trip times: read once an interval. An interface
+//! that vanishes is waited for; one that comes back under the same name is watched again.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use sonde_meter::rtt::Config;
+use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup};
+use sonde_results::rtt_run::RttPoint;
+use sonde_sys::clock::{SteadyClock, steady_now, steady_scale};
+use sonde_sys::netlink::Link;
+use sonde_wire::Time;
+
+use super::loss::Losses;
+use super::out::Out;
+use super::points::Points;
+use super::settings::{self, Settings};
+use super::{About, GroupOf, Watching, empty_run};
+use crate::confined::Uses;
+use crate::error::RunError;
+use crate::running::{Context, Ended, Running, Stop};
+
+/// What watches interfaces and finds round-trip times.
+pub trait Source: Send {
+    /// Begins to watch an interface as point `i`, and says how it does.
+    fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String>;
+
+    /// Ends that; what has passed until now is still counted.
+    fn detach(&mut self, i: u8);
+
+    /// Hands on samples and flows that have ended; may wait `patience_ns` for the first.
+    /// Whether it is worth while to let more gather before the next call.
+    fn fetch(&mut self, patience_ns: i64, out: &mut Out) -> anyhow::Result<bool>;
+
+    /// The groups with samples since the last call, which was at `start_ns`; now is `end_ns`.
+    fn take_groups(&mut self, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>>;
+
+    /// All counters since the start.
+    fn coverage(&mut self) -> anyhow::Result<Coverage>;
+
+    /// The flows that have not been handed on as ended.
+    fn open_flows(&self, each: &mut dyn FnMut(RttFlow));
+}
+
+/// Refuses more interfaces than a run can tell apart.
+pub fn check_number(links: &[Link]) -> Result<(), RunError> {
+    match links.len() {
+        n if n > MOST_POINTS => Err(RunError::Settings(anyhow!(
+            "{n} interfaces are too many for one run, which watches {MOST_POINTS}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Measures by `source`, which watches `points` already, until the time is over or the end is
+/// asked for. It uses `uses` and writes to `writes` from now on; `last` is said at the end.
+pub fn start<S: Source + 'static>(
+    source: S,
+    points: (Points, Vec<RttPoint>),
+    settings: Settings,
+    config: &Config,
+    (uses, writes, last): (Uses, Vec<PathBuf>, Option<String>),
+    context: &Context,
+) -> Result<(About, Watching), RunError> {
+    // All is open, and the interfaces are watched; one that is made again is opened again.
+    context.opened(&[uses], &writes)?;
+    let (points, described) = points;
+    let run = empty_run(&settings, described.clone());
+    let group_of = settings::group_of(config);
+    let about = About { run, group_of: group_of.clone() };
+    // Whoever sets the clock disturbs no interval; records tell UTC as it is then.
+    let clock = SteadyClock::new();
+    let start = clock.now();
+    let (out, records, status) = Out::new(&settings, described, false);
+    let losses = settings.losses.then(|| OpenFlows { group_of, rest: Instant::now() });
+    let stop = context.stop.clone();
+    let asked = stop.clone();
+    let end = settings.duration.map(|ns| start + ns);
+    let (interval, persist) = (settings.interval, settings.persist);
+    let mut watch = Watch { source, points, out, losses, begun: start };
+    let work = move || {
+        let failure = watch.run(clock, end, interval, &asked).err();
+        let ended = watch.finish(persist);
+        last.iter().for_each(|text| tracing::warn!("{text}"));
+        match failure {
+            Some(error) => Ended { failure: Some(RunError::Host(error)), ..ended },
+            None => ended,
+        }
+    };
+    Ok((about, Running::start("sonde-run", (records, status, ()), stop, work)?))
+}
+
+/// A run in progress.
+struct Watch<S> {
+    source: S,
+    points: Points,
+    out: Out,
+    losses: Option<OpenFlows>,
+    /// Begin of the interval.
+    begun: Time,
+}
+
+impl<S: Source> Watch<S> {
+    fn run(
+        &mut self,
+        mut clock: SteadyClock,
+        end: Option<Time>,
+        interval: i64,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
+        let (mut steps, mut look_around) = (clock.steps(), self.begun);
+        loop {
+            let due = self.begun + interval;
+            let until = end.map_or(due, |end| end.min(due));
+            let patience = (until - clock.now()).clamp(0, LOOK_AROUND_NS);
+            let gather = self.source.fetch(patience, &mut self.out)?;
+            // What comes without end costs less some at a time than each at once.
+            let patience = if gather { Duration::from_millis(GATHER_MS) } else { Duration::ZERO };
+            let asked = stop.wait(patience);
+            let now = clock.now();
+            if now >= look_around {
+                look_around = now + LOOK_AROUND_NS;
+                let set = clock.steps();
+                if set != steps {
+                    steps = set;
+                    self.out.clock_was_set(steady_scale().utc_offset);
+                }
+                self.out.flush();
+                self.points.follow(&mut self.source, &mut self.out)?;
+            }
+            if asked || end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            if now >= due {
+                let so_far = self.source.coverage()?;
+                let span = (self.begun.as_nanos(), now.as_nanos());
+                let groups = self.source.take_groups(span.0, span.1)?;
+                let losses = self.losses.as_mut().and_then(|losses| losses.look(&self.source));
+                self.out.interval(groups, span, &so_far, losses);
+                self.begun = now;
+            }
+        }
+    }
+
+    fn finish(mut self, persist: bool) -> Ended {
+        if !persist {
+            // So that what is read now stands still.
+            self.points.detach(&mut self.source);
+        }
+        let mut last = || -> anyhow::Result<Coverage> {
+            self.source.fetch(0, &mut self.out)?;
+            let out = &mut self.out;
+            self.source.open_flows(&mut |mut flow| {
+                if flow.reason == EndReason::Open {
+                    flow.reason = EndReason::Stopped;
+                }
+                out.flow(&flow);
+            });
+            let span = (self.begun.as_nanos(), steady_now().as_nanos());
+            let groups = self.source.take_groups(span.0, span.1)?;
+            let coverage = self.source.coverage()?;
+            self.out.interval(groups, span, &coverage, None);
+            Ok(coverage)
+        };
+        match last() {
+            Ok(coverage) => self.out.finish(coverage),
+            Err(error) => Ended {
+                failure: Some(RunError::Host(error)),
+                ..self.out.finish(Coverage::default())
+            },
+        }
+    }
+}
+
+/// Loss in the flows that are open.
+struct OpenFlows {
+    group_of: GroupOf,
+    /// No look at the flows before this.
+    rest: Instant,
+}
+
+impl OpenFlows {
+    /// A full table takes long to read: so at most a fiftieth of the time goes into this.
+    fn look(&mut self, source: &impl Source) -> Option<Losses> {
+        let begin = Instant::now();
+        if begin < self.rest {
+            return None;
+        }
+        let mut losses = Losses::default();
+        source.open_flows(&mut |flow| losses.add(&flow, |key| (self.group_of)(key)));
+        let end = Instant::now();
+        self.rest = end + (end - begin) * 50;
+        Some(losses)
+    }
+}
+
+/// `point` is an octet; a run of more interfaces than this is a mistake.
+const MOST_POINTS: usize = 64;
+/// How long a stop, or a change of interfaces, may wait.
+const LOOK_AROUND_NS: i64 = 100_000_000;
+/// How long things gather.
+const GATHER_MS: u64 = 5;

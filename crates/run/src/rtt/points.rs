@@ -1,0 +1,125 @@
+//! The interfaces of a run: attached, lost and found again by their names.
+
+use anyhow::Context as _;
+use sonde_results::Caveat;
+use sonde_results::rtt_run::RttPoint;
+use sonde_sys::netlink::{Event, Link, Links, Watch};
+
+use super::live::Source;
+use super::out::Out;
+use super::settings::Settings;
+use crate::error::RunError;
+use crate::joins;
+
+/// The interfaces, by name: numbers change when one returns.
+pub struct Points {
+    links: Links,
+    watch: Watch,
+    list: Vec<Watched>,
+    /// By interface: see [`joins::places`].
+    joined: Vec<u8>,
+    /// Something may have changed since the last look.
+    stale: bool,
+}
+
+/// Which interfaces are one place.
+pub fn joined(links: &[Link], settings: &Settings) -> Result<Vec<u8>, RunError> {
+    let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
+    joins::places(&settings.join, &names).map_err(RunError::Settings)
+}
+
+struct Watched {
+    name: String,
+    /// Its number while it is watched.
+    ifindex: Option<u32>,
+    /// Why it is not, as last reported.
+    refused: Option<String>,
+}
+
+impl Points {
+    /// `links` as they are now, some of them joined.
+    pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<Points> {
+        let place = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
+        Ok(Points {
+            // Before anything is attached, so that no change is missed.
+            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
+            links: Links::open().context("cannot ask the kernel for interfaces")?,
+            list: links.iter().map(place).collect(),
+            joined,
+            stale: false,
+        })
+    }
+
+    /// Attaches to all; one that cannot be watched at the start is a failure.
+    pub fn attach(&mut self, source: &mut impl Source) -> anyhow::Result<Vec<RttPoint>> {
+        let all = self.links.all().context("cannot list the interfaces")?;
+        let mut points = Vec::new();
+        for (i, place) in self.list.iter_mut().enumerate() {
+            let link = all.iter().find(|l| l.name == place.name).with_context(|| {
+                format!("{} has vanished; 'ip link' lists the interfaces", place.name)
+            })?;
+            let how = source
+                .attach(link, i as u8)
+                .with_context(|| format!("cannot watch {}", place.name))?;
+            place.ifindex = Some(link.ifindex);
+            points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
+        }
+        let names = self.names();
+        for (i, point) in points.iter_mut().enumerate() {
+            joins::describe(&mut point.how, i, &self.joined, &names);
+        }
+        Ok(points)
+    }
+
+    /// Lets go of what has vanished and takes up what has returned.
+    pub fn follow(&mut self, source: &mut impl Source, out: &mut Out) -> anyhow::Result<()> {
+        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
+        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
+        if !std::mem::take(&mut self.stale) {
+            return Ok(());
+        }
+        let all = self.links.all().context("cannot list the interfaces")?;
+        let names = self.names();
+        for (i, place) in self.list.iter_mut().enumerate() {
+            let now = all.iter().find(|l| l.name == place.name);
+            let number = now.map(|l| l.ifindex);
+            if place.ifindex.is_some() && place.ifindex != number {
+                source.detach(i as u8);
+                place.ifindex = None;
+                out.change_point(i, |point| point.vanished += 1);
+                out.doubt(Caveat::InterfaceVanished);
+                tracing::warn!("{} has vanished; waiting for it to return", place.name);
+            }
+            let (Some(link), None) = (now, place.ifindex) else { continue };
+            match source.attach(link, i as u8) {
+                Ok(mut how) => {
+                    joins::describe(&mut how, i, &self.joined, &names);
+                    place.ifindex = number;
+                    place.refused = None;
+                    out.change_point(i, |point| point.how = how);
+                    tracing::warn!("{} has returned and is watched again", place.name);
+                }
+                // It may be gone again, or not be ready: the next change decides.
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if place.refused.as_ref() != Some(&text) {
+                        tracing::warn!("{} has returned but cannot be watched: {text}", place.name);
+                    }
+                    place.refused = Some(text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.list.iter().map(|p| p.name.clone()).collect()
+    }
+
+    /// Lets go of all.
+    pub fn detach(&mut self, source: &mut impl Source) {
+        for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
+            source.detach(i as u8);
+        }
+    }
+}

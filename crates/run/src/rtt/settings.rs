@@ -1,0 +1,460 @@
+//! What is asked for, and what the matchers are told.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_meter::rtt::{Config, EventLimit, Filter, GroupBy, PrefixTable, Protocols};
+use sonde_port::Engine;
+use sonde_results::rtt::GroupKey;
+use sonde_results::rtt_run::RttRunConfig;
+use sonde_results::units::{SECOND, format_duration, parse_amount, parse_positive_duration};
+use sonde_wire::prefix::Prefix;
+
+use super::{GroupOf, INTERVAL};
+use crate::choice::choice;
+use crate::joins::Join;
+use crate::secrets::secrets;
+use crate::{duration, text};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Interfaces to watch, or captures to read one behind the other; `-` is standard input.
+    pub sources: Vec<String>,
+    /// What groups the samples.
+    pub by: By,
+    /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if by AS.
+    pub prefixes: Option<PathBuf>,
+    /// Length of an interval.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
+    pub interval: i64,
+    /// Stop after this time.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
+    pub duration: Option<i64>,
+    /// Flows tracked at once, at most: a power of two, 64 to 4,194,304.
+    pub flows: u32,
+    /// `af_packet`: measure in user space, where eBPF cannot be had.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
+    pub engine: Option<Engine>,
+    /// How each interface is watched in the kernel; absent: `tc`.
+    pub hook: Option<Hook>,
+    /// Look into tunnels, and measure what is inside.
+    pub tunnels: bool,
+    /// Interfaces that are one place, as the two ports of a tap are: `all`, or `eth0,eth1`.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub join: Vec<Join>,
+    /// Leave the VLAN out of a flow's key, where each direction has its own.
+    pub no_vlan_in_key: bool,
+    /// Leave the programs attached at the end.
+    pub persist: bool,
+    /// Seed of the flow table's hash, for a run to be repeated; absent: random.
+    pub seed: Option<u64>,
+    /// Only these protocols; none: all.
+    pub proto: Vec<Proto>,
+    /// Only traffic from or to these prefixes; none: all.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
+    pub net: Vec<Prefix>,
+    /// Only traffic from or to these ports, at most 8; none: all.
+    pub port: Vec<u16>,
+    /// Keep the prefix of every address (/24, /48) and never the whole.
+    pub prefix_only: bool,
+    /// Each direction of a flow counts in the groups at most once a second.
+    pub weight_by_flow: bool,
+    /// Which samples are handed out one by one; absent: none.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
+    pub samples: Option<SampleLimit>,
+    /// Flows that have ended are handed out.
+    pub flow_records: bool,
+    /// Loss in the flows that are open is told with the intervals.
+    pub losses: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            sources: Vec::new(),
+            by: By::Prefix,
+            prefixes: None,
+            interval: SECOND,
+            duration: None,
+            flows: 131_072,
+            engine: None,
+            hook: None,
+            tunnels: false,
+            join: Vec::new(),
+            no_vlan_in_key: false,
+            persist: false,
+            seed: None,
+            proto: Vec::new(),
+            net: Vec::new(),
+            port: Vec::new(),
+            prefix_only: false,
+            weight_by_flow: false,
+            samples: None,
+            flow_records: false,
+            losses: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether they can be: the first that cannot is named.
+    ///
+    /// # Errors
+    /// A value out of its range, no source.
+    pub fn check(&self) -> Result<(), String> {
+        if self.sources.is_empty() {
+            return Err("sources: name an interface or a capture".into());
+        }
+        if !INTERVAL.contains(&self.interval) {
+            return Err("interval: between 100ms and 24h".into());
+        }
+        if self.duration.is_some_and(|ns| ns <= 0) {
+            return Err("duration: longer than zero".into());
+        }
+        parse_flows(&self.flows.to_string()).map(drop).map_err(|why| format!("flows: {why}"))
+    }
+}
+
+choice! {
+    /// What the samples of a group have in common.
+    pub enum By {
+        /// One direction of one flow
+        Flow = "flow",
+        /// The address prefix of the host that answered
+        Prefix = "prefix",
+        /// Its autonomous system, by --prefixes
+        As = "as",
+        /// The interface
+        Interface = "interface",
+        /// The VLAN identifier
+        Vlan = "vlan",
+        /// The DSCP of the flow's first packet
+        Dscp = "dscp",
+    }
+}
+
+choice! {
+    /// Where packets are seen.
+    pub enum Hook {
+        /// Traffic control, both directions (tcx, else clsact)
+        Tc = "tc",
+        /// XDP for what comes in, traffic control for what goes out
+        Xdp = "xdp",
+        /// Incoming only: for a mirror port, where both directions come in
+        Ingress = "ingress",
+    }
+}
+
+choice! {
+    /// What can be timed.
+    pub enum Proto {
+        /// TCP: timestamps, sequence numbers, handshake
+        Tcp = "tcp",
+        /// ICMP and ICMPv6 echo
+        Icmp = "icmp",
+        /// QUIC: handshake and spin bit
+        Quic = "quic",
+        /// DNS over UDP and TCP, port 53
+        Dns = "dns",
+        /// SCTP heartbeats
+        Sctp = "sctp",
+    }
+}
+
+/// How many samples of one direction of a flow are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleLimit {
+    /// All.
+    None,
+    /// At most one in this time, ns.
+    Every(i64),
+    /// At most one in so many of the flow's smoothed round-trip times.
+    RoundTrips(u32),
+}
+
+impl fmt::Display for SampleLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleLimit::None => f.write_str("none"),
+            SampleLimit::Every(ns) => f.write_str(&format_duration(*ns)),
+            SampleLimit::RoundTrips(n) => write!(f, "{n}x"),
+        }
+    }
+}
+
+impl FromStr for SampleLimit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(SampleLimit::None);
+        }
+        if let Some(n) = text.strip_suffix('x') {
+            return match n.parse() {
+                Ok(n @ 1..=1_000) => Ok(SampleLimit::RoundTrips(n)),
+                _ => Err(format!("'{text}' is not a number of round trips, 1x..1000x")),
+            };
+        }
+        match parse_positive_duration(text) {
+            Ok(ns) if ns <= 60 * SECOND => Ok(SampleLimit::Every(ns)),
+            Ok(_) => Err(format!("'{text}' is longer than 60s")),
+            Err(_) => Err(format!("'{text}' is not a limit; write none, 100ms or 4x")),
+        }
+    }
+}
+
+/// A size of the flow table: "131072", "256k".
+///
+/// # Errors
+/// No power of two, or out of range.
+pub fn parse_flows(text: &str) -> Result<u32, String> {
+    let amount = parse_amount(text)?;
+    // "256k" is nobody's exact number: the next size that there is.
+    let round = !text.ends_with(|c: char| c.is_ascii_digit());
+    let amount = if round { amount.checked_next_power_of_two().unwrap_or(amount) } else { amount };
+    match u32::try_from(amount) {
+        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) && n.is_power_of_two() => Ok(n),
+        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) => Err(format!(
+            "{n} is not a power of two; write {} or {}",
+            n.next_power_of_two() / 2,
+            n.next_power_of_two()
+        )),
+        _ => Err(format!("'{text}' is not a number of flows, {FEWEST_FLOWS}..{MOST_FLOWS}")),
+    }
+}
+
+/// The same for a matcher.
+///
+/// # Errors
+/// Settings that do not go together; prefixes that cannot be read.
+pub fn config(settings: &Settings) -> Result<Config> {
+    if settings.by == By::As && settings.prefixes.is_none() {
+        bail!("--by as needs --prefixes with a prefix and its AS number on each line");
+    }
+    if settings.prefixes.is_some() && !matches!(settings.by, By::Prefix | By::As) {
+        bail!("--prefixes serves --by prefix and --by as, not --by {}", settings.by);
+    }
+    if settings.by == By::Vlan && settings.no_vlan_in_key {
+        bail!("--by vlan needs the VLAN in a flow's key: leave --no-vlan-in-key out");
+    }
+    let config = Config {
+        flows: settings.flows as usize,
+        seed: secrets(settings.seed),
+        group_by: group_by(settings.by),
+        groups: groups(settings.by),
+        prefixes: settings.prefixes.as_deref().map(prefixes).transpose()?.unwrap_or_default(),
+        events: match settings.samples {
+            None => EventLimit::None,
+            Some(SampleLimit::None) => EventLimit::All,
+            Some(SampleLimit::Every(ns)) => EventLimit::Every(Duration::from_nanos(ns as u64)),
+            Some(SampleLimit::RoundTrips(n)) => EventLimit::RttMultiple(16 * n),
+        },
+        weight_by_flow: settings.weight_by_flow,
+        hide_addresses: settings.prefix_only,
+        vlan_in_key: !settings.no_vlan_in_key,
+        filter: filter(settings),
+        ..Config::default()
+    };
+    config.check()?;
+    Ok(config)
+}
+
+/// The same for the run file.
+pub fn run_config(settings: &Settings) -> RttRunConfig {
+    RttRunConfig {
+        command: Vec::new(),
+        // Of types whose keys are strings: this cannot fail.
+        settings: serde_json::to_value(settings).unwrap_or_default(),
+        group_by: settings.by.to_string(),
+        interval_ns: settings.interval,
+        flows_max: settings.flows.into(),
+        weight_by_flow: settings.weight_by_flow,
+        prefix_only: settings.prefix_only,
+    }
+}
+
+/// Gives the group of a flow's answering host, where it follows from the flow's key.
+pub fn group_of(config: &Config) -> GroupOf {
+    let (by, table) = (config.group_by, config.prefixes.clone());
+    Arc::new(move |flow| match by {
+        GroupBy::Flow => Some(GroupKey::Flow(*flow)),
+        GroupBy::Prefix => {
+            let (address, length) = table.prefix_of(flow.source);
+            Some(GroupKey::Prefix { address, length })
+        }
+        GroupBy::As => Some(GroupKey::As(table.as_of(flow.source).unwrap_or(0))),
+        GroupBy::Interface => Some(GroupKey::Interface(flow.point)),
+        GroupBy::Vlan => Some(GroupKey::Vlan(flow.vlan)),
+        // Of the first packet, which the key does not hold.
+        GroupBy::Dscp => None,
+    })
+}
+
+fn group_by(by: By) -> GroupBy {
+    match by {
+        By::Flow => GroupBy::Flow,
+        By::Prefix => GroupBy::Prefix,
+        By::As => GroupBy::As,
+        By::Interface => GroupBy::Interface,
+        By::Vlan => GroupBy::Vlan,
+        By::Dscp => GroupBy::Dscp,
+    }
+}
+
+/// Groups at once in the matcher, that is, between two readings of it.
+fn groups(by: By) -> usize {
+    match by {
+        // The most that the kernel's program takes.
+        By::Flow => 16_383,
+        _ => Config::default().groups,
+    }
+}
+
+fn prefixes(path: &Path) -> Result<PrefixTable> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the prefixes in {}", path.display()))?;
+    let table =
+        PrefixTable::parse(&text).with_context(|| format!("in the file {}", path.display()))?;
+    if table.is_empty() {
+        bail!("{} holds no prefix; write one on each line, as 192.0.2.0/24", path.display());
+    }
+    Ok(table)
+}
+
+fn filter(settings: &Settings) -> Filter {
+    let protocols = settings.proto.iter().fold(Protocols::default(), |all, proto| {
+        all.with(match proto {
+            Proto::Tcp => Protocols::TCP,
+            Proto::Icmp => Protocols::ICMP,
+            Proto::Quic => Protocols::QUIC,
+            Proto::Dns => Protocols::DNS,
+            Proto::Sctp => Protocols::SCTP,
+        })
+    });
+    let nets = settings.net.iter().map(|p| (p.address, p.bits)).collect();
+    Filter { protocols, nets, ports: settings.port.clone() }
+}
+
+const FEWEST_FLOWS: u32 = 64;
+const MOST_FLOWS: u32 = 1 << 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sonde_results::testing::rtt as sample;
+
+    fn with(change: impl FnOnce(&mut Settings)) -> Result<Config> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        config(&settings)
+    }
+
+    #[test]
+    fn no_event_is_asked_for_unless_samples_are_wanted() {
+        for (text, events) in [
+            (None, EventLimit::None),
+            (Some("none"), EventLimit::All),
+            (Some("100ms"), EventLimit::Every(Duration::from_millis(100))),
+            (Some("4x"), EventLimit::RttMultiple(64)),
+        ] {
+            let limit: Option<SampleLimit> = text.map(|text| text.parse().unwrap());
+            assert_eq!(limit.map(|limit| limit.to_string()).as_deref(), text);
+            assert_eq!(with(|s| s.samples = limit).unwrap().events, events, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_filter_is_handed_on_and_its_limits_are_named() {
+        let config = with(|s| {
+            s.proto = vec![Proto::Tcp, Proto::Dns];
+            s.net = vec!["10.0.0.0/8".parse().unwrap()];
+            (s.prefix_only, s.weight_by_flow) = (true, true);
+        })
+        .unwrap();
+        assert_eq!(config.filter.protocols, Protocols::TCP.with(Protocols::DNS));
+        assert_eq!(config.filter.nets, [("10.0.0.0".parse().unwrap(), 8)]);
+        assert!(config.hide_addresses && config.weight_by_flow);
+        let error = with(|s| s.port = (1..10).collect()).unwrap_err();
+        assert!(error.to_string().contains("at most 8"), "{error}");
+    }
+
+    #[test]
+    fn the_vlan_is_left_out_of_the_key_and_not_grouped_by() {
+        assert!(with(|_| {}).unwrap().vlan_in_key);
+        assert!(!with(|s| s.no_vlan_in_key = true).unwrap().vlan_in_key);
+        let both = with(|s| (s.by, s.no_vlan_in_key) = (By::Vlan, true));
+        let error = both.unwrap_err().to_string();
+        assert!(error.contains("leave --no-vlan-in-key out"), "{error}");
+    }
+
+    #[test]
+    fn a_seed_repeats_and_no_seed_does_not() {
+        let seed = |seed| with(|s| s.seed = seed).unwrap().seed;
+        assert_eq!(seed(Some(7)), seed(Some(7)));
+        assert_ne!(seed(None), seed(None));
+    }
+
+    #[test]
+    fn wrong_prefixes_are_named() {
+        let by = |path: &Path| with(|s| s.prefixes = Some(path.to_owned()));
+        let missing = format!("{:#}", by(Path::new("/nonexistent/p")).unwrap_err());
+        assert!(missing.contains("/nonexistent/p"), "{missing}");
+        let idle = with(|s| (s.by, s.prefixes) = (By::Vlan, Some("x".into()))).unwrap_err();
+        assert!(idle.to_string().contains("not --by vlan"), "{idle}");
+        let none = with(|s| s.by = By::As).unwrap_err().to_string();
+        assert!(none.contains("--prefixes"), "{none}");
+        let path = std::env::temp_dir().join(format!("sonde-prefixes-{}", std::process::id()));
+        std::fs::write(&path, "192.0.2.0/24\n10.0.0.1/8\n").unwrap();
+        let wrong = by(&path);
+        std::fs::write(&path, "# none\n").unwrap();
+        let empty = by(&path);
+        std::fs::remove_file(&path).unwrap();
+        let wrong = format!("{:#}", wrong.unwrap_err());
+        assert!(wrong.contains("line 2") && wrong.contains("sonde-prefixes"), "{wrong}");
+        assert!(empty.unwrap_err().to_string().contains("no prefix"));
+    }
+
+    #[test]
+    fn settings_read_back_as_they_are_written() {
+        let settings = Settings {
+            sources: vec!["eth0".into()],
+            by: By::As,
+            duration: Some(90 * SECOND),
+            engine: Some(Engine::AfPacket),
+            hook: Some(Hook::Xdp),
+            join: vec![Join::All],
+            proto: vec![Proto::Quic],
+            net: vec!["2001:db8::/32".parse().unwrap()],
+            samples: Some(SampleLimit::Every(1_500)),
+            ..Settings::default()
+        };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings, "{text}");
+        let unknown = serde_json::from_str::<Settings>("{\"colour\": 1}").unwrap_err();
+        assert!(unknown.to_string().contains("unknown field `colour`"), "{unknown}");
+    }
+
+    #[test]
+    fn the_group_of_a_flow_is_that_of_the_host_that_answers() {
+        let flow = sample::from_server();
+        let of = |by| group_of(&Config { group_by: by, ..Config::default() })(&flow);
+        let prefix = GroupKey::Prefix { address: "192.0.2.0".parse().unwrap(), length: 24 };
+        assert_eq!(of(GroupBy::Prefix), Some(prefix));
+        assert_eq!(of(GroupBy::Flow), Some(GroupKey::Flow(flow)));
+        assert_eq!(of(GroupBy::As), Some(GroupKey::As(0)));
+        assert_eq!((of(GroupBy::Vlan), of(GroupBy::Dscp)), (Some(GroupKey::Vlan(0)), None));
+    }
+}

@@ -1,0 +1,300 @@
+//! A running instrument: one form for all of them.
+//!
+//! `start` of an instrument's module checks the settings and opens what it needs in the thread
+//! that calls it, so that a failure is an error there; what it gives back runs on threads of its
+//! own, in the network namespace of that thread.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use sonde_results::caveat::CaveatSet;
+use sonde_results::run::Health;
+
+use crate::confined::Uses;
+use crate::error::RunError;
+
+/// What an instrument is given by the program that it runs in.
+#[derive(Clone, Default)]
+pub struct Context {
+    /// Asks it to end; the program keeps a copy. It also ends a start that waits for something.
+    pub stop: Stop,
+    /// Where an output named `-` goes; `None`: there is no such output.
+    pub stdout: Option<fn() -> Box<dyn Write + Send>>,
+    /// Called by a start once all is open and before it starts threads, with what it still uses
+    /// and writes: a program that runs nothing else gives up its other privileges here.
+    pub when_open: Option<WhenOpen>,
+}
+
+/// See [`Context::when_open`].
+pub type WhenOpen = Arc<dyn Fn(&[Uses], &[PathBuf]) -> Result<(), RunError> + Send + Sync>;
+
+impl Context {
+    /// All is open.
+    pub(crate) fn opened(&self, uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
+        self.when_open.as_ref().map_or(Ok(()), |tell| tell(uses, writes))
+    }
+}
+
+/// A request to end, seen by all who have a copy.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Asked>);
+
+#[derive(Default)]
+struct Asked {
+    /// 0: go on; 1: end in order; 2: end without waiting for what could still come.
+    level: AtomicU8,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Asks for an end in order.
+    pub fn ask(&self) {
+        self.raise(1);
+    }
+
+    /// Asks for an end that waits for nothing: no late replies, no slow collector.
+    pub fn hurry(&self) {
+        self.raise(2);
+    }
+
+    fn raise(&self, level: u8) {
+        let _held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.level.fetch_max(level, Ordering::Relaxed);
+        self.0.changed.notify_all();
+    }
+
+    /// Whether an end was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.0.level.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether one was asked for that waits for nothing.
+    pub fn is_urgent(&self) -> bool {
+        self.0.level.load(Ordering::Relaxed) > 1
+    }
+
+    /// Waits at most `patience` for a request; whether there is one.
+    pub fn wait(&self, patience: Duration) -> bool {
+        if patience.is_zero() || self.is_asked() {
+            return self.is_asked();
+        }
+        let held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.0.changed.wait_timeout_while(held, patience, |()| !self.is_asked());
+        drop(waited);
+        self.is_asked()
+    }
+}
+
+/// What one reader gets of an instrument, in order and within bounds.
+pub struct Records<R> {
+    queue: Receiver<R>,
+    lost: Arc<AtomicU64>,
+}
+
+/// The instrument's end of [`Records`].
+pub(crate) struct RecordSender<R> {
+    queue: SyncSender<R>,
+    lost: Arc<AtomicU64>,
+}
+
+/// A queue with room for `room` records.
+pub(crate) fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
+    let (to, queue) = sync_channel(room);
+    let lost = Arc::new(AtomicU64::new(0));
+    (RecordSender { queue: to, lost: lost.clone() }, Records { queue, lost })
+}
+
+impl<R> RecordSender<R> {
+    /// Hands one over. An instrument never waits for its reader: what does not fit is counted.
+    pub(crate) fn push(&self, record: R) {
+        self.push_many(record, 1);
+    }
+
+    /// The same for one that stands for `n` of them.
+    pub(crate) fn push_many(&self, record: R, n: u64) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(record) {
+            self.lost.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that found no room.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// For captures, whose packets can wait: waits for room. False: nobody reads.
+    pub(crate) fn push_waiting(&self, record: R) -> bool {
+        self.queue.send(record).is_ok()
+    }
+}
+
+impl<R> Records<R> {
+    /// The next record, if there is one now.
+    pub fn next_now(&self) -> Option<R> {
+        self.queue.try_recv().ok()
+    }
+
+    /// The next record, for which it waits at most `patience`.
+    pub fn next(&self, patience: Duration) -> Next<R> {
+        match self.queue.recv_timeout(patience) {
+            Ok(record) => Next::Record(record),
+            Err(RecvTimeoutError::Timeout) => Next::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Next::End,
+        }
+    }
+
+    /// Records that found no room since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// What comes next of [`Records`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<R> {
+    /// A record.
+    Record(R),
+    /// None yet.
+    Nothing,
+    /// There will be no more.
+    End,
+}
+
+/// The latest state of an instrument.
+pub struct Latest<S>(Arc<Mutex<S>>);
+
+impl<S> Clone for Latest<S> {
+    fn clone(&self) -> Self {
+        Latest(self.0.clone())
+    }
+}
+
+impl<S: Clone> Latest<S> {
+    pub(crate) fn new(state: S) -> Latest<S> {
+        Latest(Arc::new(Mutex::new(state)))
+    }
+
+    /// A copy of it.
+    pub fn get(&self) -> S {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn update(&self, with: impl FnOnce(&mut S)) {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What an instrument leaves behind.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// What it and its engine counted, by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Its own behaviour: lateness, pauses.
+    pub health: Health,
+    /// What casts doubt on its numbers as a whole.
+    pub caveats: CaveatSet,
+    /// Why it ended before its time. What was measured until then was handed over.
+    pub failure: Option<RunError>,
+}
+
+/// An instrument at work: `R` are its records, `S` its state, `C` what can be asked of it.
+pub struct Running<R, S, C> {
+    /// What it measures.
+    pub records: Records<R>,
+    /// How it goes.
+    pub status: Latest<S>,
+    /// What can be asked of it while it runs.
+    pub control: C,
+    stop: Stop,
+    thread: JoinHandle<Ended>,
+}
+
+impl<R, S, C> Running<R, S, C> {
+    /// Runs `work` on a thread called `name`.
+    pub(crate) fn start(
+        name: &str,
+        (records, status, control): (Records<R>, Latest<S>, C),
+        stop: Stop,
+        work: impl FnOnce() -> Ended + Send + 'static,
+    ) -> Result<Self, RunError> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(work)
+            .context("cannot start a thread")?;
+        Ok(Running { records, status, control, stop, thread })
+    }
+
+    /// Asks for an end in order; its last records still come.
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+
+    /// Whether it has ended; records may still be in the queue.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end. Records that are not read by then are gone: an instrument that waits
+    /// for its reader goes on without.
+    pub fn join(self) -> Ended {
+        drop(self.records);
+        self.thread.join().unwrap_or_else(|_| Ended {
+            failure: Some(RunError::Host(anyhow!(
+                "a thread of the instrument failed; please report what it printed"
+            ))),
+            ..Ended::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_the_rest_comes_in_order() {
+        let (sender, records) = records(2);
+        (0..5).for_each(|n| sender.push(n));
+        assert_eq!(
+            (records.next_now(), records.next_now(), records.next_now()),
+            (Some(0), Some(1), None)
+        );
+        assert_eq!(records.lost(), 3);
+        sender.push(9);
+        drop(sender);
+        assert_eq!(records.next(Duration::ZERO), Next::Record(9));
+        assert_eq!(records.next(Duration::ZERO), Next::End);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_stop_is_woken() {
+        let stop = Stop::default();
+        assert!(!stop.wait(Duration::ZERO));
+        let seen = stop.clone();
+        let waiting = std::thread::spawn(move || seen.wait(Duration::from_secs(3600)));
+        stop.ask();
+        assert!(waiting.join().unwrap() && !stop.is_urgent());
+        stop.hurry();
+        stop.ask();
+        assert!(stop.is_urgent());
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_a_failure() {
+        let (sender, records) = records::<u32>(1);
+        let parts = (records, Latest::new(()), ());
+        let running = Running::start("sonde-test", parts, Stop::default(), move || {
+            sender.push(1);
+            panic!("as this test wants it")
+        });
+        assert!(running.unwrap().join().failure.is_some());
+    }
+}

@@ -1,0 +1,54 @@
+//! Where packets come from, as people name it: interfaces, or captures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use sonde_sys::netlink::{Link, Links};
+
+use crate::error::RunError;
+
+/// Where packets come from.
+pub enum Source {
+    /// Interfaces, each once.
+    Interfaces(Vec<Link>),
+    /// Captures, to be read one behind the other; `-` is standard input.
+    Files(Vec<PathBuf>),
+}
+
+/// An interface's name counts before a file's; a path with a '/' is always a file.
+///
+/// # Errors
+/// A name of neither, one given twice, interfaces and files together.
+pub fn source(names: &[String]) -> Result<Source, RunError> {
+    let all = Links::open()
+        .and_then(|mut links| links.all())
+        .context("cannot ask the kernel for interfaces")?;
+    let (mut links, mut files): (Vec<Link>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+    for name in names {
+        match all.iter().find(|l| l.name == *name) {
+            Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
+                return Err(RunError::Settings(anyhow!("interface {name} is named twice")));
+            }
+            Some(link) => links.push(link.clone()),
+            None if name == "-" && files.iter().any(|f| f.as_os_str() == "-") => {
+                return Err(RunError::Settings(anyhow!("standard input (-) is named twice")));
+            }
+            None if name == "-" || Path::new(name).exists() => files.push(name.into()),
+            None => {
+                return Err(RunError::Host(anyhow!(
+                    "no interface and no file named '{name}'; 'ip link' lists the interfaces of \
+                     this network namespace"
+                )));
+            }
+        }
+    }
+    match (links.first(), files.first()) {
+        (Some(link), Some(file)) => Err(RunError::Settings(anyhow!(
+            "{} is a file and {} an interface: give files alone, or interfaces",
+            file.display(),
+            link.name
+        ))),
+        (None, _) => Ok(Source::Files(files)),
+        _ => Ok(Source::Interfaces(links)),
+    }
+}

@@ -1,0 +1,86 @@
+//! Settings that are written as text, as on the command line: prefixes, engines, durations.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+/// For `#[serde(serialize_with)]`: as it is displayed.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+/// For `#[serde(deserialize_with)]`: as it is parsed.
+///
+/// # Errors
+/// No text, or one that is not of this kind.
+pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: Display>,
+    D: Deserializer<'de>,
+{
+    String::deserialize(from)?.parse().map_err(de::Error::custom)
+}
+
+/// The same for lists.
+pub mod list {
+    use serde::Serialize as _;
+
+    use super::*;
+
+    /// See [`super::serialize`].
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(values: &[impl Display], to: S) -> Result<S::Ok, S::Error> {
+        values.iter().map(ToString::to_string).collect::<Vec<_>>().serialize(to)
+    }
+
+    /// See [`super::deserialize`].
+    ///
+    /// # Errors
+    /// No list of texts, or a text that is not of this kind.
+    pub fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let texts = Vec::<String>::deserialize(from)?;
+        texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
+    }
+}
+
+/// The same where it may be absent.
+pub mod option {
+    use super::*;
+
+    /// See [`super::serialize`].
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(
+        value: &Option<impl Display>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => super::serialize(value, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// See [`super::deserialize`].
+    ///
+    /// # Errors
+    /// As [`super::deserialize`].
+    pub fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+    }
+}
