@@ -14,7 +14,7 @@ pub trait Choice: Copy + Send + Sync + 'static {
 macro_rules! choice {
     (
         $(#[$meta:meta])*
-        pub enum $Name:ident {
+        pub enum $Name:ident $(default $Default:ident)? {
             $($(#[doc = $help:literal])+ $Variant:ident = $word:literal,)+
         }
     ) => {
@@ -32,6 +32,12 @@ macro_rules! choice {
                 match self { $($Name::$Variant => $word),+ }
             }
         }
+
+        $(impl Default for $Name {
+            fn default() -> Self {
+                $Name::$Default
+            }
+        })?
 
         impl std::fmt::Display for $Name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -45,7 +45,7 @@ pub enum Event {
     /// One round trip, where samples are wanted.
     Sample(RttSample),
     /// A flow that has ended, or is open at the end, where flows are wanted.
-    Flow(RttFlow),
+    Flow(Box<RttFlow>),
     /// The end of an interval.
     Interval(Interval),
     /// A further place where packets are seen.

@@ -132,7 +132,7 @@ impl Printing {
             ),
             Event::Flow(flow) if self.prints.flows => records.with(
                 |printer, text| printer.flow(text, flow),
-                |text| jsonl::flow(text, &in_utc(flow, utc_offset)),
+                |text| jsonl::flow(text, &in_utc(flow.as_ref(), utc_offset)),
             ),
             Event::Interval(interval) if self.prints.groups => {
                 let Interval { groups, end_ns, coverage, .. } = interval;
@@ -352,7 +352,7 @@ mod tests {
         let mut printing = Printing::to(out.clone(), about, prints, args.out.clone());
         let whole = sample::run();
         sample::samples().iter().for_each(|s| printing.add(&Event::Sample(*s)));
-        sample::flows().iter().for_each(|f| printing.add(&Event::Flow(f.clone())));
+        sample::flows().iter().for_each(|f| printing.add(&Event::Flow(Box::new(f.clone()))));
         printing.add(&Event::Interval(Interval {
             start_ns: whole.header.start_ns,
             end_ns: whole.header.end_ns,

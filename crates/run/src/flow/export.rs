@@ -70,6 +70,9 @@ pub trait Output: Send {
     }
 }
 
+/// All destinations of a run.
+pub type Outputs = Vec<Box<dyn Output>>;
+
 /// What all outputs of a run have in common.
 pub struct Common<'a> {
     /// What was asked for.
@@ -88,9 +91,9 @@ pub struct Common<'a> {
 
 /// Opens all that was asked for; the first that cannot be opened is the failure. Besides, what the
 /// program reads: nothing, unless it asked for records.
-pub fn open(common: &Common<'_>) -> Result<(Vec<Box<dyn Output>>, Records<Vec<FlowRecord>>)> {
+pub fn open(common: &Common<'_>) -> Result<(Outputs, Records<Vec<FlowRecord>>)> {
     let export = &common.settings.export;
-    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    let mut outputs: Outputs = Vec::new();
     for target in &export.export {
         outputs.push(collector::open(target, common)?);
     }

@@ -51,19 +51,13 @@ pub struct Expanded {
 
 choice! {
     /// Which addresses of a name will do.
-    pub enum Family {
+    pub enum Family default Any {
         /// The first that the resolver gives
         Any = "any",
         /// IPv4 only
         V4 = "ipv4",
         /// IPv6 only
         V6 = "ipv6",
-    }
-}
-
-impl Default for Family {
-    fn default() -> Self {
-        Family::Any
     }
 }
 

@@ -57,7 +57,7 @@ impl Out {
     #[inline]
     pub fn flow(&mut self, flow: &RttFlow) {
         if self.flows {
-            self.push(Event::Flow(flow.clone()));
+            self.push(Event::Flow(Box::new(flow.clone())));
         }
     }
 
