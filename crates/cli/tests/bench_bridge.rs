@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde::de::DeserializeOwned;
+use sonde_lab::{skip, skipped};
 use sonde_results::bench::Measurement;
 use sonde_results::trial::{Direction, Pattern, Trial};
 
@@ -72,15 +73,6 @@ fn sonde(arguments: &[&str]) -> Command {
     command
 }
 
-fn skip(test: &str) -> bool {
-    let id = Command::new("id").arg("-u").output().unwrap().stdout;
-    let root = id == b"0\n";
-    if !root {
-        println!("{test}: skipped, it needs root for network namespaces");
-    }
-    !root
-}
-
 fn plan(device: &str, engine: &str, procedure: &str) -> String {
     format!(
         "[bed]\nengine = '{engine}'\nmax_rate = 2000\ndrain = '300ms'\n\
@@ -108,7 +100,10 @@ fn the_caching_capacity_is_that_of_the_bridges_table() {
                      learning_rate = 1000";
     let run = Run::of("capacity", &plan("bridge:stations=37", "xdp", procedure));
     if run.text().contains("needs Linux 6.7") {
-        println!("skipped: this kernel cannot limit what a bridge learns");
+        skipped(
+            "the_caching_capacity_is_that_of_the_bridges_table",
+            "this kernel cannot limit what a bridge learns",
+        );
         return;
     }
     assert_eq!(run.value("address_caching_capacity"), 37.0, "{}", run.text());

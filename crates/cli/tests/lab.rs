@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceSpec, Reset};
-use sonde_lab::{LabError, skip};
+use sonde_lab::{LabError, skip, skipped};
 use sonde_results::trial::Side;
 
 const SONDE: &str = env!("CARGO_BIN_EXE_sonde");
@@ -59,7 +59,7 @@ fn what_a_slow_tester_loses_behind_xdp_is_its_own() {
     const SENT: u64 = 20_000;
     let cpu = std::thread::available_parallelism().unwrap().get() - 1;
     if cpu == 0 {
-        eprintln!("skipped: what_a_slow_tester_loses_behind_xdp_is_its_own: one processor only");
+        skipped("what_a_slow_tester_loses_behind_xdp_is_its_own", "one processor only");
         return;
     }
     let spec = BedSpec {
@@ -162,7 +162,7 @@ fn what_a_kill_leaves_is_removed_with_its_processes() {
     }
     let ovs = BedSpec::new(DeviceSpec::OvsNetdev);
     if let Err(error @ LabError::Missing { .. }) = Bed::build(&ovs).map(drop) {
-        eprintln!("skipped: what_a_kill_leaves_is_removed_with_its_processes: {error}");
+        skipped("what_a_kill_leaves_is_removed_with_its_processes", error);
         return;
     }
     let (mut up, bed) = up(&["ovs-netdev", "--json"]);

@@ -121,7 +121,7 @@ fn tshark_counts_what_the_truth_says() {
                    --reorder 0.1 --truth-form uniflow";
     make(options, &pcap, &truth);
     let Some(found) = tshark(&pcap) else {
-        println!("skipped: tshark is not installed");
+        sonde_lab::skipped("what tshark sees", "tshark is not installed");
         return;
     };
     let told: HashMap<String, (u64, u64)> = std::fs::read_to_string(truth)
@@ -243,7 +243,7 @@ fn a_port_sends_what_the_truth_says() {
         return;
     }
     if Command::new("tcpdump").arg("--version").output().is_err() {
-        println!("skipped: tcpdump is not installed");
+        sonde_lab::skipped("a_port_sends_what_the_truth_says", "tcpdump is not installed");
         return;
     }
     let folder = Folder::new("gen-port");

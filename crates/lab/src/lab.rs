@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sonde_sys::netns;
 
+use crate::LabError;
 use crate::device::run_dir;
 use crate::host::{Host, run};
-use crate::{LabError, is_root};
+use crate::scratch::is_root;
 
 /// A MAC address.
 pub type Mac = [u8; 6];

@@ -21,10 +21,8 @@ pub mod tune;
 pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
+pub use scratch::{skip, skipped};
 pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks};
-
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 
 use sonde_sys::SysError;
 
@@ -88,21 +86,4 @@ pub enum LabError {
     /// A relay cannot go on.
     #[error("relay: {0}")]
     Relay(std::io::Error),
-}
-
-/// For tests that need namespaces: whether to skip them, which they do only when
-/// not run by root. The reason goes to standard error past the test harness's
-/// capture, so that no skip stays unseen.
-pub fn skip(test: &str) -> bool {
-    if is_root() {
-        return false;
-    }
-    // A line that cannot be written is no reason to fail the test.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {}", LabError::Privilege);
-    true
-}
-
-/// The owner of /proc/self is the effective user.
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }

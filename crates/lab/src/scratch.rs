@@ -1,6 +1,47 @@
-//! A network namespace for one test, which ends with the test's thread and sockets.
+//! For tests: a network namespace that ends with the test's thread and sockets, and tests that
+//! are skipped.
 
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
+
+use crate::LabError;
+
+/// For tests that need namespaces: whether to skip them, which they do only when not run by root,
+/// and never where `SONDE_REQUIRE_ROOT` is 1.
+///
+/// # Panics
+/// Not run by root where root is required.
+pub fn skip(test: &str) -> bool {
+    if is_root() {
+        return false;
+    }
+    let required = std::env::var_os("SONDE_REQUIRE_ROOT").is_some_and(|value| value == "1");
+    assert!(!required, "{test}: {} (SONDE_REQUIRE_ROOT=1)", LabError::Privilege);
+    skipped(test, LabError::Privilege);
+    true
+}
+
+/// Notes that a test, or a part of it, is skipped: on standard error past the test harness's
+/// capture, so that no skip stays unseen, and in the file that `SONDE_SKIPPED` names, for a count
+/// at the end.
+pub fn skipped(test: &str, why: impl Display) {
+    let line = format!("skipped: {test}: {why}\n");
+    // A line that cannot be written is no reason to fail the test.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("SONDE_SKIPPED")
+        && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path)
+    {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+/// The owner of /proc/self is the effective user.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
 
 /// Runs `test` on a thread of its own in a new namespace, with loopback up. Who is not root skips
 /// it, as [`crate::skip`] does.

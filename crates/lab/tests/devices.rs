@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceSpec, Placement, Port, Reset};
-use sonde_lab::{Family, LabError, skip};
+use sonde_lab::{Family, LabError, skip, skipped};
 use sonde_results::trial::Side;
 
 #[test]
@@ -146,7 +146,7 @@ fn what_a_slow_device_or_a_slow_tester_loses_is_in_the_ledger_as_its_own() {
     const SENT: u64 = 20_000;
     let cpu = std::thread::available_parallelism().unwrap().get() - 1;
     if cpu == 0 {
-        eprintln!("skipped: {test}: one processor only");
+        skipped(test, "one processor only");
         return;
     }
     let spec = BedSpec::new(DeviceSpec::Router { routes: 0 });
@@ -198,11 +198,11 @@ fn build(spec: &BedSpec) -> Option<Bed> {
     match Bed::build(spec) {
         Ok(bed) => Some(bed),
         Err(error @ LabError::Missing { .. }) => {
-            eprintln!("skipped: {}: {error}", spec.device);
+            skipped(&spec.device.to_string(), error);
             None
         }
         Err(LabError::Bed(what)) if what.contains("comes from Debian's archive") => {
-            eprintln!("skipped: {}: {what}", spec.device);
+            skipped(&spec.device.to_string(), what);
             None
         }
         Err(error) => panic!("{}: {error}", spec.device),

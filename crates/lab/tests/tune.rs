@@ -2,7 +2,7 @@
 
 use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Placement};
 use sonde_lab::tune::{self, Change, Layer, Scope, Setting};
-use sonde_lab::{LabError, skip};
+use sonde_lab::{LabError, skip, skipped};
 
 /// Everything that a layer of this bed could change.
 fn state(bed: &Bed) -> String {
@@ -38,7 +38,7 @@ fn every_layer_is_applied_and_reverted_exactly() {
     }
     let firewall = DeviceSpec::Firewall { filters: 25, conntrack: true };
     let bed = match Bed::build(&BedSpec { gro: false, ..BedSpec::new(firewall) }) {
-        Err(error @ LabError::Missing { .. }) => return eprintln!("skipped: {error}"),
+        Err(error @ LabError::Missing { .. }) => return skipped("every layer", error),
         bed => bed.unwrap(),
     };
     let before = state(&bed);
@@ -83,7 +83,7 @@ fn a_virtual_machine_with_real_time_threads_still_answers() {
         return;
     }
     let bed = match Bed::build(&BedSpec::new(DeviceSpec::Vm).apart()) {
-        Err(error @ LabError::Missing { .. }) => return eprintln!("skipped: {error}"),
+        Err(error @ LabError::Missing { .. }) => return skipped("every layer", error),
         bed => bed.unwrap(),
     };
     let main = bed.info().devices[0].processes[0];

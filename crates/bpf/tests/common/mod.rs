@@ -13,12 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Whether eBPF can be tested here; says why not.
 pub fn privileged(test: &str) -> bool {
-    // SAFETY: no preconditions.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("skipped: {test}: needs root (eBPF and network namespaces)");
-    }
-    root
+    !sonde_lab::skip(test)
 }
 
 /// Runs `f` on a thread in a network namespace that ends with the thread.

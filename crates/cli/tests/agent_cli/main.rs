@@ -109,7 +109,7 @@ fn two_hosts_measure_a_router_between_them_both_ways() {
 fn an_agent_goes_before_other_work_of_its_host() {
     let Some(agents) = Agents::start("before", &[]) else { return };
     if let Err(e) = sonde_sys::schedule::prefer_this_process() {
-        return eprintln!("skipped: nobody here goes before others: {e}");
+        return sonde_lab::skipped("an_agent_goes_before_other_work_of_its_host", e);
     }
     assert_eq!([agents.nice(0), agents.nice(1)], [-20, -20]);
     // What sends is real-time where a processor is left for the rest.
@@ -131,7 +131,10 @@ fn an_agent_goes_before_other_work_of_its_host() {
 #[test]
 fn a_receiver_whose_clock_is_far_ahead_measures_the_same_latency() {
     if !cfg!(debug_assertions) {
-        eprintln!("skipped: clocks can be told to differ in builds with debug assertions only");
+        sonde_lab::skipped(
+            "a_receiver_whose_clock_is_far_ahead_measures_the_same_latency",
+            "clocks can be told to differ in builds with debug assertions only",
+        );
         return;
     }
     const AHEAD: i64 = 10_000_000_000;

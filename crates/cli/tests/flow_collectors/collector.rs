@@ -1,6 +1,5 @@
 //! A collector as a process: started, fed over UDP, watched.
 
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,16 +34,12 @@ pub fn program(test: &str, name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let found = path.split(':').map(|folder| Path::new(folder).join(name)).find(|p| p.is_file());
     if found.is_none() {
-        skipped(test, &format!("no '{name}' on this machine; 'make setup' installs it"));
+        skipped(test, format!("no '{name}' on this machine; 'make setup' installs it"));
     }
     found
 }
 
-/// Says past the test harness's capture why a test is skipped.
-pub fn skipped(test: &str, why: &str) {
-    // A line that cannot be written is no reason to fail the test.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
+pub use sonde_lab::skipped;
 
 /// A folder of its own, removed when dropped.
 pub struct Folder(PathBuf);

@@ -18,7 +18,7 @@ fn goflow2(test: &str) -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(|| std::env::var_os(PROGRAM).map(PathBuf::from));
     if found.is_none() {
-        skipped(test, &format!("{PROGRAM} names no goflow2; scripts/interop.sh does"));
+        skipped(test, format!("{PROGRAM} names no goflow2; scripts/interop.sh does"));
     }
     found.clone()
 }

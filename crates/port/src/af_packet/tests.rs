@@ -341,7 +341,7 @@ fn what_is_not_cut_up_yet_tells_its_segments() {
         net.a.run(&[&["ip"][..], &to].concat()).unwrap();
         ways.push(("10.8.0.1:8620", "10.8.0.2:9000", 46));
     } else {
-        println!("skipped: VLANs, which this kernel does not have");
+        sonde_lab::skipped("packets of VLANs", "this kernel does not have VLANs");
     }
     let mut port = watch(&net);
     for (from, to, header) in ways {

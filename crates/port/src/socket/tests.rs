@@ -80,7 +80,7 @@ fn ipv4_headers_and_stamps_arrive() {
 #[test]
 fn ipv6_headers_and_stamps_arrive() {
     if UdpSocket::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this host has no IPv6 loopback");
+        sonde_lab::skipped("ipv6_headers_and_stamps_arrive", "no IPv6 loopback");
         return;
     }
     headers_and_stamps("::1");

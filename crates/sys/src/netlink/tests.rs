@@ -157,7 +157,10 @@ fn a_route_by_vlan_devices() {
         link_d0();
         let add = "link add link d0 name v5 type vlan id 5";
         if !Command::new("ip").args(add.split(' ')).status().is_ok_and(|s| s.success()) {
-            eprintln!("skipped: this kernel has no VLAN devices (CONFIG_VLAN_8021Q)");
+            sonde_lab::skipped(
+                "a_route_by_vlan_devices",
+                "this kernel has no VLAN devices (CONFIG_VLAN_8021Q)",
+            );
             return;
         }
         ip("link add link d0 name outer type vlan proto 802.1ad id 100");
