@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use sonde_results::Interval;
 use sonde_run::engine::{Engine, EngineSettings};
+use sonde_run::probe::settings::TargetEntry;
 use sonde_run::probe::settings::{RunOptions, StreamOptions};
-use sonde_run::probe::target_file::TargetEntry;
 use sonde_run::probe::{self, Event, Fate, Settings};
 use sonde_run::running::{Context, Next};
 
@@ -58,7 +58,7 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Out
                 }
             }
             Next::Record(Event::Undelivered(error)) => eprintln!("not delivered: {error:?}"),
-            Next::Nothing => {}
+            Next::Record(Event::Added(_) | Event::Ended(_)) | Next::Nothing => {}
             Next::End => break,
         }
     }

@@ -1,9 +1,7 @@
 //! The command line: what can be typed, and its help.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use sonde_results::units::{parse_dscp, parse_duration, parse_positive_duration, parse_rate};
-use sonde_run::choice::Choice;
 use sonde_run::engine::{Engine, EngineSettings, XdpMode};
 use sonde_run::probe::settings::{
     PortRange, ReflectorKind, RunOptions, Schedule, StreamOptions, parse_address, parse_count,
@@ -18,6 +16,7 @@ use std::path::PathBuf;
 
 use crate::exit;
 use crate::flow::args::FlowCommand;
+use crate::log::LogArgs;
 use crate::rtt::args::RttArgs;
 
 /// Measures networks, and says how far each of its numbers can be trusted.
@@ -27,6 +26,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// How much is said.
+    #[command(flatten, next_help_heading = "Messages")]
+    pub log: LogArgs,
 }
 
 /// The commands.
@@ -62,6 +64,10 @@ pub enum Command {
     /// Print the JSON schema of run files
     #[command(after_help = SCHEMA_HELP)]
     Schema(SchemaArgs),
+    /// Print what a shell needs to complete commands and options
+    Completion(crate::manual::CompletionArgs),
+    /// Write the manual pages
+    Man(crate::manual::ManArgs),
 }
 
 /// `sonde schema`
@@ -379,15 +385,6 @@ pub struct DemoArgs {
     /// Write the run to this file
     #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
     pub out: PathBuf,
-}
-
-/// Takes one of the words of `T`, with what each means in the long help.
-pub fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
-    let values = T::ALL.iter().map(|(_, word, help)| PossibleValue::new(word).help(help.trim()));
-    PossibleValuesParser::new(values).try_map(|word| {
-        let found = T::ALL.iter().find(|(_, known, _)| *known == word);
-        found.map(|(value, ..)| *value).ok_or("no such word")
-    })
 }
 
 const PROBE_HELP: &str = "\

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, otg, outln, probe,
+    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, manual, otg, outln, probe,
     reflect, report, rtt, traffic,
 };
 
@@ -16,8 +16,9 @@ use sonde_cli::{
 static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
 
 fn main() -> ExitCode {
-    log::show();
-    match dispatch(Cli::parse().command) {
+    let asked = Cli::parse();
+    log::show(asked.log);
+    match dispatch(asked.command) {
         Ok(exit) => match console::failure() {
             Some(error) => {
                 errln!(
@@ -50,6 +51,8 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),
+        Command::Completion(args) => manual::complete(&args),
+        Command::Man(args) => manual::write(&args),
     }
 }
 

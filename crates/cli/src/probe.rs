@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::units::{SECOND, format_ns};
 use sonde_results::{Interval, Run};
-use sonde_run::probe::target_file::{TargetEntry, TargetsFile};
+use sonde_run::probe::settings::TargetEntry;
+use sonde_run::probe::target_file::TargetsFile;
 use sonde_run::probe::{
     self, About, Collected, Event, Family, Fate, Probe, Sample, Settings, Status, WriterSettings,
     Writers, icmp_text,
@@ -212,7 +213,11 @@ impl Printing {
             Event::Sample(sample) if screen.show == Show::Packets => {
                 screen.line(&self.packet_line(sample));
             }
-            Event::Sample(_) | Event::Undelivered(_) => {}
+            Event::Added(streams) => {
+                self.place.resize(self.place.len() + streams.len(), u32::MAX);
+                self.writers.add_streams(streams);
+            }
+            Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) => {}
         }
     }
 

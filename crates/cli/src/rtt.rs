@@ -13,8 +13,8 @@ use sonde_run::rtt::{self, Event, Interval, Losses, coverage, slowest_first};
 use sonde_run::running::Next;
 use sonde_run::sources::{Source, source};
 
-use self::args::RttArgs;
-use self::print::{Printing, Prints};
+use self::args::{Prints, RttArgs};
+use self::print::Printing;
 use self::view::Snapshot;
 use crate::console;
 use crate::exit::{Exit, Failure};

@@ -8,6 +8,7 @@
 mod address;
 mod app;
 mod config;
+mod error;
 mod flow;
 mod fragment;
 mod frame;
@@ -24,10 +25,8 @@ use self::fragment::Fragments;
 use self::frame::Filler;
 
 pub use self::app::{App, write_name};
-pub use self::config::{
-    Config, Encapsulation, MAX_FLOWS, Net, Order, Protocols, Reorder, Shares, TrafficError,
-    TruthKeys,
-};
+pub use self::config::{Config, Encapsulation, Net, Order, Protocols, Reorder, Shares, TruthKeys};
+pub use self::error::{MAX_FLOWS, TrafficError};
 pub use self::flow::Side;
 pub use self::law::{Arrival, Length, Sizes};
 pub use self::truth::Truth;

@@ -11,6 +11,7 @@ pub mod compare;
 pub mod figure;
 pub mod file;
 pub mod group;
+mod latex_text;
 pub mod quantity;
 pub mod sheet;
 pub mod trials;

@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::rtt::rtt_bucket_middle;
+use crate::rtt_buckets::rtt_bucket_middle;
 
 /// Buckets per power of two.
 pub const SUB_BUCKETS: usize = 32;

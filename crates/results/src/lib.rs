@@ -14,6 +14,7 @@ pub mod hist;
 pub mod not_sent;
 pub mod record;
 pub mod rtt;
+mod rtt_buckets;
 pub mod rtt_run;
 pub mod run;
 pub mod stats;

@@ -5,10 +5,12 @@ mod input;
 use std::collections::BTreeMap;
 
 use sonde_results::rtt_run::RttPoint;
-use sonde_wire::capture::{CaptureError, CaptureErrorKind, Skipped};
+use sonde_wire::capture::Skipped;
 use sonde_wire::flow::{Link, WlanKind};
 
-pub use self::input::{First, Groups, Input, LOOK_AROUND, Next, Octets, Piece, fill, octets};
+pub use self::input::{
+    First, Groups, Input, LOOK_AROUND, Next, Octets, Piece, describe, fill, octets,
+};
 
 /// What of a file was not read, by kind.
 #[derive(Clone, Debug, Default)]
@@ -143,16 +145,6 @@ pub fn point(file: &str, interface: Option<&str>, number: Option<u32>) -> RttPoi
         how: "capture file, by the packets' times".into(),
         vanished: 0,
     }
-}
-
-/// An error for people.
-pub fn describe(name: &str, error: CaptureError) -> String {
-    let hint = match error.kind {
-        CaptureErrorKind::Magic => "; pcap and pcapng can be read, also compressed (gzip, zstd)",
-        CaptureErrorKind::Truncated => "",
-        _ => "; 'capinfos' says more",
-    };
-    format!("{name}: {error}{hint}")
 }
 
 #[cfg(test)]

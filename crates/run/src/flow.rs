@@ -4,6 +4,7 @@
 //! thread (`exporting`), which hands it to every output (`export`), of which the program that
 //! reads [`Metering`]'s records is one.
 
+mod collector_address;
 mod export;
 mod exporting;
 mod file;
@@ -13,96 +14,27 @@ mod live;
 mod meter;
 mod now;
 mod outcome;
+mod sampling;
 mod selection;
 pub mod settings;
 mod setup;
 mod share;
+mod status;
 mod top;
 pub mod verify;
 mod walk;
 
-use anyhow::{Result, anyhow};
-use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_results::flow::FlowRecord;
-use sonde_results::flow_run::{FLOW_SCHEMA_VERSION, ProtocolTotal};
-use sonde_results::{FlowRun, ToUtc as _};
-use sonde_sys::clock::{clock_state, steady_now, steady_scale, tai_now};
+use anyhow::anyhow;
 
-pub use self::export::{Target, Transport};
+pub use self::collector_address::{CollectorAddress, Transport};
 pub use self::now::Fast;
-pub use self::selection::{IpProtocol, Sampling};
+pub use self::sampling::{IpProtocol, Sampling};
 pub use self::settings::Settings;
+pub use self::status::{Metering, Status};
 pub use self::top::bytes;
 use crate::error::RunError;
-use crate::header::run_header;
-use crate::running::{Context, Ended, Latest, Running};
+use crate::running::Context;
 use crate::sources::{Source, source};
-
-/// Flows being metered. Records come in batches, where they are wanted.
-pub type Metering = Running<Vec<FlowRecord>, Status, ()>;
-
-/// How it goes.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// The run: its points and caveats as they are now, and at the end all of it.
-    pub run: FlowRun,
-    /// When this was, ns, steady.
-    pub at_ns: i64,
-    /// What was metered of each protocol, by its number.
-    pub protocols: Vec<ProtocolTotal>,
-    /// Flows in the caches.
-    pub held: u64,
-    /// Flows that began.
-    pub created: u64,
-    /// Records that went out.
-    pub records: u64,
-    /// Packets that came in and did not reach a meter.
-    pub packets_lost: u64,
-    /// Records that found the export thread's queue full.
-    pub records_lost: u64,
-    /// The fastest flows of now, where they are wanted.
-    pub fastest: Vec<Fast>,
-}
-
-impl Status {
-    fn new(run: FlowRun) -> Status {
-        let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
-        Status {
-            run,
-            at_ns: steady_now().as_nanos(),
-            protocols: (0..=u8::MAX).map(total).collect(),
-            held: 0,
-            created: 0,
-            records: 0,
-            packets_lost: 0,
-            records_lost: 0,
-            fastest: Vec::new(),
-        }
-    }
-
-    /// The run file as far as a run on interfaces has come: what was metered, the records that
-    /// were made, and the fastest flows of now.
-    pub fn so_far(&self) -> FlowRun {
-        let mut so_far = self.run.clone();
-        so_far.header.end_ns = steady_now().as_nanos();
-        so_far.protocols = self.protocols.iter().filter(|p| p.packets > 0).copied().collect();
-        so_far.protocols.sort_by_key(|p| std::cmp::Reverse(p.bytes));
-        so_far.top = self.fastest.iter().map(|fast| fast.record.clone()).collect();
-        for (name, n) in [
-            ("packets_lost", self.packets_lost),
-            ("records_lost", self.records_lost),
-            ("flows", self.created),
-            ("records", self.records),
-        ] {
-            so_far.counters.insert(name.into(), n);
-        }
-        if self.packets_lost > 0 {
-            so_far.caveats.insert(Caveat::OwnDrops);
-        }
-        so_far.turn_to_utc(steady_scale().utc_offset);
-        so_far
-    }
-}
 
 /// Opens interfaces or captures, by their names, and begins to meter.
 ///
@@ -113,37 +45,5 @@ pub fn start(settings: Settings, context: &Context) -> Result<Metering, RunError
     match source(&settings.sources)? {
         Source::Files(paths) => file::start(&paths, settings, context),
         Source::Interfaces(links) => live::start(links, settings, context),
-    }
-}
-
-/// What is left behind by a run that came to this.
-fn ended(
-    status: &Latest<Status>,
-    finished: Result<FlowRun>,
-    failure: Option<anyhow::Error>,
-) -> Ended {
-    let mut ended = Ended { failure: failure.map(RunError::Host), ..Ended::default() };
-    match finished {
-        Ok(run) => {
-            (ended.counters, ended.caveats) = (run.counters.clone(), run.caveats);
-            status.update(|s| s.run = run);
-        }
-        Err(error) => ended.failure = ended.failure.or(Some(RunError::Host(error))),
-    }
-    ended
-}
-
-/// A run that begins now and has seen nothing.
-fn empty_run(settings: &Settings, engine: String) -> FlowRun {
-    FlowRun {
-        header: run_header("flow", FLOW_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
-        config: setup::run_config(settings, engine),
-        points: Vec::new(),
-        protocols: Vec::new(),
-        ends: Default::default(),
-        top: Vec::new(),
-        exports: Vec::new(),
-        counters: Default::default(),
-        caveats: CaveatSet::default(),
     }
 }

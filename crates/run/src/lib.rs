@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod capture_file;
+pub mod change;
 pub mod choice;
 pub mod confined;
 pub mod doctor;

@@ -4,7 +4,9 @@
 //! port they leave by (`session`, `worker`). What leaves here are [`Event`]s.
 
 mod collected;
+mod control;
 mod csv;
+mod event;
 mod jsonl;
 mod names;
 mod session;
@@ -17,74 +19,25 @@ mod writers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::anyhow;
 pub use sonde_meter::stamp::{Delays, Fate, Sample};
 pub use sonde_port::icmp::{IcmpError, IcmpKind};
 use sonde_results::run::Health;
-use sonde_results::{Interval, StreamInfo};
-use sonde_sys::clock::ClockState;
-use sonde_wire::Time;
 
 pub use self::collected::Collected;
-use self::session::Session;
-use self::settings::RunSettings;
-pub use self::settings::Settings;
-pub use self::targets::Family;
+use self::control::Order;
+pub use self::control::{Control, Reloaded};
+pub use self::event::{About, Event, Probe, Status};
+use self::session::{Changed, Session};
+pub use self::settings::{Family, Settings, TargetEntry};
 use self::targets::{Expanded, Target};
 pub use self::unreachable::text as icmp_text;
 pub use self::writers::{WriterSettings, Writers};
 use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
-
-/// A probe at work.
-pub type Probe = Running<Event, Status, ()>;
-
-/// What a probe hands out.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A finished interval record; its stream is an index of [`About::streams`].
-    Record(Box<Interval>),
-    /// A packet's fate, where samples are wanted.
-    Sample(Sample),
-    /// A host or router says that a probe was not delivered.
-    Undelivered(IcmpError),
-}
-
-/// What is known of a probe when it starts.
-#[derive(Clone, Debug)]
-pub struct About {
-    /// The streams, by the numbers that records carry.
-    pub streams: Vec<StreamInfo>,
-    /// The engine, and how it runs.
-    pub engine: String,
-    /// When the first probe may leave: steady time (TAI as it was when the program began).
-    pub start: Time,
-    /// This host's clock.
-    pub clock: ClockState,
-    /// Targets that are not measured, with the reason.
-    pub left_out: Vec<(String, String)>,
-    /// How the run goes, with all defaults.
-    pub run: RunSettings,
-    /// What was asked for.
-    pub settings: Settings,
-}
-
-/// How a probe goes.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// Probes sent.
-    pub sent: u64,
-    /// Valid replies.
-    pub received: u64,
-    /// Their round trips, before any is settled.
-    pub delays: Delays,
-    /// Lateness and pauses so far.
-    pub health: Health,
-    /// This host's clock as last looked at.
-    pub clock: ClockState,
-}
 
 /// Finds the way to every target and starts sending. A target without a way, or a name without
 /// an address, is left out and told in [`About`], unless it is the only one.
@@ -128,8 +81,9 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     let patience = if about.settings.samples { PATIENCE_FOR_SAMPLES } else { PATIENCE };
     let (stop, theirs) = (context.stop.clone(), status.clone());
     let asked = stop.clone();
-    let work = move || drive(session, watch, &sender, &theirs, &asked, patience);
-    let running = Running::start("sonde-run", (receiver, status, ()), stop, work)?;
+    let (control, orders) = Control::new(about.settings.clone());
+    let work = move || drive(session, watch, (&sender, &theirs, &orders), &asked, patience);
+    let running = Running::start("sonde-run", (receiver, status, control), stop, work)?;
     Ok((about, running))
 }
 
@@ -137,13 +91,21 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
 fn drive(
     mut session: Session,
     watch: Option<names::Watch>,
-    sender: &RecordSender<Event>,
-    status: &Latest<Status>,
+    (sender, status, orders): (&RecordSender<Event>, &Latest<Status>, &Receiver<Order>),
     stop: &Stop,
     patience: Duration,
 ) -> Ended {
     let mut sink = |event| sender.push(event);
     while !session.is_finished() {
+        while let Ok(Order { targets, done }) = orders.try_recv() {
+            let changed = session.change(targets);
+            if let Ok(Changed { added, ended, .. }) = &changed {
+                sender.push(Event::Added(added.clone()));
+                sender.push(Event::Ended(ended.clone()));
+            }
+            // Whoever asked may have gone.
+            let _ = done.send(changed.map_err(RunError::Host));
+        }
         let progress = session.poll(&mut sink);
         watch.iter().flat_map(names::Watch::notices).for_each(|text| tracing::warn!("{text}"));
         let (health, clock) = (session.health(), session.clock());

@@ -82,6 +82,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     let how =
         kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode()));
     let how = format!("UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
+    tracing::debug!("answering on {how}");
     let (sender, receiver) = records(RECORDS);
     let status = Latest::new(Record::default());
     let mut reflecting = Reflect {

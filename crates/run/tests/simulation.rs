@@ -24,26 +24,26 @@ struct Outcome {
     reflector_port: PortStats,
 }
 
-/// 40 streams of 250 probes, 20 ms apart.
-fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
-    let (mut near, mut far, clock) = MemLink::new(seed, forward, backward);
-    let streams: Vec<_> = (0..40)
-        .map(|i| StreamSpec {
-            source: format!("10.0.0.1:{}", 62_000 + i % 5).parse().unwrap(),
-            destination: format!("10.2.0.{}:862", 1 + i / 5).parse().unwrap(),
-            dscp: 0,
-            ttl: 64,
-            next_hop: 0,
-            ssid: 1 + i as u16,
-            ip_length: 150,
-            period: 20 * MS,
-            phase: i * MS / 2,
-            schedule: Schedule::Periodic,
-            count: Some(250),
-            reflector: ReflectorKind::Stateful,
-        })
-        .collect();
-    let config = SenderConfig {
+/// Stream `i`: 250 probes, 20 ms apart.
+fn spec(i: i64) -> StreamSpec {
+    StreamSpec {
+        source: format!("10.0.0.1:{}", 62_000 + i % 5).parse().unwrap(),
+        destination: format!("10.2.0.{}:862", 1 + i / 5).parse().unwrap(),
+        dscp: 0,
+        ttl: 64,
+        next_hop: 0,
+        ssid: 1 + i as u16,
+        ip_length: 150,
+        period: 20 * MS,
+        phase: i * MS / 2,
+        schedule: Schedule::Periodic,
+        count: Some(250),
+        reflector: ReflectorKind::Stateful,
+    }
+}
+
+fn config(seed: u64) -> SenderConfig {
+    SenderConfig {
         start: Time::ZERO + SECOND,
         timeout: SECOND,
         interval: 2 * SECOND,
@@ -56,7 +56,14 @@ fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
         histogram_pages: 100_000,
         samples: false,
         seed,
-    };
+    }
+}
+
+/// 40 streams.
+fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
+    let (mut near, mut far, clock) = MemLink::new(seed, forward, backward);
+    let streams: Vec<_> = (0..40).map(spec).collect();
+    let config = config(seed);
     let link = LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]);
     let mut sender = Sender::new(config, &streams, vec![Ok(link)]).unwrap();
     let settings = ReflectorConfig::new(vec![862], 37 * SECOND, seed);
@@ -102,6 +109,68 @@ fn a_clean_path_gives_exactly_its_delays() {
     assert_eq!(o.total.t1_source, Some(StampSource::Driver));
     assert_eq!(o.sender.unstamped, 0);
     assert_eq!(o.reflector.reflected, 10_000);
+}
+
+/// Streams that stay lose nothing when others come and go, and those that come and go lose
+/// nothing either: each probe that was sent has its reply, and each stream its records.
+#[test]
+fn streams_come_and_go_while_others_run_on() {
+    let model = |delay_ns| Model { delay_ns, ..Model::default() };
+    // Where nothing changes.
+    let usual = run(3, model(3 * MS), model(5 * MS)).total.caveats;
+    let (mut near, mut far, clock) = MemLink::new(3, model(3 * MS), model(5 * MS));
+    let link = LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]);
+    let streams: Vec<_> = (0..40).map(spec).collect();
+    let mut sender = Sender::new(config(3), &streams, vec![Ok(link)]).unwrap();
+    let settings = ReflectorConfig::new(vec![862], 37 * SECOND, 3);
+    let mut reflector = Reflector::new(&settings, Time::ZERO).unwrap();
+    let mut totals: Vec<Interval> = (0..51).map(Interval::empty).collect();
+    let mut record = Interval::empty(0);
+    let (mut added, mut again) = (false, false);
+    while clock.now() < Time::ZERO + 18 * SECOND {
+        let now = clock.now();
+        if !added && now >= Time::ZERO + 3 * SECOND {
+            added = true;
+            // Streams 30 to 39 end after 2 s; 40 to 49 are new, with a period of their own, too.
+            sender.end(&(30..40).collect::<Vec<u32>>());
+            let period = |i: i64| if i % 2 == 0 { 20 * MS } else { 50 * MS };
+            let new: Vec<_> =
+                (40..50).map(|i| StreamSpec { period: period(i), ..spec(i) }).collect();
+            sender.add(&new, now, 1_000).unwrap();
+            // The replies of one that is not settled yet could not be told from those of the same.
+            assert!(sender.add(&[spec(30)], now, 100).is_err());
+        }
+        if !again && now >= Time::ZERO + 6 * SECOND {
+            again = true;
+            sender.add(&[spec(30)], now, 100).unwrap();
+        }
+        pump::turn(&mut near, &mut sender).unwrap();
+        pump::turn(&mut far, &mut reflector).unwrap();
+        while sender.poll_record(&mut record) {
+            totals[record.stream as usize].merge(&record);
+        }
+        let step = clock.now() + MS / 10;
+        clock.advance_to(clock.next_event().map_or(step, |event| event.min(step)));
+    }
+    sender.finish(clock.now());
+    while sender.poll_record(&mut record) {
+        totals[record.stream as usize].merge(&record);
+    }
+    for (i, total) in totals.iter().enumerate() {
+        let c = &total.counters;
+        let sent = match i {
+            30..40 => 100,
+            _ => 250,
+        };
+        // The phases of those that ended reach beyond the 2 s by less than a period.
+        assert!(c.sent.abs_diff(sent) <= u64::from((30..40).contains(&i)), "{i}: {c:?}");
+        assert_eq!((c.received, c.lost, c.skipped), (c.sent, 0, 0), "{i}: {c:?}");
+        assert_eq!((c.duplicated, c.reordered, c.late), (0, 0, 0), "{i}");
+        assert!((total.rtt_net.max - 8 * MS).abs() <= 2, "{i}");
+        assert_eq!(total.caveats, usual, "{i}");
+    }
+    let c = sender.counters();
+    assert_eq!((c.strangers, c.forged, c.late, c.stamps_late), (0, 0, 0, 0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod events;
 mod external;
 mod host_facts;
 mod ledger;
+mod made;
 mod traffic;
 mod warm_up;
 
@@ -26,6 +27,7 @@ use self::events::Events;
 use self::external::External;
 use self::host_facts::host_facts;
 use self::ledger::Ledger;
+use self::made::Made;
 use self::traffic::{Place, ways};
 use self::warm_up::Warmed;
 use super::cases::{DeviceKind, Expanded, PlannedCase, free_cpus};
@@ -50,12 +52,6 @@ pub struct Bench {
     mode: String,
     /// What a reader of its measurements must know.
     pub notes: Vec<String>,
-}
-
-/// Who made the bed.
-enum Made {
-    Lab(Box<Bed>),
-    There(External),
 }
 
 impl Bench {

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn known_hashes() {
-        // From another program that follows docs/rtt-matching.md.
+        // From another program that follows docs/design/rtt-matching.md.
         for (octets, expected) in [
             (&b""[..], 0),
             (b"a", 0xF305_1F49),

@@ -10,9 +10,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sonde_results::hist::{Hist, bucket_of};
 use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttGroup, rtt_bucket_middle};
 
-use super::layout::{Group, Key, TICK_SHIFT, shown, ticks};
+use super::layout::{Group, HIST, Key, TICK_SHIFT, shown, ticks};
 use super::memory::Mapped;
-use super::setup::HIST;
 use crate::{BpfError, load};
 
 #[derive(Debug)]

@@ -374,6 +374,9 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SPIN_RANDOM: u16 = 0x8000;
 
+/// Entries of a hist, u32 each (`struct hist`).
+pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
+
 #[cfg(test)]
 mod tests {
     use super::*;

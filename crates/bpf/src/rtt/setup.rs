@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::attach::Points;
 use super::groups::Groups;
-use super::layout::{Flow, Group, Loss};
+use super::layout::{Flow, Group, HIST, Loss};
 use super::memory::{Mapped, Ring, keep, page_size};
 use super::{
     BUCKET, Globals, Maps, Programs, RttBench, RttConfig, RttEvents, RttGroupBy, RttProgram, WAYS,
@@ -321,8 +321,6 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
     Ok(())
 }
 
-/// Entries of a hist, u32 each (`struct hist`).
-pub(super) const HIST: usize = 4 * sonde_results::rtt::RTT_BUCKETS;
 /// Octets of a flow's marks (`struct marks`).
 const MARKS: usize = 16;
 /// Octets of a page of slots (`struct page`).

@@ -8,12 +8,12 @@ use sonde_run::flow::settings::{
     Export, ExportFormat, Field, FlowKeys, Input, InputEngine, Metering, Selection, Settings,
     TimeUnits, parse_flows,
 };
-use sonde_run::flow::{IpProtocol, Sampling, Target};
+use sonde_run::flow::{CollectorAddress, IpProtocol, Sampling};
 use sonde_run::joins::Join;
 use sonde_run::probe::settings::{parse_port, parse_record_interval};
 use sonde_wire::prefix::Prefix;
 
-use crate::args::choice;
+use crate::choice::choice;
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -145,7 +145,7 @@ pub struct SelectionArgs {
 pub struct ExportArgs {
     /// Collector: udp://, tcp://, tls:// or sctp://HOST[:PORT]; may be given more than once
     #[arg(long, value_name = "URL")]
-    pub export: Vec<Target>,
+    pub export: Vec<CollectorAddress>,
     /// Write flow records to this file: .ipfix (RFC 5655) or .parquet
     #[arg(long, value_name = "FILE")]
     pub write: Vec<PathBuf>,

@@ -8,7 +8,7 @@ use sonde_run::flow::verify::Settings;
 use sonde_run::flow::verify::settings::{Listen, Model};
 use sonde_wire::prefix::Prefix;
 
-use crate::args::choice;
+use crate::choice::choice;
 
 /// `sonde flow verify`
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! What can be typed after `sonde rtt`.
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use sonde_results::units::parse_positive_duration;
 use sonde_run::engine::Engine;
@@ -9,8 +10,7 @@ use sonde_run::rtt::settings::{By, Hook, Proto, SampleLimit, Settings, parse_flo
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 
-use super::print::Prints;
-use crate::args::choice;
+use crate::choice::choice;
 
 /// `sonde rtt`
 #[derive(Args, Debug)]
@@ -131,6 +131,51 @@ impl RttArgs {
             flow_records: prints.flows || prints.format == Some(Format::Table),
             losses: prints.live,
         }
+    }
+}
+
+/// What goes to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prints {
+    /// How; `None`: nothing, the run file goes there.
+    pub format: Option<Format>,
+    /// One line or object for each sample.
+    pub samples: bool,
+    /// Likewise for each flow that ended.
+    pub flows: bool,
+    /// Likewise for each group and interval.
+    pub groups: bool,
+    /// Redrawn in place.
+    pub live: bool,
+}
+
+impl Prints {
+    /// What the options ask for, standard output being a terminal or not.
+    pub fn new(args: &OutputArgs, to_terminal: bool) -> anyhow::Result<Prints> {
+        let run_to_stdout = args.out.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        let format = match args.format {
+            Some(_) if run_to_stdout => {
+                bail!("only one of --format and --out can go to standard output")
+            }
+            None if run_to_stdout => None,
+            None if to_terminal => Some(Format::Table),
+            None => Some(Format::Standard),
+            format => format,
+        };
+        let epping = matches!(format, Some(Format::Standard | Format::Json | Format::Ppviz));
+        let jsonl = format == Some(Format::Jsonl);
+        if args.sample_limit.is_some() && !epping && !jsonl {
+            bail!(
+                "--sample-limit limits the samples that are printed; add --format standard or jsonl"
+            );
+        }
+        Ok(Prints {
+            format,
+            samples: epping || args.sample_limit.is_some(),
+            flows: jsonl || epping && format != Some(Format::Ppviz),
+            groups: jsonl,
+            live: format == Some(Format::Table) && to_terminal,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use sonde_results::rtt::Coverage;
 use sonde_results::{Caveat, RttRun, ToUtc};
 use sonde_run::rtt::epping::{Dialect, Printer};
@@ -14,57 +14,12 @@ use sonde_run::rtt::{About, Collected, Event, Interval, coverage, jsonl};
 use sonde_run::running::Ended;
 use sonde_run::sink::Sink;
 
-use super::args::{Format, OutputArgs};
+use super::args::{Format, Prints};
 use super::view;
 use crate::console;
 use crate::exit::Exit;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
-
-/// What goes to standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prints {
-    /// How; `None`: nothing, the run file goes there.
-    pub format: Option<Format>,
-    /// One line or object for each sample.
-    pub samples: bool,
-    /// Likewise for each flow that ended.
-    pub flows: bool,
-    /// Likewise for each group and interval.
-    pub groups: bool,
-    /// Redrawn in place.
-    pub live: bool,
-}
-
-impl Prints {
-    /// What the options ask for, standard output being a terminal or not.
-    pub fn new(args: &OutputArgs, to_terminal: bool) -> Result<Prints> {
-        let run_to_stdout = args.out.as_ref().is_some_and(|path| path.as_os_str() == "-");
-        let format = match args.format {
-            Some(_) if run_to_stdout => {
-                bail!("only one of --format and --out can go to standard output")
-            }
-            None if run_to_stdout => None,
-            None if to_terminal => Some(Format::Table),
-            None => Some(Format::Standard),
-            format => format,
-        };
-        let epping = matches!(format, Some(Format::Standard | Format::Json | Format::Ppviz));
-        let jsonl = format == Some(Format::Jsonl);
-        if args.sample_limit.is_some() && !epping && !jsonl {
-            bail!(
-                "--sample-limit limits the samples that are printed; add --format standard or jsonl"
-            );
-        }
-        Ok(Prints {
-            format,
-            samples: epping || args.sample_limit.is_some(),
-            flows: jsonl || epping && format != Some(Format::Ppviz),
-            groups: jsonl,
-            live: format == Some(Format::Table) && to_terminal,
-        })
-    }
-}
 
 /// Everything measured so far, and where it is printed.
 pub struct Printing {
@@ -314,6 +269,7 @@ fn print(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rtt::args::OutputArgs;
     use sonde_results::testing::rtt as sample;
     use sonde_run::rtt::SampleLimit;
     use std::sync::Mutex;

@@ -11,7 +11,7 @@ use sonde_run::traffic::{
     Arrival, Length, MAX_FLOWS, Protocols, Reorder, Resolution, Settings, Shares, Sizes, TruthForm,
 };
 
-use crate::args::choice;
+use crate::choice::choice;
 
 /// `sonde gen`
 #[derive(Args, Debug)]

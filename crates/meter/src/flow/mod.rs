@@ -1,6 +1,6 @@
 //! Flow metering (RFC 7011, RFC 5103): packets' headers go in, flow records come out.
 //!
-//! [`FlowCache`] is the hot path; `docs/flow-cache.md` explains its design and has its
+//! [`FlowCache`] is the hot path; `docs/design/flow-cache.md` explains its design and has its
 //! figures. One thread owns a cache; caches share nothing.
 
 mod app;

@@ -1,5 +1,4 @@
-//! Which stream a reply belongs to: a table that is filled once and never grows,
-//! keyed by the peer's address and port and our port.
+//! Which stream a reply belongs to: a table that is made anew when streams are added, keyed by the peer's address and port and our port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -26,16 +25,36 @@ impl Demux {
         streams: impl Iterator<Item = (SocketAddr, u16)>,
         secret: u64,
     ) -> Result<Self, usize> {
-        let keys: Vec<Key> =
-            streams.map(|(peer, local)| key(peer.ip(), peer.port(), local)).collect();
+        let keys = streams.map(|(peer, local)| key(peer.ip(), peer.port(), local)).collect();
+        Demux::of(keys, secret, |_| false)
+    }
+
+    /// With further streams behind those that are there, without those that `is_forgotten` names.
+    /// `Err(i)`: as [`Demux::new`].
+    pub(crate) fn with(
+        &self,
+        is_forgotten: impl Fn(usize) -> bool,
+        added: impl Iterator<Item = (SocketAddr, u16)>,
+    ) -> Result<Self, usize> {
+        let added = added.map(|(peer, local)| key(peer.ip(), peer.port(), local));
+        let there = self.keys.len();
+        let keys = self.keys.iter().copied().chain(added).collect();
+        Demux::of(keys, self.secret, |i| i < there && is_forgotten(i))
+    }
+
+    fn of(
+        keys: Vec<Key>,
+        secret: u64,
+        is_forgotten: impl Fn(usize) -> bool,
+    ) -> Result<Self, usize> {
         let mut demux = Demux {
             slots: vec![EMPTY; (keys.len() * 2).next_power_of_two().max(2)],
             keys: Vec::new(),
             secret,
             ports: Vec::new(),
         };
-        let mut ports: Vec<_> =
-            keys.iter().enumerate().map(|(i, k)| (k.ports as u16, Some(i as u32))).collect();
+        let known = || keys.iter().enumerate().filter(|(i, _)| !is_forgotten(*i));
+        let mut ports: Vec<_> = known().map(|(i, k)| (k.ports as u16, Some(i as u32))).collect();
         ports.sort_unstable();
         ports.dedup_by(|next, first| {
             let same = next.0 == first.0;
@@ -45,7 +64,7 @@ impl Demux {
             same
         });
         demux.ports = ports;
-        for (i, &k) in keys.iter().enumerate() {
+        for (i, &k) in known() {
             let (slot, found) = demux.find(&keys, k);
             if found.is_some() {
                 return Err(i);
@@ -122,6 +141,18 @@ mod tests {
         assert_eq!(demux.lookup(peer(0).ip(), 863, 50_000), None);
         assert_eq!(demux.only_stream_of(50_000), None, "many");
         assert_eq!(demux.lookup("::1".parse().unwrap(), 862, 50_000), None);
+    }
+
+    #[test]
+    fn streams_come_and_go() {
+        let s: SocketAddr = "192.0.2.1:862".parse().unwrap();
+        let two = Demux::new([(s, 1), (s, 2)].into_iter(), 1).unwrap();
+        assert_eq!(two.with(|_| false, [(s, 3), (s, 2)].into_iter()).err(), Some(3));
+        // What is forgotten makes room for the same again.
+        let three = two.with(|i| i == 1, [(s, 2)].into_iter()).unwrap();
+        let found = [1, 2].map(|port| three.lookup(s.ip(), 862, port));
+        assert_eq!(found, [Some(0), Some(2)]);
+        assert_eq!(three.only_stream_of(2), Some(2));
     }
 
     #[test]

@@ -61,6 +61,13 @@ impl Pages {
         }
     }
 
+    /// Adds so many pages.
+    pub(crate) fn grow(&mut self, more: usize) {
+        let limit = self.headers.len().saturating_add(more).min(NONE as usize - 1);
+        self.headers.resize(limit, Header { next: NONE, block: 0 });
+        self.counts.resize(limit, Page([0; SUB_BUCKETS]));
+    }
+
     fn take(&mut self, block: i16, next: u32) -> Option<u32> {
         let page = if self.free != NONE {
             let page = self.free;

@@ -7,7 +7,6 @@ use sonde_wire::time::{ErrorEstimate, TimestampFormat};
 use sonde_wire::{Error, Scale, Stamp, Time, UdpFrame, build, checksum, ethernet, tlv, udp_intact};
 
 use super::sample::{Fate, Sample};
-use super::sender::Refusal;
 use super::spec::{LinkHeader, Schedule, SenderConfig, StreamSpec};
 use super::stream::{self, Slot};
 
@@ -144,6 +143,16 @@ impl ProbeTemplate {
 
     pub(crate) fn timing(&self) -> (i64, Schedule) {
         (self.period, self.schedule)
+    }
+
+    /// No probe follows.
+    pub(crate) fn end(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether [`ProbeTemplate::end`] was called.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.count == 0
     }
 
     /// Whether `attempts` are all.
@@ -296,6 +305,19 @@ impl Reply {
         };
         Sample { stream, seq: self.seq, t1: stream::t1_of(slot), fate }
     }
+}
+
+/// Why a received frame is not a reply to a probe of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Malformed,
+    Checksum,
+    Short,
+    Stranger,
+    Other,
+    WrongSession,
+    Late,
+    Forged,
 }
 
 #[cfg(test)]

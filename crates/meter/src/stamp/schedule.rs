@@ -88,6 +88,32 @@ impl Queue {
         self.find_top();
     }
 
+    /// A further stream sends first at `due`.
+    pub(crate) fn insert(&mut self, due: i64, stream: u32, schedule: Schedule, period: i64) {
+        let lane = self.lanes.iter().position(|(p, _)| *p == period);
+        match (schedule, lane) {
+            (Schedule::Periodic, Some(lane)) => {
+                let lane = &mut self.lanes[lane].1;
+                let at = lane.partition_point(|&waiting| waiting < (due, stream));
+                lane.insert(at, (due, stream));
+            }
+            (Schedule::Periodic, None) if self.lanes.len() < LANES => {
+                self.lanes.push((period, VecDeque::from([(due, stream)])));
+            }
+            _ => self.heap.push(Reverse((due, stream))),
+        }
+        self.find_top();
+    }
+
+    /// Streams for which this is false send no more.
+    pub(crate) fn retain(&mut self, goes_on: impl Fn(u32) -> bool) {
+        for (_, lane) in &mut self.lanes {
+            lane.retain(|&(_, stream)| goes_on(stream));
+        }
+        self.heap.retain(|Reverse((_, stream))| goes_on(*stream));
+        self.find_top();
+    }
+
     /// No stream sends again.
     pub(crate) fn clear(&mut self) {
         self.lanes.clear();
@@ -125,9 +151,9 @@ pub(crate) fn gap(spec_period: i64, schedule: Schedule, random: &mut Rng) -> i64
 /// Most distinct periods that have a queue of their own.
 const LANES: usize = 8;
 
-/// Mean time between sends of all streams together, ns.
-pub(crate) fn mean_gap(streams: &[StreamSpec]) -> i64 {
-    let rate: f64 = streams.iter().map(|s| 1.0 / s.period.max(1) as f64).sum();
+/// Mean time between sends of all streams together, ns, by the period of each.
+pub(crate) fn mean_gap(periods: impl Iterator<Item = i64>) -> i64 {
+    let rate: f64 = periods.map(|period| 1.0 / period.max(1) as f64).sum();
     if rate > 0.0 { (1.0 / rate) as i64 } else { i64::MAX }
 }
 

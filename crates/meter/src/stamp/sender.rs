@@ -3,6 +3,8 @@
 //! Delays are computed from the best stamp of each packet's true departure, not from
 //! the time stamp it carries: that one is written before the packet leaves.
 
+mod change;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -18,7 +20,7 @@ use super::delays::Delays;
 use super::demux::Demux;
 use super::doubts::Doubts;
 use super::pages::{PagedHist, Pages};
-use super::probe::{Clock, ProbeTemplate, Reply};
+use super::probe::{Clock, ProbeTemplate, Refusal, Reply};
 use super::sample::{Fate, Sample};
 use super::schedule::{Queue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
@@ -74,34 +76,13 @@ impl Sender {
             specs.iter().map(|s| (s.destination, s.source.port())),
             Rng::with_seed(config.seed ^ 0x5eed).u64(..),
         )
-        .map_err(|stream| SpecError::Stream {
-            stream,
-            what:
-                "has the same peer and source port as an earlier one; give each its own source port"
-                    .into(),
-        })?;
-        let probe = |(stream, spec)| {
-            ProbeTemplate::new(spec).map_err(|_| SpecError::Stream {
-                stream,
-                what: "no packet can be made of its addresses and length".into(),
-            })
-        };
-        let probes = specs.iter().enumerate().map(probe).collect::<Result<Vec<_>, _>>()?;
+        .map_err(twin)?;
+        let probes = templates(specs)?;
         let start = config.start.as_nanos();
-        let mut streams = Vec::with_capacity(specs.len());
-        let mut base = 0u32;
-        for (stream, spec) in specs.iter().enumerate() {
-            let size = window(&config, spec);
-            streams.push(Stream::new(base, size, start, config.interval, spec.reflector));
-            base = base.checked_add(size).ok_or_else(|| SpecError::Stream {
-                stream,
-                what: "too many probes in flight; shorten the timeout or lower the rate".into(),
-            })?;
-        }
+        let (streams, end) = lay_out(&config, specs, 0, start)?;
         Ok(Sender {
             clock: Clock::new(&config),
-            // Not zeros, so that the memory is touched now and not by the first sends.
-            slots: vec![Slot { seq: u32::MAX, ..Slot::default() }; base as usize],
+            slots: vec![UNUSED; end as usize],
             pages: Pages::new(config.histogram_pages),
             lateness: PagedHist::EMPTY,
             lateness_pages: Pages::new(256),
@@ -110,7 +91,7 @@ impl Sender {
             queue: Queue::new(specs, |s| start.saturating_add(s.phase)),
             random: Rng::with_seed(config.seed),
             probes,
-            catch_up_gap: mean_gap(specs) / 2,
+            catch_up_gap: mean_gap(specs.iter().map(|s| s.period)) / 2,
             held_until: i64::MIN,
             sweep_at: config.start,
             sweep_next: 0,
@@ -683,18 +664,44 @@ impl Instrument for Sender {
     }
 }
 
-/// Why a received frame is not a reply to a probe of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    Malformed,
-    Checksum,
-    Short,
-    Stranger,
-    Other,
-    WrongSession,
-    Late,
-    Forged,
+/// Packets of streams to be sent.
+fn templates(specs: &[StreamSpec]) -> Result<Vec<ProbeTemplate>, SpecError> {
+    let probe = |(stream, spec)| {
+        ProbeTemplate::new(spec).map_err(|_| SpecError::Stream {
+            stream,
+            what: "no packet can be made of its addresses and length".into(),
+        })
+    };
+    specs.iter().enumerate().map(probe).collect()
 }
+
+/// Streams that begin at `start` (ns), with their slots from `base` on, and where those end.
+fn lay_out(
+    config: &SenderConfig,
+    specs: &[StreamSpec],
+    mut base: u32,
+    start: i64,
+) -> Result<(Vec<Stream>, u32), SpecError> {
+    let mut streams = Vec::with_capacity(specs.len());
+    for (stream, spec) in specs.iter().enumerate() {
+        let size = window(config, spec);
+        streams.push(Stream::new(base, size, start, config.interval, spec.reflector));
+        base = base.checked_add(size).ok_or_else(|| SpecError::Stream {
+            stream,
+            what: "too many probes in flight; shorten the timeout or lower the rate".into(),
+        })?;
+    }
+    Ok((streams, base))
+}
+
+fn twin(stream: usize) -> SpecError {
+    let what = "has the same peer and source port as another one; give each its own source port";
+    SpecError::Stream { stream, what: what.into() }
+}
+
+/// Not zeros, so that the memory is touched before the first sends.
+const UNUSED: Slot =
+    Slot { seq: u32::MAX, t1: 0, rtt: 0, forward: 0, dwell: 0, reflector_seq: 0, flags: 0 };
 
 /// What is said of probes that were not sent.
 fn unsent_caveat(why: NotSent) -> Caveat {

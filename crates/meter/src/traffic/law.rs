@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::config::TrafficError;
+use super::error::TrafficError;
 
 /// Packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::scale::{Placed, axes};
 use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape, wrapped};
-use crate::file::latex::escape;
+use crate::latex_text::escape;
 
 /// The chart as a `tikzpicture`. The preamble needs [`PREAMBLE`].
 pub fn render(chart: &Chart) -> String {

@@ -21,8 +21,6 @@ use sonde_port::pcap::Mapping;
 use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, State};
 use sonde_wire::pcap;
 
-use super::describe;
-
 /// Captures, one behind the other.
 pub struct Input {
     waiting: VecDeque<Source>,
@@ -532,3 +530,13 @@ const PIECE: usize = 1 << 20;
 const BUFFER: usize = 1 << 16;
 /// Pieces that are read ahead.
 const PIECES_AHEAD: usize = 2;
+
+/// An error for people.
+pub fn describe(name: &str, error: CaptureError) -> String {
+    let hint = match error.kind {
+        CaptureErrorKind::Magic => "; pcap and pcapng can be read, also compressed (gzip, zstd)",
+        CaptureErrorKind::Truncated => "",
+        _ => "; 'capinfos' says more",
+    };
+    format!("{name}: {error}{hint}")
+}

@@ -17,7 +17,7 @@ use sonde_wire::{Error, Time};
 
 use super::follow::Index;
 use super::meter::{Frame, Meter};
-use super::selection::Sampling;
+use super::sampling::Sampling;
 use super::settings::{Field, Input as InputSettings, InputEngine, Settings};
 use super::setup;
 use crate::error::RunError;

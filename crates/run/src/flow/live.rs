@@ -25,7 +25,8 @@ use super::meter::Meter;
 use super::now::{self, Fast, Now};
 use super::settings::{InputEngine, Settings};
 use super::share::Share;
-use super::{Metering, Status, outcome, setup};
+use super::status::{self as flow_status, Metering, Status};
+use super::{outcome, setup};
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::joins;
@@ -59,10 +60,11 @@ pub fn start(
     }
     let follow = Follow::open(&links)?;
     let opened = super::input::open(&links, &follow.indexes(), &places, &settings)?;
-    let mut run = super::empty_run(&settings, opened.engine.clone());
+    let mut run = flow_status::empty_run(&settings, opened.engine.clone());
     run.points = opened.points(&links);
     for (i, point) in run.points.iter_mut().enumerate() {
         joins::describe(&mut point.how, i, &places, &names);
+        tracing::debug!("metering {}: {}", point.name, point.how);
     }
     let common = Common {
         settings: &settings,
@@ -101,7 +103,7 @@ pub fn start(
         let failure = following.run(duration, &asked).err();
         end.store(true, Ordering::Relaxed);
         let finished = following.finish(exporting);
-        super::ended(&theirs, finished, failure)
+        flow_status::ended(&theirs, finished, failure)
     };
     Running::start("sonde-run", (records, status, ()), stop, work)
 }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use sonde_results::units::{SECOND, parse_amount};
 use sonde_wire::prefix::Prefix;
 
-use super::export::Target;
-use super::selection::{IpProtocol, Sampling};
+use super::collector_address::CollectorAddress;
+use super::sampling::{IpProtocol, Sampling};
+use crate::change::{Change, restart};
 use crate::choice::choice;
 use crate::joins::Join;
 use crate::{duration, text};
@@ -138,7 +139,7 @@ pub struct Export {
     /// Collectors: `udp://`, `tcp://`, `tls://` or `sctp://` HOST[:PORT].
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
-    pub export: Vec<Target>,
+    pub export: Vec<CollectorAddress>,
     /// Files, `.ipfix` (RFC 5655) or `.parquet`.
     pub write: Vec<PathBuf>,
     /// Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on.
@@ -245,6 +246,11 @@ choice! {
 }
 
 impl Settings {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Settings) -> Change {
+        restart(self, new)
+    }
+
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors

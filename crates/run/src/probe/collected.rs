@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 
+use sonde_port::icmp::IcmpKind;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::record::LossSide;
 use sonde_results::run::{Health, RunConfig, SCHEMA_VERSION};
 use sonde_results::{Interval, Run, ToUtc as _};
 use sonde_sys::clock::{ClockState, tai_now};
 
+use super::event::{About, Event};
 use super::unreachable::Unreachable;
-use super::{About, Event, IcmpKind};
 use crate::header::run_header;
 use crate::running::Ended;
 
@@ -34,7 +35,12 @@ impl Collected {
     pub fn add(&mut self, event: &Event) -> Option<String> {
         match event {
             Event::Record(record) => self.totals[record.stream as usize].merge(record),
-            Event::Sample(_) => {}
+            Event::Sample(_) | Event::Ended(_) => {}
+            Event::Added(streams) => {
+                let first = self.totals.len() as u32;
+                self.totals.extend((first..).take(streams.len()).map(Interval::empty));
+                self.about.streams.extend(streams.iter().cloned());
+            }
             Event::Undelivered(error) => return self.unreachable.add(*error),
         }
         None

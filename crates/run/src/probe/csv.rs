@@ -70,6 +70,11 @@ impl<W: Write> CsvRows<W> {
         rows
     }
 
+    /// Further streams, behind those that are there.
+    pub fn add_streams(&mut self, streams: &[StreamInfo]) {
+        self.streams.extend_from_slice(streams);
+    }
+
     /// Adds the records of one interval and writes them out.
     pub fn intervals(&mut self, intervals: &[Interval]) {
         for interval in intervals {

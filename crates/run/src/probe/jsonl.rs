@@ -29,18 +29,21 @@ impl<W: Write> JsonLines<W> {
         config: &RunConfig,
         streams: &[StreamInfo],
     ) -> Self {
-        let mut lines = JsonLines {
-            sink,
-            streams: streams.iter().map(|s| (s.target.clone(), s.dscp)).collect(),
-            line: Vec::new(),
-        };
+        let mut lines = JsonLines { sink, streams: Vec::new(), line: Vec::new() };
         let version = env!("CARGO_PKG_VERSION");
         lines.push(&RunLine { r#type: "run", version, start_ns, host, config });
-        for (stream, info) in streams.iter().enumerate() {
-            lines.push(&StreamLine { r#type: "stream", stream, info });
-        }
-        lines.sink.flush();
+        lines.add_streams(streams);
         lines
+    }
+
+    /// Further streams, behind those that are there.
+    pub fn add_streams(&mut self, streams: &[StreamInfo]) {
+        for info in streams {
+            let stream = self.streams.len();
+            self.push(&StreamLine { r#type: "stream", stream, info });
+            self.streams.push((info.target.clone(), info.dscp));
+        }
+        self.sink.flush();
     }
 
     /// Adds the records of one interval and writes them out.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::targets::Family;
+use super::settings::Family;
 
 /// The addresses of `host` of the family asked for, in the resolver's order; an address is
 /// its own name.

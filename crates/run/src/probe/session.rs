@@ -1,6 +1,8 @@
 //! From targets to running workers: routes, next hops, ports, senders; and while they
 //! run, what has to be followed from outside the packet path.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -15,7 +17,8 @@ use sonde_sys::clock::{self, ClockState};
 use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_wire::{NotSent, Time};
 
-use super::Event;
+pub use self::change::Changed;
+use super::event::Event;
 use super::settings::RunSettings;
 use super::targets::{self, Plan, Target};
 use super::worker::{Command, ProbeWorker, Reopen, Status};
@@ -32,7 +35,10 @@ pub struct Session {
     /// When the first probe may leave.
     pub start: Time,
     lanes: Vec<Lane>,
-    routing: Option<Routing>,
+    routing: Routing,
+    engine: EngineSettings,
+    run: RunSettings,
+    options: Options,
     clock: ClockState,
     clock_checked: Instant,
     /// How often the clock had been set when last looked at.
@@ -50,6 +56,10 @@ pub struct Session {
 /// One port, one worker, and the streams that leave there.
 struct Lane {
     worker: ProbeWorker,
+    /// The interface that it sends on, where the engine writes link headers; else 0.
+    ifindex: u32,
+    /// What its port receives.
+    filter: Filter,
     /// Global number of each of its streams.
     streams: Vec<u32>,
     latest: Status,
@@ -59,6 +69,8 @@ struct Lane {
 struct Routing {
     routes: Routes,
     next_hops: NextHops,
+    /// The targets, and when each was taken off the list.
+    targets: Vec<(Target, Option<Instant>)>,
     /// Destination, wanted source and interface of each target.
     destinations: Vec<(IpAddr, Option<IpAddr>, String)>,
     /// Target of each stream.
@@ -93,7 +105,15 @@ impl Session {
         options: Options,
     ) -> Result<Self, RunError> {
         let mut routes = Routes::open().context("cannot ask the kernel for routes")?;
-        let (found, left_out) = find_routes(&mut routes, &mut targets, engine)?;
+        let alone = targets.len() == 1;
+        let (found, left_out) = find_routes(&mut routes, &mut targets, engine, alone)?;
+        if let (true, Some((name, error))) = (found.is_empty(), left_out.first()) {
+            let n = left_out.len();
+            return Err(anyhow!(
+                "there is a way to none of {n} targets; the first: {name}: {error}"
+            )
+            .into());
+        }
         let targets = &targets[..];
         check_sizes(targets, &found, options.fragment).map_err(RunError::Settings)?;
         let below_ip = engine.engine != Engine::Socket;
@@ -116,7 +136,7 @@ impl Session {
         let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
         let mut busy = HashSet::new();
         let (plan, target_of, opened) = loop {
-            let plan = targets::plan(targets, run.seed, &busy, |address| {
+            let plan = targets::plan(targets, run.seed, &busy, &HashMap::new(), |address| {
                 let i = by_address[&address];
                 u16::try_from(hop_of[i])
                     .map(|hop| (found[i].source, hop))
@@ -137,17 +157,19 @@ impl Session {
                 Err(error) => return Err(anyhow::Error::from(error).into()),
             }
         };
-        for (port, _, streams) in &opened {
-            check_frames(port.caps(), &plan, streams).map_err(RunError::Settings)?;
+        for opened in &opened {
+            let Caps { engine, mode, .. } = opened.port.caps();
+            tracing::debug!("{} streams leave by {engine} ({mode})", opened.streams.len());
+            check_frames(opened.port.caps(), &plan, &opened.streams).map_err(RunError::Settings)?;
         }
         let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
         if ways.is_empty() {
             ways.push(Ok(LinkHeader::new([0; 6], [0; 6], &[])));
         }
         let clock = clock::clock_state();
-        let start = opened[0].0.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
+        let start = opened[0].port.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
         let mut session = Session {
-            caps: opened.iter().map(|(p, ..)| p.caps().clone()).collect(),
+            caps: opened.iter().map(|opened| opened.port.caps().clone()).collect(),
             infos: plan.infos,
             start,
             lanes: Vec::new(),
@@ -155,9 +177,10 @@ impl Session {
             // Without the privilege for it these engines could not have been opened.
             icmp: if below_ip { icmp::Listener::open().ok() } else { None },
             ours: plan.streams.iter().map(|s| (s.destination, s.source.port())).collect(),
-            routing: Some(Routing {
+            routing: Routing {
                 routes,
                 next_hops,
+                targets: targets.iter().map(|target| (target.clone(), None)).collect(),
                 destinations: targets
                     .iter()
                     .zip(&found)
@@ -168,41 +191,52 @@ impl Session {
                 plan: plan.streams.clone(),
                 below_ip,
                 refreshed: Instant::now(),
-            }),
+            },
+            engine: engine.clone(),
+            run: run.clone(),
+            options,
             clock,
             clock_checked: Instant::now(),
             steps: clock::steady_scale().steps,
             complaint: None,
         };
-        for (lane, (port, spec, streams)) in opened.into_iter().enumerate() {
-            let specs: Vec<_> = streams.iter().map(|&i| plan.streams[i as usize].clone()).collect();
-            let n = specs.len();
-            let config = SenderConfig {
-                start,
-                timeout: run.timeout,
-                interval: run.record_interval,
-                late_limit: run.late_limit,
-                tai_offset: i64::from(clock.tai_offset_s) * 1_000_000_000,
-                clock_synchronised: clock.synchronised,
-                clock_error: clock.max_error_ns,
-                tx_stamps: port.caps().tx_stamp != sonde_wire::StampSource::User,
-                kernel_resolves: !port.caps().link_layer,
-                histogram_pages: (n * PAGES_FOR_ANY).min((n * PAGES_A_STREAM).max(20_000)),
-                samples: options.samples,
-                seed: run.seed,
-            };
-            let sender = Sender::new(config, &specs, ways.clone()).map_err(anyhow::Error::from)?;
-            let cpu = engine.cpu.map(|cpu| cpu + lane);
-            let end = run.duration.map_or(Time::MAX, |duration| start + duration);
-            let kind = engine.engine;
-            let reopen: Reopen = Box::new(move |filter| {
-                let filter = filter.clone();
-                Ok(sonde_port::open(kind, &OpenSpec { filter, ..spec.clone() })?)
-            });
-            let worker = ProbeWorker::start(port, reopen, sender, run.timeout, end, cpu)?;
-            session.lanes.push(Lane { worker, streams, latest: Status::default() });
+        for opened in opened {
+            session.start_lane(opened, ways.clone(), start)?;
         }
         Ok(session)
+    }
+
+    /// Starts a worker on a port, whose streams are planned.
+    fn start_lane(&mut self, opened: Opened, ways: Vec<Way>, start: Time) -> Result<()> {
+        let Opened { port, spec, ifindex, streams } = opened;
+        let specs: Vec<_> =
+            streams.iter().map(|&i| self.routing.plan[i as usize].clone()).collect();
+        let (run, n) = (&self.run, specs.len());
+        let config = SenderConfig {
+            start,
+            timeout: run.timeout,
+            interval: run.record_interval,
+            late_limit: run.late_limit,
+            tai_offset: i64::from(self.clock.tai_offset_s) * 1_000_000_000,
+            clock_synchronised: self.clock.synchronised,
+            clock_error: self.clock.max_error_ns,
+            tx_stamps: port.caps().tx_stamp != sonde_wire::StampSource::User,
+            kernel_resolves: !port.caps().link_layer,
+            histogram_pages: (n * PAGES_FOR_ANY).min((n * PAGES_A_STREAM).max(20_000)),
+            samples: self.options.samples,
+            seed: run.seed,
+        };
+        let sender = Sender::new(config, &specs, ways)?;
+        let cpu = self.engine.cpu.map(|cpu| cpu + self.lanes.len());
+        let end = run.duration.map_or(Time::MAX, |duration| self.start + duration);
+        let (kind, filter) = (self.engine.engine, spec.filter.clone());
+        let reopen: Reopen = Box::new(move |filter| {
+            let filter = filter.clone();
+            Ok(sonde_port::open(kind, &OpenSpec { filter, ..spec.clone() })?)
+        });
+        let worker = ProbeWorker::start(port, reopen, sender, run.timeout, end, cpu)?;
+        self.lanes.push(Lane { worker, ifindex, filter, streams, latest: Status::default() });
+        Ok(())
     }
 
     /// Our clock as last looked at.
@@ -292,7 +326,7 @@ impl Session {
     }
 
     fn follow_next_hops(&mut self) -> Result<()> {
-        let Some(routing) = &mut self.routing else { return Ok(()) };
+        let routing = &mut self.routing;
         let changes = routing.next_hops.poll().context("cannot follow the kernel's neighbours")?;
         let mut lost = Alike::default();
         let mut back = Alike::default();
@@ -357,6 +391,9 @@ impl Routing {
         let mut place = vec![Err(NotSent::NoRoute); self.destinations.len()];
         let mut moved = false;
         for (i, place) in place.iter_mut().enumerate() {
+            if self.targets[i].1.is_some() {
+                continue;
+            }
             let (destination, wanted, lower) = &self.destinations[i];
             let (destination, wanted) = (*destination, *wanted);
             match self.routes.lookup(destination, wanted) {
@@ -471,17 +508,17 @@ impl Alike {
     }
 }
 
-/// The way to each target. A target that has none is taken out and told, unless no other is
-/// left.
+/// The way to each target. One that has none is taken out and told; it is a failure if it is the
+/// `only` one.
 type Ways = (Vec<Route>, Vec<(String, String)>);
 
 fn find_routes(
     routes: &mut Routes,
     targets: &mut Vec<Target>,
     engine: &EngineSettings,
+    only: bool,
 ) -> Result<Ways> {
     let (mut found, mut left_out) = (Vec::with_capacity(targets.len()), Vec::new());
-    let only = targets.len() == 1;
     let mut failure = None;
     targets.retain_mut(|target| {
         if failure.is_some() {
@@ -504,9 +541,6 @@ fn find_routes(
     });
     if let Some(error) = failure {
         return Err(error);
-    }
-    if let (true, Some((name, error))) = (found.is_empty(), left_out.first()) {
-        bail!("there is a way to none of {} targets; the first: {name}: {error}", left_out.len());
     }
     Ok((found, left_out))
 }
@@ -584,8 +618,16 @@ fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// A port, how it was opened, and the streams that leave there.
-type Opened = (Box<dyn Port>, OpenSpec, Vec<u32>);
+/// A port that is open.
+struct Opened {
+    port: Box<dyn Port>,
+    /// How it was opened.
+    spec: OpenSpec,
+    /// See [`Lane::ifindex`].
+    ifindex: u32,
+    /// The streams that leave there.
+    streams: Vec<u32>,
+}
 
 fn open_ports(
     engine: &EngineSettings,
@@ -596,11 +638,12 @@ fn open_ports(
     options: Options,
 ) -> Result<Vec<Opened>, PortError> {
     let mut opened = Vec::new();
-    for streams in groups.into_values() {
+    for (ifindex, streams) in groups {
         let routes: Vec<&Route> =
             streams.iter().map(|&i| &found[target_of[i as usize] as usize]).collect();
         let spec = open_spec(engine, plan, &streams, &routes, options);
-        opened.push((sonde_port::open(engine.engine, &spec)?, spec, streams));
+        let port = sonde_port::open(engine.engine, &spec)?;
+        opened.push(Opened { port, spec, ifindex, streams });
     }
     Ok(opened)
 }

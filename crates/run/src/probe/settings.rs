@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
 use sonde_results::units::{SECOND, parse_amount, parse_duration};
 
-use super::target_file::TargetEntry;
-use super::targets::Family;
+use crate::change::Change;
+use crate::choice::choice;
 use crate::engine::EngineSettings;
 use crate::{duration, text};
 
@@ -112,7 +112,103 @@ pub struct RunOptions {
     pub seed: Option<u64>,
 }
 
+/// One target, or a range of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetEntry {
+    /// Name, address, range or prefix.
+    pub host: String,
+    /// What to call it in the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a range or prefix, take only so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<u64>,
+    /// Its own settings.
+    #[serde(default)]
+    pub stream: StreamOptions,
+    /// Where it stands: "targets.toml line 7"; empty for the command line.
+    #[serde(skip)]
+    pub at: String,
+}
+
+/// A target by what it is, wherever it stands.
+struct Named<'a>(&'a TargetEntry);
+
+impl PartialEq for Named<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |entry: &TargetEntry| (entry.host.clone(), entry.name.clone(), entry.first);
+        of(self.0) == of(other.0)
+    }
+}
+
+type Resolved<'a> = (Named<'a>, StreamSettings);
+
+impl TargetEntry {
+    /// A host without settings of its own.
+    pub fn of(host: impl Into<String>) -> TargetEntry {
+        TargetEntry { host: host.into(), ..TargetEntry::default() }
+    }
+}
+
+choice! {
+    /// Which addresses of a name will do.
+    pub enum Family default Any {
+        /// The first that the resolver gives
+        Any = "any",
+        /// IPv4 only
+        V4 = "ipv4",
+        /// IPv6 only
+        V6 = "ipv6",
+    }
+}
+
+impl Family {
+    /// Whether `address` will do.
+    pub fn fits(self, address: IpAddr) -> bool {
+        match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
+
 impl Settings {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Settings) -> Change {
+        let differ: Vec<&str> = [
+            ("run", self.run != new.run),
+            ("family", self.family != new.family),
+            ("all_addresses", self.all_addresses != new.all_addresses),
+            ("fragment", self.fragment != new.fragment),
+            ("engine", self.engine != new.engine),
+            ("samples", self.samples != new.samples),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .collect();
+        if !differ.is_empty() {
+            return Change::Restart(format!("{} cannot change while it runs", differ.join(", ")));
+        }
+        let (old, new) = (self.resolved(), new.resolved());
+        let lacking = |of: &[Resolved<'_>], others: &[Resolved<'_>]| -> Vec<String> {
+            let lacks = of.iter().filter(|target| !others.contains(target));
+            lacks.map(|(entry, _)| entry.0.host.clone()).collect()
+        };
+        let (added, ended) = (lacking(&new, &old), lacking(&old, &new));
+        match (added.is_empty(), ended.is_empty()) {
+            (true, true) => Change::Same,
+            _ => Change::Live { added, ended },
+        }
+    }
+
+    /// All targets with all that holds for each.
+    fn resolved(&self) -> Vec<Resolved<'_>> {
+        let whole = |entry: &TargetEntry| entry.stream.clone().or(&self.stream).resolve();
+        self.targets.iter().map(|entry| (Named(entry), whole(entry))).collect()
+    }
+
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors
@@ -378,6 +474,32 @@ mod tests {
         let far = StreamOptions { port: Some(2), ttl: Some(9), ..Default::default() };
         let settings = near.or(&far).resolve();
         assert_eq!((settings.port, settings.ttl, settings.interval), (1, 9, SECOND));
+    }
+
+    #[test]
+    fn targets_change_live_and_the_rest_needs_a_new_start() {
+        let of = |hosts: &[&str]| Settings {
+            targets: hosts.iter().map(|host| TargetEntry::of(*host)).collect(),
+            ..Settings::default()
+        };
+        let old = of(&["a", "b"]);
+        assert_eq!(old.change(&of(&["b", "a"])), Change::Same);
+        let live = |added: &[&str], ended: &[&str]| Change::Live {
+            added: added.iter().map(|host| host.to_string()).collect(),
+            ended: ended.iter().map(|host| host.to_string()).collect(),
+        };
+        assert_eq!(old.change(&of(&["b", "c"])), live(&["c"], &["a"]));
+        // The same default said in another place is the same.
+        let mut said = of(&["a", "b"]);
+        said.targets[0].stream.interval = Some(SECOND);
+        assert_eq!(old.change(&said), Change::Same);
+        said.stream.dscp = Some(vec![46]);
+        assert_eq!(old.change(&said), live(&["a", "b"], &["a", "b"]));
+        said.fragment = true;
+        match old.change(&said) {
+            Change::Restart(why) => assert!(why.starts_with("fragment cannot"), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -7,14 +7,12 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use sonde_results::units::{parse_dscp, parse_duration, parse_positive_duration};
 
-use super::settings::{self, RunOptions, StreamOptions};
+use super::settings::{self, RunOptions, StreamOptions, TargetEntry};
 
 /// What a targets file says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,33 +23,6 @@ pub struct TargetsFile {
     pub run: RunOptions,
     /// The targets, in the file's order.
     pub targets: Vec<TargetEntry>,
-}
-
-/// One target, or a range of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TargetEntry {
-    /// Name, address, range or prefix.
-    pub host: String,
-    /// What to call it in the output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Of a range or prefix, take only so many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first: Option<u64>,
-    /// Its own settings.
-    #[serde(default)]
-    pub stream: StreamOptions,
-    /// Where it stands: "targets.toml line 7"; empty for the command line.
-    #[serde(skip)]
-    pub at: String,
-}
-
-impl TargetEntry {
-    /// A host without settings of its own.
-    pub fn of(host: impl Into<String>) -> TargetEntry {
-        TargetEntry { host: host.into(), ..TargetEntry::default() }
-    }
 }
 
 /// What is wrong with a targets file, and where.

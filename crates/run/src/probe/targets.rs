@@ -10,9 +10,9 @@ use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::names;
-use super::settings::{DEFAULT_SOURCE_PORT, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings};
-use super::target_file::TargetEntry;
-use crate::choice::choice;
+use super::settings::{
+    DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings, TargetEntry,
+};
 
 /// One destination address and what to do with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,19 @@ pub struct Target {
     pub settings: StreamSettings,
 }
 
+impl Target {
+    /// Whether the same is to be measured.
+    pub fn is_same(&self, other: &Target) -> bool {
+        let others = std::iter::once(&other.address).chain(&other.others);
+        let of_name = self.looked_up.is_some() && self.looked_up == other.looked_up;
+        let to = of_name && others.into_iter().any(|a| *a == self.address);
+        (to || self.address == other.address)
+            && self.name == other.name
+            && self.interface == other.interface
+            && self.settings == other.settings
+    }
+}
+
 /// The streams of a run; `infos[i]` describes `streams[i]`.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -47,29 +60,6 @@ pub struct Expanded {
     pub targets: Vec<Target>,
     /// Names that do not resolve, with the reason: one does not stop a list of many.
     pub left_out: Vec<(String, String)>,
-}
-
-choice! {
-    /// Which addresses of a name will do.
-    pub enum Family default Any {
-        /// The first that the resolver gives
-        Any = "any",
-        /// IPv4 only
-        V4 = "ipv4",
-        /// IPv6 only
-        V6 = "ipv6",
-    }
-}
-
-impl Family {
-    /// Whether `address` will do.
-    pub fn fits(self, address: IpAddr) -> bool {
-        match self {
-            Family::Any => true,
-            Family::V4 => address.is_ipv4(),
-            Family::V6 => address.is_ipv6(),
-        }
-    }
 }
 
 /// Resolves each entry to its addresses, in order. `defaults` is what the command line
@@ -147,7 +137,7 @@ pub fn expand(
 }
 
 /// Builds the streams: for each target its DSCP classes, for each class its flows. No source
-/// port is one of `busy`, unless it was asked for.
+/// port is one of `busy`, unless it was asked for, nor one of those `used` towards its destination.
 ///
 /// `route` gives our source address towards a destination and the index of its next
 /// hop. Streams of one destination differ by source port; the same source ports serve
@@ -156,6 +146,7 @@ pub fn plan<E: Display>(
     targets: &[Target],
     seed: u64,
     busy: &HashSet<u16>,
+    used: &HashMap<IpAddr, HashSet<u16>>,
     mut route: impl FnMut(IpAddr) -> Result<(IpAddr, u16), E>,
 ) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
@@ -175,7 +166,10 @@ pub fn plan<E: Display>(
             );
         }
         let least = if target.address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
-        let ports = taken.entry(target.address).or_default();
+        let ports = taken.entry(target.address).or_insert_with(|| Taken {
+            ports: used.get(&target.address).cloned().unwrap_or_default(),
+            cursor: 0,
+        });
         let none = HashSet::new();
         let base = settings.source_port.unwrap_or(DEFAULT_SOURCE_PORT);
         let busy = if settings.source_port.is_some() { &none } else { busy };

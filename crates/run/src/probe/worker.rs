@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sonde_meter::Instrument;
-use sonde_meter::stamp::{Delays, Sample, Sender, Way};
+use sonde_meter::stamp::{Delays, Sample, Sender, StreamSpec, Way};
 use sonde_port::icmp::IcmpError;
 use sonde_port::{Filter, Port, PortStats};
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -35,6 +35,17 @@ pub enum Command {
     Sources(Vec<IpAddr>, Filter),
     /// Whether our clock is synchronised, its greatest error (ns).
     Clock(bool, i64),
+    /// Further streams, whose phases count from `start`, and pages of histograms for them.
+    Add {
+        /// What they are; their way is the first until they are told another.
+        specs: Vec<StreamSpec>,
+        /// Not before that.
+        start: Time,
+        /// See [`Sender::add`].
+        pages: usize,
+    },
+    /// These streams send no more.
+    End(Vec<u32>),
 }
 
 /// Opens a port for other addresses than the one before, which is closed by then.
@@ -153,6 +164,17 @@ impl ProbeWorker {
     /// Asks for the end now: what is in flight counts neither as answered nor as lost.
     pub fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives an order that must not be lost: waits for room, unless the worker has ended.
+    pub fn order(&mut self, mut command: Command) {
+        while let Err(PushError::Full(back)) = self.commands.push(command) {
+            if self.is_finished() {
+                return;
+            }
+            command = back;
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether the thread has ended; its records may still be in the queue.
@@ -313,6 +335,13 @@ impl Inner {
                     self.new_filter = Some(filter);
                 }
                 Command::Clock(synchronised, error) => self.sender.set_clock(synchronised, error),
+                Command::Add { specs, start, pages } => {
+                    // The session has checked them.
+                    if let Err(error) = self.sender.add(&specs, start, pages) {
+                        tracing::error!("targets cannot be added: {error}");
+                    }
+                }
+                Command::End(streams) => self.sender.end(&streams),
             }
         }
     }

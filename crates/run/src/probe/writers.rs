@@ -69,6 +69,17 @@ impl Writers {
         }
     }
 
+    /// Further streams, behind those that are there.
+    pub fn add_streams(&mut self, streams: &[StreamInfo]) {
+        self.flush();
+        if let Some(jsonl) = &mut self.jsonl {
+            jsonl.add_streams(streams);
+        }
+        if let Some(csv) = &mut self.csv {
+            csv.add_streams(streams);
+        }
+    }
+
     /// Writes what was taken.
     pub fn flush(&mut self) {
         if self.batch.is_empty() {

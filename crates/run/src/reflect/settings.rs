@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sonde_results::units::{SECOND, parse_positive_duration, parse_rate};
 use sonde_wire::prefix::Prefix;
 
+use crate::change::{Change, restart};
 use crate::engine::EngineSettings;
 use crate::{duration, text};
 
@@ -72,6 +73,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Settings) -> Change {
+        restart(self, new)
+    }
+
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::RttGroup;
 use sonde_results::{RttRun, ToUtc as _};
 
+use super::about::{About, GroupOf};
+use super::event::{Event, Interval};
 use super::loss::Losses;
 use super::totals::Totals;
-use super::{About, Event, GroupOf, Interval};
 use crate::running::Ended;
 
 /// Adds up events.

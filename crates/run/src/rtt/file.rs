@@ -10,9 +10,10 @@ use sonde_wire::Time;
 use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::{Link, parse_cut};
 
+use super::about::{About, empty_run};
+use super::event::Watching;
 use super::out::Out;
 use super::settings::{self, Settings};
-use super::{About, Watching, empty_run};
 use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, Unread, describe, point};
 use crate::error::RunError;
 use crate::joins::Numbers;
@@ -42,7 +43,7 @@ pub fn start(
     let called = first.as_ref().and_then(Piece::interface_name);
     let time = first.as_ref().and_then(Piece::begin_ns);
     let points = vec![point(&name, called.as_deref(), None)];
-    let mut run = empty_run(&settings, points.clone());
+    let mut run = empty_run(settings::run_config(&settings), points.clone());
     let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
     let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
     run.header.start_ns = start.as_nanos();

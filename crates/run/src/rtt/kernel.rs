@@ -17,11 +17,13 @@ use sonde_sys::clock::steady_base;
 use sonde_sys::netlink::Link;
 use sonde_sys::promiscuous::Promiscuous;
 
-use super::live::{self, Source};
+use super::about::About;
+use super::event::Watching;
+use super::live;
 use super::out::Out;
 use super::points::{Points, joined};
 use super::settings::{self, Hook, Proto, Settings};
-use super::{About, Watching};
+use super::source::Source;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::links::has_ethernet;

@@ -6,42 +6,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use sonde_meter::rtt::Config;
-use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup};
+use sonde_results::rtt::{Coverage, EndReason};
 use sonde_results::rtt_run::RttPoint;
 use sonde_sys::clock::{SteadyClock, steady_now, steady_scale};
 use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 
+use super::about::{About, GroupOf, empty_run};
+use super::event::Watching;
 use super::loss::Losses;
 use super::out::Out;
 use super::points::Points;
 use super::settings::{self, Settings};
-use super::{About, GroupOf, Watching, empty_run};
+use super::source::Source;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::running::{Context, Ended, Running, Stop};
-
-/// What watches interfaces and finds round-trip times.
-pub trait Source: Send {
-    /// Begins to watch an interface as point `i`, and says how it does.
-    fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String>;
-
-    /// Ends that; what has passed until now is still counted.
-    fn detach(&mut self, i: u8);
-
-    /// Hands on samples and flows that have ended; may wait `patience_ns` for the first.
-    /// Whether it is worth while to let more gather before the next call.
-    fn fetch(&mut self, patience_ns: i64, out: &mut Out) -> anyhow::Result<bool>;
-
-    /// The groups with samples since the last call, which was at `start_ns`; now is `end_ns`.
-    fn take_groups(&mut self, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>>;
-
-    /// All counters since the start.
-    fn coverage(&mut self) -> anyhow::Result<Coverage>;
-
-    /// The flows that have not been handed on as ended.
-    fn open_flows(&self, each: &mut dyn FnMut(RttFlow));
-}
 
 /// Refuses more interfaces than a run can tell apart.
 pub fn check_number(links: &[Link]) -> Result<(), RunError> {
@@ -66,7 +46,7 @@ pub fn start<S: Source + 'static>(
     // All is open, and the interfaces are watched; one that is made again is opened again.
     context.opened(&[uses], &writes)?;
     let (points, described) = points;
-    let run = empty_run(&settings, described.clone());
+    let run = empty_run(settings::run_config(&settings), described.clone());
     let group_of = settings::group_of(config);
     let about = About { run, group_of: group_of.clone() };
     // Whoever sets the clock disturbs no interval; records tell UTC as it is then.

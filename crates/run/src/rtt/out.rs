@@ -4,7 +4,10 @@ use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
 
-use super::{Event, Interval, Losses, Settings, Status, coverage};
+use super::coverage;
+use super::event::{Event, Interval, Status};
+use super::loss::Losses;
+use super::settings::Settings;
 use crate::running::{Ended, Latest, RecordSender, Records, records};
 
 /// Hands events on, in batches.

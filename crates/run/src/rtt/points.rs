@@ -5,9 +5,9 @@ use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_sys::netlink::{Event, Link, Links, Watch};
 
-use super::live::Source;
 use super::out::Out;
 use super::settings::Settings;
+use super::source::Source;
 use crate::error::RunError;
 use crate::joins;
 
@@ -62,6 +62,7 @@ impl Points {
                 .attach(link, i as u8)
                 .with_context(|| format!("cannot watch {}", place.name))?;
             place.ifindex = Some(link.ifindex);
+            tracing::debug!("watching {}: {how}", place.name);
             points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
         }
         let names = self.names();

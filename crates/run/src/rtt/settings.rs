@@ -1,6 +1,7 @@
 //! What is asked for, and what the matchers are told.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use sonde_results::rtt_run::RttRunConfig;
 use sonde_results::units::{SECOND, format_duration, parse_amount, parse_positive_duration};
 use sonde_wire::prefix::Prefix;
 
-use super::{GroupOf, INTERVAL};
+use super::about::GroupOf;
+use crate::change::{Change, restart};
 use crate::choice::choice;
 use crate::joins::Join;
 use crate::secrets::secrets;
@@ -111,6 +113,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Settings) -> Change {
+        restart(self, new)
+    }
+
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors
@@ -348,6 +355,8 @@ fn filter(settings: &Settings) -> Filter {
     Filter { protocols, nets, ports: settings.port.clone() }
 }
 
+/// The least and greatest length of an interval, ns.
+const INTERVAL: RangeInclusive<i64> = SECOND / 10..=86_400 * SECOND;
 const FEWEST_FLOWS: u32 = 64;
 const MOST_FLOWS: u32 = 1 << 22;
 

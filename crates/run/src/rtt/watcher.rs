@@ -13,11 +13,13 @@ use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 use sonde_wire::flow::{Detail, FlowPacket, Link as Header, parse_cut};
 
-use super::live::{self, Source};
+use super::about::About;
+use super::event::Watching;
+use super::live;
 use super::out::Out;
 use super::points::{Points, joined};
 use super::settings::{self, Settings};
-use super::{About, Watching};
+use super::source::Source;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::joins;

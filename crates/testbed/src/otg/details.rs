@@ -5,8 +5,24 @@ use serde_json::{Map, Value, json};
 use sonde_port::PortStats;
 use sonde_results::Hist;
 
-use super::generator::FlowState;
+use super::flow::FlowPlan;
+use super::receiver::Received;
 use super::receiver::ReceiverReport;
+use super::sender::Sent;
+
+/// What was counted of one flow.
+pub struct FlowState<'a> {
+    /// The flow.
+    pub plan: &'a FlowPlan,
+    /// Names of its ports.
+    pub from: &'a str,
+    /// Likewise.
+    pub to: Vec<&'a str>,
+    /// What was sent.
+    pub sent: Sent,
+    /// What has come, by port of `to`.
+    pub received: Vec<Received>,
+}
 
 /// A flow, with what came at each of its ports.
 pub fn flow(state: &FlowState<'_>) -> Value {

@@ -21,13 +21,13 @@ use sonde_server::runs::Refusal;
 use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
-use super::details;
+use super::details::{self, FlowState};
 use super::devices::{self, Interface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::frames::Allowed;
 use super::port::{Found, Location, TestPort};
 use super::receiver::{self, Received};
-use super::sender::{self, Sent};
+use super::sender;
 use super::setting::{PortSettings, settings};
 use super::way::Ways;
 
@@ -59,20 +59,6 @@ struct Setup {
     data_integrity: bool,
     /// Of the flow that is started next.
     tag: u8,
-}
-
-/// What was counted of one flow.
-pub struct FlowState<'a> {
-    /// The flow.
-    pub plan: &'a FlowPlan,
-    /// Names of its ports.
-    pub from: &'a str,
-    /// Likewise.
-    pub to: Vec<&'a str>,
-    /// What was sent.
-    pub sent: Sent,
-    /// What has come, by port of `to`.
-    pub received: Vec<Received>,
 }
 
 impl Generator {

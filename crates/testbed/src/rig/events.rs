@@ -12,7 +12,7 @@ use sonde_results::trial::{DeviceEvent, Offer};
 use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 
-use super::Made;
+use super::made::Made;
 
 /// What an offer asks for.
 pub struct Events(Option<DeviceEvent>);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use sonde_lab::device::Counter;
 use sonde_results::trial::LedgerEntry;
 
-use super::Made;
+use super::made::Made;
 use crate::counters::dropped;
 
 /// Counters as they stood when a trial began.

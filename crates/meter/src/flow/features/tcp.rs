@@ -1,6 +1,6 @@
 //! How TCP went in a flow: the handshake's round trip, loss, reordering and windows. Loss
 //! is told from reordering by the rules of the round-trip instrument (`crate::sequence`,
-//! `docs/rtt-matching.md`), without its options: only the header is read.
+//! `docs/design/rtt-matching.md`), without its options: only the header is read.
 
 use sonde_results::flow::FlowTcp;
 use sonde_wire::feature::{Feature, Layers, SHAPE_IPV6};

@@ -8,17 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use sonde_wire::ipfix::{Header, Messages};
 
-use super::segments::Segments;
+use super::segments::{Segments, Waiting};
 use super::templates::Templates;
-
-/// A message to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// As the exporter made it.
-    pub bytes: Vec<u8>,
-    /// Which series its sequence numbers belong to: that of this run, or an earlier one's.
-    pub series: u64,
-}
 
 /// What waits.
 pub struct Backlog {

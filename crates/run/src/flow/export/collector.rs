@@ -15,12 +15,13 @@ use super::backlog::Backlog;
 use super::pace::Pace;
 use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
-use super::{Common, OptionsDue, Output, Tally, Target, Transport, protocol};
+use super::{Common, OptionsDue, Output, Tally, protocol};
+use crate::flow::collector_address::{CollectorAddress, Transport};
 use crate::flow::settings::ExportFormat;
 use crate::running::Stop;
 
 /// Opens the way to a collector.
-pub fn open(target: &Target, common: &Common<'_>) -> Result<Box<dyn Output>> {
+pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Output>> {
     let asked = common.settings;
     match target.transport {
         Transport::Udp => {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use sonde_sys::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, unacknowledged};
 use sonde_wire::ipfix::{Header, set_sequence};
 
-use super::backlog::Waiting;
+use super::segments::Waiting;
 use super::tls::{Session, Tls};
-use super::{Target, Transport};
+use crate::flow::collector_address::{CollectorAddress, Transport};
 
 /// A connection, and what is on its way over it.
 pub struct Connection {
@@ -41,7 +41,11 @@ struct Wire {
 impl Connection {
     /// Connects, and makes the session of TLS if there is to be one. A collector that
     /// answers nothing for `patience` counts as dead.
-    pub fn open(target: &Target, tls: Option<&Tls>, patience: Duration) -> io::Result<Connection> {
+    pub fn open(
+        target: &CollectorAddress,
+        tls: Option<&Tls>,
+        patience: Duration,
+    ) -> io::Result<Connection> {
         let peer = target.resolve().map_err(|e| io::Error::other(format!("{e:#}")))?;
         let stream = match target.transport {
             Transport::Sctp => connect_sctp(peer, CONNECTING)?,

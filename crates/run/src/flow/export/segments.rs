@@ -11,8 +11,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use sonde_wire::ipfix::{HEADER_LEN, Header};
 
-use super::backlog::Waiting;
 use super::templates::Templates;
+
+/// A message to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// As the exporter made it.
+    pub bytes: Vec<u8>,
+    /// Which series its sequence numbers belong to: that of this run, or an earlier one's.
+    pub series: u64,
+}
 
 /// The folder. One process has it at a time.
 pub struct Segments {

@@ -23,7 +23,8 @@ use sonde_results::flow_run::ExportTotal;
 use super::backlog::Backlog;
 use super::connection::Connection;
 use super::tls::Tls;
-use super::{OptionsDue, Output, Tally, Target};
+use super::{OptionsDue, Output, Tally};
+use crate::flow::collector_address::CollectorAddress;
 use crate::running::Stop;
 
 /// A collector that is connected to.
@@ -67,7 +68,7 @@ struct Counters {
 impl Stream {
     /// Begins to connect; what is exported meanwhile waits.
     pub fn open(
-        target: Target,
+        target: CollectorAddress,
         tls: Option<Tls>,
         config: Config,
         backlog: Backlog,
@@ -226,7 +227,7 @@ impl Output for Stream {
 
 /// The sending thread.
 struct Sender {
-    target: Target,
+    target: CollectorAddress,
     tls: Option<Tls>,
     shared: Arc<Shared>,
     patience: Duration,
@@ -241,7 +242,12 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(target: Target, tls: Option<Tls>, shared: Arc<Shared>, patience: Duration) -> Self {
+    fn new(
+        target: CollectorAddress,
+        tls: Option<Tls>,
+        shared: Arc<Shared>,
+        patience: Duration,
+    ) -> Self {
         let moved = Instant::now();
         Sender { target, tls, shared, patience, told: None, stopped: None, moved, takes: true }
     }

@@ -23,7 +23,7 @@ fn route(address: IpAddr) -> Result<(IpAddr, u16), String> {
 
 fn planned(host: &str, options: StreamOptions) -> Plan {
     let targets = expand(&[entry(host)], &options, Family::Any, false).unwrap().targets;
-    plan(&targets, 7, &HashSet::new(), route).unwrap()
+    plan(&targets, 7, &HashSet::new(), &HashMap::new(), route).unwrap()
 }
 
 fn all_distinct(plan: &Plan) -> bool {
@@ -102,7 +102,7 @@ fn a_busy_port_is_passed_over_unless_it_was_asked_for() {
     let first = |source_port| {
         let options = StreamOptions { source_port, ..Default::default() };
         let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
-        plan(&targets, 7, &busy, route).unwrap().streams[0].source.port()
+        plan(&targets, 7, &busy, &HashMap::new(), route).unwrap().streams[0].source.port()
     };
     assert_eq!((first(None), first(Some(62_000))), (62_002, 62_000));
 }
@@ -158,7 +158,7 @@ fn too_many_flows_for_the_ports_are_refused() {
     let options =
         StreamOptions { flows: Some(4_096), dscp: Some(vec![0, 1, 2, 3, 4]), ..Default::default() };
     let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
-    let error = plan(&targets, 1, &HashSet::new(), route).unwrap_err().to_string();
+    let error = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route).unwrap_err().to_string();
     assert!(error.contains("no source port is left"), "{error}");
 }
 
@@ -172,7 +172,7 @@ fn one_destination_named_twice_keeps_its_streams_apart() {
     )
     .unwrap()
     .targets;
-    let plan = plan(&targets, 1, &HashSet::new(), route).unwrap();
+    let plan = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route).unwrap();
     assert_eq!(plan.streams[0].source.port() + 1, plan.streams[1].source.port());
 }
 
@@ -186,7 +186,7 @@ fn families_and_sizes_must_fit() {
     let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
     let targets = expand(&[entry("10.0.0.1")], &source, Family::Any, false).unwrap().targets;
     assert!(
-        plan(&targets, 1, &HashSet::new(), route)
+        plan(&targets, 1, &HashSet::new(), &HashMap::new(), route)
             .unwrap_err()
             .to_string()
             .contains("different families")
@@ -198,8 +198,10 @@ fn a_host_without_route_is_named() {
     let targets = expand(&[entry("10.0.0.1")], &StreamOptions::default(), Family::Any, false)
         .unwrap()
         .targets;
-    let error =
-        plan(&targets, 1, &HashSet::new(), |_| Err::<(IpAddr, u16), _>("no route")).unwrap_err();
+    let error = plan(&targets, 1, &HashSet::new(), &HashMap::new(), |_| {
+        Err::<(IpAddr, u16), _>("no route")
+    })
+    .unwrap_err();
     assert_eq!(error.to_string(), "10.0.0.1: no route");
 }
 

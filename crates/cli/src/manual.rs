@@ -1,0 +1,104 @@
+//! `sonde completion` and `sonde man`: what shells and `man` are told of the command line.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Cli;
+use crate::console;
+use crate::exit::{Exit, Failure};
+
+/// `sonde completion`
+#[derive(Args, Debug)]
+#[command(after_help = COMPLETION_HELP)]
+pub struct CompletionArgs {
+    /// Whose
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// `sonde man`
+#[derive(Args, Debug)]
+#[command(after_help = MAN_HELP)]
+pub struct ManArgs {
+    /// Where to write them; the folder is made
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
+/// Prints the completions of a shell.
+pub fn complete(args: &CompletionArgs) -> Result<Exit, Failure> {
+    clap_complete::generate(args.shell, &mut Cli::command(), "sonde", &mut console::out());
+    Ok(Exit::Ok)
+}
+
+/// Writes a page for each command.
+pub fn write(args: &ManArgs) -> Result<Exit, Failure> {
+    std::fs::create_dir_all(&args.folder)
+        .with_context(|| format!("cannot make {}", args.folder.display()))?;
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let pages = pages(&command, &args.folder)?;
+    outln!("{pages} pages in {}", args.folder.display());
+    Ok(Exit::Ok)
+}
+
+/// Those of a command and of what stands under it; how many.
+fn pages(command: &Command, folder: &Path) -> Result<usize> {
+    let man = Man::new(command.clone());
+    let path = folder.join(man.get_filename());
+    let mut text = Vec::new();
+    man.render(&mut text).with_context(|| format!("cannot make {}", path.display()))?;
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut written = 1;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        written += pages(sub, folder)?;
+    }
+    Ok(written)
+}
+
+const COMPLETION_HELP: &str = "\
+Example:
+  sonde completion bash > /etc/bash_completion.d/sonde
+  sonde completion zsh > ~/.zfunc/_sonde
+  sonde completion fish > ~/.config/fish/completions/sonde.fish";
+
+const MAN_HELP: &str = "\
+Example:
+  sonde man /usr/local/share/man/man1
+  sonde man pages && man -l pages/sonde-probe.1
+Exit codes: 0 written, 2 usage, 3 cannot write.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_its_options_and_its_example() {
+        let folder = std::env::temp_dir().join(format!("sonde-man-{}", std::process::id()));
+        let args = ManArgs { folder: folder.clone() };
+        write(&args).unwrap();
+        let page = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let (whole, probe, gen_flows) =
+            (page("sonde.1"), page("sonde-probe.1"), page("sonde-gen-flows.1"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(whole.contains("sonde\\-probe(1)"), "{whole}");
+        assert!(probe.contains("\\-\\-dscp") && probe.contains("sonde probe 192.0.2.7"), "{probe}");
+        assert!(gen_flows.contains("\\-\\-truth"), "{gen_flows}");
+    }
+
+    #[test]
+    fn shells_know_the_commands_and_their_words() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "sonde", &mut text);
+            let text = String::from_utf8(text).unwrap();
+            for word in ["reflect", "af_packet", "netflow9"] {
+                assert!(text.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+}

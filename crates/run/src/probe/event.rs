@@ -1,0 +1,64 @@
+//! What a probe hands out.
+
+use sonde_meter::stamp::{Delays, Sample};
+use sonde_port::icmp::IcmpError;
+use sonde_results::run::Health;
+use sonde_results::{Interval, StreamInfo};
+use sonde_sys::clock::ClockState;
+use sonde_wire::Time;
+
+use super::control::Control;
+use super::settings::{RunSettings, Settings};
+use crate::running::Running;
+
+/// A probe at work.
+pub type Probe = Running<Event, Status, Control>;
+
+/// What a probe hands out.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A finished interval record; its stream is an index of [`About::streams`].
+    Record(Box<Interval>),
+    /// A packet's fate, where samples are wanted.
+    Sample(Sample),
+    /// A host or router says that a probe was not delivered.
+    Undelivered(IcmpError),
+    /// Further streams, numbered behind those that are there.
+    Added(Vec<StreamInfo>),
+    /// These streams send no more; their last records still come.
+    Ended(Vec<u32>),
+}
+
+/// What is known of a probe when it starts.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The streams, by the numbers that records carry.
+    pub streams: Vec<StreamInfo>,
+    /// The engine, and how it runs.
+    pub engine: String,
+    /// When the first probe may leave: steady time (TAI as it was when the program began).
+    pub start: Time,
+    /// This host's clock.
+    pub clock: ClockState,
+    /// Targets that are not measured, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// How the run goes, with all defaults.
+    pub run: RunSettings,
+    /// What was asked for.
+    pub settings: Settings,
+}
+
+/// How a probe goes.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Probes sent.
+    pub sent: u64,
+    /// Valid replies.
+    pub received: u64,
+    /// Their round trips, before any is settled.
+    pub delays: Delays,
+    /// Lateness and pauses so far.
+    pub health: Health,
+    /// This host's clock as last looked at.
+    pub clock: ClockState,
+}

@@ -1,0 +1,56 @@
+//! What a measurement of round trips hands out.
+
+use sonde_results::caveat::CaveatSet;
+use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
+use sonde_results::rtt_run::RttPoint;
+
+use super::loss::Losses;
+use crate::running::Running;
+
+/// Round-trip times being measured. Events come in batches, in their order.
+pub type Watching = Running<Vec<Event>, Status, ()>;
+
+/// What comes of it. Times are steady, or of a capture its packets', as TAI.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// One round trip, where samples are wanted.
+    Sample(RttSample),
+    /// A flow that has ended, or is open at the end, where flows are wanted.
+    Flow(Box<RttFlow>),
+    /// The end of an interval.
+    Interval(Interval),
+    /// A further place where packets are seen.
+    Point(RttPoint),
+    /// A place, by its number, is seen otherwise than before.
+    PointChanged(usize, RttPoint),
+    /// This host's clock was set: what times are ahead of UTC from now on, ns.
+    UtcOffset(i64),
+}
+
+/// One interval.
+#[derive(Clone, Debug, Default)]
+pub struct Interval {
+    /// Begin, ns.
+    pub start_ns: i64,
+    /// End, ns.
+    pub end_ns: i64,
+    /// The groups that have samples in it.
+    pub groups: Vec<RttGroup>,
+    /// All counters since the start.
+    pub coverage: Coverage,
+    /// What casts doubt so far.
+    pub caveats: CaveatSet,
+    /// Loss in the flows that are open, where that is wanted and was looked at.
+    pub losses: Option<Losses>,
+}
+
+/// How it goes.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Where packets are seen.
+    pub points: Vec<RttPoint>,
+    /// All counters since the start.
+    pub coverage: Coverage,
+    /// What casts doubt so far.
+    pub caveats: CaveatSet,
+}
