@@ -124,8 +124,12 @@ fn the_kernels_program_and_a_packet_ring_find_the_same() {
         .collect();
     differences.sort_unstable();
     let median = differences[differences.len() / 2];
-    println!("median difference {median} ns, greatest {} ns", differences.last().unwrap());
-    assert!(median < 50_000, "{median} ns");
+    let mut round_trips: Vec<i64> = by_ring.iter().map(|s| number(s, "rtt_ns")).collect();
+    round_trips.sort_unstable();
+    let round_trip = round_trips[round_trips.len() / 2];
+    println!("median difference {median} ns of {round_trip} ns");
+    // Two clocks' readings within one host: a part of what is measured.
+    assert!(median * 2 < round_trip, "{median} ns of {round_trip} ns");
 }
 
 #[test]
