@@ -12,7 +12,6 @@ use std::time::Duration;
 use sonde_results::FlowRun;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_run::flow::{self, Metering, Status, verify};
-use sonde_run::running::Stop;
 use sonde_run::sources::{Source, source};
 use sonde_sys::clock::steady_now;
 
@@ -59,7 +58,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     };
     let live = of_interfaces && is_live(args);
     let metering = flow::start(args.settings(live), &context)?;
-    watch(&metering, args, live, &context.stop);
+    watch(&metering, args, live);
     let status = metering.status.clone();
     let mut ended = metering.join();
     let failure = ended.failure.take();
@@ -77,7 +76,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
 }
 
 /// Shows how it goes until the end.
-fn watch(metering: &Metering, args: &FlowArgs, live: bool, stop: &Stop) {
+fn watch(metering: &Metering, args: &FlowArgs, live: bool) {
     let mut screen = live.then(InPlace::default);
     let of_interfaces = metering.status.get().run.config.engine != "capture file";
     let mut lines = of_interfaces && !live && !args.output.quiet;
@@ -85,17 +84,19 @@ fn watch(metering: &Metering, args: &FlowArgs, live: bool, stop: &Stop) {
     let start = steady_now();
     let mut before = metering.status.get();
     let mut due = start + args.interval;
-    while !metering.is_finished() {
-        let until = (due - steady_now()).clamp(0, LOOK_AROUND_NS);
-        if stop.wait(Duration::from_nanos(until as u64)) {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
+    loop {
+        let until = (due - steady_now()).max(0);
+        if metering.wait(Duration::from_nanos(until as u64)) {
+            return;
         }
         let now = steady_now();
-        if now < due || !of_interfaces {
+        if now < due {
             continue;
         }
         due = now + args.interval;
+        if !of_interfaces {
+            continue;
+        }
         let status = metering.status.get();
         saving.save(args.output.out.as_deref(), || with_command(status.so_far()));
         let spans = (now - start, status.at_ns - before.at_ns);
@@ -204,6 +205,3 @@ fn print(run: &FlowRun, args: &FlowArgs) {
         false => outln!("{text}"),
     }
 }
-
-/// How long a stop may wait.
-const LOOK_AROUND_NS: i64 = 100_000_000;

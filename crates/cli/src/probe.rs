@@ -72,7 +72,8 @@ pub fn follow(
     }
     let mut printing = Printing::new(output, about, context)?;
     let mut told = false;
-    while !probe.is_finished() {
+    let patience = Duration::from_millis(if per_packet { 5 } else { 20 });
+    while !probe.wait(patience) {
         let status = probe.status.get();
         printing.take_all(&probe, &screen);
         screen.refresh(&status, &printing, steady_now() - start);
@@ -80,16 +81,15 @@ pub fn follow(
         if printing.nobody_reads(output) {
             probe.stop();
         }
-        let asked = context.stop.wait(Duration::from_millis(if per_packet { 5 } else { 20 }));
-        if asked && !told && stderr().is_terminal() {
-            let timeout = format_ns(timeout as f64);
-            errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
+        if context.stop.is_asked() && !told {
+            told = true;
+            if stderr().is_terminal() {
+                let timeout = format_ns(timeout as f64);
+                errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
+            }
         }
-        if asked {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        told |= asked;
     }
+    told |= context.stop.is_asked();
     printing.take_all(&probe, &screen);
     let status = probe.status.get();
     let mut ended = probe.join();

@@ -214,6 +214,8 @@ pub struct Running<R, S, C> {
     /// What can be asked of it while it runs.
     pub control: C,
     stop: Stop,
+    /// Nothing comes by it: it closes with the thread's end.
+    end: Mutex<Receiver<()>>,
     thread: JoinHandle<Ended>,
 }
 
@@ -225,11 +227,16 @@ impl<R, S, C> Running<R, S, C> {
         stop: Stop,
         work: impl FnOnce() -> Ended + Send + 'static,
     ) -> Result<Self, RunError> {
+        let (held, end) = sync_channel::<()>(0);
+        let whole = move || {
+            let _held = held;
+            work()
+        };
         let thread = std::thread::Builder::new()
             .name(name.into())
-            .spawn(work)
+            .spawn(whole)
             .context("cannot start a thread")?;
-        Ok(Running { records, status, control, stop, thread })
+        Ok(Running { records, status, control, stop, end: Mutex::new(end), thread })
     }
 
     /// Asks for an end in order; its last records still come.
@@ -237,9 +244,11 @@ impl<R, S, C> Running<R, S, C> {
         self.stop.ask();
     }
 
-    /// Whether it has ended; records may still be in the queue.
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+    /// Waits at most `patience` for its end; whether it has ended. Records may still be in the
+    /// queue.
+    pub fn wait(&self, patience: Duration) -> bool {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        end.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Waits for its end. Records that are not read by then are gone: an instrument that waits
