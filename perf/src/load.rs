@@ -20,7 +20,7 @@ impl Load {
 }
 
 /// How closely to look at a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
     /// Only the interval records, as `sonde probe` does.
     Records,

@@ -2,6 +2,7 @@
 //! in the same run, against plain sockets with user-space stamps, with the machine's
 //! own noise beside it. Prints Markdown.
 
+mod args;
 mod child;
 mod engine;
 mod feature;
@@ -26,62 +27,34 @@ mod traffic;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Parser, Subcommand, ValueEnum as _};
 use sonde_lab::{Lab, LinkOptions, Topology};
 use sonde_port::Engine;
 use sonde_sys::clock;
 
+use args::{Args, Asked, Measure};
 use load::{Load, Look, Outcome};
-
-/// Measures Sonde itself, on veth links between namespaces. Needs root.
-#[derive(Parser)]
-#[command(after_help = "Example:\n  sonde-perf --seconds 5\n  sonde-perf --only accuracy")]
-struct Args {
-    /// Seconds of each accuracy run, and of each run through the watched router
-    #[arg(long, default_value = "5")]
-    seconds: u64,
-    /// Repetitions of each: the accuracy run with the median p99.9 is shown, else medians
-    #[arg(long, default_value = "3")]
-    repeat: usize,
-    /// Seconds of the endurance run
-    #[arg(long, default_value = "60")]
-    endurance: u64,
-    /// Only this part: accuracy, gen, reflectors, endurance, forwarding, rtt, flow, search, feature, ipfix, flow-cache, flow-apps or flow-engines
-    #[arg(long)]
-    only: Option<String>,
-    #[command(subcommand)]
-    child: Option<Child>,
-}
-
-/// What runs inside a namespace.
-#[derive(Subcommand)]
-enum Child {
-    /// One engine under one load; JSON on standard output
-    #[command(hide = true)]
-    Measure { name: String, rate: u64, seconds: u64, look: Look },
-    /// Nanoseconds a packet of the kernel reflector; JSON on standard output
-    #[command(hide = true)]
-    TestRun,
-}
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
 static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
 
 fn main() -> Result<()> {
-    let args = Args::parse();
-    match args.child {
-        Some(Child::Measure { name, rate, seconds, look }) => {
-            let load = Load { rate, seconds };
-            let outcome = match name.as_str() {
+    match args::parse(std::env::args().skip(1))? {
+        Asked::Measure(measure) => {
+            let (load, look) = (measure.load(), measure.look);
+            let outcome = match measure.name.as_str() {
                 "plain" => plain::measure(load, 0, look)?,
-                _ => engine::measure(name.parse()?, load, 0, look)?,
+                engine => engine::measure(engine.parse()?, load, 0, look)?,
             };
             println!("{}", serde_json::to_string(&outcome)?);
             Ok(())
         }
-        Some(Child::TestRun) => reflectors::test_run(),
-        None => bench(&args),
+        Asked::TestRun => reflectors::test_run(),
+        Asked::Bench(args) => bench(&args),
+        Asked::Help => {
+            println!("{}", args::help());
+            Ok(())
+        }
     }
 }
 
@@ -187,11 +160,12 @@ fn in_pair(name: &str, load: Load, look: Look) -> Result<Outcome> {
 /// The measurement in the probe's namespace, as a process of its own.
 fn measure(topology: &Topology, name: &str, load: Load, look: Look) -> Result<Outcome> {
     let me = std::env::current_exe()?;
+    let Load { rate, seconds } = load;
+    let asked = Measure { name: name.to_owned(), rate, seconds, look };
     let output = topology
         .probe
         .command(me.to_str().context("the path of this program is not text")?)
-        .args(["measure", name, &load.rate.to_string(), &load.seconds.to_string()])
-        .arg(look.to_possible_value().expect("none is hidden").get_name())
+        .args(["measure", &serde_json::to_string(&asked)?])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;

@@ -1,22 +1,11 @@
 //! `--only gen`: what making traffic costs, with the truth about it.
 
-use std::path::Path;
-
-use anyhow::{Context as _, Result};
-use clap::Parser;
-use sonde_cli::traffic::args::FlowsArgs;
+use anyhow::Result;
 use sonde_meter::traffic::{Config, Generator, Order, Sizes};
-use sonde_run::running::Context as Given;
-use sonde_run::traffic::make;
+use sonde_run::running::Context;
+use sonde_run::traffic::{Length, Reorder, Settings, Shares, make};
 
 use crate::rtt::thread_cpu;
-
-/// As it stands behind `sonde gen flows`.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: FlowsArgs,
-}
 
 /// Millions of packets a processor second: the frames alone, and files with truth.
 pub fn bench(repeat: usize) -> Result<()> {
@@ -51,15 +40,37 @@ pub fn bench(repeat: usize) -> Result<()> {
         std::env::temp_dir().display()
     );
     println!("| options | Mpps | flows | bytes of frames |\n|---|---|---|---|");
-    for options in [
-        "--flows 262144",
-        "--flows 2048 --round-robin --size 64",
-        "--flows 2097152 --round-robin --size 64",
-        "--flows 1 --length constant:1 --apps 0",
-        "--flows 262144 --encap vlan=0.2,mpls=0.2,gre=0.2,vxlan=0.2 --reorder 0.01 --fragments 0.01",
+    let usual = Settings { packets: Some(FILE_PACKETS), ..Settings::default() };
+    let round_robin =
+        |flows| Settings { flows, round_robin: true, sizes: Sizes::constant(64), ..usual.clone() };
+    for (options, settings) in [
+        ("--flows 262144", Settings { flows: 1 << 18, ..usual.clone() }),
+        ("--flows 2048 --round-robin --size 64", round_robin(1 << 11)),
+        ("--flows 2097152 --round-robin --size 64", round_robin(1 << 21)),
+        (
+            "--flows 1 --length constant:1 --apps 0",
+            Settings { flows: 1, length: Length::Constant(1), apps: 0.0, ..usual.clone() },
+        ),
+        (
+            "--flows 262144 --encap vlan=0.2,mpls=0.2,gre=0.2,vxlan=0.2 --reorder 0.01 \
+             --fragments 0.01",
+            Settings {
+                flows: 1 << 18,
+                encapsulation: Some(Shares {
+                    vlan: 0.2,
+                    mpls: 0.2,
+                    gre: 0.2,
+                    vxlan: 0.2,
+                    ..Shares::default()
+                }),
+                reorder: Some(Reorder { share: 0.01, distance: 1 }),
+                fragments: 0.01,
+                ..usual.clone()
+            },
+        ),
     ] {
         eprintln!("{options} ...");
-        println!("| `{options}` | {} |", to_files(options)?);
+        println!("| `{options}` | {} |", to_files(settings)?);
     }
     Ok(())
 }
@@ -81,22 +92,19 @@ fn in_memory(config: Config) -> Result<f64> {
 }
 
 /// The last three columns of one run.
-fn to_files(options: &str) -> Result<String> {
+fn to_files(settings: Settings) -> Result<String> {
     let folder = std::env::temp_dir().join(format!("sonde-bench-gen-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let result = made(options, &folder);
+    let out = Some(folder.join("t.pcap"));
+    let truth = Some(folder.join("t.csv"));
+    let result = made(&Settings { out, truth, ..settings });
     std::fs::remove_dir_all(&folder)?;
     result
 }
 
-fn made(options: &str, folder: &Path) -> Result<String> {
-    let text = |name: &str| folder.join(name).to_str().map(str::to_owned).context("a path");
-    let (out, truth) = (text("t.pcap")?, text("t.csv")?);
-    let packets = FILE_PACKETS.to_string();
-    let fixed = ["gen", "--packets", &packets, "--out", &out, "--truth", &truth];
-    let line = Line::try_parse_from(fixed.into_iter().chain(options.split_whitespace()))?;
+fn made(settings: &Settings) -> Result<String> {
     let before = thread_cpu()?;
-    let made = make(&line.args.settings(), &Given::default())?;
+    let made = make(settings, &Context::default())?;
     let seconds = thread_cpu()? - before;
     let mpps = made.packets as f64 / seconds / 1e6;
     Ok(format!("{mpps:.2} | {} | {}", made.flows, made.bytes))

@@ -391,6 +391,13 @@ mod tests {
     }
 
     #[test]
+    fn without_options_it_is_what_is_usual() {
+        let settings = flows("--out t.pcap").unwrap().settings();
+        let usual = Settings { out: Some("t.pcap".into()), ..Settings::default() };
+        assert_eq!(settings, usual);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (line, part) in [
             ("", "<--out <FILE>|--iface <IF>>"),

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use sonde_meter::traffic::{Arrival, Length, Protocols, Reorder, Shares, Sizes};
+use sonde_meter::traffic::{Arrival, Config, Length, Protocols, Reorder, Shares, Sizes};
 use sonde_port::Engine;
 
 use crate::choice::choice;
 use crate::flow::settings::FlowKeys;
 
 /// What traffic is made. Either [`Settings::out`] or [`Settings::iface`] is given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// A capture file to write.
     pub out: Option<PathBuf>,
@@ -64,6 +64,40 @@ pub struct Settings {
     pub private_addresses: bool,
     /// Of a file: unit of its time stamps.
     pub resolution: Resolution,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let usual = Config::default();
+        Settings {
+            out: None,
+            iface: None,
+            engine: Engine::AfPacket,
+            truth: None,
+            truth_form: TruthForm::Full,
+            keys: FlowKeys::Outer,
+            seed: usual.seed,
+            flows: usual.flows,
+            length: usual.length,
+            new_flows: None,
+            total_flows: None,
+            packets: None,
+            duration: None,
+            round_robin: false,
+            rate: usual.rate,
+            arrival: usual.arrival,
+            sizes: usual.sizes,
+            variety: usual.variety,
+            protocols: usual.protocols,
+            ipv6: usual.ipv6,
+            encapsulation: None,
+            reorder: None,
+            fragments: usual.fragments,
+            apps: usual.apps,
+            private_addresses: false,
+            resolution: Resolution::Ns,
+        }
+    }
 }
 
 choice! {

@@ -1,0 +1,136 @@
+//! What is asked for.
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::load::{Load, Look};
+
+/// What is to be measured.
+pub struct Args {
+    /// Seconds of each accuracy run, and of each run through the watched router.
+    pub seconds: u64,
+    /// Repetitions of each.
+    pub repeat: usize,
+    /// Seconds of the endurance run.
+    pub endurance: u64,
+    /// Only this part.
+    pub only: Option<String>,
+}
+
+/// One engine under one load, as a process in a namespace is asked for it.
+#[derive(Serialize, Deserialize)]
+pub struct Measure {
+    /// The engine, or "plain".
+    pub name: String,
+    pub rate: u64,
+    pub seconds: u64,
+    pub look: Look,
+}
+
+impl Measure {
+    pub fn load(&self) -> Load {
+        Load { rate: self.rate, seconds: self.seconds }
+    }
+}
+
+/// What a process is started for.
+pub enum Asked {
+    Bench(Args),
+    /// One engine under one load; JSON on standard output.
+    Measure(Measure),
+    /// Nanoseconds a packet of the kernel reflector; JSON on standard output.
+    TestRun,
+    Help,
+}
+
+/// From the command line, the program's name left out.
+pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked> {
+    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None };
+    while let Some(word) = words.next() {
+        let (option, value) = match word.split_once('=') {
+            Some((option, value)) => (option.to_owned(), Some(value.to_owned())),
+            None => (word, None),
+        };
+        if option == "-h" || option == "--help" {
+            return Ok(Asked::Help);
+        }
+        if option == "test-run" {
+            return Ok(Asked::TestRun);
+        }
+        let value = value.or_else(|| words.next());
+        let value = value.with_context(|| format!("{option} needs a value; see --help"))?;
+        let number = || -> Result<u64> {
+            value.parse().with_context(|| format!("{option}: '{value}' is no number"))
+        };
+        match option.as_str() {
+            "measure" => return Ok(Asked::Measure(serde_json::from_str(&value)?)),
+            "--seconds" => args.seconds = number()?,
+            "--repeat" => args.repeat = number()? as usize,
+            "--endurance" => args.endurance = number()?,
+            "--only" if PARTS.contains(&value.as_str()) => args.only = Some(value),
+            "--only" => bail!("--only: there is no part '{value}'; choose {}", PARTS.join(", ")),
+            _ => bail!("'{option}' is no option; see --help"),
+        }
+    }
+    Ok(Asked::Bench(args))
+}
+
+/// What can be measured alone.
+const PARTS: [&str; 14] = [
+    "accuracy",
+    "gen",
+    "reflectors",
+    "endurance",
+    "forwarding",
+    "no-drop",
+    "rtt",
+    "flow",
+    "search",
+    "feature",
+    "ipfix",
+    "flow-cache",
+    "flow-apps",
+    "flow-engines",
+];
+
+pub fn help() -> String {
+    format!(
+        "Measures Sonde itself, on veth links between namespaces. Needs root.
+
+Options:
+  --seconds <N>    Seconds of each accuracy run, and of each run through the watched router [default: 5]
+  --repeat <N>     Repetitions of each: the accuracy run with the median p99.9 is shown, else medians [default: 3]
+  --endurance <N>  Seconds of the endurance run [default: 60]
+  --only <PART>    Only this part: {}
+
+Example:
+  sonde-perf --seconds 5
+  sonde-perf --only accuracy",
+        PARTS.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Result<Asked> {
+        parse(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn options_are_read_and_wrong_ones_named() {
+        let Asked::Bench(args) = asked("--seconds 2 --only=rtt --repeat 7").unwrap() else {
+            panic!("no benchmark");
+        };
+        assert_eq!((args.seconds, args.repeat, args.endurance), (2, 7, 60));
+        assert_eq!(args.only.as_deref(), Some("rtt"));
+        assert!(matches!(asked("--help").unwrap(), Asked::Help));
+        for (line, part) in
+            [("--only x", "no part 'x'"), ("--fast", "needs a value"), ("--seconds x", "no number")]
+        {
+            let error = asked(line).err().unwrap().to_string();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}
