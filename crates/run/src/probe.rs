@@ -95,7 +95,12 @@ fn drive(
     stop: &Stop,
     patience: Duration,
 ) -> Ended {
-    let mut sink = |event| sender.push(event);
+    // What became of single packets is for people who look on: a record lost is another thing.
+    let mut samples_lost = 0;
+    let mut sink = |event| match event {
+        Event::Sample(_) => samples_lost += u64::from(!sender.offer(event)),
+        event => sender.push(event),
+    };
     while !session.is_finished() {
         while let Ok(Order { targets, done }) = orders.try_recv() {
             let changed = session.change(targets);
@@ -126,6 +131,9 @@ fn drive(
     let clock = session.clock();
     status.update(|s| s.clock = clock);
     let mut ended = session.close(&mut sink);
+    if samples_lost > 0 {
+        ended.counters.insert("samples_lost".into(), samples_lost);
+    }
     if sender.lost() > 0 {
         ended.caveats.insert(sonde_results::Caveat::RecordsLost);
         ended.counters.insert("records_lost".into(), sender.lost());

@@ -120,9 +120,14 @@ impl<R> RecordSender<R> {
 
     /// The same for one that stands for `n` of them.
     pub(crate) fn push_many(&self, record: R, n: u64) {
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(record) {
+        if !self.offer(record) {
             self.lost.fetch_add(n, Ordering::Relaxed);
         }
+    }
+
+    /// The same for what may be missing without a word here: false, it did not fit.
+    pub(crate) fn offer(&self, record: R) -> bool {
+        !matches!(self.queue.try_send(record), Err(TrySendError::Full(_)))
     }
 
     /// Records that found no room.
