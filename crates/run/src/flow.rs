@@ -4,34 +4,34 @@
 //! thread (`exporting`), which hands it to every output (`export`), of which the program that
 //! reads [`Metering`]'s records is one.
 
+mod capture_reader;
 mod collector_address;
 mod export;
 mod exporting;
 mod file;
 mod follow;
 mod input;
+mod largest;
 mod live;
 mod meter;
-mod now;
 mod outcome;
 mod sampling;
 mod selection;
 pub mod settings;
 mod setup;
-mod share;
+mod shard;
 mod status;
-mod top;
+mod top_talkers;
 pub mod verify;
-mod walk;
 
 use anyhow::anyhow;
 
 pub use self::collector_address::{CollectorAddress, Transport};
-pub use self::now::Fast;
+pub use self::largest::bytes;
 pub use self::sampling::{IpProtocol, Sampling};
 pub use self::settings::Settings;
 pub use self::status::{Metering, Status};
-pub use self::top::bytes;
+pub use self::top_talkers::Talker;
 use crate::error::RunError;
 use crate::running::Context;
 use crate::sources::{Source, source};

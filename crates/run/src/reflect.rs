@@ -1,8 +1,9 @@
 //! The reflector: that of user space on any engine, and beside it, if asked for, the one in the
 //! kernel (RFC 8762, section 4.3).
 
+mod addresses;
 mod kernel;
-mod place;
+
 pub mod settings;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use sonde_port::{Engine, Port, PortStats};
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::schedule;
 
+use self::addresses::Addresses;
 use self::kernel::Kernel;
-use self::place::Addresses;
+
 use self::settings::Limit;
 pub use self::settings::Settings;
 use crate::confined::Uses;
@@ -64,7 +66,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
             "--kernel uses the interface's XDP hook itself; leave --engine out or use af_packet"
         )));
     }
-    let spec = place::spec(&settings)?;
+    let spec = addresses::spec(&settings)?;
     let clock = clock::clock_state();
     let kernel = settings.kernel.then(|| Kernel::attach(&settings, clock)).transpose()?;
     let port = sonde_port::open(settings.engine.engine, &spec).map_err(anyhow::Error::from)?;

@@ -4,7 +4,7 @@
 //! What is typed here is checked when it is read; a complaint names the line. docs/bench.md
 //! describes every key.
 
-mod words;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use sonde_meter::load::FCS_LEN;
 use sonde_port::{af_packet, af_xdp};
 use toml::Spanned;
 
-pub use words::{Check, Frames, Load, Ns, Prefixes, Rate};
+pub use values::{Check, Frames, Load, Ns, Prefixes, Rate};
 
 /// A plan.
 #[derive(Clone, Debug, Deserialize)]

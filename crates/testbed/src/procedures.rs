@@ -6,11 +6,11 @@ use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, RateSearchConfig, ResetConfig, Sla};
 use sonde_results::units::format_elapsed;
 
-mod kinds;
 mod quantities;
+mod registry;
 
-use self::kinds::{KINDS, mlr_config};
 pub use self::quantities::unit_of;
+use self::registry::{REGISTRY, mlr_config};
 use super::plan::{Frames, Load, Ns, Rate};
 
 /// A procedure with its settings.
@@ -129,11 +129,11 @@ impl ProcedurePlan {
     /// # Errors
     /// A kind that is none, a key that means nothing to it, a value that cannot be.
     pub fn read(table: &toml::Table) -> Result<ProcedurePlan, String> {
-        let names = || KINDS.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        let names = || REGISTRY.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
         let Some(name) = table.get("kind").and_then(toml::Value::as_str) else {
             return Err(format!("a procedure needs kind = '...': {}", names()));
         };
-        let kind = KINDS.iter().find(|k| k.name == name);
+        let kind = REGISTRY.iter().find(|k| k.name == name);
         let kind =
             kind.ok_or_else(|| format!("'{name}' is no procedure; there are {}", names()))?;
         let known = |key: &str| ["kind", "frames"].contains(&key) || kind.keys.contains(&key);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn every_kind_makes_a_procedure_that_wants_a_trial() {
-        for kind in KINDS {
+        for kind in REGISTRY {
             let mut text = format!("kind = '{}'\n", kind.name);
             if kind.by_load {
                 text += "loads = ['1000']\n";

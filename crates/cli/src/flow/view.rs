@@ -9,7 +9,7 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
-use sonde_run::flow::{Fast, bytes};
+use sonde_run::flow::{Talker, bytes};
 
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
@@ -35,7 +35,7 @@ pub struct Snapshot<'a> {
     /// Packets dropped before metering, and records dropped after it, since the start.
     pub lost: (u64, u64),
     /// The fastest flows now, the fastest first.
-    pub top: &'a [Fast],
+    pub top: &'a [Talker],
     /// What casts doubt so far.
     pub caveats: CaveatSet,
 }
@@ -252,7 +252,7 @@ fn flows(records: &[FlowRecord], width: usize, style: Style) -> Vec<String> {
 }
 
 /// A table of flows as they are now.
-fn fast(flows: &[Fast], width: usize, style: Style) -> Vec<String> {
+fn fast(flows: &[Talker], width: usize, style: Style) -> Vec<String> {
     table(["BIT/S", "BYTES", "PACKETS"], flows, width, style, |f| {
         let r = &f.record;
         (
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    fn top() -> Vec<Fast> {
+    fn top() -> Vec<Talker> {
         let flows = [
             record(6, [("192.0.2.1", 50_123), ("198.51.100.7", 443)], [12_000, 34_567_000]),
             record(17, [("2001:db8::1", 5_353), ("2001:db8::53", 53)], [4_000, 9_000]),
@@ -400,7 +400,7 @@ mod tests {
         flows
             .into_iter()
             .zip([1_250_000, 9_000, 0])
-            .map(|(record, rate)| Fast { record, rate })
+            .map(|(record, rate)| Talker { record, rate })
             .collect()
     }
 
@@ -419,7 +419,7 @@ mod tests {
     fn snapshot<'a>(
         points: &'a [String],
         protocols: &'a [ProtocolTotal],
-        top: &'a [Fast],
+        top: &'a [Talker],
         lost: (u64, u64),
     ) -> Snapshot<'a> {
         Snapshot {

@@ -15,9 +15,9 @@ use sonde_results::flow_run::ExportTotal;
 use sonde_sys::clock::{steady_now, steady_scale};
 
 use super::export::Output;
+use super::largest::Largest;
 use super::meter::Meter;
 use super::selection;
-use super::top::Top;
 
 /// What metering threads, export thread and view tell each other.
 #[derive(Debug, Default)]
@@ -205,13 +205,13 @@ struct Inner {
     queues: Vec<QueueEnd>,
     shared: Arc<Shared>,
     ends: [u64; 6],
-    top: Top,
+    top: Largest,
     records: u64,
 }
 
 impl Inner {
     fn new(outputs: Vec<Box<dyn Output>>, queues: Vec<QueueEnd>, shared: Arc<Shared>) -> Self {
-        Inner { outputs, queues, shared, ends: [0; 6], top: Top::new(TOP), records: 0 }
+        Inner { outputs, queues, shared, ends: [0; 6], top: Largest::new(TOP), records: 0 }
     }
 
     fn run(mut self) -> Exported {

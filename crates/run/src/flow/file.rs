@@ -1,5 +1,5 @@
 //! Flow metering from captures, at the speed of memory. The clock is that of their packets.
-//! Each metering thread reads everything and meters its share.
+//! Each metering thread reads everything and meters its shard.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use anyhow::{Context as _, anyhow};
 use sonde_results::{Caveat, FlowRun};
 use sonde_sys::schedule::pin_to_cpu;
 
+use super::capture_reader::{CaptureReader, GROUP, GROUPS, Within};
 use super::export::{self, Common};
 use super::exporting::{Exporting, Queue, Shared};
 use super::meter::{Group, Meter};
 use super::settings::Settings;
-use super::share::Share;
+use super::shard::Shard;
 use super::status::{self as flow_status, Metering, Status};
-use super::walk::{GROUP, GROUPS, Walk, Within};
 use super::{outcome, setup};
 use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, point};
 use crate::error::RunError;
@@ -66,10 +66,10 @@ pub fn start(
     let status = Latest::new(Status::new(run.clone()));
     let (theirs, asked, paths) = (status.clone(), stop.clone(), paths.to_owned());
     let work = move || {
-        let walked =
-            walk(&run, &settings, (input, first, offset_ns), (meters, queues), &shared, &asked);
-        let finished = walked.and_then(|(meters, broken, walk)| {
-            tell(&mut run, &walk, broken, &paths);
+        let read =
+            read_all(&run, &settings, (input, first, offset_ns), (meters, queues), &shared, &asked);
+        let finished = read.and_then(|(meters, broken, reader)| {
+            tell(&mut run, &reader, broken, &paths);
             let meters: Vec<&Meter> = meters.iter().collect();
             outcome::finish(run, &meters, exporting)
         });
@@ -79,15 +79,15 @@ pub fn start(
 }
 
 /// Reads and meters everything. Returns the meters, what captures could not be read to their ends,
-/// and what was walked.
-fn walk(
+/// and the reader.
+fn read_all(
     run: &FlowRun,
     settings: &Settings,
     (input, first, offset_ns): (Input, Option<Piece>, i64),
     (meters, queues): (Vec<Meter>, Vec<Queue>),
     shared: &Shared,
     asked: &Stop,
-) -> anyhow::Result<(Vec<Meter>, Vec<String>, Walk)> {
+) -> anyhow::Result<(Vec<Meter>, Vec<String>, CaptureReader)> {
     let start_ns = run.header.start_ns;
     let end_ns = settings.duration.map_or(i64::MAX, |d| start_ns.saturating_add(d));
     let turnstile = Turnstile::default();
@@ -97,7 +97,7 @@ fn walk(
         number,
         meter,
         queue,
-        walk: Walk::new(offset_ns, end_ns),
+        reader: CaptureReader::new(offset_ns, end_ns),
         shared,
         turnstile: &turnstile,
         start_ns,
@@ -113,12 +113,12 @@ fn walk(
         let here = here.run(pieces, settings, || asked.is_asked());
         // Those that still wait for packets wait in vain.
         stop.store(true, Ordering::Relaxed);
-        let Part { meter, walk, .. } = here?;
+        let Part { meter, reader, .. } = here?;
         let mut meters = vec![meter];
         for thread in started {
             meters.push(thread.join().map_err(|_| failed("metering"))??.meter);
         }
-        Ok((meters, reading.join().map_err(|_| failed("reading"))??, walk))
+        Ok((meters, reading.join().map_err(|_| failed("reading"))??, reader))
     })
 }
 
@@ -158,18 +158,18 @@ fn meters(settings: &Settings) -> anyhow::Result<Vec<Meter>> {
     let secret = secrets(settings.metering.seed);
     // Chance decides the same in every thread, if all of them ask it for every packet.
     let parses_all = !super::selection::sequence(&settings.selection, secret[0])?.is_empty();
-    let share = |i| match workers {
-        1 => Share::whole(),
-        _ => Share::new(i, workers, secret, keys, parses_all),
+    let shard = |i| match workers {
+        1 => Shard::whole(),
+        _ => Shard::new(i, workers, secret, keys, parses_all),
     };
     let numbers = Numbers::new(&settings.metering.join)?;
     let places: Vec<u8> = (0..=u8::MAX).map(|i| numbers.place(i.into()) as u8).collect();
-    (0..workers).map(|i| setup::meter_at(i, settings, secret, share(i), &places)).collect()
+    (0..workers).map(|i| setup::meter_at(i, settings, secret, shard(i), &places)).collect()
 }
 
 /// What the captures were like.
-fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBuf]) {
-    broken.extend(walk.broken.iter().cloned());
+fn tell(run: &mut FlowRun, reader: &CaptureReader, mut broken: Vec<String>, paths: &[PathBuf]) {
+    broken.extend(reader.broken.iter().cloned());
     for why in &broken {
         tracing::warn!("{why}");
         run.caveats.insert(Caveat::CaptureCutShort);
@@ -179,7 +179,7 @@ fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBu
         [path] => path.display().to_string(),
         _ => "captures".into(),
     };
-    let unread = &walk.unread;
+    let unread = &reader.unread;
     for line in unread.lines() {
         tracing::warn!("{name}: {line}");
     }
@@ -188,13 +188,13 @@ fn tell(run: &mut FlowRun, walk: &Walk, mut broken: Vec<String>, paths: &[PathBu
     }
     run.counters.extend(unread.counters());
     let name = name.rsplit('/').next().unwrap_or(&name);
-    let several = walk.last_interface > 0;
+    let several = reader.last_interface > 0;
     let at = |i: u8| {
-        let called = walk.names.get(&i).map(String::as_str);
+        let called = reader.names.get(&i).map(String::as_str);
         point(name, called, several.then_some(i.into()))
     };
-    run.points = (0..=walk.last_interface).map(at).collect();
-    run.header.end_ns = walk.latest_ns.max(run.header.start_ns);
+    run.points = (0..=reader.last_interface).map(at).collect();
+    run.header.end_ns = reader.latest_ns.max(run.header.start_ns);
 }
 
 /// One metering thread's work.
@@ -202,7 +202,7 @@ struct Part<'a> {
     number: usize,
     meter: Meter,
     queue: Queue,
-    walk: Walk,
+    reader: CaptureReader,
     shared: &'a Shared,
     turnstile: &'a Turnstile,
     start_ns: i64,
@@ -237,7 +237,7 @@ impl Part<'_> {
         // Whoever gives them must not wait for this thread to take more.
         drop(pieces);
         let queue = &mut self.queue;
-        let now_ns = self.walk.now_ns().max(self.start_ns);
+        let now_ns = self.reader.now_ns().max(self.start_ns);
         self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
         self.queue.flush_waiting();
         self.tell();
@@ -246,10 +246,10 @@ impl Part<'_> {
 
     /// Meters a piece; false: no more are wanted.
     fn pass(&mut self, piece: &Piece, stretch: &mut u64, interrupted: &impl Fn() -> bool) -> bool {
-        let share = *self.meter.share();
+        let shard = *self.meter.shard();
         let mut group = Group::<GROUP>::new();
         let mut within = Within::new(piece);
-        let mut told = self.walk.latest_ns;
+        let mut told = self.reader.latest_ns;
         let goes_on = 'piece: loop {
             if interrupted() {
                 self.turnstile.close();
@@ -259,33 +259,33 @@ impl Part<'_> {
             }
             *stretch += 1;
             for _ in 0..STRETCH {
-                let (walk, meter) = (&mut self.walk, &mut self.meter);
-                if !walk.group(&mut within, &share, |frame| meter.gather(frame, &mut group)) {
-                    break 'piece !walk.is_over();
+                let (reader, meter) = (&mut self.reader, &mut self.meter);
+                if !reader.group(&mut within, &shard, |frame| meter.gather(frame, &mut group)) {
+                    break 'piece !reader.is_over();
                 }
                 let queue = &mut self.queue;
                 let mut sink = |record| queue.push_waiting(record);
-                if let Some(now) = self.walk.clock() {
+                if let Some(now) = self.reader.clock() {
                     self.meter.cache_mut().handle_timeout(now, &mut sink);
                 }
                 self.meter.pass(&mut group, &mut sink);
             }
-            if self.walk.latest_ns.saturating_sub(told) >= TELL_NS {
-                told = self.walk.latest_ns;
+            if self.reader.latest_ns.saturating_sub(told) >= TELL_NS {
+                told = self.reader.latest_ns;
                 self.tell();
             }
         };
-        self.walk.leave(&within);
+        self.reader.leave(&within);
         self.tell();
         goes_on
     }
 
     /// How far it is, and what could not be metered.
     fn tell(&self) {
-        let now = self.walk.latest_ns.max(self.start_ns).max(1);
+        let now = self.reader.latest_ns.max(self.start_ns).max(1);
         self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
-        let tells_all = self.meter.share().tells_all();
-        let unread = if tells_all { self.walk.unread.packets() } else { 0 };
+        let tells_all = self.meter.shard().tells_all();
+        let unread = if tells_all { self.reader.unread.packets() } else { 0 };
         self.shared.tell(self.number, &self.meter, unread);
     }
 }

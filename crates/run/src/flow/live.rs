@@ -1,4 +1,4 @@
-//! Flow metering on interfaces: metering threads that share nothing, the export thread, and
+//! Flow metering on interfaces: metering threads that shard nothing, the export thread, and
 //! one that follows them.
 
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use super::exporting::{Exporting, Queue, Shared};
 use super::follow::Follow;
 use super::input::{Input, Opened};
 use super::meter::Meter;
-use super::now::{self, Fast, Now};
 use super::settings::{InputEngine, Settings};
-use super::share::Share;
+use super::shard::Shard;
 use super::status::{self as flow_status, Metering, Status};
+use super::top_talkers::{self, Talker, TopTalkers};
 use super::{outcome, setup};
 use crate::confined::Uses;
 use crate::error::RunError;
@@ -50,7 +50,7 @@ pub fn start(
     let places = joins::places(&settings.metering.join, &names).map_err(RunError::Settings)?;
     let secret = || secrets(settings.metering.seed);
     let mut meters: Vec<Meter> = (0..workers)
-        .map(|i| setup::meter_at(i, &settings, secret(), Share::whole(), &places))
+        .map(|i| setup::meter_at(i, &settings, secret(), Shard::whole(), &places))
         .collect::<Result<_>>()
         .map_err(RunError::Settings)?;
     for meter in &mut meters {
@@ -89,7 +89,7 @@ pub fn start(
             report: Arc::default(),
             shared: exporting.shared(),
             number: i,
-            now: settings.fastest.then(Now::default),
+            talkers: settings.fastest.then(TopTalkers::default),
         };
         threads.push(inner.start(cpu, end.clone())?);
     }
@@ -194,7 +194,7 @@ struct Seen {
     created: u64,
     records: u64,
     lost: (u64, u64),
-    top: Vec<Fast>,
+    top: Vec<Talker>,
 }
 
 impl Seen {
@@ -220,7 +220,7 @@ impl Seen {
             seen.lost.0 += report.lost;
             seen.top.extend(report.top.iter().cloned());
         }
-        now::cut(&mut seen.top);
+        top_talkers::cut(&mut seen.top);
         seen
     }
 
@@ -245,7 +245,7 @@ struct Report {
     held: u64,
     created: u64,
     lost: u64,
-    top: Vec<Fast>,
+    top: Vec<Talker>,
     failure: Option<anyhow::Error>,
 }
 
@@ -286,7 +286,7 @@ struct Inner {
     /// Which of the metering threads.
     number: usize,
     /// Looks for the fastest flows, if they are wanted.
-    now: Option<Now>,
+    talkers: Option<TopTalkers>,
 }
 
 impl Inner {
@@ -346,7 +346,7 @@ impl Inner {
         let (lost, refused) = (self.input.lost(), self.input.refused());
         self.tell(lost, &refused);
         let protocols = self.meter.by_protocol();
-        let looked = self.now.as_mut().and_then(|n| n.look(self.meter.cache(), now.as_nanos()));
+        let looked = self.talkers.as_mut().and_then(|t| t.look(self.meter.cache(), now.as_nanos()));
         // If the view is being drawn just now, the next report will do.
         if let Ok(mut report) = self.report.try_lock() {
             report.protocols.clear();

@@ -9,7 +9,7 @@ use sonde_wire::feature::{Feature, Keys, Layers, Seen, Segments, parse_into};
 use sonde_wire::flow::Link;
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
-use super::share::Share;
+use super::shard::Shard;
 
 /// A frame as an engine hands it up.
 pub struct Frame<'a> {
@@ -48,7 +48,7 @@ pub struct Meter {
     keys: Keys,
     sequence: Sequence,
     selects: bool,
-    share: Share,
+    shard: Shard,
     by_protocol: Box<[ProtocolTotal; 256]>,
     /// Longest IP packets, by the feature's point.
     longest: Box<[u32; 256]>,
@@ -59,12 +59,12 @@ pub struct Meter {
 impl Meter {
     /// Around `cache`, with the IP header that gives the key, what selects packets, and which
     /// of the selected ones are metered here.
-    pub fn new(cache: FlowCache, keys: Keys, sequence: Sequence, share: Share) -> Self {
+    pub fn new(cache: FlowCache, keys: Keys, sequence: Sequence, shard: Shard) -> Self {
         let selects = !sequence.is_empty();
         let total = |protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() };
         let by_protocol = Box::new(std::array::from_fn(|i| total(i as u8)));
         let (longest, joined) = (Box::new([LONGEST; 256]), 0);
-        Meter { cache, keys, sequence, selects, share, by_protocol, longest, joined }
+        Meter { cache, keys, sequence, selects, shard, by_protocol, longest, joined }
     }
 
     /// Packets of an interface cannot be longer than this on the wire: its MTU.
@@ -107,14 +107,14 @@ impl Meter {
                 if self.selects && !self.sequence.select(feature, bytes, layers) {
                     return;
                 }
-                if !self.share.has(feature) {
+                if !self.shard.has(feature) {
                     return;
                 }
                 *part = bytes;
                 group.len += 1;
             }
             Err(error) => {
-                if self.share.counts_refused(bytes, link) {
+                if self.shard.counts_refused(bytes, link) {
                     self.cache.refused(error, bytes.len());
                 }
             }
@@ -128,7 +128,7 @@ impl Meter {
         let seen = Seen { wire_len, link, at_ns, point };
         let (mut feature, mut layers) = Default::default();
         if let Err(error) = parse_into(bytes, &seen, self.keys, &mut feature, &mut layers) {
-            if self.share.counts_refused(bytes, link) {
+            if self.shard.counts_refused(bytes, link) {
                 self.cache.refused(error, bytes.len());
             }
             return;
@@ -136,7 +136,7 @@ impl Meter {
         let mut group = Group::<BURST>::new();
         for (feature, layers) in Segments::new(bytes, &seen, &feature, &layers, segment) {
             if self.selects && !self.sequence.select(&feature, bytes, &layers)
-                || !self.share.has(&feature)
+                || !self.shard.has(&feature)
             {
                 continue;
             }
@@ -228,12 +228,12 @@ impl Meter {
     /// What selects packets, with what it has seen; `None` where another thread has seen the
     /// same packets, and tells it.
     pub fn sequence(&self) -> Option<&Sequence> {
-        self.share.tells_all().then_some(&self.sequence)
+        self.shard.tells_all().then_some(&self.sequence)
     }
 
     /// What of the packets is metered here.
-    pub fn share(&self) -> &Share {
-        &self.share
+    pub fn shard(&self) -> &Shard {
+        &self.shard
     }
 
     /// What was metered of each protocol, by its number.
@@ -258,7 +258,7 @@ mod tests {
     fn meter() -> Meter {
         let cache = FlowCache::new(Config { flows: 8, ..Config::default() });
         let sequence = crate::flow::selection::sequence(&Default::default(), 0).unwrap();
-        Meter::new(cache, Keys::Outer, sequence, Share::whole())
+        Meter::new(cache, Keys::Outer, sequence, Shard::whole())
     }
 
     /// IPv4 and TCP with `payload` octets, of which none was captured.

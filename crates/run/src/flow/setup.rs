@@ -11,12 +11,12 @@ use sonde_wire::feature::Keys;
 use super::meter::Meter;
 use super::selection;
 use super::settings::{Field, FlowKeys, Settings};
-use super::share::Share;
+use super::shard::Shard;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
-/// and chance where packets are sampled by it; `share` says which packets are this thread's,
+/// and chance where packets are sampled by it; `shard` says which packets are this thread's,
 /// and `places` which interfaces are one place.
-fn meter(settings: &Settings, secret: [u64; 2], share: Share, places: Vec<u8>) -> Result<Meter> {
+fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, places: Vec<u8>) -> Result<Meter> {
     let metering = &settings.metering;
     let mut fields = features::Config::default();
     for field in &metering.fields {
@@ -41,7 +41,7 @@ fn meter(settings: &Settings, secret: [u64; 2], share: Share, places: Vec<u8>) -
     config.check()?;
     let cache = FlowCache::new(config);
     let sequence = selection::sequence(&settings.selection, secret[0])?;
-    Ok(Meter::new(cache, keys(settings), sequence, share))
+    Ok(Meter::new(cache, keys(settings), sequence, shard))
 }
 
 /// The meter of a thread, by its number, whose memory lies by the processor that will use it:
@@ -50,14 +50,14 @@ pub fn meter_at(
     number: usize,
     settings: &Settings,
     secret: [u64; 2],
-    share: Share,
+    shard: Shard,
     places: &[u8],
 ) -> Result<Meter> {
     let make = || {
         if let Some(&cpu) = settings.input.cpus.get(number) {
             pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
         }
-        meter(settings, secret, share, places.to_vec())
+        meter(settings, secret, shard, places.to_vec())
     };
     thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
         Err(anyhow!("a meter could not be made; please report what it printed"))

@@ -7,9 +7,9 @@ use sonde_results::flow_run::{FLOW_SCHEMA_VERSION, ProtocolTotal};
 use sonde_results::{FlowRun, ToUtc as _};
 use sonde_sys::clock::{clock_state, steady_now, steady_scale, tai_now};
 
-use super::now::Fast;
 use super::settings::Settings;
 use super::setup;
+use super::top_talkers::Talker;
 use crate::error::RunError;
 use crate::header::run_header;
 use crate::running::{Ended, Latest, Running};
@@ -37,7 +37,7 @@ pub struct Status {
     /// Records that found the export thread's queue full.
     pub records_lost: u64,
     /// The fastest flows of now, where they are wanted.
-    pub fastest: Vec<Fast>,
+    pub fastest: Vec<Talker>,
 }
 
 impl Status {

@@ -13,7 +13,7 @@ use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netlink::{Link, Links};
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
-use super::place::Addresses;
+use super::addresses::Addresses;
 use super::settings::Settings;
 use crate::error::RunError;
 

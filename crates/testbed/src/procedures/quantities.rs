@@ -225,7 +225,7 @@ const SOAK: &[&str] =
 mod tests {
     use sonde_meter::trial::sim::{Device, DeviceConfig, Faults};
 
-    use super::super::KINDS;
+    use super::super::REGISTRY;
     use super::*;
 
     fn read(text: &str) -> ProcedurePlan {
@@ -245,7 +245,7 @@ mod tests {
                 ..DeviceConfig::default()
             },
         ];
-        for kind in KINDS {
+        for kind in REGISTRY {
             let mut text = format!("kind = '{}'\n", kind.name);
             let takes = |key: &str| kind.keys.contains(&key);
             for (key, value) in [

@@ -11,11 +11,11 @@ use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::Link;
 
 use super::meter::Frame;
-use super::share::Share;
+use super::shard::Shard;
 use crate::capture_file::{Groups, Piece, Unread, describe};
 
 /// A way through captures, one piece after the other.
-pub struct Walk {
+pub struct CaptureReader {
     offset_ns: i64,
     /// Packets from this time on are left out.
     end_ns: i64,
@@ -50,10 +50,10 @@ impl<'a> Within<'a> {
     }
 }
 
-impl Walk {
+impl CaptureReader {
     /// From the beginning to `end_ns`; `offset_ns` is TAI - UTC.
-    pub fn new(offset_ns: i64, end_ns: i64) -> Walk {
-        Walk {
+    pub fn new(offset_ns: i64, end_ns: i64) -> CaptureReader {
+        CaptureReader {
             offset_ns,
             end_ns,
             is_over: false,
@@ -72,12 +72,12 @@ impl Walk {
     }
 
     /// The next group; false: there is none in this piece. `take` gets what of it may be in
-    /// `share`.
+    /// `shard`.
     #[inline(always)]
     pub fn group<'a>(
         &mut self,
         within: &mut Within<'a>,
-        share: &Share,
+        shard: &Shard,
         mut take: impl FnMut(Frame<'a>),
     ) -> bool {
         let (mut begin, mut latest, mut passed) = (0, i64::MIN, 0);
@@ -94,7 +94,7 @@ impl Walk {
                 self.is_over = true;
                 break;
             }
-            if let Some(frame) = self.frame(&record, within, at_ns, share) {
+            if let Some(frame) = self.frame(&record, within, at_ns, shard) {
                 take(frame);
             }
             latest = latest.max(at_ns);
@@ -114,7 +114,7 @@ impl Walk {
         record: &Record<'a>,
         within: &Within<'a>,
         at_ns: i64,
-        share: &Share,
+        shard: &Shard,
     ) -> Option<Frame<'a>> {
         let Record { data: bytes, original_len, link_type, interface, is_timed, .. } = *record;
         // The processor fetches ahead by itself, but not across pages.
@@ -130,7 +130,7 @@ impl Walk {
         }
         let point = interface.min(u8::MAX.into()) as u8;
         self.last_interface = self.last_interface.max(point);
-        if share.can_skip(bytes, link) {
+        if shard.can_skip(bytes, link) {
             return None;
         }
         let wire_len = original_len as usize;

@@ -6,7 +6,7 @@ use sonde_results::flow::FlowRecord;
 
 /// A flow and its rate.
 #[derive(Clone, Debug)]
-pub struct Fast {
+pub struct Talker {
     /// As it is now.
     pub record: FlowRecord,
     /// Of the latest look, bytes a second.
@@ -15,7 +15,7 @@ pub struct Fast {
 
 /// Looks at one cache.
 #[derive(Default)]
-pub struct Now {
+pub struct TopTalkers {
     /// Bytes of the flow when it was looked at last, by slot. That costs no memory until a
     /// slot is in use.
     seen: Vec<u64>,
@@ -23,14 +23,14 @@ pub struct Now {
     looked_ns: Vec<i64>,
     part: usize,
     /// The fastest of this round so far, in no order.
-    round: Vec<Fast>,
+    round: Vec<Talker>,
     /// Slower flows are not among the fastest of this round.
     least: u64,
 }
 
-impl Now {
+impl TopTalkers {
     /// Looks at the next part. At the end of each round: the fastest flows, the fastest first.
-    pub fn look(&mut self, cache: &FlowCache, now_ns: i64) -> Option<Vec<Fast>> {
+    pub fn look(&mut self, cache: &FlowCache, now_ns: i64) -> Option<Vec<Talker>> {
         self.seen.resize(cache.held().capacity as usize, 0);
         self.looked_ns.resize(self.seen.len().div_ceil(PART), 0);
         let before_ns = std::mem::replace(&mut self.looked_ns[self.part], now_ns);
@@ -45,7 +45,7 @@ impl Now {
             let span = (now_ns - since_ns).max(SHORTEST_NS) as u128;
             let rate = (u128::from(bytes.saturating_sub(then)) * 1_000_000_000 / span) as u64;
             if rate > self.least {
-                self.round.push(Fast { record: flow.record(), rate });
+                self.round.push(Talker { record: flow.record(), rate });
                 if self.round.len() == 2 * KEPT {
                     cut(&mut self.round);
                     self.least = self.round.last().map_or(0, |f| f.rate);
@@ -64,7 +64,7 @@ impl Now {
 }
 
 /// The fastest, the fastest first.
-pub fn cut(flows: &mut Vec<Fast>) {
+pub fn cut(flows: &mut Vec<Talker>) {
     flows.sort_by_key(|f| std::cmp::Reverse(f.rate));
     flows.truncate(KEPT);
 }
@@ -112,7 +112,7 @@ mod tests {
             let length = if flow == 0 { 60_000 } else { 100 };
             cache.burst(&[packet(flow, length, base + i64::from(flow))], &[], &mut sink);
         }
-        let mut now = Now::default();
+        let mut now = TopTalkers::default();
         assert!(now.look(&cache, base + SECOND).is_none());
         let fast = now.look(&cache, base + SECOND).unwrap();
         assert_eq!((fast.len(), fast[0].record.forward.bytes), (KEPT, 60_000));

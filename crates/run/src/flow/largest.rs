@@ -3,7 +3,7 @@
 use sonde_results::flow::FlowRecord;
 
 /// Keeps the greatest, in bounded memory.
-pub struct Top {
+pub struct Largest {
     keep: usize,
     /// At most twice as many as are kept.
     records: Vec<FlowRecord>,
@@ -11,10 +11,10 @@ pub struct Top {
     least: Option<u64>,
 }
 
-impl Top {
+impl Largest {
     /// Keeps `keep` records.
     pub fn new(keep: usize) -> Self {
-        Top { keep, records: Vec::with_capacity(2 * keep), least: None }
+        Largest { keep, records: Vec::with_capacity(2 * keep), least: None }
     }
 
     /// Takes a record.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_greatest_are_kept_in_order() {
-        let mut top = Top::new(3);
+        let mut top = Largest::new(3);
         // 7919 is prime: every size from 0 to 999 comes once, in no order.
         (0..1000).for_each(|i| top.add(&record(i * 7919 % 1000)));
         assert_eq!(top.sorted().iter().map(bytes).collect::<Vec<_>>(), [999, 998, 997]);

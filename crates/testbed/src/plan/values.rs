@@ -1,4 +1,4 @@
-//! The words of a plan: times, rates, loads, frame sizes, thresholds.
+//! The values in a plan: times, rates, loads, frame sizes, thresholds.
 
 use std::fmt;
 use std::str::FromStr;

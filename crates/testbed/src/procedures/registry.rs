@@ -1,4 +1,4 @@
-//! The table of the kinds of procedures, and how each is made of its keys.
+//! The registry of procedures, and how each is made of its keys.
 
 use sonde_meter::trial::{
     AddressConfig, AddressGoal, AddressSearch, BackToBack, BackToBackConfig, Chain,
@@ -316,7 +316,7 @@ fn soak(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
 
 /// Of a kind: name, whether it finds a rate, whether it is of the loop, whether its loads are
 /// cases, the standard's duration, its maker, its keys.
-macro_rules! kinds {
+macro_rules! registry {
     ($($name:literal $rate:literal $alone:literal $by_load:literal $seconds:literal $make:expr,
        $($key:literal)*;)*) => {
         &[ $( Kind {
@@ -333,7 +333,7 @@ macro_rules! kinds {
 
 /// Every kind of procedure. Durations: RFC 2544, section 24 and 26; RFC 8219, section 7;
 /// RFC 2889, section 5; RFC 3918, section 3.1.5; ITU-T Y.1564 leaves them to its user.
-pub(super) const KINDS: &[Kind] = kinds! {
+pub(super) const REGISTRY: &[Kind] = registry! {
     "throughput" true true false 60 throughput,
         "trial" "resolution" "min_rate" "loss_ratio";
     "tst009" true true false 60 tst009,

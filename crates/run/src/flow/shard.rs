@@ -1,32 +1,32 @@
 //! Which of several threads meters a packet of a capture: all of them read the whole file,
-//! and each meters its share, by a hash of the two addresses that both directions have.
+//! and each meters its shard, by a hash of the two addresses that both directions have.
 
 use sonde_wire::feature::{Feature, Keys};
 use sonde_wire::flow::Link;
 
-/// One thread's share of the packets.
+/// One thread's shard of the packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct Shard {
     number: u32,
     of: u32,
     secret: [u64; 2],
     looks: bool,
 }
 
-impl Share {
+impl Shard {
     /// All packets.
-    pub fn whole() -> Share {
-        Share { number: 0, of: 1, secret: [0; 2], looks: false }
+    pub fn whole() -> Shard {
+        Shard { number: 0, of: 1, secret: [0; 2], looks: false }
     }
 
     /// That of thread `number` of `of`, which have the same `secret`: without it nobody can
     /// make up packets that all meet at one thread. Where every packet must be parsed by every
     /// thread, `parses_all`, none is told by a look at its frame.
-    pub fn new(number: usize, of: usize, secret: [u64; 2], keys: Keys, parses_all: bool) -> Share {
+    pub fn new(number: usize, of: usize, secret: [u64; 2], keys: Keys, parses_all: bool) -> Shard {
         let looks = keys == Keys::Outer && !parses_all;
         // Not the words by which the cache finds its buckets.
         let secret = [secret[0].rotate_left(17) ^ WORDS[0], secret[1].rotate_left(31) ^ WORDS[1]];
-        Share { number: number as u32, of: of as u32, secret, looks }
+        Shard { number: number as u32, of: of as u32, secret, looks }
     }
 
     /// The packet is in it.
@@ -138,23 +138,23 @@ mod tests {
 
     const OF: usize = 3;
 
-    fn shares(keys: Keys) -> Vec<Share> {
-        (0..OF).map(|i| Share::new(i, OF, [3, 4], keys, false)).collect()
+    fn shards(keys: Keys) -> Vec<Shard> {
+        (0..OF).map(|i| Shard::new(i, OF, [3, 4], keys, false)).collect()
     }
 
-    /// The one share that has a packet, or counts what is wrong with it. Others may skip it.
+    /// The one shard that has a packet, or counts what is wrong with it. Others may skip it.
     fn owner(frame: &[u8], link: Link, keys: Keys) -> usize {
-        let owners: Vec<usize> = shares(keys)
+        let owners: Vec<usize> = shards(keys)
             .iter()
             .enumerate()
-            .filter(|(_, share)| match parse_cut(frame, frame.len(), link, keys, 0, 0) {
+            .filter(|(_, shard)| match parse_cut(frame, frame.len(), link, keys, 0, 0) {
                 Ok((packet, _)) => {
-                    assert!(!(share.has(&packet) && share.can_skip(frame, link)));
-                    share.has(&packet)
+                    assert!(!(shard.has(&packet) && shard.can_skip(frame, link)));
+                    shard.has(&packet)
                 }
                 Err(_) => {
-                    let counts = share.counts_refused(frame, link);
-                    assert!(!(counts && share.can_skip(frame, link)));
+                    let counts = shard.counts_refused(frame, link);
+                    assert!(!(counts && shard.can_skip(frame, link)));
                     counts
                 }
             })
@@ -195,7 +195,7 @@ mod tests {
                 let back = packet(v6, [ends[1], ends[0]], false);
                 assert_eq!(owner(&back, Link::RawIp, Keys::Outer), forth);
                 assert_eq!(owner(&back, Link::RawIp, Keys::Inner), forth);
-                let others = shares(Keys::Outer);
+                let others = shards(Keys::Outer);
                 let skipped = others.iter().filter(|s| s.can_skip(&back, Link::RawIp)).count();
                 assert_eq!(skipped, OF - 1);
                 counts[forth] += 1;
