@@ -9,6 +9,7 @@ mod csv;
 mod event;
 mod jsonl;
 mod names;
+mod outbox;
 mod session;
 pub mod settings;
 pub mod target_file;
@@ -31,13 +32,14 @@ pub use self::collected::Collected;
 use self::control::Order;
 pub use self::control::{Control, Reloaded};
 pub use self::event::{About, Event, Probe, Status};
+use self::outbox::Outbox;
 use self::session::{Changed, Session};
 pub use self::settings::{Family, Settings, TargetEntry};
 use self::targets::{Expanded, Target};
 pub use self::unreachable::text as icmp_text;
 pub use self::writers::{WriterSettings, Writers};
 use crate::error::RunError;
-use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
+use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// Finds the way to every target and starts sending. A target without a way, or a name without
 /// an address, is left out and told in [`About`], unless it is the only one.
@@ -82,7 +84,8 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     let (stop, theirs) = (context.stop.clone(), status.clone());
     let asked = stop.clone();
     let (control, orders) = Control::new(about.settings.clone());
-    let work = move || drive(session, watch, (&sender, &theirs, &orders), &asked, patience);
+    let outbox = Outbox::new(sender);
+    let work = move || drive(session, watch, (outbox, &theirs, &orders), &asked, patience);
     let running = Running::start("sonde-run", (receiver, status, control), stop, work)?;
     Ok((about, running))
 }
@@ -91,27 +94,21 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
 fn drive(
     mut session: Session,
     watch: Option<names::Watch>,
-    (sender, status, orders): (&RecordSender<Event>, &Latest<Status>, &Receiver<Order>),
+    (mut outbox, status, orders): (Outbox, &Latest<Status>, &Receiver<Order>),
     stop: &Stop,
     patience: Duration,
 ) -> Ended {
-    // What became of single packets is for people who look on: a record lost is another thing.
-    let mut samples_lost = 0;
-    let mut sink = |event| match event {
-        Event::Sample(_) => samples_lost += u64::from(!sender.offer(event)),
-        event => sender.push(event),
-    };
     while !session.is_finished() {
         while let Ok(Order { targets, done }) = orders.try_recv() {
             let changed = session.change(targets);
             if let Ok(Changed { added, ended, .. }) = &changed {
-                sender.push(Event::Added(added.clone()));
-                sender.push(Event::Ended(ended.clone()));
+                outbox.push(Event::Added(added.clone()));
+                outbox.push(Event::Ended(ended.clone()));
             }
             // Whoever asked may have gone.
             let _ = done.send(changed.map_err(RunError::Host));
         }
-        let progress = session.poll(&mut sink);
+        let progress = session.poll(&mut outbox);
         watch.iter().flat_map(names::Watch::notices).for_each(|text| tracing::warn!("{text}"));
         let (health, clock) = (session.health(), session.clock());
         status.update(|s| {
@@ -130,15 +127,7 @@ fn drive(
     }
     let clock = session.clock();
     status.update(|s| s.clock = clock);
-    let mut ended = session.close(&mut sink);
-    if samples_lost > 0 {
-        ended.counters.insert("samples_lost".into(), samples_lost);
-    }
-    if sender.lost() > 0 {
-        ended.caveats.insert(sonde_results::Caveat::RecordsLost);
-        ended.counters.insert("records_lost".into(), sender.lost());
-    }
-    ended
+    session.close(&mut outbox)
 }
 
 /// The names that are used, with their addresses, to be looked up again now and then.

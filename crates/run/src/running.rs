@@ -120,14 +120,22 @@ impl<R> RecordSender<R> {
 
     /// The same for one that stands for `n` of them.
     pub(crate) fn push_many(&self, record: R, n: u64) {
-        if !self.offer(record) {
-            self.lost.fetch_add(n, Ordering::Relaxed);
+        if self.offer(record).is_err() {
+            self.lose(n);
         }
     }
 
-    /// The same for what may be missing without a word here: false, it did not fit.
-    pub(crate) fn offer(&self, record: R) -> bool {
-        !matches!(self.queue.try_send(record), Err(TrySendError::Full(_)))
+    /// Hands one over, or gives it back if there is no room. Whoever has gone takes everything.
+    pub(crate) fn offer(&self, record: R) -> Result<(), R> {
+        match self.queue.try_send(record) {
+            Err(TrySendError::Full(record)) => Err(record),
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+        }
+    }
+
+    /// Counts records that are given up for want of room.
+    pub(crate) fn lose(&self, n: u64) {
+        self.lost.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Records that found no room.
@@ -135,7 +143,8 @@ impl<R> RecordSender<R> {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// For captures, whose packets can wait: waits for room. False: nobody reads.
+    /// For captures, whose packets can wait, and for what comes last: waits for room. False:
+    /// nobody reads.
     pub(crate) fn push_waiting(&self, record: R) -> bool {
         self.queue.send(record).is_ok()
     }
@@ -249,8 +258,8 @@ impl<R, S, C> Running<R, S, C> {
         self.stop.ask();
     }
 
-    /// Waits at most `patience` for its end; whether it has ended. Records may still be in the
-    /// queue.
+    /// Waits at most `patience` for its end; whether it has ended. Read the records meanwhile: an
+    /// instrument that must not lose them waits with its end until the last fits the queue.
     pub fn wait(&self, patience: Duration) -> bool {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         end.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)

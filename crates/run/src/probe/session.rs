@@ -19,6 +19,7 @@ use sonde_wire::{NotSent, Time};
 
 pub use self::change::Changed;
 use super::event::Event;
+use super::outbox::Outbox;
 use super::settings::RunSettings;
 use super::targets::{self, Plan, Target};
 use super::worker::{Command, ProbeWorker, Reopen, Status};
@@ -244,12 +245,12 @@ impl Session {
         self.clock
     }
 
-    /// Fetches what the workers have finished, and tells them what has changed outside.
-    /// Nothing that fails here ends a measurement: it is logged.
-    pub fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Progress {
+    /// Fetches what the workers have finished as far as it finds room, and tells them what has
+    /// changed outside. Nothing that fails here ends a measurement: it is logged.
+    pub fn poll(&mut self, outbox: &mut Outbox) -> Progress {
         let mut progress = Progress::default();
         for lane in &mut self.lanes {
-            drain(lane, sink);
+            drain(lane, outbox);
             while let Ok(status) = lane.worker.status.pop() {
                 lane.latest = status;
             }
@@ -257,11 +258,13 @@ impl Session {
             progress.received += lane.latest.received;
             progress.delays.merge(lane.latest.delays);
         }
-        if let Some(listener) = &mut self.icmp {
+        if let Some(listener) = &mut self.icmp
+            && outbox.has_room()
+        {
             let ours = &self.ours;
             listener.poll(&mut |error| {
                 if ours.contains(&(error.destination, error.source_port)) {
-                    sink(Event::Undelivered(error));
+                    outbox.push(Event::Undelivered(error));
                 }
             });
         }
@@ -304,15 +307,16 @@ impl Session {
 
     /// Waits for the workers, hands out their last records, and reports on their
     /// behaviour, also where one of them has failed.
-    pub fn close(mut self, sink: &mut dyn FnMut(Event)) -> Ended {
+    pub fn close(mut self, outbox: &mut Outbox) -> Ended {
         let mut all = Ended::default();
+        outbox.wait();
         self.stop();
         for mut lane in std::mem::take(&mut self.lanes) {
             while !lane.worker.is_finished() {
-                drain(&mut lane, sink);
+                drain(&mut lane, outbox);
                 std::thread::sleep(Duration::from_millis(1));
             }
-            drain(&mut lane, sink);
+            drain(&mut lane, outbox);
             let ended = lane.worker.join();
             all.health.send_lateness.merge(&ended.health.send_lateness);
             all.health.pauses.merge(&ended.health.pauses);
@@ -462,18 +466,24 @@ impl Routing {
     }
 }
 
-fn drain(lane: &mut Lane, sink: &mut dyn FnMut(Event)) {
-    while let Ok(mut record) = lane.worker.records.pop() {
+fn drain(lane: &mut Lane, outbox: &mut Outbox) {
+    while outbox.has_room()
+        && let Ok(mut record) = lane.worker.records.pop()
+    {
         record.stream = lane.streams[record.stream as usize];
-        sink(Event::Record(record.clone()));
+        outbox.push(Event::Record(record.clone()));
         let _ = lane.worker.recycled.push(record);
     }
-    while let Ok(mut sample) = lane.worker.samples.pop() {
+    while outbox.has_room()
+        && let Ok(mut sample) = lane.worker.samples.pop()
+    {
         sample.stream = lane.streams[sample.stream as usize];
-        sink(Event::Sample(sample));
+        outbox.push(Event::Sample(sample));
     }
-    while let Ok(error) = lane.worker.errors.pop() {
-        sink(Event::Undelivered(error));
+    while outbox.has_room()
+        && let Ok(error) = lane.worker.errors.pop()
+    {
+        outbox.push(Event::Undelivered(error));
     }
 }
 

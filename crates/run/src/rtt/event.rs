@@ -5,6 +5,7 @@ use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
 
 use super::loss::Losses;
+use super::totals::Totals;
 use crate::running::Running;
 
 /// Round-trip times being measured. Events come in batches, in their order.
@@ -42,6 +43,16 @@ pub struct Interval {
     pub caveats: CaveatSet,
     /// Loss in the flows that are open, where that is wanted and was looked at.
     pub losses: Option<Losses>,
+}
+
+impl Interval {
+    /// Makes it longer by the one that follows it.
+    pub(super) fn extend(&mut self, next: Interval) {
+        let mut groups = Totals::default();
+        self.groups.iter().chain(&next.groups).for_each(|group| groups.add(group));
+        let losses = next.losses.or(self.losses.take());
+        *self = Interval { start_ns: self.start_ns, groups: groups.sorted(), losses, ..next };
+    }
 }
 
 /// How it goes.

@@ -96,12 +96,12 @@ impl Out {
 
     fn push(&mut self, event: Event) {
         self.batch.push(event);
-        if self.batch.len() == BATCH {
+        if self.batch.len() >= BATCH {
             self.flush();
         }
     }
 
-    /// Hands over what there is.
+    /// Hands over what there is. Of what finds no room only samples and flows are lost.
     pub fn flush(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -109,9 +109,18 @@ impl Out {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         if self.waits {
             self.unread |= !self.sender.push_waiting(batch);
-        } else {
-            let events = batch.len() as u64;
-            self.sender.push_many(batch, events);
+        } else if let Err(batch) = self.sender.offer(batch) {
+            batch.into_iter().for_each(|event| self.hold(event));
+        }
+    }
+
+    /// Puts an event that found no room at the head of the next batch: an interval that follows
+    /// another makes that one longer.
+    fn hold(&mut self, event: Event) {
+        match (event, self.batch.last_mut()) {
+            (Event::Sample(_) | Event::Flow(_), _) => self.sender.lose(1),
+            (Event::Interval(next), Some(Event::Interval(held))) => held.extend(next),
+            (event, _) => self.batch.push(event),
         }
     }
 
@@ -148,6 +157,7 @@ impl Out {
 
     /// The end, after the last interval.
     pub fn finish(mut self, mut coverage: Coverage) -> Ended {
+        self.waits = true;
         self.flush();
         let mut caveats = self.caveats;
         caveats.merge(coverage::caveats(&coverage));
@@ -168,3 +178,58 @@ impl Out {
 const BATCH: usize = 256;
 /// Batches that wait for the reader.
 const BATCHES: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use sonde_results::rtt::GroupKey;
+    use sonde_results::testing::rtt as results;
+
+    use super::*;
+    use crate::rtt::settings::SampleLimit;
+    use crate::running::Next;
+
+    fn interval(out: &mut Out, second: i64, key: u32) {
+        let group = RttGroup { key: GroupKey::As(key), ..results::run().groups[0].clone() };
+        let counters = [("packets".to_string(), second as u64)].into();
+        let so_far = Coverage { counters, ..Coverage::default() };
+        let span = (second * 1_000_000_000, (second + 1) * 1_000_000_000);
+        out.interval(vec![group], span, &so_far, None);
+    }
+
+    #[test]
+    fn a_late_reader_misses_samples_but_neither_groups_nor_what_changed() {
+        let each = results::run().groups[0].clean.count;
+        let settings = Settings { samples: Some(SampleLimit::None), ..Settings::default() };
+        let (mut out, records, _) = Out::new(&settings, Vec::new(), false);
+        let mut sample = || out.sample(&results::samples()[0]);
+        (0..BATCHES * BATCH + 300).for_each(|_| sample());
+        for second in 0..3 {
+            interval(&mut out, second, 1 + second as u32 % 2);
+        }
+        out.clock_was_set(37);
+        interval(&mut out, 3, 1);
+        let reading = std::thread::spawn(move || {
+            let all = std::iter::from_fn(|| match records.next(PATIENCE) {
+                Next::Record(batch) => Some(batch),
+                _ => None,
+            });
+            all.flatten().collect::<Vec<_>>()
+        });
+        let ended = out.finish(Coverage::default());
+        let events = reading.join().unwrap();
+        assert_eq!(ended.counters["events_lost"], 300);
+        assert!(ended.caveats.contains(Caveat::EventsLost));
+        let (samples, rest) = events.split_at(BATCHES * BATCH);
+        assert!(samples.iter().all(|event| matches!(event, Event::Sample(_))));
+        let [Event::Interval(first), Event::UtcOffset(37), Event::Interval(last)] = rest else {
+            panic!("{rest:?}");
+        };
+        let spans = [(first.start_ns, first.end_ns), (last.start_ns, last.end_ns)];
+        assert_eq!(spans, [(0, 3_000_000_000), (3_000_000_000, 4_000_000_000)]);
+        assert_eq!((first.coverage.counters["packets"], first.groups.len()), (2, 2));
+        let of = |key| first.groups.iter().find(|g| g.key == GroupKey::As(key)).unwrap();
+        assert_eq!((of(1).clean.count, of(2).clean.count), (2 * each, each));
+    }
+
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+}
