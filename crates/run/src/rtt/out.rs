@@ -191,7 +191,7 @@ mod tests {
     fn interval(out: &mut Out, second: i64, key: u32) {
         let group = RttGroup { key: GroupKey::As(key), ..results::run().groups[0].clone() };
         let counters = [("packets".to_string(), second as u64)].into();
-        let so_far = Coverage { counters, ..Coverage::default() };
+        let so_far = Coverage { counters };
         let span = (second * 1_000_000_000, (second + 1) * 1_000_000_000);
         out.interval(vec![group], span, &so_far, None);
     }
