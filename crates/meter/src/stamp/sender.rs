@@ -72,12 +72,12 @@ impl Sender {
         ways: Vec<Way>,
     ) -> Result<Self, SpecError> {
         check(&config, specs, ways.len())?;
+        let probes = templates(specs)?;
         let demux = Demux::new(
             specs.iter().map(|s| (s.destination, s.source.port())),
             Rng::with_seed(config.seed ^ 0x5eed).u64(..),
         )
         .map_err(twin)?;
-        let probes = templates(specs)?;
         let start = config.start.as_nanos();
         let (streams, end) = lay_out(&config, specs, 0, start)?;
         Ok(Sender {
@@ -105,6 +105,21 @@ impl Sender {
             demux,
             config,
         })
+    }
+
+    /// Whether a sender of this configuration can take these streams, before it is asked to: what
+    /// [`Sender::new`] and [`Sender::add`] refuse, but for two streams of one peer and source port.
+    ///
+    /// # Errors
+    /// As these.
+    pub fn check(
+        config: &SenderConfig,
+        specs: &[StreamSpec],
+        next_hops: usize,
+    ) -> Result<(), SpecError> {
+        check(config, specs, next_hops)?;
+        templates(specs)?;
+        lay_out(config, specs, 0, 0).map(drop)
     }
 
     /// A next hop was resolved, changed its address, or went away.

@@ -57,7 +57,9 @@ pub struct Session {
 /// One port, one worker, and the streams that leave there.
 struct Lane {
     worker: ProbeWorker,
-    /// The interface that it sends on, where the engine writes link headers; else 0.
+    /// What its sender goes by.
+    config: SenderConfig,
+    /// The interface that is its own, by [`lane_of`].
     ifindex: u32,
     /// What its port receives.
     filter: Filter,
@@ -72,8 +74,8 @@ struct Routing {
     next_hops: NextHops,
     /// The targets, and when each was taken off the list.
     targets: Vec<(Target, Option<Instant>)>,
-    /// Destination, wanted source and interface of each target.
-    destinations: Vec<(IpAddr, Option<IpAddr>, String)>,
+    /// The device that probes to each target leave by.
+    lower: Vec<String>,
     /// Target of each stream.
     target_of: Vec<u32>,
     /// Where the probes to each target leave from.
@@ -132,26 +134,21 @@ impl Session {
                 .or_else(|_| NextHops::watch(&[]).map(|(none, _)| (none, vec![0; found.len()])))
                 .context("cannot follow the kernel's routes")?
         };
-        let by_address: HashMap<IpAddr, usize> =
-            targets.iter().enumerate().map(|(i, t)| (t.address, i)).collect();
         let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
         let mut busy = HashSet::new();
-        let (plan, target_of, opened) = loop {
-            let plan = targets::plan(targets, run.seed, &busy, &HashMap::new(), |address| {
-                let i = by_address[&address];
+        let (plan, opened) = loop {
+            let plan = targets::plan(targets, run.seed, &busy, &HashMap::new(), |i| {
                 u16::try_from(hop_of[i])
                     .map(|hop| (found[i].source, hop))
                     .map_err(|_| anyhow!("more than 65,536 next hops; split the run"))
             })?;
-            let target_of: Vec<u32> =
-                plan.streams.iter().map(|s| by_address[&s.destination.ip()] as u32).collect();
             let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-            for (i, &target) in target_of.iter().enumerate() {
-                let lane = if below_ip { found[target as usize].lower_ifindex } else { 0 };
+            for (i, stream) in plan.streams.iter().enumerate() {
+                let lane = lane_of(stream, &found[plan.target_of[i] as usize], below_ip);
                 groups.entry(lane).or_default().push(i as u32);
             }
-            match open_ports(engine, &plan, &target_of, groups, &found, options) {
-                Ok(opened) => break (plan, target_of, opened),
+            match open_ports(engine, &plan, groups, &found, options) {
+                Ok(opened) => break (plan, opened),
                 // Another probe of this host, most likely: the next ports do as well.
                 Err(PortError::InUse(port))
                     if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
@@ -182,14 +179,10 @@ impl Session {
                 routes,
                 next_hops,
                 targets: targets.iter().map(|target| (target.clone(), None)).collect(),
-                destinations: targets
-                    .iter()
-                    .zip(&found)
-                    .map(|(t, r)| (t.address, t.settings.source, r.lower.clone()))
-                    .collect(),
-                target_of,
+                lower: found.iter().map(|route| route.lower.clone()).collect(),
+                target_of: plan.target_of,
                 sources: found.iter().map(|r| r.source).collect(),
-                plan: plan.streams.clone(),
+                plan: plan.streams,
                 below_ip,
                 refreshed: Instant::now(),
             },
@@ -202,16 +195,28 @@ impl Session {
             complaint: None,
         };
         for opened in opened {
-            session.start_lane(opened, ways.clone(), start)?;
+            let cpu = session.cpu_of(session.lanes.len());
+            let lane = session.start_lane(opened, &session.routing.plan, &ways, (start, cpu))?;
+            session.lanes.push(lane);
         }
         Ok(session)
     }
 
-    /// Starts a worker on a port, whose streams are planned.
-    fn start_lane(&mut self, opened: Opened, ways: Vec<Way>, start: Time) -> Result<()> {
+    /// The processor of a lane, where the user gives any.
+    fn cpu_of(&self, lane: usize) -> Option<usize> {
+        self.engine.cpu.map(|cpu| cpu + lane)
+    }
+
+    /// Starts a worker on a port, for its streams of `plan`.
+    fn start_lane(
+        &self,
+        opened: Opened,
+        plan: &[StreamSpec],
+        ways: &[Way],
+        (start, cpu): (Time, Option<usize>),
+    ) -> Result<Lane> {
         let Opened { port, spec, ifindex, streams } = opened;
-        let specs: Vec<_> =
-            streams.iter().map(|&i| self.routing.plan[i as usize].clone()).collect();
+        let specs = of_lane(plan, &streams);
         let (run, n) = (&self.run, specs.len());
         let config = SenderConfig {
             start,
@@ -227,8 +232,7 @@ impl Session {
             samples: self.options.samples,
             seed: run.seed,
         };
-        let sender = Sender::new(config, &specs, ways)?;
-        let cpu = self.engine.cpu.map(|cpu| cpu + self.lanes.len());
+        let sender = Sender::new(config.clone(), &specs, ways.to_vec())?;
         let end = run.duration.map_or(Time::MAX, |duration| self.start + duration);
         let (kind, filter) = (self.engine.engine, spec.filter.clone());
         let reopen: Reopen = Box::new(move |filter| {
@@ -236,8 +240,7 @@ impl Session {
             Ok(sonde_port::open(kind, &OpenSpec { filter, ..spec.clone() })?)
         });
         let worker = ProbeWorker::start(port, reopen, sender, run.timeout, end, cpu)?;
-        self.lanes.push(Lane { worker, ifindex, filter, streams, latest: Status::default() });
-        Ok(())
+        Ok(Lane { worker, config, ifindex, filter, streams, latest: Status::default() })
     }
 
     /// Our clock as last looked at.
@@ -268,15 +271,21 @@ impl Session {
                 }
             });
         }
-        if let Err(error) = self.follow_next_hops() {
+        let followed = self.follow_next_hops();
+        self.complain(followed);
+        self.follow_clock();
+        progress
+    }
+
+    /// Logs a trouble once; it ends no measurement.
+    fn complain(&mut self, result: Result<()>) {
+        if let Err(error) = result {
             let text = format!("{error:#}");
             if self.complaint.as_ref() != Some(&text) {
                 tracing::warn!("{text}");
                 self.complaint = Some(text);
             }
         }
-        self.follow_clock();
-        progress
     }
 
     /// The instrument's own behaviour so far; counters come at the end.
@@ -349,7 +358,7 @@ impl Session {
         lost.tell("next hop");
         back.tell("next hop");
         if changes.routes {
-            routing.look_again(&mut self.lanes)?;
+            routing.look_again(&mut self.lanes, self.engine.iface.as_deref())?;
         }
         if routing.refreshed.elapsed() > REFRESH {
             routing.refreshed = Instant::now();
@@ -388,21 +397,21 @@ impl Session {
 impl Routing {
     /// Routes or addresses have changed: finds each destination's next hop again, and where its
     /// probes are to leave from.
-    fn look_again(&mut self, lanes: &mut [Lane]) -> Result<()> {
+    fn look_again(&mut self, lanes: &mut [Lane], iface: Option<&str>) -> Result<()> {
         let mut found = Vec::new();
         let mut alike = Alike::default();
         // For each target its route, or why there is none.
-        let mut place = vec![Err(NotSent::NoRoute); self.destinations.len()];
+        let mut place = vec![Err(NotSent::NoRoute); self.targets.len()];
         let mut moved = false;
         for (i, place) in place.iter_mut().enumerate() {
-            if self.targets[i].1.is_some() {
+            let (target, ended) = &self.targets[i];
+            if ended.is_some() {
                 continue;
             }
-            let (destination, wanted, lower) = &self.destinations[i];
-            let (destination, wanted) = (*destination, *wanted);
-            match self.routes.lookup(destination, wanted) {
+            let destination = target.address;
+            match way_to(&mut self.routes, target, destination, iface) {
                 // An interface that is made again has another number, and the port takes it up.
-                Ok(route) if route.lower == *lower || !self.below_ip => {
+                Ok(route) if route.lower == self.lower[i] || !self.below_ip => {
                     let old = self.sources[i];
                     if route.source != old && self.is_gone(destination, old) {
                         let now = format!("leave from {} now", route.source);
@@ -418,7 +427,7 @@ impl Routing {
                     format!("the route to {destination}"),
                 ),
                 Err(error) => {
-                    if matches!(error, RouteError::Source(_)) {
+                    if matches!(error.downcast_ref(), Some(RouteError::Source(_))) {
                         *place = Err(NotSent::NoAddress);
                     }
                     alike.add(
@@ -557,27 +566,17 @@ fn find_routes(
 
 /// The way to the first address of `target` that has one.
 fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings) -> Result<Route> {
-    let wanted = target.interface.as_ref().or(engine.iface.as_ref());
-    let ifindex = wanted.map(|name| interface_index(name)).transpose()?;
-    let source = target.settings.source;
+    let iface = engine.iface.as_deref();
     let mut first_error = None;
     let addresses: Vec<IpAddr> =
         std::iter::once(target.address).chain(target.others.iter().copied()).collect();
     for address in addresses {
-        if let (IpAddr::V6(a), None) = (address, wanted)
+        if let (IpAddr::V6(a), None) = (address, target.interface.as_deref().or(iface))
             && a.is_unicast_link_local()
         {
             bail!("{a} is link-local: say by which interface, as in {a}%eth0");
         }
-        // By the interface asked for, also if it lies below the VLAN device of the route.
-        let usual = routes.lookup(address, source);
-        let fits = |r: &Route| wanted.is_none_or(|name| *name == r.interface || *name == r.lower);
-        let way = match usual {
-            Ok(route) if fits(&route) => Ok(route),
-            _ if ifindex.is_some() => routes.lookup_by(address, source, ifindex),
-            other => other,
-        };
-        match way {
+        match way_to(routes, target, address, iface) {
             Ok(route) => {
                 target.address = address;
                 return Ok(route);
@@ -587,7 +586,39 @@ fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings)
             }
         }
     }
-    Err(first_error.map_or_else(|| anyhow!("it has no address"), anyhow::Error::from))
+    Err(first_error.unwrap_or_else(|| anyhow!("it has no address")))
+}
+
+/// The way to `address` of `target`: by the interface that it asks for, or else `iface`, also if
+/// that one lies below the VLAN device of the route.
+fn way_to(
+    routes: &mut Routes,
+    target: &Target,
+    address: IpAddr,
+    iface: Option<&str>,
+) -> Result<Route> {
+    let (wanted, source) = (target.interface.as_deref().or(iface), target.settings.source);
+    let usual = routes.lookup(address, source);
+    match (usual, wanted) {
+        (usual, None) => Ok(usual?),
+        (Ok(route), Some(name)) if name == route.interface || name == route.lower => Ok(route),
+        (_, Some(name)) => Ok(routes.lookup_by(address, source, Some(interface_index(name)?))?),
+    }
+}
+
+/// Which port carries a stream: where the engine writes link headers, one for each device; else
+/// one for all, but for link-local addresses, which mean something else on each link.
+fn lane_of(stream: &StreamSpec, route: &Route, below_ip: bool) -> u32 {
+    match stream.destination.ip() {
+        _ if below_ip => route.lower_ifindex,
+        IpAddr::V6(a) if a.is_unicast_link_local() => route.ifindex,
+        _ => 0,
+    }
+}
+
+/// Those of `plan` that a port carries.
+fn of_lane(plan: &[StreamSpec], streams: &[u32]) -> Vec<StreamSpec> {
+    streams.iter().map(|&i| plan[i as usize].clone()).collect()
 }
 
 /// Whether every probe fits the MTU of its way: "don't fragment" is set, so that a longer one
@@ -642,7 +673,6 @@ struct Opened {
 fn open_ports(
     engine: &EngineSettings,
     plan: &Plan,
-    target_of: &[u32],
     groups: BTreeMap<u32, Vec<u32>>,
     found: &[Route],
     options: Options,
@@ -650,7 +680,7 @@ fn open_ports(
     let mut opened = Vec::new();
     for (ifindex, streams) in groups {
         let routes: Vec<&Route> =
-            streams.iter().map(|&i| &found[target_of[i as usize] as usize]).collect();
+            streams.iter().map(|&i| &found[plan.target_of[i as usize] as usize]).collect();
         let spec = open_spec(engine, plan, &streams, &routes, options);
         let port = sonde_port::open(engine.engine, &spec)?;
         opened.push(Opened { port, spec, ifindex, streams });

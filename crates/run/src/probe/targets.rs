@@ -44,13 +44,15 @@ impl Target {
     }
 }
 
-/// The streams of a run; `infos[i]` describes `streams[i]`.
+/// The streams of a run; `infos[i]` and `target_of[i]` are those of `streams[i]`.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// For the sender.
     pub streams: Vec<StreamSpec>,
     /// For the results.
     pub infos: Vec<StreamInfo>,
+    /// Indices of the targets: two of them may have one address.
+    pub target_of: Vec<u32>,
 }
 
 /// What became of the entries.
@@ -139,7 +141,7 @@ pub fn expand(
 /// Builds the streams: for each target its DSCP classes, for each class its flows. No source
 /// port is one of `busy`, unless it was asked for, nor one of those `used` towards its destination.
 ///
-/// `route` gives our source address towards a destination and the index of its next
+/// `route` gives our source address towards a target, by its index, and the index of its next
 /// hop. Streams of one destination differ by source port; the same source ports serve
 /// all destinations, so that a run needs few sockets and a short filter.
 pub fn plan<E: Display>(
@@ -147,16 +149,15 @@ pub fn plan<E: Display>(
     seed: u64,
     busy: &HashSet<u16>,
     used: &HashMap<IpAddr, HashSet<u16>>,
-    mut route: impl FnMut(IpAddr) -> Result<(IpAddr, u16), E>,
+    mut route: impl FnMut(usize) -> Result<(IpAddr, u16), E>,
 ) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let random_ports = shuffled_ports(seed);
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed_f10e);
     let mut taken: HashMap<IpAddr, Taken> = HashMap::new();
-    for target in targets {
+    for (index, target) in targets.iter().enumerate() {
         let settings = &target.settings;
-        let (routed, next_hop) =
-            route(target.address).map_err(|e| anyhow!("{}: {e}", target.name))?;
+        let (routed, next_hop) = route(index).map_err(|e| anyhow!("{}: {e}", target.name))?;
         let source = settings.source.unwrap_or(routed);
         if source.is_ipv4() != target.address.is_ipv4() {
             bail!(
@@ -218,6 +219,7 @@ pub fn plan<E: Display>(
                     period_ns: stream.period,
                 });
                 plan.streams.push(stream);
+                plan.target_of.push(index as u32);
             }
         }
     }

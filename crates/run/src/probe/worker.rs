@@ -80,7 +80,15 @@ pub struct ProbeWorker {
     pub commands: Producer<Command>,
     stop: Arc<AtomicBool>,
     hurry: Arc<AtomicBool>,
-    thread: JoinHandle<Ended>,
+    /// `None`: joined.
+    thread: Option<JoinHandle<Ended>>,
+}
+
+/// A worker that nobody follows any more ends at once.
+impl Drop for ProbeWorker {
+    fn drop(&mut self) {
+        self.hurry();
+    }
 }
 
 impl ProbeWorker {
@@ -152,7 +160,7 @@ impl ProbeWorker {
             commands,
             stop,
             hurry,
-            thread,
+            thread: Some(thread),
         })
     }
 
@@ -179,12 +187,13 @@ impl ProbeWorker {
 
     /// Whether the thread has ended; its records may still be in the queue.
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// What it left behind.
-    pub fn join(self) -> Ended {
-        self.thread.join().unwrap_or_else(|_| Ended {
+    pub fn join(mut self) -> Ended {
+        let ended = self.thread.take().map_or_else(|| Ok(Ended::default()), JoinHandle::join);
+        ended.unwrap_or_else(|_| Ended {
             failure: Some(RunError::Host(anyhow!(
                 "the sending thread failed; please report what it printed"
             ))),
@@ -274,7 +283,7 @@ impl Inner {
             }
             if turn.now >= housekeeping {
                 housekeeping = turn.now + HOUSEKEEPING;
-                self.obey();
+                self.obey()?;
                 self.report();
                 self.pass_errors(port);
                 self.look_at(port, turn.now);
@@ -325,7 +334,7 @@ impl Inner {
         });
     }
 
-    fn obey(&mut self) {
+    fn obey(&mut self) -> Result<()> {
         while let Ok(command) = self.commands.pop() {
             match command {
                 Command::Way(index, way) => self.sender.set_way(index, way),
@@ -336,14 +345,13 @@ impl Inner {
                 }
                 Command::Clock(synchronised, error) => self.sender.set_clock(synchronised, error),
                 Command::Add { specs, start, pages } => {
-                    // The session has checked them.
-                    if let Err(error) = self.sender.add(&specs, start, pages) {
-                        tracing::error!("targets cannot be added: {error}");
-                    }
+                    // The session has checked and numbered them.
+                    self.sender.add(&specs, start, pages).context("targets cannot be added")?;
                 }
                 Command::End(streams) => self.sender.end(&streams),
             }
         }
+        Ok(())
     }
 
     /// What the port lost of its own since the last look casts doubt on this time.

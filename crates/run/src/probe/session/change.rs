@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sonde_meter::stamp::{LinkHeader, Way};
+use sonde_meter::stamp::{LinkHeader, Sender, Way};
 use sonde_port::{Filter, PortError};
 use sonde_results::StreamInfo;
 use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::{NextHops, Route};
+use sonde_wire::NotSent;
 
 use super::{
-    LEAD, PAGES_A_STREAM, PATIENCE, Session, check_sizes, filter, find_routes, open_ports,
+    LEAD, Lane, Opened, PAGES_A_STREAM, PATIENCE, Session, check_frames, check_sizes, filter,
+    find_routes, lane_of, of_lane, open_ports,
 };
 use crate::probe::targets::{self, Plan, Target};
 use crate::probe::worker::Command;
@@ -28,45 +30,56 @@ pub struct Changed {
     pub left_out: Vec<(String, String)>,
 }
 
+/// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
+/// in a plan.
+type Placed = (BTreeMap<usize, Vec<u32>>, Vec<Opened>);
+
 impl Session {
     /// Measures to `wanted` from now on. A target that was there before goes on without losing a
     /// probe.
     ///
     /// # Errors
-    /// Probes that cannot be; ports that cannot be opened. What was measured goes on then, but for
-    /// targets that are no longer wanted.
+    /// Probes that cannot be; ports that cannot be opened. Nothing has changed then.
     pub fn change(&mut self, wanted: Vec<Target>) -> Result<Changed> {
-        let mut changed = Changed { ended: self.end_all_but(&wanted), ..Changed::default() };
-        let mut new = self.not_there(wanted);
-        if new.is_empty() {
-            return Ok(changed);
+        let (gone, mut new) = self.compare(wanted);
+        let mut changed = Changed::default();
+        if !new.is_empty() {
+            let routes = &mut self.routing.routes;
+            let (found, left_out) = find_routes(routes, &mut new, &self.engine, false)?;
+            changed.left_out = left_out;
+            check_sizes(&new, &found, self.options.fragment)?;
+            if self.routing.below_ip {
+                // The kernel asks for them now, and `look_again` finds the answers.
+                NextHops::resolve(&found, PATIENCE)?;
+            }
+            changed.added = self.add(new, &found)?;
         }
-        let routing = &mut self.routing;
-        let (found, left_out) = find_routes(&mut routing.routes, &mut new, &self.engine, false)?;
-        changed.left_out = left_out;
-        if new.is_empty() {
-            return Ok(changed);
+        changed.ended = self.end(&gone);
+        if !changed.added.is_empty() {
+            let iface = self.engine.iface.as_deref();
+            let looked = self.routing.look_again(&mut self.lanes, iface);
+            self.complain(looked);
         }
-        check_sizes(&new, &found, self.options.fragment)?;
-        if self.routing.below_ip {
-            // The kernel asks for them now, and `look_again` finds the answers.
-            NextHops::resolve(&found, PATIENCE)?;
-        }
-        changed.added = self.add(new, &found)?;
-        self.routing.look_again(&mut self.lanes)?;
         Ok(changed)
     }
 
-    /// Ends the streams of targets that are not wanted any more.
-    fn end_all_but(&mut self, wanted: &[Target]) -> Vec<u32> {
-        let wanted = by_name(wanted);
-        let mut gone = HashSet::new();
-        for (i, (target, ended)) in self.routing.targets.iter_mut().enumerate() {
-            let alike = wanted.get(target.name.as_str()).into_iter().flatten();
-            if ended.is_none() && !alike.into_iter().any(|wanted| target.is_same(wanted)) {
-                *ended = Some(Instant::now());
-                gone.insert(i as u32);
-            }
+    /// The targets (by index) that are not in `wanted`, and what of `wanted` is not measured yet.
+    fn compare(&self, wanted: Vec<Target>) -> (HashSet<u32>, Vec<Target>) {
+        let all = self.routing.targets.iter().enumerate();
+        let there = all.filter(|(_, (_, ended))| ended.is_none()).map(|(i, (t, _))| (i as u32, t));
+        let (of_there, of_wanted) = (by_name(there.clone().map(|(_, t)| t)), by_name(&wanted));
+        let gone = there.filter(|(_, t)| !alike(&of_wanted, t).any(|wanted| t.is_same(wanted)));
+        let gone = gone.map(|(i, _)| i).collect();
+        let is_new = |w: &Target| !alike(&of_there, w).any(|there| there.is_same(w));
+        let is_new: Vec<bool> = wanted.iter().map(is_new).collect();
+        let new = wanted.into_iter().zip(is_new).filter_map(|(t, is_new)| is_new.then_some(t));
+        (gone, new.collect())
+    }
+
+    /// Ends the streams of these targets, and says which they are.
+    fn end(&mut self, gone: &HashSet<u32>) -> Vec<u32> {
+        for &target in gone {
+            self.routing.targets[target as usize].1 = Some(Instant::now());
         }
         let mut ended = Vec::new();
         for lane in &mut self.lanes {
@@ -83,85 +96,78 @@ impl Session {
         ended
     }
 
-    /// Of `wanted` what is not measured yet.
-    fn not_there(&self, wanted: Vec<Target>) -> Vec<Target> {
-        let there = self.routing.targets.iter().filter(|(_, ended)| ended.is_none());
-        let there: Vec<Target> = there.map(|(target, _)| target.clone()).collect();
-        let there = by_name(&there);
-        let is_there = |wanted: &Target| {
-            let alike = there.get(wanted.name.as_str()).into_iter().flatten();
-            alike.into_iter().any(|target| target.is_same(wanted))
-        };
-        wanted.into_iter().filter(|wanted| !is_there(wanted)).collect()
-    }
-
-    /// Adds streams to targets, to which `found` are the ways.
+    /// Adds streams to targets, to which `found` are the ways. All that can fail comes before
+    /// streams get their numbers.
     fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>> {
-        let (mut busy, used) = (HashSet::new(), self.ports_in_use());
-        let by_address: HashMap<IpAddr, usize> =
-            new.iter().enumerate().map(|(i, t)| (t.address, i)).collect();
-        let fixed: Vec<u16> = new.iter().filter_map(|t| t.settings.source_port).collect();
-        let first = self.infos.len() as u32;
-        let (plan, grown, opened) = loop {
-            let plan = targets::plan(&new, self.run.seed, &busy, &used, |address| {
-                anyhow::Ok((found[by_address[&address]].source, 0))
-            })?;
-            match self.open_for(&plan, &by_address, found) {
-                Ok((grown, opened)) => break (plan, grown, opened),
-                Err(PortError::InUse(port))
-                    if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        let of_target = self.routing.targets.len() as u32;
-        for stream in &plan.streams {
-            self.ours.insert((stream.destination, stream.source.port()));
-            let target = by_address[&stream.destination.ip()] as u32;
-            self.routing.target_of.push(of_target + target);
+        let (plan, (grown, opened)) = self.place(&new, found)?;
+        for (&lane, streams) in &grown {
+            check_frames(&self.caps[lane], &plan, streams)?;
+            let specs = of_lane(&plan.streams, streams);
+            Sender::check(&self.lanes[lane].config, &specs, 1)?;
         }
-        for (target, route) in new.into_iter().zip(found) {
-            let to = (target.address, target.settings.source, route.lower.clone());
-            self.routing.destinations.push(to);
-            self.routing.sources.push(route.source);
-            self.routing.targets.push((target, None));
-        }
-        self.routing.plan.extend(plan.streams.iter().cloned());
-        self.infos.extend(plan.infos.iter().cloned());
         let start = steady_now() + LEAD;
+        // `look_again` tells the ways before the first probe is due.
+        let no_way: [Way; 1] = match self.routing.below_ip {
+            true => [Err(NotSent::NoRoute)],
+            false => [Ok(LinkHeader::new([0; 6], [0; 6], &[]))],
+        };
+        let (mut caps, mut lanes) = (Vec::new(), Vec::new());
+        for opened in opened {
+            check_frames(opened.port.caps(), &plan, &opened.streams)?;
+            caps.push(opened.port.caps().clone());
+            let cpu = self.cpu_of(self.lanes.len() + lanes.len());
+            lanes.push(self.start_lane(opened, &plan.streams, &no_way, (start, cpu))?);
+        }
+        let first = self.infos.len() as u32;
         for (lane, streams) in grown {
-            let specs = streams.iter().map(|&i| plan.streams[i as usize].clone()).collect();
+            let specs = of_lane(&plan.streams, &streams);
             let lane = &mut self.lanes[lane];
             lane.streams.extend(streams.iter().map(|i| first + i));
             lane.worker.order(Command::Add { specs, start, pages: streams.len() * PAGES_A_STREAM });
         }
-        for mut opened in opened {
-            opened.streams.iter_mut().for_each(|i| *i += first);
-            self.caps.push(opened.port.caps().clone());
-            // `look_again` tells the ways before the first probe is due.
-            let no_way: Vec<Way> = vec![Ok(LinkHeader::new([0; 6], [0; 6], &[]))];
-            self.start_lane(opened, no_way, start)?;
+        for mut lane in lanes {
+            lane.streams.iter_mut().for_each(|i| *i += first);
+            self.lanes.push(lane);
         }
+        self.caps.extend(caps);
+        let of_target = self.routing.targets.len() as u32;
+        self.routing.target_of.extend(plan.target_of.iter().map(|target| of_target + target));
+        for (target, route) in new.into_iter().zip(found) {
+            self.routing.lower.push(route.lower.clone());
+            self.routing.sources.push(route.source);
+            self.routing.targets.push((target, None));
+        }
+        self.ours.extend(plan.streams.iter().map(|s| (s.destination, s.source.port())));
+        self.routing.plan.extend(plan.streams);
+        self.infos.extend(plan.infos.iter().cloned());
         Ok(plan.infos)
     }
 
-    /// Which of the planned streams (by their numbers in `plan`) leave by ports that are open, and
-    /// ports for the others.
-    #[allow(clippy::type_complexity)]
-    fn open_for(
-        &self,
-        plan: &Plan,
-        by_address: &HashMap<IpAddr, usize>,
-        found: &[Route],
-    ) -> Result<(BTreeMap<usize, Vec<u32>>, Vec<super::Opened>), PortError> {
+    /// Plans streams to targets, and finds or opens ports for them.
+    fn place(&self, new: &[Target], found: &[Route]) -> Result<(Plan, Placed)> {
+        let (mut busy, used) = (HashSet::new(), self.ports_in_use());
+        let fixed: Vec<u16> = new.iter().filter_map(|t| t.settings.source_port).collect();
+        loop {
+            let plan = targets::plan(new, self.run.seed, &busy, &used, |i| {
+                anyhow::Ok((found[i].source, 0))
+            })?;
+            match self.open_for(&plan, found) {
+                Ok(placed) => return Ok((plan, placed)),
+                Err(PortError::InUse(port))
+                    if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn open_for(&self, plan: &Plan, found: &[Route]) -> Result<Placed, PortError> {
         let mut grown: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let target_of: Vec<u32> =
-            plan.streams.iter().map(|s| by_address[&s.destination.ip()] as u32).collect();
         for (i, stream) in plan.streams.iter().enumerate() {
-            let below_ip = self.routing.below_ip;
-            let ifindex = if below_ip { found[target_of[i] as usize].lower_ifindex } else { 0 };
+            let route = &found[plan.target_of[i] as usize];
+            let ifindex = lane_of(stream, route, self.routing.below_ip);
             let needs = filter(std::iter::once(stream));
-            let fits = |lane: &super::Lane| {
+            let fits = |lane: &Lane| {
                 lane.ifindex == ifindex
                     && !lane.worker.is_finished()
                     && has_all(&lane.filter, &needs)
@@ -171,7 +177,7 @@ impl Session {
                 None => groups.entry(ifindex).or_default().push(i as u32),
             }
         }
-        let opened = open_ports(&self.engine, plan, &target_of, groups, found, self.options)?;
+        let opened = open_ports(&self.engine, plan, groups, found, self.options)?;
         Ok((grown, opened))
     }
 
@@ -189,12 +195,18 @@ impl Session {
     }
 }
 
-fn by_name(targets: &[Target]) -> HashMap<&str, Vec<&Target>> {
-    let mut by_name: HashMap<&str, Vec<&Target>> = HashMap::new();
+type ByName<'a> = HashMap<&'a str, Vec<&'a Target>>;
+
+fn by_name<'a>(targets: impl IntoIterator<Item = &'a Target>) -> ByName<'a> {
+    let mut by_name = ByName::new();
     for target in targets {
         by_name.entry(target.name.as_str()).or_default().push(target);
     }
     by_name
+}
+
+fn alike<'a>(among: &'a ByName<'_>, target: &Target) -> impl Iterator<Item = &'a Target> {
+    among.get(target.name.as_str()).into_iter().flatten().copied()
 }
 
 /// Whether a port that receives `filter` gets what `needs` wants.

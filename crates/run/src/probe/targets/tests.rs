@@ -14,8 +14,8 @@ fn hosts(host: &str, first: Option<u64>) -> Result<Vec<String>, String> {
         .map_err(|e| format!("{e:#}"))
 }
 
-fn route(address: IpAddr) -> Result<(IpAddr, u16), String> {
-    match address {
+fn route(targets: &[Target]) -> impl FnMut(usize) -> Result<(IpAddr, u16), String> {
+    |i| match targets[i].address {
         IpAddr::V4(_) => Ok(("192.0.2.1".parse().unwrap(), 3)),
         IpAddr::V6(_) => Ok(("2001:db8::1".parse().unwrap(), 4)),
     }
@@ -23,7 +23,7 @@ fn route(address: IpAddr) -> Result<(IpAddr, u16), String> {
 
 fn planned(host: &str, options: StreamOptions) -> Plan {
     let targets = expand(&[entry(host)], &options, Family::Any, false).unwrap().targets;
-    plan(&targets, 7, &HashSet::new(), &HashMap::new(), route).unwrap()
+    plan(&targets, 7, &HashSet::new(), &HashMap::new(), route(&targets)).unwrap()
 }
 
 fn all_distinct(plan: &Plan) -> bool {
@@ -102,7 +102,8 @@ fn a_busy_port_is_passed_over_unless_it_was_asked_for() {
     let first = |source_port| {
         let options = StreamOptions { source_port, ..Default::default() };
         let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
-        plan(&targets, 7, &busy, &HashMap::new(), route).unwrap().streams[0].source.port()
+        let plan = plan(&targets, 7, &busy, &HashMap::new(), route(&targets)).unwrap();
+        plan.streams[0].source.port()
     };
     assert_eq!((first(None), first(Some(62_000))), (62_002, 62_000));
 }
@@ -158,7 +159,8 @@ fn too_many_flows_for_the_ports_are_refused() {
     let options =
         StreamOptions { flows: Some(4_096), dscp: Some(vec![0, 1, 2, 3, 4]), ..Default::default() };
     let targets = expand(&[entry("10.0.0.1")], &options, Family::Any, false).unwrap().targets;
-    let error = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route).unwrap_err().to_string();
+    let plan = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route(&targets));
+    let error = plan.unwrap_err().to_string();
     assert!(error.contains("no source port is left"), "{error}");
 }
 
@@ -172,8 +174,16 @@ fn one_destination_named_twice_keeps_its_streams_apart() {
     )
     .unwrap()
     .targets;
+    // Each goes its target's way: one link-local address may be there on two links.
+    let ways = ["192.0.2.1", "192.0.2.5"];
+    let route = |i: usize| Ok::<_, String>((ways[i].parse().unwrap(), i as u16));
     let plan = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route).unwrap();
     assert_eq!(plan.streams[0].source.port() + 1, plan.streams[1].source.port());
+    assert_eq!(plan.target_of, [0, 1]);
+    for (i, way) in ways.into_iter().enumerate() {
+        let stream = &plan.streams[i];
+        assert_eq!((stream.source.ip().to_string(), stream.next_hop), (way.into(), i as u16));
+    }
 }
 
 #[test]
@@ -186,7 +196,7 @@ fn families_and_sizes_must_fit() {
     let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
     let targets = expand(&[entry("10.0.0.1")], &source, Family::Any, false).unwrap().targets;
     assert!(
-        plan(&targets, 1, &HashSet::new(), &HashMap::new(), route)
+        plan(&targets, 1, &HashSet::new(), &HashMap::new(), route(&targets))
             .unwrap_err()
             .to_string()
             .contains("different families")

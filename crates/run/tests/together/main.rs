@@ -2,20 +2,21 @@
 //! kernel, passive round trips and flows. One of them fails; all find every packet; none leaves
 //! anything behind.
 
+mod reload;
+
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_results::units::SECOND;
-use sonde_run::change::Change;
-use sonde_run::engine::{Engine, EngineSettings};
+use sonde_run::engine::EngineSettings;
 use sonde_run::error::RunError;
 use sonde_run::flow::settings::{Export, Metering};
 use sonde_run::flow::{self, IpProtocol};
 use sonde_run::probe::settings::TargetEntry;
 use sonde_run::probe::settings::{RunOptions, StreamOptions};
-use sonde_run::probe::{self, Collected, Reloaded};
+use sonde_run::probe::{self, Collected};
 use sonde_run::reflect::{self, Record};
 use sonde_run::rtt;
 use sonde_run::running::{Context, Next, Running};
@@ -136,89 +137,6 @@ fn together(net: &Topology) {
     assert!(ended.counters["packets"] >= 2 * PROBES, "{:?}", ended.counters);
     assert!(intervals.windows(2).all(|w| w[0].end_ns <= w[1].start_ns), "out of order");
     assert_eq!(intervals.last().unwrap().coverage.counters["packets"], ended.counters["packets"]);
-}
-
-/// A reload takes targets off and puts others on; whoever stays loses no probe.
-#[test]
-fn targets_are_changed_while_others_are_measured() {
-    if sonde_lab::skip("targets_are_changed_while_others_are_measured") {
-        return;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let net = Topology::pair("reload", &LinkOptions::default()).unwrap();
-    for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
-        let reflector = reflect::Settings {
-            engine: EngineSettings {
-                iface: Some(Topology::INTERFACE.into()),
-                ..EngineSettings::default()
-            },
-            kernel: true,
-            ..reflect::Settings::default()
-        };
-        let (_, reflecting) =
-            within(&net.reflector, || reflect::start(reflector, &Context::default())).unwrap();
-        let of = |hosts: &[&str]| probe::Settings {
-            targets: hosts.iter().map(|host| TargetEntry::of(*host)).collect(),
-            stream: StreamOptions {
-                interval: Some(2_000_000),
-                dscp: Some(vec![0, 46]),
-                ..StreamOptions::default()
-            },
-            run: RunOptions {
-                timeout: Some(SECOND / 2),
-                record_interval: Some(SECOND / 10),
-                ..RunOptions::default()
-            },
-            engine: EngineSettings { engine, ..EngineSettings::default() },
-            ..probe::Settings::default()
-        };
-        let first = of(&["10.1.0.2", "10.2.0.1-10.2.0.3"]);
-        let (about, probing) =
-            within(&net.probe, || probe::start(first.clone(), &Context::default())).unwrap();
-        let clock = about.clock;
-        let mut collected = Collected::new(about);
-        let until = |collected: &mut Collected, enough: &dyn Fn(&Collected) -> bool| {
-            while !enough(collected) {
-                match probing.records.next(Duration::from_secs(60)) {
-                    Next::Record(event) => drop(collected.add(&event)),
-                    other => panic!("{engine}: {other:?}"),
-                }
-            }
-        };
-        let received = |i: usize| {
-            move |c: &Collected| {
-                c.totals().get(i).is_some_and(|total| total.counters.received > 100)
-            }
-        };
-        until(&mut collected, &received(7));
-        assert_eq!(probing.control.reload(first).unwrap().change, Change::Same);
-        let second = of(&["10.1.0.2", "10.2.0.4-10.2.0.6"]);
-        let Reloaded { change, left_out } = probing.control.reload(second).unwrap();
-        assert!(matches!(change, Change::Live { .. }), "{engine}: {change:?}");
-        assert_eq!(left_out, []);
-        // Two streams to what stays, six to what went, six to what came.
-        until(&mut collected, &received(13));
-        probing.stop();
-        for event in all(&probing) {
-            collected.add(&event);
-        }
-        let ended = probing.join();
-        assert!(ended.failure.is_none(), "{engine}: {ended:?}");
-        let run = collected.finish(&ended, clock);
-        assert_eq!(run.streams.len(), 14, "{engine}");
-        let of = |target: &str| run.streams.iter().filter(|s| s.target == target).count();
-        assert_eq!([of("10.1.0.2"), of("10.2.0.1"), of("10.2.0.6")], [2; 3], "{engine}");
-        for (info, total) in run.streams.iter().zip(&run.totals) {
-            let c = &total.counters;
-            assert_eq!(c.sent, c.received, "{engine} {info:?}: {c:?}");
-            assert_eq!((c.lost, c.late), (0, 0), "{engine} {info:?}: {c:?}");
-        }
-        // What stays was measured all the time.
-        let sent = |i: usize| run.totals[i].counters.sent;
-        assert!(sent(0) > sent(2) + 100, "{engine}: {} {}", sent(0), sent(2));
-        reflecting.stop();
-        assert!(reflecting.join().failure.is_none());
-    }
 }
 
 /// All records until the end.
