@@ -31,15 +31,19 @@ use sonde_results::run::Health;
 pub use self::collected::Collected;
 use self::control::Order;
 pub use self::control::{Control, Reloaded};
-pub use self::event::{About, Event, Probe, Status};
+use self::event::Changed;
+pub use self::event::{About, Event, Status};
 use self::outbox::Outbox;
-use self::session::{Changed, Session};
+use self::session::Session;
 pub use self::settings::{Family, Settings, TargetEntry};
 use self::targets::{Expanded, Target};
 pub use self::unreachable::text as icmp_text;
 pub use self::writers::{WriterSettings, Writers};
 use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
+
+/// A probe at work.
+pub type Probe = Running<Event, Status, Control>;
 
 /// Finds the way to every target and starts sending. A target without a way, or a name without
 /// an address, is left out and told in [`About`], unless it is the only one.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use anyhow::{Context as _, anyhow};
 
-use super::session::Changed;
+use super::event::Changed;
 use super::settings::Settings;
 use super::targets::{self, Expanded, Target};
 use crate::change::Change;

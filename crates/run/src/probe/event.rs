@@ -7,12 +7,7 @@ use sonde_results::{Interval, StreamInfo};
 use sonde_sys::clock::ClockState;
 use sonde_wire::Time;
 
-use super::control::Control;
 use super::settings::{RunSettings, Settings};
-use crate::running::Running;
-
-/// A probe at work.
-pub type Probe = Running<Event, Status, Control>;
 
 /// What a probe hands out.
 #[derive(Clone, Debug)]
@@ -61,4 +56,15 @@ pub struct Status {
     pub health: Health,
     /// This host's clock as last looked at.
     pub clock: ClockState,
+}
+
+/// What a change of targets came to.
+#[derive(Clone, Debug, Default)]
+pub struct Changed {
+    /// The streams that were added, numbered behind those that were there.
+    pub added: Vec<StreamInfo>,
+    /// Those that send no more; their last records still come.
+    pub ended: Vec<u32>,
+    /// Targets that are not measured, with the reason.
+    pub left_out: Vec<(String, String)>,
 }

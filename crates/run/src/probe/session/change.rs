@@ -12,23 +12,13 @@ use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::{NextHops, Route};
 use sonde_wire::NotSent;
 
-use super::{
-    LEAD, Lane, Opened, PAGES_A_STREAM, PATIENCE, Session, check_frames, check_sizes, filter,
-    find_routes, lane_of, of_lane, open_ports,
-};
+use super::lane::{Lane, of_lane};
+use super::ports::{Opened, check_frames, check_sizes, filter, lane_of, open_ports};
+use super::routing::find_routes;
+use super::{LEAD, PAGES_A_STREAM, PATIENCE, Session};
+use crate::probe::event::Changed;
 use crate::probe::targets::{self, Plan, Target};
 use crate::probe::worker::Command;
-
-/// What a change of targets came to.
-#[derive(Clone, Debug, Default)]
-pub struct Changed {
-    /// The streams that were added, numbered behind those that were there.
-    pub added: Vec<StreamInfo>,
-    /// Those that send no more; their last records still come.
-    pub ended: Vec<u32>,
-    /// Targets that are not measured, with the reason.
-    pub left_out: Vec<(String, String)>,
-}
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
 /// in a plan.

@@ -1,0 +1,260 @@
+//! The ways to targets, and how they change.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use sonde_meter::stamp::{LinkHeader, StreamSpec, Way};
+use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
+use sonde_wire::NotSent;
+
+use super::lane::Lane;
+use super::ports::filter;
+use crate::engine::EngineSettings;
+use crate::probe::targets::Target;
+use crate::probe::worker::Command;
+
+/// What is asked of the kernel again when it says that something has changed.
+pub struct Routing {
+    pub routes: Routes,
+    pub next_hops: NextHops,
+    /// The targets, and when each was taken off the list.
+    pub targets: Vec<(Target, Option<Instant>)>,
+    /// The device that probes to each target leave by.
+    pub lower: Vec<String>,
+    /// Target of each stream.
+    pub target_of: Vec<u32>,
+    /// Where the probes to each target leave from.
+    pub sources: Vec<IpAddr>,
+    /// The streams as they were planned.
+    pub plan: Vec<StreamSpec>,
+    /// The engine writes link headers itself, and sends on one interface.
+    pub below_ip: bool,
+    pub refreshed: Instant,
+}
+
+impl Routing {
+    /// What the kernel says has changed: next hops, routes, addresses.
+    pub fn follow(&mut self, lanes: &mut [Lane], iface: Option<&str>) -> Result<()> {
+        let changes = self.next_hops.poll().context("cannot follow the kernel's neighbours")?;
+        let mut lost = Alike::default();
+        let mut back = Alike::default();
+        for (index, macs) in changes.macs {
+            let hop = &self.next_hops.all()[index];
+            let name = hop.address.map_or("the link".into(), |a| a.to_string());
+            match macs {
+                Some(m) => back.add("can be reached", format!("{name} at {}", mac(m.destination))),
+                None => lost.add("cannot be reached; its probes are skipped", name),
+            }
+            let way = way(hop);
+            for lane in &mut *lanes {
+                let _ = lane.worker.commands.push(Command::Way(index as u16, way));
+            }
+        }
+        lost.tell("next hop");
+        back.tell("next hop");
+        if changes.routes {
+            self.look_again(lanes, iface)?;
+        }
+        if self.refreshed.elapsed() > REFRESH {
+            self.refreshed = Instant::now();
+            self.next_hops.refresh().context("cannot refresh the kernel's neighbours")?;
+        }
+        Ok(())
+    }
+
+    /// Routes or addresses have changed: finds each destination's next hop again, and where its
+    /// probes are to leave from.
+    pub fn look_again(&mut self, lanes: &mut [Lane], iface: Option<&str>) -> Result<()> {
+        let mut found = Vec::new();
+        let mut alike = Alike::default();
+        // For each target its route, or why there is none.
+        let mut place = vec![Err(NotSent::NoRoute); self.targets.len()];
+        let mut moved = false;
+        for (i, place) in place.iter_mut().enumerate() {
+            let (target, ended) = &self.targets[i];
+            if ended.is_some() {
+                continue;
+            }
+            let destination = target.address;
+            match way_to(&mut self.routes, target, destination, iface) {
+                // An interface that is made again has another number, and the port takes it up.
+                Ok(route) if route.lower == self.lower[i] || !self.below_ip => {
+                    let old = self.sources[i];
+                    if route.source != old && self.is_gone(destination, old) {
+                        let now = format!("leave from {} now", route.source);
+                        alike.add(&now, format!("probes to {destination}"));
+                        self.sources[i] = route.source;
+                        moved = true;
+                    }
+                    *place = Ok(found.len());
+                    found.push(route);
+                }
+                Ok(route) => alike.add(
+                    &format!("is now by {}; start again to follow it there", route.interface),
+                    format!("the route to {destination}"),
+                ),
+                Err(error) => {
+                    if matches!(error.downcast_ref(), Some(RouteError::Source(_))) {
+                        *place = Err(NotSent::NoAddress);
+                    }
+                    alike.add(
+                        &error.to_string().replace(&destination.to_string(), "it"),
+                        destination.to_string(),
+                    );
+                }
+            }
+        }
+        alike.tell("");
+        let (next_hops, hop_of) = match self.below_ip {
+            true => NextHops::resolve(&found, Duration::ZERO)?,
+            false => NextHops::watch(&found)?,
+        };
+        let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
+        let nowhere = ways.len();
+        ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
+        for lane in lanes {
+            let targets = lane.streams.iter().map(|&s| self.target_of[s as usize] as usize);
+            let targets: Vec<usize> = targets.collect();
+            let of_stream = targets
+                .iter()
+                .map(|&target| match place[target] {
+                    Ok(found) => hop_of[found] as u16,
+                    Err(why) => (nowhere + usize::from(why == NotSent::NoAddress)) as u16,
+                })
+                .collect();
+            let _ = lane.worker.commands.push(Command::Routes(ways.clone(), of_stream));
+            if moved {
+                let sources: Vec<_> = targets.iter().map(|&target| self.sources[target]).collect();
+                for (&stream, &source) in lane.streams.iter().zip(&sources) {
+                    self.plan[stream as usize].source.set_ip(source);
+                }
+                let filter = filter(lane.streams.iter().map(|&s| &self.plan[s as usize]));
+                let _ = lane.worker.commands.push(Command::Sources(sources, filter));
+            }
+        }
+        self.next_hops = next_hops;
+        Ok(())
+    }
+
+    /// Whether `source` is no address of this host any more.
+    fn is_gone(&mut self, destination: IpAddr, source: IpAddr) -> bool {
+        matches!(self.routes.lookup(destination, Some(source)), Err(RouteError::Source(_)))
+    }
+}
+
+/// Notices that differ in their subject only: a link that goes down is one event, however
+/// many targets lie behind it.
+#[derive(Default)]
+struct Alike(BTreeMap<String, (u64, String)>);
+
+impl Alike {
+    fn add(&mut self, what: &str, subject: String) {
+        self.0.entry(what.to_string()).and_modify(|(n, _)| *n += 1).or_insert((1, subject));
+    }
+
+    fn tell(self, kind: &str) {
+        for (what, (count, first)) in self.0 {
+            let subject = format!("{kind} {first}");
+            let subject = subject.trim_start();
+            match count {
+                1 => tracing::warn!("{subject} {what}"),
+                n => tracing::warn!("{subject} and {} more: {what}", n - 1),
+            }
+        }
+    }
+}
+
+/// The way to each target. One that has none is taken out and told; it is a failure if it is the
+/// `only` one.
+type Ways = (Vec<Route>, Vec<(String, String)>);
+
+pub fn find_routes(
+    routes: &mut Routes,
+    targets: &mut Vec<Target>,
+    engine: &EngineSettings,
+    only: bool,
+) -> Result<Ways> {
+    let (mut found, mut left_out) = (Vec::with_capacity(targets.len()), Vec::new());
+    let mut failure = None;
+    targets.retain_mut(|target| {
+        if failure.is_some() {
+            return false;
+        }
+        match find_route(routes, target, engine) {
+            Ok(route) => {
+                found.push(route);
+                true
+            }
+            Err(error) if only => {
+                failure = Some(error.context(target.name.clone()));
+                false
+            }
+            Err(error) => {
+                left_out.push((target.name.clone(), format!("{error:#}")));
+                false
+            }
+        }
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    Ok((found, left_out))
+}
+
+/// The way to the first address of `target` that has one.
+fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings) -> Result<Route> {
+    let iface = engine.iface.as_deref();
+    let mut first_error = None;
+    let addresses: Vec<IpAddr> =
+        std::iter::once(target.address).chain(target.others.iter().copied()).collect();
+    for address in addresses {
+        if let (IpAddr::V6(a), None) = (address, target.interface.as_deref().or(iface))
+            && a.is_unicast_link_local()
+        {
+            bail!("{a} is link-local: say by which interface, as in {a}%eth0");
+        }
+        match way_to(routes, target, address, iface) {
+            Ok(route) => {
+                target.address = address;
+                return Ok(route);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.unwrap_or_else(|| anyhow!("it has no address")))
+}
+
+/// The way to `address` of `target`: by the interface that it asks for, or else `iface`, also if
+/// that one lies below the VLAN device of the route.
+fn way_to(
+    routes: &mut Routes,
+    target: &Target,
+    address: IpAddr,
+    iface: Option<&str>,
+) -> Result<Route> {
+    let (wanted, source) = (target.interface.as_deref().or(iface), target.settings.source);
+    let usual = routes.lookup(address, source);
+    match (usual, wanted) {
+        (usual, None) => Ok(usual?),
+        (Ok(route), Some(name)) if name == route.interface || name == route.lower => Ok(route),
+        (_, Some(name)) => Ok(routes.lookup_by(address, source, Some(interface_index(name)?))?),
+    }
+}
+
+pub fn way(hop: &NextHop) -> Way {
+    let Some(Macs { destination, source }) = hop.macs else {
+        return Err(if hop.running { NotSent::NoNeighbour } else { NotSent::LinkDown });
+    };
+    Ok(LinkHeader::new(destination, source, &hop.tags))
+}
+
+fn mac(octets: [u8; 6]) -> String {
+    octets.map(|o| format!("{o:02x}")).join(":")
+}
+
+/// Between refreshes of the neighbours: below the kernel's base reachable time.
+const REFRESH: Duration = Duration::from_secs(5);
