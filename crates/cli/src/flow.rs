@@ -58,7 +58,9 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     };
     let live = of_interfaces && is_live(args);
     let metering = flow::start(args.settings(live), &context)?;
-    watch(&metering, args, live);
+    if of_interfaces {
+        watch(&metering, args, live);
+    }
     let status = metering.status.clone();
     let mut ended = metering.join();
     let failure = ended.failure.take();
@@ -75,11 +77,10 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Shows how it goes until the end.
+/// Shows how it goes on interfaces until the end.
 fn watch(metering: &Metering, args: &FlowArgs, live: bool) {
     let mut screen = live.then(InPlace::default);
-    let of_interfaces = metering.status.get().run.config.engine != "capture file";
-    let mut lines = of_interfaces && !live && !args.output.quiet;
+    let mut lines = !live && !args.output.quiet;
     let mut saving = SaveSoFar::default();
     let start = steady_now();
     let mut before = metering.status.get();
@@ -94,9 +95,6 @@ fn watch(metering: &Metering, args: &FlowArgs, live: bool) {
             continue;
         }
         due = now + args.interval;
-        if !of_interfaces {
-            continue;
-        }
         let status = metering.status.get();
         saving.save(args.output.out.as_deref(), || with_command(status.so_far()));
         let spans = (now - start, status.at_ns - before.at_ns);

@@ -74,10 +74,9 @@ pub fn follow(
     let mut told = false;
     let patience = Duration::from_millis(if per_packet { 5 } else { 20 });
     while !probe.wait(patience) {
-        let status = probe.status.get();
         printing.take_all(&probe, &screen);
-        screen.refresh(&status, &printing, steady_now() - start);
-        printing.save_so_far(output, &status);
+        screen.refresh(|| probe.status.get(), &printing, steady_now() - start);
+        printing.save_so_far(output, || probe.status.get());
         if printing.nobody_reads(output) {
             probe.stop();
         }
@@ -260,10 +259,11 @@ impl Printing {
     }
 
     /// Writes the run file as far as the run has come.
-    fn save_so_far(&mut self, output: &OutputArgs, status: &Status) {
+    fn save_so_far(&mut self, output: &OutputArgs, status: impl FnOnce() -> Status) {
         let mut saving = std::mem::take(&mut self.saving);
         saving.save(output.out.as_deref(), || {
-            let mut run = self.collected.so_far(status.health.clone(), status.clock);
+            let status = status();
+            let mut run = self.collected.so_far(status.health, status.clock);
             run.config.command = std::env::args().collect();
             run
         });
@@ -377,7 +377,8 @@ impl Screen {
         }
     }
 
-    fn refresh(&mut self, status: &Status, printing: &Printing, elapsed_ns: i64) {
+    /// `status`: only asked for when it is shown, for it holds histograms.
+    fn refresh(&mut self, status: impl FnOnce() -> Status, printing: &Printing, elapsed_ns: i64) {
         let about = printing.collected.about();
         let every = match self.show {
             Show::Table => SECOND,
@@ -388,6 +389,7 @@ impl Screen {
             return;
         }
         self.next_ns = elapsed_ns + every;
+        let status = status();
         let mut total = sonde_results::Counters::default();
         let mut caveats = CaveatSet::default();
         for t in printing.collected.totals() {

@@ -9,7 +9,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use sonde_results::rtt::RttGroup;
-use sonde_run::rtt::{self, Event, Interval, Losses, coverage, slowest_first};
+use sonde_run::rtt::{self, Event, Losses, RttInterval, coverage, slowest_first};
 use sonde_run::running::Next;
 use sonde_run::sources::{Source, source};
 
@@ -96,7 +96,7 @@ impl Screen {
         let _ = self.place.draw(&mut console::out(), &[format!("sonde rtt  {what}")]);
     }
 
-    fn refresh(&mut self, printing: &Printing, interval: &Interval) -> std::io::Result<()> {
+    fn refresh(&mut self, printing: &Printing, interval: &RttInterval) -> std::io::Result<()> {
         let mut groups: Vec<RttGroup> = interval.groups.clone();
         slowest_first(&mut groups);
         if let Some(losses) = &interval.losses {

@@ -49,6 +49,8 @@ impl Visitor<'_> for Duration {
 
 /// The same where it may be absent.
 pub mod option {
+    use serde::Deserialize as _;
+
     use super::*;
 
     /// See [`super::serialize`].
@@ -67,26 +69,8 @@ pub mod option {
     /// # Errors
     /// As [`super::deserialize`].
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-        struct Absent;
-        impl<'de> Visitor<'de> for Absent {
-            type Value = Option<i64>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                Duration.expecting(f)
-            }
-
-            fn visit_none<E: de::Error>(self) -> Result<Option<i64>, E> {
-                Ok(None)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<Option<i64>, E> {
-                Ok(None)
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Option<i64>, D::Error> {
-                super::deserialize(from).map(Some)
-            }
-        }
-        from.deserialize_option(Absent)
+        #[derive(serde::Deserialize)]
+        struct Ns(#[serde(with = "super")] i64);
+        Ok(Option::<Ns>::deserialize(from)?.map(|Ns(ns)| ns))
     }
 }

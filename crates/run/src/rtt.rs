@@ -25,7 +25,7 @@ use anyhow::anyhow;
 
 pub use self::about::{About, GroupOf};
 pub use self::collected::Collected;
-pub use self::event::{Event, Interval, Status, Watching};
+pub use self::event::{Event, RttInterval, Status, Watching};
 pub use self::loss::{Loss, Losses};
 pub use self::settings::{By, Hook, Proto, SampleLimit, Settings};
 pub use self::totals::{merge, slowest_first};

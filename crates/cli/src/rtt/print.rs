@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use sonde_results::rtt::Coverage;
 use sonde_results::{Caveat, RttRun, ToUtc};
 use sonde_run::rtt::epping::{Dialect, Printer};
-use sonde_run::rtt::{About, Collected, Event, Interval, coverage, jsonl};
+use sonde_run::rtt::{About, Collected, Event, RttInterval, coverage, jsonl};
 use sonde_run::running::Ended;
 use sonde_run::sink::Sink;
 
@@ -90,7 +90,7 @@ impl Printing {
                 |text| jsonl::flow(text, &in_utc(flow.as_ref(), utc_offset)),
             ),
             Event::Interval(interval) if self.prints.groups => {
-                let Interval { groups, end_ns, coverage, .. } = interval;
+                let RttInterval { groups, end_ns, coverage, .. } = interval;
                 let caveats = self.collected.run().caveats;
                 let told = |text: &mut Vec<u8>| {
                     let utc = |group| in_utc(group, utc_offset);
@@ -309,7 +309,7 @@ mod tests {
         let whole = sample::run();
         sample::samples().iter().for_each(|s| printing.add(&Event::Sample(*s)));
         sample::flows().iter().for_each(|f| printing.add(&Event::Flow(Box::new(f.clone()))));
-        printing.add(&Event::Interval(Interval {
+        printing.add(&Event::Interval(RttInterval {
             start_ns: whole.header.start_ns,
             end_ns: whole.header.end_ns,
             groups: whole.groups,

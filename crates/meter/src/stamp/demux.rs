@@ -1,4 +1,5 @@
-//! Which stream a reply belongs to: a table that is made anew when streams are added, keyed by the peer's address and port and our port.
+//! Which stream a reply belongs to: a table keyed by the peer's address and port and our port,
+//! made anew when streams are added.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -17,7 +17,7 @@ use super::exporting::{Exporting, Queue, Shared};
 use super::meter::{Group, Meter};
 use super::settings::Settings;
 use super::shard::Shard;
-use super::status::{self as flow_status, Metering, Status};
+use super::status::{Metering, Status, empty_run, ended};
 use super::{outcome, setup};
 use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, point};
 use crate::error::RunError;
@@ -44,7 +44,7 @@ pub fn start(
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
     };
-    let mut run = flow_status::empty_run(&settings, "capture file".into());
+    let mut run = empty_run(&settings, "capture file".into());
     let tai_offset_s = run.header.host.tai_offset_s;
     let offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
     if let Some(utc) = first.as_ref().and_then(Piece::begin_ns) {
@@ -73,7 +73,7 @@ pub fn start(
             let meters: Vec<&Meter> = meters.iter().collect();
             outcome::finish(run, &meters, exporting)
         });
-        flow_status::ended(&theirs, finished, None)
+        ended(&theirs, finished, None)
     };
     Running::start("sonde-run", (records, status, ()), stop, work)
 }

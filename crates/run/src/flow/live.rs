@@ -24,7 +24,7 @@ use super::input::{Input, Opened};
 use super::meter::Meter;
 use super::settings::{InputEngine, Settings};
 use super::shard::Shard;
-use super::status::{self as flow_status, Metering, Status};
+use super::status::{Metering, Status, empty_run, ended};
 use super::top_talkers::{self, Talker, TopTalkers};
 use super::{outcome, setup};
 use crate::confined::Uses;
@@ -60,7 +60,7 @@ pub fn start(
     }
     let follow = Follow::open(&links)?;
     let opened = super::input::open(&links, &follow.indexes(), &places, &settings)?;
-    let mut run = flow_status::empty_run(&settings, opened.engine.clone());
+    let mut run = empty_run(&settings, opened.engine.clone());
     run.points = opened.points(&links);
     for (i, point) in run.points.iter_mut().enumerate() {
         joins::describe(&mut point.how, i, &places, &names);
@@ -103,7 +103,7 @@ pub fn start(
         let failure = following.run(duration, &asked).err();
         end.store(true, Ordering::Relaxed);
         let finished = following.finish(exporting);
-        flow_status::ended(&theirs, finished, failure)
+        ended(&theirs, finished, failure)
     };
     Running::start("sonde-run", (records, status, ()), stop, work)
 }

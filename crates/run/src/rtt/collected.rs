@@ -5,7 +5,7 @@ use sonde_results::rtt::RttGroup;
 use sonde_results::{RttRun, ToUtc as _};
 
 use super::about::{About, GroupOf};
-use super::event::{Event, Interval};
+use super::event::{Event, RttInterval};
 use super::loss::Losses;
 use super::totals::Totals;
 use crate::running::Ended;
@@ -54,7 +54,7 @@ impl Collected {
         }
     }
 
-    fn interval(&mut self, interval: &Interval) {
+    fn interval(&mut self, interval: &RttInterval) {
         interval.groups.iter().for_each(|group| self.totals.add(group));
         self.run.header.end_ns = interval.end_ns.max(self.run.header.start_ns);
         self.run.coverage.clone_from(&interval.coverage);

@@ -19,7 +19,7 @@ pub enum Event {
     /// A flow that has ended, or is open at the end, where flows are wanted.
     Flow(Box<RttFlow>),
     /// The end of an interval.
-    Interval(Interval),
+    Interval(RttInterval),
     /// A further place where packets are seen.
     Point(RttPoint),
     /// A place, by its number, is seen otherwise than before.
@@ -30,7 +30,7 @@ pub enum Event {
 
 /// One interval.
 #[derive(Clone, Debug, Default)]
-pub struct Interval {
+pub struct RttInterval {
     /// Begin, ns.
     pub start_ns: i64,
     /// End, ns.
@@ -45,13 +45,13 @@ pub struct Interval {
     pub losses: Option<Losses>,
 }
 
-impl Interval {
+impl RttInterval {
     /// Makes it longer by the one that follows it.
-    pub(super) fn extend(&mut self, next: Interval) {
+    pub(super) fn extend(&mut self, next: RttInterval) {
         let mut groups = Totals::default();
         self.groups.iter().chain(&next.groups).for_each(|group| groups.add(group));
         let losses = next.losses.or(self.losses.take());
-        *self = Interval { start_ns: self.start_ns, groups: groups.sorted(), losses, ..next };
+        *self = RttInterval { start_ns: self.start_ns, groups: groups.sorted(), losses, ..next };
     }
 }
 

@@ -5,7 +5,7 @@ use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
 
 use super::coverage;
-use super::event::{Event, Interval, Status};
+use super::event::{Event, RttInterval, Status};
 use super::loss::Losses;
 use super::settings::Settings;
 use crate::running::{Ended, Latest, RecordSender, Records, records};
@@ -83,7 +83,7 @@ impl Out {
             s.caveats = caveats;
         });
         let coverage = so_far.clone();
-        self.push(Event::Interval(Interval {
+        self.push(Event::Interval(RttInterval {
             start_ns,
             end_ns,
             groups,
