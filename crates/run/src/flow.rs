@@ -6,6 +6,7 @@
 
 mod capture_reader;
 mod collector_address;
+mod control;
 mod export;
 mod exporting;
 mod file;
@@ -27,6 +28,7 @@ pub mod verify;
 use anyhow::anyhow;
 
 pub use self::collector_address::{CollectorAddress, Transport};
+pub use self::control::Control;
 pub use self::largest::bytes;
 pub use self::sampling::{IpProtocol, Sampling};
 pub use self::settings::Settings;

@@ -6,6 +6,7 @@
 
 mod about;
 mod collected;
+mod control;
 pub mod coverage;
 pub mod epping;
 mod event;
@@ -25,6 +26,7 @@ use anyhow::anyhow;
 
 pub use self::about::{About, GroupOf};
 pub use self::collected::Collected;
+pub use self::control::Control;
 pub use self::event::{Event, RttInterval, Status, Watching};
 pub use self::loss::{Loss, Losses};
 pub use self::settings::{By, Hook, Proto, SampleLimit, Settings};

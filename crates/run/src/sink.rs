@@ -61,10 +61,27 @@ impl Sink<Box<dyn Write + Send>> {
             let stdout = stdout.ok_or_else(|| io::Error::other("there is no standard output"))?;
             return Ok(Sink::new(stdout(), "standard output"));
         }
-        let file = whole_file::create(path)?;
+        Sink::to_file(whole_file::create(path)?, path)
+    }
+
+    /// To a further file of the run, by [`whole_file::create_next`].
+    ///
+    /// # Errors
+    /// As that one.
+    pub fn create_next(path: &Path, number: &mut u32) -> io::Result<Self> {
+        let file = whole_file::create_next(path, number)?;
+        Sink::to_file(file, &whole_file::numbered(path, *number))
+    }
+
+    fn to_file(file: File, path: &Path) -> io::Result<Self> {
         let again = if file.metadata()?.is_file() { Some(file.try_clone()?) } else { None };
         let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
         Ok(Sink { file: again, ..sink })
+    }
+
+    /// Whether it is an ordinary file, and no pipe or device.
+    pub fn is_file(&self) -> bool {
+        self.file.is_some()
     }
 }
 

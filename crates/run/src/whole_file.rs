@@ -37,6 +37,35 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o640).open(path)
 }
 
+/// The name of the `number`th file of a run: the first as it was given, then NAME-0002.EXT.
+pub fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!("-{number:04}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+/// Opens the first of a run's further files that is not there yet, from `number` on, which is
+/// that file's then.
+///
+/// # Errors
+/// As [`File::create_new`], but for a file that is there.
+pub fn create_next(path: &Path, number: &mut u32) -> io::Result<File> {
+    loop {
+        let next = numbered(path, *number);
+        match File::options().write(true).create_new(true).mode(0o640).open(next) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => *number += 1,
+            opened => return opened,
+        }
+    }
+}
+
 /// Writes `run` as JSON with a final newline.
 pub fn write(out: impl Write, run: &impl Serialize) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, out);

@@ -385,12 +385,13 @@ impl Exporter {
     }
 
     /// Ends an IPFIX file: the span of time in it (RFC 5655, section 8.1.2), then what is
-    /// not full yet.
+    /// not full yet. The next one begins with [`Exporter::reconnected`].
     pub fn finish_file(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
         if let State::Templates(messages) = &mut self.state {
             messages.set_now(now_ns);
             if self.profile.protocol == Protocol::Ipfix {
-                self.window.export(messages, now_ns, self.tai_offset_ns, out);
+                let window = std::mem::take(&mut self.window);
+                window.export(messages, now_ns, self.tai_offset_ns, out);
             }
             messages.emit(out);
         }

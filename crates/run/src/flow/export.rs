@@ -42,6 +42,9 @@ pub trait Output: Send {
     /// connections, reports the meter's own statistics when they are due.
     fn tick(&mut self, now_ns: i64, stats: &ExportStats);
 
+    /// Of a file: ends it, so that it can be read whole, and goes on in the next.
+    fn rotate(&mut self, _now_ns: i64, _stats: &ExportStats) {}
+
     /// Sends what waits for its turn, as far as it may leave now. Whether more waits. Called
     /// every millisecond or so, after [`Output::finish`] as long as this is true.
     fn send_due(&mut self) -> bool {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 use sonde_sys::clock::{steady_now, steady_scale};
 
+use super::control::{Control, Rotation};
 use super::export::Output;
 use super::largest::Largest;
 use super::meter::Meter;
@@ -160,6 +162,7 @@ pub struct Exported {
 pub struct Exporting {
     thread: JoinHandle<Exported>,
     shared: Arc<Shared>,
+    control: Control,
 }
 
 impl Exporting {
@@ -179,16 +182,22 @@ impl Exporting {
         };
         let (records, consumers) = (0..workers).map(queue).unzip();
         let theirs = shared.clone();
+        let (rotations, asked) = channel();
         let thread = thread::Builder::new()
             .name("sonde-export".into())
-            .spawn(move || Inner::new(outputs, consumers, theirs).run())
+            .spawn(move || Inner::new(outputs, consumers, theirs, asked).run())
             .context("cannot start the export thread")?;
-        Ok((Exporting { thread, shared }, records))
+        Ok((Exporting { thread, shared, control: Control::new(rotations) }, records))
     }
 
     /// What is shared with it.
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
+    }
+
+    /// What can be asked of it.
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 
     /// After the metering threads have ended: waits until all is exported.
@@ -204,14 +213,21 @@ struct Inner {
     outputs: Vec<Box<dyn Output>>,
     queues: Vec<QueueEnd>,
     shared: Arc<Shared>,
+    rotations: Receiver<Rotation>,
     ends: [u64; 6],
     top: Largest,
     records: u64,
 }
 
 impl Inner {
-    fn new(outputs: Vec<Box<dyn Output>>, queues: Vec<QueueEnd>, shared: Arc<Shared>) -> Self {
-        Inner { outputs, queues, shared, ends: [0; 6], top: Largest::new(TOP), records: 0 }
+    fn new(
+        outputs: Vec<Box<dyn Output>>,
+        queues: Vec<QueueEnd>,
+        shared: Arc<Shared>,
+        rotations: Receiver<Rotation>,
+    ) -> Self {
+        let top = Largest::new(TOP);
+        Inner { outputs, queues, shared, rotations, ends: [0; 6], top, records: 0 }
     }
 
     fn run(mut self) -> Exported {
@@ -225,6 +241,7 @@ impl Inner {
                 self.outputs.iter_mut().for_each(|o| o.interfaces(&interfaces));
             }
             let taken = self.take(now_ns);
+            self.rotate(now_ns);
             if now_ns - ticked >= TICK_NS || now_ns < ticked {
                 ticked = now_ns;
                 self.follow_clock();
@@ -247,6 +264,16 @@ impl Inner {
             if taken == 0 {
                 thread::sleep(EMPTY);
             }
+        }
+    }
+
+    /// Where that was asked for: files end with what has come.
+    fn rotate(&mut self, now_ns: i64) {
+        while let Ok(done) = self.rotations.try_recv() {
+            let stats = self.stats();
+            self.outputs.iter_mut().for_each(|o| o.rotate(now_ns, &stats));
+            // Whoever asked may have gone.
+            let _ = done.send(());
         }
     }
 

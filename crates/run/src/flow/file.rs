@@ -61,6 +61,7 @@ pub fn start(
     };
     let (outputs, records) = export::open(&common)?;
     let (exporting, queues) = Exporting::start(outputs, meters.len(), ROOM)?;
+    let control = exporting.control();
     let shared = exporting.shared();
     shared.packet_time_ns.store(run.header.start_ns.max(1), Ordering::Relaxed);
     let status = Latest::new(Status::new(run.clone()));
@@ -75,7 +76,7 @@ pub fn start(
         });
         ended(&theirs, finished, None)
     };
-    Running::start("sonde-run", (records, status, ()), stop, work)
+    Running::start("sonde-run", (records, status, control), stop, work)
 }
 
 /// Reads and meters everything. Returns the meters, what captures could not be read to their ends,

@@ -77,6 +77,7 @@ pub fn start(
     let (outputs, records) = export::open(&common)?;
     context.opened(&[uses(&settings)], &written_later(&settings))?;
     let (exporting, queues) = Exporting::start(outputs, workers, ROOM)?;
+    let control = exporting.control();
     let Opened { inputs, .. } = opened;
     let end = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
@@ -105,7 +106,7 @@ pub fn start(
         let finished = following.finish(exporting);
         ended(&theirs, finished, failure)
     };
-    Running::start("sonde-run", (records, status, ()), stop, work)
+    Running::start("sonde-run", (records, status, control), stop, work)
 }
 
 /// What opens an interface that is made again.

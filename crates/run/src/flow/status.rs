@@ -7,6 +7,7 @@ use sonde_results::flow_run::{FLOW_SCHEMA_VERSION, ProtocolTotal};
 use sonde_results::{FlowRun, ToUtc as _};
 use sonde_sys::clock::{clock_state, steady_now, steady_scale, tai_now};
 
+use super::control::Control;
 use super::settings::Settings;
 use super::setup;
 use super::top_talkers::Talker;
@@ -15,7 +16,7 @@ use crate::header::run_header;
 use crate::running::{Ended, Latest, Running};
 
 /// Flows being metered. Records come in batches, where they are wanted.
-pub type Metering = Running<Vec<FlowRecord>, Status, ()>;
+pub type Metering = Running<Vec<FlowRecord>, Status, Control>;
 
 /// How it goes.
 #[derive(Clone, Debug)]

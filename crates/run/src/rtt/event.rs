@@ -4,12 +4,13 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
 
+use super::control::Control;
 use super::loss::Losses;
 use super::totals::Totals;
 use crate::running::Running;
 
 /// Round-trip times being measured. Events come in batches, in their order.
-pub type Watching = Running<Vec<Event>, Status, ()>;
+pub type Watching = Running<Vec<Event>, Status, Control>;
 
 /// What comes of it. Times are steady, or of a capture its packets', as TAI.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::{Link, parse_cut};
 
 use super::about::{About, empty_run};
+use super::control::Control;
 use super::event::Watching;
 use super::out::Out;
 use super::settings::{self, Settings};
@@ -53,7 +54,7 @@ pub fn start(
     let asked = stop.clone();
     let replay = Replay::new(config, joined, (start, offset_ns), &settings, name, out);
     let work = move || replay.run(input, first, several, &asked);
-    Ok((about, Running::start("sonde-run", (records, status, ()), stop, work)?))
+    Ok((about, Running::start("sonde-run", (records, status, Control::default()), stop, work)?))
 }
 
 /// The matcher and its place in the file's time.

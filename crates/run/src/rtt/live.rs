@@ -13,6 +13,7 @@ use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 
 use super::about::{About, GroupOf, empty_run};
+use super::control::Control;
 use super::event::Watching;
 use super::loss::Losses;
 use super::out::Out;
@@ -58,7 +59,9 @@ pub fn start<S: Source + 'static>(
     let asked = stop.clone();
     let end = settings.duration.map(|ns| start + ns);
     let (interval, persist) = (settings.interval, settings.persist);
-    let mut watch = Watch { source, points, out, losses, begun: start };
+    let control = Control::default();
+    let theirs = control.clone();
+    let mut watch = Watch { source, points, out, losses, control: theirs, begun: start };
     let work = move || {
         let failure = watch.run(clock, end, interval, &asked).err();
         let ended = watch.finish(persist);
@@ -68,7 +71,7 @@ pub fn start<S: Source + 'static>(
             None => ended,
         }
     };
-    Ok((about, Running::start("sonde-run", (records, status, ()), stop, work)?))
+    Ok((about, Running::start("sonde-run", (records, status, control), stop, work)?))
 }
 
 /// A run in progress.
@@ -77,6 +80,7 @@ struct Watch<S> {
     points: Points,
     out: Out,
     losses: Option<OpenFlows>,
+    control: Control,
     /// Begin of the interval.
     begun: Time,
 }
@@ -112,7 +116,7 @@ impl<S: Source> Watch<S> {
             if asked || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            if now >= due {
+            if now >= due || self.control.take_snapshot() {
                 let so_far = self.source.coverage()?;
                 let span = (self.begun.as_nanos(), now.as_nanos());
                 let groups = self.source.take_groups(span.0, span.1)?;

@@ -2,6 +2,7 @@
 //! kernel, passive round trips and flows. One of them fails; all find every packet; none leaves
 //! anything behind.
 
+mod control;
 mod reload;
 
 use std::collections::BTreeSet;

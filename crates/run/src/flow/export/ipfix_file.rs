@@ -1,4 +1,4 @@
-//! An IPFIX file (RFC 5655): messages one after the other, as they would be sent.
+//! IPFIX files (RFC 5655): messages one after the other, as they would be sent.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,10 +12,13 @@ use sonde_results::flow_run::ExportTotal;
 use super::Output;
 use crate::whole_file;
 
-/// The file. Whole messages are written, so that what a kill leaves is readable.
+/// The files of a run. Whole messages are written, so that what a kill leaves is readable.
 pub struct IpfixFile {
     exporter: Exporter,
+    /// Of the first.
     path: PathBuf,
+    /// Of the one that is being written.
+    number: u32,
     out: Writer,
     records: u64,
     flushed_ns: i64,
@@ -51,7 +54,16 @@ impl IpfixFile {
             failed: None,
         };
         let exporter = Exporter::new(config);
-        Ok(IpfixFile { exporter, path: path.to_owned(), out, records: 0, flushed_ns: 0 })
+        let path = path.to_owned();
+        Ok(IpfixFile { exporter, path, number: 1, out, records: 0, flushed_ns: 0 })
+    }
+
+    /// Ends the file that is being written.
+    fn close(&mut self, now_ns: i64, stats: &ExportStats) {
+        let out = &mut self.out;
+        self.exporter.options(stats, now_ns, &mut |message| out.message(message));
+        self.exporter.finish_file(now_ns, &mut |message| out.message(message));
+        self.out.write();
     }
 }
 
@@ -106,11 +118,26 @@ impl Output for IpfixFile {
         }
     }
 
+    fn rotate(&mut self, now_ns: i64, stats: &ExportStats) {
+        let mut number = self.number + 1;
+        match whole_file::create_next(&self.path, &mut number) {
+            Ok(next) => {
+                self.close(now_ns, stats);
+                (self.out.file, self.number) = (next, number);
+                // Each file is read by itself: it has all templates, that of the checksums too.
+                let out = &mut self.out;
+                out.checksums = out.checksums.as_ref().map(|_| Checksums::default());
+                self.exporter.reconnected(now_ns, &mut |message| out.message(message));
+            }
+            Err(error) => tracing::warn!(
+                "{}: {error}; the file before it goes on",
+                whole_file::numbered(&self.path, number).display()
+            ),
+        }
+    }
+
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
-        let out = &mut self.out;
-        self.exporter.options(stats, now_ns, &mut |message| out.message(message));
-        self.exporter.finish_file(now_ns, &mut |message| out.message(message));
-        self.out.write();
+        self.close(now_ns, stats);
         if let Some(error) = &self.out.failed {
             tracing::warn!(
                 "{}: {error}; free space or make it writable, and run again",
@@ -123,6 +150,7 @@ impl Output for IpfixFile {
         let mut counters: std::collections::BTreeMap<String, u64> =
             self.exporter.counters().iter().map(|(name, n)| (name.to_string(), n)).collect();
         counters.insert("bytes_written".into(), self.out.bytes);
+        counters.insert("files".into(), self.number.into());
         ExportTotal {
             to: self.path.display().to_string(),
             form: "IPFIX file (RFC 5655)".into(),
@@ -140,3 +168,72 @@ impl Output for IpfixFile {
 const GATHER: usize = 1 << 20;
 /// A kill loses no more than the records of this time.
 const LONGEST_WAIT_NS: i64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use sonde_meter::export::{Decoded, Decoder, Profile, Protocol};
+    use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
+
+    use super::*;
+    use crate::flow::export::segments::tests::Folder;
+
+    /// A reader who has nothing but one of the files understands it.
+    #[test]
+    fn each_file_is_whole_by_itself() {
+        let record = |source_port| FlowRecord {
+            key: FlowKey {
+                point: 0,
+                vlan: 0,
+                protocol: 17,
+                source: Ipv4Addr::LOCALHOST.into(),
+                destination: Ipv4Addr::LOCALHOST.into(),
+                source_port,
+                destination_port: 53,
+            },
+            forward: FlowSide { packets: 1, bytes: 28, ..FlowSide::default() },
+            reverse: FlowSide::default(),
+            end: FlowEnd::Idle,
+            extra: None,
+        };
+        let folder = Folder::new();
+        std::fs::create_dir_all(&folder.0).unwrap();
+        let path = folder.0.join("flows.ipfix");
+        // Of somebody else: it is left alone.
+        std::fs::write(folder.0.join("flows-0003.ipfix"), "old").unwrap();
+        let profile = Profile { protocol: Protocol::Ipfix, ..Profile::default() };
+        let config = Config { profile, message_bytes: 65_535, ..Config::default() };
+        let mut file = IpfixFile::create(&path, config, true).unwrap();
+        let stats = ExportStats::default();
+        let ports: Vec<u16> = (1..=6).collect();
+        for (n, pair) in ports.chunks(2).enumerate() {
+            if n > 0 {
+                file.rotate(n as i64, &stats);
+            }
+            file.records(&[record(pair[0]), record(pair[1])], n as i64);
+        }
+        file.finish(3, &stats);
+        assert_eq!((file.total().counters["files"], file.lost()), (4, 0));
+        let read = |name: &str| {
+            let mut decoder = Decoder::new(0);
+            let mut ports = Vec::new();
+            let data = std::fs::read(folder.0.join(name)).unwrap();
+            let left = decoder.file(&data, &mut |decoded| {
+                if let Decoded::Flow(flow) = decoded {
+                    ports.push(flow.record.key.source_port);
+                }
+            });
+            let counters = decoder.counters();
+            assert_eq!(
+                (left, counters.no_template, counters.missing),
+                (0, 0, 0),
+                "{name}: {counters:?}"
+            );
+            ports
+        };
+        let files = ["flows.ipfix", "flows-0002.ipfix", "flows-0004.ipfix"].map(read);
+        assert_eq!(files, [[1, 2], [3, 4], [5, 6]]);
+        assert_eq!(std::fs::read(folder.0.join("flows-0003.ipfix")).unwrap(), b"old");
+    }
+}

@@ -11,15 +11,21 @@ use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
 use crate::sink::Sink;
+use crate::whole_file;
 
 /// The lines.
 pub struct JsonLines {
     /// `None`: finished.
     sink: Option<Sink<Box<dyn Write + Send>>>,
+    /// Of the first file.
     path: PathBuf,
+    /// Of the one that is being written.
+    number: u32,
     line: Vec<u8>,
     tai_offset_ns: i64,
     records: u64,
+    /// Of files that are whole.
+    lost_before: u64,
     lost: u64,
     unread: bool,
 }
@@ -36,17 +42,27 @@ impl JsonLines {
         Ok(JsonLines {
             sink: Some(sink),
             path: path.to_owned(),
+            number: 1,
             line: Vec::new(),
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
             records: 0,
+            lost_before: 0,
             lost: 0,
             unread: false,
         })
     }
 
+    fn close(&mut self) {
+        if let Some(Err(unsaved)) = self.sink.take().map(Sink::finish) {
+            self.lost = self.lost_before + unsaved.lost;
+            tracing::warn!("{unsaved}");
+        }
+        self.lost_before = self.lost;
+    }
+
     fn note(&mut self) {
         let Some(sink) = &mut self.sink else { return };
-        (self.lost, self.unread) = (sink.lost(), sink.is_unread());
+        (self.lost, self.unread) = (self.lost_before + sink.lost(), sink.is_unread());
         if let Some(report) = sink.take_report() {
             tracing::warn!("{report}");
         }
@@ -84,11 +100,27 @@ impl Output for JsonLines {
         self.note();
     }
 
-    fn finish(&mut self, _: i64, _: &ExportStats) {
-        if let Some(Err(unsaved)) = self.sink.take().map(Sink::finish) {
-            self.lost = unsaved.lost;
-            tracing::warn!("{unsaved}");
+    fn rotate(&mut self, _: i64, _: &ExportStats) {
+        let Some(sink) = &self.sink else { return };
+        // A pipe goes on.
+        if !sink.is_file() {
+            return;
         }
+        let mut number = self.number + 1;
+        match Sink::create_next(&self.path, &mut number) {
+            Ok(next) => {
+                self.close();
+                (self.sink, self.number) = (Some(next), number);
+            }
+            Err(error) => tracing::warn!(
+                "{}: {error}; the file before it goes on",
+                whole_file::numbered(&self.path, number).display()
+            ),
+        }
+    }
+
+    fn finish(&mut self, _: i64, _: &ExportStats) {
+        self.close();
     }
 
     fn total(&self) -> ExportTotal {
@@ -96,7 +128,9 @@ impl Output for JsonLines {
             to: self.path.display().to_string(),
             form: "JSON Lines".into(),
             records: self.records,
-            counters: [("records_lost".to_string(), self.lost)].into(),
+            counters: [("files", self.number.into()), ("records_lost", self.lost)]
+                .map(|(name, n)| (name.to_string(), n))
+                .into(),
         }
     }
 

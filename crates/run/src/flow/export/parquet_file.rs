@@ -22,7 +22,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::whole_file;
+use crate::whole_file::{self, numbered};
 
 /// The files of a run.
 pub struct ParquetFiles {
@@ -124,6 +124,15 @@ impl ParquetFiles {
         Ok(())
     }
 
+    /// Goes on in the next file; there is none without rows.
+    fn rotate(&mut self) {
+        self.begun = Instant::now();
+        self.write();
+        if self.part.as_ref().is_some_and(|part| part.rows > 0) {
+            self.close();
+        }
+    }
+
     /// Makes the file whole.
     fn close(&mut self) {
         let Some(Part { writer, path, rows }) = self.part.take() else { return };
@@ -164,15 +173,6 @@ impl ParquetFiles {
     }
 }
 
-/// The name of a run's file: of the first as it was given, then NAME-0002.parquet.
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    if number == 1 {
-        return path.to_owned();
-    }
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{name}-{number:04}.parquet"))
-}
-
 impl Output for ParquetFiles {
     fn set_utc_offset(&mut self, ns: i64) {
         self.tai_offset_ns = ns;
@@ -187,15 +187,13 @@ impl Output for ParquetFiles {
     }
 
     fn tick(&mut self, _: i64, _: &ExportStats) {
-        if self.begun.elapsed() < self.limits.every {
-            return;
+        if self.begun.elapsed() >= self.limits.every {
+            self.rotate();
         }
-        self.begun = Instant::now();
-        self.write();
-        // No file without rows.
-        if self.part.as_ref().is_some_and(|part| part.rows > 0) {
-            self.close();
-        }
+    }
+
+    fn rotate(&mut self, _: i64, _: &ExportStats) {
+        self.rotate();
     }
 
     fn finish(&mut self, _: i64, _: &ExportStats) {

@@ -1,0 +1,36 @@
+//! What can be asked of metering while it runs.
+
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+use anyhow::anyhow;
+
+use crate::error::RunError;
+
+/// Told when the outputs have gone on in their next files.
+pub(super) type Rotation = SyncSender<()>;
+
+/// Orders to metering.
+#[derive(Clone)]
+pub struct Control {
+    rotations: Sender<Rotation>,
+}
+
+impl Control {
+    pub(super) fn new(rotations: Sender<Rotation>) -> Control {
+        Control { rotations }
+    }
+
+    /// Ends the files that records are written to, so that they can be read whole, and goes on in
+    /// the next, NAME-0002.EXT and so on; returns when that is done. No record is lost or written
+    /// twice. What is no ordinary file goes on, and so does a file whose next cannot be made: that
+    /// is logged.
+    ///
+    /// # Errors
+    /// Metering has ended.
+    pub fn rotate(&self) -> Result<(), RunError> {
+        let (done, waits) = sync_channel(1);
+        let ended = || RunError::Host(anyhow!("metering has ended: there is nothing to rotate"));
+        self.rotations.send(done).map_err(|_| ended())?;
+        waits.recv().map_err(|_| ended())
+    }
+}
