@@ -15,6 +15,7 @@ mod frame;
 mod law;
 #[cfg(test)]
 mod tests;
+mod text;
 mod truth;
 
 use fastrand::Rng;

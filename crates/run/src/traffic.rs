@@ -7,14 +7,13 @@ mod truth;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use sonde_meter::traffic::Generator;
 pub use sonde_meter::traffic::{Arrival, Length, MAX_FLOWS, Protocols, Reorder, Shares, Sizes};
-use sonde_meter::traffic::{Config, Generator, Net, Order, TruthKeys};
 
 use self::pcap::PcapFile;
 pub use self::settings::{Resolution, Settings, TruthForm};
 use self::truth::TruthFile;
 use crate::error::RunError;
-use crate::flow::settings::FlowKeys;
 use crate::running::{Context, Stop};
 
 /// What was made.
@@ -44,9 +43,9 @@ pub struct Made {
 /// # Errors
 /// Settings that cannot be; a file or a port that cannot be opened; what could not be written.
 pub fn make(settings: &Settings, context: &Context) -> Result<Made, RunError> {
-    let config = config(settings).map_err(RunError::Settings)?;
+    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    let config = settings.config();
     let longest = config.longest_frame();
-    // Before any file is touched: it finds what cannot be made.
     let generator = Generator::new(config).map_err(|e| RunError::Settings(e.into()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
     let stop = &context.stop;
@@ -58,7 +57,8 @@ pub fn make(settings: &Settings, context: &Context) -> Result<Made, RunError> {
         (None, Some(iface)) => {
             live::run(iface, settings.engine, longest, generator, &mut truth, stop)?
         }
-        _ => return Err(RunError::Settings(anyhow!("name one of --out and --iface"))),
+        // Checked above.
+        _ => return Err(RunError::Settings(anyhow!("out: name a file or an interface"))),
     };
     let saved = truth.finish();
     result.and_then(|made| Ok(Made { flows: saved?, ..made })).map_err(RunError::Unsaved)
@@ -90,54 +90,5 @@ fn to_file(
     Ok(made)
 }
 
-/// The same for the generator.
-fn config(settings: &Settings) -> anyhow::Result<Config> {
-    let defaults = Config::default();
-    let endless =
-        settings.packets.is_none() && settings.duration.is_none() && settings.total_flows.is_none();
-    let length = match settings.new_flows {
-        Some(new) => settings.length.with_mean(settings.rate as f64 / new as f64)?,
-        None => settings.length,
-    };
-    if settings.private_addresses && settings.iface.is_some() {
-        return Err(anyhow!(
-            "--private-addresses is for files: traffic on a link keeps to 198.18.0.0/15 and \
-             2001:2::/48, which belong to nobody"
-        ));
-    }
-    let length = if settings.round_robin { Length::Constant(1) } else { length };
-    Ok(Config {
-        seed: settings.seed,
-        flows: settings.flows,
-        total_flows: settings.total_flows,
-        packets: if endless { Some(DEFAULT_PACKETS) } else { settings.packets },
-        duration_ns: settings.duration,
-        rate: settings.rate,
-        // Of a port: since the sending began.
-        start_ns: if settings.out.is_some() { FILE_START_NS } else { 0 },
-        tick_ns: if settings.out.is_some() { settings.resolution.tick_ns() } else { 1 },
-        arrival: if settings.round_robin { Arrival::Constant } else { settings.arrival },
-        order: if settings.round_robin { Order::RoundRobin } else { Order::Random },
-        length,
-        sizes: settings.sizes.clone(),
-        variety: settings.variety,
-        protocols: settings.protocols,
-        ipv6: settings.ipv6,
-        encapsulation: settings.encapsulation.unwrap_or(defaults.encapsulation),
-        keys: match settings.keys {
-            FlowKeys::Outer => TruthKeys::Outer,
-            FlowKeys::Inner => TruthKeys::Inner,
-        },
-        reorder: settings.reorder.unwrap_or(defaults.reorder),
-        fragments: settings.fragments,
-        apps: settings.apps,
-        net: if settings.private_addresses { Net::Private } else { Net::Benchmark },
-    })
-}
-
-/// Without any end given.
-const DEFAULT_PACKETS: u64 = 1_000_000;
-/// Files begin here (2023-11-14 22:13:20 UTC): the same seed gives the same bytes.
-const FILE_START_NS: i64 = 1_700_000_000_000_000_000;
 /// Packets between two looks at whether the end is asked for.
 const LOOK_EVERY: u64 = 1 << 16;

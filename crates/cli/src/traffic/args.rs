@@ -1,7 +1,6 @@
 //! What can be typed after `sonde gen flows`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Subcommand};
 use sonde_results::units::{parse_positive_duration, parse_rate};
@@ -63,8 +62,7 @@ pub struct FlowsArgs {
           value_parser = parse_flows)]
     pub flows: u32,
     /// Packets of a flow: constant:N, geometric:MEAN or pareto:INDEX:MIN:MAX
-    #[arg(long, value_name = "LAW", default_value = "pareto:1.2:5:100000", help_heading = "Flows",
-          value_parser = parse_length)]
+    #[arg(long, value_name = "LAW", default_value = "pareto:1.2:5:100000", help_heading = "Flows")]
     pub length: Length,
     /// New flows a second: gives --length the mean that this takes
     #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
@@ -92,13 +90,12 @@ pub struct FlowsArgs {
     pub rate: u64,
     /// How packets follow each other: constant, poisson, or bursts:PACKETS:PEAK (so many on
     /// average, at PEAK times the rate)
-    #[arg(long, value_name = "LAW", default_value = "poisson", help_heading = "Packets",
-          value_parser = parse_arrival)]
+    #[arg(long, value_name = "LAW", default_value = "poisson", help_heading = "Packets")]
     pub arrival: Arrival,
     /// Bytes on the wire of a packet with data, with the check sequence: N, imix, or a mix as
     /// 64=5,576=3,1518=2
     #[arg(long, value_name = "SIZE", default_value = "imix", help_heading = "Packets")]
-    pub size: SizeArg,
+    pub size: Sizes,
     /// Share of a flow's packets whose size is drawn anew and is not the flow's own
     #[arg(long, value_name = "SHARE", default_value = "1", help_heading = "Packets",
           value_parser = parse_share)]
@@ -110,17 +107,17 @@ pub struct FlowsArgs {
         default_value = "tcp=0.7,udp=0.28,icmp=0.02",
         help_heading = "Packets"
     )]
-    pub proto: ProtoArg,
+    pub proto: Protocols,
     /// Share of flows over IPv6
     #[arg(long, value_name = "SHARE", default_value = "0.2", help_heading = "Packets",
           value_parser = parse_share)]
     pub ipv6: f64,
     /// Shares of flows in vlan, qinq, mpls, gre, vxlan, gtpu and geneve, as vlan=0.2,gre=0.1
     #[arg(long, value_name = "SHARES", help_heading = "Packets")]
-    pub encap: Option<EncapArg>,
+    pub encap: Option<Shares>,
     /// Share of data packets that come late, and how many of their flow overtake them [1]
     #[arg(long, value_name = "SHARE[:N]", help_heading = "Packets")]
-    pub reorder: Option<ReorderArg>,
+    pub reorder: Option<Reorder>,
     /// Share of packets with data that come in fragments
     #[arg(long, value_name = "SHARE", default_value = "0", help_heading = "Packets",
           value_parser = parse_share)]
@@ -174,124 +171,18 @@ impl FlowsArgs {
             round_robin: self.round_robin,
             rate: self.rate,
             arrival: self.arrival,
-            sizes: self.size.0.clone(),
+            sizes: self.size.clone(),
             variety: self.variety,
-            protocols: self.proto.0,
+            protocols: self.proto,
             ipv6: self.ipv6,
-            encapsulation: self.encap.map(|shares| shares.0),
-            reorder: self.reorder.map(|reorder| reorder.0),
+            encapsulation: self.encap,
+            reorder: self.reorder,
             fragments: self.fragments,
             apps: self.apps,
             private_addresses: self.private_addresses,
             resolution: self.resolution,
         }
     }
-}
-
-/// `--size`
-#[derive(Clone, Debug, PartialEq)]
-pub struct SizeArg(pub Sizes);
-
-impl FromStr for SizeArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("'{text}' is not a size; write 64..9216, imix, or 64=5,576=3,1518=2");
-        if text == "imix" {
-            return Ok(SizeArg(Sizes::imix()));
-        }
-        let in_range = |size: &u16| (64..=9216).contains(size);
-        if let Ok(size) = text.parse::<u16>() {
-            return Some(SizeArg(Sizes::constant(size)))
-                .filter(|_| in_range(&size))
-                .ok_or_else(wrong);
-        }
-        let mix: Option<Vec<(u16, f64)>> = pairs(text)
-            .map(|(size, weight)| {
-                let size = size.parse().ok().filter(in_range)?;
-                Some((size, weight.filter(|w| *w > 0.0 && w.is_finite())?))
-            })
-            .collect();
-        mix.filter(|m| m.len() <= 64).map(|m| SizeArg(Sizes::mix(&m))).ok_or_else(wrong)
-    }
-}
-
-/// `--proto`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ProtoArg(pub Protocols);
-
-impl FromStr for ProtoArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut mix = Protocols { tcp: 0.0, udp: 0.0, icmp: 0.0 };
-        let wrong =
-            || format!("'{text}' is not a mix of protocols; write tcp=0.7,udp=0.28,icmp=0.02");
-        for (name, weight) in pairs(text) {
-            let weight = weight.filter(|w| *w >= 0.0 && w.is_finite()).ok_or_else(wrong)?;
-            *match name {
-                "tcp" => &mut mix.tcp,
-                "udp" => &mut mix.udp,
-                "icmp" => &mut mix.icmp,
-                _ => return Err(wrong()),
-            } = weight;
-        }
-        if mix.tcp + mix.udp + mix.icmp > 0.0 { Ok(ProtoArg(mix)) } else { Err(wrong()) }
-    }
-}
-
-/// `--encap`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EncapArg(pub Shares);
-
-impl FromStr for EncapArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut shares = Shares::default();
-        let wrong = |part: &str| {
-            format!(
-                "'{part}' is not a share of an encapsulation; write vlan=0.2 and so on, of vlan, \
-                 qinq, mpls, gre, vxlan, gtpu and geneve, together at most 1"
-            )
-        };
-        for (name, share) in pairs(text) {
-            let share = share.filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| wrong(name))?;
-            *match name {
-                "vlan" => &mut shares.vlan,
-                "qinq" => &mut shares.qinq,
-                "mpls" => &mut shares.mpls,
-                "gre" => &mut shares.gre,
-                "vxlan" => &mut shares.vxlan,
-                "gtpu" => &mut shares.gtpu,
-                "geneve" => &mut shares.geneve,
-                _ => return Err(wrong(name)),
-            } = share;
-        }
-        let total: f64 = shares.all().iter().map(|(_, share)| share).sum();
-        if total <= 1.0 + 1e-9 { Ok(EncapArg(shares)) } else { Err(wrong(text)) }
-    }
-}
-
-/// `--reorder`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReorderArg(pub Reorder);
-
-impl FromStr for ReorderArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (share, distance) = text.split_once(':').unwrap_or((text, "1"));
-        match distance.parse() {
-            Ok(distance @ 1..) => Ok(ReorderArg(Reorder { share: parse_share(share)?, distance })),
-            _ => Err(format!("'{text}': the distance is 1..255 packets; write 0.01:3")),
-        }
-    }
-}
-
-/// "name=number,name=number"; a number that is none is `None`.
-fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<f64>)> {
-    text.split(',').map(|part| match part.split_once('=') {
-        Some((name, value)) => (name.trim(), value.trim().parse().ok()),
-        None => (part, None),
-    })
 }
 
 fn parse_flows(text: &str) -> Result<u32, String> {
@@ -306,41 +197,6 @@ fn parse_share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!("'{text}' is not a share; write 0 to 1")),
     }
-}
-
-fn parse_length(text: &str) -> Result<Length, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let parsed = match parts[..] {
-        ["constant", n] => n.parse().ok().map(Length::Constant),
-        ["geometric", mean] => mean.parse().ok().map(|mean| Length::Geometric { mean }),
-        ["pareto", alpha, min, max] => match (alpha.parse(), min.parse(), max.parse()) {
-            (Ok(alpha), Ok(min), Ok(max)) => Some(Length::Pareto { alpha, min, max }),
-            _ => None,
-        },
-        _ => None,
-    };
-    parsed.ok_or_else(|| {
-        format!(
-            "'{text}' is not a law of lengths; write constant:20, geometric:20 or \
-             pareto:1.2:5:100000"
-        )
-    })
-}
-
-fn parse_arrival(text: &str) -> Result<Arrival, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let parsed = match parts[..] {
-        ["constant"] => Some(Arrival::Constant),
-        ["poisson"] => Some(Arrival::Poisson),
-        ["bursts", packets, peak] => match (packets.parse(), peak.parse()) {
-            (Ok(packets), Ok(peak)) => Some(Arrival::Bursts { packets, peak }),
-            _ => None,
-        },
-        _ => None,
-    };
-    parsed.ok_or_else(|| {
-        format!("'{text}' is not a law of arrivals; write constant, poisson or bursts:100:10")
-    })
 }
 
 const GEN_HELP: &str = "\
@@ -386,8 +242,8 @@ mod tests {
         .unwrap();
         assert_eq!((args.flows, args.packets), (100_000, Some(8_000_000)));
         assert_eq!(args.arrival, Arrival::Bursts { packets: 100.0, peak: 10.0 });
-        assert_eq!(args.reorder, Some(ReorderArg(Reorder { share: 0.01, distance: 3 })));
-        assert_eq!(args.encap.unwrap().0.geneve, 0.5);
+        assert_eq!(args.reorder, Some(Reorder { share: 0.01, distance: 3 }));
+        assert_eq!(args.encap.unwrap().geneve, 0.5);
     }
 
     #[test]

@@ -89,8 +89,11 @@ impl Config {
         (self.sizes.longest() - 4).max(14 + 50 + 40 + 32 + super::app::LONGEST)
     }
 
-    /// What cannot be made, if anything.
-    pub(super) fn check(&self) -> Result<(), TrafficError> {
+    /// Whether such traffic can be made.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), TrafficError> {
         let shares = [
             ("variety", self.variety),
             ("ipv6", self.ipv6),

@@ -115,6 +115,8 @@ impl Length {
 /// length drawn is as long as its headers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
+    /// Each length and its weight.
+    weights: Vec<(u16, f64)>,
     /// Upper end of each in 0..2^32, and the length.
     table: Vec<(u64, u16)>,
 }
@@ -122,7 +124,7 @@ pub struct Sizes {
 impl Sizes {
     /// All frames alike.
     pub fn constant(size: u16) -> Self {
-        Sizes { table: vec![(1 << 32, size)] }
+        Sizes::mix(&[(size, 1.0)])
     }
 
     /// 64, 594 and 1518 bytes, 7 : 4 : 1 (the "simple IMIX"; RFC 6985 asks to name it).
@@ -145,7 +147,12 @@ impl Sizes {
         if let Some(last) = table.last_mut() {
             last.0 = 1 << 32;
         }
-        Sizes { table }
+        Sizes { weights: weights.to_vec(), table }
+    }
+
+    /// Lengths with their weights, as they were given.
+    pub fn weights(&self) -> &[(u16, f64)] {
+        &self.weights
     }
 
     /// The longest.

@@ -35,9 +35,7 @@ use crate::running::Context;
 /// # Errors
 /// Nothing to compare; files that cannot be read.
 pub fn verify(settings: &Settings, context: &Context) -> Result<Report, RunError> {
-    if settings.files.is_empty() && settings.listen.is_none() {
-        return Err(RunError::Settings(anyhow!("name files, or where to listen with --listen")));
-    }
+    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     let mut table = Table::new(limits(settings));
     csv::read_truth(&settings.truth, settings.truth_start, &mut |flow| table.add_truth(&flow))?;
     table.truth_is_complete();

@@ -2,20 +2,28 @@
 
 use std::path::PathBuf;
 
-use sonde_meter::traffic::{Arrival, Config, Length, Protocols, Reorder, Shares, Sizes};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_meter::traffic::{
+    Arrival, Config, Length, Net, Order, Protocols, Reorder, Shares, Sizes, TrafficError, TruthKeys,
+};
 use sonde_port::Engine;
 
 use crate::choice::choice;
 use crate::flow::settings::FlowKeys;
+use crate::{duration, text};
 
 /// What traffic is made. Either [`Settings::out`] or [`Settings::iface`] is given.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// A capture file to write.
     pub out: Option<PathBuf>,
     /// The interface to send on.
     pub iface: Option<String>,
     /// Of an interface: how packets are sent.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub engine: Engine,
     /// A CSV file of the truth about every flow.
     pub truth: Option<PathBuf>,
@@ -28,6 +36,8 @@ pub struct Settings {
     /// Flows open at once.
     pub flows: u32,
     /// Packets of a flow.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub length: Length,
     /// New flows a second: gives the length the mean that this takes.
     pub new_flows: Option<u64>,
@@ -36,6 +46,8 @@ pub struct Settings {
     /// Stop after so many packets; a million where nothing else ends the traffic.
     pub packets: Option<u64>,
     /// Stop after this time, ns.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
     pub duration: Option<i64>,
     /// Packet i belongs to flow (i * 0x9E3779B1) mod `flows`: IPv4 UDP, one direction, constant
     /// distances, no flow ends.
@@ -43,18 +55,28 @@ pub struct Settings {
     /// Packets a second, all flows together.
     pub rate: u64,
     /// How packets follow each other.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub arrival: Arrival,
     /// Octets on the wire of packets with data, with the check sequence.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub sizes: Sizes,
     /// Share of a flow's packets whose size is drawn anew and is not the flow's own, 0 to 1.
     pub variety: f64,
     /// Transport protocols by flows.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub protocols: Protocols,
     /// Share of flows over IPv6, 0 to 1.
     pub ipv6: f64,
     /// Shares of flows in tunnels and behind tags.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
     pub encapsulation: Option<Shares>,
     /// Data packets that come late.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
     pub reorder: Option<Reorder>,
     /// Share of packets with data that come in fragments, 0 to 1.
     pub fragments: f64,
@@ -100,6 +122,83 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether such traffic can be made; the message begins with the key that is wrong.
+    ///
+    /// # Errors
+    /// A value out of its range, two that do not go together, no output or two.
+    pub fn check(&self) -> Result<(), String> {
+        if self.out.is_some() == self.iface.is_some() {
+            return Err("out: name a file or an interface, one of both".into());
+        }
+        if self.duration.is_some_and(|ns| ns <= 0) {
+            return Err("duration: longer than zero".into());
+        }
+        if self.new_flows == Some(0) {
+            return Err("new_flows: at least 1 a second".into());
+        }
+        if self.private_addresses && self.iface.is_some() {
+            return Err("private_addresses: they are for files; traffic on a link keeps to \
+                        198.18.0.0/15 and 2001:2::/48, which belong to nobody"
+                .into());
+        }
+        let beside = [
+            ("new_flows", self.new_flows.is_some()),
+            ("total_flows", self.total_flows.is_some()),
+            ("encapsulation", self.encapsulation.is_some()),
+            ("reorder", self.reorder.is_some()),
+        ];
+        if let (true, Some((key, _))) = (self.round_robin, beside.iter().find(|(_, said)| *said)) {
+            return Err(format!("{key}: round_robin is without"));
+        }
+        self.length().map_err(|why| format!("length: {why}"))?;
+        self.config().check().map_err(|why| why.to_string())
+    }
+
+    /// Packets of a flow.
+    fn length(&self) -> Result<Length, TrafficError> {
+        match self.new_flows {
+            _ if self.round_robin => Ok(Length::Constant(1)),
+            Some(new) => self.length.with_mean(self.rate as f64 / new as f64),
+            None => Ok(self.length),
+        }
+    }
+
+    /// The same for the generator.
+    pub(super) fn config(&self) -> Config {
+        let defaults = Config::default();
+        let endless =
+            self.packets.is_none() && self.duration.is_none() && self.total_flows.is_none();
+        Config {
+            seed: self.seed,
+            flows: self.flows,
+            total_flows: self.total_flows,
+            packets: if endless { Some(DEFAULT_PACKETS) } else { self.packets },
+            duration_ns: self.duration,
+            rate: self.rate,
+            // Of a port: since the sending began.
+            start_ns: if self.out.is_some() { FILE_START_NS } else { 0 },
+            tick_ns: if self.out.is_some() { self.resolution.tick_ns() } else { 1 },
+            arrival: if self.round_robin { Arrival::Constant } else { self.arrival },
+            order: if self.round_robin { Order::RoundRobin } else { Order::Random },
+            length: self.length().unwrap_or(self.length),
+            sizes: self.sizes.clone(),
+            variety: self.variety,
+            protocols: self.protocols,
+            ipv6: self.ipv6,
+            encapsulation: self.encapsulation.unwrap_or(defaults.encapsulation),
+            keys: match self.keys {
+                FlowKeys::Outer => TruthKeys::Outer,
+                FlowKeys::Inner => TruthKeys::Inner,
+            },
+            reorder: self.reorder.unwrap_or(defaults.reorder),
+            fragments: self.fragments,
+            apps: self.apps,
+            net: if self.private_addresses { Net::Private } else { Net::Benchmark },
+        }
+    }
+}
+
 choice! {
     /// Columns of the truth.
     pub enum TruthForm {
@@ -129,5 +228,53 @@ impl Resolution {
             Resolution::Us => 1_000,
             Resolution::Ns => 1,
         }
+    }
+}
+
+/// Without any end given.
+const DEFAULT_PACKETS: u64 = 1_000_000;
+/// Files begin here (2023-11-14 22:13:20 UTC): the same seed gives the same bytes.
+const FILE_START_NS: i64 = 1_700_000_000_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_the_same_after_they_were_written() {
+        let settings = Settings {
+            out: Some("t.pcap".into()),
+            duration: Some(10_000_000_000),
+            arrival: Arrival::Bursts { packets: 100.0, peak: 10.0 },
+            sizes: Sizes::mix(&[(64, 1.0), (1518, 2.5)]),
+            encapsulation: Some(Shares { vlan: 0.2, ..Shares::default() }),
+            reorder: Some(Reorder { share: 0.01, distance: 3 }),
+            ..Settings::default()
+        };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(text.contains(r#""arrival":"bursts:100:10""#), "{text}");
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        assert_eq!(settings.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let file = || Settings { out: Some("t.pcap".into()), ..Settings::default() };
+        let wrong = |change: fn(&mut Settings)| {
+            let mut settings = file();
+            change(&mut settings);
+            settings.check().unwrap_err()
+        };
+        assert!(wrong(|s| s.iface = Some("eth0".into())).starts_with("out: "));
+        assert!(wrong(|s| s.duration = Some(0)).starts_with("duration: "));
+        assert!(wrong(|s| s.new_flows = Some(0)).starts_with("new_flows: "));
+        assert!(wrong(|s| s.ipv6 = 2.0).starts_with("ipv6: "));
+        assert!(wrong(|s| s.rate = 0).contains("rate"));
+        let on_a_link = |s: &mut Settings| {
+            (s.iface, s.out, s.private_addresses) = (Some("eth0".into()), None, true);
+        };
+        assert!(wrong(on_a_link).starts_with("private_addresses: "));
+        let both = |s: &mut Settings| (s.round_robin, s.total_flows) = (true, Some(1));
+        assert!(wrong(both).starts_with("total_flows: "));
     }
 }

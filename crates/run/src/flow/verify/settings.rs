@@ -1,40 +1,61 @@
 //! What is held against the truth, and how.
 
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
 use crate::choice::choice;
+use crate::{duration, text};
 
 /// What is held against the truth, and how. Times are ns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// What was exported: IPFIX files, captures of exports, CSV; also compressed.
     pub files: Vec<PathBuf>,
     /// The truth: CSV.
     pub truth: PathBuf,
     /// Collect live, after the files.
+    #[serde(with = "text::option")]
+    #[schemars(with = "Option<String>")]
     pub listen: Option<Listen>,
     /// The exporter has ended when nothing came for this time, once something came.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
     pub until_idle: i64,
     /// What must agree.
     pub model: Model,
     /// The exporter's idle time-out: records so far apart are one flow, rightly split.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
     pub idle: Option<i64>,
     /// The exporter's active time-out: records of longer flows are rightly split.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
     pub active: Option<i64>,
     /// Times may be so far off.
+    #[serde(with = "duration")]
+    #[schemars(with = "String")]
     pub time_tolerance: i64,
     /// Records exported later than this after their last packet are late.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
     pub late_limit: Option<i64>,
     /// Statistical: relative difference that is allowed, 0 to 1.
     pub tolerance: f64,
     /// Sums of these prefixes, too.
+    #[serde(with = "text::list")]
+    #[schemars(with = "Vec<String>")]
     pub subnet: Vec<Prefix>,
     /// Sums of each such interval of the flows' beginnings, too.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<String>")]
     pub every: Option<i64>,
     /// The truth's times count from this time, ms since 1970 UTC.
     pub truth_start: i64,
@@ -42,12 +63,11 @@ pub struct Settings {
     pub show: u16,
 }
 
-impl Settings {
-    /// By what is usual, against this truth.
-    pub fn new(truth: PathBuf) -> Settings {
+impl Default for Settings {
+    fn default() -> Settings {
         Settings {
             files: Vec::new(),
-            truth,
+            truth: PathBuf::new(),
             listen: None,
             until_idle: 5 * SECOND,
             model: Model::Precise,
@@ -61,6 +81,42 @@ impl Settings {
             truth_start: 0,
             show: 5,
         }
+    }
+}
+
+impl Settings {
+    /// Whether this can be compared; the message begins with the key that is wrong.
+    ///
+    /// # Errors
+    /// A value out of its range, no truth, nothing to hold against it.
+    pub fn check(&self) -> Result<(), String> {
+        if self.truth.as_os_str().is_empty() {
+            return Err("truth: name the CSV file of the flows that there were".into());
+        }
+        if self.files.is_empty() && self.listen.is_none() {
+            return Err("files: name what was exported, or where to listen for it (listen)".into());
+        }
+        for (key, ns) in [
+            ("until_idle", Some(self.until_idle)),
+            ("idle", self.idle),
+            ("active", self.active),
+            ("late_limit", self.late_limit),
+            ("every", self.every),
+        ] {
+            if ns.is_some_and(|ns| ns <= 0) {
+                return Err(format!("{key}: longer than zero"));
+            }
+        }
+        if self.time_tolerance < 0 {
+            return Err("time_tolerance: not negative".into());
+        }
+        if !(0.0..=1.0).contains(&self.tolerance) {
+            return Err("tolerance: 0 to 1".into());
+        }
+        if self.show > MOST_SHOWN {
+            return Err(format!("show: at most {MOST_SHOWN}"));
+        }
+        Ok(())
     }
 }
 
@@ -86,6 +142,15 @@ pub enum Listen {
     Tcp(SocketAddr),
 }
 
+impl Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Udp(address) => write!(f, "udp://{address}"),
+            Listen::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
 impl FromStr for Listen {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -100,6 +165,9 @@ impl FromStr for Listen {
     }
 }
 
+/// Examples of each kind, at most.
+const MOST_SHOWN: u16 = 10_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +180,23 @@ mod tests {
         for text in ["127.0.0.1:4739", "tls://127.0.0.1:4739", "udp://localhost"] {
             assert!(text.parse::<Listen>().unwrap_err().contains("udp://127.0.0.1:4739"));
         }
+    }
+
+    #[test]
+    fn settings_are_the_same_after_they_were_written() {
+        let settings = Settings {
+            truth: "t.csv".into(),
+            listen: Some(Listen::Udp("127.0.0.1:4739".parse().unwrap())),
+            idle: Some(15 * SECOND),
+            subnet: vec!["198.18.0.0/16".parse().unwrap()],
+            ..Settings::default()
+        };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(text.contains(r#""idle":"15s""#), "{text}");
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        assert_eq!(settings.check(), Ok(()));
+        let wrong = Settings { tolerance: 2.0, ..settings };
+        assert_eq!(wrong.check(), Err("tolerance: 0 to 1".into()));
+        assert!(Settings::default().check().unwrap_err().starts_with("truth: "));
     }
 }
