@@ -85,7 +85,7 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
                 renew: args.renew,
                 dir: args.dir.clone(),
             };
-            for path in cert::make(&request).map_err(Failure::Usage)? {
+            for path in cert::make(&request)? {
                 outln!("{}", path.display());
             }
             Ok(Exit::Ok)
@@ -98,8 +98,8 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
 }
 
 fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
-    let tls = tls::server(&args.cert, &args.key, Some(&args.ca)).map_err(Failure::Usage)?;
-    tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now()).map_err(Failure::Usage)?;
+    let tls = tls::server(&args.cert, &args.key, Some(&args.ca))?;
+    tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now())?;
     let mut allowed = BENCHMARK_PREFIXES.to_vec();
     allowed.extend(&args.allow);
     let stop = signals::stop()?;

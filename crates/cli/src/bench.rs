@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 
 use anyhow::anyhow;
 use sonde_results::bench::Measurement;
+use sonde_run::error::RunError;
 use sonde_testbed::execution::{Execution, Invocation, Reporter as _};
 use sonde_testbed::expand::{self, expand};
 use sonde_testbed::plan::{PlanError, Source};
-use sonde_testbed::store::NotSaved;
 
 use self::args::BenchArgs;
 use self::progress::{How, Printer};
@@ -31,8 +31,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     }
     let stop = signals::flag(signals::stop()?)?;
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&args.plan));
-    let mut execution =
-        Execution::open(&source, &expanded, &folder, &invocation()).map_err(Failure::Usage)?;
+    let mut execution = Execution::open(&source, &expanded, &folder, &invocation())?;
     let how = match (args.json, args.quiet) {
         (true, _) => How::Json,
         (_, true) => How::Quiet,
@@ -41,7 +40,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     let mut printer = Printer::new(how, expanded.cases.len());
     let failed = match execution.run(&stop, &mut printer) {
         Ok(failed) => failed,
-        Err(e) if e.is::<NotSaved>() => {
+        Err(RunError::Unsaved(e)) => {
             printer.error(&format!("{e:#}"));
             return Ok(Exit::NotSaved);
         }

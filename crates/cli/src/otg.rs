@@ -59,7 +59,7 @@ pub struct OtgArgs {
 pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let tls = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => {
-            let config = tls::server(cert, key, args.ca.as_deref()).map_err(Failure::Usage)?;
+            let config = tls::server(cert, key, args.ca.as_deref())?;
             Some(Arc::new(config))
         }
         _ => None,

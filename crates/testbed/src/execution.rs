@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ring::digest::{SHA256, digest};
 use sonde_lab::Lab;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun, Measurement};
+use sonde_run::error::RunError;
 use sonde_run::header::run_header;
 use sonde_sys::clock::{clock_state, tai_now};
 use sonde_sys::schedule::prefer_this_process;
@@ -15,7 +16,7 @@ use super::cases::{Expanded, PlannedCase};
 use super::plan::Source;
 use super::rig::{Bench, Ceilings};
 use super::runner::{Book, Progress, Rules, measure};
-use super::store::{NotSaved, Store};
+use super::store::Store;
 use super::{checks, layers, outcome};
 
 /// Told what becomes of a plan.
@@ -57,8 +58,9 @@ impl<'a> Execution<'a> {
         expanded: &'a Expanded,
         folder: &Path,
         invocation: &Invocation,
-    ) -> anyhow::Result<Execution<'a>> {
-        let (store, run) = Store::open(folder, head(source, expanded, invocation))?;
+    ) -> Result<Execution<'a>, RunError> {
+        let (store, run) =
+            Store::open(folder, head(source, expanded, invocation)).map_err(RunError::Settings)?;
         let (book, ceilings) = (Book::new(store, run), Ceilings::default());
         Ok(Execution { expanded, book, ceilings, sonde: invocation.sonde.clone() })
     }
@@ -68,8 +70,8 @@ impl<'a> Execution<'a> {
     /// prefers the calling thread from now on.
     ///
     /// # Errors
-    /// [`NotSaved`]; `reporter` cannot tell.
-    pub fn run(&mut self, stop: &AtomicBool, reporter: &mut dyn Reporter) -> anyhow::Result<u32> {
+    /// [`RunError::Unsaved`]; `reporter` cannot tell.
+    pub fn run(&mut self, stop: &AtomicBool, reporter: &mut dyn Reporter) -> Result<u32, RunError> {
         // Other work on this host would make trials invalid.
         let priority = match prefer_this_process() {
             Ok(()) => "nice -20".to_owned(),
@@ -99,7 +101,7 @@ impl<'a> Execution<'a> {
         &mut self,
         stop: &AtomicBool,
         reporter: &mut dyn Reporter,
-    ) -> anyhow::Result<u32> {
+    ) -> Result<u32, RunError> {
         let expanded = self.expanded;
         let mut failed = 0;
         let same_bed = |a: &PlannedCase, b: &PlannedCase| {
@@ -131,14 +133,14 @@ impl<'a> Execution<'a> {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                if let Err(e) = self.measure_one(planned, &mut bench, stop, reporter) {
+                match self.measure_one(planned, &mut bench, stop, reporter) {
+                    Ok(()) => {}
                     // Further trials would be lost as well.
-                    if e.is::<NotSaved>() {
-                        return Err(e);
+                    Err(e @ RunError::Unsaved(_)) => return Err(e),
+                    Err(e) => {
+                        reporter.error(&format!("{}: {e}", planned.id));
+                        failed += 1;
                     }
-                    let e = e.context(planned.id.clone());
-                    reporter.error(&format!("{e:#}"));
-                    failed += 1;
                 }
             }
             if let Err(e) = bench.end() {
@@ -155,7 +157,7 @@ impl<'a> Execution<'a> {
         bench: &mut Bench,
         stop: &AtomicBool,
         reporter: &mut dyn Reporter,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), RunError> {
         let (expanded, book) = (self.expanded, &mut self.book);
         let rules = Rules::from(&expanded.plan.run);
         let mut rig = bench.rig(expanded, planned)?;
@@ -186,7 +188,7 @@ impl<'a> Execution<'a> {
         outcome::doubt(&mut measurement, &planned.procedure, max, drain_ns, &book.run);
         checks::hold(&mut measurement, &planned.procedure, &expanded.plan.checks);
         reporter.measurement(&measurement, false)?;
-        book.finish(measurement)
+        Ok(book.finish(measurement)?)
     }
 }
 

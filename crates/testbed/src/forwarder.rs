@@ -3,13 +3,15 @@
 use anyhow::{Context as _, Result, anyhow};
 use sonde_bpf::ForwardPort;
 pub use sonde_bpf::Forwarder;
+use sonde_run::error::RunError;
 
 /// Attaches it to two interfaces of the namespace of the calling process.
 ///
 /// # Errors
 /// No such interface, or one without an Ethernet address; what the kernel refuses.
-pub fn attach([a, b]: [&str; 2]) -> Result<Forwarder> {
-    Ok(Forwarder::attach([port(a)?, port(b)?])?)
+pub fn attach([a, b]: [&str; 2]) -> Result<Forwarder, RunError> {
+    let ports = [port(a)?, port(b)?];
+    Forwarder::attach(ports).map_err(|e| RunError::Host(e.into()))
 }
 
 fn port(name: &str) -> Result<ForwardPort> {

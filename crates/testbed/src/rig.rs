@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_lab::device::{Bed, BedSpec, Placement};
 use sonde_meter::trial::{Ceiling, Next};
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
+use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
 use sonde_wire::Time;
@@ -290,12 +291,13 @@ impl Rig for DeviceRig<'_> {
             let outcome = match tester {
                 AnyTester::Here(tester) => {
                     tell(tai_now());
-                    tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
+                    let ran = tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
                         directions: o.directions,
                         ledger: o.counters,
                         health: TrialHealth::default(),
                         failed: o.down,
-                    })
+                    });
+                    ran.map_err(anyhow::Error::from)
                 }
                 AnyTester::Apart(rig) => {
                     rig.offer_telling(offer, stop, |ns| tell(Time::from_nanos(ns)))
@@ -355,7 +357,7 @@ impl Ceilings {
         book: &mut Book,
         stop: &AtomicBool,
         progress: &mut dyn Progress,
-    ) -> Result<f64> {
+    ) -> Result<f64, RunError> {
         let line = rig.line_rate(planned.case.frame_bytes);
         if let Some(max) = expanded.greatest_load() {
             return Ok(max);
@@ -381,7 +383,9 @@ impl Ceilings {
             return Ok(line.min(ANY_FPS));
         }
         if max <= 0.0 {
-            bail!("the tester cannot send a frame; 'sonde doctor' may tell why");
+            return Err(RunError::Host(anyhow!(
+                "the tester cannot send a frame; 'sonde doctor' may tell why"
+            )));
         }
         self.known.push((id, max));
         Ok(max)

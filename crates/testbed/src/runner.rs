@@ -10,12 +10,13 @@ use sonde_meter::trial::{Procedure, add_evidence};
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Invalid, LedgerEntry, Offer, Trial, TrialHealth};
+use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
 
 use super::judge::{disturbed, disturbed_share, hopeless, judge};
 use super::plan::RunPlan;
 use super::resume;
-use super::store::Store;
+use super::store::{NotSaved, Store};
 
 /// Whatever offers a load to a device and tells what became of it.
 pub trait Rig {
@@ -71,19 +72,19 @@ impl Book {
     }
 
     /// Saves and keeps a finished measurement, in the place of one that was tried again.
-    pub fn finish(&mut self, measurement: Measurement) -> Result<()> {
+    pub fn finish(&mut self, measurement: Measurement) -> Result<(), NotSaved> {
         self.store.add_measurement(&measurement)?;
         super::store::keep(&mut self.run.measurements, measurement);
         Ok(())
     }
 
     /// Saves the run's head.
-    pub fn save_head(&self) -> Result<()> {
+    pub fn save_head(&self) -> Result<(), NotSaved> {
         self.store.save_head(&self.run)
     }
 
     /// Saves and keeps a trial.
-    pub fn add_trial(&mut self, trial: Trial) -> Result<()> {
+    pub fn add_trial(&mut self, trial: Trial) -> Result<(), NotSaved> {
         self.store.add_trial(&trial)?;
         self.run.trials.push(trial);
         Ok(())
@@ -114,6 +115,9 @@ impl From<&RunPlan> for Rules {
 /// Runs `procedure` to its end, or until `stop`. Trials that were run before, in this run
 /// or in one that was interrupted, are not run again. The measurement that is returned is
 /// not yet saved; its finding is incomplete where `stop` was set.
+///
+/// # Errors
+/// A load that cannot be offered; a run of before that went otherwise; a trial that is not saved.
 #[allow(clippy::too_many_arguments)]
 pub fn measure(
     id: &str,
@@ -124,7 +128,7 @@ pub fn measure(
     rules: Rules,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Measurement> {
+) -> Result<Measurement, RunError> {
     let start = tai_now().as_nanos();
     let mut doubts = rig.caveats();
     let before = resume::present(id, &book.run);

@@ -6,33 +6,34 @@
 //! leave it out.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchRun, Measurement};
 use sonde_results::trial::Trial;
+use sonde_run::error::RunError;
 use sonde_run::whole_file;
 
-/// Something was measured, or was to be, that the folder does not take. Found as the context of
-/// an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Something was measured, or was to be, that the folder does not take.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot write {}; what was measured before is there: free space, or make it writable, and \
+     start the same command again; it goes on from there: {source}",
+    file.display()
+)]
 pub struct NotSaved {
     file: PathBuf,
+    source: io::Error,
 }
 
-impl fmt::Display for NotSaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot write {}; what was measured before is there: free space, or make it writable, \
-             and start the same command again; it goes on from there",
-            self.file.display()
-        )
+impl From<NotSaved> for RunError {
+    fn from(error: NotSaved) -> RunError {
+        // Its text has the cause.
+        RunError::Unsaved(anyhow!(error.to_string()))
     }
 }
 
@@ -89,24 +90,24 @@ impl Store {
     }
 
     /// Adds a trial. What is on the disk stays readable whatever happens here.
-    pub fn add_trial(&mut self, trial: &Trial) -> Result<()> {
-        append(&mut self.trials, trial).with_context(|| self.not_saved(TRIALS))
+    pub fn add_trial(&mut self, trial: &Trial) -> Result<(), NotSaved> {
+        append(&mut self.trials, trial).map_err(|e| self.not_saved(TRIALS, e))
     }
 
     /// Adds a finished measurement.
-    pub fn add_measurement(&mut self, measurement: &Measurement) -> Result<()> {
-        append(&mut self.measurements, measurement).with_context(|| self.not_saved(MEASUREMENTS))
+    pub fn add_measurement(&mut self, measurement: &Measurement) -> Result<(), NotSaved> {
+        append(&mut self.measurements, measurement).map_err(|e| self.not_saved(MEASUREMENTS, e))
     }
 
     /// Writes the head anew: the end time, the bed's facts, the caveats.
-    pub fn save_head(&self, run: &BenchRun) -> Result<()> {
+    pub fn save_head(&self, run: &BenchRun) -> Result<(), NotSaved> {
         let head = BenchRun { trials: Vec::new(), measurements: Vec::new(), ..run.clone() };
         let file = self.folder.join(HEAD);
-        whole_file::save(&file, &head).with_context(|| self.not_saved(HEAD))
+        whole_file::save(&file, &head).map_err(|e| self.not_saved(HEAD, e))
     }
 
-    fn not_saved(&self, name: &str) -> NotSaved {
-        NotSaved { file: self.folder.join(name) }
+    fn not_saved(&self, name: &str, source: io::Error) -> NotSaved {
+        NotSaved { file: self.folder.join(name), source }
     }
 }
 
@@ -115,7 +116,7 @@ impl Store {
 /// # Errors
 /// A folder without a run, a run of another layout, a line that is not what it should be
 /// (but for a last one that is cut short).
-pub fn read(folder: &Path) -> Result<BenchRun> {
+pub fn read(folder: &Path) -> Result<BenchRun, RunError> {
     let mut run = read_findings(folder)?;
     run.trials = lines(&folder.join(TRIALS))?;
     Ok(run)
@@ -125,7 +126,11 @@ pub fn read(folder: &Path) -> Result<BenchRun> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_findings(folder: &Path) -> Result<BenchRun> {
+pub fn read_findings(folder: &Path) -> Result<BenchRun, RunError> {
+    Ok(head_and_findings(folder)?)
+}
+
+fn head_and_findings(folder: &Path) -> Result<BenchRun> {
     let file = folder.join(HEAD);
     let text = fs::read(&file).with_context(|| {
         format!("{} holds no run of 'sonde bench': cannot read {HEAD}", folder.display())
@@ -310,10 +315,9 @@ mod tests {
         store.add_trial(&trial(1)).unwrap();
         store.measurements = OpenOptions::new().append(true).open("/dev/full").unwrap();
         let error = store.add_measurement(&Measurement::default()).unwrap_err();
-        assert!(error.is::<NotSaved>(), "{error:#}");
-        assert!(format!("{error:#}").contains("start the same command again"), "{error:#}");
-        // With whatever context is added further up.
-        assert!(error.context("m").is::<NotSaved>());
+        assert!(error.to_string().contains("start the same command again"), "{error}");
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert!(matches!(RunError::from(error), RunError::Unsaved(_)));
         drop(store);
         let (_, run) = Store::open(&folder.0, head("p")).unwrap();
         assert_eq!((run.trials.len(), run.measurements.len()), (1, 0));

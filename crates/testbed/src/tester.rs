@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
+use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 use sonde_sys::schedule::Precedence;
@@ -128,7 +129,7 @@ impl Tester {
     /// # Errors
     /// Frames that cannot be made or that the ports do not carry; no such interface or
     /// namespace; what the engine lacks.
-    pub fn open(spec: &TesterSpec) -> Result<Tester> {
+    pub fn open(spec: &TesterSpec) -> Result<Tester, RunError> {
         Self::open_with(spec, &Copies::default())
     }
 
@@ -136,8 +137,12 @@ impl Tester {
     ///
     /// # Errors
     /// As [`Tester::open`].
-    pub fn open_with(spec: &TesterSpec, copies: &Copies) -> Result<Tester> {
-        let ports = spec.ports.iter().map(port_facts).collect::<Result<Vec<_>>>()?;
+    pub fn open_with(spec: &TesterSpec, copies: &Copies) -> Result<Tester, RunError> {
+        Ok(Self::prepare(spec, copies)?)
+    }
+
+    fn prepare(spec: &TesterSpec, copies: &Copies) -> Result<Tester> {
+        let ports = spec.ports.iter().map(port_facts).collect::<Result<Vec<_>, _>>()?;
         for way in &spec.ways {
             ensure!(
                 way.from < ports.len() && way.to < ports.len() && way.from != way.to,
@@ -183,6 +188,15 @@ impl Tester {
     /// # Errors
     /// The engine failed. A device that loses everything is no error.
     pub fn run(
+        &mut self,
+        offer: &Offer,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, RunError> {
+        Ok(self.offer(offer, stop, progress)?)
+    }
+
+    fn offer(
         &mut self,
         offer: &Offer,
         stop: &AtomicBool,

@@ -9,6 +9,7 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::UnixTime;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, ServerConfig};
+use sonde_run::error::RunError;
 use sonde_run::pem::{authority, certificates, private_key, provider};
 
 /// What a certificate is for.
@@ -25,7 +26,11 @@ pub enum Role {
 ///
 /// # Errors
 /// Files that cannot be read or do not belong together.
-pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig> {
+pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig, RunError> {
+    server_config(cert, key, ca).map_err(RunError::Settings)
+}
+
+fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig> {
     let builder =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match ca {
@@ -47,7 +52,11 @@ pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig
 ///
 /// # Errors
 /// As [`server`].
-pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
+pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig, RunError> {
+    client_config(cert, key, ca).map_err(RunError::Settings)
+}
+
+fn client_config(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
     ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(authority(ca)?)
@@ -59,7 +68,11 @@ pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
 ///
 /// # Errors
 /// It is another role's, or out of date, or another authority's: with the next step.
-pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
+pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<(), RunError> {
+    is_good(cert, ca, role, at).map_err(RunError::Settings)
+}
+
+fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
     let chain = certificates(cert)?;
     let Some((own, between)) = chain.split_first() else { bail!("no certificate") };
     let roots = authority(ca)?;

@@ -7,6 +7,7 @@ use super::link::{Link, Links};
 use super::message::{Message, Request, address, attributes, family, u32_at};
 use super::socket::Socket;
 use super::{Mac, Tag};
+use crate::SysError;
 
 /// What the kernel would do with a packet to one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,9 @@ pub enum RouteError {
         /// The VLAN device.
         interface: String,
     },
+    /// There is no such interface.
+    #[error(transparent)]
+    Interface(#[from] SysError),
     /// The kernel could not be asked.
     #[error(
         "asking the kernel for the route to {destination}: {source}; try 'ip route get {destination}'"

@@ -19,6 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::tls::Role;
+use sonde_run::error::RunError;
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -40,7 +41,11 @@ pub struct CertRequest {
 /// # Errors
 /// A file that is there already, or cannot be written; a name that no certificate carries; an
 /// authority without its key.
-pub fn make(request: &CertRequest) -> Result<Vec<PathBuf>> {
+pub fn make(request: &CertRequest) -> Result<Vec<PathBuf>, RunError> {
+    make_all(request).map_err(RunError::Settings)
+}
+
+fn make_all(request: &CertRequest) -> Result<Vec<PathBuf>> {
     let dir = &request.dir;
     let agents = request
         .hosts

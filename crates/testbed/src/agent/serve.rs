@@ -13,6 +13,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use sonde_lab::device::Counter;
 use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
+use sonde_run::error::RunError;
 use sonde_server::admission::{Door, Guest, Places};
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
@@ -46,10 +47,18 @@ impl Agent {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn bind(address: SocketAddr, tls: ServerConfig, allowed: Vec<Prefix>) -> Result<Agent> {
-        let listener = TcpListener::bind(address)
-            .with_context(|| format!("cannot listen on {address}; see --listen"))?;
-        listener.set_nonblocking(true)?;
+    pub fn bind(
+        address: SocketAddr,
+        tls: ServerConfig,
+        allowed: Vec<Prefix>,
+    ) -> Result<Agent, RunError> {
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            std::io::Result::Ok(listener)
+        };
+        let listener =
+            listen().with_context(|| format!("cannot listen on {address}; see --listen"))?;
         Ok(Agent {
             listener,
             tls: Arc::new(tls),
@@ -373,7 +382,8 @@ impl Session<'_> {
                 sinks.iter_mut().for_each(|(_, sink)| sink.follow(now));
                 if looked.elapsed() > LOOK && failed.is_none() {
                     looked = Instant::now();
-                    failed = ports.iter().find_map(|p| port_facts(p).err());
+                    failed =
+                        ports.iter().find_map(|p| port_facts(p).err()).map(anyhow::Error::from);
                 }
                 if failed.is_some() || now > limit_ns {
                     sources.iter().for_each(|(_, source)| source.stop());

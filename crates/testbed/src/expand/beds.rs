@@ -2,7 +2,6 @@
 //! to, frames that its engine cannot send, ports that cannot be what they are said to be. What
 //! only this host can tell (processors, interfaces) is looked up by [`host`].
 
-use std::io::ErrorKind;
 use std::thread::available_parallelism;
 
 use sonde_lab::device::{BedSpec, DeviceSpec};
@@ -285,8 +284,8 @@ fn interface(
     };
     let facts = match port_facts(&tester) {
         Ok(facts) => facts,
-        Err(e) if is_forbidden(&e) => return Ok(()),
-        Err(e) => return Err(format!("{e:#}")),
+        Err(e) if e.is_forbidden() => return Ok(()),
+        Err(e) => return Err(e.to_string()),
     };
     let beyond_ip = FRAME_BEYOND_IP + 4 * expanded.plan.workload.vlan.len() as u32;
     let longest = facts.mtu.saturating_add(beyond_ip);
@@ -302,11 +301,4 @@ fn interface(
         )),
         None => Ok(()),
     }
-}
-
-fn is_forbidden(error: &anyhow::Error) -> bool {
-    let io = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
-    };
-    error.chain().filter_map(io).any(|kind| kind == ErrorKind::PermissionDenied)
 }

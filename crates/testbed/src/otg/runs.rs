@@ -13,6 +13,7 @@ use sonde_meter::trial::Next;
 use sonde_report::Format;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
+use sonde_run::error::RunError;
 use sonde_server::runs::{Found, Phase, Present, Refusal, RunState, RunSummary, Runs};
 
 use super::frames::Allowed;
@@ -60,7 +61,7 @@ impl PlanRuns {
         allowed: Allowed,
         generator: Arc<Generator>,
         invocation: Invocation,
-    ) -> anyhow::Result<PlanRuns> {
+    ) -> Result<PlanRuns, RunError> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}; see --runs", folder.display()))?;
         let begun = Mutex::new(BTreeMap::new());
@@ -131,7 +132,7 @@ impl Runs for PlanRuns {
         let reserved = Generator::reserve(&self.generator)?;
         let id = fingerprint(&source)[..ID_LEN].to_owned();
         let folder = self.folder.join(&id);
-        let kept = std::fs::read_dir(&self.folder).map_err(|e| failed(e.into()))?.count();
+        let kept = std::fs::read_dir(&self.folder).map_err(failed)?.count();
         if kept >= RUNS_MAX && !folder.exists() {
             let why = format!("{} has {kept} runs; remove some", self.folder.display());
             return Err(Refusal::Failed(why));
@@ -152,7 +153,7 @@ impl Runs for PlanRuns {
     }
 
     fn list(&self) -> Result<Vec<RunSummary>, Refusal> {
-        let entries = std::fs::read_dir(&self.folder).map_err(|e| failed(e.into()))?;
+        let entries = std::fs::read_dir(&self.folder).map_err(failed)?;
         let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
         // What else is in the folder is not ours to tell.
         let mut runs: Vec<RunSummary> =
@@ -190,7 +191,7 @@ impl Runs for PlanRuns {
 
     fn report(&self, id: &str) -> Result<Vec<u8>, Refusal> {
         let run = self.read(id)?;
-        let pages = sonde_report::render(&run, &[Format::Html]).map_err(|e| failed(e.into()))?;
+        let pages = sonde_report::render(&run, &[Format::Html]).map_err(failed)?;
         let page = pages.into_iter().next().context("the report has no page").map_err(failed)?;
         Ok(page.bytes)
     }
@@ -198,7 +199,7 @@ impl Runs for PlanRuns {
 
 /// The run's thread. Nobody may begin another before all of this one is given back.
 fn carry_out<'a>(
-    open: impl FnOnce() -> anyhow::Result<Execution<'a>>,
+    open: impl FnOnce() -> Result<Execution<'a>, RunError>,
     stop: &AtomicBool,
     told: &Told,
     reserved: Reserved,
@@ -257,8 +258,8 @@ impl Reporter for &Told {
     }
 }
 
-fn failed(error: anyhow::Error) -> Refusal {
-    Refusal::Failed(format!("{error:#}"))
+fn failed(error: impl Into<anyhow::Error>) -> Refusal {
+    Refusal::Failed(format!("{:#}", error.into()))
 }
 
 /// Hexadecimal digits of the plan's fingerprint.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use sonde_run::error::RunError;
 use sonde_server::http::{TOKEN_MIN, Token};
 
 /// The token of the file, which is made where there is none; without a file another one each
@@ -14,7 +15,11 @@ use sonde_server::http::{TOKEN_MIN, Token};
 ///
 /// # Errors
 /// A file that cannot be read or made, that others can read, or that holds no token.
-pub fn of(file: Option<&Path>) -> Result<Token> {
+pub fn of(file: Option<&Path>) -> Result<Token, RunError> {
+    Ok(read_or_drawn(file)?)
+}
+
+fn read_or_drawn(file: Option<&Path>) -> Result<Token> {
     let Some(path) = file else { return drawn() };
     let named = || format!("--token-file {}", path.display());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use sonde_sys::SysError;
 use sonde_sys::netlink::{Link, Links};
 use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
@@ -24,22 +25,65 @@ pub struct PortFacts {
     pub kind: String,
 }
 
+/// Why nothing is known of a port.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// Its namespace cannot be entered.
+    #[error("port {port}: {source}")]
+    Namespace {
+        /// Its name.
+        port: String,
+        /// Why.
+        source: SysError,
+    },
+    /// The kernel does not tell its interfaces.
+    #[error("port {port}: {source}")]
+    Kernel {
+        /// Its name.
+        port: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// It is not as it should be; the message has its name.
+    #[error("{0}")]
+    Port(String),
+}
+
+impl FactsError {
+    /// Whether this process may not look.
+    pub fn is_forbidden(&self) -> bool {
+        let (FactsError::Namespace { source: SysError::Io { source, .. }, .. }
+        | FactsError::Kernel { source, .. }) = self
+        else {
+            return matches!(
+                self,
+                FactsError::Namespace { source: SysError::Privilege { .. }, .. }
+            );
+        };
+        source.kind() == std::io::ErrorKind::PermissionDenied
+    }
+}
+
 /// What a port is.
 ///
 /// # Errors
 /// No such interface or namespace, or it is down.
-pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
-    let named = || format!("port {}", port.name);
+pub fn port_facts(port: &TesterPort) -> Result<PortFacts, FactsError> {
+    let name = &port.name;
+    let kernel = |source| FactsError::Kernel { port: name.clone(), source };
     let whose = port.netns.as_ref().map_or(String::new(), |n| format!(" in namespace {n}"));
     let find = || -> std::io::Result<Option<Link>> {
         Ok(Links::open()?.all()?.into_iter().find(|link| link.name == port.interface))
     };
     let mut waited = Duration::ZERO;
     let link = loop {
-        let link = netns::inside(port.netns.as_deref(), find).with_context(named)?;
-        let link = link.with_context(named)?.with_context(|| {
+        let link = netns::inside(port.netns.as_deref(), find)
+            .map_err(|source| FactsError::Namespace { port: name.clone(), source })?;
+        let link = link.map_err(kernel)?.ok_or_else(|| {
             let interface = &port.interface;
-            format!("port {}: no interface named '{interface}'{whose}; see 'ip link'", port.name)
+            FactsError::Port(format!(
+                "port {name}: no interface named '{interface}'{whose}; see 'ip link'"
+            ))
         })?;
         // The carrier of a link that was just set up takes a moment to show.
         if link.running || waited >= CARRIER {
@@ -48,12 +92,12 @@ pub fn port_facts(port: &TesterPort) -> Result<PortFacts> {
         std::thread::sleep(LOOK);
         waited += LOOK;
     };
-    ensure!(
-        link.running,
-        "port {}: interface {}{whose} is down or has no carrier; see 'ip link'",
-        port.name,
-        port.interface
-    );
+    if !link.running {
+        return Err(FactsError::Port(format!(
+            "port {name}: interface {}{whose} is down or has no carrier; see 'ip link'",
+            port.interface
+        )));
+    }
     Ok(PortFacts {
         ifindex: link.ifindex,
         mac: link.mac,

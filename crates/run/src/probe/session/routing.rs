@@ -96,7 +96,7 @@ impl Routing {
                     format!("the route to {destination}"),
                 ),
                 Err(error) => {
-                    if matches!(error.downcast_ref(), Some(RouteError::Source(_))) {
+                    if matches!(error, RouteError::Source(_)) {
                         *place = Err(NotSent::NoAddress);
                     }
                     alike.add(
@@ -225,7 +225,7 @@ fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings)
             }
         }
     }
-    Err(first_error.unwrap_or_else(|| anyhow!("it has no address")))
+    Err(first_error.map_or_else(|| anyhow!("it has no address"), anyhow::Error::from))
 }
 
 /// The way to `address` of `target`: by the interface that it asks for, or else `iface`, also if
@@ -235,13 +235,13 @@ fn way_to(
     target: &Target,
     address: IpAddr,
     iface: Option<&str>,
-) -> Result<Route> {
+) -> Result<Route, RouteError> {
     let (wanted, source) = (target.interface.as_deref().or(iface), target.settings.source);
     let usual = routes.lookup(address, source);
     match (usual, wanted) {
-        (usual, None) => Ok(usual?),
+        (usual, None) => usual,
         (Ok(route), Some(name)) if name == route.interface || name == route.lower => Ok(route),
-        (_, Some(name)) => Ok(routes.lookup_by(address, source, Some(interface_index(name)?))?),
+        (_, Some(name)) => routes.lookup_by(address, source, Some(interface_index(name)?)),
     }
 }
 
