@@ -7,7 +7,10 @@
 
 use std::time::Duration;
 
-use sonde_wire::Time;
+use sonde_wire::{Scale, Time};
+
+use crate::kernel_clock::{from_timespec, read};
+use crate::timescale::{self, Stamps, Timescale};
 
 /// What the kernel believes about its clock (`adjtimex(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +95,7 @@ impl PauseWatch {
 pub struct PauseReport {
     /// For how long it looked, ns.
     pub watched_ns: i64,
-    /// The counts.
+    /// How many pauses there were, their sum and the longest.
     pub stats: PauseStats,
     /// The pauses themselves, ns, in order; the first [`MAX_KEPT_PAUSES`] of them.
     pub pauses: Vec<i64>,
@@ -119,17 +122,17 @@ pub fn steady_now() -> Time {
 /// What [`steady_now`] is ahead of `CLOCK_MONOTONIC`, ns.
 #[inline]
 pub fn steady_base() -> i64 {
-    crate::timescale::base()
+    timescale::base()
 }
 
 /// Notices that somebody set the clock, or told the kernel TAI - UTC, for who has no steady port.
-pub struct SteadyClock(crate::timescale::Timescale);
+pub struct SteadyClock(Timescale);
 
 impl SteadyClock {
-    /// From now on.
+    /// Steps are counted from now on.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        SteadyClock(crate::timescale::Timescale::new(crate::timescale::Stamps::Tai))
+        SteadyClock(Timescale::new(Stamps::Tai))
     }
 
     /// As [`steady_now`].
@@ -146,8 +149,8 @@ impl SteadyClock {
 
 /// How steady time stands to UTC and TAI, as any steady port has last found; how often the clock
 /// was set, and by how much.
-pub fn steady_scale() -> sonde_wire::Scale {
-    crate::timescale::known()
+pub fn steady_scale() -> Scale {
+    timescale::known()
 }
 
 /// What the kernel believes about its clock.
@@ -179,7 +182,7 @@ pub fn resolution() -> Resolution {
     }
     steps.sort_unstable();
     Resolution {
-        claimed_ns: nanos(&ts).as_nanos(),
+        claimed_ns: from_timespec(&ts).as_nanos(),
         step_ns: steps.iter().copied().find(|&s| s > 0).unwrap_or(0),
         read_ns: steps[RESOLUTION_READS / 2],
     }
@@ -208,30 +211,13 @@ pub fn measure_pauses(duration: Duration, threshold: Duration) -> PauseReport {
 
 /// Processor time that the calling thread has had, ns.
 pub fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid, and every thread has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    read(libc::CLOCK_THREAD_CPUTIME_ID).as_nanos() as u64
 }
 
 /// CLOCK_REALTIME: the clock of the stamps of sockets.
 #[inline]
 pub fn realtime_now() -> Time {
     read(libc::CLOCK_REALTIME)
-}
-
-#[inline]
-pub(crate) fn read(clock: libc::clockid_t) -> Time {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid place for the answer; the clocks used here always
-    // exist, so the call cannot fail.
-    unsafe { libc::clock_gettime(clock, &mut ts) };
-    nanos(&ts)
-}
-
-#[inline]
-fn nanos(ts: &libc::timespec) -> Time {
-    Time::from_nanos(ts.tv_sec * 1_000_000_000 + ts.tv_nsec)
 }
 
 /// How many pauses [`measure_pauses`] keeps one by one; all are counted.

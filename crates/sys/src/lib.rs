@@ -7,6 +7,7 @@ pub mod cpu_time;
 pub mod driver_stats;
 mod error;
 pub mod host;
+mod kernel_clock;
 pub mod link_settings;
 pub mod memory;
 pub mod netlink;

@@ -10,6 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sonde_wire::{Scale, Time};
 
+use crate::kernel_clock::read;
+
 /// The three clocks at one instant, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
@@ -21,9 +23,9 @@ struct Reading {
 /// Which clock a port's stamps are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamps {
-    /// CLOCK_REALTIME.
+    /// `CLOCK_REALTIME` (UTC): the kernel's stamps of sockets.
     Realtime,
-    /// CLOCK_TAI.
+    /// `CLOCK_TAI`: stamps of XDP programs.
     Tai,
 }
 
@@ -44,13 +46,13 @@ pub struct Timescale {
 impl Timescale {
     /// As known to the whole program.
     pub fn new(stamps: Stamps) -> Self {
-        let reading = read();
+        let reading = read_all();
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get_or_insert_with(|| Known::new(&reading));
+        let known = known.get_or_insert_with(|| SharedScale::new(&reading));
         Self::with(stamps, known, &reading)
     }
 
-    fn with(stamps: Stamps, known: &Known, reading: &Reading) -> Self {
+    fn with(stamps: Stamps, known: &SharedScale, reading: &Reading) -> Self {
         let now = reading.monotonic + known.base;
         let mut new = Timescale {
             stamps,
@@ -64,7 +66,7 @@ impl Timescale {
         new
     }
 
-    /// Steady time now.
+    /// Steady time as it is now: no system call, the vDSO serves it.
     #[inline]
     pub fn now(&self) -> Time {
         Time::from_nanos(monotonic() + self.base)
@@ -84,7 +86,7 @@ impl Timescale {
             Stamps::Realtime => libc::CLOCK_REALTIME,
             Stamps::Tai => libc::CLOCK_TAI,
         };
-        let (stamp, monotonic) = (crate::clock::read(stamps).as_nanos(), monotonic());
+        let (stamp, monotonic) = (read(stamps).as_nanos(), monotonic());
         self.now = monotonic + self.base;
         let off = self.now - (stamp + self.add[0]);
         if off.abs() > GLANCE || self.now - self.looked > LOOK {
@@ -94,9 +96,9 @@ impl Timescale {
 
     #[cold]
     fn look(&mut self) {
-        let reading = read();
+        let reading = read_all();
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get_or_insert_with(|| Known::new(&reading));
+        let known = known.get_or_insert_with(|| SharedScale::new(&reading));
         known.observe(&reading);
         self.adopt(known.scale, reading.monotonic);
     }
@@ -138,8 +140,8 @@ impl Timescale {
     }
 }
 
-/// What the whole program knows of the clock.
-struct Known {
+/// What the whole program knows of the clock: one for all ports.
+struct SharedScale {
     base: i64,
     scale: Scale,
 }
@@ -150,7 +152,7 @@ pub(crate) fn base() -> i64 {
     static BASE: OnceLock<i64> = OnceLock::new();
     *BASE.get_or_init(|| {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get_or_insert_with(|| Known::new(&read())).base
+        known.get_or_insert_with(|| SharedScale::new(&read_all())).base
     })
 }
 
@@ -160,14 +162,14 @@ pub(crate) fn known() -> Scale {
     known.as_ref().map_or_else(Scale::default, |known| known.scale)
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN: Mutex<Option<SharedScale>> = Mutex::new(None);
 
-impl Known {
+impl SharedScale {
     fn new(first: &Reading) -> Self {
         // TAI and UTC are whole seconds apart; the readings are some nanoseconds.
         let utc_offset = whole_seconds(first.tai - first.realtime);
         let base = first.realtime + utc_offset - first.monotonic;
-        Known { base, scale: Scale { utc_offset, ..Scale::default() } }
+        SharedScale { base, scale: Scale { utc_offset, ..Scale::default() } }
     }
 
     fn observe(&mut self, r: &Reading) {
@@ -188,12 +190,12 @@ impl Known {
 }
 
 /// All clocks at once: the reading that took the least time of a few.
-fn read() -> Reading {
+fn read_all() -> Reading {
     let one = || {
         let before = monotonic();
-        let realtime = crate::clock::read(libc::CLOCK_REALTIME).as_nanos();
+        let realtime = read(libc::CLOCK_REALTIME).as_nanos();
         let between = monotonic();
-        let tai = crate::clock::read(libc::CLOCK_TAI).as_nanos();
+        let tai = read(libc::CLOCK_TAI).as_nanos();
         let middle = before + (between - before) / 2;
         (
             between - before,
@@ -212,7 +214,7 @@ fn read() -> Reading {
 
 #[inline]
 fn monotonic() -> i64 {
-    crate::clock::read(libc::CLOCK_MONOTONIC).as_nanos()
+    read(libc::CLOCK_MONOTONIC).as_nanos()
 }
 
 fn whole_seconds(ns: i64) -> i64 {
@@ -242,13 +244,13 @@ mod tests {
         monotonic: i64,
         realtime: i64,
         tai_offset: i64,
-        known: Known,
+        known: SharedScale,
     }
 
     impl Host {
         fn new(tai_offset: i64) -> Self {
             let first = Reading { monotonic: 1000, realtime: UTC, tai: UTC + tai_offset + 40 };
-            Host { monotonic: 1000, realtime: UTC, tai_offset, known: Known::new(&first) }
+            Host { monotonic: 1000, realtime: UTC, tai_offset, known: SharedScale::new(&first) }
         }
 
         fn pass(&mut self, ns: i64) {
@@ -331,8 +333,7 @@ mod tests {
     fn a_reading_of_this_machine_agrees_with_itself() {
         let mut scale = Timescale::new(Stamps::Realtime);
         scale.refresh();
-        let (before, stamp, after) =
-            (scale.now(), crate::clock::read(libc::CLOCK_REALTIME), scale.now());
+        let (before, stamp, after) = (scale.now(), read(libc::CLOCK_REALTIME), scale.now());
         let at = scale.steady(stamp.as_nanos());
         assert!(at >= before - NOISE && at <= after + NOISE);
     }

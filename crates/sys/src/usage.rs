@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::clock;
 use crate::host::HostFacts;
+use crate::kernel_clock;
 
 /// Totals since the process, the control group or the host began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Usage {
 /// The least of a few readings of one clock between two of the other: a process that is
 /// interrupted between them would see a jump that is none.
 fn clock_offset() -> i64 {
-    let read = |clock| clock::read(clock).as_nanos();
+    let read = |clock| kernel_clock::read(clock).as_nanos();
     let one = || {
         let before = read(libc::CLOCK_MONOTONIC_RAW);
         let tai = read(libc::CLOCK_TAI);
@@ -125,7 +125,7 @@ mod tests {
         assert!(worked && second.stolen >= first.stolen && second.throttled >= first.throttled);
         assert!(second.involuntary_switches >= first.involuntary_switches);
         // The time of the start of the clock that nobody sets: after 1970, and before now.
-        let now = clock::tai_now().as_nanos();
+        let now = crate::clock::tai_now().as_nanos();
         assert!((0..now).contains(&first.clock_offset_ns), "{}", first.clock_offset_ns);
     }
 
