@@ -2,7 +2,7 @@
 //! matters, its speed does not (two multiplications hide behind memory); without the secret
 //! nobody can tell which keys meet in a bucket, and a match is by the whole key anyway.
 
-use super::key::Scope;
+use super::scope::Scope;
 
 /// Secret words of one cache, and what its keys have of the layers below IP.
 #[derive(Clone, Copy)]

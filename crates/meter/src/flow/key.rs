@@ -36,23 +36,6 @@ impl Upper {
     }
 }
 
-/// What a key has of the layers below IP.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scope {
-    /// The bits of the VLAN identifier that count.
-    vlan: u16,
-    /// By interface.
-    places: [u8; 256],
-}
-
-impl Scope {
-    /// See [`super::Config::vlan_in_key`] and [`super::Config::places`].
-    pub(super) fn new(vlan_in_key: bool, places: &[u8]) -> Self {
-        let place = |i: usize| places.get(i).copied().unwrap_or(i as u8);
-        Scope { vlan: if vlan_in_key { 0xFFF } else { 0 }, places: std::array::from_fn(place) }
-    }
-}
-
 impl Key {
     /// The key of a packet, and which of its ends (0 or 1) sent it.
     #[inline]
@@ -62,11 +45,7 @@ impl Key {
         biflow: bool,
         hasher: &Hasher,
     ) -> (Key, usize) {
-        let below = hasher.scope();
-        let scope = u64::from(upper.protocol) << 32
-            | u64::from(packet.vlan & below.vlan) << 40
-            | u64::from(below.places[usize::from(packet.point)]) << 52
-            | USED;
+        let scope = u64::from(upper.protocol) << 32 | hasher.scope().bits(packet) | USED;
         if packet.shape & SHAPE_IPV6 != 0 {
             return Key::ipv6(packet, upper, biflow, hasher, scope);
         }
@@ -157,6 +136,7 @@ const USED: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {
+    use super::super::scope::Scope;
     use super::*;
 
     fn packet(ipv6: bool) -> Feature {

@@ -15,6 +15,7 @@ mod key;
 pub mod prefetch;
 mod record;
 pub mod sampling;
+mod scope;
 mod table;
 #[cfg(test)]
 mod tests;
