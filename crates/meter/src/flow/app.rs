@@ -32,8 +32,8 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use sonde_wire::tcp::SYN;
 
-use super::features::put;
 use super::prefetch::prefetch;
+use super::slots::set_slot;
 use crate::counters::counters;
 use parser::Parser;
 use stream::Stream;
@@ -192,7 +192,7 @@ impl Apps {
         if slot < self.slots.len() {
             self.charge(slot, 0);
         }
-        put(&mut self.slots, slot, Slot::default());
+        set_slot(&mut self.slots, slot, Slot::default());
     }
 
     /// Fetches the line of a slot.

@@ -24,7 +24,7 @@ use super::key::{self, Addresses, Key, Upper};
 use super::prefetch::prefetch;
 use super::record::{ACK, CLOSED, FIN, Hot, RST, SYN, WANTS, Warm};
 use super::scope::Scope;
-use super::table::{Index, Place};
+use super::table::{HashParts, Index};
 use super::wheel::{Closed, Closing, Wheel};
 use ends::{EXPIRED_PER_BURST, stride};
 pub use scan::Glimpse;
@@ -68,7 +68,7 @@ pub struct FlowCache {
 #[derive(Clone, Copy)]
 struct Passing {
     key: Key,
-    place: Place,
+    parts: HashParts,
     side: u8,
     /// To an ICMP request, whose key this is.
     is_reply: bool,
@@ -80,7 +80,7 @@ struct Passing {
 impl Passing {
     const EMPTY: Passing = Passing {
         key: Key { ends: 0, rest: 0 },
-        place: Place { home: 0, tag: 0 },
+        parts: HashParts { home: 0, tag: 0 },
         side: 0,
         is_reply: false,
         slot: 0,
@@ -261,9 +261,9 @@ impl FlowCache {
                 self.upper(packet, at)
             };
             let (key, side) = Key::new(packet, upper, biflow, &hasher);
-            let place = self.index.place(hasher.key(key.ends, key.rest));
-            self.index.prefetch_home(place);
-            *pass = Passing { key, place, side: side as u8, is_reply, slot: NOWHERE, at };
+            let parts = self.index.parts(hasher.key(key.ends, key.rest));
+            self.index.prefetch_home(parts);
+            *pass = Passing { key, parts, side: side as u8, is_reply, slot: NOWHERE, at };
             bytes += u64::from(packet.ip_len);
         }
         self.counters.packets += len as u64;
@@ -276,17 +276,17 @@ impl FlowCache {
     fn look(&self, passing: &mut [Passing]) {
         let mut away = 0u32;
         for (i, pass) in passing.iter_mut().enumerate() {
-            if let Some(slot) = self.index.likely_home(pass.place) {
+            if let Some(slot) = self.index.likely_home(pass.parts) {
                 pass.slot = slot;
                 self.prefetch_slot(slot, &pass.key);
-            } else if self.index.is_other_possible(pass.place) {
-                self.index.prefetch_other(pass.place);
+            } else if self.index.is_other_possible(pass.parts) {
+                self.index.prefetch_other(pass.parts);
                 away |= 1 << i;
             }
         }
         while away != 0 {
             let pass = &mut passing[away.trailing_zeros() as usize];
-            if let Some(slot) = self.index.likely_other(pass.place) {
+            if let Some(slot) = self.index.likely_other(pass.parts) {
                 pass.slot = slot;
                 self.prefetch_slot(slot, &pass.key);
             }
@@ -340,7 +340,7 @@ impl FlowCache {
                 && (!pass.key.is_ipv6() || self.ipv6[slot as usize] == addresses)
         };
         let likely = (pass.slot != NOWHERE && is_it(pass.slot)).then_some(pass.slot);
-        let Some(slot) = likely.or_else(|| self.index.find(pass.place, is_it)) else {
+        let Some(slot) = likely.or_else(|| self.index.find(pass.parts, is_it)) else {
             if pass.is_reply {
                 return self.lone_reply(pass, packet, frame, sink);
             }
@@ -394,8 +394,8 @@ impl FlowCache {
         let destination_port = upper::reply(protocol, request);
         let upper = Upper { source_port: 0, destination_port, protocol };
         let (key, side) = Key::new(packet, upper, self.biflow, &self.hasher);
-        let place = self.index.place(self.hasher.key(key.ends, key.rest));
-        let own = Passing { key, place, side: side as u8, is_reply: false, slot: NOWHERE, ..*pass };
+        let parts = self.index.parts(self.hasher.key(key.ends, key.rest));
+        let own = Passing { key, parts, side: side as u8, is_reply: false, slot: NOWHERE, ..*pass };
         self.unusual(&own, packet, frame, sink);
     }
 
@@ -476,9 +476,9 @@ impl FlowCache {
         sink: &mut impl FnMut(FlowRecord),
     ) {
         let slot = self.take_slot(sink);
-        while !self.enter(pass.place, slot) {
+        while !self.enter(pass.parts, slot) {
             // Both buckets are full, and nobody in them can move.
-            let victim = self.index.neighbours(pass.place).min_by_key(|&s| self.worth(s));
+            let victim = self.index.neighbours(pass.parts).min_by_key(|&s| self.worth(s));
             let Some(victim) = victim else {
                 break;
             };
@@ -496,11 +496,11 @@ impl FlowCache {
         self.count(slot, pass, packet, frame, sink);
     }
 
-    fn enter(&mut self, place: Place, slot: u32) -> bool {
+    fn enter(&mut self, parts: HashParts, slot: u32) -> bool {
         let (hot, hasher) = (&self.hot, &self.hasher);
         let index = &mut self.index;
         let count = index.len();
-        index.insert(place, slot, |s| {
+        index.insert(parts, slot, |s| {
             let key = hot[s as usize].key;
             Index::home(hasher.key(key.ends, key.rest), count)
         })
@@ -538,7 +538,7 @@ impl FlowCache {
     /// The two buckets in which a packet's flow would lie.
     pub(super) fn buckets_of(&self, packet: &Feature) -> [u32; 2] {
         let (key, _) = Key::new(packet, Upper::of(packet), self.biflow, &self.hasher);
-        self.index.both(self.index.place(self.hasher.key(key.ends, key.rest)))
+        self.index.both(self.index.parts(self.hasher.key(key.ends, key.rest)))
     }
 }
 

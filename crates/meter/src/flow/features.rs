@@ -17,6 +17,7 @@ use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::app::{AppCounters, Apps};
 use super::prefetch::{prefetch, prefetch_end};
+use super::slots::set_slot;
 use link::Link;
 use spread::Spread;
 use tcp::{SegmentHeader, Tcp};
@@ -91,20 +92,20 @@ impl Features {
         let slot = slot as usize;
         let Config { link, packets, spread, tcp, .. } = self.config;
         if packets > 0 {
-            put(&mut self.lists, slot, List::default());
+            set_slot(&mut self.lists, slot, List::default());
             let end = (slot + 1) * usize::from(packets);
             if self.packets.len() < end {
                 self.packets.resize(end, NO_PACKET);
             }
         }
         if link {
-            put(&mut self.link, slot, Link::read(packet, frame, layers));
+            set_slot(&mut self.link, slot, Link::read(packet, frame, layers));
         }
         if spread {
-            put(&mut self.spread, slot, Spread::default());
+            set_slot(&mut self.spread, slot, Spread::default());
         }
         if tcp {
-            put(&mut self.tcp, slot, Tcp::default());
+            set_slot(&mut self.tcp, slot, Tcp::default());
         }
         if let Some(apps) = &mut self.apps {
             apps.created(slot);
@@ -260,15 +261,6 @@ impl Features {
         extra.app = app;
         Some(extra)
     }
-}
-
-/// Sets the state of a slot. Slots come into use one after the other, and memory is touched
-/// only then.
-pub(super) fn put<T: Default>(states: &mut Vec<T>, slot: usize, state: T) {
-    if slot >= states.len() {
-        states.resize_with(slot + 1, T::default);
-    }
-    states[slot] = state;
 }
 
 const NO_PACKET: FlowPacketInfo =

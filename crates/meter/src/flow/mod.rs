@@ -16,6 +16,7 @@ pub mod prefetch;
 mod record;
 pub mod sampling;
 mod scope;
+mod slots;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,17 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-use super::table::Bucket;
+/// A bucket of the flow cache's index: eight ways in one cache line. It is made of integers
+/// alone, so that [`zeroed`] may take fresh memory for buckets in which nothing is entered.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(super) struct Bucket {
+    /// Of each way 16 bits of its key's hash, from the lowest; 0: free.
+    pub(super) tags: [u64; 2],
+    pub(super) slots: [u32; WAYS],
+    /// Keys whose home this is and that lie in their other bucket.
+    pub(super) away: u32,
+}
 
 /// Fetches the cache line in which `slice[index]` begins, so that a later access need not
 /// wait. An index out of range is harmless.
@@ -82,6 +92,10 @@ fn equal_anywhere(lanes: [u64; 2], value: u16) -> u32 {
     let lane = |i: usize| (lanes[i / 4] >> (i % 4 * 16)) as u16;
     (0..8).map(|i| u32::from(lane(i) == value) << (2 * i)).sum()
 }
+
+/// Keys that a bucket has room for.
+pub(super) const WAYS: usize = 8;
+const _: () = assert!(size_of::<Bucket>() == 64);
 
 #[cfg(test)]
 mod tests {

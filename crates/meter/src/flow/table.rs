@@ -5,30 +5,19 @@
 //! end in one line. Where both are full, one resident is moved to its own other bucket. The
 //! index has more places than there are slots, so that this practically always finds one.
 
-use super::prefetch::{equal, prefetch, zeroed};
+use super::prefetch::{Bucket, WAYS, equal, prefetch, zeroed};
 
 /// The index. Slots are below the number of flows, and their records are not its business.
 pub(super) struct Index {
     buckets: Vec<Bucket>,
 }
 
-/// Where a key is looked for.
+/// What the index takes of a key's hash.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct HashParts {
     /// The home bucket.
     pub(super) home: u32,
     pub(super) tag: u16,
-}
-
-/// All zero where nothing is entered.
-#[derive(Clone, Copy, Default)]
-#[repr(C, align(64))]
-pub(super) struct Bucket {
-    /// Of each way 16 bits of its key's hash, from the lowest; 0: free.
-    tags: [u64; 2],
-    slots: [u32; WAYS],
-    /// Keys whose home this is and that lie in their other bucket.
-    away: u32,
 }
 
 impl Index {
@@ -41,8 +30,8 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn place(&self, hash: u64) -> Place {
-        Place { home: Index::home(hash, self.len()), tag: (hash as u16).max(1) }
+    pub(super) fn parts(&self, hash: u64) -> HashParts {
+        HashParts { home: Index::home(hash, self.len()), tag: (hash as u16).max(1) }
     }
 
     /// The home bucket of a hash among `buckets`.
@@ -59,54 +48,59 @@ impl Index {
 
     /// Fetches the line of a key's home.
     #[inline]
-    pub(super) fn prefetch_home(&self, place: Place) {
-        prefetch(&self.buckets, place.home as usize);
+    pub(super) fn prefetch_home(&self, parts: HashParts) {
+        prefetch(&self.buckets, parts.home as usize);
     }
 
     /// Fetches the line of a key's other bucket.
     #[inline]
-    pub(super) fn prefetch_other(&self, place: Place) {
-        prefetch(&self.buckets, self.other(place.home, place.tag) as usize);
+    pub(super) fn prefetch_other(&self, parts: HashParts) {
+        prefetch(&self.buckets, self.other(parts.home, parts.tag) as usize);
     }
 
     /// A slot in the home bucket with the key's tag: very likely the key's.
     #[inline]
-    pub(super) fn likely_home(&self, place: Place) -> Option<u32> {
-        self.buckets[place.home as usize].likely(place.tag)
+    pub(super) fn likely_home(&self, parts: HashParts) -> Option<u32> {
+        self.buckets[parts.home as usize].likely(parts.tag)
     }
 
     /// Whether a key may lie in its other bucket.
     #[inline]
-    pub(super) fn is_other_possible(&self, place: Place) -> bool {
-        self.buckets[place.home as usize].away != 0
+    pub(super) fn is_other_possible(&self, parts: HashParts) -> bool {
+        self.buckets[parts.home as usize].away != 0
     }
 
     /// Like [`Index::likely_home`], of the other bucket.
     #[inline]
-    pub(super) fn likely_other(&self, place: Place) -> Option<u32> {
-        self.buckets[self.other(place.home, place.tag) as usize].likely(place.tag)
+    pub(super) fn likely_other(&self, parts: HashParts) -> Option<u32> {
+        self.buckets[self.other(parts.home, parts.tag) as usize].likely(parts.tag)
     }
 
     /// The slot of the key for which `is_it` holds.
-    pub(super) fn find(&self, place: Place, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let home = &self.buckets[place.home as usize];
-        let other = &self.buckets[self.other(place.home, place.tag) as usize];
+    pub(super) fn find(&self, parts: HashParts, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let home = &self.buckets[parts.home as usize];
+        let other = &self.buckets[self.other(parts.home, parts.tag) as usize];
         let searched = if home.away == 0 { &[home][..] } else { &[home, other][..] };
-        searched.iter().find_map(|bucket| bucket.matches(place.tag).find(|&slot| is_it(slot)))
+        searched.iter().find_map(|bucket| bucket.matches(parts.tag).find(|&slot| is_it(slot)))
     }
 
     /// Enters a key that is not there. `home` tells the home bucket of the key in a slot.
     /// False: there is no place.
-    pub(super) fn insert(&mut self, place: Place, slot: u32, home: impl Fn(u32) -> u32) -> bool {
-        let both = self.both(place);
+    pub(super) fn insert(
+        &mut self,
+        parts: HashParts,
+        slot: u32,
+        home: impl Fn(u32) -> u32,
+    ) -> bool {
+        let both = self.both(parts);
         let free = both.into_iter().find_map(|b| Some((b, self.buckets[b as usize].free()?)));
         let (bucket, way) = match free.or_else(|| self.make_room(both, home)) {
             Some(found) => found,
             None => return false,
         };
-        self.buckets[bucket as usize].set(way, place.tag, slot);
-        if bucket != place.home {
-            self.buckets[place.home as usize].away += 1;
+        self.buckets[bucket as usize].set(way, parts.tag, slot);
+        if bucket != parts.home {
+            self.buckets[parts.home as usize].away += 1;
         }
         true
     }
@@ -136,15 +130,15 @@ impl Index {
     }
 
     /// Takes out the key in `slot`.
-    pub(super) fn remove(&mut self, place: Place, slot: u32) {
-        let other = self.other(place.home, place.tag);
-        for bucket in [place.home, other] {
+    pub(super) fn remove(&mut self, parts: HashParts, slot: u32) {
+        let other = self.other(parts.home, parts.tag);
+        for bucket in [parts.home, other] {
             let there = &mut self.buckets[bucket as usize];
-            let is_it = |way: &usize| there.tag(*way) == place.tag && there.slots[*way] == slot;
+            let is_it = |way: &usize| there.tag(*way) == parts.tag && there.slots[*way] == slot;
             if let Some(way) = (0..WAYS).find(is_it) {
                 there.set(way, 0, 0);
-                if bucket != place.home {
-                    self.buckets[place.home as usize].away -= 1;
+                if bucket != parts.home {
+                    self.buckets[parts.home as usize].away -= 1;
                 }
                 return;
             }
@@ -152,16 +146,16 @@ impl Index {
     }
 
     /// The slots in both buckets of a key.
-    pub(super) fn neighbours(&self, place: Place) -> impl Iterator<Item = u32> {
-        self.both(place).into_iter().flat_map(|bucket| {
+    pub(super) fn neighbours(&self, parts: HashParts) -> impl Iterator<Item = u32> {
+        self.both(parts).into_iter().flat_map(|bucket| {
             let bucket = &self.buckets[bucket as usize];
             (0..WAYS).filter(|&way| bucket.tag(way) != 0).map(|way| bucket.slots[way])
         })
     }
 
     /// The buckets that a key may lie in, its home first.
-    pub(super) fn both(&self, place: Place) -> [u32; 2] {
-        [place.home, self.other(place.home, place.tag)]
+    pub(super) fn both(&self, parts: HashParts) -> [u32; 2] {
+        [parts.home, self.other(parts.home, parts.tag)]
     }
 
     /// The other bucket of a tag that lies in `bucket`: from that one, `bucket` again.
@@ -209,10 +203,8 @@ impl Bucket {
     }
 }
 
-const WAYS: usize = 8;
 /// Spreads tags over the upper half of a word.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-const _: () = assert!(size_of::<Bucket>() == 64);
 
 #[cfg(test)]
 mod tests {
@@ -236,30 +228,30 @@ mod tests {
                         continue;
                     }
                     hashes[slot] = random.u64(..);
-                    let place = index.place(hashes[slot]);
+                    let parts = index.parts(hashes[slot]);
                     let count = index.len();
                     let home = |s: u32| Index::home(hashes[s as usize], count);
-                    inside[slot] = index.insert(place, slot as u32, home);
+                    inside[slot] = index.insert(parts, slot as u32, home);
                     refused += usize::from(!inside[slot]);
                     load += usize::from(inside[slot]);
                     assert!(inside[slot] || load * 10 >= flows * 9, "round {round}: {load}");
                 }
                 assert!(refused == 0, "{refused} refused");
                 for slot in 0..flows {
-                    let found = index.find(index.place(hashes[slot]), |s| s as usize == slot);
+                    let found = index.find(index.parts(hashes[slot]), |s| s as usize == slot);
                     assert_eq!(found.is_some(), inside[slot]);
                 }
                 for slot in 0..flows {
                     if inside[slot] && random.bool() {
-                        index.remove(index.place(hashes[slot]), slot as u32);
+                        index.remove(index.parts(hashes[slot]), slot as u32);
                         inside[slot] = false;
-                        let found = index.find(index.place(hashes[slot]), |s| s as usize == slot);
+                        let found = index.find(index.parts(hashes[slot]), |s| s as usize == slot);
                         assert_eq!(found, None);
                     }
                 }
             }
             for slot in (0..flows).filter(|&s| inside[s]) {
-                index.remove(index.place(hashes[slot]), slot as u32);
+                index.remove(index.parts(hashes[slot]), slot as u32);
             }
             assert!(index.buckets.iter().all(|b| b.away == 0 && b.tags == [0; 2]));
         }
@@ -270,10 +262,10 @@ mod tests {
         let index = Index::new(1_000);
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..10_000 {
-            let place = index.place(random.u64(..));
-            let other = index.other(place.home, place.tag);
+            let parts = index.parts(random.u64(..));
+            let other = index.other(parts.home, parts.tag);
             assert!((other as usize) < index.buckets.len());
-            assert_eq!(index.other(other, place.tag), place.home);
+            assert_eq!(index.other(other, parts.tag), parts.home);
         }
     }
 

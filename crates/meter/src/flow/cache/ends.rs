@@ -7,7 +7,7 @@ use crate::flow::clock::Told;
 use crate::flow::key::{Addresses, Key};
 use crate::flow::prefetch::prefetch;
 use crate::flow::record::{CLOSED, Hot, WANTS, Warm};
-use crate::flow::table::Place;
+use crate::flow::table::HashParts;
 use crate::flow::wheel::Closed;
 
 impl FlowCache {
@@ -149,7 +149,7 @@ impl FlowCache {
             }
             let (deadline, end) = self.deadline(slot);
             if self.clock.now >= deadline + SLACK_NS {
-                self.index.prefetch_home(self.place(slot));
+                self.index.prefetch_home(self.parts(slot));
                 prefetch(&self.warm, slot as usize);
                 if self.wants_features {
                     self.features.prefetch(slot);
@@ -175,10 +175,10 @@ impl FlowCache {
         looked
     }
 
-    /// Where the index has the key of the flow in `slot`.
-    fn place(&self, slot: u32) -> Place {
+    /// What the index knows the key of the flow in `slot` by.
+    fn parts(&self, slot: u32) -> HashParts {
         let key = self.hot[slot as usize].key;
-        self.index.place(self.hasher.key(key.ends, key.rest))
+        self.index.parts(self.hasher.key(key.ends, key.rest))
     }
 
     pub(super) fn end_closed(&mut self, closed: Closed, sink: &mut impl FnMut(FlowRecord)) {
@@ -213,7 +213,7 @@ impl FlowCache {
             // So that the bucket is there when the flow is taken out of the index.
             let ahead = slot + EXPIRED_TOGETHER as u32;
             if ahead < slots && self.hot[ahead as usize].key.is_used() {
-                self.index.prefetch_home(self.place(ahead));
+                self.index.prefetch_home(self.parts(ahead));
             }
             let hot = &self.hot[slot as usize];
             if !hot.key.is_used() {
@@ -263,7 +263,7 @@ impl FlowCache {
     /// Ends the flow in `slot` and frees the slot.
     pub(super) fn end(&mut self, slot: u32, end: FlowEnd, sink: &mut impl FnMut(FlowRecord)) {
         self.export(slot, end, false, sink);
-        self.index.remove(self.place(slot), slot);
+        self.index.remove(self.parts(slot), slot);
         self.hot[slot as usize].key = Key { ends: self.free.into(), rest: 0 };
         self.free = slot;
         self.flows -= 1;
