@@ -2,12 +2,13 @@
 //! microseconds or nanoseconds; written in nanoseconds, little-endian.
 
 use crate::Error;
-use crate::capture::{CaptureErrorKind, Order, Record};
+use crate::capture::byte_order::ByteOrder;
+use crate::capture::record::{CaptureErrorKind, Record};
 
 /// What the file header says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileHeader {
-    order: Order,
+    order: ByteOrder,
     /// Nanoseconds of one unit of the time stamp's second field.
     unit: i64,
     link_type: u16,
@@ -16,12 +17,12 @@ pub(crate) struct FileHeader {
 impl FileHeader {
     /// Reads the header at the begin of `file`.
     pub(crate) fn of(file: &[u8]) -> Result<Self, CaptureErrorKind> {
-        let magic = Order::Big.u32(file, 0).ok_or(CaptureErrorKind::Magic)?;
+        let magic = ByteOrder::Big.u32(file, 0).ok_or(CaptureErrorKind::Magic)?;
         let (order, unit) = match magic {
-            MAGIC_MICROS => (Order::Big, 1000),
-            MAGIC_NANOS => (Order::Big, 1),
-            swapped if swapped == MAGIC_MICROS.swap_bytes() => (Order::Little, 1000),
-            swapped if swapped == MAGIC_NANOS.swap_bytes() => (Order::Little, 1),
+            MAGIC_MICROS => (ByteOrder::Big, 1000),
+            MAGIC_NANOS => (ByteOrder::Big, 1),
+            swapped if swapped == MAGIC_MICROS.swap_bytes() => (ByteOrder::Little, 1000),
+            swapped if swapped == MAGIC_NANOS.swap_bytes() => (ByteOrder::Little, 1),
             _ => return Err(CaptureErrorKind::Magic),
         };
         let header = file.get(..FILE_HEADER_LEN).ok_or(CaptureErrorKind::Truncated)?;
@@ -127,15 +128,15 @@ mod tests {
     use std::vec::Vec;
 
     /// A file of one packet "abc", 5 octets long on the wire, at 1 s and 7 units.
-    fn file(magic: u32, order: Order) -> Vec<u8> {
+    fn file(magic: u32, order: ByteOrder) -> Vec<u8> {
         let mut file = Vec::new();
         let u32 = |v: u32| match order {
-            Order::Big => v.to_be_bytes(),
-            Order::Little => v.to_le_bytes(),
+            ByteOrder::Big => v.to_be_bytes(),
+            ByteOrder::Little => v.to_le_bytes(),
         };
         let u16 = |v: u16| match order {
-            Order::Big => v.to_be_bytes(),
-            Order::Little => v.to_le_bytes(),
+            ByteOrder::Big => v.to_be_bytes(),
+            ByteOrder::Little => v.to_le_bytes(),
         };
         file.extend(u32(magic));
         file.extend(u16(2));
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn all_four_kinds() {
-        for order in [Order::Big, Order::Little] {
+        for order in [ByteOrder::Big, ByteOrder::Little] {
             for (magic, nanos) in [(MAGIC_MICROS, 7000), (MAGIC_NANOS, 7)] {
                 let file = file(magic, order);
                 let mut reader = Reader::new(&file).unwrap();
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_broken_file_is_named_where_it_breaks() {
-        let good = file(MAGIC_NANOS, Order::Little);
+        let good = file(MAGIC_NANOS, ByteOrder::Little);
         for len in 4..FILE_HEADER_LEN {
             let error = Reader::new(&good[..len]).unwrap_err();
             assert_eq!(error.kind, CaptureErrorKind::Truncated);
@@ -221,7 +222,7 @@ mod tests {
         #[test]
         fn never_panics(bytes: Vec<u8>, big: bool, nanos: bool, at: usize, value: u8) {
             let _ = Reader::new(&bytes).map(|r| r.for_each(drop));
-            let order = if big { Order::Big } else { Order::Little };
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
             let mut good = file(if nanos { MAGIC_NANOS } else { MAGIC_MICROS }, order);
             good.extend(&bytes);
             let at = at % good.len();

@@ -4,12 +4,13 @@
 
 use core::ops::RangeInclusive;
 
-use crate::capture::{CaptureError, CaptureErrorKind, Order, Record, Skipped};
+use crate::capture::byte_order::ByteOrder;
+use crate::capture::record::{CaptureError, CaptureErrorKind, Record, Skipped};
 
 /// What the blocks so far have said.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
-    order: Order,
+    order: ByteOrder,
     /// The interface with number `n` in place `n` modulo [`KEPT`], with `n`: the latest.
     interfaces: [(u32, Interface); KEPT],
     /// Their names, in the same places.
@@ -62,7 +63,7 @@ struct Block<'a> {
 impl Default for Section {
     fn default() -> Self {
         Section {
-            order: Order::Little,
+            order: ByteOrder::Little,
             interfaces: [(0, Interface::default()); KEPT],
             names: [Name::default(); KEPT],
             count: 0,
@@ -78,9 +79,9 @@ impl Default for Section {
 impl Section {
     /// Reads the first section header, at the begin of the file.
     pub(crate) fn begin(&mut self, bytes: &[u8], at: &mut usize) -> Result<(), CaptureError> {
-        let place = Place { bytes, at: 0, base: 0 };
-        let block = self.block(place)?;
-        self.section(block.body, place)?;
+        let position = Position { bytes, at: 0, base: 0 };
+        let block = self.block(position)?;
+        self.section(block.body, position)?;
         *at = block.body.len() + BLOCK_OVERHEAD;
         Ok(())
     }
@@ -95,9 +96,9 @@ impl Section {
     }
 
     pub(crate) fn interface_name(&self, id: u32) -> Option<&str> {
-        let place = id as usize % KEPT;
-        let is_kept = id < self.count && self.interfaces[place].0 == id;
-        let Name { len, text } = &self.names[place];
+        let kept = id as usize % KEPT;
+        let is_kept = id < self.count && self.interfaces[kept].0 == id;
+        let Name { len, text } = &self.names[kept];
         let name = core::str::from_utf8(&text[..usize::from(*len)]).ok()?;
         (is_kept && !name.is_empty()).then_some(name)
     }
@@ -112,14 +113,14 @@ impl Section {
         base: usize,
     ) -> Result<Option<Record<'a>>, CaptureError> {
         while *at < bytes.len() && !self.is_over {
-            let place = Place { bytes, at: *at, base };
-            let block = self.block(place)?;
+            let position = Position { bytes, at: *at, base };
+            let block = self.block(position)?;
             let mut record = None;
             match block.kind {
-                SECTION_HEADER => self.section(block.body, place)?,
-                INTERFACE_DESCRIPTION => self.interface(block.body, place)?,
-                ENHANCED_PACKET | OBSOLETE_PACKET => record = self.timed(&block, place)?,
-                SIMPLE_PACKET => record = self.simple(block.body, place)?,
+                SECTION_HEADER => self.section(block.body, position)?,
+                INTERFACE_DESCRIPTION => self.interface(block.body, position)?,
+                ENHANCED_PACKET | OBSOLETE_PACKET => record = self.timed(&block, position)?,
+                SIMPLE_PACKET => record = self.simple(block.body, position)?,
                 NAME_RESOLUTION | INTERFACE_STATISTICS | DECRYPTION_SECRETS => {}
                 _ => self.skipped.other_blocks += 1,
             }
@@ -132,51 +133,51 @@ impl Section {
         Ok(None)
     }
 
-    /// The block at a place, its lengths checked. A section header sets the byte order, for
+    /// The block at a position, its lengths checked. A section header sets the byte order, for
     /// its own lengths are in it.
-    fn block<'a>(&mut self, place: Place<'a>) -> Result<Block<'a>, CaptureError> {
-        let rest = &place.bytes[place.at..];
-        let truncated = place.error(CaptureErrorKind::Truncated);
+    fn block<'a>(&mut self, position: Position<'a>) -> Result<Block<'a>, CaptureError> {
+        let rest = &position.bytes[position.at..];
+        let truncated = position.error(CaptureErrorKind::Truncated);
         let mut kind = self.order.u32(rest, 0).ok_or(truncated)?;
         // The type of a section header reads the same in both byte orders.
         if kind == SECTION_HEADER {
-            self.order = match Order::Big.u32(rest, 8).ok_or(truncated)? {
-                BYTE_ORDER_MAGIC => Order::Big,
-                magic if magic == BYTE_ORDER_MAGIC.swap_bytes() => Order::Little,
-                _ => return Err(place.error(CaptureErrorKind::Magic)),
+            self.order = match ByteOrder::Big.u32(rest, 8).ok_or(truncated)? {
+                BYTE_ORDER_MAGIC => ByteOrder::Big,
+                magic if magic == BYTE_ORDER_MAGIC.swap_bytes() => ByteOrder::Little,
+                _ => return Err(position.error(CaptureErrorKind::Magic)),
             };
             kind = SECTION_HEADER;
         }
         let len = self.order.u32(rest, 4).ok_or(truncated)?;
         let least = if kind == SECTION_HEADER { 28 } else { BLOCK_OVERHEAD };
         if !len.is_multiple_of(4) || (len as usize) < least || len > MAX_BLOCK_LEN {
-            return Err(place.error(CaptureErrorKind::Length(len)));
+            return Err(position.error(CaptureErrorKind::Length(len)));
         }
         let block = rest.get(..len as usize).ok_or(truncated)?;
         let (body, trailer) = block[8..].split_at(block.len() - BLOCK_OVERHEAD);
         let last = self.order.u32(trailer, 0).ok_or(truncated)?;
         if last != len {
-            return Err(place.error(CaptureErrorKind::Trailer { first: len, last }));
+            return Err(position.error(CaptureErrorKind::Trailer { first: len, last }));
         }
         Ok(Block { kind, body })
     }
 
     /// A new section: what the one before said is forgotten.
-    fn section(&mut self, body: &[u8], place: Place<'_>) -> Result<(), CaptureError> {
-        let truncated = place.error(CaptureErrorKind::Truncated);
+    fn section(&mut self, body: &[u8], position: Position<'_>) -> Result<(), CaptureError> {
+        let truncated = position.error(CaptureErrorKind::Truncated);
         let major = self.order.u16(body, 4).ok_or(truncated)?;
         let minor = self.order.u16(body, 6).ok_or(truncated)?;
         // 1.2 was written by some programs and is the same as 1.0.
         if major != 1 || !matches!(minor, 0 | 2) {
-            return Err(place.error(CaptureErrorKind::Version { major, minor }));
+            return Err(position.error(CaptureErrorKind::Version { major, minor }));
         }
         self.count = 0;
-        self.begin = place.base + place.at + body.len() + BLOCK_OVERHEAD;
+        self.begin = position.base + position.at + body.len() + BLOCK_OVERHEAD;
         Ok(())
     }
 
-    fn interface(&mut self, body: &[u8], place: Place<'_>) -> Result<(), CaptureError> {
-        let (interface, name) = self.description(body, place)?;
+    fn interface(&mut self, body: &[u8], position: Position<'_>) -> Result<(), CaptureError> {
+        let (interface, name) = self.description(body, position)?;
         let kept = self.count as usize % KEPT;
         (self.interfaces[kept], self.names[kept]) = ((self.count, interface), name);
         self.count += 1;
@@ -186,12 +187,12 @@ impl Section {
     fn description(
         &self,
         body: &[u8],
-        place: Place<'_>,
+        position: Position<'_>,
     ) -> Result<(Interface, Name), CaptureError> {
         if body.len() < 8 {
-            return Err(place.error(CaptureErrorKind::Length(body.len() as u32)));
+            return Err(position.error(CaptureErrorKind::Length(body.len() as u32)));
         }
-        let truncated = place.error(CaptureErrorKind::Truncated);
+        let truncated = position.error(CaptureErrorKind::Truncated);
         let mut interface = Interface {
             link_type: self.order.u16(body, 0).ok_or(truncated)?,
             snap_len: self.order.u32(body, 4).ok_or(truncated)?,
@@ -205,7 +206,7 @@ impl Section {
             if code == OPTION_END {
                 break;
             }
-            let wrong = place.error(CaptureErrorKind::Option(code));
+            let wrong = position.error(CaptureErrorKind::Option(code));
             let value = options.get(4..4 + len).ok_or(wrong)?;
             match code {
                 OPTION_NAME => name = Name::of(value),
@@ -231,21 +232,21 @@ impl Section {
     fn timed<'a>(
         &mut self,
         block: &Block<'a>,
-        place: Place<'a>,
+        position: Position<'a>,
     ) -> Result<Option<Record<'a>>, CaptureError> {
         let body = block.body;
-        let short = place.error(CaptureErrorKind::Length(body.len() as u32));
+        let short = position.error(CaptureErrorKind::Length(body.len() as u32));
         let order = self.order;
         let field = |at| order.u32(body, at).ok_or(short);
         let (ticks, captured) = (u64::from(field(4)?) << 32 | u64::from(field(8)?), field(12)?);
         let original_len = field(16)?;
         let data = body[20..].get(..captured as usize);
-        let data = data.ok_or(place.error(CaptureErrorKind::Length(captured)))?;
+        let data = data.ok_or(position.error(CaptureErrorKind::Length(captured)))?;
         let id = match block.kind {
             OBSOLETE_PACKET => order.u16(body, 0).ok_or(short)?.into(),
             _ => field(0)?,
         };
-        let Some(interface) = self.described(id, place) else {
+        let Some(interface) = self.described(id, position) else {
             self.skipped.no_interface += 1;
             return Ok(None);
         };
@@ -264,11 +265,11 @@ impl Section {
     fn simple<'a>(
         &mut self,
         body: &'a [u8],
-        place: Place<'a>,
+        position: Position<'a>,
     ) -> Result<Option<Record<'a>>, CaptureError> {
-        let short = place.error(CaptureErrorKind::Length(body.len() as u32));
+        let short = position.error(CaptureErrorKind::Length(body.len() as u32));
         let original_len = self.order.u32(body, 0).ok_or(short)?;
-        let Some(interface) = self.described(0, place) else {
+        let Some(interface) = self.described(0, position) else {
             self.skipped.no_interface += 1;
             return Ok(None);
         };
@@ -280,7 +281,7 @@ impl Section {
         Ok(Some(Record {
             unix_nanos: self.latest,
             is_timed: false,
-            data: data.ok_or(place.error(CaptureErrorKind::Length(captured)))?,
+            data: data.ok_or(position.error(CaptureErrorKind::Length(captured)))?,
             original_len,
             link_type: interface.link_type,
             interface: 0,
@@ -291,7 +292,7 @@ impl Section {
     /// the description is so far back among so many that finding it anew for each packet
     /// would take for ever.
     #[inline]
-    fn described(&mut self, id: u32, place: Place<'_>) -> Option<Interface> {
+    fn described(&mut self, id: u32, position: Position<'_>) -> Option<Interface> {
         if id >= self.count {
             return None;
         }
@@ -300,22 +301,22 @@ impl Section {
         if number == id {
             return Some(interface);
         }
-        let (interface, name) = self.search(id, place)?;
+        let (interface, name) = self.search(id, position)?;
         (self.interfaces[kept], self.names[kept]) = ((id, interface), name);
         Some(interface)
     }
 
     /// Looks an interface up in the section, whose blocks as far as here are whole; of a file
     /// that comes piece by piece they may be gone.
-    fn search(&mut self, id: u32, place: Place<'_>) -> Option<(Interface, Name)> {
-        let (mut at, mut number) = (self.begin.checked_sub(place.base)?, 0);
-        while at < place.at {
+    fn search(&mut self, id: u32, position: Position<'_>) -> Option<(Interface, Name)> {
+        let (mut at, mut number) = (self.begin.checked_sub(position.base)?, 0);
+        while at < position.at {
             self.steps = self.steps.checked_sub(1)?;
-            let len = self.order.u32(place.bytes, at + 4)? as usize;
-            if self.order.u32(place.bytes, at)? == INTERFACE_DESCRIPTION {
+            let len = self.order.u32(position.bytes, at + 4)? as usize;
+            if self.order.u32(position.bytes, at)? == INTERFACE_DESCRIPTION {
                 if number == id {
-                    let body = place.bytes.get(at + 8..at + len - 4)?;
-                    return self.description(body, place).ok();
+                    let body = position.bytes.get(at + 8..at + len - 4)?;
+                    return self.description(body, position).ok();
                 }
                 number += 1;
             }
@@ -325,15 +326,15 @@ impl Section {
     }
 }
 
-/// Where a block is: at `at` of `bytes`, before which the file had `base` octets.
+/// Where a block begins: at `at` of `bytes`, before which the file had `base` octets.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Position<'a> {
     bytes: &'a [u8],
     at: usize,
     base: usize,
 }
 
-impl Place<'_> {
+impl Position<'_> {
     fn error(&self, kind: CaptureErrorKind) -> CaptureError {
         CaptureError { offset: self.base + self.at, kind }
     }

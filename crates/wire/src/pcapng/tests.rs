@@ -10,25 +10,25 @@ use std::vec::Vec;
 
 /// Builds a file block by block.
 struct Builder {
-    order: Order,
+    order: ByteOrder,
     file: Vec<u8>,
 }
 
 impl Builder {
-    fn new(order: Order) -> Self {
+    fn new(order: ByteOrder) -> Self {
         Builder { order, file: Vec::new() }.section(1, 0)
     }
 
     fn u16(&self, v: u16) -> [u8; 2] {
-        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+        if self.order == ByteOrder::Big { v.to_be_bytes() } else { v.to_le_bytes() }
     }
 
     fn u32(&self, v: u32) -> [u8; 4] {
-        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+        if self.order == ByteOrder::Big { v.to_be_bytes() } else { v.to_le_bytes() }
     }
 
     fn u64(&self, v: u64) -> [u8; 8] {
-        if self.order == Order::Big { v.to_be_bytes() } else { v.to_le_bytes() }
+        if self.order == ByteOrder::Big { v.to_be_bytes() } else { v.to_le_bytes() }
     }
 
     fn block(mut self, kind: u32, mut body: Vec<u8>) -> Self {
@@ -89,7 +89,7 @@ fn kind(file: &[u8]) -> CaptureErrorKind {
 
 #[test]
 fn sections_interfaces_and_resolutions() {
-    for order in [Order::Big, Order::Little] {
+    for order in [ByteOrder::Big, ByteOrder::Little] {
         let mut b = Builder::new(order)
             .interface(LINKTYPE_ETHERNET, 0, &[(2, b"eth0")])
             .interface(LINKTYPE_RAW, 4, &[(9, &[9])])
@@ -98,7 +98,7 @@ fn sections_interfaces_and_resolutions() {
             .packet(1, 1_000_000_007, b"", 0)
             .simple(b"simple", 6);
         // A section of the other byte order, whose interface 0 is another one.
-        b.order = if order == Order::Big { Order::Little } else { Order::Big };
+        b.order = if order == ByteOrder::Big { ByteOrder::Little } else { ByteOrder::Big };
         let offset = b.u64((-2i64) as u64);
         let b = b
             .section(1, 0)
@@ -145,7 +145,7 @@ fn resolutions_at_their_ends() {
 
 #[test]
 fn a_broken_file_is_named() {
-    let good = || Builder::new(Order::Little).interface(LINKTYPE_ETHERNET, 0, &[]);
+    let good = || Builder::new(ByteOrder::Little).interface(LINKTYPE_ETHERNET, 0, &[]);
     let with = |at: usize, value: u8| {
         let mut file = good().packet(0, 1, b"abcd", 4).file;
         let at = if at >= 100 { file.len() - (at - 100) } else { at };
@@ -175,7 +175,7 @@ fn a_broken_file_is_named() {
 
 #[test]
 fn what_cannot_be_read_is_counted_and_the_file_goes_on() {
-    for order in [Order::Big, Order::Little] {
+    for order in [ByteOrder::Big, ByteOrder::Little] {
         let file = Builder::new(order)
             .simple(b"before any description", 22)
             .interface(LINKTYPE_ETHERNET, 0, &[])
@@ -197,7 +197,7 @@ fn what_cannot_be_read_is_counted_and_the_file_goes_on() {
 
 #[test]
 fn obsolete_packet_blocks() {
-    for order in [Order::Big, Order::Little] {
+    for order in [ByteOrder::Big, ByteOrder::Little] {
         let b = Builder::new(order).interface(LINKTYPE_ETHERNET, 0, &[]).interface(
             LINKTYPE_RAW,
             0,
@@ -228,7 +228,7 @@ fn obsolete_packet_blocks() {
 #[test]
 fn any_number_of_interfaces() {
     const MANY: u16 = 3 * KEPT as u16 + 1;
-    let mut b = Builder::new(Order::Little).interface(1, 0, &[]);
+    let mut b = Builder::new(ByteOrder::Little).interface(1, 0, &[]);
     b = b.packet(0, 1, b"of a section before", 19).section(1, 0);
     for i in 0..MANY {
         b = b.interface(i, 0, &[(9, &[if i % 2 == 0 { 6 } else { 9 }])]);
@@ -253,14 +253,14 @@ fn any_number_of_interfaces() {
 /// in bounded time, and says what it left out.
 #[test]
 fn a_search_that_would_take_for_ever_is_given_up() {
-    let mut b = Builder::new(Order::Little).interface(1, 0, &[]);
+    let mut b = Builder::new(ByteOrder::Little).interface(1, 0, &[]);
     for _ in 0..4_000 {
         b = b.block(4, Vec::new());
     }
     for i in 1..=KEPT as u16 {
         b = b.interface(i, 0, &[]);
     }
-    // In the same place, and the one is before and the other behind those blocks.
+    // In the same position, and the one is before and the other behind those blocks.
     for _ in 0..1_000 {
         b = b.packet(0, 1, b"", 0).packet(KEPT as u32, 1, b"", 0);
     }
@@ -275,7 +275,7 @@ fn a_search_that_would_take_for_ever_is_given_up() {
 #[test]
 fn a_file_cut_short_gives_the_packets_before_the_cut() {
     let one =
-        Builder::new(Order::Little).interface(LINKTYPE_ETHERNET, 0, &[]).packet(0, 1, b"a", 1);
+        Builder::new(ByteOrder::Little).interface(LINKTYPE_ETHERNET, 0, &[]).packet(0, 1, b"a", 1);
     let whole = one.file.len();
     let file = one.packet(0, 2, b"b", 1).file;
     for len in whole + 1..file.len() {
@@ -290,7 +290,7 @@ fn a_file_cut_short_gives_the_packets_before_the_cut() {
 #[test]
 fn interfaces_have_names() {
     let long = "a name longer than there is room for";
-    let file = Builder::new(Order::Big)
+    let file = Builder::new(ByteOrder::Big)
         .interface(1, 0, &[(2, b"eth0")])
         .interface(1, 0, &[])
         .interface(1, 0, &[(9, &[6]), (2, long.as_bytes())])
@@ -345,7 +345,7 @@ proptest! {
         cut in proptest::option::of(any::<proptest::sample::Index>()),
         change in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
     ) {
-        let order = if big { Order::Big } else { Order::Little };
+        let order = if big { ByteOrder::Big } else { ByteOrder::Little };
         let mut b = Builder::new(order)
             .interface(LINKTYPE_ETHERNET, 0, &[])
             .interface(LINKTYPE_RAW, 0, &[(9, &[9])]);
@@ -385,7 +385,7 @@ proptest! {
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let _ = Reader::new(&bytes).map(|r| r.for_each(drop));
-        let order = if big { Order::Big } else { Order::Little };
+        let order = if big { ByteOrder::Big } else { ByteOrder::Little };
         let mut file = Builder::new(order)
             .interface(LINKTYPE_ETHERNET, 0, &[(9, &[resolution]), (14, &[0xFF; 8])])
             .packet(0, u64::MAX, &bytes, 0)
