@@ -1,73 +1,20 @@
 //! What stands before IP: the header of the link, tags, LLC, PPPoE and MPLS.
 
-pub(crate) mod wlan;
+mod link_type;
+pub(crate) mod tags;
+mod wlan;
 
-use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, is_tpid};
+use self::link_type::{LINKTYPE_IEEE802_11, LINKTYPE_RAW_BSD, LINKTYPE_RAW_OPENBSD};
+use self::tags::{step_over_llc, step_over_tags};
+use crate::capture::record::{LINKTYPE_ETHERNET, LINKTYPE_RAW};
+use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::u16_at;
-use crate::{Error, capture, ethernet, mpls, tunnel};
+use crate::{Error, ethernet, mpls, tunnel};
 
+pub use self::link_type::Link;
 pub use self::wlan::WlanKind;
 
-/// What a frame begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Link {
-    /// An Ethernet header.
-    #[default]
-    Ethernet,
-    /// The IP header: tun devices, PPP interfaces.
-    RawIp,
-    /// The header of Linux cooked capture.
-    LinuxCooked,
-    /// The header of Linux cooked capture, version 2.
-    LinuxCooked2,
-    /// An address family of four octets, in either byte order: loopback of BSD and macOS.
-    Family,
-    /// The header of PPP or of Cisco's HDLC, which their first octets tell apart.
-    Ppp,
-    /// What Linux' netfilter logs: attributes, one of which is the packet.
-    Nflog,
-    /// An IEEE 802.11 header.
-    Wlan,
-    /// The same behind a radiotap header.
-    Radiotap,
-    /// A frame of 802.11, Ethernet or IP behind a header of Per-Packet Information, which says
-    /// which.
-    Ppi,
-    /// The same behind a header of Prism or AVS.
-    Prism,
-    /// A header of PPPoE (RFC 2516).
-    Pppoe,
-    /// An FDDI header, in either order of the addresses' bits.
-    Fddi,
-}
-
 impl Link {
-    /// The link of a capture file's link type, if it is one of these.
-    pub const fn from_capture(link_type: u16) -> Option<Self> {
-        match link_type {
-            capture::LINKTYPE_ETHERNET => Some(Link::Ethernet),
-            capture::LINKTYPE_RAW
-            | LINKTYPE_RAW_BSD
-            | LINKTYPE_RAW_OPENBSD
-            | LINKTYPE_IPV4
-            | LINKTYPE_IPV6 => Some(Link::RawIp),
-            capture::LINKTYPE_NULL | capture::LINKTYPE_LOOP => Some(Link::Family),
-            capture::LINKTYPE_PPP | capture::LINKTYPE_PPP_HDLC | capture::LINKTYPE_C_HDLC => {
-                Some(Link::Ppp)
-            }
-            capture::LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
-            LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
-            LINKTYPE_NFLOG => Some(Link::Nflog),
-            LINKTYPE_IEEE802_11 => Some(Link::Wlan),
-            LINKTYPE_IEEE802_11_RADIOTAP => Some(Link::Radiotap),
-            LINKTYPE_PPI => Some(Link::Ppi),
-            LINKTYPE_PRISM | LINKTYPE_AVS => Some(Link::Prism),
-            LINKTYPE_PPP_ETHER => Some(Link::Pppoe),
-            LINKTYPE_FDDI => Some(Link::Fddi),
-            _ => None,
-        }
-    }
-
     /// The EtherType that the header names, and its length.
     #[inline]
     pub(crate) fn header(self, frame: &[u8]) -> Result<(u16, usize), Error> {
@@ -145,8 +92,8 @@ fn ppi_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let len = usize::from(u16::from_le_bytes([low, high]));
     let inner = match u16::try_from(u32::from_le_bytes(kind)) {
         Ok(LINKTYPE_IEEE802_11) => return wlan::header(Link::Ppi, frame),
-        Ok(capture::LINKTYPE_ETHERNET) => Link::Ethernet,
-        Ok(capture::LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD) => Link::RawIp,
+        Ok(LINKTYPE_ETHERNET) => Link::Ethernet,
+        Ok(LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD) => Link::RawIp,
         _ => return Err(Error::EtherType),
     };
     let (ethertype, at) = inner.header(frame.get(len..).ok_or(Error::Truncated)?)?;
@@ -231,103 +178,14 @@ pub(crate) fn look_through(
     Ok((ethertype, at, vlan))
 }
 
-/// Steps over tags alone: those of VLANs, of HSR (IEC 62439-3), of virtual interfaces (VN-Tag,
-/// proposed for IEEE 802.1Qbh), the service instance tag of provider backbone bridges (IEEE
-/// 802.1ah) and that of FabricPath with the customer's addresses; at most [`TAGS`].
-#[inline]
-pub(crate) fn step_over_tags(
-    frame: &[u8],
-    mut ethertype: u16,
-    mut at: usize,
-) -> Result<(u16, usize, u16), Error> {
-    let mut vlan = 0;
-    let mut tags = 0;
-    loop {
-        let len = match ethertype {
-            kind if is_tpid(kind) => 4,
-            // Path and size, sequence number, EtherType.
-            ETHERTYPE_HSR => 6,
-            // Direction, virtual interfaces, EtherType.
-            ETHERTYPE_VNTAG => 6,
-            // Forwarding tag and time to live, two addresses, EtherType.
-            ETHERTYPE_FABRIC_PATH => 16,
-            // Flags and instance, two addresses, EtherType.
-            ETHERTYPE_BACKBONE => 18,
-            _ => break,
-        };
-        if tags == TAGS {
-            return Err(Error::VlanDepth);
-        }
-        let tag = frame.get(at..at + len).ok_or(Error::Truncated)?;
-        if vlan == 0 && len == 4 {
-            vlan = u16_at(tag, 0) & 0x0FFF;
-        }
-        ethertype = u16_at(tag, len - 2);
-        tags += 1;
-        at += len;
-    }
-    Ok((ethertype, at, vlan))
-}
-
-/// Steps over an IEEE 802.2 header, where the length of IEEE 802.3 stands in the EtherType's
-/// place: that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
-#[inline]
-pub(crate) fn step_over_llc(
-    frame: &[u8],
-    ethertype: u16,
-    at: usize,
-) -> Result<(u16, usize), Error> {
-    if ethertype == 0 || ethertype >= ethernet::LEAST_ETHERTYPE {
-        return Ok((ethertype, at));
-    }
-    let header =
-        frame.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(Error::Truncated)?;
-    match *header {
-        [0xAA, 0xAA, 3, 0, 0, 0 | 0xF8, high, low] => Ok((u16::from_be_bytes([high, low]), at + 8)),
-        [6, 6, 3, ..] => Ok((ETHERTYPE_IPV4, at + 3)),
-        _ => Err(Error::EtherType),
-    }
-}
-
 /// The EtherType in a link-layer header.
 #[inline]
 fn ethertype_at(frame: &[u8], at: usize) -> Result<u16, Error> {
     frame.get(at..at + 2).map(|bytes| u16_at(bytes, 0)).ok_or(Error::Truncated)
 }
 
-/// IP without a link-layer header as files of the BSDs number it.
-const LINKTYPE_RAW_BSD: u16 = 12;
-/// The same in files of OpenBSD.
-const LINKTYPE_RAW_OPENBSD: u16 = 14;
-/// IPv4 without a link-layer header.
-const LINKTYPE_IPV4: u16 = 228;
-/// IPv6 without a link-layer header.
-const LINKTYPE_IPV6: u16 = 229;
-/// Linux cooked capture, version 2.
-const LINKTYPE_LINUX_SLL2: u16 = 276;
 /// PPP protocol: MPLS (RFC 3032, section 4.3).
 const PPP_MPLS: u16 = 0x0281;
-/// Most VLAN tags that are looked through.
-pub(crate) const TAGS: usize = 4;
-/// High-availability Seamless Redundancy (IEC 62439-3).
-const ETHERTYPE_HSR: u16 = 0x892F;
-/// Cisco's FabricPath: the frame of the switches begins with it, the customer's follows.
-const ETHERTYPE_FABRIC_PATH: u16 = 0x8903;
-/// VN-Tag, between fabric extenders and their switch.
-const ETHERTYPE_VNTAG: u16 = 0x8926;
-/// Service instance tag (IEEE 802.1ah).
-const ETHERTYPE_BACKBONE: u16 = 0x88E7;
-/// Netfilter's log.
-const LINKTYPE_NFLOG: u16 = 239;
-const LINKTYPE_IEEE802_11: u16 = 105;
-const LINKTYPE_IEEE802_11_RADIOTAP: u16 = 127;
-/// Per-Packet Information.
-const LINKTYPE_PPI: u16 = 192;
-const LINKTYPE_PRISM: u16 = 119;
-const LINKTYPE_AVS: u16 = 163;
-/// PPP over Ethernet, from its own header on.
-const LINKTYPE_PPP_ETHER: u16 = 51;
-const LINKTYPE_FDDI: u16 = 10;
 /// Of a frame control: an asynchronous frame with LLC.
 const FDDI_LLC: u8 = 0x50;
 /// The attribute that is the packet.

@@ -9,7 +9,7 @@ use crate::field::{array_at, u16_at, u32_at};
 use crate::flow::mapped;
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
-use crate::link::{step_over_llc, step_over_tags};
+use crate::link::tags::{step_over_llc, step_over_tags};
 use crate::sctp::PROTOCOL_SCTP;
 use crate::{Error, ethernet, icmp, ipv4, ipv6, mpls, sctp, tcp, tunnel, udp};
 

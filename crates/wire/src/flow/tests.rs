@@ -240,7 +240,7 @@ fn lengths_that_contradict_their_headers() {
     frame[12] = 0x99;
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
     let tag = [0x81, 0, 0, 1];
-    frame.splice(12..12, [tag; crate::link::TAGS + 1].concat());
+    frame.splice(12..12, [tag; crate::link::tags::TAGS + 1].concat());
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::VlanDepth));
 }
 

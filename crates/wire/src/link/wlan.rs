@@ -1,7 +1,8 @@
 //! IEEE 802.11 frames, bare or behind the header that a driver adds. What stations say to each
 //! other in data frames that are not encrypted is looked through to LLC and SNAP.
 
-use super::{Link, step_over_llc};
+use super::link_type::Link;
+use super::tags::step_over_llc;
 use crate::Error;
 
 /// What has no packet that can be read.
