@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use crate::exit;
 use crate::flow::args::FlowCommand;
 use crate::log::LogArgs;
+use crate::manual::args::{CompletionArgs, ManArgs};
 use crate::rtt::args::RttArgs;
 
 /// Measures networks, and says how far each of its numbers can be trusted.
@@ -65,9 +66,9 @@ pub enum Command {
     #[command(after_help = SCHEMA_HELP)]
     Schema(SchemaArgs),
     /// Print what a shell needs to complete commands and options
-    Completion(crate::manual::CompletionArgs),
+    Completion(CompletionArgs),
     /// Write the manual pages
-    Man(crate::manual::ManArgs),
+    Man(ManArgs),
 }
 
 /// `sonde schema`

@@ -1,33 +1,17 @@
 //! `sonde completion` and `sonde man`: what shells and `man` are told of the command line.
 
-use std::path::{Path, PathBuf};
+pub mod args;
+
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Command, CommandFactory as _};
-use clap_complete::Shell;
+use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
+use self::args::{CompletionArgs, ManArgs};
 use crate::args::Cli;
 use crate::console;
 use crate::exit::{Exit, Failure};
-
-/// `sonde completion`
-#[derive(Args, Debug)]
-#[command(after_help = COMPLETION_HELP)]
-pub struct CompletionArgs {
-    /// Whose
-    #[arg(value_enum, value_name = "SHELL")]
-    pub shell: Shell,
-}
-
-/// `sonde man`
-#[derive(Args, Debug)]
-#[command(after_help = MAN_HELP)]
-pub struct ManArgs {
-    /// Where to write them; the folder is made
-    #[arg(value_name = "FOLDER")]
-    pub folder: PathBuf,
-}
 
 /// Prints the completions of a shell.
 pub fn complete(args: &CompletionArgs) -> Result<Exit, Failure> {
@@ -60,20 +44,10 @@ fn pages(command: &Command, folder: &Path) -> Result<usize> {
     Ok(written)
 }
 
-const COMPLETION_HELP: &str = "\
-Example:
-  sonde completion bash > /etc/bash_completion.d/sonde
-  sonde completion zsh > ~/.zfunc/_sonde
-  sonde completion fish > ~/.config/fish/completions/sonde.fish";
-
-const MAN_HELP: &str = "\
-Example:
-  sonde man /usr/local/share/man/man1
-  sonde man pages && man -l pages/sonde-probe.1
-Exit codes: 0 written, 2 usage, 3 cannot write.";
-
 #[cfg(test)]
 mod tests {
+    use clap_complete::Shell;
+
     use super::*;
 
     #[test]
