@@ -3,7 +3,8 @@
 
 use sonde_meter::trial::{ConfigurationTestConfig, GroupMatrixConfig, LossRateConfig};
 
-use super::{Load, ProcedurePlan};
+use super::keys::latency_label;
+use super::procedure_plan::ProcedurePlan;
 
 /// Names with one set of labels.
 pub struct Quantities {
@@ -172,14 +173,6 @@ fn is_time(base: &str) -> bool {
     kinds.iter().any(|kind| base.contains(kind))
 }
 
-/// How the values of a load are labelled.
-pub(super) fn latency_label(load: &Load) -> String {
-    match load {
-        Load::Share(share) => format!("{}", share * 100.0),
-        other => other.to_string().replace(' ', ""),
-    }
-}
-
 const DELAYS: &[&str] = &[
     "latency_min",
     "latency_mean",
@@ -225,7 +218,7 @@ const SOAK: &[&str] =
 mod tests {
     use sonde_meter::trial::sim::{Device, DeviceConfig, Faults};
 
-    use super::super::REGISTRY;
+    use super::super::registry::REGISTRY;
     use super::*;
 
     fn read(text: &str) -> ProcedurePlan {

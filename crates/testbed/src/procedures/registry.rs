@@ -9,47 +9,68 @@ use sonde_meter::trial::{
     RecoveryConfig, Reset, ResetConfig, Soak, SoakConfig,
 };
 
-use super::super::plan::{Load, Ns, Rate};
-use super::quantities::latency_label;
-use super::{GoalKeys, GoalName, Keys, Kind, SECOND, Search, Whole};
+use super::keys::{CaseLoad, GoalKeys, GoalName, Keys, SECOND, Search, latency_label};
+use crate::plan::{Load, Ns, Rate};
+
+/// What the table of a kind of procedure holds.
+pub(super) struct ProcedureKind {
+    pub(super) name: &'static str,
+    /// Its keys besides `kind` and `frames`.
+    pub(super) keys: &'static [&'static str],
+    /// Its first value is a rate that the device carries.
+    pub(super) finds_rate: bool,
+    /// It also tells something of the tester without a device.
+    pub(super) of_the_loop: bool,
+    /// Each of its loads is a measurement of its own.
+    pub(super) by_load: bool,
+    /// Shortest trials by the standard, ns; 0: it says nothing.
+    pub(super) standard_ns: i64,
+    pub(super) make: fn(&Keys, &CaseLoad) -> Box<dyn Procedure + Send>,
+}
+
+impl std::fmt::Debug for ProcedureKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
 
 /// What `make` makes of the throughput, which is searched first unless no load is a share of
 /// it.
 fn after_search(
     keys: &Keys,
-    whole: &Whole,
+    case: &CaseLoad,
     searched: bool,
     make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
 ) -> Box<dyn Procedure + Send> {
     if !searched {
-        return make(whole.max);
+        return make(case.max);
     }
-    let config = keys.rate_search(whole, keys.search_trial);
+    let config = keys.rate_search(case, keys.search_trial);
     let first = match keys.search.unwrap_or(Search::Throughput) {
         Search::Throughput => RateSearch::throughput(config),
         Search::Tst009 => RateSearch::with_loss_verification(config),
     };
-    Box::new(Chain::new(Box::new(first), "throughput", whole.max, make))
+    Box::new(Chain::new(Box::new(first), "throughput", case.max, make))
 }
 
 /// The only load, as frames/s of what was found.
 fn at_load(
     keys: &Keys,
-    whole: &Whole,
+    case: &CaseLoad,
     make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
 ) -> Box<dyn Procedure + Send> {
     let load = keys.loads.as_ref().and_then(|l| l.first().copied()).unwrap_or(Load::Share(1.0));
     let searched = matches!(load, Load::Share(_));
-    let bytes = whole.frame_bytes;
-    after_search(keys, whole, searched, move |found| make(load.fps(bytes, found)))
+    let bytes = case.frame_bytes;
+    after_search(keys, case, searched, move |found| make(load.fps(bytes, found)))
 }
 
-fn throughput(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::throughput(keys.rate_search(whole, keys.trial)))
+fn throughput(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+    Box::new(RateSearch::throughput(keys.rate_search(case, keys.trial)))
 }
 
-fn tst009(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(RateSearch::with_loss_verification(keys.rate_search(whole, keys.trial)))
+fn tst009(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+    Box::new(RateSearch::with_loss_verification(keys.rate_search(case, keys.trial)))
 }
 
 pub(super) fn mlr_config(keys: &Keys, max: f64) -> MlrConfig {
@@ -82,12 +103,12 @@ pub(super) fn mlr_config(keys: &Keys, max: f64) -> MlrConfig {
     }
 }
 
-fn mlrsearch(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    Box::new(MlrSearch::new(mlr_config(keys, whole.max)))
+fn mlrsearch(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+    Box::new(MlrSearch::new(mlr_config(keys, case.max)))
 }
 
 /// At no load, 10, 50, 90 and 100 % of the throughput, or at the plan's loads.
-fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = LatencyConfig::default();
     let config = LatencyConfig {
         duration_ns: keys.trial_ns(standard.duration_ns),
@@ -95,11 +116,11 @@ fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
         trials: keys.trials.unwrap_or(standard.trials),
         ..standard
     };
-    let (loads, bytes) = (keys.loads.clone(), whole.frame_bytes);
+    let (loads, bytes) = (keys.loads.clone(), case.frame_bytes);
     let idle = keys.idle.map_or(IDLE_FPS, |Rate(r)| r);
     let share = |l: &Load| matches!(l, Load::Share(_));
     let searched = loads.as_ref().is_none_or(|l| l.iter().any(share));
-    after_search(keys, whole, searched, move |found| {
+    after_search(keys, case, searched, move |found| {
         let loads = match &loads {
             None => LatencyConfig::profile(found, idle).loads,
             Some(loads) => (loads.iter())
@@ -113,9 +134,9 @@ fn latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn delay(keys: &Keys, whole: &Whole, kind: DelayKind) -> Box<dyn Procedure + Send> {
+fn delay(keys: &Keys, case: &CaseLoad, kind: DelayKind) -> Box<dyn Procedure + Send> {
     let keys_ = keys.clone();
-    at_load(keys, whole, move |rate| {
+    at_load(keys, case, move |rate| {
         let standard = DelayConfig::new(kind, rate);
         Box::new(DelaySummary::new(DelayConfig {
             duration_ns: keys_.trial_ns(standard.duration_ns),
@@ -126,44 +147,44 @@ fn delay(keys: &Keys, whole: &Whole, kind: DelayKind) -> Box<dyn Procedure + Sen
     })
 }
 
-fn frame_loss_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn frame_loss_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = LossRateConfig::default();
     Box::new(LossRate::new(LossRateConfig {
-        max_fps: whole.max,
+        max_fps: case.max,
         step_percent: keys.step.unwrap_or(standard.step_percent),
         duration_ns: keys.trial_ns(standard.duration_ns),
     }))
 }
 
-fn back_to_back(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn back_to_back(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = BackToBackConfig::default();
     let config = BackToBackConfig {
-        rate_fps: whole.max,
+        rate_fps: case.max,
         longest_ns: keys.longest.map_or(standard.longest_ns, |Ns(ns)| ns),
         attempts: keys.attempts.unwrap_or(standard.attempts),
         tests: keys.trials.unwrap_or(standard.tests),
         ..standard
     };
-    after_search(keys, whole, true, move |found| {
+    after_search(keys, case, true, move |found| {
         Box::new(BackToBack::new(BackToBackConfig { throughput_fps: found, ..config.clone() }))
     })
 }
 
-fn system_recovery(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn system_recovery(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = RecoveryConfig::default();
     let config = RecoveryConfig {
-        max_fps: whole.max,
+        max_fps: case.max,
         overload_ns: keys.trial_ns(standard.overload_ns),
         after_ns: keys.after.map_or(standard.after_ns, |Ns(ns)| ns),
         trials: keys.trials.unwrap_or(standard.trials),
         ..standard
     };
-    after_search(keys, whole, true, move |found| {
+    after_search(keys, case, true, move |found| {
         Box::new(Recovery::new(RecoveryConfig { throughput_fps: found, ..config.clone() }))
     })
 }
 
-fn reset(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn reset(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ResetConfig::default();
     let config = ResetConfig {
         action: keys.action.clone().unwrap_or(standard.action),
@@ -172,29 +193,29 @@ fn reset(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
         trials: keys.trials.unwrap_or(standard.trials),
         ..standard
     };
-    at_load(keys, whole, move |rate_fps| {
+    at_load(keys, case, move |rate_fps| {
         Box::new(Reset::new(ResetConfig { rate_fps, ..config.clone() }))
     })
 }
 
-fn forwarding_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn forwarding_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ForwardingConfig::default();
     Box::new(ForwardingRate::new(ForwardingConfig {
-        max_fps: whole.max,
+        max_fps: case.max,
         step_percent: keys.step.unwrap_or(standard.step_percent),
         duration_ns: keys.trial_ns(standard.duration_ns),
     }))
 }
 
-fn address_caching_capacity(keys: &Keys, _: &Whole) -> Box<dyn Procedure + Send> {
+fn address_caching_capacity(keys: &Keys, _: &CaseLoad) -> Box<dyn Procedure + Send> {
     let learning_fps = keys.learning_rate.map_or(LEARNING_FPS, |Rate(r)| r);
     let max_stations = keys.stations.unwrap_or(STATIONS_MAX);
     let goal = AddressGoal::Capacity { max_stations, learning_fps };
     Box::new(AddressSearch::new(AddressConfig { goal, test_fps: learning_fps }))
 }
 
-fn address_learning_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let search = keys.rate_search(whole, None);
+fn address_learning_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+    let search = keys.rate_search(case, None);
     let goal = AddressGoal::LearningRate {
         stations: keys.stations.unwrap_or(STATIONS),
         min_fps: search.min_fps,
@@ -204,41 +225,41 @@ fn address_learning_rate(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send
     Box::new(AddressSearch::new(AddressConfig { goal, test_fps: LEARNING_FPS }))
 }
 
-fn flooding(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn flooding(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let trial = keys.trial.unwrap_or(Ns(30 * SECOND));
-    Box::new(RateSearch::flooding(keys.rate_search(whole, Some(trial))))
+    Box::new(RateSearch::flooding(keys.rate_search(case, Some(trial))))
 }
 
 fn groups(keys: &Keys) -> u32 {
     keys.groups.as_ref().and_then(|g| g.first().copied()).unwrap_or(1).max(1)
 }
 
-fn mixed_class_throughput(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn mixed_class_throughput(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let share = keys.multicast_share.unwrap_or(0.5);
-    let config = keys.rate_search(whole, keys.trial);
+    let config = keys.rate_search(case, keys.trial);
     Box::new(RateSearch::mixed_class(config, share, groups(keys)))
 }
 
-fn aggregated_multicast(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
-    let config = keys.rate_search(whole, keys.trial);
+fn aggregated_multicast(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+    let config = keys.rate_search(case, keys.trial);
     Box::new(RateSearch::aggregated_multicast(config, groups(keys)))
 }
 
-fn scaled_group_matrix(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn scaled_group_matrix(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = GroupMatrixConfig::default();
     let config = GroupMatrixConfig {
         groups: keys.groups.clone().unwrap_or(standard.groups),
         duration_ns: keys.trial_ns(standard.duration_ns),
         ..standard
     };
-    at_load(keys, whole, move |rate_fps| {
+    at_load(keys, case, move |rate_fps| {
         Box::new(GroupMatrix::new(GroupMatrixConfig { rate_fps, ..config.clone() }))
     })
 }
 
-fn multicast_latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn multicast_latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let keys_ = keys.clone();
-    at_load(keys, whole, move |rate_fps| {
+    at_load(keys, case, move |rate_fps| {
         let standard = LatencyConfig::multicast(rate_fps, groups(&keys_));
         Box::new(Latency::new(LatencyConfig {
             duration_ns: keys_.trial_ns(standard.duration_ns),
@@ -249,15 +270,15 @@ fn multicast_latency(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn rate_of(load: Option<Load>, whole: &Whole) -> f64 {
-    load.map_or(0.0, |load| load.fps(whole.frame_bytes, whole.max))
+fn rate_of(load: Option<Load>, case: &CaseLoad) -> f64 {
+    load.map_or(0.0, |load| load.fps(case.frame_bytes, case.max))
 }
 
-fn y1564_configuration(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn y1564_configuration(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ConfigurationTestConfig::default();
     Box::new(ConfigurationTest::new(ConfigurationTestConfig {
-        cir_fps: rate_of(keys.cir, whole),
-        eir_fps: rate_of(keys.eir, whole),
+        cir_fps: rate_of(keys.cir, case),
+        eir_fps: rate_of(keys.eir, case),
         policing: keys.policing.unwrap_or(standard.policing),
         tolerance: keys.tolerance.unwrap_or(standard.tolerance),
         step_ns: keys.trial_ns(standard.step_ns),
@@ -266,33 +287,33 @@ fn y1564_configuration(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> 
     }))
 }
 
-fn y1564_performance(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn y1564_performance(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = PerformanceTestConfig::default();
     Box::new(PerformanceTest::new(PerformanceTestConfig {
-        cir_fps: rate_of(keys.cir, whole),
+        cir_fps: rate_of(keys.cir, case),
         duration_ns: keys.duration.map_or(standard.duration_ns, |Ns(ns)| ns),
         sla: keys.sla(),
     }))
 }
 
-fn fixed_load(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn fixed_load(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = FixedLoadConfig::default();
     let config = FixedLoadConfig {
         duration_ns: keys.trial_ns(standard.duration_ns),
         discard_ns: keys.discard.map_or(standard.discard_ns, |Ns(ns)| ns),
         ..standard
     };
-    at_load(keys, whole, move |rate_fps| {
+    at_load(keys, case, move |rate_fps| {
         Box::new(FixedLoad::new(FixedLoadConfig { rate_fps, ..config.clone() }))
     })
 }
 
 /// From the first of its loads to the second; else from a hundredth of the greatest load to it.
-fn ramp(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn ramp(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = RampConfig::default();
     let load = |n: usize, otherwise: f64| {
         let load = keys.loads.as_ref().map_or(Load::Share(otherwise), |loads| loads[n]);
-        load.fps(whole.frame_bytes, whole.max)
+        load.fps(case.frame_bytes, case.max)
     };
     Box::new(Ramp::new(RampConfig {
         from_fps: load(0, 0.01),
@@ -302,14 +323,14 @@ fn ramp(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
     }))
 }
 
-fn soak(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
+fn soak(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = SoakConfig::default();
     let config = SoakConfig {
         window_ns: keys.window.map_or(standard.window_ns, |Ns(ns)| ns),
         total_ns: keys.duration.map_or(standard.total_ns, |Ns(ns)| ns),
         ..standard
     };
-    at_load(keys, whole, move |rate_fps| {
+    at_load(keys, case, move |rate_fps| {
         Box::new(Soak::new(SoakConfig { rate_fps, ..config.clone() }))
     })
 }
@@ -319,7 +340,7 @@ fn soak(keys: &Keys, whole: &Whole) -> Box<dyn Procedure + Send> {
 macro_rules! registry {
     ($($name:literal $rate:literal $alone:literal $by_load:literal $seconds:literal $make:expr,
        $($key:literal)*;)*) => {
-        &[ $( Kind {
+        &[ $( ProcedureKind {
             name: $name,
             keys: &[$($key),*],
             finds_rate: $rate,
@@ -333,7 +354,7 @@ macro_rules! registry {
 
 /// Every kind of procedure. Durations: RFC 2544, section 24 and 26; RFC 8219, section 7;
 /// RFC 2889, section 5; RFC 3918, section 3.1.5; ITU-T Y.1564 leaves them to its user.
-pub(super) const REGISTRY: &[Kind] = registry! {
+pub(super) const REGISTRY: &[ProcedureKind] = registry! {
     "throughput" true true false 60 throughput,
         "trial" "resolution" "min_rate" "loss_ratio";
     "tst009" true true false 60 tst009,
