@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Layer, Scope};
+use super::layer::{Layer, Scope};
+use super::setting::Change;
 use crate::LabError;
 use crate::device::BedInfo;
 use crate::device::run_dir::{self, file_error};

@@ -57,6 +57,17 @@ pub enum Setting {
     },
 }
 
+/// A setting that a layer has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The setting in question.
+    pub setting: Setting,
+    /// Its value before, which a revert restores.
+    pub former: String,
+    /// Its value since.
+    pub value: String,
+}
+
 impl Setting {
     /// Whether what has the setting is still there.
     pub(super) fn exists(&self) -> bool {
