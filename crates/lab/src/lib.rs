@@ -87,3 +87,18 @@ pub enum LabError {
     #[error("relay: {0}")]
     Relay(std::io::Error),
 }
+
+impl LabError {
+    /// Names the package of a program that cannot be started; any other error stays as it is.
+    pub(crate) fn or_missing(self, program: &str, package: &str) -> LabError {
+        let absent = match &self {
+            LabError::Failed { message, .. } => message.contains("No such file"),
+            LabError::Start { .. } => true,
+            _ => false,
+        };
+        match absent {
+            true => LabError::Missing { program: program.into(), package: package.into() },
+            false => self,
+        }
+    }
+}

@@ -2,11 +2,6 @@
 
 use crate::{Family, Mac};
 
-/// Names of the tester's ports, and of their namespaces; the last one only monitors.
-pub(crate) const TESTERS: [&str; 3] = ["a", "b", "c"];
-/// Their interfaces. (`ip` would take "a" for an abbreviation.)
-pub(crate) const TESTER_PORTS: [&str; 3] = ["port-a", "port-b", "port-c"];
-
 /// Port a's network and port b's, by family (RFC 6815, section 4.2; RFC 2544, appendix C.2.2).
 pub(crate) fn network(port: usize, family: Family) -> &'static str {
     match (port, family) {
@@ -55,7 +50,7 @@ pub(crate) fn link_prefix(family: Family) -> u8 {
 
 /// One side of a device: side 0 is towards port a.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
+pub(crate) struct DeviceSide {
     /// The MAC address of the device's interface.
     pub(crate) mac: Mac,
     /// That of the other end of the wire.
@@ -78,7 +73,12 @@ pub(crate) struct SideRoute {
 }
 
 /// The sides of device `i` of `count`. `macs`: by side, its own and the wire's other end.
-pub(crate) fn sides(i: usize, count: usize, macs: [[Mac; 2]; 2], families: &[Family]) -> [Side; 2] {
+pub(crate) fn sides(
+    i: usize,
+    count: usize,
+    macs: [[Mac; 2]; 2],
+    families: &[Family],
+) -> [DeviceSide; 2] {
     let side = |n: usize| {
         let at_tester = if n == 0 { i == 0 } else { i + 1 == count };
         let route = |&family: &Family| {
@@ -98,7 +98,7 @@ pub(crate) fn sides(i: usize, count: usize, macs: [[Mac; 2]; 2], families: &[Fam
             }
         };
         let [mac, peer_mac] = macs[n];
-        Side { mac, peer_mac, routes: families.iter().map(route).collect() }
+        DeviceSide { mac, peer_mac, routes: families.iter().map(route).collect() }
     };
     [side(0), side(1)]
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::function::{Function, Place};
+use super::context::DeviceContext;
+use super::function::Function;
 use super::netlink;
 use crate::LabError;
 
@@ -13,7 +14,7 @@ pub(crate) struct Bridge {
 }
 
 impl Function for Bridge {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         let ports = at.interfaces();
         join(at, BRIDGE, &ports.iter().map(String::as_str).collect::<Vec<_>>())?;
         match self.stations {
@@ -26,16 +27,20 @@ impl Function for Bridge {
         }
     }
 
-    fn forget(&mut self, at: &Place) -> Result<(), LabError> {
+    fn forget(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         let flush = ["ip", "link", "set", BRIDGE, "type", "bridge", "fdb_flush"];
         at.host.run(&flush).map(drop)
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         at.host.run(&["ip", "link", "del", BRIDGE]).map(drop)
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         for name in ["ageing_time", "stp_state", "multicast_snooping"] {
             let file = format!("/sys/class/net/{BRIDGE}/bridge/{name}");
             let value = at.host.run(&["cat", &file])?.trim().to_owned();
@@ -48,7 +53,7 @@ impl Function for Bridge {
 /// Makes a bridge of these ports. Without spanning tree, so that it forwards at once, and
 /// without multicast snooping, so that it floods multicast and
 /// sends no queries of its own.
-pub(crate) fn join(at: &Place, bridge: &str, ports: &[&str]) -> Result<(), LabError> {
+pub(crate) fn join(at: &DeviceContext, bridge: &str, ports: &[&str]) -> Result<(), LabError> {
     let kind = "type bridge stp_state 0 forward_delay 0 mcast_snooping 0";
     let mut batch = format!("link add {bridge} {kind}\n");
     for port in ports {

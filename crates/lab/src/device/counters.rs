@@ -9,32 +9,9 @@
 
 use sonde_results::trial::Side;
 
+use super::counter::{Counter, CounterKind};
 use super::info::BedInfo;
 use crate::{Host, LabError};
-
-/// A counter as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
-    /// Whose loss, if it is one.
-    pub side: Side,
-    /// Where: "dut eth0", "tester a".
-    pub place: String,
-    /// Its name, as the kernel or the program has it.
-    pub name: String,
-    /// What it counts.
-    pub kind: CounterKind,
-    /// Frames so far.
-    pub value: u64,
-}
-
-/// What a counter counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CounterKind {
-    /// Frames that went on.
-    Passed,
-    /// Frames that ended here.
-    Dropped,
-}
 
 impl BedInfo {
     /// The counters that every host has: interfaces, IP, connection tracking, the backlog

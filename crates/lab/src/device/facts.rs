@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::info::{BedInfo, Placement};
+use super::info::BedInfo;
+use super::placement::Placement;
 use crate::host::run;
 use crate::{Host, LabError};
 

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::addresses::{self, TESTER_PORTS, TESTERS};
-use super::function::as_on_a_wire;
-use super::{BedSpec, mac_text, netlink, run_dir};
+use super::placement::Placement;
+use super::ports::{TESTER_PORTS, TESTERS, disable_offloads};
+use super::spec::BedSpec;
+use super::{addresses, netlink, run_dir};
+use crate::lab::mac_text;
 use crate::{Family, Host, LabError, Mac};
 
 /// A bed: what it was made as, its ports, its devices.
@@ -43,7 +45,7 @@ pub struct Port {
 /// A port's addresses of one family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortAddress {
-    /// The family.
+    /// The family of all of them.
     pub family: Family,
     /// The port's own address.
     pub address: String,
@@ -66,26 +68,6 @@ pub struct DeviceInfo {
     pub interfaces: Vec<String>,
     /// Processes that forward in user space.
     pub processes: Vec<u32>,
-}
-
-/// On which processor the devices run: what `Caveat::DeviceInline` and
-/// `Caveat::ProcessorsShared` are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Placement {
-    /// There is no device.
-    None,
-    /// On the sender's, inside its system calls: it cannot drop.
-    Inline,
-    /// In threads or processes of their own, wherever the kernel runs them.
-    Anywhere,
-    /// In threads or processes of their own on this processor.
-    OwnCpu {
-        /// Which.
-        cpu: usize,
-        /// The tester's ports receive there, too.
-        shared: bool,
-    },
 }
 
 impl BedInfo {
@@ -175,7 +157,7 @@ impl BedInfo {
 impl Port {
     /// The monitoring port: nobody's station, and silent.
     pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<Port, LabError> {
-        as_on_a_wire(host, TESTER_PORTS[2])?;
+        disable_offloads(host, TESTER_PORTS[2])?;
         Ok(Port {
             name: TESTERS[2].into(),
             netns: host.name().into(),
@@ -196,7 +178,7 @@ impl Port {
         spec: &BedSpec,
     ) -> Result<Port, LabError> {
         let interface = TESTER_PORTS[n];
-        as_on_a_wire(host, interface)?;
+        disable_offloads(host, interface)?;
         // Test frames for a port's own address that come up to the host must not fill the
         // way back with ICMP errors: one an hour.
         host.sysctl(&["net.ipv4.icmp_ratelimit=3600000", "net.ipv6.icmp.ratelimit=3600000"])?;

@@ -22,6 +22,8 @@
 mod addresses;
 mod bridge;
 mod console;
+mod context;
+mod counter;
 mod counters;
 mod facts;
 mod function;
@@ -29,23 +31,27 @@ mod info;
 mod netfilter;
 pub(crate) mod netlink;
 mod ovs;
+mod placement;
+mod ports;
+mod registry;
 mod router;
 pub(crate) mod run_dir;
 mod spec;
 mod vm;
 mod xdp;
 
-pub use counters::{Counter, CounterKind};
-pub use info::{BedInfo, DeviceInfo, Placement, Port, PortAddress};
+pub use counter::{Counter, CounterKind};
+pub use info::{BedInfo, DeviceInfo, Port, PortAddress};
+pub use placement::Placement;
 pub use spec::{BedSpec, DeviceSpec};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::addresses::{TESTER_PORTS, TESTERS};
-use self::function::{Function, MONITORED, Place};
+use self::context::DeviceContext;
+use self::function::Function;
+use self::ports::{MONITORED, TESTER_PORTS, TESTERS};
 use self::run_dir::RunDir;
-use crate::lab::mac_text;
 use crate::{Host, Lab, LabError, LinkOptions};
 
 /// A test bed in use. Dropping it, in a panic too, ends its processes and removes it; what a
@@ -59,7 +65,7 @@ pub struct Bed {
 }
 
 struct Device {
-    place: Place,
+    context: DeviceContext,
     function: Box<dyn Function>,
 }
 
@@ -137,12 +143,12 @@ impl Bed {
         for (i, host) in duts.into_iter().enumerate() {
             let macs = [[macs[i].1, macs[i].0], [macs[i + 1].0, macs[i + 1].1]];
             let sides = addresses::sides(i, count, macs, &spec.families);
-            let mut place = Place::new(host, name(i), sides, spec, run_dir.path());
-            place.monitored = spec.monitor && i + 1 == count;
-            place.quiet()?;
-            let mut function = function::make(&spec.device)?;
-            function.start(&place)?;
-            devices.push(Device { place, function });
+            let mut context = DeviceContext::new(host, name(i), sides, spec, run_dir.path());
+            context.monitored = spec.monitor && i + 1 == count;
+            context.quiet()?;
+            let mut function = registry::make(&spec.device)?;
+            function.start(&context)?;
+            devices.push(Device { context, function });
         }
         let info = BedInfo {
             name: lab.stem().to_owned(),
@@ -166,7 +172,7 @@ impl Bed {
     pub fn counters(&self) -> Result<Vec<Counter>, LabError> {
         let mut all = self.info.counters()?;
         for device in &self.devices {
-            device.function.counters(&device.place, &mut all)?;
+            device.function.counters(&device.context, &mut all)?;
         }
         Ok(all)
     }
@@ -175,7 +181,7 @@ impl Bed {
     pub fn facts(&self) -> Result<BTreeMap<String, String>, LabError> {
         let mut facts = self.info.facts()?;
         for device in &self.devices {
-            device.function.facts(&device.place, &mut facts)?;
+            device.function.facts(&device.context, &mut facts)?;
         }
         Ok(facts)
     }
@@ -186,7 +192,7 @@ impl Bed {
     /// What a device's own tools say.
     pub fn forget(&mut self) -> Result<(), LabError> {
         for device in &mut self.devices {
-            device.function.forget(&device.place)?;
+            device.function.forget(&device.context)?;
         }
         self.settle()
     }
@@ -197,16 +203,16 @@ impl Bed {
         match reset {
             Reset::Software => {
                 for device in &mut self.devices {
-                    device.function.restart(&device.place)?;
+                    device.function.restart(&device.context)?;
                 }
             }
             Reset::Power(off) => {
                 for device in &mut self.devices {
-                    device.function.stop(&device.place)?;
+                    device.function.stop(&device.context)?;
                 }
                 std::thread::sleep(off);
                 for device in &mut self.devices {
-                    device.function.start(&device.place)?;
+                    device.function.start(&device.context)?;
                 }
             }
         }
@@ -219,9 +225,9 @@ impl Bed {
     pub fn settle(&mut self) -> Result<(), LabError> {
         self.info.devices = (self.devices.iter())
             .map(|d| DeviceInfo {
-                name: d.place.name.clone(),
-                netns: d.place.host.name().to_owned(),
-                interfaces: d.place.interfaces(),
+                name: d.context.name.clone(),
+                netns: d.context.host.name().to_owned(),
+                interfaces: d.context.interfaces(),
                 processes: d.function.processes(),
             })
             .collect();

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use sonde_results::trial::Side;
 
 use super::addresses::everything;
-use super::counters::{Counter, CounterKind};
-use super::function::{Function, PORTS, Place};
+use super::context::DeviceContext;
+use super::counter::{Counter, CounterKind};
+use super::function::Function;
 use super::netlink;
+use super::ports::PORTS;
 use crate::{Family, LabError};
 
 /// Filters as RFC 2544, section 11.4.1, has them: all but the last match nothing of the
@@ -18,20 +20,24 @@ pub(crate) struct Firewall {
 }
 
 impl Function for Firewall {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         load(at, &firewall(self.filters, self.conntrack, &at.spec.families))?;
         at.route(0)
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         unload(at)
     }
 
-    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
         rule_counters(at, all)
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         facts.insert(at.fact("filters"), self.filters.to_string());
         facts.insert(at.fact("connection tracking"), self.conntrack.to_string());
         facts.insert("nft".into(), at.host.run(&["nft", "--version"])?.trim().to_owned());
@@ -45,20 +51,24 @@ impl Function for Firewall {
 pub(crate) struct Nat;
 
 impl Function for Nat {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         load(at, &nat(at))?;
         at.route(0)
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         unload(at)
     }
 
-    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
         rule_counters(at, all)
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         facts.insert("nft".into(), at.host.run(&["nft", "--version"])?.trim().to_owned());
         let names = ["nf_conntrack_max", "nf_conntrack_buckets", "nf_conntrack_udp_timeout"];
         for name in names {
@@ -69,25 +79,12 @@ impl Function for Nat {
     }
 }
 
-fn load(at: &Place, rules: &str) -> Result<(), LabError> {
+fn load(at: &DeviceContext, rules: &str) -> Result<(), LabError> {
     let file = at.write("rules.nft", rules)?;
-    at.host.run(&["nft", "-f", &file]).map(drop).map_err(|e| missing(e, "nft", "nftables"))
+    at.host.run(&["nft", "-f", &file]).map(drop).map_err(|e| e.or_missing("nft", "nftables"))
 }
 
-/// Names the package of a program that cannot be started.
-pub(crate) fn missing(error: LabError, program: &str, package: &str) -> LabError {
-    let absent = match &error {
-        LabError::Failed { message, .. } => message.contains("No such file"),
-        LabError::Start { .. } => true,
-        _ => false,
-    };
-    match absent {
-        true => LabError::Missing { program: program.into(), package: package.into() },
-        false => error,
-    }
-}
-
-fn unload(at: &Place) -> Result<(), LabError> {
+fn unload(at: &DeviceContext) -> Result<(), LabError> {
     at.unroute()?;
     at.host.run(&["nft", "flush", "ruleset"])?;
     // Tracked connections are state, too.
@@ -125,7 +122,7 @@ fn firewall(filters: u32, conntrack: bool, families: &[Family]) -> String {
     text
 }
 
-fn nat(at: &Place) -> String {
+fn nat(at: &DeviceContext) -> String {
     let mut text = String::new();
     let [side_a, side_b] = &at.sides;
     for (a, b) in side_a.routes.iter().zip(&side_b.routes) {
@@ -145,7 +142,7 @@ fn nat(at: &Place) -> String {
 }
 
 /// The named counters, and those of connection tracking.
-fn rule_counters(at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+fn rule_counters(at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
     let counter = |name: String, kind, value| Counter {
         side: Side::Device,
         place: format!("{} nft", at.name),

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use sonde_results::trial::Side;
 
-use super::counters::{Counter, CounterKind};
-use super::function::{Function, Place};
-use super::netfilter::missing;
+use super::context::DeviceContext;
+use super::counter::{Counter, CounterKind};
+use super::function::Function;
 use super::netlink;
 use crate::LabError;
 
@@ -30,14 +30,14 @@ impl Ovs {
     }
 
     /// Runs one of its tools against its own daemons.
-    fn tool(&self, at: &Place, command: &[&str]) -> Result<String, LabError> {
+    fn tool(&self, at: &DeviceContext, command: &[&str]) -> Result<String, LabError> {
         let folder = at.folder.to_str().expect("made of plain names");
         let mut all = vec!["env"];
         let settings = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"]
             .map(|name| format!("{name}={folder}"));
         all.extend(settings.iter().map(String::as_str));
         all.extend_from_slice(command);
-        at.host.run(&all).map_err(|e| missing(e, command[0], PACKAGE))
+        at.host.run(&all).map_err(|e| e.or_missing(command[0], PACKAGE))
     }
 
     fn end(&mut self) {
@@ -52,7 +52,7 @@ impl Ovs {
         }
     }
 
-    fn pid(&self, at: &Place, daemon: &str) -> Result<u32, LabError> {
+    fn pid(&self, at: &DeviceContext, daemon: &str) -> Result<u32, LabError> {
         let path = at.folder.join(format!("{daemon}.pid"));
         let text =
             std::fs::read_to_string(&path).map_err(|e| super::run_dir::file_error(&path, e))?;
@@ -61,7 +61,7 @@ impl Ovs {
 }
 
 impl Function for Ovs {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         if !self.user_space && !netlink::has_family("ovs_datapath")? {
             return Err(LabError::Bed(
                 "this kernel has no Open vSwitch data path: 'modprobe openvswitch', or choose \
@@ -92,18 +92,18 @@ impl Function for Ovs {
         self.tool(at, &command).map(drop)
     }
 
-    fn forget(&mut self, at: &Place) -> Result<(), LabError> {
+    fn forget(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         self.tool(at, &["ovs-appctl", "fdb/flush", BRIDGE]).map(drop)
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         // In order where it is still there: a data path in the kernel outlives the daemon.
         let removed = self.tool(at, &["ovs-vsctl", "--timeout=30", "del-br", BRIDGE]);
         self.end();
         removed.map(drop)
     }
 
-    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
         let text = self.tool(at, &["ovs-appctl", "dpctl/show", "-s"])?;
         let mut counter = |place: String, name: &str, kind, value| {
             all.push(Counter { side: Side::Device, place, name: name.into(), kind, value });
@@ -128,7 +128,11 @@ impl Function for Ovs {
         Ok(())
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         let version = self.tool(at, &["ovs-vswitchd", "--version"])?;
         facts.insert("Open vSwitch".into(), version.lines().next().unwrap_or_default().into());
         facts.insert(at.fact("data path"), self.datapath().into());

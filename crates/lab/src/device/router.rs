@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::function::{Function, Place};
+use super::context::DeviceContext;
+use super::function::Function;
 use crate::LabError;
 
 pub(crate) struct Router {
@@ -11,15 +12,19 @@ pub(crate) struct Router {
 }
 
 impl Function for Router {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         at.route(self.routes)
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         at.unroute()
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         let routes = self.routes.max(1).to_string();
         facts.insert(at.fact("routes per family and direction"), routes);
         Ok(())

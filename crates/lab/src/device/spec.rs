@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::info::Placement;
+use super::placement::Placement;
 use crate::{Family, LabError};
 
 /// A test bed to build.

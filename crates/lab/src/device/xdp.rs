@@ -7,8 +7,10 @@ use std::time::Duration;
 use sonde_results::trial::Side;
 
 use super::console::Console;
-use super::counters::{Counter, CounterKind};
-use super::function::{Function, PORTS, Place};
+use super::context::DeviceContext;
+use super::counter::{Counter, CounterKind};
+use super::function::Function;
+use super::ports::PORTS;
 use crate::LabError;
 
 #[derive(Default)]
@@ -17,7 +19,7 @@ pub(crate) struct Xdp {
 }
 
 impl Function for Xdp {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         let Some(sonde) = at.spec.sonde.as_deref().and_then(|p| p.to_str()) else {
             return Err(LabError::Bed(
                 "the XDP forwarder is a part of the program sonde, which this bed was not told of"
@@ -31,12 +33,12 @@ impl Function for Xdp {
         Ok(())
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         self.forwarder = None;
         at.unroute()
     }
 
-    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
         let Some(forwarder) = &self.forwarder else { return Ok(()) };
         for line in forwarder.ask("counters", PATIENCE)? {
             let Some((name, value)) = line.split_once(' ') else { continue };
@@ -51,7 +53,11 @@ impl Function for Xdp {
         Ok(())
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         let text = at.host.run(&["ip", "-d", "link", "show", PORTS[0]])?;
         let words: Vec<&str> = text.split_whitespace().collect();
         let mode = words.iter().find(|w| w.starts_with("xdp")).unwrap_or(&"none");

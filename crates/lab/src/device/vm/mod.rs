@@ -16,8 +16,11 @@ use sonde_results::trial::Side;
 
 use self::image::Image;
 use super::console::Console;
-use super::counters::{Counter, guest_counters, guest_script};
-use super::function::{Function, PORTS, Place, as_on_a_wire};
+use super::context::DeviceContext;
+use super::counter::Counter;
+use super::counters::{guest_counters, guest_script};
+use super::function::Function;
+use super::ports::{PORTS, disable_offloads};
 use super::{addresses, bridge};
 use crate::lab::mac_text;
 use crate::{Family, LabError};
@@ -39,7 +42,7 @@ impl Vm {
     /// Starts qemu and waits for the guest to route.
     fn boot(
         &self,
-        at: &Place,
+        at: &DeviceContext,
         image: &Image,
         accelerator: &'static str,
     ) -> Result<Guest, LabError> {
@@ -77,9 +80,9 @@ impl Vm {
 }
 
 impl Function for Vm {
-    fn start(&mut self, at: &Place) -> Result<(), LabError> {
+    fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         let version = at.host.run(&[QEMU, "--version"]);
-        let version = version.map_err(|e| super::netfilter::missing(e, QEMU, PACKAGE))?;
+        let version = version.map_err(|e| e.or_missing(QEMU, PACKAGE))?;
         self.version = version.lines().next().unwrap_or_default().to_owned();
         if at.spec.hugepages {
             enough_hugepages()?;
@@ -95,7 +98,7 @@ impl Function for Vm {
                  link set {tap} mtu {mtu} up\n",
                 tap = TAPS[n],
             ))?;
-            as_on_a_wire(&at.host, TAPS[n])?;
+            disable_offloads(&at.host, TAPS[n])?;
             bridge::join(at, BRIDGES[n], &[port, TAPS[n]])?;
         }
         if kvm_may_work() {
@@ -111,7 +114,7 @@ impl Function for Vm {
         Ok(())
     }
 
-    fn stop(&mut self, at: &Place) -> Result<(), LabError> {
+    fn stop(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         self.guest = None;
         let mut batch = String::new();
         for name in BRIDGES.iter().chain(&TAPS) {
@@ -121,21 +124,25 @@ impl Function for Vm {
     }
 
     /// The guest starts anew; the machine around it stays.
-    fn restart(&mut self, _at: &Place) -> Result<(), LabError> {
+    fn restart(&mut self, _at: &DeviceContext) -> Result<(), LabError> {
         match &self.guest {
             Some(guest) => guest.console.ask_until_ready("reboot", PATIENCE),
             None => Ok(()),
         }
     }
 
-    fn counters(&self, at: &Place, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
         let Some(guest) = &self.guest else { return Ok(()) };
         let text = guest.console.ask("counters", PATIENCE)?.join("\n");
         guest_counters(&text, &format!("{} guest", at.name), Side::Device, all);
         Ok(())
     }
 
-    fn facts(&self, at: &Place, facts: &mut BTreeMap<String, String>) -> Result<(), LabError> {
+    fn facts(
+        &self,
+        at: &DeviceContext,
+        facts: &mut BTreeMap<String, String>,
+    ) -> Result<(), LabError> {
         facts.insert("qemu".into(), self.version.clone());
         if let Some(guest) = &self.guest {
             facts.insert(at.fact("guest kernel"), guest.kernel.clone());
@@ -207,7 +214,7 @@ fn init() -> String {
 
 /// The guest's addresses and routes. Neighbours are asked for at once, and then believed for
 /// a day (RFC 4861, section 6.3.2, ReachableTime).
-fn configure(at: &Place) -> String {
+fn configure(at: &DeviceContext) -> String {
     let mut text = String::from(
         "ip link set lo up\n\
          for f in 4 6; do \

@@ -1,0 +1,27 @@
+//! What counters on the way are made known as.
+
+use sonde_results::trial::Side;
+
+/// A counter as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Whose loss, if it is one.
+    pub side: Side,
+    /// Where: "dut eth0", "tester a".
+    pub place: String,
+    /// Its name, as the kernel or the program has it.
+    pub name: String,
+    /// What it counts.
+    pub kind: CounterKind,
+    /// Frames so far.
+    pub value: u64,
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterKind {
+    /// Frames that went on.
+    Passed,
+    /// Frames that ended here.
+    Dropped,
+}
