@@ -4,9 +4,9 @@
 use sonde_results::rtt::{RttClass, RttKind};
 use sonde_wire::flow::Tcp;
 
-use super::Packet;
 use super::flow::{Flow, Stats, TcpSide, count};
 use super::held::was_held_back;
+use super::packet::Packet;
 use super::samples::{Found, Shared};
 use super::tcp::{ACK, FAR, FIN, MAX_WINDOW};
 use crate::sequence::after;

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::config_error::ConfigError;
 use super::filter::Filter;
 use super::prefix::PrefixTable;
 use super::slots::Pool;
@@ -65,29 +66,6 @@ pub enum EventLimit {
     Every(Duration),
     /// One in so many sixteenths of the direction's smoothed round-trip time.
     RttMultiple(u32),
-}
-
-/// A setting that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// See [`Config::flows`].
-    #[error("{0} flows: give a power of two from 8 to 16777216, such as 131072")]
-    Flows(usize),
-    /// See [`Config::groups`].
-    #[error("{0} groups: give 1 to 16777216")]
-    Groups(usize),
-    /// See [`Config::slot_pages`].
-    #[error("{0} pages of slots: give 0 to 65535")]
-    SlotPages(usize),
-    /// See [`Filter::nets`].
-    #[error("{0} networks in the filter: give at most 8, or a wider prefix")]
-    Nets(usize),
-    /// A network of [`Filter::nets`].
-    #[error("{0}/{1} in the filter: an IPv4 prefix has at most 32 bits, an IPv6 one 128")]
-    Net(std::net::IpAddr, u8),
-    /// See [`Filter::ports`].
-    #[error("{0} ports in the filter: give at most 8")]
-    Ports(usize),
 }
 
 impl Default for Config {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sonde_wire::flow::{Detail, FlowPacket};
 
-use super::config::ConfigError;
+use super::config_error::ConfigError;
 use super::key::mapped;
 
 /// Typed conditions; all of those that are given must hold. Empty: everything.

@@ -4,9 +4,9 @@
 use sonde_results::rtt::{RttClass, RttKind};
 use sonde_wire::flow::Tcp;
 
-use super::Packet;
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
 use super::held::DELAYED;
+use super::packet::Packet;
 use super::samples::{Found, Shared};
 use super::tcp::{ACK, FAR, LONGEST_HELD, RST, SYN};
 use crate::sequence::after;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sonde_results::rtt::FlowKey;
 use sonde_wire::flow::FlowPacket;
 
-use super::other::Exchange;
+use super::exchange::Exchange;
 
 /// Both ends of a flow, the smaller (address, port) first, as five little-endian words of:
 /// address 0, address 1 (16 bytes each, IPv4 mapped), port 0, port 1 (big-endian), VLAN

@@ -8,7 +8,9 @@
 mod away;
 mod clock;
 mod config;
+mod config_error;
 mod counters;
+mod exchange;
 mod filter;
 mod flow;
 mod groups;
@@ -16,6 +18,7 @@ mod handshake;
 mod held;
 mod key;
 mod other;
+mod packet;
 mod prefix;
 mod quic;
 mod requests;
@@ -29,7 +32,8 @@ mod variation;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, ConfigError, EventLimit, GroupBy};
+pub use config::{Config, EventLimit, GroupBy};
+pub use config_error::ConfigError;
 pub use counters::RttCounters;
 pub(crate) use filter::either_end;
 pub use filter::{Filter, Protocols};
@@ -40,10 +44,11 @@ use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};
 use sonde_wire::{Error, Time};
 
 use clock::Clock;
+use exchange::Exchange;
 use flow::{Flow, Stats, TcpSide};
 use handshake::Begins;
 use key::{Key, Seeds};
-use other::Exchange;
+use packet::Packet;
 use samples::Shared;
 use seen::Seen;
 use table::{Place, Table};
@@ -61,17 +66,6 @@ pub struct Matcher {
     now: Time,
     /// After [`Matcher::finish`]: the next place whose flow is to be ended.
     finishing: Option<usize>,
-}
-
-/// What the protocols' parts need of a packet.
-struct Packet<'a> {
-    /// Its flow's place in the table.
-    place: usize,
-    /// Which side of the key sent it.
-    side: usize,
-    segments: u16,
-    ip_len: u32,
-    clock: &'a Clock,
 }
 
 impl Matcher {

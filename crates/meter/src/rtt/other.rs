@@ -1,40 +1,13 @@
 //! Requests with an identifier that the answer repeats: ICMP echo (RFC 792, RFC 4443), DNS
 //! over UDP (RFC 1035), SCTP heartbeats (RFC 9260, section 8.3).
 
-use sonde_results::rtt::{RttClass, RttKind};
-use sonde_wire::dns;
-use sonde_wire::flow::Detail;
+use sonde_results::rtt::RttClass;
 
-use super::Packet;
+use super::exchange::Exchange;
 use super::flow::{Flow, Stats};
+use super::packet::Packet;
 use super::requests::Asked;
 use super::samples::{Found, Shared};
-
-/// A request or its answer.
-#[derive(Clone, Copy)]
-pub(super) struct Exchange {
-    kind: RttKind,
-    pub(super) answer: bool,
-    id: u32,
-    name: u16,
-}
-
-impl Exchange {
-    /// What a packet is of it.
-    pub(super) fn of(detail: &Detail) -> Option<Self> {
-        let exchange = |kind, answer, id, name| Some(Exchange { kind, answer, id, name });
-        match *detail {
-            Detail::Echo { reply, sequence } => {
-                exchange(RttKind::IcmpEcho, reply, sequence.into(), 0)
-            }
-            Detail::Dns { response, id } => {
-                exchange(RttKind::Dns, response, id >> 16, dns::name(id))
-            }
-            Detail::Heartbeat { ack, id } => exchange(RttKind::SctpHeartbeat, ack, id, 0),
-            Detail::Tcp(_) | Detail::Quic(_) | Detail::Other => None,
-        }
-    }
-}
 
 /// Notes a request, or takes the sample of an answer.
 pub(super) fn input(

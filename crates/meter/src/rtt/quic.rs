@@ -4,9 +4,9 @@
 use sonde_results::rtt::{RttClass, RttKind, SpinVerdict};
 use sonde_wire::flow::Quic;
 
-use super::Packet;
 use super::clock::{Clock, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats};
+use super::packet::Packet;
 use super::samples::{Found, Shared};
 
 /// What the spin bit has done. Each side's edges should alternate with the other's.

@@ -4,10 +4,10 @@
 use sonde_results::rtt::{EndReason, RttClass, RttKind};
 use sonde_wire::flow::Tcp;
 
-use super::Packet;
 use super::clock::{Clock, ns_to_coarse, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
 use super::held::was_held_back;
+use super::packet::Packet;
 use super::samples::{Found, Shared};
 use super::slots::{Arm, Mode};
 use super::{away, handshake};
