@@ -3,31 +3,14 @@
 
 use sonde_results::rtt::{RttClass, RttKind};
 use sonde_wire::flow::Tcp;
+use sonde_wire::tcp::FIN;
 
+use super::far_segments::FarSegments;
 use super::flow::{Flow, Stats, TcpSide, count};
 use super::held::was_held_back;
 use super::packet::Packet;
 use super::samples::{Found, Shared};
-use super::tcp::{ACK, FAR, FIN, MAX_WINDOW};
 use crate::sequence::after;
-
-/// The latest ones of one side, with [`TcpSide::AWAY`].
-#[derive(Clone, Copy, Default)]
-pub(super) struct Away {
-    /// Sequence numbers of what they carried: from, to.
-    start: u32,
-    end: u32,
-    /// When the last one passed, ticks, and what it acknowledged.
-    at: u32,
-    ack: u32,
-    tsval: Option<u32>,
-    /// How many followed each other.
-    segments: u16,
-    /// How many of them were counted as sent again.
-    again: u16,
-    /// An acknowledgement of the end answers the last one and no other.
-    timed: bool,
-}
 
 /// Where a segment lies that is far from what its side has sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,11 +70,11 @@ pub(super) fn note(
     }
     let length = tcp.payload_len.wrapping_add(u32::from(tcp.flags & FIN != 0));
     let end = tcp.seq.wrapping_add(length);
-    let before = sums.away;
+    let before = sums.far;
     let goes_on = side.has(TcpSide::AWAY)
         && !after(before.start, tcp.seq)
         && !after(tcp.seq, before.end.wrapping_add(FAR));
-    let new = Away {
+    let new = FarSegments {
         start: tcp.seq,
         end,
         at: at.clock.tick,
@@ -101,9 +84,9 @@ pub(super) fn note(
         again: behind.into(),
         timed: true,
     };
-    sums.away = match goes_on {
+    sums.far = match goes_on {
         false => new,
-        true => Away {
+        true => FarSegments {
             start: before.start,
             end: if after(end, before.end) { end } else { before.end },
             segments: if tcp.seq == before.end { before.segments.saturating_add(1) } else { 1 },
@@ -114,8 +97,8 @@ pub(super) fn note(
     };
     side.set(TcpSide::AWAY);
     // Several in a row are no accident. Behind, they may all be sent again.
-    if !behind && sums.away.segments >= IN_A_ROW {
-        let away = sums.away;
+    if !behind && sums.far.segments >= IN_A_ROW {
+        let away = sums.far;
         shared.counters.resynchronised += 1;
         take_up(flow, d, away.end, away.tsval, shared);
     }
@@ -124,7 +107,7 @@ pub(super) fn note(
 /// Whether this acknowledges what the other side sent far from its numbers.
 #[inline]
 pub(super) fn is_confirmed(flow: &Flow, stats: &Stats, e: usize, tcp: &Tcp) -> bool {
-    let away = &stats.sides[e].away;
+    let away = &stats.sides[e].far;
     flow.tcp[e].has(TcpSide::AWAY) && after(tcp.ack, away.start) && !after(tcp.ack, away.end)
 }
 
@@ -137,7 +120,7 @@ pub(super) fn resynchronise(
     shared: &mut Shared,
 ) {
     let (d, e) = (at.side, 1 - at.side);
-    let away = stats.sides[e].away;
+    let away = stats.sides[e].far;
     shared.counters.resynchronised += 1;
     let again = &mut stats.sides[e].retransmitted;
     *again = again.saturating_sub(away.again.into());
@@ -157,9 +140,9 @@ pub(super) fn resynchronise(
     if !away.timed || tcp.ack != away.end {
         return;
     }
-    let Some(rtt) = shared.age(away.at, at.clock) else { return };
+    let Some(rtt) = at.clock.round_trip(away.at, &mut shared.counters) else { return };
     let held = tcp.payload_len == 0
-        && was_held_back(flow, &mut stats.sides[e].held, e, rtt, at.clock, &shared.pool);
+        && was_held_back(flow, &mut stats.sides[e].ack_history, e, rtt, at.clock, &shared.pool);
     let class = if held { RttClass::DelayedAck } else { RttClass::Clean };
     flow.tcp[e].note_sample(at.clock);
     let found = Found { side: d, kind: RttKind::TcpSequence, class, rtt };
@@ -190,7 +173,11 @@ fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mu
     }
 }
 
+/// No window is wider (RFC 7323, section 2.3).
+const MAX_WINDOW: u32 = 1 << 30;
+/// Farther than this from a connection's numbers, which is the widest window without a scale,
+/// a segment is believed only when the other side agrees.
+pub(super) const FAR: u32 = 0xffff;
 /// So many segments are believed though nobody acknowledges them: one direction only passes
 /// here.
 const IN_A_ROW: u16 = 4;
-const _: () = assert!(ACK == 16);

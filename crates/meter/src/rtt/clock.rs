@@ -3,6 +3,7 @@
 
 use sonde_wire::Time;
 
+use super::counters::RttCounters;
 use crate::copies::MOMENT_BITS;
 
 /// One packet's time in every form that the matcher keeps.
@@ -30,6 +31,17 @@ impl Clock {
     #[inline]
     pub(super) fn age(&self, then: u32) -> u32 {
         self.tick.wrapping_sub(then) & TICK_MASK
+    }
+
+    /// Ticks since `then`, at least 1; none, and counted, when too many.
+    #[inline]
+    pub(super) fn round_trip(&self, then: u32, counters: &mut RttCounters) -> Option<u32> {
+        let age = self.age(then);
+        if age > MAX_RTT {
+            counters.stale += 1;
+            return None;
+        }
+        Some(age.max(1))
     }
 
     /// Whether a moment noted as `then` is so near that [`Clock::age`] cannot have wrapped.

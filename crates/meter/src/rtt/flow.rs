@@ -3,15 +3,15 @@
 
 use sonde_results::rtt::{EndReason, FlowSide, RttFlow};
 
-use super::away::Away;
+use super::ack_history::AckHistory;
 use super::clock::{Clock, ns_to_coarse, ticks_to_ns};
 use super::counters::RttCounters;
-use super::handshake::NotedSyn;
-use super::held::Held;
+use super::far_segments::FarSegments;
 use super::key::Key;
-use super::quic::Spin;
-use super::requests::Counts;
+use super::noted_syn::NotedSyn;
+use super::requests::RequestCounts;
 use super::slots::{Pool, Ring};
+use super::spin::Spin;
 use super::variation::Variation;
 use crate::sequence::after;
 
@@ -20,7 +20,7 @@ use crate::sequence::after;
 #[repr(align(64))]
 pub(super) struct Flow {
     pub(super) key: Key,
-    pub(super) sides: [Side; 2],
+    pub(super) sides: [Direction; 2],
     pub(super) tcp: [TcpSide; 2],
     pub(super) spin: Spin,
     /// Coarse time of the last packet; of the close once closed.
@@ -45,7 +45,7 @@ pub(super) struct Flow {
 
 /// One direction: what its sender sent.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Side {
+pub(super) struct Direction {
     pub(super) bytes: u64,
     pub(super) packets: u64,
     pub(super) ring: Ring,
@@ -127,12 +127,12 @@ pub(super) struct SideStats {
     pub(super) variation_max: u32,
     /// The handshake's round trip from this side to the other and back, ticks; 0: not seen.
     pub(super) handshake: u32,
-    pub(super) requests: Counts,
+    pub(super) requests: RequestCounts,
     /// Where samples go, once there is one: see `groups`.
     pub(super) group: Option<super::groups::GroupId>,
-    pub(super) held: Held,
+    pub(super) ack_history: AckHistory,
     /// With [`TcpSide::AWAY`].
-    pub(super) away: Away,
+    pub(super) far: FarSegments,
 }
 
 impl Flow {

@@ -3,32 +3,15 @@
 
 use sonde_results::rtt::{RttClass, RttKind};
 use sonde_wire::flow::Tcp;
+use sonde_wire::tcp::{ACK, RST, SYN};
 
+use super::away::FAR;
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
-use super::held::DELAYED;
+use super::held::{DELAYED, LONGEST_HELD};
+use super::noted_syn::NotedSyn;
 use super::packet::Packet;
 use super::samples::{Found, Shared};
-use super::tcp::{ACK, FAR, LONGEST_HELD, RST, SYN};
 use crate::sequence::after;
-
-/// A SYN or SYN-ACK of other numbers than the connection's, with [`Flow::NOTED`]. Anybody can
-/// forge one, and its receiver only asks back (RFC 5961, section 4): it begins a connection
-/// once the other side, or the handshake's end, says that it did.
-#[derive(Clone, Copy, Default)]
-pub(super) struct NotedSyn {
-    seq: u32,
-    /// The sequence number after it and its data.
-    end: u32,
-    /// When it passed first, ticks.
-    at: u32,
-    /// Of a SYN-ACK.
-    ack: Option<u32>,
-    tsval: Option<u32>,
-    ip_len: u32,
-    side: u8,
-    /// Sent again: which one was answered is not known.
-    again: bool,
-}
 
 /// What a segment is to the flow of its key.
 #[derive(Clone, Copy)]
@@ -54,50 +37,28 @@ pub(super) fn begins(flow: &Flow, stats: &Stats, tcp: &Tcp, d: usize) -> Begins 
     Begins::No
 }
 
-impl NotedSyn {
-    fn is_confirmed(&self, tcp: &Tcp, d: usize) -> bool {
-        let own = d == usize::from(self.side);
-        let within = |number| after(number, self.seq) && !after(number, self.end);
-        if tcp.flags & (ACK | RST) != ACK {
-            return false;
+/// The flow that begins with a SYN that was noted.
+pub(super) fn begin(flow: &mut Flow, noted: &NotedSyn) {
+    let d = usize::from(noted.side);
+    match noted.ack {
+        None => {
+            flow.client = noted.side;
+            flow.isn = noted.seq;
+            flow.flags |= Flow::ISN;
+            flow.handshake = Handshake::Sent;
+            flow.flags |= if noted.again { Flow::VOID_SERVER } else { 0 };
         }
-        match (self.ack, own, tcp.flags & SYN != 0) {
-            (None, false, true) => within(tcp.ack),
-            // Its answer does not pass here.
-            (None, true, false) => within(tcp.seq),
-            (Some(ack), false, false) => within(tcp.ack) && tcp.seq == ack,
-            _ => false,
+        Some(ack) => {
+            flow.client = 1 - noted.side;
+            flow.handshake = Handshake::Received;
+            flow.flags |= if noted.again { Flow::VOID_CLIENT } else { 0 };
+            flow.tcp[1 - d].ack = ack;
+            flow.tcp[1 - d].set(TcpSide::ACK);
+            flow.tcp[d].ack = noted.end;
         }
     }
-
-    /// The side that sent it, and its length: it is the new flow's.
-    pub(super) fn packet(&self) -> (usize, u32) {
-        (self.side.into(), self.ip_len)
-    }
-
-    /// The flow that begins with it.
-    pub(super) fn begin(&self, flow: &mut Flow) {
-        let d = usize::from(self.side);
-        match self.ack {
-            None => {
-                flow.client = self.side;
-                flow.isn = self.seq;
-                flow.flags |= Flow::ISN;
-                flow.handshake = Handshake::Sent;
-                flow.flags |= if self.again { Flow::VOID_SERVER } else { 0 };
-            }
-            Some(ack) => {
-                flow.client = 1 - self.side;
-                flow.handshake = Handshake::Received;
-                flow.flags |= if self.again { Flow::VOID_CLIENT } else { 0 };
-                flow.tcp[1 - d].ack = ack;
-                flow.tcp[1 - d].set(TcpSide::ACK);
-                flow.tcp[d].ack = self.end;
-            }
-        }
-        flow.hs_at = self.at;
-        begin_side(&mut flow.tcp[d], self.end, self.tsval);
-    }
+    flow.hs_at = noted.at;
+    begin_side(&mut flow.tcp[d], noted.end, noted.tsval);
 }
 
 /// What a SYN says of its sender.
@@ -289,7 +250,7 @@ fn sample(
     at: &Packet,
     shared: &mut Shared,
 ) {
-    if let Some(rtt) = shared.age(flow.hs_at, at.clock) {
+    if let Some(rtt) = at.clock.round_trip(flow.hs_at, &mut shared.counters) {
         if class == RttClass::Clean {
             stats.sides[1 - at.side].handshake = rtt;
         }

@@ -5,18 +5,21 @@
 //! the same page and finds the same samples. What a packet costs is one lookup: everything
 //! that its flow waits for lies in the flow's own entry.
 
+mod ack_history;
 mod away;
 mod clock;
 mod config;
 mod config_error;
 mod counters;
 mod exchange;
+mod far_segments;
 mod filter;
 mod flow;
 mod groups;
 mod handshake;
 mod held;
 mod key;
+mod noted_syn;
 mod other;
 mod packet;
 mod prefix;
@@ -25,6 +28,7 @@ mod requests;
 mod samples;
 mod seen;
 mod slots;
+mod spin;
 mod table;
 mod tcp;
 mod variation;
@@ -280,7 +284,7 @@ impl Matcher {
             let (from, ip_len) = syn.packet();
             flow.sides[from].packets = 1;
             flow.sides[from].bytes = ip_len.into();
-            syn.begin(&mut flow);
+            handshake::begin(&mut flow, &syn);
         }
         self.table.insert(place, bucket.1, flow, stats);
         self.shared.begin(place);

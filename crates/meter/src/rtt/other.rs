@@ -6,7 +6,7 @@ use sonde_results::rtt::RttClass;
 use super::exchange::Exchange;
 use super::flow::{Flow, Stats};
 use super::packet::Packet;
-use super::requests::Asked;
+use super::requests::Request;
 use super::samples::{Found, Shared};
 
 /// Notes a request, or takes the sample of an answer.
@@ -20,11 +20,11 @@ pub(super) fn input(
     let Exchange { kind, answer, id, name } = exchange;
     let (requests, counters) = (&mut shared.requests, &mut shared.counters);
     let side = if answer { 1 - at.side } else { at.side };
-    let asked = Asked { key: &flow.key, side, id, name };
+    let request = Request { key: &flow.key, side, id, name };
     let counts = &mut stats.sides[side].requests;
     if !answer {
-        requests.ask(asked, counts, at.clock, counters);
-    } else if let Some(rtt) = requests.answer(asked, counts, at.clock, counters) {
+        requests.ask(request, counts, at.clock, counters);
+    } else if let Some(rtt) = requests.answer(request, counts, at.clock, counters) {
         let found = Found { side: at.side, kind, class: RttClass::Clean, rtt };
         shared.sample(at.place, flow, stats, found, at.clock);
     }

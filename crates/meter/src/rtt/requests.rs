@@ -30,9 +30,9 @@ struct Entry {
 
 /// Which request: whose, and what the answer repeats of it.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Request<'a> {
     pub(super) key: &'a Key,
-    /// The side that asked.
+    /// The side that request.
     pub(super) side: usize,
     pub(super) id: u32,
     pub(super) name: u16,
@@ -40,7 +40,7 @@ pub(super) struct Asked<'a> {
 
 /// What became of the requests of one side of a flow.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct RequestCounts {
     /// All that were noted; = `answered` + `unanswered` + `waiting`.
     pub(super) requests: u32,
     pub(super) answered: u32,
@@ -61,16 +61,16 @@ impl Requests {
     /// Notes a request.
     pub(super) fn ask(
         &mut self,
-        asked: Asked<'_>,
-        counts: &mut Counts,
+        request: Request<'_>,
+        counts: &mut RequestCounts,
         clock: &Clock,
         counters: &mut RttCounters,
     ) {
         counts.settle(clock.coarse);
-        let (set, word) = self.find(asked);
+        let (set, word) = self.find(request);
         let mut place = None;
         for (i, entry) in set.iter_mut().enumerate() {
-            let same = entry.is(word) && entry.name == asked.name;
+            let same = entry.is(word) && entry.name == request.name;
             if entry.waits(clock) {
                 if same {
                     // Within a millisecond it is a copy that a mirror port made; later it was
@@ -90,7 +90,7 @@ impl Requests {
             return;
         };
         let word = word | u64::from(clock.coarse as u16);
-        set[place] = Entry { word, time: clock.tick, name: asked.name };
+        set[place] = Entry { word, time: clock.tick, name: request.name };
         counts.requests = counts.requests.wrapping_add(1);
         *counts.waiting_since(clock.coarse) += 1;
         counters.requests += 1;
@@ -99,16 +99,16 @@ impl Requests {
     /// The age, ticks, of the request with this answer.
     pub(super) fn answer(
         &mut self,
-        asked: Asked<'_>,
-        counts: &mut Counts,
+        request: Request<'_>,
+        counts: &mut RequestCounts,
         clock: &Clock,
         counters: &mut RttCounters,
     ) -> Option<u32> {
         counts.settle(clock.coarse);
-        let (set, word) = self.find(asked);
-        let exact = set.iter().position(|entry| entry.is(word) && entry.name == asked.name);
+        let (set, word) = self.find(request);
+        let exact = set.iter().position(|entry| entry.is(word) && entry.name == request.name);
         let place = exact.or_else(|| {
-            let fits = |entry: &Entry| entry.is(word) && (entry.name == 0 || asked.name == 0);
+            let fits = |entry: &Entry| entry.is(word) && (entry.name == 0 || request.name == 0);
             let mut fitting = (0..WAYS).filter(|&i| fits(&set[i]));
             fitting.next().filter(|_| fitting.next().is_none())
         })?;
@@ -134,8 +134,8 @@ impl Requests {
     }
 
     /// The set of a request, and its word without the time.
-    fn find(&mut self, asked: Asked<'_>) -> (&mut [Entry; WAYS], u64) {
-        let hash = asked.key.request(asked.id, asked.side, self.seeds);
+    fn find(&mut self, request: Request<'_>) -> (&mut [Entry; WAYS], u64) {
+        let hash = request.key.request(request.id, request.side, self.seeds);
         let set = hash as usize & (self.sets.len() - 1);
         (&mut self.sets[set].0, (hash | 1 << 63) & !0xFFFF)
     }
@@ -153,7 +153,7 @@ impl Entry {
     }
 }
 
-impl Counts {
+impl RequestCounts {
     /// Of all that were noted, those that have gone without an answer for the whole turn
     /// after their own; of a flow that is idle, all.
     pub(super) fn unanswered(&self, is_idle: bool) -> u32 {

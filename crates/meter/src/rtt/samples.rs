@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sonde_results::rtt::{EndReason, GroupKey, RttClass, RttFlow, RttKind, RttSample};
 
-use super::clock::{Clock, EVENT_BITS, MAX_RTT, ns_to_coarse, ticks_to_ns};
+use super::clock::{Clock, EVENT_BITS, ns_to_coarse, ticks_to_ns};
 use super::config::{Config, EventLimit, GroupBy};
 use super::counters::RttCounters;
 use super::flow::{Flow, Stats, count};
@@ -90,17 +90,6 @@ impl Shared {
         }
     }
 
-    /// Ticks since `then`, at least 1; none, and counted, when too many.
-    #[inline]
-    pub(super) fn age(&mut self, then: u32, clock: &Clock) -> Option<u32> {
-        let age = clock.age(then);
-        if age > MAX_RTT {
-            self.counters.stale += 1;
-            return None;
-        }
-        Some(age.max(1))
-    }
-
     /// Takes a sample. Its statistics belong to the other side than the one that answered:
     /// that side's data was timed.
     pub(super) fn sample(
@@ -134,7 +123,7 @@ impl Shared {
                     if state.rtt_min == 0 || rtt < state.rtt_min {
                         state.rtt_min = rtt;
                     }
-                    sums.held.note(rtt, clock);
+                    sums.ack_history.note(rtt, clock);
                 }
             }
             RttClass::Recovery => {

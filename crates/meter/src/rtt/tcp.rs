@@ -3,10 +3,12 @@
 
 use sonde_results::rtt::{EndReason, RttClass, RttKind};
 use sonde_wire::flow::Tcp;
+use sonde_wire::tcp::{ACK, FIN, RST, SYN};
 
+use super::away::FAR;
 use super::clock::{Clock, ns_to_coarse, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
-use super::held::was_held_back;
+use super::held::{LONGEST_HELD, was_held_back};
 use super::packet::Packet;
 use super::samples::{Found, Shared};
 use super::slots::{Arm, Mode};
@@ -190,7 +192,7 @@ fn match_echo(
     let class = if lost || flow.tcp[e].has(TcpSide::RECOVERING) {
         RttClass::Recovery
     } else if tcp.payload_len == 0
-        && was_held_back(flow, &mut stats.sides[e].held, e, rtt, at.clock, &shared.pool)
+        && was_held_back(flow, &mut stats.sides[e].ack_history, e, rtt, at.clock, &shared.pool)
     {
         RttClass::DelayedAck
     } else {
@@ -522,17 +524,6 @@ fn response_time(flow: &Flow, clock: &Clock) -> Option<u32> {
     (coarse <= RECENT && age <= super::clock::MAX_RTT).then_some(age.max(1))
 }
 
-pub(super) const FIN: u8 = 1;
-pub(super) const SYN: u8 = 2;
-pub(super) const RST: u8 = 4;
-pub(super) const ACK: u8 = 16;
-/// No window is wider (RFC 7323, section 2.3).
-pub(super) const MAX_WINDOW: u32 = 1 << 30;
-/// Farther than this from a connection's numbers, which is the widest window without a scale,
-/// a segment is believed only when the other side agrees.
-pub(super) const FAR: u32 = 0xffff;
-/// No common receiver holds an acknowledgement back for longer: Linux' `TCP_DELACK_MAX`.
-pub(super) const LONGEST_HELD: u32 = ns_to_ticks(200_000_000);
 /// How late an overtaken segment may be where the handshake was not seen, and one whose
 /// acknowledgement was captured before it.
 const REORDERING: u32 = ns_to_ticks(3_000_000);
