@@ -180,7 +180,7 @@ fn metered(load: &Load, config: Config) -> Result<Metered> {
     let counters = *cache.counters();
     let offered = u64::from(PACKETS) * u64::from(PASSES + 1);
     ensure!(counters.packets == offered, "{} of {offered} packets metered", counters.packets);
-    ensure!(counters.exported_packets + cache.held().packets == offered, "packets were lost");
+    ensure!(counters.exported_packets + cache.occupancy().packets == offered, "packets were lost");
     let evicted = counters.evicted_full + counters.evicted_crowded;
     ensure!(evicted == 0, "{evicted} flows were evicted of {}", counters.flows);
     Ok(Metered { mpps: f64::from(PACKETS) * f64::from(PASSES) / seconds / 1e6, records })
@@ -373,7 +373,7 @@ fn flood() -> Result<()> {
     let counters = *cache.counters();
     let offered = counters.packets;
     ensure!(cache.memory() == memory, "the cache grew");
-    ensure!(counters.exported_packets + cache.held().packets == offered, "packets were lost");
+    ensure!(counters.exported_packets + cache.occupancy().packets == offered, "packets were lost");
     let evicted = records.get(&(true, FlowEnd::LackOfResources)).copied().unwrap_or(0);
     println!(
         "{FLOOD_FLOWS} flows of one packet and {ESTABLISHED} established ones, room for {FLOOD_ROOM}: {:.1} million \

@@ -4,7 +4,7 @@
 
 /// Where a segment's data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SegmentPosition {
     /// One octet or none just before the end: a keepalive (RFC 9293, section 3.8.4).
     Keepalive,
     /// It continues where the data ended.
@@ -19,26 +19,32 @@ pub(crate) enum Place {
     Old,
 }
 
-/// The place of the octets from `seq` to before `end`, at least one. `next` is the number
+/// The position of the octets from `seq` to before `end`, at least one. `next` is the number
 /// after everything sent so far, `hole` the gap in it. `fin`: one of the octets is a FIN.
 #[inline]
-pub(crate) fn place(seq: u32, end: u32, fin: bool, next: u32, hole: Option<[u32; 2]>) -> Place {
+pub(crate) fn position(
+    seq: u32,
+    end: u32,
+    fin: bool,
+    next: u32,
+    hole: Option<[u32; 2]>,
+) -> SegmentPosition {
     if !fin && end.wrapping_sub(seq) <= 1 && seq == next.wrapping_sub(1) {
-        Place::Keepalive
+        SegmentPosition::Keepalive
     } else if seq == next {
-        Place::Next
+        SegmentPosition::Next
     } else if after(seq, next) {
-        Place::Ahead
+        SegmentPosition::Ahead
     } else if after(end, next) {
-        Place::Overlap
+        SegmentPosition::Overlap
     } else if hole.is_some_and(|[low, high]| !after(low, seq) && !after(end, high)) {
-        Place::Hole
+        SegmentPosition::Hole
     } else {
-        Place::Old
+        SegmentPosition::Old
     }
 }
 
-/// What is left of `hole` after [`Place::Hole`]. Of a hole filled in its middle both ends
+/// What is left of `hole` after [`SegmentPosition::Hole`]. Of a hole filled in its middle both ends
 /// stay: only one hole is remembered.
 #[inline]
 pub(crate) fn fill([low, high]: [u32; 2], seq: u32, end: u32) -> Option<[u32; 2]> {
@@ -61,21 +67,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_place() {
+    fn every_position() {
         let hole = Some([50, 70]);
         for (seq, end, fin, hole, want) in [
-            (100, 110, false, None, Place::Next),
-            (101, 110, false, None, Place::Ahead),
-            (99, 110, false, None, Place::Overlap),
-            (99, 100, false, None, Place::Keepalive),
-            (99, 100, true, None, Place::Old),
-            (98, 100, false, None, Place::Old),
-            (50, 70, false, hole, Place::Hole),
-            (55, 60, false, hole, Place::Hole),
-            (49, 60, false, hole, Place::Old),
-            (60, 71, false, hole, Place::Old),
+            (100, 110, false, None, SegmentPosition::Next),
+            (101, 110, false, None, SegmentPosition::Ahead),
+            (99, 110, false, None, SegmentPosition::Overlap),
+            (99, 100, false, None, SegmentPosition::Keepalive),
+            (99, 100, true, None, SegmentPosition::Old),
+            (98, 100, false, None, SegmentPosition::Old),
+            (50, 70, false, hole, SegmentPosition::Hole),
+            (55, 60, false, hole, SegmentPosition::Hole),
+            (49, 60, false, hole, SegmentPosition::Old),
+            (60, 71, false, hole, SegmentPosition::Old),
         ] {
-            assert_eq!(place(seq, end, fin, 100, hole), want, "{seq}..{end}");
+            assert_eq!(position(seq, end, fin, 100, hole), want, "{seq}..{end}");
         }
     }
 
@@ -88,7 +94,7 @@ mod tests {
             let at = |x: i32| origin.wrapping_add(x as u32);
             let find = |base: &dyn Fn(i32) -> u32| {
                 let (seq, low) = (base(seq), base(low));
-                place(seq, seq.wrapping_add(len), false, base(0), Some([low, low.wrapping_add(gap)]))
+                position(seq, seq.wrapping_add(len), false, base(0), Some([low, low.wrapping_add(gap)]))
             };
             prop_assert_eq!(find(&at), find(&|x| (x as u32).wrapping_add(1 << 20)));
         }
@@ -101,7 +107,7 @@ mod tests {
             let mut seq = low;
             for step in steps {
                 let end = seq.wrapping_add(step);
-                prop_assert_eq!(place(seq, end, true, high.wrapping_add(1), hole), Place::Hole);
+                prop_assert_eq!(position(seq, end, true, high.wrapping_add(1), hole), SegmentPosition::Hole);
                 hole = fill(hole.unwrap(), seq, end);
                 seq = end;
             }

@@ -176,7 +176,7 @@ pub struct Exporter {
     /// section 3.1).
     process: Option<Box<Messages>>,
     /// What is known to the collector of the domain.
-    told: Option<options::Told>,
+    options_sent: Option<options::OptionsSent>,
     /// Templates of the shapes without extra fields, by shape; `u16::MAX`: not made yet.
     basic: [u16; Shape::BASIC],
     /// IPFIX files: the span of what was exported (RFC 5655, section 8.1.2).
@@ -209,7 +209,7 @@ impl Exporter {
             interfaces: config.interfaces,
             state,
             process,
-            told: None,
+            options_sent: None,
             basic: [u16::MAX; Shape::BASIC],
             window: options::Window::default(),
         }
@@ -231,7 +231,7 @@ impl Exporter {
     /// with the next options they are told again.
     pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
         self.interfaces = interfaces.to_vec();
-        self.told = None;
+        self.options_sent = None;
     }
 
     /// From the next message on none is longer than this: the path has become narrower.
@@ -353,7 +353,7 @@ impl Exporter {
     /// each message's that of its domain's first with data
     /// ([`sonde_wire::ipfix::set_sequence`]).
     pub fn reconnected(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
-        self.told = None;
+        self.options_sent = None;
         let State::Templates(messages) = &mut self.state else { return };
         for messages in [Some(messages), self.process.as_mut()].into_iter().flatten() {
             messages.set_now(now_ns);
@@ -372,10 +372,10 @@ impl Exporter {
         messages.set_now(now_ns);
         messages.emit(out);
         let domain = messages.domain();
-        if self.told.as_ref().is_none_or(|told| told.is_stale(messages, stats)) {
+        if self.options_sent.as_ref().is_none_or(|sent| sent.is_stale(messages, stats)) {
             options::information(messages, self.profile, &self.interfaces, stats, out);
             messages.emit(out);
-            self.told = Some(options::Told::new(messages, stats));
+            self.options_sent = Some(options::OptionsSent::new(messages, stats));
         }
         let process = self.process.as_mut().unwrap_or(messages);
         process.set_now(now_ns);

@@ -47,17 +47,17 @@ pub struct ExportStats {
     pub selectors: Vec<Selector>,
 }
 
-/// What the collector was told of the domain, to tell it again only when there is need.
-pub(super) struct Told {
+/// The options that the collector has, to send them again only when there is need.
+pub(super) struct OptionsSent {
     /// ns since 1970 UTC.
     at_ns: i64,
     templates: usize,
     selectors: Vec<(u64, SelectorAlgorithm)>,
 }
 
-impl Told {
+impl OptionsSent {
     pub fn new(messages: &Messages, stats: &ExportStats) -> Self {
-        Told {
+        OptionsSent {
             at_ns: messages.now_ns(),
             templates: flow_templates(messages).count(),
             selectors: algorithms(stats).collect(),

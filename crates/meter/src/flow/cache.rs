@@ -14,9 +14,9 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_LATER_FRAGMENT};
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::app::AppCounters;
-use super::clock::{Clock, Told, clamp};
+use super::clock::{Clock, ClockChange, clamp};
 use super::config::Config;
-use super::counters::{Counters, Held};
+use super::counters::{Counters, Occupancy};
 use super::features::Features;
 use super::fragments::Fragments;
 use super::hash::Hasher;
@@ -140,11 +140,11 @@ impl FlowCache {
         while done < packets.len() {
             let rest = &packets[done..packets.len().min(done + BURST)];
             let frames = frames.get(done..).unwrap_or_default();
-            let (passed, told) = self.pass(rest, frames, sink);
+            let (passed, change) = self.pass(rest, frames, sink);
             done += passed;
             self.expire(EXPIRED_PER_BURST, sink);
-            if told != Told::On {
-                self.step(told, clamp(packets[done].at_ns), sink);
+            if change != ClockChange::Forward {
+                self.step(change, clamp(packets[done].at_ns), sink);
             }
         }
     }
@@ -153,9 +153,9 @@ impl FlowCache {
     /// the clock that stamps the packets.
     pub fn handle_timeout(&mut self, now_ns: i64, sink: &mut impl FnMut(FlowRecord)) {
         let now = clamp(now_ns);
-        let told = self.clock.caller(now);
-        if told != Told::On {
-            self.step(told, now, sink);
+        let change = self.clock.caller(now);
+        if change != ClockChange::Forward {
+            self.step(change, now, sink);
         }
         self.expire(usize::MAX, sink);
     }
@@ -181,10 +181,10 @@ impl FlowCache {
         self.features.app_counters()
     }
 
-    /// What is inside.
-    pub fn held(&self) -> Held {
+    /// How full it is.
+    pub fn occupancy(&self) -> Occupancy {
         let counters = &self.counters;
-        Held {
+        Occupancy {
             flows: self.flows.into(),
             capacity: self.room as u64,
             packets: counters.packets - counters.exported_packets,
@@ -208,9 +208,9 @@ impl FlowCache {
         packets: &[Feature],
         frames: &[Frame],
         sink: &mut impl FnMut(FlowRecord),
-    ) -> (usize, Told) {
+    ) -> (usize, ClockChange) {
         let mut passing = std::mem::take(&mut self.passing);
-        let (len, told) = if self.clock.ordinary(packets) {
+        let (len, change) = if self.clock.ordinary(packets) {
             self.hash::<true>(packets, &mut passing)
         } else {
             self.hash::<false>(packets, &mut passing)
@@ -234,7 +234,7 @@ impl FlowCache {
             self.unusual(pass, packet, frames.get(i), sink);
         }
         self.passing = passing;
-        (len, told)
+        (len, change)
     }
 
     /// The first stride: keys and hashes. `TIMED`: the clock has taken the times.
@@ -243,14 +243,14 @@ impl FlowCache {
         &mut self,
         packets: &[Feature],
         passing: &mut [Passing],
-    ) -> (usize, Told) {
+    ) -> (usize, ClockChange) {
         let (hasher, biflow) = (self.hasher, self.biflow);
-        let (mut told, mut len, mut bytes) = (Told::On, packets.len(), 0);
+        let (mut change, mut len, mut bytes) = (ClockChange::Forward, packets.len(), 0);
         for (i, (packet, pass)) in packets.iter().zip(passing).enumerate() {
             let at = if TIMED { packet.at_ns } else { clamp(packet.at_ns) };
             if !TIMED {
-                told = self.clock.packet(at);
-                if told != Told::On {
+                change = self.clock.packet(at);
+                if change != ClockChange::Forward {
                     len = i;
                     break;
                 }
@@ -268,7 +268,7 @@ impl FlowCache {
         }
         self.counters.packets += len as u64;
         self.counters.bytes += bytes;
-        (len, told)
+        (len, change)
     }
 
     /// The second stride: tags, which tell where flows very likely are.

@@ -9,9 +9,9 @@ use sonde_wire::feature::Feature;
 
 /// What a time means for the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ClockChange {
     /// It goes on, or stands while a straggler passes.
-    On,
+    Forward,
     /// It was set back.
     Back,
     /// It jumped too far for any flow to go on.
@@ -41,12 +41,12 @@ impl Clock {
 
     /// Takes the time of a packet, within [`clamp`].
     #[inline]
-    pub(super) fn packet(&mut self, at: i64) -> Told {
+    pub(super) fn packet(&mut self, at: i64) -> ClockChange {
         // One comparison for both ends.
         if ((at - self.now).wrapping_add(STEP_NS) as u64) < (STEP_NS + JUMP_NS) as u64 {
             self.now = self.now.max(at);
             self.behind = 0;
-            return Told::On;
+            return ClockChange::Forward;
         }
         self.astray(at)
     }
@@ -73,24 +73,24 @@ impl Clock {
     }
 
     #[cold]
-    fn astray(&mut self, at: i64) -> Told {
+    fn astray(&mut self, at: i64) -> ClockChange {
         if !(-JUMP_NS..JUMP_NS).contains(&(at - self.now)) {
-            return Told::Jump;
+            return ClockChange::Jump;
         }
         self.behind += 1;
-        if self.behind < BEHIND_PACKETS { Told::On } else { Told::Back }
+        if self.behind < BEHIND_PACKETS { ClockChange::Forward } else { ClockChange::Back }
     }
 
     /// Takes the caller's time, within [`clamp`]; it is believed at once.
-    pub(super) fn caller(&mut self, now: i64) -> Told {
+    pub(super) fn caller(&mut self, now: i64) -> ClockChange {
         let ahead = now - self.now;
         if ahead.abs() > JUMP_NS {
-            Told::Jump
+            ClockChange::Jump
         } else if ahead < -STEP_NS {
-            Told::Back
+            ClockChange::Back
         } else {
             self.now = self.now.max(now);
-            Told::On
+            ClockChange::Forward
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
 
     fn started(at: i64) -> Clock {
         let mut clock = Clock::new();
-        assert_eq!(clock.packet(at), Told::Jump);
+        assert_eq!(clock.packet(at), ClockChange::Jump);
         clock.restart(at);
         clock
     }
@@ -175,21 +175,21 @@ mod tests {
         let mut clock = started(1_000 * S);
         for _ in 0..10 {
             for _ in 1..BEHIND_PACKETS {
-                assert_eq!(clock.packet(900 * S), Told::On);
+                assert_eq!(clock.packet(900 * S), ClockChange::Forward);
             }
-            assert_eq!(clock.packet(1_000 * S), Told::On);
+            assert_eq!(clock.packet(1_000 * S), ClockChange::Forward);
         }
         assert_eq!(clock.now, 1_000 * S);
         for _ in 1..BEHIND_PACKETS {
-            assert_eq!(clock.packet(900 * S), Told::On);
+            assert_eq!(clock.packet(900 * S), ClockChange::Forward);
         }
-        assert_eq!(clock.packet(900 * S), Told::Back);
+        assert_eq!(clock.packet(900 * S), ClockChange::Back);
         let before = clock.monotonic();
         assert!(clock.set_back(900 * S));
         assert_eq!((clock.now, clock.monotonic()), (900 * S, before));
         assert!(clock.is_future(1_000 * S) && !clock.is_future(900 * S));
         assert_eq!((clock.past(1_000 * S), clock.past(800 * S)), (900 * S, 800 * S));
-        assert_eq!(clock.packet(901 * S), Told::On);
+        assert_eq!(clock.packet(901 * S), ClockChange::Forward);
         assert_eq!(clock.monotonic(), before + S);
     }
 
@@ -207,10 +207,10 @@ mod tests {
             let before = clock;
             let is_taken = clock.ordinary(&packets);
             let mut single = before;
-            let told = packets.map(|packet| single.packet(clamp(packet.at_ns)));
+            let change = packets.map(|packet| single.packet(clamp(packet.at_ns)));
             if is_taken {
                 taken += 1;
-                assert_eq!(told, [Told::On; 8], "seed {seed}");
+                assert_eq!(change, [ClockChange::Forward; 8], "seed {seed}");
                 assert!(packets.iter().all(|packet| clamp(packet.at_ns) == packet.at_ns));
                 assert_eq!((clock.now, clock.behind), (single.now, 0), "seed {seed}");
             } else {
@@ -233,13 +233,13 @@ mod tests {
     #[test]
     fn jumps_are_told_at_once_and_extremes_do_not_overflow() {
         let mut clock = started(clamp(i64::MIN));
-        assert_eq!(clock.packet(JUMP_NS - 1), Told::On);
-        assert_eq!(clock.packet(clamp(i64::MAX)), Told::Jump);
+        assert_eq!(clock.packet(JUMP_NS - 1), ClockChange::Forward);
+        assert_eq!(clock.packet(clamp(i64::MAX)), ClockChange::Jump);
         clock.restart(clamp(i64::MAX));
-        assert_eq!(clock.packet(0), Told::Jump);
-        assert_eq!(clock.caller(clamp(i64::MIN)), Told::Jump);
+        assert_eq!(clock.packet(0), ClockChange::Jump);
+        assert_eq!(clock.caller(clamp(i64::MIN)), ClockChange::Jump);
         clock.restart(0);
-        assert_eq!(clock.caller(5), Told::On);
+        assert_eq!(clock.caller(5), ClockChange::Forward);
         assert_eq!(clock.now, 5);
     }
 }

@@ -78,10 +78,10 @@ impl Counters {
     }
 }
 
-/// What is inside a cache.
+/// How full a cache is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Flows.
+pub struct Occupancy {
+    /// Flows that have begun and not ended.
     pub flows: u64,
     /// Most flows that it can hold.
     pub capacity: u64,
@@ -91,8 +91,8 @@ pub struct Held {
     pub bytes: u64,
 }
 
-impl Held {
-    /// Share of the places taken, 0 to 1.
+impl Occupancy {
+    /// Share of the room for flows that is taken, 0 to 1.
     pub fn load(&self) -> f64 {
         self.flows as f64 / self.capacity as f64
     }

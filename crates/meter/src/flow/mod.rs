@@ -24,4 +24,4 @@ mod wheel;
 
 pub use cache::{BURST, FlowCache, Glimpse};
 pub use config::{Config, ConfigError};
-pub use counters::{Counters, Held};
+pub use counters::{Counters, Occupancy};

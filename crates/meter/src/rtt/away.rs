@@ -9,7 +9,7 @@ use super::far_segments::FarSegments;
 use super::flow::{Flow, Stats, TcpSide, count};
 use super::held::was_held_back;
 use super::packet::Packet;
-use super::samples::{Found, Shared};
+use super::samples::{NewSample, SharedState};
 use crate::sequence::after;
 
 /// Where a segment lies that is far from what its side has sent.
@@ -59,7 +59,7 @@ pub(super) fn note(
     tcp: &Tcp,
     far: Far,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let d = at.side;
     let (side, sums) = (&mut flow.tcp[d], &mut stats.sides[d]);
@@ -117,7 +117,7 @@ pub(super) fn resynchronise(
     stats: &mut Stats,
     tcp: &Tcp,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let (d, e) = (at.side, 1 - at.side);
     let away = stats.sides[e].far;
@@ -145,12 +145,12 @@ pub(super) fn resynchronise(
         && was_held_back(flow, &mut stats.sides[e].ack_history, e, rtt, at.clock, &shared.pool);
     let class = if held { RttClass::DelayedAck } else { RttClass::Clean };
     flow.tcp[e].note_sample(at.clock);
-    let found = Found { side: d, kind: RttKind::TcpSequence, class, rtt };
+    let found = NewSample { side: d, kind: RttKind::TcpSequence, class, rtt };
     shared.sample(at.place, flow, stats, found, at.clock);
 }
 
 /// A side goes on at `next`.
-fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mut Shared) {
+fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mut SharedState) {
     flow.sides[d].ring.void(&mut shared.pool, &mut shared.counters);
     let side = &mut flow.tcp[d];
     side.nxt = next;

@@ -10,7 +10,7 @@ use super::flow::{Flow, Handshake, Stats, TcpSide, count};
 use super::held::{DELAYED, LONGEST_HELD};
 use super::noted_syn::NotedSyn;
 use super::packet::Packet;
-use super::samples::{Found, Shared};
+use super::samples::{NewSample, SharedState};
 use crate::sequence::after;
 
 /// What a segment is to the flow of its key.
@@ -78,7 +78,7 @@ pub(super) fn synchronise(
     tcp: &Tcp,
     at: &Packet,
     fresh: bool,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let (d, e) = (at.side, 1 - at.side);
     let known = match tcp.flags & ACK {
@@ -159,7 +159,7 @@ fn syn_ack(
     tcp: &Tcp,
     at: &Packet,
     fresh: bool,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) -> Known {
     let (d, e) = (at.side, 1 - at.side);
     if fresh {
@@ -194,7 +194,7 @@ fn syn_ack(
     Known::Begins
 }
 
-fn note(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, shared: &mut Shared) {
+fn note(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, shared: &mut SharedState) {
     shared.counters.unconfirmed += 1;
     let ack = (tcp.flags & ACK != 0).then_some(tcp.ack);
     let (noted, side) = (&mut stats.syn, at.side as u8);
@@ -223,7 +223,7 @@ pub(super) fn finish(
     stats: &mut Stats,
     tcp: &Tcp,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     flow.handshake = Handshake::Done;
     let server = &flow.tcp[1 - at.side];
@@ -248,13 +248,13 @@ fn sample(
     kind: RttKind,
     class: RttClass,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     if let Some(rtt) = at.clock.round_trip(flow.hs_at, &mut shared.counters) {
         if class == RttClass::Clean {
             stats.sides[1 - at.side].handshake = rtt;
         }
-        let found = Found { side: at.side, kind, class, rtt };
+        let found = NewSample { side: at.side, kind, class, rtt };
         shared.sample(at.place, flow, stats, found, at.clock);
     }
 }

@@ -53,15 +53,15 @@ use flow::{Flow, Stats, TcpSide};
 use handshake::Begins;
 use key::{Key, Seeds};
 use packet::Packet;
-use samples::Shared;
+use samples::SharedState;
 use seen::Seen;
-use table::{Place, Table};
+use table::{Table, Vacancy};
 
 /// Finds round-trip times in the packets that it is shown, in the order in which they
 /// passed. Its memory is set by its [`Config`]; once it runs, only new groups allocate.
 pub struct Matcher {
     table: Table,
-    shared: Shared,
+    shared: SharedState,
     filter: Filter,
     seen: Seen,
     hide: Option<Seeds>,
@@ -80,7 +80,7 @@ impl Matcher {
         let seeds = Seeds(config.seed);
         Matcher {
             table: Table::new(config.flows, seeds),
-            shared: Shared::new(&mut config),
+            shared: SharedState::new(&mut config),
             filter: config.filter,
             vlan_in_key: config.vlan_in_key,
             seen: Seen::new(),
@@ -265,9 +265,9 @@ impl Matcher {
             self.shared.counters.untracked_kind += u64::from(segments);
             return None;
         }
-        let place = match found.map(Place::Free).or_else(|| self.table.place(bucket.0, clock)) {
-            Some(Place::Free(place)) => place,
-            Some(Place::Victim(place)) => {
+        let place = match found.map(Vacancy::Free).or_else(|| self.table.vacancy(bucket.0, clock)) {
+            Some(Vacancy::Free(place)) => place,
+            Some(Vacancy::Victim(place)) => {
                 let idle = self.table.get(place).0.is_idle(clock);
                 self.end(place, if idle { EndReason::Idle } else { EndReason::Evicted }, clock);
                 place

@@ -7,7 +7,7 @@ use super::exchange::Exchange;
 use super::flow::{Flow, Stats};
 use super::packet::Packet;
 use super::requests::Request;
-use super::samples::{Found, Shared};
+use super::samples::{NewSample, SharedState};
 
 /// Notes a request, or takes the sample of an answer.
 pub(super) fn input(
@@ -15,7 +15,7 @@ pub(super) fn input(
     stats: &mut Stats,
     exchange: Exchange,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let Exchange { kind, answer, id, name } = exchange;
     let (requests, counters) = (&mut shared.requests, &mut shared.counters);
@@ -25,7 +25,7 @@ pub(super) fn input(
     if !answer {
         requests.ask(request, counts, at.clock, counters);
     } else if let Some(rtt) = requests.answer(request, counts, at.clock, counters) {
-        let found = Found { side: at.side, kind, class: RttClass::Clean, rtt };
+        let found = NewSample { side: at.side, kind, class: RttClass::Clean, rtt };
         shared.sample(at.place, flow, stats, found, at.clock);
     }
 }

@@ -6,7 +6,7 @@ use sonde_wire::flow::Quic;
 use super::clock::{Clock, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats};
 use super::packet::Packet;
-use super::samples::{Found, Shared};
+use super::samples::{NewSample, SharedState};
 
 /// A packet of a flow.
 pub(super) fn input(
@@ -14,7 +14,7 @@ pub(super) fn input(
     stats: &mut Stats,
     quic: Quic,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let from_client = at.side == usize::from(flow.client);
     match quic {
@@ -51,7 +51,7 @@ pub(super) fn input(
                     at.place,
                     flow,
                     stats,
-                    Found { side: at.side, kind, class, rtt },
+                    NewSample { side: at.side, kind, class, rtt },
                     at.clock,
                 );
             }
@@ -77,7 +77,7 @@ fn client_initial(flow: &mut Flow, clock: &Clock) {
 }
 
 /// The client's first packet that only the server's handshake makes possible.
-fn client_answer(flow: &mut Flow, stats: &mut Stats, at: &Packet, shared: &mut Shared) {
+fn client_answer(flow: &mut Flow, stats: &mut Stats, at: &Packet, shared: &mut SharedState) {
     if flow.handshake != Handshake::Received {
         return;
     }
@@ -95,14 +95,20 @@ fn handshake_sample(
     stats: &mut Stats,
     limit: u32,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     if let Some(rtt) =
         at.clock.round_trip(flow.hs_at, &mut shared.counters).filter(|&rtt| rtt <= limit)
     {
         stats.sides[1 - at.side].handshake = rtt;
         let (kind, class) = (RttKind::QuicHandshake, RttClass::Clean);
-        shared.sample(at.place, flow, stats, Found { side: at.side, kind, class, rtt }, at.clock);
+        shared.sample(
+            at.place,
+            flow,
+            stats,
+            NewSample { side: at.side, kind, class, rtt },
+            at.clock,
+        );
     }
 }
 

@@ -15,7 +15,7 @@ use super::requests::Requests;
 use super::slots::Pool;
 
 /// All that flows share.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) counters: RttCounters,
     pub(super) pool: Pool,
     pub(super) requests: Requests,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 /// A sample as its finder sees it.
-pub(super) struct Found {
+pub(super) struct NewSample {
     /// The side that answered.
     pub(super) side: usize,
     pub(super) kind: RttKind,
@@ -57,7 +57,7 @@ struct Mark {
     weighed: Option<u16>,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(config: &mut Config) -> Self {
         let limit = match config.events {
             EventLimit::None => Limit::None,
@@ -70,7 +70,7 @@ impl Shared {
         };
         let limited = matches!(limit, Limit::Every(_) | Limit::Multiple(_));
         let marked = if limited || config.weight_by_flow { config.flows } else { 0 };
-        Shared {
+        SharedState {
             counters: RttCounters::default(),
             pool: Pool::new(config.slot_pages),
             requests: Requests::new(config.flows, Seeds(config.seed)),
@@ -97,10 +97,10 @@ impl Shared {
         place: usize,
         flow: &mut Flow,
         stats: &mut Stats,
-        found: Found,
+        found: NewSample,
         clock: &Clock,
     ) {
-        let Found { side, kind, class, rtt } = found;
+        let NewSample { side, kind, class, rtt } = found;
         let timed = 1 - side;
         let state = &mut flow.sides[timed];
         let sums = &mut stats.sides[timed];
@@ -147,7 +147,7 @@ impl Shared {
             self.counters.groups_full += u64::from(group == GroupId::OTHER);
             self.groups.add(group, class, ticks_to_ns(rtt));
         }
-        self.event(place, flow, Found { side, kind, class, rtt }, clock);
+        self.event(place, flow, NewSample { side, kind, class, rtt }, clock);
     }
 
     /// Ends a flow: its record, its pages, its groups.
@@ -196,7 +196,7 @@ impl Shared {
         weighs
     }
 
-    fn event(&mut self, place: usize, flow: &Flow, found: Found, clock: &Clock) {
+    fn event(&mut self, place: usize, flow: &Flow, found: NewSample, clock: &Clock) {
         let timed = 1 - found.side;
         let gap = match self.limit {
             Limit::None => return,

@@ -22,7 +22,7 @@ pub(super) struct Table {
 struct Tags([u32; WAYS]);
 
 /// Where a new flow may go.
-pub(super) enum Place {
+pub(super) enum Vacancy {
     Free(usize),
     /// It holds a flow that must be ended first.
     Victim(usize),
@@ -59,10 +59,10 @@ impl Table {
 
     /// A place for a new flow: a free one, or that of a flow that is closed, idle, or has
     /// only ever heard one side, in this order. Live two-way flows are not given up.
-    pub(super) fn place(&self, bucket: usize, clock: &Clock) -> Option<Place> {
+    pub(super) fn vacancy(&self, bucket: usize, clock: &Clock) -> Option<Vacancy> {
         let ways = bucket * WAYS..(bucket + 1) * WAYS;
         if let Some(way) = self.tags[bucket].0.iter().position(|&tag| tag == 0) {
-            return Some(Place::Free(bucket * WAYS + way));
+            return Some(Vacancy::Free(bucket * WAYS + way));
         }
         // The greatest idle time; of equals the first.
         let longest = |wanted: &dyn Fn(&Flow) -> bool| {
@@ -75,7 +75,7 @@ impl Table {
             .find(|&i| self.flows[i].is_closed())
             .or_else(|| longest(&|flow| flow.is_idle(clock)))
             .or_else(|| longest(&|flow| !flow.is_two_way()))
-            .map(Place::Victim)
+            .map(Vacancy::Victim)
     }
 
     /// Puts a flow into a place.

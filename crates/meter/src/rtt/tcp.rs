@@ -10,10 +10,10 @@ use super::clock::{Clock, ns_to_coarse, ns_to_ticks};
 use super::flow::{Flow, Handshake, Stats, TcpSide, count};
 use super::held::{LONGEST_HELD, was_held_back};
 use super::packet::Packet;
-use super::samples::{Found, Shared};
+use super::samples::{NewSample, SharedState};
 use super::slots::{Arm, Mode};
 use super::{away, handshake};
-use crate::sequence::{Place, after, fill, place};
+use crate::sequence::{SegmentPosition, after, fill, position};
 
 /// What a segment with data, or a FIN, is to the sequence so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) fn input(
     tcp: &Tcp,
     at: &Packet,
     fresh: bool,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let d = at.side;
     if tcp.flags & RST != 0 {
@@ -85,7 +85,13 @@ pub(super) fn input(
 }
 
 /// The acknowledgement of what the other side sent.
-fn acknowledge(flow: &mut Flow, stats: &mut Stats, tcp: &Tcp, at: &Packet, shared: &mut Shared) {
+fn acknowledge(
+    flow: &mut Flow,
+    stats: &mut Stats,
+    tcp: &Tcp,
+    at: &Packet,
+    shared: &mut SharedState,
+) {
     let (d, e) = (at.side, 1 - at.side);
     let ack = tcp.ack;
     let mine = flow.tcp[d];
@@ -160,7 +166,7 @@ fn match_echo(
     tcp: &Tcp,
     advance: bool,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let (d, e) = (at.side, 1 - at.side);
     let ring = &mut flow.sides[e].ring;
@@ -199,13 +205,13 @@ fn match_echo(
         RttClass::Clean
     };
     flow.tcp[e].note_sample(at.clock);
-    shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
+    shared.sample(at.place, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
 }
 
 /// A keepalive (RFC 9293, section 3.8.4): where all is acknowledged, its receiver must answer at
 /// once. What it answers is not known if there were two (Karn's rule): an answer may echo the
 /// timestamp of what was sent before them.
-fn ask(flow: &mut Flow, at: &Packet, shared: &mut Shared) {
+fn ask(flow: &mut Flow, at: &Packet, shared: &mut SharedState) {
     let peer = flow.tcp[1 - at.side];
     let side = &mut flow.tcp[at.side];
     let closed = peer.has(TcpSide::WINDOW) && peer.window == 0;
@@ -228,7 +234,7 @@ fn match_keepalive(
     stats: &mut Stats,
     tcp: &Tcp,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let (d, e) = (at.side, 1 - at.side);
     let mine = flow.tcp[d];
@@ -252,7 +258,7 @@ fn match_keepalive(
     let Some(rtt) = rtt else { return };
     flow.tcp[e].note_sample(at.clock);
     let (kind, class) = (RttKind::TcpSequence, RttClass::Clean);
-    shared.sample(at.place, flow, stats, Found { side: d, kind, class, rtt }, at.clock);
+    shared.sample(at.place, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
 }
 
 /// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
@@ -276,18 +282,18 @@ fn take_data(
     stats: &mut Stats,
     tcp: &Tcp,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) -> Data {
     let (d, e) = (at.side, 1 - at.side);
     let fin = tcp.flags & FIN != 0;
     let length = tcp.payload_len.wrapping_add(u32::from(fin));
     let side = &flow.tcp[d];
     let (seq, end, nxt) = (tcp.seq, tcp.seq.wrapping_add(length), side.nxt);
-    let place = match side.has(TcpSide::NXT) {
-        true => place(seq, end, fin, nxt, side.hole()),
-        false => Place::Next,
+    let position = match side.has(TcpSide::NXT) {
+        true => position(seq, end, fin, nxt, side.hole()),
+        false => SegmentPosition::Next,
     };
-    if place == Place::Keepalive {
+    if position == SegmentPosition::Keepalive {
         ask(flow, at, shared);
         return Data::None;
     }
@@ -306,15 +312,15 @@ fn take_data(
     if fin {
         side.set(TcpSide::FIN);
     }
-    match place {
-        Place::Keepalive => {}
-        Place::Next => {
+    match position {
+        SegmentPosition::Keepalive => {}
+        SegmentPosition::Next => {
             side.nxt = end;
             side.set(TcpSide::NXT);
             side.clear(TcpSide::AWAY);
             return if window_closed && tcp.payload_len == 1 { Data::Probe } else { Data::New };
         }
-        Place::Ahead => {
+        SegmentPosition::Ahead => {
             count(&mut sums.gaps);
             side.clear(TcpSide::AWAY);
             if !side.has(TcpSide::HOLE) || side.has(TcpSide::LATE_HOLE) {
@@ -326,11 +332,11 @@ fn take_data(
             side.hole[1] = seq;
             side.nxt = end;
         }
-        Place::Overlap => {
+        SegmentPosition::Overlap => {
             count(&mut sums.retransmitted);
             side.nxt = end;
         }
-        Place::Hole => {
+        SegmentPosition::Hole => {
             let late = side.is_late(at.clock);
             match fill(side.hole, seq, end) {
                 Some(rest) => side.hole = rest,
@@ -343,7 +349,7 @@ fn take_data(
             let overtaken = at.clock.age(side.hole_at) < patience;
             count(if overtaken { &mut sums.reordered } else { &mut sums.retransmitted });
         }
-        Place::Old => count(&mut sums.retransmitted),
+        SegmentPosition::Old => count(&mut sums.retransmitted),
     }
     // Karn's rule: what an acknowledgement answers is not known until all this is over.
     side.enter_recovery(side.nxt);
@@ -440,7 +446,7 @@ enum Value {
 /// data tells which copy arrived (RFC 7323, section 4), so that also what is sent again, or
 /// not in order, can be timed. Where there is none, the sequence number of new data, by Karn's
 /// rule (RFC 6298, section 3).
-fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mut Shared) {
+fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mut SharedState) {
     if !matches!(data, Data::New | Data::Other) {
         return;
     }
@@ -464,14 +470,14 @@ fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mu
 }
 
 /// Forgets sequence numbers that wait: what is outstanding has become ambiguous.
-fn void_sequence(flow: &mut Flow, side: usize, shared: &mut Shared) {
+fn void_sequence(flow: &mut Flow, side: usize, shared: &mut SharedState) {
     let ring = &mut flow.sides[side].ring;
     if ring.mode() == Mode::Sequence {
         ring.void(&mut shared.pool, &mut shared.counters);
     }
 }
 
-fn arm(flow: &mut Flow, mode: Mode, key: u32, at: &Packet, shared: &mut Shared) {
+fn arm(flow: &mut Flow, mode: Mode, key: u32, at: &Packet, shared: &mut SharedState) {
     let side = &mut flow.sides[at.side];
     let arm = Arm { mode, key, span: at.segments > 1, srtt: side.srtt };
     side.ring.arm(arm, at.clock, &mut shared.pool, &mut shared.counters);
@@ -485,7 +491,7 @@ fn take_payload(
     tcp: &Tcp,
     data: Data,
     at: &Packet,
-    shared: &mut Shared,
+    shared: &mut SharedState,
 ) {
     let repairing = flow.tcp.iter().any(|side| side.has(TcpSide::RECOVERING));
     if at.side == usize::from(flow.client) {
@@ -513,7 +519,8 @@ fn take_payload(
     stats.response_sum += u64::from(time);
     stats.response_max = time.max(stats.response_max);
     if same_dns {
-        let found = Found { side: at.side, kind: RttKind::Dns, class: RttClass::Clean, rtt: time };
+        let found =
+            NewSample { side: at.side, kind: RttKind::Dns, class: RttClass::Clean, rtt: time };
         shared.sample(at.place, flow, stats, found, at.clock);
     }
 }

@@ -48,7 +48,7 @@ use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use keyed_hash::KeyedHash;
 use limiter::{Limiter, Total};
-use loops::{Order, Place};
+use loops::{Arrival, Order};
 use session_table::{Lookup, SessionKey, SessionTable};
 
 /// A STAMP and TWAMP-Light reflector.
@@ -304,15 +304,15 @@ impl Reflector {
         };
         let session = sessions.session(index);
         match session.order.next(sequence, timestamp, plain, now) {
-            Place::Usual => {}
+            Arrival::Usual => {}
             // RFC 8762, section 4.3: a session's replies are numbered from 0, and this is
             // another session of the same addresses and ports.
-            Place::Anew => {
+            Arrival::Restart => {
                 (session.next_sequence, session.received) = (0, 0);
                 session.previous_sent = None;
                 self.counters.sessions_restarted += 1;
             }
-            Place::Stray => return Err(Refusal::Stray),
+            Arrival::Stray => return Err(Refusal::Stray),
         }
         session.received = session.received.wrapping_add(1);
         Ok(Some(index))

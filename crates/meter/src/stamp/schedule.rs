@@ -17,11 +17,12 @@ pub(crate) struct Queue {
     lanes: Vec<(i64, VecDeque<(i64, u32)>)>,
     heap: BinaryHeap<Reverse<(i64, u32)>>,
     /// Where the next send is.
-    top: Option<Place>,
+    top: Option<Next>,
 }
 
+/// Which of the two holds the stream that sends next.
 #[derive(Clone, Copy)]
-enum Place {
+enum Next {
     Lane(usize),
     Heap,
 }
@@ -52,8 +53,8 @@ impl Queue {
     #[inline]
     pub(crate) fn peek(&self) -> Option<(i64, u32)> {
         match self.top? {
-            Place::Lane(lane) => self.lanes[lane].1.front().copied(),
-            Place::Heap => self.heap.peek().map(|r| r.0),
+            Next::Lane(lane) => self.lanes[lane].1.front().copied(),
+            Next::Heap => self.heap.peek().map(|r| r.0),
         }
     }
 
@@ -62,8 +63,8 @@ impl Queue {
     #[inline]
     pub(crate) fn ahead(&self, places: usize) -> Option<u32> {
         match self.top? {
-            Place::Lane(lane) => self.lanes[lane].1.get(places).map(|&(_, stream)| stream),
-            Place::Heap => None,
+            Next::Lane(lane) => self.lanes[lane].1.get(places).map(|&(_, stream)| stream),
+            Next::Heap => None,
         }
     }
 
@@ -71,8 +72,8 @@ impl Queue {
     #[inline]
     pub(crate) fn reschedule(&mut self, due: Option<i64>, period: i64) {
         let stream = match self.top {
-            Some(Place::Lane(lane)) => self.lanes[lane].1.pop_front(),
-            Some(Place::Heap) => self.heap.pop().map(|r| r.0),
+            Some(Next::Lane(lane)) => self.lanes[lane].1.pop_front(),
+            Some(Next::Heap) => self.heap.pop().map(|r| r.0),
             None => None,
         };
         if let (Some(due), Some((_, stream))) = (due, stream) {
@@ -123,12 +124,12 @@ impl Queue {
 
     #[inline]
     fn find_top(&mut self) {
-        let mut best = self.heap.peek().map(|r| (r.0, Place::Heap));
+        let mut best = self.heap.peek().map(|r| (r.0, Next::Heap));
         for (i, (_, lane)) in self.lanes.iter().enumerate() {
             if let Some(&front) = lane.front()
                 && best.is_none_or(|(least, _)| front < least)
             {
-                best = Some((front, Place::Lane(i)));
+                best = Some((front, Next::Lane(i)));
             }
         }
         self.top = best.map(|(_, place)| place);

@@ -352,7 +352,7 @@ impl Inner {
         if let Ok(mut report) = self.report.try_lock() {
             report.protocols.clear();
             report.protocols.extend_from_slice(protocols);
-            report.held = self.meter.cache().held().flows;
+            report.held = self.meter.cache().occupancy().flows;
             report.created = self.meter.cache().counters().flows;
             report.lost = lost;
             if let Some(top) = looked {

@@ -31,7 +31,7 @@ pub struct TopTalkers {
 impl TopTalkers {
     /// Looks at the next part. At the end of each round: the fastest flows, the fastest first.
     pub fn look(&mut self, cache: &FlowCache, now_ns: i64) -> Option<Vec<Talker>> {
-        self.seen.resize(cache.held().capacity as usize, 0);
+        self.seen.resize(cache.occupancy().capacity as usize, 0);
         self.looked_ns.resize(self.seen.len().div_ceil(PART), 0);
         let before_ns = std::mem::replace(&mut self.looked_ns[self.part], now_ns);
         let first = (self.part * PART) as u32;

@@ -3,7 +3,7 @@
 use sonde_results::flow::{FlowEnd, FlowRecord};
 
 use super::{FlowCache, NOWHERE};
-use crate::flow::clock::Told;
+use crate::flow::clock::ClockChange;
 use crate::flow::key::{Addresses, Key};
 use crate::flow::prefetch::prefetch;
 use crate::flow::record::{CLOSED, Hot, WANTS, Warm};
@@ -190,10 +190,10 @@ impl FlowCache {
 
     /// The clock did not simply go on.
     #[cold]
-    pub(super) fn step(&mut self, told: Told, at: i64, sink: &mut impl FnMut(FlowRecord)) {
+    pub(super) fn step(&mut self, change: ClockChange, at: i64, sink: &mut impl FnMut(FlowRecord)) {
         let is_start = self.counters.packets == 0 && self.flows == 0;
         self.counters.clock_steps += u64::from(!is_start);
-        if told == Told::Back && self.clock.set_back(at) {
+        if change == ClockChange::Back && self.clock.set_back(at) {
             return;
         }
         // Across a leap forward every flow has been idle for longer than any time-out.

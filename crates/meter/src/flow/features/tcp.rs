@@ -7,7 +7,7 @@ use sonde_wire::feature::{Feature, Layers, SHAPE_IPV6};
 use sonde_wire::tcp::{ACK, FIN, RST, SYN};
 
 use crate::copies::mix;
-use crate::sequence::{Place, after, fill, place};
+use crate::sequence::{SegmentPosition, after, fill, position};
 
 /// Its state, 144 bytes a flow.
 #[derive(Clone, Copy, Default)]
@@ -159,10 +159,10 @@ impl Side {
             return self.set_aside(seq, end);
         }
         self.flags &= !Side::AWAY;
-        match place(seq, end, fin, self.next, self.hole()) {
-            Place::Keepalive => {}
-            Place::Next => self.next = end,
-            Place::Ahead => {
+        match position(seq, end, fin, self.next, self.hole()) {
+            SegmentPosition::Keepalive => {}
+            SegmentPosition::Next => self.next = end,
+            SegmentPosition::Ahead => {
                 if !self.has(Side::HOLE) {
                     self.hole[0] = self.next;
                     self.hole_ns = at_ns;
@@ -171,11 +171,11 @@ impl Side {
                 self.hole[1] = seq;
                 self.next = end;
             }
-            Place::Overlap => {
+            SegmentPosition::Overlap => {
                 self.retransmitted = self.retransmitted.saturating_add(1);
                 self.next = end;
             }
-            Place::Hole => {
+            SegmentPosition::Hole => {
                 let age = at_ns.saturating_sub(self.hole_ns);
                 match fill(self.hole, seq, end) {
                     Some(rest) => self.hole = rest,
@@ -188,7 +188,7 @@ impl Side {
                 };
                 *count = count.saturating_add(1);
             }
-            Place::Old => self.retransmitted = self.retransmitted.saturating_add(1),
+            SegmentPosition::Old => self.retransmitted = self.retransmitted.saturating_add(1),
         }
     }
 }

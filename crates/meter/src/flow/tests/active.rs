@@ -23,7 +23,7 @@ fn the_first_sender_is_the_source_of_every_record() {
         }
         if by_clock {
             meter.timeout(START + 60 * S + 600 * MS);
-            assert_eq!((meter.records.len(), meter.cache.held().flows), (1, 1));
+            assert_eq!((meter.records.len(), meter.cache.occupancy().flows), (1, 1));
         }
         meter.packet(answer(61 * S)).packet(answer(62 * S)).packet(packet(63 * S));
         meter.packet(packet(64 * S)).timeout(START + 75 * S);
@@ -75,10 +75,10 @@ fn an_idle_flow_is_forgotten_without_an_empty_record() {
         }
         if !late {
             meter.timeout(START + 60 * S + 600 * MS);
-            assert_eq!((meter.records.len(), meter.cache.held().flows), (1, 1));
+            assert_eq!((meter.records.len(), meter.cache.occupancy().flows), (1, 1));
             meter.cache.scan(0..8, |_| panic!("there is nothing to be seen of it"));
             meter.timeout(START + 66 * S);
-            assert_eq!(meter.cache.held().flows, 0);
+            assert_eq!(meter.cache.occupancy().flows, 0);
         }
         meter.packet(answer(66 * S));
         let records = meter.finish(START + 67 * S);
@@ -95,9 +95,9 @@ fn a_flow_that_goes_on_may_be_evicted() {
         meter.packet(sonde_wire::feature::Feature { source_port: i, ..packet(i.into()) });
     });
     meter.timeout(START + 2 * S);
-    assert_eq!((meter.records.len(), meter.cache.held().flows), (8, 8));
+    assert_eq!((meter.records.len(), meter.cache.occupancy().flows), (8, 8));
     meter.packet(packet(2 * S));
-    assert_eq!((meter.records.len(), meter.cache.held().flows), (8, 8));
+    assert_eq!((meter.records.len(), meter.cache.occupancy().flows), (8, 8));
     assert_eq!(meter.cache.counters().evicted_full, 0);
     assert_eq!(meter.finish(START + 2 * S).len(), 9);
 }
@@ -111,7 +111,7 @@ fn a_connection_closes_over_a_time_out() {
     meter.timeout(START + 9 * S + 1);
     let ends: Vec<_> = meter.records.iter().map(|r| (told(r), r.end)).collect();
     assert_eq!(ends, [((50_000, 2, 0), FlowEnd::Active), ((50_000, 1, 2), FlowEnd::EndDetected)]);
-    assert_eq!(meter.cache.held().flows, 0);
+    assert_eq!(meter.cache.occupancy().flows, 0);
 }
 
 /// After FIN or RST a SYN is another connection's, though the time-out came between.
@@ -138,7 +138,7 @@ fn a_closed_connection_lingers_over_a_time_out() {
         meter.records.iter().map(told).collect::<Vec<_>>(),
         [(50_000, 1, 1), (50_000, 0, 1)]
     );
-    assert_eq!((meter.records[1].end, meter.cache.held().flows), (FlowEnd::EndDetected, 0));
+    assert_eq!((meter.records[1].end, meter.cache.occupancy().flows), (FlowEnd::EndDetected, 0));
 }
 
 /// The handshake and the application are in every record; counts are each record's own.

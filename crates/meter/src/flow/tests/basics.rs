@@ -44,7 +44,7 @@ impl Meter {
 
     pub(super) fn finish(&mut self, now: i64) -> Vec<FlowRecord> {
         self.cache.finish(now, &mut |record| self.records.push(record));
-        assert_eq!(self.cache.held().packets + self.cache.held().flows, 0);
+        assert_eq!(self.cache.occupancy().packets + self.cache.occupancy().flows, 0);
         std::mem::take(&mut self.records)
     }
 }
@@ -199,7 +199,7 @@ fn idle_flows_leave_without_packets_at_most_a_second_late() {
     }
     assert!(now >= START + 10 * S, "exported before its time");
     assert_eq!(meter.records[0].end, FlowEnd::Idle);
-    assert_eq!(meter.cache.held().flows, 0);
+    assert_eq!(meter.cache.occupancy().flows, 0);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn no_eviction_below_nine_tenths() {
         let most = flows as u64 * 9 / 10;
         let mut at = 0;
         for round in 0..6 {
-            while cache.held().flows < most {
+            while cache.occupancy().flows < most {
                 cache.burst(&[packet(random.u32(..), 53, at)], &[], &mut |record| {
                     assert_ne!(record.end, FlowEnd::LackOfResources, "round {round}");
                 });
@@ -72,7 +72,7 @@ fn a_flood_evicts_itself() {
             cache.burst(&[flood], &[], &mut sink);
         }
         assert_eq!(cache.memory(), memory);
-        assert_eq!(cache.held().flows, u64::from(ROOM));
+        assert_eq!(cache.occupancy().flows, u64::from(ROOM));
         assert_eq!(gone, 0, "of {established} established flows");
         let counters = *cache.counters();
         assert_eq!(evicted, counters.evicted_full + counters.evicted_crowded);
@@ -99,8 +99,8 @@ fn a_cache_full_of_live_flows_gives_up_a_silent_one() {
     }
     cache.burst(&[packet(1, 1, 50), packet(1, 9, 51)], &[], &mut sink);
     assert_eq!(evicted, [(FlowEnd::LackOfResources, 2)]);
-    assert_eq!(cache.held().load(), 1.0);
-    assert_eq!(cache.held().packets, 16);
+    assert_eq!(cache.occupancy().load(), 1.0);
+    assert_eq!(cache.occupancy().packets, 16);
 }
 
 /// Keys that all lie in the same two buckets, as if the secret were known: the cache stays

@@ -33,7 +33,7 @@ fn metered(config: Config, packets: &[Feature]) -> Vec<(u8, u16, u16, u64, u64)>
     let mut cache = FlowCache::new(config);
     for packet in packets {
         cache.burst(&[*packet], &[], &mut |record| records.push(record));
-        let held = cache.held();
+        let held = cache.occupancy();
         assert_eq!((held.packets, held.bytes), cache.scan_held());
     }
     cache.finish(packets[packets.len() - 1].at_ns, &mut |record| records.push(record));

@@ -169,7 +169,7 @@ proptest! {
                     refused += 1;
                 }
             }
-            let held = cache.held();
+            let held = cache.occupancy();
             prop_assert_eq!((held.packets, held.bytes), cache.scan_held());
             prop_assert_eq!(offered.1.0, exported.1.0 + held.packets);
             prop_assert_eq!(offered.1.1, exported.1.1 + held.bytes);
@@ -178,7 +178,7 @@ proptest! {
         }
         cache.finish(at, &mut |record| exported.record(&record));
         prop_assert_eq!(cache.scan_held(), (0, 0));
-        prop_assert_eq!(cache.held().flows, 0);
+        prop_assert_eq!(cache.occupancy().flows, 0);
         // Not only together: to the hosts that sent them.
         prop_assert_eq!(offered, exported);
     }

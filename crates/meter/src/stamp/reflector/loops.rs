@@ -55,13 +55,13 @@ pub(super) struct Order {
     forgiven: i64,
 }
 
-/// What a request is among those of its session.
+/// What the arrival of a request means to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Arrival {
     /// Answer it.
     Usual,
     /// The sender began anew: so do its reply numbers (RFC 8762, section 4.3).
-    Anew,
+    Restart,
     /// One too many that no sender sends: do not answer.
     Stray,
 }
@@ -74,15 +74,21 @@ impl Order {
 
     /// Files the next request. `plain`: it is zero where a STAMP request is.
     #[inline]
-    pub(super) fn next(&mut self, sequence: u32, timestamp: u64, plain: bool, now: Time) -> Place {
+    pub(super) fn next(
+        &mut self,
+        sequence: u32,
+        timestamp: u64,
+        plain: bool,
+        now: Time,
+    ) -> Arrival {
         let sent = middle(timestamp);
         let ahead = sequence.wrapping_sub(self.sequence) as i32;
         if !plain && !(1..=MOST_LOST).contains(&ahead) && !self.forgive(now.as_nanos()) {
-            return Place::Stray;
+            return Arrival::Stray;
         }
         if ahead > 0 {
             (self.sequence, self.sent) = (sequence, sent);
-            return Place::Usual;
+            return Arrival::Usual;
         }
         // A late or doubled request of the beginning was sent before the last one. A sender
         // without a clock gives no such evidence: then its very first number has to do.
@@ -90,10 +96,10 @@ impl Order {
         let anew =
             ahead < 0 && sequence < BEGINNING && (later > LATER || later == 0 && sequence == 0);
         if !anew {
-            return Place::Usual;
+            return Arrival::Usual;
         }
         (self.sequence, self.sent) = (sequence, sent);
-        Place::Anew
+        Arrival::Restart
     }
 
     fn forgive(&mut self, now: i64) -> bool {
@@ -185,40 +191,48 @@ mod tests {
         let ms = SECOND / 1000;
         let mut order = Order::first(0, NOW);
         for n in 1..10 {
-            assert_eq!(order.next(n, NOW + u64::from(n) * ms, true, at(0)), Place::Usual);
+            assert_eq!(order.next(n, NOW + u64::from(n) * ms, true, at(0)), Arrival::Usual);
         }
-        assert_eq!(order.next(0, NOW, true, at(0)), Place::Usual, "doubled");
-        assert_eq!(order.next(8, NOW + 8 * ms, true, at(0)), Place::Usual, "late");
-        assert_eq!(order.next(1, NOW + 50 * ms, true, at(0)), Place::Anew, "its first was lost");
-        assert_eq!(order.next(2, NOW + 51 * ms, true, at(0)), Place::Usual);
+        assert_eq!(order.next(0, NOW, true, at(0)), Arrival::Usual, "doubled");
+        assert_eq!(order.next(8, NOW + 8 * ms, true, at(0)), Arrival::Usual, "late");
+        assert_eq!(
+            order.next(1, NOW + 50 * ms, true, at(0)),
+            Arrival::Restart,
+            "its first was lost"
+        );
+        assert_eq!(order.next(2, NOW + 51 * ms, true, at(0)), Arrival::Usual);
         // Whoever has no clock is known by the number 0 alone.
         let mut order = Order::first(5, 0);
-        assert_eq!(order.next(5, 0, true, at(0)), Place::Usual);
-        assert_eq!(order.next(3, 0, true, at(0)), Place::Usual);
-        assert_eq!(order.next(0, 0, true, at(0)), Place::Anew);
+        assert_eq!(order.next(5, 0, true, at(0)), Arrival::Usual);
+        assert_eq!(order.next(3, 0, true, at(0)), Arrival::Usual);
+        assert_eq!(order.next(0, 0, true, at(0)), Arrival::Restart);
         // A number that wraps goes on.
         let mut order = Order::first(u32::MAX, NOW);
-        assert_eq!(order.next(0, NOW + ms, true, at(0)), Place::Usual);
+        assert_eq!(order.next(0, NOW + ms, true, at(0)), Arrival::Usual);
     }
 
     #[test]
     fn what_is_not_stamp_has_to_be_numbered_or_is_a_stray() {
         let mut order = Order::first(0, NOW);
         for n in 1..10_000 {
-            assert_eq!(order.next(2 * n, NOW, false, at(0)), Place::Usual, "a sender with padding");
+            assert_eq!(
+                order.next(2 * n, NOW, false, at(0)),
+                Arrival::Usual,
+                "a sender with padding"
+            );
         }
         // Half a second of a service that always says the same, a million times a second.
         let answered = (0..500_000)
-            .filter(|i| order.next(0x4552_524f, 0, false, at(i / 1000)) == Place::Usual)
+            .filter(|i| order.next(0x4552_524f, 0, false, at(i / 1000)) == Arrival::Usual)
             .count();
         assert_eq!(answered, 504);
-        assert_eq!(order.next(0x4552_524f, 0, true, at(500)), Place::Usual, "STAMP by its shape");
+        assert_eq!(order.next(0x4552_524f, 0, true, at(500)), Arrival::Usual, "STAMP by its shape");
         // One that turns its letters round, ten times a second, goes no faster than that.
         let mut order = Order::first(0, 0);
         let answered = (0..20_000u32)
             .filter(|&i| {
                 let said = 0x2021_2223u32.wrapping_add((i % 90) * 0x0101_0101);
-                order.next(said, 0, false, at(i64::from(i) * 10)) == Place::Usual
+                order.next(said, 0, false, at(i64::from(i) * 10)) == Arrival::Usual
             })
             .count();
         assert!((2_000..=2_600).contains(&answered), "{answered}");

@@ -52,7 +52,7 @@ pub(super) struct State {
 
 /// What the TLVs mean for the reply as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct TlvOutcome {
     /// The DSCP that the first Class of Service TLV wants and may have.
     pub dscp: Option<u8>,
     /// The previous reply was asked for, so this reply's transmit stamp will be.
@@ -85,8 +85,8 @@ pub(super) fn begins_with_tlv(area: &[u8]) -> bool {
 
 /// Answers all TLVs in `area`, up to the first malformed one. What follows that one, and
 /// what follows a header of zeros (padding behind the TLVs), stays as it is.
-pub(super) fn answer(area: &mut [u8], observed: &Observed, state: &State) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(super) fn answer(area: &mut [u8], observed: &Observed, state: &State) -> TlvOutcome {
+    let mut outcome = TlvOutcome::default();
     let mut rest = area;
     while let Some((header, after)) = rest.split_first_chunk_mut::<HEADER_LEN>() {
         if *header == [0; HEADER_LEN] {
