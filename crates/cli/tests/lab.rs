@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceSpec, Reset};
+use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec};
 use sonde_lab::{LabError, skip, skipped};
 use sonde_results::trial::Side;
 
@@ -26,7 +26,9 @@ fn the_xdp_forwarder_routes_and_counts() {
             all.iter().filter(|c| c.name == "forwarded").map(|c| c.value).collect::<Vec<_>>()
         };
         assert_eq!(forwarded(&bed).len(), usize::from(chain));
-        for reset in [None, Some(Reset::Software), Some(Reset::Power(Duration::from_millis(1)))] {
+        for reset in
+            [None, Some(DeviceReset::Software), Some(DeviceReset::Power(Duration::from_millis(1)))]
+        {
             if let Some(reset) = reset {
                 bed.reset(reset).unwrap();
             }

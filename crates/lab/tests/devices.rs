@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceSpec, Placement, Port, Reset};
+use sonde_lab::device::{
+    Bed, BedPort, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, Placement,
+};
 use sonde_lab::{Family, LabError, skip, skipped};
 use sonde_results::trial::Side;
 
@@ -221,9 +223,9 @@ fn judge(bed: &mut Bed, counter: &str) {
     assert!(grown(bed) >= before + 4, "{counter}: {} after {before}", grown(bed));
     assert!(bed.facts().unwrap().len() > 10);
 
-    bed.reset(Reset::Software).unwrap();
+    bed.reset(DeviceReset::Software).unwrap();
     passes(bed);
-    bed.reset(Reset::Power(Duration::from_millis(1))).unwrap();
+    bed.reset(DeviceReset::Power(Duration::from_millis(1))).unwrap();
     passes(bed);
 
     let info = bed.info().clone();
@@ -267,7 +269,7 @@ fn passes(bed: &Bed) {
 /// Sends datagrams from one port to the other until one arrives; whom it came from.
 fn exchange(bed: &Bed, from: usize, family: Family) -> Option<IpAddr> {
     let [near, far] = [from, 1 - from].map(|n| &bed.info().ports[n]);
-    let at = |port: &Port, number| {
+    let at = |port: &BedPort, number| {
         SocketAddr::new(address(port, family).address.parse().unwrap(), number)
     };
     let to = inside(&far.netns, || UdpSocket::bind(at(far, 7000)).unwrap());
@@ -287,7 +289,8 @@ fn exchange(bed: &Bed, from: usize, family: Family) -> Option<IpAddr> {
 /// of a real-time class keeps the device's processor busy.
 fn flood(bed: &Bed, cpu: usize, count: u64) {
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n]);
-    let at = |port: &Port| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
+    let at =
+        |port: &BedPort| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
     let sender = inside(&a.netns, || UdpSocket::bind(at(a)).unwrap());
     let mut hog = Command::new("chrt")
         .args(["-f", "1", "taskset", "-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"])
@@ -302,7 +305,7 @@ fn flood(bed: &Bed, cpu: usize, count: u64) {
     hog.wait().unwrap();
 }
 
-fn address(port: &Port, family: Family) -> &sonde_lab::device::PortAddress {
+fn address(port: &BedPort, family: Family) -> &sonde_lab::device::PortAddress {
     port.addresses.iter().find(|a| a.family == family).unwrap()
 }
 
@@ -312,7 +315,7 @@ fn value(bed: &Bed, place: &str, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {place} {name} in {all:#?}")).value
 }
 
-fn pings(from: &Port, target: &str, options: &[&str]) -> bool {
+fn pings(from: &BedPort, target: &str, options: &[&str]) -> bool {
     let command = ["ip", "netns", "exec", &from.netns, "ping", "-n", "-q", "-c", "3", "-i", "0.01"];
     let wait = ["-W", "2"];
     let mut all = Command::new(command[0]);

@@ -422,13 +422,13 @@ impl FlowPacket {
         match first & quic::LONG {
             0 => Detail::Quic(Quic::Short { spin: first & quic::SPIN != 0 }),
             _ => match quic::Long::parse(payload).map(|header| header.kind()) {
-                Ok(quic::Kind::Initial) => Detail::Quic(Quic::Initial),
-                Ok(quic::Kind::ZeroRtt) => Detail::Quic(Quic::ZeroRtt),
-                Ok(quic::Kind::Handshake) => Detail::Quic(Quic::Handshake),
-                Ok(quic::Kind::Retry | quic::Kind::VersionNegotiation) => {
+                Ok(quic::PacketType::Initial) => Detail::Quic(Quic::Initial),
+                Ok(quic::PacketType::ZeroRtt) => Detail::Quic(Quic::ZeroRtt),
+                Ok(quic::PacketType::Handshake) => Detail::Quic(Quic::Handshake),
+                Ok(quic::PacketType::Retry | quic::PacketType::VersionNegotiation) => {
                     Detail::Quic(Quic::Restart)
                 }
-                Ok(quic::Kind::Unknown) | Err(_) => Detail::Other,
+                Ok(quic::PacketType::Unknown) | Err(_) => Detail::Other,
             },
         }
     }

@@ -7,7 +7,7 @@ use crate::field::{put_u32, u32_at};
 
 /// What a long header announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PacketType {
     /// First flight of a handshake.
     Initial,
     /// Data sent before the handshake is complete.
@@ -52,19 +52,19 @@ impl<'a> Long<'a> {
 
     /// What it announces.
     #[inline]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> PacketType {
         // RFC 9369, section 3.2, moves each type of version 1 up by one.
         let kind = match self.version {
-            0 => return Kind::VersionNegotiation,
+            0 => return PacketType::VersionNegotiation,
             VERSION_1 => self.first >> 4,
             VERSION_2 => (self.first >> 4).wrapping_sub(1),
-            _ => return Kind::Unknown,
+            _ => return PacketType::Unknown,
         };
         match kind & 3 {
-            0 => Kind::Initial,
-            1 => Kind::ZeroRtt,
-            2 => Kind::Handshake,
-            _ => Kind::Retry,
+            0 => PacketType::Initial,
+            1 => PacketType::ZeroRtt,
+            2 => PacketType::Handshake,
+            _ => PacketType::Retry,
         }
     }
 
@@ -132,11 +132,11 @@ mod tests {
         let server = [0xF0, 0x67, 0xA5, 0x50, 0x2A, 0x42, 0x62, 0xB5];
         let v2 = [0x6B, 0x33, 0x43, 0xCF];
         for (first, version, from_client, kind) in [
-            (0xC0, [0, 0, 0, 1], true, Kind::Initial),
-            (0xCF, [0, 0, 0, 1], false, Kind::Initial),
-            (0xFF, [0, 0, 0, 1], false, Kind::Retry),
-            (0xD3, v2, true, Kind::Initial),
-            (0xCF, v2, false, Kind::Retry),
+            (0xC0, [0, 0, 0, 1], true, PacketType::Initial),
+            (0xCF, [0, 0, 0, 1], false, PacketType::Initial),
+            (0xFF, [0, 0, 0, 1], false, PacketType::Retry),
+            (0xD3, v2, true, PacketType::Initial),
+            (0xCF, v2, false, PacketType::Retry),
         ] {
             let mut bytes = std::vec![first];
             bytes.extend(version);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_type_of_every_version() {
-        use Kind::{Handshake, Initial, Retry, Unknown, VersionNegotiation, ZeroRtt};
+        use PacketType::{Handshake, Initial, Retry, Unknown, VersionNegotiation, ZeroRtt};
         for (version, kinds) in [
             (VERSION_1, [Initial, ZeroRtt, Handshake, Retry]),
             (VERSION_2, [Retry, Initial, ZeroRtt, Handshake]),

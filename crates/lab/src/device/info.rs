@@ -17,7 +17,7 @@ pub struct BedInfo {
     /// What was asked for.
     pub spec: BedSpec,
     /// The tester's ports: a, b and, where there is one, the monitoring port c.
-    pub ports: Vec<Port>,
+    pub ports: Vec<BedPort>,
     /// The devices, from a to b; none in a loop.
     pub devices: Vec<DeviceInfo>,
     /// On which processor the devices run.
@@ -26,7 +26,7 @@ pub struct BedInfo {
 
 /// A port of the tester.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Port {
+pub struct BedPort {
     /// "a", "b" or "c".
     pub name: String,
     /// Its network namespace, as `ip netns` knows it.
@@ -154,11 +154,11 @@ impl BedInfo {
     }
 }
 
-impl Port {
+impl BedPort {
     /// The monitoring port: nobody's station, and silent.
-    pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<Port, LabError> {
+    pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<BedPort, LabError> {
         disable_offloads(host, TESTER_PORTS[2])?;
-        Ok(Port {
+        Ok(BedPort {
             name: TESTERS[2].into(),
             netns: host.name().into(),
             interface: TESTER_PORTS[2].into(),
@@ -176,7 +176,7 @@ impl Port {
         far: Mac,
         bridged: bool,
         spec: &BedSpec,
-    ) -> Result<Port, LabError> {
+    ) -> Result<BedPort, LabError> {
         let interface = TESTER_PORTS[n];
         disable_offloads(host, interface)?;
         // Test frames for a port's own address that come up to the host must not fill the
@@ -207,7 +207,7 @@ impl Port {
                 far_network: addresses::network(1 - n, family).into(),
             });
         }
-        Ok(Port {
+        Ok(BedPort {
             name: TESTERS[n].into(),
             netns: host.name().into(),
             interface: interface.into(),

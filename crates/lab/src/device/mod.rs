@@ -41,7 +41,7 @@ mod vm;
 mod xdp;
 
 pub use counter::{Counter, CounterKind};
-pub use info::{BedInfo, DeviceInfo, Port, PortAddress};
+pub use info::{BedInfo, BedPort, DeviceInfo, PortAddress};
 pub use placement::Placement;
 pub use spec::{BedSpec, DeviceSpec};
 
@@ -72,7 +72,7 @@ struct Device {
 /// What is done to a device (RFC 6201). In all of them the links stay up, as a wire does to
 /// a tester that goes on sending: with one down the frames would be the tester's own loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
+pub enum DeviceReset {
     /// The forwarding process restarts (section 4.2): configuration and state are dropped
     /// and made anew; a virtual machine reboots, a user-space switch is started again.
     Software,
@@ -126,7 +126,7 @@ impl Bed {
             host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"])?;
             let last = duts.last().expect("a bridge, as was checked");
             let (far, own) = lab.link(last, MONITORED, &host, TESTER_PORTS[2], &link)?;
-            third = Some(Port::monitor(&host, own, far)?);
+            third = Some(BedPort::monitor(&host, own, far)?);
         }
 
         let bridged = count == 0 || spec.device.is_bridge();
@@ -136,7 +136,7 @@ impl Bed {
                 0 => (macs[0].0, if bridged { macs[count].1 } else { macs[0].1 }),
                 _ => (macs[count].1, if bridged { macs[0].0 } else { macs[count].0 }),
             };
-            ports.push(Port::set_up(host, n, own, far, bridged, spec)?);
+            ports.push(BedPort::set_up(host, n, own, far, bridged, spec)?);
         }
         ports.extend(third);
         let mut devices = Vec::with_capacity(count);
@@ -199,14 +199,14 @@ impl Bed {
 
     /// Resets all devices, one after the other from port a; returns when they are
     /// configured again.
-    pub fn reset(&mut self, reset: Reset) -> Result<(), LabError> {
+    pub fn reset(&mut self, reset: DeviceReset) -> Result<(), LabError> {
         match reset {
-            Reset::Software => {
+            DeviceReset::Software => {
                 for device in &mut self.devices {
                     device.function.restart(&device.context)?;
                 }
             }
-            Reset::Power(off) => {
+            DeviceReset::Power(off) => {
                 for device in &mut self.devices {
                     device.function.stop(&device.context)?;
                 }

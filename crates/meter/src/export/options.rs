@@ -7,7 +7,7 @@ mod selectors;
 mod window;
 
 use sonde_wire::ipfix::REVERSE;
-use sonde_wire::ipfix::element::{self as ie, Element, Kind};
+use sonde_wire::ipfix::element::{self as ie, DataType, Element};
 use sonde_wire::ipfix::template::FieldSpecifier;
 use sonde_wire::ipfix::time;
 use sonde_wire::netflow9;
@@ -185,5 +185,5 @@ const SYSTEM: Element = Element {
     enterprise: 0,
     number: netflow9::SCOPE_SYSTEM,
     name: "system",
-    kind: Kind::Unsigned32,
+    kind: DataType::Unsigned32,
 };

@@ -16,6 +16,7 @@ mod hello;
 mod http;
 mod initial;
 mod ntp;
+mod parse;
 mod parser;
 mod quic;
 mod sip;
@@ -35,6 +36,7 @@ use sonde_wire::tcp::SYN;
 use super::prefetch::prefetch;
 use super::slots::set_slot;
 use crate::counters::counters;
+use parse::{Input, Parse as _, RECOGNISABLE, Step};
 use parser::Parser;
 use stream::Stream;
 
@@ -47,51 +49,6 @@ counters! {
         unknown,
         /// Left out, whole or in part, for lack of memory.
         no_memory,
-    }
-}
-
-/// What a parser is given.
-struct Input<'a> {
-    /// TCP: everything from the direction's start. UDP: one datagram. As captured.
-    data: &'a [u8],
-    /// Length of the packet's payload by its IP header.
-    length: usize,
-    /// From the flow's destination to its source.
-    reverse: bool,
-    /// Of this direction nothing further will come.
-    last: bool,
-    at_ns: i64,
-    source_port: u16,
-    destination_port: u16,
-}
-
-impl Input<'_> {
-    fn has_port(&self, port: u16) -> bool {
-        self.source_port == port || self.destination_port == port
-    }
-}
-
-/// What a parser wants next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// Further packets.
-    More,
-    /// Those of the other direction only.
-    Other,
-    /// None: everything is known, or nothing can be.
-    Done,
-}
-
-/// A protocol.
-trait Parse {
-    fn input(&mut self, input: &Input<'_>) -> Step;
-
-    /// What is known; called once.
-    fn finish(&mut self) -> Option<App>;
-
-    /// Memory in use beyond the value itself, octets.
-    fn held(&self) -> usize {
-        0
     }
 }
 
@@ -492,8 +449,6 @@ impl Flow {
 const MAX_PACKETS: u8 = 16;
 /// Most of a flow in which nothing is recognised.
 const UNKNOWN_PACKETS: u8 = 2;
-/// Octets of a stream's start in which a protocol is recognised, or it is none.
-const RECOGNISABLE: usize = 32;
 /// Flows whose memory is kept for others, 5 MB at most.
 const SPARE: usize = 1024;
 /// Memory on average, octets, of each kind.

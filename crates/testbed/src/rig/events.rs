@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::Host;
-use sonde_lab::device::{Bed, Reset};
+use sonde_lab::device::{Bed, DeviceReset};
 use sonde_meter::trial::{FORGET, POWER, POWER_OFF_NS};
 use sonde_results::trial::{DeviceEvent, Offer};
 use sonde_sys::clock::tai_now;
@@ -56,9 +56,9 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
         Made::There(there) => there.run(action),
         Made::Lab(bed) => match action {
             FORGET => bed.forget().context("have the device forget its stations"),
-            "reset" | "software" => bed.reset(Reset::Software).context("reset of the device"),
+            "reset" | "software" => bed.reset(DeviceReset::Software).context("reset of the device"),
             POWER => bed
-                .reset(Reset::Power(Duration::from_nanos(POWER_OFF_NS as u64)))
+                .reset(DeviceReset::Power(Duration::from_nanos(POWER_OFF_NS as u64)))
                 .context("power cut of the device"),
             other => bail!("the lab's devices know reset and power, not '{other}'"),
         },

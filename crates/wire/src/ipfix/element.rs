@@ -10,7 +10,7 @@ use super::REVERSE;
 
 /// What the bytes of a value mean (RFC 7012, section 3.1; RFC 6313).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum DataType {
     /// Bytes.
     OctetArray,
     /// 1 byte.
@@ -45,26 +45,26 @@ pub enum Kind {
     BasicList,
 }
 
-impl Kind {
+impl DataType {
     /// Its number in the registry of data types (RFC 5610, section 3.1; RFC 6313, section 10.1).
     pub const fn code(self) -> u8 {
         match self {
-            Kind::OctetArray => 0,
-            Kind::Unsigned8 => 1,
-            Kind::Unsigned16 => 2,
-            Kind::Unsigned32 => 3,
-            Kind::Unsigned64 => 4,
-            Kind::Signed8 => 5,
-            Kind::Float64 => 10,
-            Kind::MacAddress => 12,
-            Kind::String => 13,
-            Kind::DateTimeSeconds => 14,
-            Kind::DateTimeMilliseconds => 15,
-            Kind::DateTimeMicroseconds => 16,
-            Kind::DateTimeNanoseconds => 17,
-            Kind::Ipv4Address => 18,
-            Kind::Ipv6Address => 19,
-            Kind::BasicList => 20,
+            DataType::OctetArray => 0,
+            DataType::Unsigned8 => 1,
+            DataType::Unsigned16 => 2,
+            DataType::Unsigned32 => 3,
+            DataType::Unsigned64 => 4,
+            DataType::Signed8 => 5,
+            DataType::Float64 => 10,
+            DataType::MacAddress => 12,
+            DataType::String => 13,
+            DataType::DateTimeSeconds => 14,
+            DataType::DateTimeMilliseconds => 15,
+            DataType::DateTimeMicroseconds => 16,
+            DataType::DateTimeNanoseconds => 17,
+            DataType::Ipv4Address => 18,
+            DataType::Ipv6Address => 19,
+            DataType::BasicList => 20,
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Element {
     /// Name.
     pub name: &'static str,
     /// What its bytes mean.
-    pub kind: Kind,
+    pub kind: DataType,
 }
 
 impl Element {
@@ -103,7 +103,7 @@ macro_rules! elements {
         $(
             #[doc = concat!("`", $name, "`")]
             pub const $constant: Element =
-                Element { enterprise: $enterprise, number: $number, name: $name, kind: Kind::$kind };
+                Element { enterprise: $enterprise, number: $number, name: $name, kind: DataType::$kind };
         )*
         /// All, ascending by enterprise number and number.
         pub static ALL: &[Element] = &[$($constant,)*];

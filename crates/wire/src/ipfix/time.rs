@@ -1,6 +1,6 @@
 //! The four types of time (RFC 7011, sections 6.1.7 to 6.1.10), against ns since 1970 UTC.
 
-use super::element::Kind;
+use super::element::DataType;
 use super::record::unsigned;
 
 /// A dateTimeMilliseconds; a time before 1970 has none and is 0.
@@ -27,17 +27,17 @@ pub fn nanos(ns: i64) -> u64 {
 
 /// What a value of one of the four types says, ns since 1970; `None` for other types and
 /// wrong lengths. An NTP time is taken as one between 1968 and 2104.
-pub fn to_ns(kind: Kind, value: &[u8]) -> Option<i64> {
+pub fn to_ns(kind: DataType, value: &[u8]) -> Option<i64> {
     match (kind, value.len()) {
-        (Kind::DateTimeSeconds, 4) => Some(unsigned(value)? as i64 * 1_000_000_000),
-        (Kind::DateTimeMilliseconds, 8) => {
+        (DataType::DateTimeSeconds, 4) => Some(unsigned(value)? as i64 * 1_000_000_000),
+        (DataType::DateTimeMilliseconds, 8) => {
             i64::try_from(unsigned(value)?).ok()?.checked_mul(1_000_000)
         }
-        (Kind::DateTimeMicroseconds, 8) => {
+        (DataType::DateTimeMicroseconds, 8) => {
             let ntp = unsigned(value)? & !0x7ff;
             Some(from_ntp(ntp, 1_000_000) * 1000)
         }
-        (Kind::DateTimeNanoseconds, 8) => Some(from_ntp(unsigned(value)?, 1_000_000_000)),
+        (DataType::DateTimeNanoseconds, 8) => Some(from_ntp(unsigned(value)?, 1_000_000_000)),
         _ => None,
     }
 }
@@ -70,11 +70,11 @@ mod tests {
         #[test]
         fn each_type_keeps_what_its_name_says(ns in 0i64..4_000_000_000_000_000_000) {
             let read = |kind, value: u64| to_ns(kind, &value.to_be_bytes()).unwrap();
-            prop_assert_eq!(read(Kind::DateTimeNanoseconds, nanos(ns)), ns);
-            prop_assert_eq!(read(Kind::DateTimeMicroseconds, micros(ns)), ns / 1000 * 1000);
+            prop_assert_eq!(read(DataType::DateTimeNanoseconds, nanos(ns)), ns);
+            prop_assert_eq!(read(DataType::DateTimeMicroseconds, micros(ns)), ns / 1000 * 1000);
             prop_assert_eq!(micros(ns) & 0x7ff, 0);
             prop_assert_eq!(
-                read(Kind::DateTimeMilliseconds, millis(ns)),
+                read(DataType::DateTimeMilliseconds, millis(ns)),
                 ns / 1_000_000 * 1_000_000
             );
         }
@@ -92,7 +92,7 @@ mod tests {
         for us in 0..1_000_000 {
             let ns = 1_700_000_000_000_000_000 + us * 1000;
             let value = micros(ns).to_be_bytes();
-            assert_eq!(to_ns(Kind::DateTimeMicroseconds, &value), Some(ns));
+            assert_eq!(to_ns(DataType::DateTimeMicroseconds, &value), Some(ns));
         }
     }
 
@@ -100,8 +100,8 @@ mod tests {
     fn the_second_era_begins_in_2036() {
         let ns = 2_085_978_496 * 1_000_000_000;
         assert_eq!(nanos(ns), 0);
-        assert_eq!(to_ns(Kind::DateTimeNanoseconds, &[0; 8]), Some(ns));
-        assert_eq!(to_ns(Kind::Unsigned64, &[0; 8]), None);
-        assert_eq!(to_ns(Kind::DateTimeSeconds, &[0, 0, 0, 2]), Some(2_000_000_000));
+        assert_eq!(to_ns(DataType::DateTimeNanoseconds, &[0; 8]), Some(ns));
+        assert_eq!(to_ns(DataType::Unsigned64, &[0; 8]), None);
+        assert_eq!(to_ns(DataType::DateTimeSeconds, &[0, 0, 0, 2]), Some(2_000_000_000));
     }
 }

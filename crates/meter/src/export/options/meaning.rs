@@ -1,7 +1,7 @@
 //! What the fields of flow records mean: keys, types, names of interfaces, the rate of
 //! sampling.
 
-use sonde_wire::ipfix::element::{self as ie, Element, Kind};
+use sonde_wire::ipfix::element::{self as ie, DataType, Element};
 use sonde_wire::ipfix::template::FieldSpecifier;
 use sonde_wire::netflow9;
 
@@ -108,7 +108,7 @@ const INTERFACE: Element = Element {
     enterprise: 0,
     number: netflow9::SCOPE_INTERFACE,
     name: "interface",
-    kind: Kind::Unsigned32,
+    kind: DataType::Unsigned32,
 };
 const KEYS: [Element; 9] = [
     ie::SOURCE_IPV4_ADDRESS,

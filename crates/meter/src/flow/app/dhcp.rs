@@ -2,8 +2,8 @@
 
 use sonde_results::flow::App;
 
+use super::parse::{Input, Parse, Step};
 use super::text::{Reader, text};
-use super::{Input, Parse, Step};
 
 /// What the messages said.
 #[derive(Clone, Default)]

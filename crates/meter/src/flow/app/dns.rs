@@ -5,8 +5,8 @@
 use sonde_results::flow::App;
 use sonde_wire::dns::{HEADER_LEN, Header, PORT};
 
+use super::parse::{Input, Parse, Step};
 use super::text::{Reader, text};
-use super::{Input, Parse, Step};
 
 /// A query, its answer, or both.
 #[derive(Clone, Default)]

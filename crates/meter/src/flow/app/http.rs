@@ -3,8 +3,8 @@
 use httparse::{EMPTY_HEADER, Error, Header, Request, Response, Status};
 use sonde_results::flow::App;
 
+use super::parse::{Input, Parse, RECOGNISABLE, Step};
 use super::text::{closed, text};
-use super::{Input, Parse, RECOGNISABLE, Step};
 
 /// A request, its answer, or both.
 #[derive(Clone, Default)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey, quic};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
-use sonde_wire::quic::{Kind, Long, VERSION_1, VERSION_2};
+use sonde_wire::quic::{Long, PacketType, VERSION_1, VERSION_2};
 
 use super::text::Reader;
 
@@ -65,7 +65,7 @@ impl Keys {
 /// sections 17.2.2 and 17.2.3), in the datagram that begins with it.
 pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
     let mut reader = Reader(datagram.get(long.buffer_len()..)?);
-    if long.kind() == Kind::Initial {
+    if long.kind() == PacketType::Initial {
         let token = varint(&mut reader)?;
         reader.take(usize::try_from(token).ok()?)?;
     }

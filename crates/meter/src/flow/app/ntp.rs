@@ -2,7 +2,7 @@
 
 use sonde_results::flow::App;
 
-use super::{Input, Parse, Step};
+use super::parse::{Input, Parse, Step};
 
 /// What the first packet and the server's said.
 #[derive(Clone, Default)]

@@ -7,12 +7,12 @@ use super::dhcp::Dhcp;
 use super::dns::Dns;
 use super::http::Http;
 use super::ntp::Ntp;
+use super::parse::{Input, Parse, Step};
 use super::quic::Quic;
 use super::sip::Sip;
 use super::smtp::Smtp;
 use super::ssh::Ssh;
 use super::tls::Tls;
-use super::{Input, Parse, Step};
 
 macro_rules! parsers {
     ($($name:ident($kind:ty),)*) => {

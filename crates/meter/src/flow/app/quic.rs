@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use sonde_results::flow::{App, TlsInfo};
-use sonde_wire::quic::{Kind, Long};
+use sonde_wire::quic::{Long, PacketType};
 
 use super::hello::{CLIENT_HELLO, ClientHello, message_end};
 use super::initial::{Keys, bounds, varint};
+use super::parse::{Input, Parse, Step};
 use super::stream::Stream;
 use super::text::Reader;
 use super::tls::client_info;
-use super::{Input, Parse, Step};
 
 /// A connection's beginning.
 #[derive(Clone, Default)]
@@ -31,8 +31,8 @@ impl Quic {
     pub(super) fn begins(input: &Input<'_>) -> bool {
         let Ok(long) = Long::parse(input.data) else { return false };
         let sound = match long.kind() {
-            Kind::Initial => input.length >= MIN_DATAGRAM,
-            Kind::ZeroRtt => true,
+            PacketType::Initial => input.length >= MIN_DATAGRAM,
+            PacketType::ZeroRtt => true,
             _ => false,
         };
         sound
@@ -47,11 +47,11 @@ impl Quic {
     pub(super) fn may_begin_later(input: &Input<'_>) -> bool {
         let Ok(long) = Long::parse(input.data) else { return false };
         match long.kind() {
-            Kind::VersionNegotiation => {
+            PacketType::VersionNegotiation => {
                 let versions = input.length.saturating_sub(long.buffer_len());
                 versions >= 4 && versions.is_multiple_of(4)
             }
-            Kind::Unknown => {
+            PacketType::Unknown => {
                 long.destination.len() >= MIN_IDENTIFIER && input.length >= MIN_DATAGRAM
             }
             _ => false,
@@ -109,11 +109,11 @@ impl Parse for Quic {
         for _ in 0..MAX_COALESCED {
             let Ok(long) = Long::parse(rest) else { break };
             match long.kind() {
-                Kind::Initial => match self.initial(rest, &long, input.reverse) {
+                PacketType::Initial => match self.initial(rest, &long, input.reverse) {
                     Some(end) => rest = rest.get(end..).unwrap_or(&[]),
                     None => break,
                 },
-                Kind::ZeroRtt => {
+                PacketType::ZeroRtt => {
                     if self.keys.is_none() {
                         self.version = long.version;
                     }
@@ -122,7 +122,7 @@ impl Parse for Quic {
                         None => break,
                     }
                 }
-                Kind::Retry | Kind::VersionNegotiation => {
+                PacketType::Retry | PacketType::VersionNegotiation => {
                     // The client begins anew, with other keys (RFC 9001, section 5.2).
                     let server = self.keys.as_ref().is_some_and(|keys| keys.1 != input.reverse);
                     if server {

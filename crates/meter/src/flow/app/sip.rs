@@ -4,8 +4,8 @@ use httparse::{EMPTY_HEADER, Header, Status, parse_headers};
 use sonde_results::flow::App;
 
 use super::http::MAX_HEADERS;
+use super::parse::{Input, Parse, Step};
 use super::text::{begins, closed, line, text};
-use super::{Input, Parse, Step};
 
 /// A request, its answer, or both.
 #[derive(Clone, Default)]

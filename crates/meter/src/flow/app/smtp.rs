@@ -3,8 +3,8 @@
 
 use sonde_results::flow::App;
 
+use super::parse::{Input, Parse, Step};
 use super::text::{begins, line, text};
-use super::{Input, Parse, Step};
 
 /// The commands seen.
 #[derive(Clone, Default)]

@@ -2,8 +2,8 @@
 
 use sonde_results::flow::App;
 
+use super::parse::{Input, Parse, Step};
 use super::text::{line, text};
-use super::{Input, Parse, Step};
 
 /// What was said, by direction.
 #[derive(Clone, Default)]

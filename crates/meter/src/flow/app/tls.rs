@@ -2,11 +2,12 @@
 
 use sonde_results::flow::{App, TlsInfo};
 
+use super::fingerprint;
 use super::hello::{
     CLIENT_HELLO, ClientHello, Message, SERVER_HELLO, first_message, server_version,
 };
+use super::parse::{Input, Parse, Step};
 use super::text::text;
-use super::{Input, Parse, Step, fingerprint};
 
 /// A connection's hellos.
 #[derive(Clone, Default)]
