@@ -32,23 +32,23 @@ pub enum LabError {
     /// A name that cannot become part of a namespace's.
     #[error("'{0}' is no name for a lab or host: use 1 to 32 of a-z, 0-9 and '-'")]
     Name(String),
-    /// Namespaces are root's.
+    /// To make network namespaces needs root.
     #[error("network namespaces need root; run this with sudo")]
     Privilege,
     /// A command cannot be started.
     #[error("cannot run '{command}': {source}; 'make setup' installs what is needed")]
     Start {
-        /// The command line.
+        /// The command line, program first.
         command: String,
-        /// The kernel's answer.
+        /// Why, as the kernel says it.
         source: std::io::Error,
     },
-    /// A command failed.
+    /// A command that ran and reported failure.
     #[error("'{command}' failed ({status}): {message}")]
     Failed {
         /// The command line, which can be repeated by hand.
         command: String,
-        /// How it ended.
+        /// Its exit status, or the signal that ended it.
         status: std::process::ExitStatus,
         /// What it wrote to standard error.
         message: String,
@@ -62,17 +62,17 @@ pub enum LabError {
     /// A program of another package.
     #[error("there is no '{program}' here: install it ('apt-get install {package}')")]
     Missing {
-        /// The program.
+        /// The program that is not there.
         program: String,
-        /// Debian's package.
+        /// The package of Debian that has it.
         package: String,
     },
     /// A file or kernel setting.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// The file, or that of the setting below /proc or /sys.
         path: std::path::PathBuf,
-        /// The kernel's answer.
+        /// Why, as the kernel says it.
         source: std::io::Error,
     },
     /// The kernel was asked by netlink.
@@ -80,7 +80,7 @@ pub enum LabError {
     Netlink {
         /// What was asked for.
         what: &'static str,
-        /// The kernel's answer.
+        /// Why, as the kernel says it.
         source: std::io::Error,
     },
     /// A relay cannot go on.

@@ -55,7 +55,7 @@ pub(crate) struct DeviceSide {
     pub(crate) mac: Mac,
     /// That of the other end of the wire.
     pub(crate) peer_mac: Mac,
-    /// Addresses, by family.
+    /// One for each family that the bed has.
     pub(crate) routes: Vec<SideRoute>,
 }
 

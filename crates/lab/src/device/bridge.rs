@@ -7,7 +7,6 @@ use super::function::Function;
 use super::netlink;
 use crate::LabError;
 
-/// The bridge.
 pub(crate) struct Bridge {
     /// Stations that it learns at most; 0: as many as there are.
     pub(crate) stations: u32,

@@ -18,7 +18,7 @@ pub(crate) struct DeviceContext {
     pub(crate) spec: BedSpec,
     /// It has a third port, towards the tester's monitoring one.
     pub(crate) monitored: bool,
-    /// For its files.
+    /// Its configuration and state files, below the bed's folder.
     pub(crate) folder: PathBuf,
 }
 

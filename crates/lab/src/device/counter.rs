@@ -11,9 +11,9 @@ pub struct Counter {
     pub place: String,
     /// Its name, as the kernel or the program has it.
     pub name: String,
-    /// What it counts.
+    /// Whether the frames went on or ended here.
     pub kind: CounterKind,
-    /// Frames so far.
+    /// Frames since what counts them was made.
     pub value: u64,
 }
 

@@ -51,7 +51,7 @@ impl BedInfo {
 }
 
 impl Placement {
-    /// In words.
+    /// A sentence for reports, without its full stop.
     pub fn text(self) -> String {
         match self {
             Placement::None => "there is no device".into(),
@@ -96,7 +96,7 @@ const OFFLOADS: [&str; 7] = [
     "rx-gro-list",
 ];
 
-/// Of a namespace.
+/// Kernel settings that each namespace has for itself.
 const SETTINGS: [&str; 4] = [
     "net.ipv4.ip_forward",
     "net.ipv4.conf.all.rp_filter",
@@ -104,7 +104,7 @@ const SETTINGS: [&str; 4] = [
     "net.ipv6.conf.all.disable_ipv6",
 ];
 
-/// Of the host.
+/// Kernel settings that all namespaces of a host share.
 const HOST_SETTINGS: [&str; 7] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",

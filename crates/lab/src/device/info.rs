@@ -31,9 +31,9 @@ pub struct BedPort {
     pub name: String,
     /// Its network namespace, as `ip netns` knows it.
     pub netns: String,
-    /// Its interface there.
+    /// Its interface in that namespace.
     pub interface: String,
-    /// Its MAC address.
+    /// Its MAC address, from which it sends.
     pub mac: Mac,
     /// The MAC address to send to: the device's, or behind a bridge the other port's. The
     /// monitoring port sends nothing.
@@ -62,7 +62,7 @@ pub struct PortAddress {
 pub struct DeviceInfo {
     /// "dut", or "dut1" and "dut2".
     pub name: String,
-    /// Its network namespace.
+    /// Its network namespace, as `ip netns` knows it.
     pub netns: String,
     /// Its interfaces towards a, towards b and, where there is one, towards c.
     pub interfaces: Vec<String>,
@@ -105,7 +105,6 @@ impl BedInfo {
         netlink::threads(&Self::host(device), &device.interfaces)
     }
 
-    /// A device's namespace.
     pub(crate) fn host(device: &DeviceInfo) -> Host {
         Host::of(&device.netns)
     }

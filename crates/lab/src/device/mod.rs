@@ -82,7 +82,7 @@ pub enum DeviceReset {
 }
 
 impl Bed {
-    /// Makes it.
+    /// Makes the namespaces, links, addresses and devices that the spec asks for.
     ///
     /// # Errors
     /// [`LabError::Bed`] for what cannot be built; a missing tool, kernel feature or

@@ -12,11 +12,10 @@ use super::function::Function;
 use super::netlink;
 use crate::LabError;
 
-/// Open vSwitch.
 pub(crate) struct Ovs {
     /// Frames are forwarded by the daemon, not by the kernel's module.
     pub(crate) user_space: bool,
-    /// The daemons.
+    /// Process ids: the database server, then the switch.
     pub(crate) processes: Vec<u32>,
 }
 

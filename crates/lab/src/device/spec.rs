@@ -141,7 +141,7 @@ pub enum DeviceSpec {
         /// Filters that each packet is held against; only the last one matches. 0: the
         /// hook alone.
         filters: u32,
-        /// Connection tracking, too.
+        /// The hook tracks connections, too (conntrack).
         conntrack: bool,
     },
     /// The kernel's router that translates what goes from a to b to its own address.

@@ -51,7 +51,7 @@ impl Journal {
         self.save()
     }
 
-    /// Forgets a layer's.
+    /// Forgets a layer's changes, which have been restored.
     pub(super) fn remove(&mut self, layer: Layer) -> Result<(), LabError> {
         self.entries.retain(|e| e.layer != layer);
         self.save()

@@ -232,7 +232,7 @@ struct Thread {
     worker: bool,
 }
 
-/// Threads that forward.
+/// The threads that forward: receive threads, and those of the devices' processes.
 fn threads(bed: &BedInfo) -> Result<Vec<Thread>, LabError> {
     let mut all = Vec::new();
     let mut add = |pid, worker| {

@@ -15,44 +15,44 @@ use crate::{Host, LabError};
 pub enum Setting {
     /// A file of an interface below /sys/class/net.
     Interface {
-        /// The namespace.
+        /// The network namespace, as `ip netns` knows it.
         netns: String,
-        /// The interface.
+        /// The interface's name in that namespace.
         interface: String,
         /// Below the interface's folder: "threaded".
         file: String,
     },
     /// A feature of an interface: "on" or "off".
     Feature {
-        /// The namespace.
+        /// The network namespace, as `ip netns` knows it.
         netns: String,
-        /// The interface.
+        /// The interface's name in that namespace.
         interface: String,
         /// As `ethtool -K` names it.
         feature: String,
     },
     /// A kernel parameter of the host, by `sysctl`'s name.
     Kernel {
-        /// Its name.
+        /// As `sysctl` writes it: "net.core.busy_poll".
         name: String,
     },
     /// The processors that a thread may use: "0,2-3".
     Affinity {
-        /// The thread.
+        /// The thread's id.
         pid: u32,
         /// When it began, in ticks since the host did: ids are used again.
         start: u64,
     },
     /// A thread's scheduling class and priority: "fifo 2", "rr 1", "other 0".
     Class {
-        /// The thread.
+        /// The thread's id.
         pid: u32,
-        /// As above.
+        /// When the thread began, in ticks since the host did.
         start: u64,
     },
     /// A namespace's nftables rules, as `nft` lists them.
     Ruleset {
-        /// The namespace.
+        /// The network namespace, as `ip netns` knows it.
         netns: String,
     },
 }
@@ -64,7 +64,7 @@ pub struct Change {
     pub setting: Setting,
     /// Its value before, which a revert restores.
     pub former: String,
-    /// Its value since.
+    /// The value that the layer gave it.
     pub value: String,
 }
 
@@ -84,7 +84,7 @@ impl Setting {
         }
     }
 
-    /// Its value now.
+    /// Its present value, as [`Setting::write`] takes it.
     pub(super) fn read(&self) -> Result<String, LabError> {
         let text = match self {
             Setting::Interface { netns, interface, file } => {
@@ -119,7 +119,7 @@ impl Setting {
         Ok(text.trim().to_owned())
     }
 
-    /// Gives it another.
+    /// Gives it a value that [`Setting::read`] may have returned.
     pub(super) fn write(&self, value: &str) -> Result<(), LabError> {
         match self {
             Setting::Interface { netns, interface, file } => {

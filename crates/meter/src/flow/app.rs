@@ -69,13 +69,13 @@ struct Slot {
     state: State,
     /// The sequence number of each direction's first octet, with its bit in `known`.
     start: [u32; 2],
-    /// Octets on account.
+    /// Octets of memory that are charged to it.
     held: u32,
     packets: u8,
     known: u8,
     /// Directions that are not read any more: all is known, or nothing was recognised.
     silent: u8,
-    /// Counted.
+    /// Nothing more is read: what became of it has been counted.
     closed: bool,
 }
 
@@ -341,7 +341,7 @@ impl Slot {
         (step, short)
     }
 
-    /// One datagram, likewise.
+    /// A datagram with payload. True: memory was short.
     fn datagram(&mut self, input: &Input<'_>, room: usize, spare: &mut Spare) -> (Step, bool) {
         let mut flow = self.open();
         let mut parser = flow.as_mut().and_then(|flow| flow.parser.take());

@@ -160,7 +160,7 @@ impl FlowCache {
         self.expire(usize::MAX, sink);
     }
 
-    /// Ends all flows.
+    /// Ends all flows, whatever is left of their time-outs: metering is over.
     pub fn finish(&mut self, now_ns: i64, sink: &mut impl FnMut(FlowRecord)) {
         self.handle_timeout(now_ns, sink);
         self.end_all(None, sink);
@@ -542,5 +542,5 @@ impl FlowCache {
     }
 }
 
-/// No slot.
+/// Stands for the slot of a flow that is not known.
 const NOWHERE: u32 = u32::MAX;

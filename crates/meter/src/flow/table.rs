@@ -15,13 +15,13 @@ pub(super) struct Index {
 /// What the index takes of a key's hash.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HashParts {
-    /// The home bucket.
+    /// The bucket where the key lies unless there was no room.
     pub(super) home: u32,
     pub(super) tag: u16,
 }
 
 impl Index {
-    /// For `flows` slots.
+    /// An empty index with room for `flows` slots.
     pub(super) fn new(flows: usize) -> Self {
         // 4/5 full at most, so that moving one resident is always enough; and small ones wide
         // enough that chance does not fill two buckets before the rest.
@@ -165,7 +165,7 @@ impl Index {
         if sum >= bucket { sum - bucket } else { sum + self.buckets.len() as u32 - bucket }
     }
 
-    /// Bytes of memory.
+    /// Memory of its buckets, bytes.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.buckets)
     }

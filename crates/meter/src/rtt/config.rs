@@ -60,7 +60,7 @@ pub enum GroupBy {
 pub enum EventLimit {
     /// None: histograms and flows only.
     None,
-    /// Every one.
+    /// Every sample becomes one.
     All,
     /// One in so much time and direction of a flow, in steps of 1.024 us.
     Every(Duration),

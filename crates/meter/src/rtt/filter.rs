@@ -23,24 +23,24 @@ pub struct Filter {
 pub struct Protocols(u8);
 
 impl Protocols {
-    /// TCP.
+    /// TCP (RFC 9293), DNS over it included.
     pub const TCP: Protocols = Protocols(1);
-    /// ICMP and ICMPv6.
+    /// ICMP (RFC 792) and ICMPv6 (RFC 4443).
     pub const ICMP: Protocols = Protocols(2);
-    /// QUIC.
+    /// QUIC (RFC 9000), and what else UDP carries in its flows.
     pub const QUIC: Protocols = Protocols(4);
     /// DNS over UDP or TCP, port 53.
     pub const DNS: Protocols = Protocols(8);
-    /// SCTP.
+    /// SCTP (RFC 9260).
     pub const SCTP: Protocols = Protocols(16);
 
-    /// Both sets.
+    /// The protocols of both sets.
     #[must_use]
     pub const fn with(self, other: Protocols) -> Protocols {
         Protocols(self.0 | other.0)
     }
 
-    /// Nothing in it.
+    /// Whether no protocol is in it: such a filter lets all pass.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

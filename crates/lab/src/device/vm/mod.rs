@@ -25,7 +25,7 @@ use super::{addresses, bridge};
 use crate::lab::mac_text;
 use crate::{Family, LabError};
 
-/// The machine.
+/// The guest, while it runs, and the version of qemu.
 #[derive(Default)]
 pub(crate) struct Vm {
     guest: Option<Guest>,
