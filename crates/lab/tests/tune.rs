@@ -1,7 +1,7 @@
 //! Layers on a real bed: each takes effect and is reverted exactly. Needs root.
 
 use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Placement};
-use sonde_lab::tune::{self, Change, Layer, Scope, Setting};
+use sonde_lab::tune::{self, Layer, LayerScope, Setting, SettingChange};
 use sonde_lab::{LabError, skip, skipped};
 
 /// Everything that a layer of this bed could change.
@@ -45,14 +45,14 @@ fn every_layer_is_applied_and_reverted_exactly() {
     let (mut found, mut order) = (Vec::new(), Vec::new());
     for layer in Layer::ALL {
         match layer.scope() {
-            Scope::Build => {
+            LayerScope::Build => {
                 assert!(layer.applies(bed.info()).unwrap_err().contains("built"));
             }
-            Scope::Host => {
+            LayerScope::Host => {
                 let error = tune::apply(layer, bed.info(), false).unwrap_err().to_string();
                 assert!(error.contains("--host"), "{error}");
             }
-            Scope::Bed => {
+            LayerScope::Bed => {
                 let was = state(&bed);
                 let changes = tune::apply(layer, bed.info(), false).unwrap();
                 assert!(!changes.is_empty(), "{layer}");
@@ -88,7 +88,7 @@ fn a_virtual_machine_with_real_time_threads_still_answers() {
     };
     let main = bed.info().devices[0].processes[0];
     let changes = tune::apply(Layer::RealTime, bed.info(), false).unwrap();
-    let class = |change: &Change| (change.former.clone(), change.value.clone());
+    let class = |change: &SettingChange| (change.former.clone(), change.value.clone());
     let (leading, workers): (Vec<_>, Vec<_>) = changes.iter().partition(|c| c.value == "fifo 2");
     assert!(workers.iter().all(|c| class(c) == ("other 0".into(), "rr 1".into())), "{changes:?}");
     assert!(!workers.is_empty(), "{changes:?}");
@@ -101,7 +101,7 @@ fn a_virtual_machine_with_real_time_threads_still_answers() {
     }
     let reverted = tune::revert(Layer::RealTime, bed.info()).unwrap();
     assert_eq!(reverted, changes);
-    for Change { setting, former, .. } in changes {
+    for SettingChange { setting, former, .. } in changes {
         let Setting::Class { pid, .. } = setting else { panic!("{setting}") };
         let now = a.run(&["chrt", "-p", &pid.to_string()]).unwrap();
         assert!(now.contains("SCHED_OTHER"), "{former}: {now}");

@@ -27,7 +27,7 @@ pub struct ClockState {
 
 /// How finely `CLOCK_TAI` can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolution {
+pub struct ClockResolution {
     /// What the kernel claims (`clock_getres(2)`), ns.
     pub claimed_ns: i64,
     /// Least difference seen between two readings that differed, ns.
@@ -169,7 +169,7 @@ pub fn clock_state() -> ClockState {
 }
 
 /// How finely the clock can be read, by reading it for well under a millisecond.
-pub fn resolution() -> Resolution {
+pub fn resolution() -> ClockResolution {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid place for the answer. CLOCK_TAI exists since Linux 3.10.
     unsafe { libc::clock_getres(libc::CLOCK_TAI, &mut ts) };
@@ -181,7 +181,7 @@ pub fn resolution() -> Resolution {
         last = now;
     }
     steps.sort_unstable();
-    Resolution {
+    ClockResolution {
         claimed_ns: from_timespec(&ts).as_nanos(),
         step_ns: steps.iter().copied().find(|&s| s > 0).unwrap_or(0),
         read_ns: steps[RESOLUTION_READS / 2],

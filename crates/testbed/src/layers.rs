@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use sonde_lab::device::{Bed, BedSpec};
-use sonde_lab::tune::{Layer, Scope, apply, revert};
+use sonde_lab::tune::{Layer, LayerScope, apply, revert};
 use sonde_meter::trial::{Next, Procedure};
 use sonde_results::Trial;
 use sonde_results::bench::Finding;
@@ -26,7 +26,7 @@ fn of_lab(names: &[String]) -> Vec<Layer> {
 /// # Errors
 /// A layer that this device cannot have.
 pub fn build(spec: &mut BedSpec, names: &[String]) -> Result<()> {
-    for layer in of_lab(names).into_iter().filter(|l| l.scope() == Scope::Build) {
+    for layer in of_lab(names).into_iter().filter(|l| l.scope() == LayerScope::Build) {
         layer.build(spec).map_err(anyhow::Error::msg).with_context(|| format!("layer {layer}"))?;
     }
     Ok(())
@@ -41,7 +41,7 @@ impl Applied {
     /// same, and finds no share.
     pub fn apply(bed: &Bed, names: &[String], host: bool) -> Result<(Applied, Vec<String>)> {
         let (mut applied, mut idle) = (Applied(Vec::new()), Vec::new());
-        for layer in of_lab(names).into_iter().filter(|l| l.scope() != Scope::Build) {
+        for layer in of_lab(names).into_iter().filter(|l| l.scope() != LayerScope::Build) {
             if let Err(why) = layer.applies(bed.info()) {
                 idle.push(format!("layer {layer} changes nothing: {why}"));
                 continue;

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use serde::Serialize;
 use sonde_lab::device::BedInfo;
-use sonde_lab::tune::{self, Change, Layer, Scope};
+use sonde_lab::tune::{self, Layer, LayerScope, SettingChange};
 
 use super::args::{ApplyArgs, RevertArgs, TuneAction, TuneCommand, TuneListArgs};
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,7 @@ pub(super) fn run(command: &TuneCommand) -> Result<Exit, Failure> {
 struct Row {
     layer: Layer,
     about: &'static str,
-    scope: Scope,
+    scope: LayerScope,
     /// Whether it is applied; `None` without a bed.
     applied: Option<bool>,
     /// Why it cannot be applied now; `None` if it can.
@@ -59,7 +59,7 @@ fn list(args: &TuneListArgs) -> Result<Exit, Failure> {
             (Some(false), Some(why)) => why.clone(),
             (None, _) => String::new(),
         };
-        let whole_host = if row.scope == Scope::Host { " (the whole host)" } else { "" };
+        let whole_host = if row.scope == LayerScope::Host { " (the whole host)" } else { "" };
         outln!("  {:<14} {}{whole_host}", row.layer.name(), row.about);
         if !state.is_empty() {
             outln!("  {:<14}   {state}", "");
@@ -73,7 +73,7 @@ fn list(args: &TuneListArgs) -> Result<Exit, Failure> {
 struct Done {
     layer: Layer,
     #[serde(flatten)]
-    change: Change,
+    change: SettingChange,
 }
 
 fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {

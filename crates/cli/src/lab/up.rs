@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use sonde_lab::Lab;
 use sonde_lab::device::{Bed, BedInfo, BedSpec};
-use sonde_lab::tune::{self, Layer, Scope};
+use sonde_lab::tune::{self, Layer, LayerScope};
 use sonde_run::running::Stop;
 
 use super::args::UpArgs;
@@ -18,12 +18,13 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
     Lab::sweep();
     let mut spec = spec(args)?;
     let (build, later): (Vec<Layer>, Vec<Layer>) =
-        args.with.iter().partition(|l| l.scope() == Scope::Build);
+        args.with.iter().partition(|l| l.scope() == LayerScope::Build);
     for layer in build {
         layer.build(&mut spec).map_err(|why| Failure::Usage(anyhow!("{layer}: {why}")))?;
     }
     let bed = Bed::build(&spec).map_err(anyhow::Error::from)?;
-    let host: Vec<Layer> = later.iter().copied().filter(|l| l.scope() == Scope::Host).collect();
+    let host: Vec<Layer> =
+        later.iter().copied().filter(|l| l.scope() == LayerScope::Host).collect();
     let held = hold(&bed, &later, args, &stop);
     // A bed's own settings go with it; the host's do not.
     for layer in host.into_iter().rev() {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Layer, Scope};
-use super::setting::Change;
+use super::layer::{Layer, LayerScope};
+use super::setting::SettingChange;
 use crate::LabError;
 use crate::device::BedInfo;
 use crate::device::run_dir::{self, file_error};
@@ -20,15 +20,15 @@ pub(super) struct Journal {
 struct Entry {
     layer: Layer,
     #[serde(flatten)]
-    change: Change,
+    change: SettingChange,
 }
 
 impl Journal {
     /// The one that a layer's changes belong into.
     pub(super) fn open(layer: Layer, bed: &BedInfo) -> Result<Journal, LabError> {
         match layer.scope() {
-            Scope::Host => Self::of_host(),
-            Scope::Bed | Scope::Build => Self::of_bed(bed),
+            LayerScope::Host => Self::of_host(),
+            LayerScope::Bed | LayerScope::Build => Self::of_bed(bed),
         }
     }
 
@@ -46,7 +46,7 @@ impl Journal {
     }
 
     /// Notes a change that is about to be made.
-    pub(super) fn add(&mut self, layer: Layer, change: &Change) -> Result<(), LabError> {
+    pub(super) fn add(&mut self, layer: Layer, change: &SettingChange) -> Result<(), LabError> {
         self.entries.push(Entry { layer, change: change.clone() });
         self.save()
     }
@@ -62,7 +62,7 @@ impl Journal {
     }
 
     /// A layer's changes in their order.
-    pub(super) fn changes(&self, layer: Layer) -> Vec<Change> {
+    pub(super) fn changes(&self, layer: Layer) -> Vec<SettingChange> {
         self.entries.iter().filter(|e| e.layer == layer).map(|e| e.change.clone()).collect()
     }
 

@@ -39,7 +39,7 @@ pub enum Layer {
 /// What a layer touches, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum LayerScope {
     /// Settings of a running bed.
     Bed,
     /// The bed itself: it takes effect when it is built ([`Layer::build`]).
@@ -106,11 +106,11 @@ impl Layer {
     }
 
     /// What it touches, and when.
-    pub fn scope(self) -> Scope {
+    pub fn scope(self) -> LayerScope {
         match self {
-            Layer::Hugepages | Layer::Xdp => Scope::Build,
-            Layer::BusyPoll | Layer::Budget => Scope::Host,
-            _ => Scope::Bed,
+            Layer::Hugepages | Layer::Xdp => LayerScope::Build,
+            Layer::BusyPoll | Layer::Budget => LayerScope::Host,
+            _ => LayerScope::Bed,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Every former value is written into a journal before it is changed (in the bed's folder;
 //! for the host's own settings beside it), so that [`revert`] restores it exactly, also from
 //! another process, and after the one that changed it was killed. Whatever a layer changes
-//! lies in namespaces and processes of the bed, except for layers of [`Scope::Host`], which
+//! lies in namespaces and processes of the bed, except for layers of [`LayerScope::Host`], which
 //! are refused unless asked for.
 
 mod journal;
@@ -12,13 +12,13 @@ mod layer;
 mod setting;
 
 use self::journal::Journal;
-pub use self::layer::{Layer, Scope};
-pub use self::setting::{Change, Setting};
+pub use self::layer::{Layer, LayerScope};
+pub use self::setting::{Setting, SettingChange};
 use crate::LabError;
 use crate::device::{BedInfo, BedSpec, DeviceSpec};
 
 impl Layer {
-    /// Changes what bed is built: layers of [`Scope::Build`].
+    /// Changes what bed is built: layers of [`LayerScope::Build`].
     ///
     /// # Errors
     /// Why it cannot be on this bed.
@@ -38,7 +38,7 @@ impl Layer {
     /// # Errors
     /// Why not, in words.
     pub fn applies(self, bed: &BedInfo) -> Result<(), String> {
-        if self.scope() == Scope::Build {
+        if self.scope() == LayerScope::Build {
             return Err("takes effect when the bed is built: 'sonde lab up DEVICE --with'".into());
         }
         let changes = self.changes(bed)?;
@@ -53,7 +53,7 @@ impl Layer {
 
     /// The settings that it changes, and their new values.
     fn changes(self, bed: &BedInfo) -> Result<Vec<(Setting, String)>, String> {
-        if self.scope() != Scope::Host && bed.devices.is_empty() {
+        if self.scope() != LayerScope::Host && bed.devices.is_empty() {
             return Err("a loop has no device".into());
         }
         let last = std::thread::available_parallelism().map_or(0, |n| n.get() - 1);
@@ -136,15 +136,15 @@ impl Layer {
     }
 }
 
-/// Applies a layer to a running bed and returns what it changed. Those of [`Scope::Host`]
+/// Applies a layer to a running bed and returns what it changed. Those of [`LayerScope::Host`]
 /// change the whole machine, and are refused unless `host` allows it.
 ///
 /// # Errors
 /// [`LabError::Bed`] with the reason why it does not apply. A layer of which a part could
 /// not be applied is reverted.
-pub fn apply(layer: Layer, bed: &BedInfo, host: bool) -> Result<Vec<Change>, LabError> {
+pub fn apply(layer: Layer, bed: &BedInfo, host: bool) -> Result<Vec<SettingChange>, LabError> {
     let refused = |why: String| LabError::Bed(format!("{layer}: {why}"));
-    if layer.scope() == Scope::Host && !host {
+    if layer.scope() == LayerScope::Host && !host {
         return Err(refused("changes the whole host: allow it with --host".into()));
     }
     layer.applies(bed).map_err(refused)?;
@@ -158,7 +158,7 @@ pub fn apply(layer: Layer, bed: &BedInfo, host: bool) -> Result<Vec<Change>, Lab
         if former == value {
             continue;
         }
-        let change = Change { setting, former, value };
+        let change = SettingChange { setting, former, value };
         journal.add(layer, &change)?;
         let set = change.setting.write(&change.value).and_then(|()| change.setting.read());
         match set {
@@ -178,17 +178,17 @@ pub fn apply(layer: Layer, bed: &BedInfo, host: bool) -> Result<Vec<Change>, Lab
 
 /// Restores what a layer has changed, exactly, and returns it; nothing if it is not applied.
 /// Threads and namespaces that are gone have taken their settings with them.
-pub fn revert(layer: Layer, bed: &BedInfo) -> Result<Vec<Change>, LabError> {
+pub fn revert(layer: Layer, bed: &BedInfo) -> Result<Vec<SettingChange>, LabError> {
     revert_in(&mut Journal::open(layer, bed)?, layer)
 }
 
 /// Restores all that is in this bed's journal.
-pub fn revert_all(bed: &BedInfo) -> Result<Vec<(Layer, Change)>, LabError> {
+pub fn revert_all(bed: &BedInfo) -> Result<Vec<(Layer, SettingChange)>, LabError> {
     revert_journal(&mut Journal::of_bed(bed)?)
 }
 
-/// Restores what layers of [`Scope::Host`] have changed, whichever bed they were for.
-pub fn revert_host() -> Result<Vec<(Layer, Change)>, LabError> {
+/// Restores what layers of [`LayerScope::Host`] have changed, whichever bed they were for.
+pub fn revert_host() -> Result<Vec<(Layer, SettingChange)>, LabError> {
     revert_journal(&mut Journal::of_host()?)
 }
 
@@ -204,7 +204,7 @@ pub fn applied_to_host() -> Result<Vec<Layer>, LabError> {
     Ok(Journal::of_host()?.layers())
 }
 
-fn revert_journal(journal: &mut Journal) -> Result<Vec<(Layer, Change)>, LabError> {
+fn revert_journal(journal: &mut Journal) -> Result<Vec<(Layer, SettingChange)>, LabError> {
     let mut all = Vec::new();
     for layer in journal.layers().into_iter().rev() {
         all.extend(revert_in(journal, layer)?.into_iter().map(|change| (layer, change)));
@@ -212,7 +212,7 @@ fn revert_journal(journal: &mut Journal) -> Result<Vec<(Layer, Change)>, LabErro
     Ok(all)
 }
 
-fn revert_in(journal: &mut Journal, layer: Layer) -> Result<Vec<Change>, LabError> {
+fn revert_in(journal: &mut Journal, layer: Layer) -> Result<Vec<SettingChange>, LabError> {
     let changes = journal.changes(layer);
     for change in changes.iter().rev() {
         if change.setting.exists() {

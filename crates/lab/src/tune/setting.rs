@@ -59,7 +59,7 @@ pub enum Setting {
 
 /// A setting that a layer has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct SettingChange {
     /// The setting in question.
     pub setting: Setting,
     /// Its value before, which a revert restores.

@@ -45,6 +45,7 @@ pub use prefix::{PrefixError, PrefixTable};
 
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttSample};
 use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};
+use sonde_wire::tcp::RST;
 use sonde_wire::{Error, Time};
 
 use clock::Clock;
@@ -320,6 +321,5 @@ fn from_client(packet: &FlowPacket) -> bool {
     }
 }
 
-const RST: u8 = 4;
 const ECN: u8 = 3;
 const CONGESTION_EXPERIENCED: u8 = 3;

@@ -3,7 +3,7 @@
 use sonde_port::{Engine, PortError};
 use sonde_results::units::{format_count, format_ns, format_ns_or_dash};
 use sonde_results::{Caveat, Hist};
-use sonde_sys::clock::{ClockState, PauseReport, Resolution};
+use sonde_sys::clock::{ClockResolution, ClockState, PauseReport};
 use sonde_sys::host::{HugePages, InterfaceFacts};
 use sonde_wire::StampSource;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn clock_source(name: &str) -> Finding {
     )
 }
 
-pub fn resolution(r: &Resolution) -> Finding {
+pub fn resolution(r: &ClockResolution) -> Finding {
     finding(
         "clock resolution",
         r.read_ns <= DEAR_READ && r.claimed_ns <= 1,
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn clocks() {
         assert!(!warns(&clock_source("tsc")) && warns(&clock_source("hpet")));
-        assert!(!warns(&resolution(&Resolution { claimed_ns: 1, step_ns: 20, read_ns: 22 })));
-        assert!(warns(&resolution(&Resolution { claimed_ns: 1, step_ns: 800, read_ns: 800 })));
+        assert!(!warns(&resolution(&ClockResolution { claimed_ns: 1, step_ns: 20, read_ns: 22 })));
+        assert!(warns(&resolution(&ClockResolution { claimed_ns: 1, step_ns: 800, read_ns: 800 })));
         let mut state = ClockState {
             tai_offset_s: 37,
             synchronised: true,

@@ -5,7 +5,7 @@
 use std::thread::available_parallelism;
 
 use sonde_lab::device::{BedSpec, DeviceSpec};
-use sonde_lab::tune::{Layer, Scope};
+use sonde_lab::tune::{Layer, LayerScope};
 use sonde_meter::trial::POWER;
 
 use super::super::cases::{Device, DeviceKind, Expanded, FRAME_BEYOND_IP, PlannedCase};
@@ -55,7 +55,7 @@ pub fn states(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), Pl
 
 fn possible(plan: &Plan, devices: &[Device], names: &[String]) -> Result<(), String> {
     for layer in names.iter().filter_map(|name| name.parse::<Layer>().ok()) {
-        if layer.scope() == Scope::Host && !plan.bed.host_layers {
+        if layer.scope() == LayerScope::Host && !plan.bed.host_layers {
             return Err(format!(
                 "layer {layer} changes settings of the whole host; allow it by host_layers = true \
                  in [bed]"
