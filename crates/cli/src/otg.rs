@@ -13,6 +13,7 @@ use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_server::http::{Access, Server, Stop};
 use sonde_server::otg::Otg;
 use sonde_server::runs::WithRuns;
+use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::otg::{Allowed, EtherType, Generator, PlanRuns, token};
 use sonde_testbed::tls;
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
@@ -104,10 +105,17 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let stopper = stop.clone();
     signals::then(asked, move || stopper.stop())?;
+    // As an agent: all threads that serve, and those of the ports, come from this one.
+    if let Err(e) = prefer_this_process() {
+        errln!("sonde: flows do not go before other work of this host: {e}");
+    }
     let uses = match args.runs {
         // A plan makes laboratories of network namespaces.
         Some(_) => vec![Uses::Commands],
-        None => [AfPacket, AfXdp].map(Uses::Engine).into_iter().chain([Uses::Namespaces]).collect(),
+        None => {
+            let engines = [AfPacket, AfXdp].map(Uses::Engine).into_iter();
+            engines.chain([Uses::Trials, Uses::Namespaces]).collect()
+        }
     };
     give_up(&uses, &[])?;
     errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");

@@ -87,11 +87,12 @@ impl Precedence {
                     || ended.recv_timeout(ORDINARY) != Err(RecvTimeoutError::Timeout)
                     || set_policy(thread, libc::SCHED_FIFO, 1).is_err()
                 {
-                    return;
+                    break;
                 }
                 left = left.saturating_sub(1);
                 preferred = if left > 0 { short } else { PREFERRED };
             }
+            let _ = set_policy(thread, libc::SCHED_OTHER, 0);
         })?;
         // From here on an error ends the turns.
         let precedence = Precedence { end: Some(end), turns: Some(turns) };
@@ -202,10 +203,10 @@ mod tests {
                 policy() == libc::SCHED_FIFO
             });
             drop(precedence);
-            Some((first, stepped_back, returned))
+            Some((first, stepped_back, returned, policy()))
         });
         match given.join().unwrap() {
-            Some(seen) => assert_eq!(seen, (libc::SCHED_FIFO, true, true)),
+            Some(seen) => assert_eq!(seen, (libc::SCHED_FIFO, true, true, libc::SCHED_OTHER)),
             None => eprintln!("not permitted here: nothing was tested"),
         }
     }

@@ -380,17 +380,24 @@ fn settle_sender(port: &TesterPort, senders: usize, counted: i64) -> Result<Opti
     if let Some(name) = &port.netns {
         netns::enter(name)?;
     }
-    // It never sleeps: only where every sender has a processor of its own and one is left may
-    // it run before others, or it would keep the device from running. Where that is not
-    // permitted, the lateness of the frames tells.
-    let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
     let after = Duration::from_nanos((counted - tai_now().as_nanos()).max(0) as u64);
-    let precedence = if room { Precedence::of_this_thread(after).ok() } else { None };
+    let precedence = precedence(senders, after);
     // Last, so that what gives it its turns may run elsewhere.
     if let Some(cpu) = port.cpu {
         pin_to_cpu(cpu).with_context(|| format!("run on processor {cpu}"))?;
     }
     Ok(precedence)
+}
+
+/// Has the calling thread, one of `senders` of this process, run before others; what it sends
+/// `counts_after` from now on is what matters.
+///
+/// It hardly sleeps: only where every sender has a processor of its own and one is left may it do
+/// so, or it would keep the device from running. Where that is not permitted, the lateness of the
+/// frames tells.
+pub(crate) fn precedence(senders: usize, counts_after: Duration) -> Option<Precedence> {
+    let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
+    if room { Precedence::of_this_thread(counts_after).ok() } else { None }
 }
 
 /// Drawn anew for every tester, so that frames of another one are told apart.

@@ -237,8 +237,12 @@ impl TestPort {
             // Without UDP ports in its filter it takes nothing in.
             let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(interface, Filter::default()) };
             let port = opened(Engine::AfPacket, spec)?;
+            let mut senders: Vec<usize> = flows.iter().map(|f| f.from).collect();
+            senders.sort_unstable();
+            senders.dedup();
+            let senders = senders.len();
             Some(Worker::start(&format!("sonde-tx-{name}"), move |orders| {
-                sender::run(port, own, secret, &orders);
+                sender::run(port, own, secret, senders, &orders);
             })?)
         };
         Ok(TestPort {

@@ -11,11 +11,13 @@ use sonde_results::Hist;
 use sonde_server::otg::control::Transmit;
 use sonde_server::otg::metrics::TransmitState;
 use sonde_sys::clock::tai_now;
+use sonde_sys::schedule::Precedence;
 use sonde_wire::Time;
 use sonde_wire::signature::{Repr, Secret};
 
 use super::flow::{End, FlowPlan};
 use super::tally::{Dense, PERIOD_NS, RateMeter};
+use crate::tester::precedence;
 
 /// What the thread is told.
 pub enum Order {
@@ -52,11 +54,12 @@ pub struct Sent {
     pub lateness: Hist,
 }
 
-/// Sends until the other end of `orders` is gone.
+/// Sends until the other end of `orders` is gone, as one of `senders` of the generator.
 pub fn run(
     mut port: Box<dyn Port>,
     flows: Vec<(u16, Arc<FlowPlan>)>,
     secret: Secret,
+    senders: usize,
     orders: &Receiver<Order>,
 ) {
     let mut sender = PortSender {
@@ -65,6 +68,8 @@ pub fn run(
         marked: 0,
         secret,
         failed: None,
+        senders,
+        preferred: None,
     };
     sender.due.reserve(sender.flows.len());
     loop {
@@ -77,6 +82,7 @@ pub fn run(
             Err(TryRecvError::Empty) => {}
         }
         if sender.due.is_empty() {
+            drop(sender.preferred.take());
             sender.mark(tai_now().as_nanos());
             match orders.recv_timeout(IDLE) {
                 Ok(order) => sender.obey(order, port.as_mut()),
@@ -101,6 +107,10 @@ struct PortSender {
     marked: i64,
     secret: Secret,
     failed: Option<String>,
+    /// Of the generator.
+    senders: usize,
+    /// While there is something to send.
+    preferred: Option<Precedence>,
 }
 
 /// A flow under way.
@@ -204,6 +214,9 @@ impl PortSender {
                 let sending = |f: &Outgoing| f.sent.state == TransmitState::Started;
                 let due = self.flows.iter().enumerate().filter(|(_, f)| sending(f));
                 self.due.extend(due.map(|(i, f)| Reverse((f.due(), i))));
+                if !self.due.is_empty() && self.preferred.is_none() {
+                    self.preferred = precedence(self.senders, Duration::ZERO);
+                }
                 let _ = done.send(());
             }
         }

@@ -127,6 +127,8 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
         marked: 0,
         secret: Secret([1, 2]),
         failed: None,
+        senders: 1,
+        preferred: None,
     };
     let which: Vec<(u16, u8)> = (0..150).map(|i| (i, 1)).collect();
     sender.stagger(&which, Transmit::Start);
@@ -182,7 +184,7 @@ fn the_thread_sends_exactly_what_it_is_told_to() {
     let secret = Secret([1, 2]);
     let flow = plan(three);
     let thread =
-        std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, &received));
+        std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, 1, &received));
     let (done, acknowledged) = mpsc::channel();
     orders.send(Order::Change(vec![(7, 9)], Transmit::Start, done)).unwrap();
     acknowledged.recv().unwrap();
