@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{Analyser, AnalyserConfig, Expected, FlowHeader, Generator, GeneratorConfig, Pace};
+use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
 use sonde_results::hist::bucket_of;
 use sonde_results::trial::{Direction, Offer};

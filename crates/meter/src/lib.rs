@@ -57,3 +57,16 @@ pub trait Instrument {
     /// Fills `record` with the next finished one.
     fn poll_record(&mut self, record: &mut Self::Record) -> bool;
 }
+
+/// What only sends: each frame at a time of its own. One thread owns it; nothing here allocates.
+pub trait Paced {
+    /// When the next frame is due; `None`: there is none.
+    fn due(&self) -> Option<Time>;
+
+    /// Writes the next frame, if it is due at `now`, and returns its length. `now` becomes its
+    /// transmit stamp.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the frame.
+    fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize>;
+}

@@ -1,9 +1,9 @@
 //! The loop between a port and an instrument: a packet enters at [`Port::rx`], a
-//! number leaves at [`Instrument::poll_record`].
+//! number leaves at [`Instrument::poll_record`]. And the one between a port and what only sends.
 
 use anyhow::Result;
-use sonde_meter::Instrument;
-use sonde_port::Port;
+use sonde_meter::{Instrument, Paced};
+use sonde_port::{Port, PortError};
 use sonde_wire::{Time, Verdict};
 
 /// What one turn did.
@@ -71,14 +71,52 @@ pub fn rest<I: Instrument>(
     until: Time,
 ) -> Result<Option<Time>> {
     let due = instrument.poll_timeout().map_or(until, |t| t.min(until));
+    Ok(doze(port, now, due)?.then_some(due))
+}
+
+/// One turn of what only sends: what is due, as one burst of `PACED_BURST` frames at most, or the
+/// wait for it. Of that no more than `longest` ns are slept; with 0 it is spun all the time. How
+/// many frames were handed over is returned.
+///
+/// One reading of the clock a turn: the frames of a burst that is late share it.
+///
+/// # Errors
+/// The port's.
+#[inline]
+pub fn send(port: &mut dyn Port, load: &mut impl Paced, longest: i64) -> Result<usize, PortError> {
+    let Some(due) = load.due() else { return Ok(0) };
+    let now = port.now();
+    if now < due {
+        if !doze(port, now, due.min(now + longest))? {
+            std::hint::spin_loop();
+        }
+        return Ok(0);
+    }
+    let mut free = port.tx();
+    let mut sent = 0;
+    while sent < PACED_BURST
+        && let Some(buffer) = free.slot()
+        && let Some(len) = load.write(now, buffer)
+    {
+        free.commit(len, 0);
+        sent += 1;
+    }
+    port.flush()?;
+    Ok(sent)
+}
+
+/// Sleeps until shortly before `due`, and tells so; not where that is too soon.
+fn doze(port: &mut dyn Port, now: Time, due: Time) -> Result<bool, PortError> {
     if due - now <= SPIN {
-        return Ok(None);
+        return Ok(false);
     }
     port.wait(due - SPIN / 2)?;
-    Ok(Some(due))
+    Ok(true)
 }
 
 /// Sends in one turn: few, so that replies are fetched between them.
 const SEND_BURST: usize = 16;
+/// Where nothing is fetched.
+const PACED_BURST: usize = 64;
 /// The last stretch before a send is spun, not slept, ns: a wake-up takes that long.
 const SPIN: i64 = 150_000;

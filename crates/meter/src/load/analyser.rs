@@ -91,9 +91,9 @@ impl Analyser {
             streams: vec![(0, 0); streams],
             recent: vec![(0, 0); RECENT as usize],
             seen: vec![0; (Self::WINDOW / 64) as usize],
-            latency: FastHist::new(),
-            ipdv: FastHist::new(),
-            jitter: FastHist::new(),
+            latency: FastHist::default(),
+            ipdv: FastHist::default(),
+            jitter: FastHist::default(),
             config,
         }
     }

@@ -6,8 +6,9 @@ use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Time, checksum};
 
 use super::hist::FastHist;
-use super::schedule::made_up_ns;
+use super::schedule::PutOff;
 use super::{FCS_LEN, Header, Schedule};
+use crate::Paced;
 
 /// Sends the frames of one direction, in one trial.
 #[derive(Debug)]
@@ -19,8 +20,7 @@ pub struct Generator {
     /// `Schedule::catch_up_ns`.
     catch_up_ns: i64,
     start: Time,
-    /// By how much the schedule is put off, ns.
-    behind_ns: i64,
+    put_off: PutOff,
     tag: u8,
     secret: Secret,
     next: u64,
@@ -52,7 +52,7 @@ impl Generator {
             catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS),
             schedule,
             start,
-            behind_ns: 0,
+            put_off: PutOff::default(),
             tag,
             secret,
             next: 0,
@@ -61,15 +61,9 @@ impl Generator {
             size: 0,
             first: Time::ZERO,
             last: Time::ZERO,
-            gaps: FastHist::new(),
-            late: FastHist::new(),
+            gaps: FastHist::default(),
+            late: FastHist::default(),
         }
-    }
-
-    /// When the next frame is due; `None`: all have been sent.
-    #[inline]
-    pub fn due(&self) -> Option<Time> {
-        (self.next < self.schedule.frames).then_some(self.due)
     }
 
     /// Frames written so far.
@@ -78,13 +72,37 @@ impl Generator {
         self.next
     }
 
-    /// Writes the next frame, if it is due at `now`, and returns its length. `now` becomes its
-    /// transmit stamp.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than the frame.
+    /// Fills in what is known of the departures. Frames that a port did not send after all
+    /// (`unsent`) are not counted; which of the sizes they had is not known, so that the mean is
+    /// taken.
+    pub fn read(&self, direction: &mut Direction, unsent: u64) {
+        let from = self.schedule.counted_from;
+        let octets = |frames: u64| {
+            let sum =
+                |sizes: &[u32]| sizes.iter().map(|&s| u64::from(s) + FCS_LEN as u64).sum::<u64>();
+            let count = self.sizes.len() as u64;
+            frames / count * sum(&self.sizes) + sum(&self.sizes[..(frames % count) as usize])
+        };
+        direction.intended = self.schedule.frames.saturating_sub(from);
+        let made = self.next.saturating_sub(from);
+        direction.sent = made.saturating_sub(unsent);
+        let bytes = u128::from(octets(self.next).saturating_sub(octets(from)));
+        direction.sent_bytes =
+            (bytes * u128::from(direction.sent) / u128::from(made.max(1))) as u64;
+        direction.sent_ns = [self.first.as_nanos(), self.last.as_nanos()];
+        direction.gaps = self.gaps.read();
+        direction.lateness = self.late.read();
+    }
+}
+
+impl Paced for Generator {
     #[inline]
-    pub fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize> {
+    fn due(&self) -> Option<Time> {
+        (self.next < self.schedule.frames).then_some(self.due)
+    }
+
+    #[inline]
+    fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize> {
         if self.next >= self.schedule.frames || now < self.due {
             return None;
         }
@@ -116,44 +134,19 @@ impl Generator {
             if n >= self.schedule.counted_from {
                 self.late.add(late);
             }
-            if late > self.catch_up_ns {
-                self.behind_ns += late;
-            }
+            self.put_off.left(late, self.catch_up_ns);
         }
         self.next += 1;
         if self.schedule.leads(self.next) {
             let due_ns = self.schedule.due_ns(self.next);
-            if self.behind_ns > 0 {
-                let made_up_ns = made_up_ns(due_ns - self.schedule.due_ns(n));
-                self.behind_ns -= made_up_ns.min(self.behind_ns);
+            if self.put_off.ns() > 0 {
+                self.put_off.step(due_ns - self.schedule.due_ns(n));
             }
-            self.due = self.start + (due_ns + self.behind_ns);
+            self.due = self.start + (due_ns + self.put_off.ns());
         }
         self.flow = if self.flow + 1 < self.headers.len() { self.flow + 1 } else { 0 };
         self.size = if self.size + 1 < self.sizes.len() { self.size + 1 } else { 0 };
         Some(len)
-    }
-
-    /// Fills in what is known of the departures. Frames that a port did not send after all
-    /// (`unsent`) are not counted; which of the sizes they had is not known, so that the mean is
-    /// taken.
-    pub fn read(&self, direction: &mut Direction, unsent: u64) {
-        let from = self.schedule.counted_from;
-        let octets = |frames: u64| {
-            let sum =
-                |sizes: &[u32]| sizes.iter().map(|&s| u64::from(s) + FCS_LEN as u64).sum::<u64>();
-            let count = self.sizes.len() as u64;
-            frames / count * sum(&self.sizes) + sum(&self.sizes[..(frames % count) as usize])
-        };
-        direction.intended = self.schedule.frames.saturating_sub(from);
-        let made = self.next.saturating_sub(from);
-        direction.sent = made.saturating_sub(unsent);
-        let bytes = u128::from(octets(self.next).saturating_sub(octets(from)));
-        direction.sent_bytes =
-            (bytes * u128::from(direction.sent) / u128::from(made.max(1))) as u64;
-        direction.sent_ns = [self.first.as_nanos(), self.last.as_nanos()];
-        direction.gaps = self.gaps.read();
-        direction.lateness = self.late.read();
     }
 }
 

@@ -2,10 +2,9 @@
 
 use sonde_results::hist::{Hist, bucket_of};
 
-/// Values in the buckets of [`Hist`], up to 18 minutes of either sign; what is beyond is in
-/// the last bucket, and counts in minimum, maximum and sum as it is.
+/// A histogram with a place for every bucket of [`Hist`].
 #[derive(Clone, Debug)]
-pub(super) struct FastHist {
+pub struct FastHist {
     min: i64,
     max: i64,
     sum: i128,
@@ -13,30 +12,38 @@ pub(super) struct FastHist {
     buckets: Box<[u64]>,
 }
 
-impl FastHist {
-    pub(super) fn new() -> FastHist {
-        let buckets = vec![0; 2 * BUCKETS].into();
+impl Default for FastHist {
+    fn default() -> FastHist {
+        let buckets = vec![0; 2 * BUCKETS as usize].into();
         FastHist { min: i64::MAX, max: i64::MIN, sum: 0, count: 0, buckets }
     }
+}
 
+impl FastHist {
+    /// Adds a value, ns.
     #[inline]
-    pub(super) fn add(&mut self, value: i64) {
+    pub fn add(&mut self, value: i64) {
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         self.sum += i128::from(value);
         self.count += 1;
-        let last = BUCKETS as i64 - 1;
-        let bucket = i64::from(bucket_of(value)).clamp(-last - 1, last);
-        self.buckets[(bucket + BUCKETS as i64) as usize] += 1;
+        self.buckets[(i32::from(bucket_of(value)) + BUCKETS) as usize] += 1;
     }
 
-    pub(super) fn read(&self) -> Hist {
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.buckets.fill(0);
+        (self.min, self.max, self.sum, self.count) = (i64::MAX, i64::MIN, 0, 0);
+    }
+
+    /// As everybody else has it.
+    pub fn read(&self) -> Hist {
         if self.count == 0 {
             return Hist::default();
         }
         let mut buckets = Vec::new();
         for (place, &held) in self.buckets.iter().enumerate() {
-            let number = (place as i64 - BUCKETS as i64) as i16;
+            let number = (place as i32 - BUCKETS) as i16;
             let mut left = held;
             while left > 0 {
                 let part = left.min(u64::from(u32::MAX));
@@ -48,5 +55,25 @@ impl FastHist {
     }
 }
 
-/// Of each sign, as in `sonde-bpf`'s analyser.
-const BUCKETS: usize = 1024;
+/// More than any value has on either side of 0: 32 for each of 58 powers of two.
+const BUCKETS: i32 = 60 * 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_same_as_the_sparse_one(values: Vec<i64>) {
+            let (mut fast, mut sparse) = (FastHist::default(), Hist::default());
+            for &v in values.iter().chain(&[i64::MAX, i64::MIN, 0]) {
+                fast.add(v);
+                sparse.add(v);
+            }
+            prop_assert_eq!(fast.read(), sparse);
+            fast.clear();
+            prop_assert_eq!(fast.read(), Hist::default());
+        }
+    }
+}

@@ -21,10 +21,11 @@ mod traffic;
 pub use analyser::{Analyser, AnalyserConfig};
 pub use generator::Generator;
 pub use header::{HEADER_MAX, Header, headers};
+pub use hist::FastHist;
 pub use losses::Losses;
 pub use neighbours::Neighbours;
 pub use questions::{answered, question};
-pub use schedule::Schedule;
+pub use schedule::{PutOff, Schedule, catch_up_ns};
 pub use streams::{STREAMS_KEPT, fill_streams};
 pub use traffic::{AddressRule, LoadError, MacRule, Order, PortRule, Traffic};
 

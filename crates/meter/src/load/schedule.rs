@@ -83,16 +83,10 @@ impl Schedule {
         self.segments[later].due_ns(n, self.burst) as i64
     }
 
-    /// How late a frame may leave, ns and `most` at most, before the schedule is put off.
-    ///
-    /// What is due and was held up less than that leaves back to back: 128 frames or so, which
-    /// a device with a buffer of an ordinary size can hold. After a longer stop of the tester
-    /// all that follows is due later by as long, and that is made up for by leaving
-    /// [`made_up_ns`] sooner each time. So never does the device meet in a lump what the tester
-    /// could not send in time.
+    /// That of [`catch_up_ns`] at the greatest of the loads.
     pub fn catch_up_ns(&self, most: i64) -> i64 {
         let step_ns = self.segments.iter().map(|s| s.step_ns).fold(f64::INFINITY, f64::min);
-        ((CATCH_UP_FRAMES * step_ns / self.burst as f64) as i64).clamp(CATCH_UP_LEAST_NS, most)
+        catch_up_ns(step_ns / self.burst as f64, most)
     }
 
     /// Whether frame `n` is the first of its burst.
@@ -107,11 +101,45 @@ impl Schedule {
     }
 }
 
-/// How much sooner a burst follows the one before than its distance, `step_ns`, while the
-/// schedule is put off: the load is greater by a 64th. As `load_tx.bpf.c` has it.
-#[inline]
-pub fn made_up_ns(step_ns: i64) -> i64 {
-    step_ns >> 6
+/// How late a frame may leave, ns and `most` at most, before what follows is put off; `frame_ns`:
+/// from one frame to the next.
+///
+/// What is due and was held up less than that leaves back to back: 128 frames or so, which
+/// a device with a buffer of an ordinary size can hold. After a longer stop of the tester
+/// all that follows is due later by as long ([`PutOff`]). So never does the device meet in a lump
+/// what the tester could not send in time.
+pub fn catch_up_ns(frame_ns: f64, most: i64) -> i64 {
+    ((CATCH_UP_FRAMES * frame_ns) as i64).clamp(CATCH_UP_LEAST_NS, most)
+}
+
+/// By how much due times are put off, since the tester was stopped; it is made up for by leaving
+/// a little sooner each time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOff {
+    ns: i64,
+}
+
+impl PutOff {
+    /// ns
+    #[inline]
+    pub fn ns(self) -> i64 {
+        self.ns
+    }
+
+    /// A frame left `late` ns after it was due, of which `catch_up` are caught up.
+    #[inline]
+    pub fn left(&mut self, late: i64, catch_up: i64) {
+        if late > catch_up {
+            self.ns += late;
+        }
+    }
+
+    /// The next burst is due `step_ns` after the one before; while times are put off the load is
+    /// greater by a 64th. As `load_tx.bpf.c` has it.
+    #[inline]
+    pub fn step(&mut self, step_ns: i64) {
+        self.ns -= (step_ns >> 6).min(self.ns);
+    }
 }
 
 /// Half of the smallest ring in use, that of virtual Ethernet.

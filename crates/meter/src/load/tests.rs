@@ -9,6 +9,7 @@ use sonde_wire::signature::{Repr, Secret};
 use sonde_wire::{Time, ipv4, udp};
 
 use super::*;
+use crate::Paced as _;
 
 const SECRET: Secret = Secret([3, 5]);
 const START: Time = Time::from_nanos(1_000_000_000_000);

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result, anyhow};
+use sonde_meter::Paced;
 use sonde_meter::traffic::Generator;
 use sonde_port::{Engine, Filter, OpenSpec};
 use sonde_sys::clock::clock_state;
@@ -11,6 +12,7 @@ use sonde_wire::Time;
 use super::truth::TruthFile;
 use super::{LOOK_EVERY, Made};
 use crate::error::RunError;
+use crate::pump;
 use crate::running::Stop;
 
 /// Sends until the traffic is over or the end is asked for. The truth has the times at which packets were
@@ -19,7 +21,7 @@ pub(super) fn run(
     iface: &str,
     engine: Engine,
     longest_frame: usize,
-    mut generator: Generator,
+    generator: Generator,
     truth: &mut TruthFile,
     stop: &Stop,
 ) -> Result<Result<Made>, RunError> {
@@ -38,53 +40,34 @@ pub(super) fn run(
             port.caps().max_frame
         )));
     }
-    // Ports count TAI, the truth UTC.
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
-    let utc = |at: Time| at.as_nanos() - tai_offset;
-    let start = utc(port.now()) + LEAD_NS;
+    let start = port.now() + LEAD_NS;
     let mut made = Made::default();
-    let (mut behind, mut last, mut looked) = (0, start, 0);
+    let mut paced = Timed { generator, truth, start, tai_offset, last: start, behind: 0, bytes: 0 };
+    let mut looked = 0;
     let mut send = || -> Result<()> {
-        while let Some(due) = generator.next_at().map(|at| start + at) {
-            let now = utc(port.now()).max(last);
-            if due > now {
-                if due - now > SPIN_NS {
-                    let until = (due - SPIN_NS / 2).min(now + NAP_NS);
-                    port.wait(Time::from_nanos(until + tai_offset))?;
-                    made.interrupted = stop.is_asked();
-                    if made.interrupted {
-                        break;
-                    }
-                }
-                continue;
-            }
-            behind = behind.max(now - due);
-            last = now;
-            // Completions give transmit buffers back.
-            port.rx()?;
-            let mut free = port.tx();
-            for _ in 0..BURST {
-                if generator.next_at().is_none_or(|at| start + at > now) {
-                    break;
-                }
-                let Some(buffer) = free.slot() else { break };
-                let len = generator.emit(now, buffer, &mut |flow| truth.add(flow));
-                free.commit(len, 0);
-                made.packets += 1;
-                made.bytes += len as u64;
-            }
-            port.flush()?;
-            if made.packets >= looked {
-                looked = made.packets + LOOK_EVERY;
+        while paced.due().is_some() {
+            let sent = pump::send(port.as_mut(), &mut paced, NAP_NS)?;
+            let packets = paced.generator.packets();
+            if sent == 0 || packets >= looked {
+                looked = packets + LOOK_EVERY;
                 made.interrupted = stop.is_asked();
                 if made.interrupted {
                     break;
                 }
             }
+            if sent > 0 {
+                // Completions give transmit buffers back.
+                port.rx()?;
+            }
         }
         Ok(())
     };
     let result = send();
+    (made.packets, made.bytes) = (paced.generator.packets(), paced.bytes);
+    made.seconds = (paced.last - start) as f64 / 1e9;
+    made.behind_s = Some(paced.behind as f64 / 1e9);
+    let Timed { generator, truth, .. } = paced;
     generator.finish(&mut |flow| truth.add(flow));
     if let Err(error) = result {
         return Ok(Err(error));
@@ -95,20 +78,45 @@ pub(super) fn run(
         port.rx().context("sending the last frames")?;
     }
     let stats = port.stats();
-    made.seconds = (last - start) as f64 / 1e9;
     made.own_drops = Some(stats.tx_dropped);
-    made.behind_s = Some(behind as f64 / 1e9);
     Ok(Ok(made))
+}
+
+/// A generator at the time of a port.
+struct Timed<'a> {
+    generator: Generator,
+    truth: &'a mut TruthFile,
+    start: Time,
+    /// Ports count TAI, the truth UTC.
+    tai_offset: i64,
+    last: Time,
+    /// The longest delay of a packet behind its time, ns.
+    behind: i64,
+    bytes: u64,
+}
+
+impl Paced for Timed<'_> {
+    fn due(&self) -> Option<Time> {
+        self.generator.next_at().map(|at| self.start + at)
+    }
+
+    fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize> {
+        let due = self.due().filter(|&due| due <= now)?;
+        self.behind = self.behind.max(now - due);
+        // A clock that is set back does not make packets go back in time.
+        self.last = self.last.max(now);
+        let truth = &mut *self.truth;
+        let at = self.last.as_nanos() - self.tai_offset;
+        let len = self.generator.emit(at, buffer, &mut |flow| truth.add(flow));
+        self.bytes += len as u64;
+        Some(len)
+    }
 }
 
 /// 49151: the last registered port, reserved by IANA.
 const UNUSED_PORT: u16 = 49_151;
 /// From opening to the first packet, ns.
 const LEAD_NS: i64 = 10_000_000;
-/// The last stretch before a packet is spun, not slept, ns.
-const SPIN_NS: i64 = 150_000;
 /// Longest sleep before the stop is looked at again, ns.
 const NAP_NS: i64 = 100_000_000;
-/// Frames handed over at once.
-const BURST: usize = 64;
 const FLUSHES: usize = 16;

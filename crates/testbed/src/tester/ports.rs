@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use sonde_meter::Paced as _;
 use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses};
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
+use sonde_run::pump;
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 use sonde_wire::Time;
@@ -274,23 +276,9 @@ fn send(
     shared: &Shared,
     enough: &AtomicBool,
 ) -> Result<Sent> {
-    while let Some(due) = generator.due() {
-        // One reading of the clock a turn: the frames of a burst that is late share it.
-        let now = port.now();
-        if now < due {
-            if enough.load(Ordering::Relaxed) {
-                break;
-            }
-            std::hint::spin_loop();
-            continue;
-        }
-        let mut burst = port.tx();
-        for _ in 0..BURST {
-            let Some(buffer) = burst.slot() else { break };
-            let Some(len) = generator.write(now, buffer) else { break };
-            burst.commit(len, 0);
-        }
-        port.flush()?;
+    while generator.due().is_some() {
+        // It never sleeps: a processor that idles takes its time to wake up.
+        pump::send(port.as_mut(), &mut generator, 0)?;
         shared.sent.store(generator.sent(), Ordering::Relaxed);
         if enough.load(Ordering::Relaxed) {
             break;
@@ -367,8 +355,6 @@ fn open_receiver(engine: Engine, port: &TesterPort, longest: usize) -> Result<Bo
 
 /// The port of the discard service (RFC 863).
 const DISCARD: u16 = 9;
-/// Frames that are handed to the kernel together, at most.
-const BURST: usize = 64;
 /// Frames that can wait for the analyser.
 const RING: usize = 16_384;
 /// Between two looks at the order to finish, while nothing arrives.
