@@ -6,8 +6,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Error, Time, parse};
 
-use super::hist::FastHist;
-use super::{FCS_LEN, Schedule};
+use super::{Delays, FCS_LEN, FastHist, Schedule};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
@@ -48,9 +47,6 @@ pub struct Analyser {
     arrival_gap: i64,
     /// One more than the greatest frame number.
     after: u64,
-    /// RFC 3550, section A.8: 16 times the jitter.
-    jitter16: i64,
-    before: i64,
     worst: Vec<WorstFrame>,
     slots: Vec<SeriesPoint>,
     streams: Vec<(u64, u64)>,
@@ -58,9 +54,8 @@ pub struct Analyser {
     /// A bit a frame, for the last [`Analyser::WINDOW`] of them.
     seen: Vec<u64>,
     floor: u64,
-    latency: FastHist,
+    delays: Delays,
     ipdv: FastHist,
-    jitter: FastHist,
 }
 
 impl Analyser {
@@ -84,16 +79,13 @@ impl Analyser {
             last: Time::ZERO,
             arrival_gap: 0,
             after: 0,
-            jitter16: 0,
-            before: 0,
             worst: Vec::with_capacity(WORST),
             slots: vec![SeriesPoint::default(); slots.min(Direction::SERIES_POINTS)],
             streams: vec![(0, 0); streams],
             recent: vec![(0, 0); RECENT as usize],
             seen: vec![0; (Self::WINDOW / 64) as usize],
-            latency: FastHist::default(),
+            delays: Delays::default(),
             ipdv: FastHist::default(),
-            jitter: FastHist::default(),
             config,
         }
     }
@@ -169,7 +161,7 @@ impl Analyser {
 
     #[inline]
     fn note_delays(&mut self, number: u64, latency: i64, now: Time, stream: u16) {
-        self.latency.add(latency);
+        self.delays.add(latency);
         // RFC 3393 in the order of sending.
         let (after, before) = self.recent[(number.wrapping_sub(1) % RECENT) as usize];
         if number > 0 && after == number {
@@ -182,13 +174,6 @@ impl Analyser {
             }
         }
         self.recent[(number % RECENT) as usize] = (number + 1, latency);
-        if self.received > 1 {
-            // RFC 4689, section 3.2.5; and RFC 3550, section A.8.
-            let change = (latency - self.before).abs();
-            self.jitter.add(change);
-            self.jitter16 += change - ((self.jitter16 + 8) >> 4);
-        }
-        self.before = latency;
 
         let slot = (now - self.config.start).max(0) / self.config.slot_ns;
         let slot = (slot as usize).min(self.slots.len() - 1);
@@ -225,7 +210,7 @@ impl Analyser {
 
     /// Latencies so far.
     pub fn latency(&self) -> Hist {
-        self.latency.read()
+        self.delays.latency()
     }
 
     /// Fills in what is known of the arrivals; `lost`, `losses` and what was sent are not
@@ -240,10 +225,10 @@ impl Analyser {
         d.stray = self.stray;
         d.received_ns = [self.first.as_nanos(), self.last.as_nanos()];
         d.arrival_gap_ns = self.arrival_gap;
-        d.latency = self.latency.read();
+        d.latency = self.delays.latency();
         d.ipdv = self.ipdv.read();
-        d.jitter = self.jitter.read();
-        d.rfc3550_jitter_ns = self.jitter16 as f64 / 16.0;
+        d.jitter = self.delays.jitter();
+        d.rfc3550_jitter_ns = self.delays.rfc3550_jitter_ns();
         d.worst = self.worst.clone();
         let length_ns = self.config.slot_ns;
         d.series = self.slots.clone();

@@ -5,9 +5,7 @@ use sonde_results::trial::Direction;
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Time, checksum};
 
-use super::hist::FastHist;
-use super::schedule::PutOff;
-use super::{FCS_LEN, Header, Schedule};
+use super::{FCS_LEN, FastHist, Header, PutOff, Schedule};
 use crate::Paced;
 
 /// Sends the frames of one direction, in one trial.
@@ -173,6 +171,7 @@ fn finish_header(header: &Header, ipv6: bool, frame: &mut [u8]) {
     }
 }
 
-/// An engine in user space hands over what is due in turns, which take their time.
-const CATCH_UP_MOST_NS: i64 = 1_000_000;
+/// For [`catch_up_ns`](super::catch_up_ns): an engine in user space hands over what is due in turns,
+/// which take their time.
+pub const CATCH_UP_MOST_NS: i64 = 1_000_000;
 const TIME_MASK: u64 = (1 << 48) - 1;

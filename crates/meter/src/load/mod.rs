@@ -6,6 +6,7 @@
 //! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
+mod delays;
 mod generator;
 mod header;
 mod hist;
@@ -19,7 +20,8 @@ mod tests;
 mod traffic;
 
 pub use analyser::{Analyser, AnalyserConfig};
-pub use generator::Generator;
+pub use delays::Delays;
+pub use generator::{CATCH_UP_MOST_NS, Generator};
 pub use header::{HEADER_MAX, Header, headers};
 pub use hist::FastHist;
 pub use losses::Losses;

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
+use sonde_meter::load::Delays;
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_sys::clock::tai_now;
@@ -11,7 +12,7 @@ use sonde_wire::signature::{self, Repr, Secret};
 use super::capture::Ring;
 use super::devices::concerns_neighbours;
 use super::frames::FCS_LEN;
-use super::tally::{Dense, RateMeter};
+use super::rates::RateMeter;
 
 /// What the thread is told.
 pub enum Order {
@@ -117,9 +118,7 @@ struct Incoming {
     after: u64,
     /// A bit for each of the last frames.
     seen: Box<[u64]>,
-    before: i64,
-    latency: Dense,
-    jitter: Dense,
+    delays: Delays,
     received: Received,
     rate: RateMeter,
 }
@@ -130,9 +129,7 @@ impl Incoming {
             tag: 0,
             after: 0,
             seen: vec![0; (WINDOW / 64) as usize].into(),
-            before: 0,
-            latency: Dense::new(),
-            jitter: Dense::new(),
+            delays: Delays::default(),
             received: Received::default(),
             rate: RateMeter::new(0, [0; 2]),
         }
@@ -143,8 +140,7 @@ impl Incoming {
         self.after = 0;
         self.seen.fill(0);
         if clear {
-            self.latency.clear();
-            self.jitter.clear();
+            self.delays.clear();
             self.received = Received::default();
         }
         self.rate = RateMeter::new(now, self.totals());
@@ -152,6 +148,15 @@ impl Incoming {
 
     fn totals(&self) -> [u64; 2] {
         [self.received.frames, self.received.bytes]
+    }
+
+    fn received(&self) -> Received {
+        Received {
+            latency: self.delays.latency(),
+            jitter: self.delays.jitter(),
+            rfc3550_jitter_ns: self.delays.rfc3550_jitter_ns(),
+            ..self.received.clone()
+        }
     }
 
     #[inline]
@@ -176,16 +181,10 @@ impl Incoming {
         let r = &mut self.received;
         r.reordered += u64::from(number < self.after);
         self.after = self.after.max(number + 1);
-        let latency = signature::latency(at as u64, repr.sent);
+        self.delays.add(signature::latency(at as u64, repr.sent));
         if r.frames == 0 {
             r.times[0] = at;
-        } else {
-            let change = (latency - self.before).abs();
-            self.jitter.add(change);
-            r.rfc3550_jitter_ns += (change as f64 - r.rfc3550_jitter_ns) / 16.0;
         }
-        self.before = latency;
-        self.latency.add(latency);
         r.times[1] = at;
         r.frames += 1;
         r.bytes += (octets + FCS_LEN) as u64;
@@ -242,9 +241,7 @@ impl PortAnalyser {
                 for (number, flow) in self.flows.iter_mut().enumerate() {
                     let Some(flow) = flow else { continue };
                     flow.received.rates = flow.rate.read(now, flow.totals());
-                    let (latency, jitter) = (flow.latency.hist(), flow.jitter.hist());
-                    let received = Received { latency, jitter, ..flow.received.clone() };
-                    report.flows.push((number as u16, received));
+                    report.flows.push((number as u16, flow.received()));
                 }
                 let _ = to.send(report);
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
+use sonde_meter::load::FastHist;
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_server::otg::control::Transmit;
@@ -16,7 +17,7 @@ use sonde_wire::Time;
 use sonde_wire::signature::{Repr, Secret};
 
 use super::flow::{End, FlowPlan};
-use super::tally::{Dense, PERIOD_NS, RateMeter};
+use super::rates::{PERIOD_NS, RateMeter};
 use crate::tester::precedence;
 
 /// What the thread is told.
@@ -128,7 +129,7 @@ struct Outgoing {
     /// When frame `n` is due, ns from there.
     at: f64,
     paused_at: i64,
-    late: Dense,
+    late: FastHist,
     sent: Sent,
     rate: RateMeter,
 }
@@ -144,7 +145,7 @@ impl Outgoing {
             phase: 0.0,
             at: 0.0,
             paused_at: 0,
-            late: Dense::new(),
+            late: FastHist::default(),
             sent: Sent::default(),
             rate: RateMeter::new(0, [0; 2]),
         }
@@ -196,7 +197,7 @@ impl PortSender {
                     let sends = f.sent.state == TransmitState::Started;
                     let rates = f.rate.read(now, [f.sent.frames, f.sent.bytes]);
                     f.sent.rates = if sends { rates } else { [0.0; 2] };
-                    f.sent.lateness = f.late.hist();
+                    f.sent.lateness = f.late.read();
                     (f.number, f.sent.clone())
                 };
                 let flows = self.flows.iter_mut().map(report).collect();

@@ -1,59 +1,4 @@
-//! What threads count: distributions without allocation, and rates of the last second.
-
-use sonde_results::Hist;
-use sonde_results::hist::bucket_of;
-
-/// A histogram with a place for every bucket.
-#[derive(Clone, Debug)]
-pub struct Dense {
-    /// Bucket `b` at `b + MIDDLE`.
-    counts: Box<[u64]>,
-    count: u64,
-    sum: i128,
-    min: i64,
-    max: i64,
-}
-
-impl Dense {
-    /// An empty one.
-    pub fn new() -> Dense {
-        let counts = vec![0; 2 * MIDDLE as usize].into();
-        Dense { counts, count: 0, sum: 0, min: i64::MAX, max: i64::MIN }
-    }
-
-    /// Adds a value, ns.
-    #[inline]
-    pub fn add(&mut self, value: i64) {
-        self.counts[(i32::from(bucket_of(value)) + MIDDLE) as usize] += 1;
-        self.count += 1;
-        self.sum += i128::from(value);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    /// Empties it.
-    pub fn clear(&mut self) {
-        self.counts.fill(0);
-        (self.count, self.sum, self.min, self.max) = (0, 0, i64::MAX, i64::MIN);
-    }
-
-    /// As everybody else has it.
-    pub fn hist(&self) -> Hist {
-        if self.count == 0 {
-            return Hist::default();
-        }
-        let mut buckets = Vec::new();
-        for (place, &count) in self.counts.iter().enumerate() {
-            let (bucket, mut left) = ((place as i32 - MIDDLE) as i16, count);
-            while left > 0 {
-                let part = left.min(u32::MAX.into());
-                buckets.push((bucket, part as u32));
-                left -= part;
-            }
-        }
-        Hist { count: self.count, sum: self.sum, min: self.min, max: self.max, buckets }
-    }
-}
+//! Rates of the last second.
 
 /// Frames and octets a second, over the last half to whole second, or since the begin where that
 /// is less ago. Whoever counts calls [`RateMeter::mark`] all the time: so the rate is right
@@ -95,8 +40,6 @@ impl RateMeter {
     }
 }
 
-/// More buckets than any value has on either side of 0: 32 for each of 58 powers of two.
-const MIDDLE: i32 = 60 * 32;
 /// From one mark to the next.
 pub const PERIOD_NS: i64 = 500_000_000;
 /// Of a shorter time a rate would be that of one burst.
@@ -105,21 +48,6 @@ const LEAST_NS: i64 = 1_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn it_is_the_same_as_the_sparse_one(values: Vec<i64>) {
-            let (mut dense, mut sparse) = (Dense::new(), Hist::default());
-            for &v in values.iter().chain(&[i64::MAX, i64::MIN, 0]) {
-                dense.add(v);
-                sparse.add(v);
-            }
-            prop_assert_eq!(dense.hist(), sparse);
-            dense.clear();
-            prop_assert_eq!(dense.hist(), Hist::default());
-        }
-    }
 
     #[test]
     fn a_rate_is_right_at_the_first_question_and_whenever_it_is_asked() {
