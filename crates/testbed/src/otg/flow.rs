@@ -93,11 +93,15 @@ impl Pace {
 impl FlowPlan {
     /// From one frame, or burst, to the next, ns; of frames of several sizes the first counts.
     pub fn cycle_ns(&self) -> f64 {
-        let frame = self.pace.after(self.sizes.first().copied().unwrap_or(0));
         match self.burst {
-            Some((frames, pause)) => frame * frames as f64 + pause,
-            None => frame,
+            Some((frames, pause)) => self.gap_ns() * frames as f64 + pause,
+            None => self.gap_ns(),
         }
+    }
+
+    /// From one frame to the next, ns; of frames of several sizes the first counts.
+    pub fn gap_ns(&self) -> f64 {
+        self.pace.after(self.sizes.first().copied().unwrap_or(0))
     }
 
     /// Checks `flow`.

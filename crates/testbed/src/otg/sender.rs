@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
-use sonde_meter::load::FastHist;
+use sonde_meter::Paced;
+use sonde_meter::load::{CATCH_UP_MOST_NS, FastHist, PutOff, catch_up_ns};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
+use sonde_run::pump;
 use sonde_server::otg::control::Transmit;
 use sonde_server::otg::metrics::TransmitState;
 use sonde_sys::clock::tai_now;
@@ -69,6 +71,7 @@ pub fn run(
         marked: 0,
         secret,
         failed: None,
+        catch_up_ns: 0,
         senders,
         preferred: None,
     };
@@ -92,10 +95,14 @@ pub fn run(
             }
             continue;
         }
-        if let Err(e) = sender.turn(port.as_mut()) {
-            sender.failed = Some(e.to_string());
-            sender.due.clear();
-            sender.flows.iter_mut().for_each(|f| f.sent.state = TransmitState::Stopped);
+        match pump::send(port.as_mut(), &mut sender, ORDERS_NS) {
+            Ok(0) => sender.mark(tai_now().as_nanos()),
+            Ok(_) => {}
+            Err(e) => {
+                sender.failed = Some(e.to_string());
+                sender.due.clear();
+                sender.flows.iter_mut().for_each(|f| f.sent.state = TransmitState::Stopped);
+            }
         }
     }
 }
@@ -108,6 +115,8 @@ struct PortSender {
     marked: i64,
     secret: Secret,
     failed: Option<String>,
+    /// How late a frame may leave before its flow is put off.
+    catch_up_ns: i64,
     /// Of the generator.
     senders: usize,
     /// While there is something to send.
@@ -128,6 +137,7 @@ struct Outgoing {
     phase: f64,
     /// When frame `n` is due, ns from there.
     at: f64,
+    put_off: PutOff,
     paused_at: i64,
     late: FastHist,
     sent: Sent,
@@ -144,6 +154,7 @@ impl Outgoing {
             origin: 0,
             phase: 0.0,
             at: 0.0,
+            put_off: PutOff::default(),
             paused_at: 0,
             late: FastHist::default(),
             sent: Sent::default(),
@@ -156,11 +167,12 @@ impl Outgoing {
         self.n = 0;
         self.origin = now;
         self.at = self.plan.delay_ns + self.phase;
+        self.put_off = PutOff::default();
         self.sent.state = TransmitState::Started;
     }
 
     fn due(&self) -> i64 {
-        self.origin + self.at as i64
+        self.origin + self.at as i64 + self.put_off.ns()
     }
 
     /// Whether its next frame is one too many.
@@ -172,19 +184,38 @@ impl Outgoing {
         }
     }
 
-    /// Notes that frame `n` of `octets` has been handed over.
+    /// Writes frame `n` and returns its length.
     #[inline]
-    fn departed(&mut self, octets: u16, now: i64) {
-        self.late.add(now - self.due());
+    fn write(&self, now: i64, buffer: &mut [u8], secret: &Secret) -> usize {
+        let len = usize::from(self.plan.sizes[(self.n % self.plan.sizes.len() as u64) as usize]);
+        let repr = Repr {
+            trial: self.tag,
+            stream: self.number,
+            sequence: self.n as u32,
+            sent: now as u64 & ((1 << 48) - 1),
+        };
+        let signed = self.plan.measured.then_some((&repr, secret));
+        self.plan.frames.write(self.n, &mut buffer[..len], signed);
+        len
+    }
+
+    /// Notes that frame `n` of `octets` has been handed over; a lateness of `catch_up` is caught up.
+    #[inline]
+    fn departed(&mut self, octets: u16, now: i64, catch_up: i64) {
+        let late = now - self.due();
+        self.late.add(late);
+        self.put_off.left(late, catch_up);
         self.n += 1;
         self.sent.frames += 1;
         self.sent.bytes += u64::from(octets) + super::frames::FCS_LEN as u64;
-        self.at += self.plan.pace.after(octets);
+        let mut step = self.plan.pace.after(octets);
         if let Some((frames, pause)) = self.plan.burst
             && self.n.is_multiple_of(frames)
         {
-            self.at += pause;
+            step += pause;
         }
+        self.at += step;
+        self.put_off.step(step as i64);
     }
 }
 
@@ -213,6 +244,10 @@ impl PortSender {
                 }
                 self.due.clear();
                 let sending = |f: &Outgoing| f.sent.state == TransmitState::Started;
+                // All of them together, as a device meets them.
+                let per_ns =
+                    self.flows.iter().filter(|f| sending(f)).map(|f| 1.0 / f.plan.gap_ns());
+                self.catch_up_ns = catch_up_ns(1.0 / per_ns.sum::<f64>(), CATCH_UP_MOST_NS);
                 let due = self.flows.iter().enumerate().filter(|(_, f)| sending(f));
                 self.due.extend(due.map(|(i, f)| Reverse((f.due(), i))));
                 if !self.due.is_empty() && self.preferred.is_none() {
@@ -255,58 +290,38 @@ impl PortSender {
             self.flows.iter_mut().for_each(|f| f.rate.mark(now, [f.sent.frames, f.sent.bytes]));
         }
     }
+}
 
-    /// Sends what is due, or waits for it.
-    fn turn(&mut self, port: &mut dyn Port) -> Result<(), sonde_port::PortError> {
-        let now = tai_now().as_nanos();
+impl Paced for PortSender {
+    #[inline]
+    fn due(&self) -> Option<Time> {
+        self.due.peek().map(|&Reverse((due, _))| Time::from_nanos(due))
+    }
+
+    #[inline]
+    fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize> {
+        let now = now.as_nanos();
         self.mark(now);
-        let mut sent = 0;
-        {
-            let mut tx = port.tx();
-            while sent < BURST
-                && let Some(&Reverse((due, i))) = self.due.peek()
-                && due <= now
-            {
-                let flow = &mut self.flows[i];
-                if flow.ended() {
-                    flow.sent.state = TransmitState::Stopped;
-                    self.due.pop();
-                    continue;
-                }
-                let Some(slot) = tx.slot() else { break };
-                let octets = flow.plan.sizes[(flow.n % flow.plan.sizes.len() as u64) as usize];
-                let repr = Repr {
-                    trial: flow.tag,
-                    stream: flow.number,
-                    sequence: flow.n as u32,
-                    sent: now as u64 & ((1 << 48) - 1),
-                };
-                let signed = flow.plan.measured.then_some((&repr, &self.secret));
-                flow.plan.frames.write(flow.n, &mut slot[..octets.into()], signed);
-                tx.commit(octets.into(), 0);
-                flow.departed(octets, now);
-                let next = flow.due();
-                // In place of pop and push: the heap is put in order once.
-                if let Some(mut top) = self.due.peek_mut() {
-                    *top = Reverse((next, i));
-                }
-                sent += 1;
+        loop {
+            let &Reverse((due, i)) = self.due.peek()?;
+            if due > now {
+                return None;
             }
-        }
-        if sent > 0 {
-            return port.flush();
-        }
-        if let Some(&Reverse((due, _))) = self.due.peek() {
-            // The kernel wakes threads some 50 us late: the rest of the time is spent looking
-            // at the clock.
-            let until = (due - WAKE_NS).min(now + ORDERS_NS);
-            if until > now {
-                port.wait(Time::from_nanos(until))?;
-            } else {
-                std::hint::spin_loop();
+            let flow = &mut self.flows[i];
+            if flow.ended() {
+                flow.sent.state = TransmitState::Stopped;
+                self.due.pop();
+                continue;
             }
+            let len = flow.write(now, &mut *buffer, &self.secret);
+            flow.departed(len as u16, now, self.catch_up_ns);
+            let next = flow.due();
+            // In place of pop and push: the heap is put in order once.
+            if let Some(mut top) = self.due.peek_mut() {
+                *top = Reverse((next, i));
+            }
+            return Some(len);
         }
-        Ok(())
     }
 }
 
@@ -336,10 +351,6 @@ fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) {
     }
 }
 
-/// Frames that are handed to the kernel together, at most: they share a reading of the clock.
-const BURST: usize = 32;
-/// How late the kernel wakes a thread.
-const WAKE_NS: i64 = 60_000;
 /// Orders are looked for this often.
 const ORDERS_NS: i64 = 1_000_000;
 /// Where nothing is to be sent, the thread sleeps until it gets an order, or marks totals.

@@ -90,7 +90,7 @@ fn due(duration: serde_json::Value, most: usize) -> Vec<i64> {
     let mut times = Vec::new();
     while !flow.ended() && times.len() < most {
         times.push(flow.due());
-        flow.departed(60, flow.due());
+        flow.departed(60, flow.due(), 0);
     }
     times
 }
@@ -127,6 +127,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
         marked: 0,
         secret: Secret([1, 2]),
         failed: None,
+        catch_up_ns: 0,
         senders: 1,
         preferred: None,
     };
@@ -137,7 +138,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
         change_flow(flow, Transmit::Start, 1, 0);
         while flow.due() < 1_000_000_000 {
             times.push(flow.due());
-            flow.departed(60, flow.due());
+            flow.departed(60, flow.due(), 0);
         }
     }
     times.sort_unstable();
@@ -154,13 +155,40 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
 }
 
 #[test]
+fn what_could_not_leave_in_time_does_not_leave_in_a_lump() {
+    const MS: i64 = 1_000_000;
+    // 1,000 a second, of which 2 ms may be caught up.
+    let mut flow = Outgoing::new(0, plan(json!({})));
+    flow.begin(0, 1);
+    flow.departed(60, 0, 2 * MS);
+    flow.departed(60, 3 * MS, 2 * MS);
+    assert_eq!(flow.due(), 2 * MS, "back to back");
+    // 50 ms without a processor: all that follows is put off, and leaves a 64th sooner each time.
+    flow.departed(60, 52 * MS, 2 * MS);
+    assert_eq!(flow.due(), 53 * MS - MS / 64);
+    let mut frames = 0;
+    while flow.put_off.ns() > 0 {
+        let due = flow.due();
+        flow.departed(60, due, 2 * MS);
+        assert!(flow.due() - due >= MS - MS / 64);
+        frames += 1;
+    }
+    assert_eq!(frames, 64 * 50 - 1);
+    assert_eq!(flow.due(), flow.n as i64 * MS);
+    // Of the time before the stop nothing is left to a flow that begins anew.
+    flow.departed(60, flow.due() + 50 * MS, 2 * MS);
+    flow.begin(0, 2);
+    assert_eq!(flow.due(), 0);
+}
+
+#[test]
 fn a_change_does_what_the_model_says() {
     use Transmit::{Pause, Resume, Start, Stop};
     let mut flow = Outgoing::new(0, plan(json!({})));
     change_flow(&mut flow, Pause, 1, 0);
     assert_eq!(flow.sent.state, TransmitState::Stopped);
     change_flow(&mut flow, Start, 2, 1000);
-    (0..5).for_each(|_| flow.departed(60, flow.due()));
+    (0..5).for_each(|_| flow.departed(60, flow.due(), 0));
     change_flow(&mut flow, Pause, 3, 2000);
     let due = flow.due();
     change_flow(&mut flow, Resume, 4, 5000);
