@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use sonde_sys::clock::realtime_now;
 use sonde_sys::packet_socket::PacketSocket;
-use sonde_sys::schedule::prefer_this_thread;
+use sonde_sys::schedule::{WAKE_UP_NS, prefer_this_thread};
 
 use crate::{Host, LabError};
 
@@ -187,7 +187,7 @@ impl Worker {
             }
             self.send_due()?;
             let ahead = match self.flights.peek() {
-                Some(Reverse(next)) => next.due - realtime_now().as_nanos() - POLL_AHEAD,
+                Some(Reverse(next)) => next.due - realtime_now().as_nanos() - WAKE_UP_NS,
                 None => IDLE,
             };
             if ahead > 0 {
@@ -288,8 +288,6 @@ pub const QUEUE: usize = 1000;
 const BURST: usize = 32;
 /// The longest frame that is carried: Ethernet at its usual MTU, with room for tags.
 const MAX_FRAME: usize = 1600;
-/// Before a frame is due, the relay polls: longer than the kernel takes to wake a thread.
-const POLL_AHEAD: i64 = 60_000;
 /// Between looks at the order to stop.
 const IDLE: i64 = 20_000_000;
 /// From here on a frame is counted as late.

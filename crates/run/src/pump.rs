@@ -4,6 +4,7 @@
 use anyhow::Result;
 use sonde_meter::{Instrument, Paced};
 use sonde_port::{Port, PortError};
+use sonde_sys::schedule::WAKE_UP_NS;
 use sonde_wire::{Time, Verdict};
 
 /// What one turn did.
@@ -107,10 +108,10 @@ pub fn send(port: &mut dyn Port, load: &mut impl Paced, longest: i64) -> Result<
 
 /// Sleeps until shortly before `due`, and tells so; not where that is too soon.
 fn doze(port: &mut dyn Port, now: Time, due: Time) -> Result<bool, PortError> {
-    if due - now <= SPIN {
+    if due - now <= 2 * WAKE_UP_NS {
         return Ok(false);
     }
-    port.wait(due - SPIN / 2)?;
+    port.wait(due - WAKE_UP_NS)?;
     Ok(true)
 }
 
@@ -118,5 +119,3 @@ fn doze(port: &mut dyn Port, now: Time, due: Time) -> Result<bool, PortError> {
 const SEND_BURST: usize = 16;
 /// Where nothing is fetched.
 const PACED_BURST: usize = 64;
-/// The last stretch before a send is spun, not slept, ns: a wake-up takes that long.
-const SPIN: i64 = 150_000;

@@ -129,6 +129,9 @@ fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -
     }
 }
 
+/// By how much before something is due a thread asks to be woken, ns: the kernel hardly takes longer.
+/// The rest of the time it looks at the clock.
+pub const WAKE_UP_NS: i64 = 75_000;
 /// The greatest preference that an ordinary process can have.
 const HIGHEST: i32 = -20;
 /// Together shorter than the second after which the kernel steps in, and the first shorter than
