@@ -71,6 +71,7 @@ pub fn run(
         marked: 0,
         secret,
         failed: None,
+        put_off: PutOff::default(),
         catch_up_ns: 0,
         senders,
         preferred: None,
@@ -109,13 +110,15 @@ pub fn run(
 
 struct PortSender {
     flows: Vec<Outgoing>,
-    /// When which flow's next frame is due, ns TAI.
+    /// When which flow's next frame is due, ns TAI, were nothing put off.
     due: BinaryHeap<Reverse<(i64, usize)>>,
     /// When totals were last marked for rates, ns TAI.
     marked: i64,
     secret: Secret,
     failed: Option<String>,
-    /// How late a frame may leave before its flow is put off.
+    /// Of all flows together, so that they keep their distances.
+    put_off: PutOff,
+    /// How late a frame may leave before those that follow are put off.
     catch_up_ns: i64,
     /// Of the generator.
     senders: usize,
@@ -137,7 +140,6 @@ struct Outgoing {
     phase: f64,
     /// When frame `n` is due, ns from there.
     at: f64,
-    put_off: PutOff,
     paused_at: i64,
     late: FastHist,
     sent: Sent,
@@ -154,7 +156,6 @@ impl Outgoing {
             origin: 0,
             phase: 0.0,
             at: 0.0,
-            put_off: PutOff::default(),
             paused_at: 0,
             late: FastHist::default(),
             sent: Sent::default(),
@@ -167,12 +168,11 @@ impl Outgoing {
         self.n = 0;
         self.origin = now;
         self.at = self.plan.delay_ns + self.phase;
-        self.put_off = PutOff::default();
         self.sent.state = TransmitState::Started;
     }
 
     fn due(&self) -> i64 {
-        self.origin + self.at as i64 + self.put_off.ns()
+        self.origin + self.at as i64
     }
 
     /// Whether its next frame is one too many.
@@ -199,31 +199,27 @@ impl Outgoing {
         len
     }
 
-    /// Notes that frame `n` of `octets` has been handed over; a lateness of `catch_up` is caught up.
+    /// Notes that frame `n` of `octets` has been handed over, so late (ns).
     #[inline]
-    fn departed(&mut self, octets: u16, now: i64, catch_up: i64) {
-        let late = now - self.due();
+    fn departed(&mut self, octets: u16, late: i64) {
         self.late.add(late);
-        self.put_off.left(late, catch_up);
         self.n += 1;
         self.sent.frames += 1;
         self.sent.bytes += u64::from(octets) + super::frames::FCS_LEN as u64;
-        let mut step = self.plan.pace.after(octets);
+        self.at += self.plan.pace.after(octets);
         if let Some((frames, pause)) = self.plan.burst
             && self.n.is_multiple_of(frames)
         {
-            step += pause;
+            self.at += pause;
         }
-        self.at += step;
-        self.put_off.step(step as i64);
     }
 }
 
 impl PortSender {
     fn obey(&mut self, order: Order, port: &mut dyn Port) {
-        let now = tai_now().as_nanos();
         match order {
             Order::Report(to) => {
+                let now = tai_now().as_nanos();
                 let report = |f: &mut Outgoing| {
                     let sends = f.sent.state == TransmitState::Started;
                     let rates = f.rate.read(now, [f.sent.frames, f.sent.bytes]);
@@ -236,10 +232,21 @@ impl PortSender {
                 let _ = to.send(SenderReport { flows, stats: port.stats(), failed });
             }
             Order::Change(which, change, done) => {
+                // It takes its time, and the first frame is due at once.
+                if matches!(change, Transmit::Start | Transmit::Resume) && self.preferred.is_none()
+                {
+                    self.preferred = precedence(self.senders, Duration::ZERO);
+                }
                 self.stagger(&which, change);
+                let now = tai_now().as_nanos();
+                if self.due.is_empty() {
+                    self.put_off = PutOff::default();
+                }
                 for (number, tag) in which {
-                    if let Some(flow) = self.flows.iter_mut().find(|f| f.number == number) {
-                        change_flow(flow, change, tag, now);
+                    if let Some(flow) = self.flows.iter_mut().find(|f| f.number == number)
+                        && change_flow(flow, change, tag, now - self.put_off.ns())
+                    {
+                        flow.rate = RateMeter::new(now, [flow.sent.frames, flow.sent.bytes]);
                     }
                 }
                 self.due.clear();
@@ -250,9 +257,6 @@ impl PortSender {
                 self.catch_up_ns = catch_up_ns(1.0 / per_ns.sum::<f64>(), CATCH_UP_MOST_NS);
                 let due = self.flows.iter().enumerate().filter(|(_, f)| sending(f));
                 self.due.extend(due.map(|(i, f)| Reverse((f.due(), i))));
-                if !self.due.is_empty() && self.preferred.is_none() {
-                    self.preferred = precedence(self.senders, Duration::ZERO);
-                }
                 let _ = done.send(());
             }
         }
@@ -295,7 +299,7 @@ impl PortSender {
 impl Paced for PortSender {
     #[inline]
     fn due(&self) -> Option<Time> {
-        self.due.peek().map(|&Reverse((due, _))| Time::from_nanos(due))
+        self.due.peek().map(|&Reverse((due, _))| Time::from_nanos(due + self.put_off.ns()))
     }
 
     #[inline]
@@ -304,7 +308,8 @@ impl Paced for PortSender {
         self.mark(now);
         loop {
             let &Reverse((due, i)) = self.due.peek()?;
-            if due > now {
+            let late = now - due - self.put_off.ns();
+            if late < 0 {
                 return None;
             }
             let flow = &mut self.flows[i];
@@ -314,25 +319,32 @@ impl Paced for PortSender {
                 continue;
             }
             let len = flow.write(now, &mut *buffer, &self.secret);
-            flow.departed(len as u16, now, self.catch_up_ns);
+            flow.departed(len as u16, late);
             let next = flow.due();
             // In place of pop and push: the heap is put in order once.
             if let Some(mut top) = self.due.peek_mut() {
                 *top = Reverse((next, i));
+            }
+            self.put_off.left(late, self.catch_up_ns);
+            if self.put_off.ns() > 0
+                && let Some(&Reverse((next, _))) = self.due.peek()
+            {
+                self.put_off.step(next - due);
             }
             return Some(len);
         }
     }
 }
 
-fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) {
+/// `now`: on the scale of due times that are not put off. Whether it begins anew is returned.
+fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) -> bool {
     use TransmitState::{Paused, Started, Stopped};
     match (change, flow.sent.state) {
         (Transmit::Start, _) => {
             flow.late.clear();
             flow.sent = Sent::default();
-            flow.rate = RateMeter::new(now, [0; 2]);
             flow.begin(now, tag);
+            return true;
         }
         (Transmit::Stop, _) => flow.sent.state = Stopped,
         (Transmit::Pause, Started) => {
@@ -344,11 +356,12 @@ fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) {
             flow.sent.state = Started;
         }
         (Transmit::Resume, Stopped) => {
-            flow.rate = RateMeter::new(now, [flow.sent.frames, flow.sent.bytes]);
             flow.begin(now, tag);
+            return true;
         }
         (Transmit::Pause, Paused | Stopped) | (Transmit::Resume, Started) => {}
     }
+    false
 }
 
 /// Orders are looked for this often.

@@ -90,7 +90,7 @@ fn due(duration: serde_json::Value, most: usize) -> Vec<i64> {
     let mut times = Vec::new();
     while !flow.ended() && times.len() < most {
         times.push(flow.due());
-        flow.departed(60, flow.due(), 0);
+        flow.departed(60, 0);
     }
     times
 }
@@ -121,16 +121,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
     };
     // 100 flows of 100 frames a second and 50 of 40, mixed.
     let plans = (0..150).map(|i| if i % 3 == 2 { of(40) } else { of(100) });
-    let mut sender = PortSender {
-        flows: plans.enumerate().map(|(i, plan)| Outgoing::new(i as u16, plan)).collect(),
-        due: BinaryHeap::new(),
-        marked: 0,
-        secret: Secret([1, 2]),
-        failed: None,
-        catch_up_ns: 0,
-        senders: 1,
-        preferred: None,
-    };
+    let mut sender = sender(plans);
     let which: Vec<(u16, u8)> = (0..150).map(|i| (i, 1)).collect();
     sender.stagger(&which, Transmit::Start);
     let mut times = Vec::new();
@@ -138,7 +129,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
         change_flow(flow, Transmit::Start, 1, 0);
         while flow.due() < 1_000_000_000 {
             times.push(flow.due());
-            flow.departed(60, flow.due(), 0);
+            flow.departed(60, 0);
         }
     }
     times.sort_unstable();
@@ -154,31 +145,55 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
     assert_eq!(sender.flows[7].phase, 0.0);
 }
 
+fn sender(plans: impl Iterator<Item = Arc<FlowPlan>>) -> PortSender {
+    PortSender {
+        flows: plans.enumerate().map(|(i, plan)| Outgoing::new(i as u16, plan)).collect(),
+        due: BinaryHeap::new(),
+        marked: 0,
+        secret: Secret([1, 2]),
+        failed: None,
+        put_off: PutOff::default(),
+        catch_up_ns: 0,
+        senders: usize::MAX,
+        preferred: None,
+    }
+}
+
 #[test]
 fn what_could_not_leave_in_time_does_not_leave_in_a_lump() {
     const MS: i64 = 1_000_000;
-    // 1,000 a second, of which 2 ms may be caught up.
-    let mut flow = Outgoing::new(0, plan(json!({})));
-    flow.begin(0, 1);
-    flow.departed(60, 0, 2 * MS);
-    flow.departed(60, 3 * MS, 2 * MS);
-    assert_eq!(flow.due(), 2 * MS, "back to back");
-    // 50 ms without a processor: all that follows is put off, and leaves a 64th sooner each time.
-    flow.departed(60, 52 * MS, 2 * MS);
-    assert_eq!(flow.due(), 53 * MS - MS / 64);
-    let mut frames = 0;
-    while flow.put_off.ns() > 0 {
-        let due = flow.due();
-        flow.departed(60, due, 2 * MS);
-        assert!(flow.due() - due >= MS - MS / 64);
-        frames += 1;
+    // 10 flows of 1,000 frames a second: one is due each 100 us.
+    let mut sender = sender((0..10).map(|_| plan(json!({}))));
+    let mut port = Kept::new(&Arc::default());
+    let (done, _acknowledged) = mpsc::channel();
+    let which = (0..10).map(|i| (i, 1)).collect();
+    sender.obey(Order::Change(which, Transmit::Start, done), &mut port);
+    assert_eq!(sender.catch_up_ns, MS);
+    let mut buffer = [0; 128];
+    let mut leave = |sender: &mut PortSender, now| {
+        let mut frames = 0;
+        while sender.write(now, &mut buffer).is_some() {
+            frames += 1;
+        }
+        frames
+    };
+    let start = sender.due().unwrap();
+    assert_eq!(leave(&mut sender, start), 1);
+    // A stop of less than 1 ms is caught up.
+    assert_eq!(leave(&mut sender, start + MS), 10);
+    // 50 ms without a processor: all is put off, and no two flows meet.
+    let back = start + 51 * MS;
+    assert_eq!(leave(&mut sender, back), 1);
+    let (mut frames, mut before) = (0, back);
+    while sender.put_off.ns() > 0 {
+        let due = sender.due().unwrap();
+        assert_eq!(leave(&mut sender, due), 1);
+        assert!((98_000..=100_000).contains(&(due - before)), "{}", due - before);
+        (frames, before) = (frames + 1, due);
     }
-    assert_eq!(frames, 64 * 50 - 1);
-    assert_eq!(flow.due(), flow.n as i64 * MS);
-    // Of the time before the stop nothing is left to a flow that begins anew.
-    flow.departed(60, flow.due() + 50 * MS, 2 * MS);
-    flow.begin(0, 2);
-    assert_eq!(flow.due(), 0);
+    // A 64th sooner each time.
+    assert!((64 * 490..64 * 510).contains(&frames), "{frames}");
+    assert_eq!(sender.flows.iter().map(|f| f.sent.frames).sum::<u64>(), 12 + frames);
 }
 
 #[test]
@@ -188,7 +203,7 @@ fn a_change_does_what_the_model_says() {
     change_flow(&mut flow, Pause, 1, 0);
     assert_eq!(flow.sent.state, TransmitState::Stopped);
     change_flow(&mut flow, Start, 2, 1000);
-    (0..5).for_each(|_| flow.departed(60, flow.due(), 0));
+    (0..5).for_each(|_| flow.departed(60, 0));
     change_flow(&mut flow, Pause, 3, 2000);
     let due = flow.due();
     change_flow(&mut flow, Resume, 4, 5000);
