@@ -30,6 +30,7 @@ use self::copies::{Classes, Share};
 
 pub use bed::{InterfaceCounts, PortFacts, port_facts};
 pub use copies::{Branch, Copies, Expects, Mixed};
+pub(crate) use ports::RING;
 pub use xdp::halves::{Sink, Source, Watching};
 
 /// How frames are sent and received.

@@ -20,6 +20,7 @@ use super::capture::Ring;
 use super::flow::FlowPlan;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
+use crate::tester::RING;
 
 /// A port with its threads. Dropping it ends them.
 pub struct TestPort {
@@ -91,6 +92,7 @@ pub struct Found {
     pub kind: String,
     /// Bit/s, where the driver tells.
     pub speed_bps: Option<u64>,
+    rx_queues: u32,
     links: Links,
 }
 
@@ -155,11 +157,11 @@ impl Found {
                     "{name} is down or has no carrier; see 'ip link'"
                 )));
             }
-            let Link { ifindex, mtu, kind, .. } = link;
+            let Link { ifindex, mtu, kind, rx_queues, .. } = link;
             let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
             let namespace = netns::identity().map_err(io)?;
             let location = location.clone();
-            Ok(Found { location, namespace, ifindex, mtu, kind, speed_bps, links })
+            Ok(Found { location, namespace, ifindex, mtu, kind, speed_bps, rx_queues, links })
         })?
     }
 
@@ -218,11 +220,10 @@ impl TestPort {
             netns::inside(netns.as_deref(), open).map_err(PortError::from).flatten().map_err(failed)
         };
         // A test port belongs to the tester: what comes is not for the host.
-        let watching = OpenSpec {
-            consume: true,
-            snap: ALL_OF_IT,
-            ..OpenSpec::watching(found.location.interface.clone())
-        };
+        let usual = OpenSpec::watching(found.location.interface.clone());
+        let fair = (MEMORY / found.rx_queues.max(1) as usize + 1).next_power_of_two() / 2;
+        let ring = fair.clamp(usual.ring, RING);
+        let watching = OpenSpec { consume: true, snap: ALL_OF_IT, ring, ..usual };
         let port = opened(Engine::AfXdp, watching)?;
         let expected = flows.iter().enumerate().filter(|(_, f)| f.to.contains(&index));
         let expected: Vec<u16> = expected.map(|(i, _)| i as u16).collect();
@@ -423,6 +424,9 @@ impl<O> Drop for Worker<O> {
     }
 }
 
+/// Frames of all queues that can wait for the receiver, but for those that every queue has anyway:
+/// memory that cannot be paged out.
+const MEMORY: usize = 4 * RING;
 /// More octets than any frame has: nothing is cut off.
 const ALL_OF_IT: usize = 1 << 16;
 /// Octets of a captured frame, at most, where the client does not say.

@@ -356,7 +356,7 @@ fn open_receiver(engine: Engine, port: &TesterPort, longest: usize) -> Result<Bo
 /// The port of the discard service (RFC 863).
 const DISCARD: u16 = 9;
 /// Frames that can wait for the analyser.
-const RING: usize = 16_384;
+pub(crate) const RING: usize = 16_384;
 /// Between two looks at the order to finish, while nothing arrives.
 const WAIT_NS: i64 = 2_000_000;
 /// From opening the ports to the first frame.
