@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use sonde_meter::load::FCS_LEN;
 use sonde_server::otg::ports::CaptureFormat;
 use sonde_sys::clock::clock_state;
 use sonde_wire::{fcs, pcap};
-
-use super::frames::FCS_LEN;
 
 /// Frames in the memory that was given to them, of which none is asked for later.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
 //! A flow as it is carried out: checked, with its frames, its pace and its end.
 
+use sonde_meter::load::FCS_LEN;
 use sonde_server::otg::config::{
     Delay, DelayChoice, Duration, DurationChoice, Flow, Rate, RateChoice, RxTxRatioChoice,
     TxRxChoice,
 };
 
 use super::devices::{self, Ends, Interface};
-use super::frames::{Allowed, FCS_LEN, Frames};
+use super::frames::{Allowed, Frames};
 use super::sizes::sizes;
 
 /// A flow.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sonde_meter::load::FCS_LEN;
 use sonde_server::otg::config::{
     Custom, Ethernet, Flow, Header, HeaderChoice, Ipv4, Ipv6, Mpls, Payload, PayloadChoice,
     Priority, PriorityChoice, Tcp, Udp, Vlan, Vxlan,
@@ -615,8 +616,6 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
     (0..text.len()).step_by(2).map(octet).collect::<Result<_, _>>().map_err(|_| wrong())
 }
 
-/// Octets of the frame check sequence.
-pub const FCS_LEN: usize = 4;
 /// Octets of all headers together.
 const HEADERS_MAX: usize = 512;
 const TCP: u8 = 6;

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
-use sonde_meter::load::Delays;
+use sonde_meter::load::{Delays, FCS_LEN};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_sys::clock::tai_now;
@@ -11,7 +11,6 @@ use sonde_wire::signature::{self, Repr, Secret};
 
 use super::capture::Ring;
 use super::devices::concerns_neighbours;
-use super::frames::FCS_LEN;
 use super::rates::RateMeter;
 
 /// What the thread is told.

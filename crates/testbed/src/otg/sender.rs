@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use sonde_meter::Paced;
-use sonde_meter::load::{CATCH_UP_MOST_NS, FastHist, PutOff, catch_up_ns};
+use sonde_meter::load::{CATCH_UP_MOST_NS, FCS_LEN, FastHist, PutOff, catch_up_ns};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_run::pump;
@@ -205,7 +205,7 @@ impl Outgoing {
         self.late.add(late);
         self.n += 1;
         self.sent.frames += 1;
-        self.sent.bytes += u64::from(octets) + super::frames::FCS_LEN as u64;
+        self.sent.bytes += u64::from(octets) + FCS_LEN as u64;
         self.at += self.plan.pace.after(octets);
         if let Some((frames, pause)) = self.plan.burst
             && self.n.is_multiple_of(frames)
