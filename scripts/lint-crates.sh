@@ -66,7 +66,7 @@ for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
             esac
             ;;
         clap | clap_complete | clap_mangen | signal-hook) case $crate in cli) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        tokio | hyper) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        axum | hyper | tokio) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         esac
     done
 done

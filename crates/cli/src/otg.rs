@@ -11,8 +11,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use sonde_run::confined::{Uses, give_up};
 use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_server::http::{Access, Server, Stop};
-use sonde_server::otg::Otg;
-use sonde_server::runs::WithRuns;
+use sonde_server::{otg, runs as plans};
 use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::otg::{Allowed, EtherType, Generator, PlanRuns, token};
 use sonde_testbed::tls;
@@ -97,7 +96,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let open =
         |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation()).map(Arc::new);
     let runs = args.runs.as_deref().map(open).transpose()?;
-    let service = WithRuns::new(runs.clone(), Otg::new(generator.clone()));
+    let routes = otg::routes(generator).merge(plans::routes(runs.clone()));
     let asked = signals::stop()?;
     let server = Server::bind(args.listen, access)
         .with_context(|| format!("cannot listen on {}; see --listen", args.listen))?;
@@ -119,7 +118,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     };
     give_up(&uses, &[])?;
     errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
-    let served = server.serve(Arc::new(service), &stop).context("the server failed");
+    let served = server.serve(routes, &stop).context("the server failed");
     if let Some(runs) = runs {
         runs.end();
     }

@@ -1,10 +1,12 @@
-//! HTTP/1.1 for one service: whole requests in, whole answers out.
+//! HTTP/1.1 for a table of routes: whole requests in, whole answers out.
 //!
 //! The service controls a traffic generator. So nobody is heard who does not show a token or a
 //! certificate: see [`Access`]. Plain HTTP is for loopback addresses alone, where a web page that
 //! the user looks at must not be able to reach it either: see [`refused`].
 
 mod access;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::convert::Infallible;
 use std::io;
@@ -12,7 +14,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use axum::extract::{self, FromRequest, FromRequestParts as _};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json, Router};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{
     ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, WWW_AUTHENTICATE,
@@ -20,24 +25,22 @@ use hyper::header::{
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
 
 pub use self::access::{Access, TOKEN_MIN, Token};
 use crate::admission::{Door, Guest, Places};
-pub use hyper::{Method, StatusCode};
 
 /// A request, whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// GET, POST and so on.
-    pub method: Method,
-    /// Without the query: "/monitor/metrics".
-    pub path: String,
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
     /// At most [`BODY_MAX`] octets.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// Between whom it came.
     pub ends: Ends,
 }
@@ -55,38 +58,6 @@ impl Ends {
     /// Both on this host.
     pub const LOOPBACK: Ends =
         Ends { peer: IpAddr::V4(Ipv4Addr::LOCALHOST), local: IpAddr::V4(Ipv4Addr::LOCALHOST) };
-}
-
-/// An answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Response {
-    /// 200 if all is well.
-    pub status: StatusCode,
-    /// What it says.
-    pub body: Body,
-}
-
-/// What an answer says.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Body {
-    /// application/json
-    Json(serde_json::Value),
-    /// A page in UTF-8 that needs nothing from elsewhere, and has no scripts.
-    Html(Vec<u8>),
-    /// application/octet-stream
-    Octets(Vec<u8>),
-}
-
-/// Answers requests. Called on threads that may block, several at a time.
-pub trait Service: Send + Sync + 'static {
-    /// The answer.
-    fn answer(&self, request: &Request) -> Response;
-
-    /// The answer to what did not become a request, in the service's own format.
-    fn refusal(&self, status: StatusCode, why: &str) -> Response;
-
-    /// Methods of a path, for the `Allow` field of 405; empty: there is no such path.
-    fn methods(&self, path: &str) -> &'static [&'static str];
 }
 
 /// A server that listens.
@@ -144,8 +115,8 @@ impl Server {
     ///
     /// # Errors
     /// No threads or no event queue to be had.
-    pub fn serve(self, service: Arc<dyn Service>, stop: &Stop) -> io::Result<()> {
-        // One thread moves octets; the service has its own.
+    pub fn serve(self, routes: Router, stop: &Stop) -> io::Result<()> {
+        // One thread moves octets; what answers has its own: see [`work`].
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(SERVICE_THREADS)
@@ -153,14 +124,10 @@ impl Server {
             .enable_all()
             .build()?;
         let stopped = stop.0.subscribe();
-        runtime.block_on(self.accept(service, stopped))
+        runtime.block_on(self.accept(routes.fallback(nowhere), stopped))
     }
 
-    async fn accept(
-        self,
-        service: Arc<dyn Service>,
-        mut stopped: watch::Receiver<bool>,
-    ) -> io::Result<()> {
+    async fn accept(self, routes: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
         let (access, door) = (Arc::new(self.access), Door::new(PLACES));
         // Gone when every connection is.
@@ -185,7 +152,7 @@ impl Server {
             let ends = Ends { peer: peer.ip(), local: local.ip() };
             let client = Client {
                 access: access.clone(),
-                service: service.clone(),
+                routes: routes.clone(),
                 guest: Arc::new(guest),
                 ends,
             };
@@ -211,7 +178,7 @@ impl Server {
 #[derive(Clone)]
 struct Client {
     access: Arc<Access>,
-    service: Arc<dyn Service>,
+    routes: Router,
     guest: Arc<Guest>,
     ends: Ends,
 }
@@ -254,68 +221,113 @@ where
     }
 }
 
-async fn handle(request: hyper::Request<Incoming>, client: Client) -> hyper::Response<Full<Bytes>> {
-    let (head, body) = request.into_parts();
-    let service = client.service;
+async fn handle(request: hyper::Request<Incoming>, client: Client) -> Response {
+    let mut answer = answer(request, client).await;
+    let headers = answer.headers_mut();
+    // A page has parts of a plan in it, which somebody else may have sent.
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HARMLESS));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+async fn answer(mut request: hyper::Request<Incoming>, client: Client) -> Response {
     if let Some(token) = client.access.token() {
-        if !token.is_shown(&head.headers) {
+        if !token.is_shown(request.headers()) {
             let why = "show the token that 'sonde otg' printed or keeps in its file: \
                        http://sonde:TOKEN@ADDRESS, or Authorization: Bearer TOKEN";
-            let mut answer = written(service.refusal(StatusCode::UNAUTHORIZED, why));
-            let ask = HeaderValue::from_static("Basic realm=\"sonde\"");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, ask);
-            return answer;
+            let ask = [(WWW_AUTHENTICATE, "Basic realm=\"sonde\"")];
+            return (ask, refusal(StatusCode::UNAUTHORIZED, why)).into_response();
         }
         if !client.guest.is_known() {
             let why = "too many clients are being served; try again";
-            return written(service.refusal(StatusCode::SERVICE_UNAVAILABLE, why));
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, why);
         }
     }
     let _work = client.guest.work();
-    let path = head.uri.path().to_owned();
-    let methods = service.methods(&path);
-    let refusal = if let Some((status, why)) = refused(&head.method, &head.headers) {
-        Some((status, why))
-    } else if methods.is_empty() {
-        Some((StatusCode::NOT_FOUND, format!("there is no {path} here")))
-    } else if !methods.contains(&head.method.as_str()) {
-        let why = format!("{path} takes {}, not {}", methods.join(" and "), head.method);
-        Some((StatusCode::METHOD_NOT_ALLOWED, why))
-    } else if body.size_hint().lower() > BODY_MAX as u64 {
-        Some(too_long())
-    } else {
-        None
-    };
-    if let Some((status, why)) = refusal {
-        let mut answer = written(service.refusal(status, &why));
-        if status == StatusCode::METHOD_NOT_ALLOWED
-            && let Ok(allow) = methods.join(", ").parse()
-        {
-            answer.headers_mut().insert(ALLOW, allow);
-        }
+    if let Some((status, why)) = refused(request.method(), request.headers()) {
+        return refusal(status, &why);
+    }
+    request.extensions_mut().insert(client.ends);
+    routed(client.routes, request).await
+}
+
+/// The answer of the routes, with the reason where a path does not take the method.
+async fn routed<B>(mut routes: Router, mut request: hyper::Request<B>) -> Response
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // axum would answer it as GET; no path takes either of these.
+    if method == Method::HEAD {
+        *request.method_mut() = Method::TRACE;
+    }
+    let Ok(answer) = routes.call(request).await;
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
         return answer;
     }
-    let limited = Limited::new(body, BODY_MAX).collect();
-    let body = match tokio::time::timeout(PATIENCE, limited).await {
-        Ok(Ok(body)) => body.to_bytes().to_vec(),
-        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
-            let (status, why) = too_long();
-            return written(service.refusal(status, &why));
+    let allowed = answer.headers().get(ALLOW).and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let allowed: Vec<&str> = allowed.split(',').filter(|m| *m != "HEAD").collect();
+    let why = format!("{path} takes {}, not {method}", allowed.join(" and "));
+    let refusal = refusal(StatusCode::METHOD_NOT_ALLOWED, &why);
+    ([(ALLOW, allowed.join(", "))], refusal).into_response()
+}
+
+async fn nowhere(uri: Uri) -> Response {
+    refusal(StatusCode::NOT_FOUND, &format!("there is no {} here", uri.path()))
+}
+
+impl<S: Send + Sync> FromRequest<S> for Request {
+    type Rejection = Response;
+
+    async fn from_request(request: extract::Request, state: &S) -> Result<Request, Response> {
+        let (mut head, body) = request.into_parts();
+        let ends = Extension::from_request_parts(&mut head, state).await;
+        let Extension(ends) = ends.map_err(IntoResponse::into_response)?;
+        let too_long = || {
+            let why = format!("a request has at most {BODY_MAX} octets");
+            refusal(StatusCode::PAYLOAD_TOO_LARGE, &why)
+        };
+        if body.size_hint().lower() > BODY_MAX as u64 {
+            return Err(too_long());
         }
-        Ok(Err(_)) | Err(_) => {
-            let why = "the request did not come whole, or not in time";
-            return written(service.refusal(StatusCode::REQUEST_TIMEOUT, why));
-        }
-    };
-    let request = Request { method: head.method, path, body, ends: client.ends };
-    let worker = service.clone();
-    match tokio::task::spawn_blocking(move || worker.answer(&request)).await {
-        Ok(answer) => written(answer),
-        Err(_) => {
-            let why = "this request ended in an internal error; the server's output has more";
-            written(service.refusal(StatusCode::INTERNAL_SERVER_ERROR, why))
+        let limited = Limited::new(body, BODY_MAX).collect();
+        match tokio::time::timeout(PATIENCE, limited).await {
+            Ok(Ok(body)) => Ok(Request { body: body.to_bytes(), ends }),
+            Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_long()),
+            Ok(Err(_)) | Err(_) => {
+                let why = "the request did not come whole, or not in time";
+                Err(refusal(StatusCode::REQUEST_TIMEOUT, why))
+            }
         }
     }
+}
+
+/// An answer that is found on a thread which may block.
+pub(crate) async fn work<A, E>(find: impl FnOnce() -> Result<A, E> + Send + 'static) -> Response
+where
+    A: IntoResponse + Send + 'static,
+    E: IntoResponse + Send + 'static,
+{
+    tokio::task::spawn_blocking(find).await.map_or_else(
+        |_| {
+            let why = "this request ended in an internal error; the server's output has more";
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, why)
+        },
+        IntoResponse::into_response,
+    )
+}
+
+/// A reason in the form of the model's Error object.
+pub(crate) fn refusal(status: StatusCode, why: &str) -> Response {
+    let kind = if status.is_server_error() { "internal" } else { "validation" };
+    error(status, kind, &[why.to_owned()])
+}
+
+/// The model's Error object.
+pub(crate) fn error(status: StatusCode, kind: &str, errors: &[String]) -> Response {
+    let body = json!({ "code": status.as_u16(), "kind": kind, "errors": errors });
+    (status, Json(body)).into_response()
 }
 
 /// What a browser may have been led to send by somebody else's page.
@@ -337,10 +349,6 @@ fn refused(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)>
     None
 }
 
-fn too_long() -> (StatusCode, String) {
-    (StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {BODY_MAX} octets"))
-}
-
 fn names_an_address(host: &str) -> bool {
     if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
         return true;
@@ -351,22 +359,6 @@ fn names_an_address(host: &str) -> bool {
     };
     let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
-}
-
-fn written(response: Response) -> hyper::Response<Full<Bytes>> {
-    let (kind, octets) = match response.body {
-        Body::Json(value) => ("application/json", value.to_string().into_bytes()),
-        Body::Html(page) => ("text/html; charset=utf-8", page),
-        Body::Octets(octets) => ("application/octet-stream", octets),
-    };
-    let mut answer = hyper::Response::new(Full::new(Bytes::from(octets)));
-    *answer.status_mut() = response.status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    // A page has parts of a plan in it, which somebody else may have sent.
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HARMLESS));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
 }
 
 /// No scripts, nothing from elsewhere, nothing to send anything with.

@@ -10,6 +10,10 @@ pub mod ports;
 
 use std::sync::{Arc, Mutex};
 
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+use axum::{Json, Router};
+use hyper::{Method, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -21,7 +25,7 @@ use self::metrics::{
     columns,
 };
 use self::ports::CaptureRequest;
-use crate::http::{Body, Ends, Method, Request, Response, Service, StatusCode};
+use crate::http::{self, Ends, Request, error};
 
 /// The version of the model, as `/capabilities/version` tells it: any that is compatible with
 /// it by the rules of semantic versioning will do for a client.
@@ -110,55 +114,74 @@ impl Problem {
     }
 }
 
-/// The model's REST interface to a traffic generator.
-pub struct Otg<G> {
+/// The model's paths, for a traffic generator with which nothing is configured.
+pub fn routes<G: TrafficGenerator>(generator: Arc<G>) -> Router {
+    let otg = Arc::new(Otg { generator, config: Mutex::new(json!({})) });
+    let on = |answer: fn(&Otg<G>, &Request) -> Result<Value, Problem>| {
+        let otg = otg.clone();
+        move |request: Request| http::work(move || answer(&otg, &request).map(Json))
+    };
+    let captured = {
+        let otg = otg.clone();
+        move |request: Request| http::work(move || otg.generator.captured(&read(&request.body)?))
+    };
+    Router::new()
+        .route(
+            "/config",
+            get(on(|otg, _| Ok(otg.config().clone())))
+                .post(on(Otg::set_config))
+                .patch(not_implemented),
+        )
+        .route("/config/append", patch(not_implemented))
+        .route("/config/delete", patch(not_implemented))
+        .route("/control/state", post(on(Otg::control)))
+        .route("/control/action", post(not_implemented))
+        .route("/monitor/metrics", post(on(Otg::metrics)))
+        .route("/monitor/states", post(on(Otg::states)))
+        .route("/monitor/capture", post(captured))
+        .route("/capabilities/version", get(on(|_, _| Ok(version()))))
+        .route("/sonde/v1/flows", get(on(|otg, _| otg.generator.details())))
+}
+
+async fn not_implemented(method: Method, uri: Uri, _: Request) -> Problem {
+    Problem::NotImplemented(format!(
+        "{method} {} is not supported: see docs/otg.md for what is",
+        uri.path()
+    ))
+}
+
+fn version() -> Value {
+    json!({
+        "api_spec_version": API_VERSION,
+        "sdk_version": "",
+        "app_version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+struct Otg<G> {
     generator: Arc<G>,
     /// As the client sent it.
     config: Mutex<Value>,
 }
 
 impl<G: TrafficGenerator> Otg<G> {
-    /// With nothing configured.
-    pub fn new(generator: Arc<G>) -> Otg<G> {
-        Otg { generator, config: Mutex::new(json!({})) }
-    }
-
     fn config(&self) -> std::sync::MutexGuard<'_, Value> {
         // A panic elsewhere leaves the last configuration whole.
         self.config.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn dispatch(&self, request: &Request) -> Result<Value, Problem> {
-        match (request.method.as_str(), request.path.as_str()) {
-            ("POST", "/config") => self.set_config(&request.body, request.ends),
-            ("GET", "/config") => Ok(self.config().clone()),
-            ("POST", "/control/state") => self.control(&request.body),
-            ("POST", "/monitor/metrics") => self.metrics(&request.body),
-            ("POST", "/monitor/states") => self.states(&request.body),
-            ("GET", "/capabilities/version") => Ok(json!({
-                "api_spec_version": API_VERSION,
-                "sdk_version": "",
-                "app_version": env!("CARGO_PKG_VERSION"),
-            })),
-            ("GET", "/sonde/v1/flows") => self.generator.details(),
-            (method, path) => Err(Problem::NotImplemented(format!(
-                "{method} {path} is not supported: see docs/otg.md for what is"
-            ))),
-        }
-    }
-
-    fn set_config(&self, body: &[u8], client: Ends) -> Result<Value, Problem> {
-        let config: Config = read(body)?;
+    fn set_config(&self, request: &Request) -> Result<Value, Problem> {
+        let config: Config = read(&request.body)?;
         // Held until the end: two configurations at a time would mix.
         let mut kept = self.config();
         *kept = json!({});
-        let warnings = self.generator.configure(config, client)?;
-        *kept = serde_json::from_slice(body).unwrap_or_default();
+        let warnings = self.generator.configure(config, request.ends)?;
+        *kept = serde_json::from_slice(&request.body).unwrap_or_default();
         Ok(json!({ "warnings": warnings }))
     }
 
-    fn control(&self, body: &[u8]) -> Result<Value, Problem> {
-        let state: ControlState = read(body)?;
+    fn control(&self, request: &Request) -> Result<Value, Problem> {
+        let state: ControlState = read(&request.body)?;
         let warnings = match state.change().map_err(Problem::invalid)? {
             Change::Flows(change) => self.generator.transmit(&change)?,
             Change::Protocols(start) => self.generator.protocols(start)?,
@@ -167,8 +190,8 @@ impl<G: TrafficGenerator> Otg<G> {
         Ok(json!({ "warnings": warnings }))
     }
 
-    fn metrics(&self, body: &[u8]) -> Result<Value, Problem> {
-        let request: MetricsRequest = read(body)?;
+    fn metrics(&self, request: &Request) -> Result<Value, Problem> {
+        let request: MetricsRequest = read(&request.body)?;
         Ok(match request.choice {
             MetricsChoice::Flow => {
                 let FlowMetricsRequest { flow_names, metric_names, .. } =
@@ -189,11 +212,9 @@ impl<G: TrafficGenerator> Otg<G> {
             }
         })
     }
-}
 
-impl<G: TrafficGenerator> Otg<G> {
-    fn states(&self, body: &[u8]) -> Result<Value, Problem> {
-        let request: StatesRequest = read(body)?;
+    fn states(&self, request: &Request) -> Result<Value, Problem> {
+        let request: StatesRequest = read(&request.body)?;
         let (choice, v4, of) = match request.choice {
             StatesChoice::Ipv4Neighbors => ("ipv4_neighbors", true, request.ipv4_neighbors),
             StatesChoice::Ipv6Neighbors => ("ipv6_neighbors", false, request.ipv6_neighbors),
@@ -211,47 +232,17 @@ impl<G: TrafficGenerator> Otg<G> {
     }
 }
 
-impl<G: TrafficGenerator> Service for Otg<G> {
-    fn answer(&self, request: &Request) -> Response {
-        let capture = request.method == Method::POST && request.path == "/monitor/capture";
-        let answer = match capture {
-            true => read(&request.body).and_then(|r| self.generator.captured(&r)).map(Body::Octets),
-            false => self.dispatch(request).map(Body::Json),
-        };
-        match answer {
-            Ok(body) => Response { status: StatusCode::OK, body },
-            Err(Problem::Invalid(errors)) => error(StatusCode::BAD_REQUEST, "validation", &errors),
-            Err(Problem::Busy(why)) => error(StatusCode::CONFLICT, "validation", &[why]),
-            Err(Problem::Internal(why)) => {
-                error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &[why])
-            }
-            Err(Problem::NotImplemented(why)) => {
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        match self {
+            Problem::Invalid(errors) => error(StatusCode::BAD_REQUEST, "validation", &errors),
+            Problem::Busy(why) => error(StatusCode::CONFLICT, "validation", &[why]),
+            Problem::Internal(why) => error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &[why]),
+            Problem::NotImplemented(why) => {
                 error(StatusCode::NOT_IMPLEMENTED, "validation", &[why])
             }
         }
     }
-
-    fn refusal(&self, status: StatusCode, why: &str) -> Response {
-        let kind = if status.is_server_error() { "internal" } else { "validation" };
-        error(status, kind, &[why.to_owned()])
-    }
-
-    fn methods(&self, path: &str) -> &'static [&'static str] {
-        match path {
-            "/config" => &["GET", "POST", "PATCH"],
-            "/config/append" | "/config/delete" => &["PATCH"],
-            "/control/state" | "/control/action" => &["POST"],
-            "/monitor/metrics" | "/monitor/states" | "/monitor/capture" => &["POST"],
-            "/capabilities/version" | "/sonde/v1/flows" => &["GET"],
-            _ => &[],
-        }
-    }
-}
-
-/// The model's Error object.
-pub(crate) fn error(status: StatusCode, kind: &str, errors: &[String]) -> Response {
-    let body = json!({ "code": status.as_u16(), "kind": kind, "errors": errors });
-    Response { status, body: Body::Json(body) }
 }
 
 /// Reads a body; a complaint says where in it.

@@ -3,14 +3,18 @@
 
 use std::sync::Arc;
 
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use hyper::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sonde_results::bench::{Check, Finding, Measurement};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::trial::Trial;
 
-use crate::http::{Body, Request, Response, Service, StatusCode};
-use crate::otg::{error, read};
+use crate::http::{self, Request};
+use crate::otg::read;
 
 /// What carries plans out, one at a time, and keeps their runs.
 pub trait Runs: Send + Sync + 'static {
@@ -165,71 +169,54 @@ impl Refusal {
     }
 }
 
-/// A service, with the paths of runs beside its own.
-pub struct WithRuns<R, S> {
-    /// `None`: no runs are kept.
-    runs: Option<Arc<R>>,
-    rest: S,
-}
-
-impl<R: Runs, S: Service> WithRuns<R, S> {
-    /// `runs` beside `rest`; without `runs` their paths say how to have them.
-    pub fn new(runs: Option<Arc<R>>, rest: S) -> WithRuns<R, S> {
-        WithRuns { runs, rest }
-    }
-
-    fn dispatch(&self, method: &str, what: &Path<'_>, body: &[u8]) -> Result<Response, Refusal> {
-        let runs = self.runs.as_ref().ok_or_else(|| {
-            let why = "this server keeps no runs: start it as sonde otg --runs DIR";
-            Refusal::Unknown(why.into())
-        })?;
-        let mut status = StatusCode::OK;
-        let body = match (method, what) {
-            ("POST", Path::All) => {
-                if body.len() > PLAN_MAX {
-                    let why = format!("a request with a plan has at most {PLAN_MAX} octets");
-                    return Err(Refusal::Wrong(why));
-                }
-                let StartRequest { plan } =
-                    read(body).map_err(|e| Refusal::Wrong(e.to_string()))?;
-                status = StatusCode::CREATED;
-                written(runs.start(&plan)?)
-            }
-            (_, Path::All) => json!({ "runs": written(runs.list()?) }),
-            (_, Path::One(id)) => written(runs.state(id)?),
-            (_, Path::Measurements(id)) => {
-                json!({ "measurements": written(runs.measurements(id)?) })
-            }
-            (_, Path::Trials(id)) => json!({ "trials": written(runs.trials(id)?) }),
-            (_, Path::Stop(id)) => written(runs.stop(id)?),
-            (_, Path::Report(id)) => {
-                return Ok(Response { status, body: Body::Html(runs.report(id)?) });
-            }
-        };
-        Ok(Response { status, body: Body::Json(body) })
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        http::refusal(self.status(), &self.to_string())
     }
 }
 
-impl<R: Runs, S: Service> Service for WithRuns<R, S> {
-    fn answer(&self, request: &Request) -> Response {
-        let Some(path) = Path::of(&request.path) else { return self.rest.answer(request) };
-        let answer = self.dispatch(request.method.as_str(), &path, &request.body);
-        answer.unwrap_or_else(|refusal| self.refusal(refusal.status(), &refusal.to_string()))
-    }
-
-    fn refusal(&self, status: StatusCode, why: &str) -> Response {
-        let kind = if status.is_server_error() { "internal" } else { "validation" };
-        error(status, kind, &[why.to_owned()])
-    }
-
-    fn methods(&self, path: &str) -> &'static [&'static str] {
-        match Path::of(path) {
-            None => self.rest.methods(path),
-            Some(Path::All) => &["GET", "POST"],
-            Some(Path::Stop(_)) => &["POST"],
-            Some(_) => &["GET"],
+/// The paths of runs; `None`: no runs are kept, and the paths say how to have them.
+pub fn routes<R: Runs>(runs: Option<Arc<R>>) -> Router {
+    let on = |answer: fn(&R, &str, &[u8]) -> Result<Response, Refusal>| {
+        let runs = runs.clone();
+        move |uri: Uri, request: Request| {
+            // As it stands there: what `Path` decodes may have slashes in it.
+            let id = uri.path().split('/').nth(4).unwrap_or_default().to_owned();
+            http::work(move || answer(kept(runs.as_deref())?, &id, &request.body))
         }
+    };
+    let list = |runs: &R, _: &str, _: &[u8]| json(json!({ "runs": written(runs.list()?) }));
+    Router::new()
+        .route("/sonde/v1/runs", get(on(list)).post(on(start)))
+        .route("/sonde/v1/runs/{id}", get(on(|runs, id, _| json(runs.state(id)?))))
+        .route(
+            "/sonde/v1/runs/{id}/measurements",
+            get(on(|runs, id, _| json(json!({ "measurements": written(runs.measurements(id)?) })))),
+        )
+        .route(
+            "/sonde/v1/runs/{id}/trials",
+            get(on(|runs, id, _| json(json!({ "trials": written(runs.trials(id)?) })))),
+        )
+        .route("/sonde/v1/runs/{id}/stop", post(on(|runs, id, _| json(runs.stop(id)?))))
+        .route(
+            "/sonde/v1/runs/{id}/report",
+            get(on(|runs, id, _| Ok(Html(runs.report(id)?).into_response()))),
+        )
+}
+
+fn start<R: Runs>(runs: &R, _: &str, body: &[u8]) -> Result<Response, Refusal> {
+    if body.len() > PLAN_MAX {
+        let why = format!("a request with a plan has at most {PLAN_MAX} octets");
+        return Err(Refusal::Wrong(why));
     }
+    let StartRequest { plan } = read(body).map_err(|e| Refusal::Wrong(e.to_string()))?;
+    Ok((StatusCode::CREATED, Json(written(runs.start(&plan)?))).into_response())
+}
+
+fn kept<R>(runs: Option<&R>) -> Result<&R, Refusal> {
+    runs.ok_or_else(|| {
+        Refusal::Unknown("this server keeps no runs: start it as sonde otg --runs DIR".into())
+    })
 }
 
 #[derive(Deserialize)]
@@ -239,30 +226,8 @@ struct StartRequest {
     plan: String,
 }
 
-/// What a path names.
-enum Path<'a> {
-    All,
-    One(&'a str),
-    Measurements(&'a str),
-    Trials(&'a str),
-    Stop(&'a str),
-    Report(&'a str),
-}
-
-impl Path<'_> {
-    /// `None`: none of ours.
-    fn of(path: &str) -> Option<Path<'_>> {
-        let below: Vec<&str> = path.strip_prefix("/sonde/v1/runs")?.split('/').collect();
-        Some(match below[..] {
-            [""] => Path::All,
-            ["", id] => Path::One(id),
-            ["", id, "measurements"] => Path::Measurements(id),
-            ["", id, "trials"] => Path::Trials(id),
-            ["", id, "stop"] => Path::Stop(id),
-            ["", id, "report"] => Path::Report(id),
-            _ => return None,
-        })
-    }
+fn json(value: impl Serialize) -> Result<Response, Refusal> {
+    Ok(Json(written(value)).into_response())
 }
 
 /// None of what is told here can fail to be written.

@@ -1,30 +1,20 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use serde_json::json;
+use axum::routing::post;
 
 use super::*;
 
 /// Says back what it heard.
-struct Echo;
-
-impl Service for Echo {
-    fn answer(&self, request: &Request) -> Response {
-        assert_ne!(request.body, b"\"panic\"");
-        let body = json!({ "path": request.path, "octets": request.body.len() });
-        Response { status: StatusCode::OK, body: Body::Json(body) }
-    }
-
-    fn refusal(&self, status: StatusCode, why: &str) -> Response {
-        Response { status, body: Body::Json(json!({ "why": why })) }
-    }
-
-    fn methods(&self, path: &str) -> &'static [&'static str] {
-        match path {
-            "/echo" => &["POST", "GET"],
-            _ => &[],
-        }
-    }
+fn echo() -> Router {
+    let echo = |uri: Uri, request: Request| {
+        work(move || {
+            assert_ne!(request.body, "\"panic\"");
+            let body = json!({ "path": uri.path(), "octets": request.body.len() });
+            Ok::<_, Response>(Json(body))
+        })
+    };
+    Router::new().route("/echo", post(echo).get(echo))
 }
 
 /// A server for as long as `client` runs.
@@ -34,7 +24,7 @@ fn with_server(client: impl FnOnce(SocketAddr)) {
     let address = server.address().unwrap();
     let stop = Stop::new();
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| server.serve(Arc::new(Echo), &stop));
+        let served = scope.spawn(|| server.serve(echo(), &stop));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(address)));
         stop.stop();
         served.join().unwrap().unwrap();
@@ -85,6 +75,8 @@ fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
         for (text, status, part) in [
             (request("GET", "/none", LOCAL, ""), 404, "no /none"),
             (request("DELETE", "/echo", LOCAL, ""), 405, "allow: POST, GET"),
+            (request("DELETE", "/echo", LOCAL, ""), 405, "/echo takes POST and GET, not DELETE"),
+            (request("HEAD", "/echo", LOCAL, ""), 405, "allow: POST, GET"),
             (request("POST", "/echo", &page, "{}"), 421, "evil.example"),
             (request("GET", "/echo", &nowhere, ""), 421, "no address"),
             (request("POST", "/echo", &form, "{}"), 415, "text/plain"),

@@ -1,7 +1,7 @@
 use super::config::*;
 use super::control::Transmit;
 use super::*;
-use crate::http::{Ends, Method};
+use crate::http::testing::{self, ask_json as ask};
 
 /// Takes everything, and remembers what it was told.
 #[derive(Default)]
@@ -61,14 +61,6 @@ impl TrafficGenerator for Recorder {
     }
 }
 
-fn ask(otg: &Otg<Recorder>, method: Method, path: &str, body: &str) -> (u16, Value) {
-    assert!(otg.methods(path).contains(&method.as_str()));
-    let response =
-        otg.answer(&Request { method, path: path.into(), body: body.into(), ends: Ends::LOOPBACK });
-    let Body::Json(body) = response.body else { panic!("no JSON") };
-    (response.status.as_u16(), body)
-}
-
 /// As snappi 1.62 writes it.
 const CONFIG: &str = r#"{
   "ports": [{"location": "veth0", "name": "a"}, {"location": "gen/veth1", "name": "b"}],
@@ -115,19 +107,19 @@ fn what_snappi_writes_is_understood() {
 
 #[test]
 fn a_configuration_is_kept_as_it_came_and_gone_after_one_that_is_refused() {
-    let otg = Otg::new(Arc::new(Recorder::default()));
-    let (status, answer) = ask(&otg, Method::POST, "/config", CONFIG);
+    let otg = routes(Arc::new(Recorder::default()));
+    let (status, answer) = ask(&otg, "POST", "/config", CONFIG);
     assert_eq!((status, &answer["warnings"][0]), (200, &"careful".into()));
-    let (_, kept) = ask(&otg, Method::GET, "/config", "");
+    let (_, kept) = ask(&otg, "GET", "/config", "");
     assert_eq!(kept, serde_json::from_str::<Value>(CONFIG).unwrap());
-    let (status, answer) = ask(&otg, Method::POST, "/config", "{}");
+    let (status, answer) = ask(&otg, "POST", "/config", "{}");
     assert_eq!(answer, json!({ "code": 400, "kind": "validation", "errors": ["a", "b"] }));
-    assert_eq!((status, ask(&otg, Method::GET, "/config", "").1), (400, json!({})));
+    assert_eq!((status, ask(&otg, "GET", "/config", "").1), (400, json!({})));
 }
 
 #[test]
 fn what_is_not_supported_is_named_with_its_place() {
-    let otg = Otg::new(Arc::new(Recorder::default()));
+    let otg = routes(Arc::new(Recorder::default()));
     for (change, place, word) in [
         (r#""location": "veth0""#, "ports[0]", r#""speed": 1"#),
         (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "arp""#),
@@ -142,13 +134,12 @@ fn what_is_not_supported_is_named_with_its_place() {
     ] {
         let text = CONFIG.replacen(change, word, 1);
         assert_ne!(text, CONFIG);
-        let (status, answer) = ask(&otg, Method::POST, "/config", &text);
+        let (status, answer) = ask(&otg, "POST", "/config", &text);
         let message = answer["errors"][0].as_str().unwrap();
         assert!(status == 400 && message.starts_with(place), "{message}");
         assert!(!message.contains("unknown"), "{message}");
     }
-    let (_, answer) =
-        ask(&otg, Method::POST, "/config", r#"{"ports": [{"name": "a", "speed": 1}]}"#);
+    let (_, answer) = ask(&otg, "POST", "/config", r#"{"ports": [{"name": "a", "speed": 1}]}"#);
     let told = answer["errors"][0].as_str().unwrap();
     assert_eq!(
         told,
@@ -156,45 +147,43 @@ fn what_is_not_supported_is_named_with_its_place() {
     );
     for top in ["lags", "stateful_flows", "events", "lldp"] {
         let text = CONFIG.replacen('{', &format!("{{\"{top}\": [],"), 1);
-        let (status, answer) = ask(&otg, Method::POST, "/config", &text);
+        let (status, answer) = ask(&otg, "POST", "/config", &text);
         assert!(status == 400 && answer.to_string().contains(top), "{answer}");
     }
-    assert_eq!(ask(&otg, Method::PATCH, "/config", "{}").0, 501);
+    assert_eq!(ask(&otg, "PATCH", "/config", "{}").0, 501);
 }
 
 #[test]
 fn flows_are_started_and_their_metrics_read() {
-    let otg = Otg::new(Arc::new(Recorder::default()));
+    let generator = Arc::new(Recorder::default());
+    let otg = routes(generator.clone());
     let start = r#"{"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}"#;
-    assert_eq!(ask(&otg, Method::POST, "/control/state", start).0, 200);
+    assert_eq!(ask(&otg, "POST", "/control/state", start).0, 200);
     let some = start.replace("\"start\"", r#""pause", "flow_names": ["x"]"#);
-    assert_eq!(ask(&otg, Method::POST, "/control/state", &some).0, 200);
-    let told = otg.generator.told.lock().unwrap().clone();
+    assert_eq!(ask(&otg, "POST", "/control/state", &some).0, 200);
+    let told = generator.told.lock().unwrap().clone();
     assert_eq!(
         told,
         [format!("{:?} []", Transmit::Start), format!("{:?} [\"x\"]", Transmit::Pause)]
     );
     let protocols =
         r#"{"choice": "protocol", "protocol": {"choice": "all", "all": {"state": "start"}}}"#;
-    let (status, answer) = ask(&otg, Method::POST, "/control/state", protocols);
+    let (status, answer) = ask(&otg, "POST", "/control/state", protocols);
     assert_eq!((status, answer), (200, json!({ "warnings": [] })));
-    assert_eq!(otg.generator.told.lock().unwrap().last().unwrap(), "protocols true");
+    assert_eq!(generator.told.lock().unwrap().last().unwrap(), "protocols true");
     let port = r#"{"choice": "port", "port": {"choice": "link", "link": {"state": "down"}}}"#;
-    let (status, answer) = ask(&otg, Method::POST, "/control/state", port);
+    let (status, answer) = ask(&otg, "POST", "/control/state", port);
     assert!(status == 400 && answer.to_string().contains("`link` is not supported"), "{answer}");
     let capture =
         r#"{"choice": "port", "port": {"choice": "capture", "capture": {"state": "start"}}}"#;
-    assert_eq!(ask(&otg, Method::POST, "/control/state", capture).0, 200);
-    assert_eq!(otg.generator.told.lock().unwrap().last().unwrap(), "Start []");
-    let captured = |body: &str| {
-        let (method, path) = (Method::POST, "/monitor/capture".into());
-        otg.answer(&Request { method, path, body: body.into(), ends: Ends::LOOPBACK })
-    };
-    assert_eq!(captured(r#"{"port_name": "a"}"#).body, Body::Octets(vec![0xa1, 0xb2]));
-    assert_eq!(captured(r#"{"port_name": "x"}"#).status, StatusCode::BAD_REQUEST);
-    assert_eq!(captured("{}").status, StatusCode::BAD_REQUEST);
+    assert_eq!(ask(&otg, "POST", "/control/state", capture).0, 200);
+    assert_eq!(generator.told.lock().unwrap().last().unwrap(), "Start []");
+    let captured = |body: &str| testing::ask(&otg, "POST", "/monitor/capture", body);
+    assert_eq!(captured(r#"{"port_name": "a"}"#), (200, vec![0xa1, 0xb2].into()));
+    assert_eq!(captured(r#"{"port_name": "x"}"#).0, 400);
+    assert_eq!(captured("{}").0, 400);
 
-    let states = |of: Value| ask(&otg, Method::POST, "/monitor/states", &of.to_string());
+    let states = |of: Value| ask(&otg, "POST", "/monitor/states", &of.to_string());
     let known = json!({ "ethernet_name": "e", "ipv4_address": "198.18.0.1",
                         "link_layer_address": "02:00:00:00:00:ab" });
     let (_, answer) = states(json!({ "ipv4_neighbors": { "ethernet_names": ["e"] } }));
@@ -205,11 +194,10 @@ fn flows_are_started_and_their_metrics_read() {
     assert_eq!(states(json!({ "choice": "bgp_prefixes" })).0, 400);
     assert_eq!(states(json!({ "ipv4_neighbors": { "ethernet_names": ["x"] } })).0, 400);
 
-    let (_, answer) =
-        ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "flow", "flow": {}}"#);
+    let (_, answer) = ask(&otg, "POST", "/monitor/metrics", r#"{"choice": "flow", "flow": {}}"#);
     assert_eq!(answer["flow_metrics"][0]["frames_tx"], "3");
     let none = r#"{"choice": "flow", "flow": {"flow_names": ["none"]}}"#;
-    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", none).0, 400);
-    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "port"}"#).0, 500);
-    assert_eq!(ask(&otg, Method::POST, "/monitor/metrics", r#"{"choice": "bgpv4"}"#).0, 400);
+    assert_eq!(ask(&otg, "POST", "/monitor/metrics", none).0, 400);
+    assert_eq!(ask(&otg, "POST", "/monitor/metrics", r#"{"choice": "port"}"#).0, 500);
+    assert_eq!(ask(&otg, "POST", "/monitor/metrics", r#"{"choice": "bgpv4"}"#).0, 400);
 }

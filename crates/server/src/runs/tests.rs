@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::http::{Ends, Method};
+use crate::http::testing::ask_json;
 
 /// One run, of the plan "good".
 #[derive(Default)]
@@ -54,40 +54,16 @@ impl Runs for Shelf {
     }
 }
 
-/// What is not about runs.
-struct Rest;
-
-impl Service for Rest {
-    fn answer(&self, request: &Request) -> Response {
-        Response { status: StatusCode::OK, body: Body::Json(json!(request.path)) }
-    }
-    fn refusal(&self, status: StatusCode, why: &str) -> Response {
-        Response { status, body: Body::Json(json!(why)) }
-    }
-    fn methods(&self, path: &str) -> &'static [&'static str] {
-        if path == "/config" { &["GET"] } else { &[] }
-    }
-}
-
-fn ask(shelf: Option<Shelf>, method: Method, path: &str, body: &str) -> (u16, Value) {
-    let service = WithRuns::new(shelf.map(Arc::new), Rest);
-    assert!(service.methods(path).contains(&method.as_str()), "{method} {path}");
-    let response = service.answer(&Request {
-        method,
-        path: path.into(),
-        body: body.into(),
-        ends: Ends::LOOPBACK,
-    });
-    let Body::Json(body) = response.body else { panic!("no JSON") };
-    (response.status.as_u16(), body)
+fn ask(shelf: Option<Shelf>, method: &str, path: &str, body: &str) -> (u16, Value) {
+    ask_json(&routes(shelf.map(Arc::new)), method, path, body)
 }
 
 fn post(path: &str, body: &str) -> (u16, Value) {
-    ask(Some(Shelf::default()), Method::POST, path, body)
+    ask(Some(Shelf::default()), "POST", path, body)
 }
 
 fn get(path: &str) -> (u16, Value) {
-    ask(Some(Shelf::default()), Method::GET, path, "")
+    ask(Some(Shelf::default()), "GET", path, "")
 }
 
 #[test]
@@ -115,27 +91,28 @@ fn runs_are_listed_told_and_stopped() {
     assert_eq!(get("/sonde/v1/runs/a1/measurements").1["measurements"][0]["id"], "m");
     assert_eq!(get("/sonde/v1/runs/a1/trials").0, 500);
     assert_eq!(get("/sonde/v1/runs/b2").0, 404);
-    let service = WithRuns::new(Some(Arc::new(Shelf::default())), Rest);
-    let request = |method, path: &str| Request {
-        method,
-        path: path.into(),
-        body: Vec::new(),
-        ends: Ends::LOOPBACK,
-    };
-    service.answer(&request(Method::POST, "/sonde/v1/runs/a1/stop"));
-    assert!(*service.runs.as_ref().unwrap().stopped.lock().unwrap());
-    let report = service.answer(&request(Method::GET, "/sonde/v1/runs/a1/report"));
-    assert_eq!(report.body, Body::Html(b"<html>".to_vec()));
+    let shelf = Arc::new(Shelf::default());
+    let routes = routes(Some(shelf.clone()));
+    http::testing::ask(&routes, "POST", "/sonde/v1/runs/a1/stop", "");
+    assert!(*shelf.stopped.lock().unwrap());
+    let report = http::testing::ask(&routes, "GET", "/sonde/v1/runs/a1/report", "");
+    assert_eq!(report, (200, "<html>".into()));
 }
 
 #[test]
-fn without_a_folder_the_option_is_named_and_the_rest_is_as_ever() {
-    let (status, answer) = ask(None, Method::GET, "/sonde/v1/runs", "");
+fn without_a_folder_the_option_is_named_and_other_paths_are_none() {
+    let (status, answer) = ask(None, "GET", "/sonde/v1/runs", "");
     assert!(status == 404 && answer["errors"][0].as_str().unwrap().contains("--runs"), "{answer}");
-    assert_eq!(ask(None, Method::GET, "/config", ""), (200, json!("/config")));
-    let service = WithRuns::new(Some(Arc::new(Shelf::default())), Rest);
     for path in ["/sonde/v1/runsx", "/sonde/v1/runs/a1/", "/sonde/v1/runs/a1/b", "/x"] {
-        assert!(service.methods(path).is_empty(), "{path}");
+        let (status, answer) = get(path);
+        assert_eq!(
+            (status, &answer["errors"][0]),
+            (404, &json!(format!("there is no {path} here")))
+        );
     }
-    assert_eq!(service.methods("/sonde/v1/runs/a1/stop"), ["POST"]);
+    let (status, answer) = get("/sonde/v1/runs/a1/stop");
+    let why = "/sonde/v1/runs/a1/stop takes POST, not GET";
+    assert_eq!((status, &answer["errors"][0]), (405, &json!(why)));
+    // What is encoded stays so: no name of a folder has a slash in it.
+    assert_eq!(get("/sonde/v1/runs/%2e%2e%2Fa1").1["errors"][0], "there is no run '%2e%2e%2Fa1'");
 }
