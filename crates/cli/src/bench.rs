@@ -23,7 +23,8 @@ use crate::signals;
 
 /// Runs a plan, or what is left of it.
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
-    let source = Source::read(&args.plan).map_err(usage)?;
+    let source =
+        Source::read(&args.plan, "the plans in examples/bench are a beginning").map_err(usage)?;
     let expanded = expand(&source).map_err(usage)?;
     expand::host(&source, &expanded).map_err(usage)?;
     if args.dry_run {

@@ -24,5 +24,6 @@ mod secrets;
 pub mod sink;
 pub mod sources;
 mod text;
+pub mod toml_file;
 pub mod traffic;
 pub mod whole_file;

@@ -7,8 +7,7 @@
 mod values;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use sonde_bpf::load_gen::Generator;
@@ -16,6 +15,7 @@ use sonde_meter::load::FCS_LEN;
 use sonde_port::{af_packet, af_xdp};
 use toml::Spanned;
 
+pub use sonde_run::toml_file::{Error as PlanError, Source};
 pub use values::{Check, Frames, Load, Ns, Prefixes, Rate};
 
 /// A plan.
@@ -339,75 +339,6 @@ pub struct CheckPlan {
     /// Only for cases with these values: [`super::checks::KEYS`].
     #[serde(default)]
     pub when: BTreeMap<String, Spanned<String>>,
-}
-
-/// What is wrong with a plan, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanError {
-    /// The file's name as it was given.
-    pub file: String,
-    /// Line, from 1; `None`: the file as a whole.
-    pub line: Option<usize>,
-    /// What is wrong, and what to write instead.
-    pub message: String,
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{} line {line}: {}", self.file, self.message),
-            None => write!(f, "{}: {}", self.file, self.message),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
-
-/// A plan's text, for messages that name a line.
-pub struct Source {
-    /// The file's name as it was given.
-    pub file: String,
-    /// What it holds.
-    pub text: String,
-}
-
-impl Source {
-    /// Reads the file.
-    pub fn read(path: &Path) -> Result<Source, PlanError> {
-        let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Source { file, text }),
-            Err(e) => {
-                let message =
-                    format!("cannot be read: {e}; the plans in examples/bench are a beginning");
-                Err(PlanError { file, line: None, message })
-            }
-        }
-    }
-
-    /// The plan that it holds; values are sound each by itself.
-    pub fn parse(&self) -> Result<Plan, PlanError> {
-        toml::from_str(&self.text).map_err(|e| PlanError {
-            file: self.file.clone(),
-            line: e.span().map(|span| self.line(span.start)),
-            message: e.message().trim().replace('\n', ", "),
-        })
-    }
-
-    /// An error at what stands at this place of the text.
-    pub fn error(&self, at: std::ops::Range<usize>, message: impl Into<String>) -> PlanError {
-        let line = Some(self.line(at.start));
-        PlanError { file: self.file.clone(), line, message: message.into() }
-    }
-
-    /// An error of the plan as a whole.
-    pub fn whole(&self, message: impl Into<String>) -> PlanError {
-        PlanError { file: self.file.clone(), line: None, message: message.into() }
-    }
-
-    fn line(&self, offset: usize) -> usize {
-        self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count() + 1
-    }
 }
 
 fn one() -> u64 {

@@ -419,7 +419,7 @@ fn a_plan_with_agents_that_cannot_be_says_why() {
     let cases = [
         ("name = 'west'", "name = 'waste'", "add [[agent]] with name = 'west'"),
         ("b = { agent = 'east', ", "b = { ", "all ports of a device are on agents, or none"),
-        ("[controller]", "[other]", "unknown field"),
+        ("[controller]", "[other]", "unknown key 'other'"),
         (":8620'", ":8621'", "agent west: cannot connect"),
     ];
     for (i, (from, to, part)) in cases.into_iter().enumerate() {
