@@ -26,6 +26,7 @@ dnsmasq-base   a DNS server for the tests
 bind9-dnsutils dig: its client
 nfdump         nfcapd and nfdump: a collector of flows that the tests export to
 pmacct         nfacctd: another
+jq             reads records where the documentation does; a test carries that out
 iperf3         the load of make bench on a router that is watched
 '
 # As in Cargo.toml, rust-version.

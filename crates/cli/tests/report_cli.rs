@@ -1,5 +1,7 @@
 //! `sonde report` and `sonde compare` on run folders, through the binary.
 
+#[path = "docs/saved_run.rs"]
+mod saved_run;
 #[path = "../../report/tests/synthetic/mod.rs"]
 #[allow(dead_code, missing_docs)]
 mod synthetic;
@@ -9,7 +11,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use sonde_results::bench::BenchRun;
 use synthetic::Recipe;
 
 /// A folder of the test's own, removed with everything in it.
@@ -24,7 +25,7 @@ impl Folder {
 
     fn run(&self, name: &str, recipe: &Recipe) -> PathBuf {
         let folder = self.0.join(name);
-        write(&folder, &synthetic::run(recipe));
+        saved_run::write(&folder, &synthetic::run(recipe));
         folder
     }
 }
@@ -32,21 +33,6 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A run as `sonde bench` keeps it.
-fn write(folder: &Path, run: &BenchRun) {
-    fs::create_dir_all(folder).unwrap();
-    let head = BenchRun { measurements: Vec::new(), trials: Vec::new(), ..run.clone() };
-    fs::write(folder.join("run.json"), serde_json::to_vec(&head).unwrap()).unwrap();
-    let mut measurements = fs::File::create(folder.join("measurements.jsonl")).unwrap();
-    for m in &run.measurements {
-        writeln!(measurements, "{}", serde_json::to_string(m).unwrap()).unwrap();
-    }
-    let mut trials = fs::File::create(folder.join("trials.jsonl")).unwrap();
-    for t in &run.trials {
-        writeln!(trials, "{}", serde_json::to_string(t).unwrap()).unwrap();
     }
 }
 
@@ -174,7 +160,7 @@ fn nothing_in_common_and_unknown_quantities_are_named() {
     let mut other = synthetic::run(&Recipe { repetitions: 1, ..SMALL });
     other.measurements.iter_mut().for_each(|m| m.case.device = "another".into());
     let b = folder.0.join("b");
-    write(&b, &other);
+    saved_run::write(&b, &other);
     let done = sonde(&["compare", text(&a), text(&b)]);
     assert_eq!(done.status.code(), Some(3), "{}", out(&done));
     assert!(err(&done).contains("compare runs of one plan"), "{}", err(&done));

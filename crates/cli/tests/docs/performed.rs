@@ -1,0 +1,152 @@
+//! The command lines of the pages, carried out.
+
+use std::collections::BTreeSet;
+use std::fs::{metadata, read_to_string};
+use std::time::{Duration, Instant};
+
+use crate::bed::Bed;
+use crate::pages::{code, pages, sonde};
+use crate::process::{Ended, Process};
+
+/// Lines that no test can carry out, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("sudo sonde bench examples/bench/vcpe-short.toml --out runs/vcpe", VIRTUAL_MACHINE),
+    ("sudo sonde bench examples/bench/soak.toml --out runs/soak", VIRTUAL_MACHINE),
+];
+const VIRTUAL_MACHINE: &str = "needs qemu, and Debian's kernel from its archive";
+
+/// What the reader puts in, what lies outside of the test's folder, what would fill the disk.
+const INSTEAD: &[(&str, &str)] = &[
+    ("probe HOST", "probe 192.0.2.7"),
+    ("ExecStart=/usr/local/bin/", ""),
+    ("/etc/bash_completion.d/sonde", "completion"),
+    ("--packets 8M", "--packets 800k"),
+];
+
+/// How a command goes.
+enum Course {
+    /// Comes to its end.
+    Ends,
+    /// Goes on; interrupted once it has told of what it measured.
+    Watches,
+    /// Goes on while the rest of its page is carried out.
+    Serves,
+    /// Takes minutes; interrupted after its first trial, and says so by its exit code.
+    Tries { out: String },
+}
+
+impl Course {
+    fn of(words: &[String]) -> Course {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let after = |option| words.iter().skip_while(|w| **w != option).nth(1);
+        match words[1..] {
+            ["bench", ..] if !words.contains(&"--dry-run") => {
+                Course::Tries { out: (*after("--out").expect("a folder for the run")).to_owned() }
+            }
+            ["reflect" | "otg", ..] | ["agent", "--listen", ..] | ["lab", "up", ..] => {
+                Course::Serves
+            }
+            ["probe", ..] if !words.contains(&"-c") => Course::Watches,
+            ["rtt" | "flow", interface, ..] if interface.starts_with("eth") => Course::Watches,
+            _ => Course::Ends,
+        }
+    }
+}
+
+#[test]
+fn what_the_pages_say_to_type_works() {
+    if sonde_lab::skip("what_the_pages_say_to_type_works") {
+        return;
+    }
+    let bed = Bed::new();
+    let (mut wrong, mut typed) = (Vec::new(), BTreeSet::new());
+    for page in pages() {
+        let mut serving: Vec<Serving> = Vec::new();
+        for line in code(&read_to_string(&page).unwrap()) {
+            let Some(words) = sonde(&line) else { continue };
+            if !typed.insert(line.clone()) || LEFT_OUT.iter().any(|(l, _)| *l == line) {
+                continue;
+            }
+            let course = Course::of(&words);
+            if let Course::Serves = course {
+                // Two of a kind want the same port.
+                let of_kind = serving.extract_if(.., |s| s.words[1] == words[1]);
+                wrong.extend(of_kind.filter_map(Serving::end));
+            }
+            let process = begin(&bed, &line, &course);
+            match course {
+                Course::Serves => serving.push(Serving { line, words, process }),
+                _ => wrong.extend(end(&line, process, &course)),
+            }
+        }
+        wrong.extend(serving.into_iter().filter_map(Serving::end));
+    }
+    let stale = |text: &str, whole: bool| {
+        !typed.iter().any(|line| if whole { line == text } else { line.contains(text) })
+    };
+    wrong.extend(LEFT_OUT.iter().filter(|l| stale(l.0, true)).map(|l| format!("stale: {}", l.0)));
+    wrong.extend(INSTEAD.iter().filter(|l| stale(l.0, false)).map(|l| format!("stale: {}", l.0)));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// What goes on beside the next lines of its page.
+struct Serving {
+    line: String,
+    words: Vec<String>,
+    process: Process,
+}
+
+impl Serving {
+    fn end(mut self) -> Option<String> {
+        if self.process.is_running() {
+            self.process.signal("INT");
+        }
+        end(&self.line, self.process, &Course::Serves)
+    }
+}
+
+/// Starts a line, and waits until it has come as far as it is to be let.
+fn begin(bed: &Bed, line: &str, course: &Course) -> Process {
+    let told = |lines| move |p: &Process| p.out().len() + p.err().len() >= lines;
+    let instead = INSTEAD.iter().fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
+    // The shell makes way for what will be interrupted.
+    let exec = if matches!(course, Course::Ends) { "" } else { "exec " };
+    let mut process = Process::start(bed.command(&format!("{exec}{instead}")));
+    match course {
+        Course::Ends => {}
+        Course::Serves => wait(line, &mut process, told(1)),
+        Course::Watches => wait(line, &mut process, told(2)),
+        Course::Tries { out } => {
+            let trials = bed.file(out).join("trials.jsonl");
+            wait(line, &mut process, |_| metadata(&trials).is_ok_and(|m| m.len() > 0));
+        }
+    }
+    if matches!(course, Course::Watches | Course::Tries { .. }) && process.is_running() {
+        process.signal("INT");
+    }
+    process
+}
+
+/// Waits for the end of a line, and says what was wrong with it.
+fn end(line: &str, process: Process, course: &Course) -> Option<String> {
+    let ended = process.end();
+    let expected = if matches!(course, Course::Tries { .. }) { 130 } else { 0 };
+    (ended.code != expected).then(|| {
+        let Ended { code, out, err } = ended;
+        format!("{line}\ncode {code}, not {expected}\n{out}\n{err}")
+    })
+}
+
+/// Until it holds, or the process has ended.
+fn wait(line: &str, process: &mut Process, holds: impl Fn(&Process) -> bool) {
+    let limit = Instant::now() + BOUND;
+    while process.is_running() && !holds(process) {
+        let (out, err) = (process.out(), process.err());
+        assert!(Instant::now() < limit, "{line} hangs: {out:?} {err:?}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Only what hangs takes longer to say anything, also beside other work.
+const BOUND: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
