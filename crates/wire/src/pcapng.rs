@@ -341,13 +341,16 @@ impl Position<'_> {
 }
 
 impl Name {
-    /// As much as there is room for, up to a whole character.
+    /// As much as there is room for, up to a whole character. It is shown to people, so it ends
+    /// before what could do something to their terminal, as before NUL.
     fn of(value: &[u8]) -> Name {
         let value = value.split(|&octet| octet == 0).next().unwrap_or_default();
         let mut len = value.len().min(MOST_OF_NAME);
         while len > 0 && core::str::from_utf8(&value[..len]).is_err() {
             len -= 1;
         }
+        let text = core::str::from_utf8(&value[..len]).unwrap_or_default();
+        let len = text.find(char::is_control).unwrap_or(len);
         let mut name = Name { len: len as u8, ..Name::default() };
         name.text[..len].copy_from_slice(&value[..len]);
         name

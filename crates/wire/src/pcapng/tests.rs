@@ -295,13 +295,16 @@ fn interfaces_have_names() {
         .interface(1, 0, &[])
         .interface(1, 0, &[(9, &[6]), (2, long.as_bytes())])
         .interface(1, 0, &[(2, &[b'a', 0xFF])])
+        .interface(1, 0, &[(2, "b\u{1b}[2J".as_bytes())])
+        .interface(1, 0, &[(2, "c\u{9b}2J".as_bytes())])
         .packet(0, 1, b"", 0)
         .file;
     let mut reader = Reader::new(&file).unwrap();
     assert_eq!(reader.interface_name(0), None, "not read yet");
     assert!(reader.next().unwrap().is_ok());
-    let names: Vec<_> = (0..5).map(|i| reader.interface_name(i)).collect();
-    assert_eq!(names, [Some("eth0"), None, Some(&long[..MOST_OF_NAME]), Some("a"), None]);
+    let names: Vec<_> = (0..7).map(|i| reader.interface_name(i)).collect();
+    let long = Some(&long[..MOST_OF_NAME]);
+    assert_eq!(names, [Some("eth0"), None, long, Some("a"), Some("b"), Some("c"), None]);
 }
 
 /// What a packet is, for comparison.
