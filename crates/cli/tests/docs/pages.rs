@@ -72,6 +72,13 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// The blocks of code in a language.
+pub fn blocks(text: &str, language: &str) -> Vec<String> {
+    let begin = format!("```{language}\n");
+    let blocks = text.split(&begin).skip(1).filter_map(|rest| rest.split("\n```").next());
+    blocks.map(str::to_owned).collect()
+}
+
 /// The words of the `sonde` command in a line, also within a pipeline or a systemd unit; of what
 /// stands for something else ("...", braces) there is none.
 pub fn sonde(line: &str) -> Option<Vec<String>> {

@@ -5,7 +5,7 @@ use std::fs::{metadata, read_to_string};
 use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
-use crate::pages::{code, pages, sonde};
+use crate::pages::{blocks, code, pages, sonde};
 use crate::process::{Ended, Process};
 
 /// Lines that no test can carry out, and why.
@@ -62,7 +62,8 @@ fn what_the_pages_say_to_type_works() {
     let (mut wrong, mut typed) = (Vec::new(), BTreeSet::new());
     for page in pages() {
         let mut serving: Vec<Serving> = Vec::new();
-        for line in code(&read_to_string(&page).unwrap()) {
+        let text = read_to_string(&page).unwrap();
+        for line in code(&text) {
             let Some(words) = sonde(&line) else { continue };
             if !typed.insert(line.clone()) || LEFT_OUT.iter().any(|(l, _)| *l == line) {
                 continue;
@@ -80,6 +81,11 @@ fn what_the_pages_say_to_type_works() {
             }
         }
         wrong.extend(serving.into_iter().filter_map(Serving::end));
+        if page.ends_with("docs/results.md") {
+            let scripts = blocks(&text, "python");
+            assert!(!scripts.is_empty());
+            wrong.extend(scripts.iter().filter_map(|script| python(&bed, script)));
+        }
     }
     let stale = |text: &str, whole: bool| {
         !typed.iter().any(|line| if whole { line == text } else { line.contains(text) })
@@ -87,6 +93,13 @@ fn what_the_pages_say_to_type_works() {
     wrong.extend(LEFT_OUT.iter().filter(|l| stale(l.0, true)).map(|l| format!("stale: {}", l.0)));
     wrong.extend(INSTEAD.iter().filter(|l| stale(l.0, false)).map(|l| format!("stale: {}", l.0)));
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Runs a script on the files that the lines of its page have made.
+fn python(bed: &Bed, script: &str) -> Option<String> {
+    std::fs::write(bed.file("script.py"), script).unwrap();
+    let line = "python3 script.py";
+    end(line, begin(bed, line, &Course::Ends), &Course::Ends)
 }
 
 /// What goes on beside the next lines of its page.
