@@ -81,10 +81,17 @@ fn what_the_pages_say_to_type_works() {
             }
         }
         wrong.extend(serving.into_iter().filter_map(Serving::end));
-        if page.ends_with("docs/results.md") {
-            let scripts = blocks(&text, "python");
-            assert!(!scripts.is_empty());
-            wrong.extend(scripts.iter().filter_map(|script| python(&bed, script)));
+        let parts: &[_] = match page.file_name().and_then(|name| name.to_str()) {
+            Some("results.md") => &[("python", "python3")],
+            Some("bench.md") => &[("toml", "sonde bench --dry-run")],
+            _ => &[],
+        };
+        for (language, program) in parts {
+            // What is a part of a plan shows how to write that part.
+            let whole = |block: &String| *language != "toml" || block.starts_with("title");
+            let blocks: Vec<String> = blocks(&text, language).into_iter().filter(whole).collect();
+            assert!(!blocks.is_empty(), "{} has no {language}", page.display());
+            wrong.extend(blocks.iter().filter_map(|block| given(&bed, program, block)));
         }
     }
     let stale = |text: &str, whole: bool| {
@@ -95,11 +102,11 @@ fn what_the_pages_say_to_type_works() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Runs a script on the files that the lines of its page have made.
-fn python(bed: &Bed, script: &str) -> Option<String> {
-    std::fs::write(bed.file("script.py"), script).unwrap();
-    let line = "python3 script.py";
-    end(line, begin(bed, line, &Course::Ends), &Course::Ends)
+/// Gives a program a block of a page, beside the files that the page's lines have made.
+fn given(bed: &Bed, program: &str, block: &str) -> Option<String> {
+    std::fs::write(bed.file("block"), block).unwrap();
+    let line = format!("{program} block");
+    end(&line, begin(bed, &line, &Course::Ends), &Course::Ends)
 }
 
 /// What goes on beside the next lines of its page.
