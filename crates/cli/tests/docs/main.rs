@@ -2,6 +2,7 @@
 //! program takes.
 
 mod bed;
+mod links;
 mod pages;
 mod performed;
 #[path = "../e2e/process.rs"]
