@@ -152,30 +152,38 @@ pub fn feature(data: &[u8]) {
             assert_eq!(inner.0.vlan, outer.0.vlan);
             assert!(inner.0.ip_len < outer.0.ip_len);
         }
-        // The other parser refuses more, and looks neither into pseudowires nor behind an
-        // authentication header of IPv4; else what it takes is the same packet.
-        let found = flow::parse(data, link, false).ok().filter(|_| outer.1.mpls == 0);
-        if let Some(found) = found.filter(|found| found.protocol != ipv6::AH) {
-            let feature = outer.0;
-            assert_eq!(
-                (feature.source, feature.destination, feature.protocol, feature.tos),
-                (found.source, found.destination, found.protocol, found.tos)
-            );
-            if let Detail::Tcp(tcp) = found.detail {
-                assert_eq!((feature.tcp_flags as u8, feature.window), (tcp.flags, tcp.window));
-                assert_eq!(feature.payload_len(), tcp.payload_len);
-            }
-            if matches!(found.protocol, 6 | 17) {
-                let ports = (feature.source_port, feature.destination_port);
-                assert_eq!(ports, (found.source_port, found.destination_port));
-                assert_eq!(found.payload.start, usize::from(outer.1.payload));
-            }
+        // The other parser refuses more; what it takes is the same packet.
+        if let Ok(found) = flow::parse(data, link, false) {
+            same_packet(&found, &outer.0, &outer.1);
+        }
+        if inner.0.shape & feature::SHAPE_INNER != 0
+            && let Ok(found) = flow::parse(data, link, true)
+        {
+            same_packet(&found, &inner.0, &inner.1);
         }
     }
     if let Ok(geneve) = tunnel::Geneve::parse(data) {
         let mut bytes = vec![0; geneve.buffer_len()];
         geneve.emit(&mut bytes).expect("the buffer has the length asked for");
         assert_eq!(tunnel::Geneve::parse(&bytes), Ok(geneve));
+    }
+}
+
+/// Both parsers have read the same packet of a frame.
+fn same_packet(found: &FlowPacket, feature: &Feature, layers: &Layers) {
+    assert_eq!(
+        (feature.source, feature.destination, feature.protocol, feature.tos),
+        (found.source, found.destination, found.protocol, found.tos)
+    );
+    assert_eq!((feature.ip_len, feature.vlan), (found.ip_len, found.vlan));
+    if let Detail::Tcp(tcp) = found.detail {
+        assert_eq!((feature.tcp_flags as u8, feature.window), (tcp.flags, tcp.window));
+        assert_eq!(feature.payload_len(), tcp.payload_len);
+    }
+    if matches!(found.protocol, 6 | 17) {
+        let ports = (feature.source_port, feature.destination_port);
+        assert_eq!(ports, (found.source_port, found.destination_port));
+        assert_eq!(found.payload.start, usize::from(layers.payload));
     }
 }
 

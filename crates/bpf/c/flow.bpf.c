@@ -16,7 +16,7 @@
 #define REASONS 13 /* as `wire::Error::COUNT` */
 
 enum counter {
-	REFUSED,                               /* packets, by enum refused from TRUNCATED on */
+	REFUSED,                               /* packets, by enum wire_error from WIRE_TRUNCATED on */
 	REFUSED_BYTES = REFUSED + REASONS,
 	NO_SOCKET = REFUSED_BYTES + REASONS,   /* on this queue: the packet is the kernel's */
 	NO_META,                               /* the driver has no room for the stamp */
@@ -78,8 +78,8 @@ static __noinline int slowly(struct xdp_md *ctx, __u32 point)
 	int refused = flow_parse(ctx, &f, raw_ip[point & (POINTS - 1)]);
 
 	if (refused) {
-		count(REFUSED + refused - TRUNCATED, 1);
-		count(REFUSED_BYTES + refused - TRUNCATED, bpf_xdp_get_buff_len(ctx));
+		count(REFUSED + refused - WIRE_TRUNCATED, 1);
+		count(REFUSED_BYTES + refused - WIRE_TRUNCATED, bpf_xdp_get_buff_len(ctx));
 		return 0;
 	}
 	f.point = point;

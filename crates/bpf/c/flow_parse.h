@@ -1,166 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* From a frame to the unified header, as `wire::feature::parse` makes it: `quick` is its
- * `plain`, and the rest is its `slow.rs`, function by function.
+ * `plain`, and the rest is its `slow.rs`.
  */
 #ifndef SONDE_FLOW_PARSE_H
 #define SONDE_FLOW_PARSE_H
 
-#include "flow_tunnel.h"
+#include "flow_feature.h"
+#include "tunnel.h"
 
-#define LONGEST_UNSTATED (1 << 19) /* as in `slow.rs` */
+const volatile bool inner; /* the key is that inside a tunnel */
 
 struct vlan_tag {
 	__be16 tci;
 	__be16 proto;
 };
 
-/* An IP header, and what stands between it and the transport. */
-struct ip_layer {
-	__u64 source[2], destination[2];
-	__u32 start, transport, end; /* in the frame; `end` may be beyond what there is */
-	__u32 identification;
-	__u8 protocol, tos, ttl, shape;
-	__u8 broken;
-};
-
-static __always_inline int parse_ipv4(struct xdp_md *ctx, const struct below *b,
-				      struct ip_layer *ip)
+__noinline int flow_link(struct xdp_md *ctx, struct below *b)
 {
-	struct iphdr h;
-	__u32 header, total, fragment;
-
-	if (!load(ctx, b, b->at, &h, sizeof(h)))
-		return TRUNCATED;
-	if (h.version != 4)
-		return BAD_VERSION;
-	header = h.ihl * 4;
-	total = bpf_ntohs(h.tot_len);
-	if (total == 0) /* as segmentation offload leaves it */
-		total = b->wire_end > b->at ? b->wire_end - b->at : 0;
-	if (header < sizeof(h) || total < header || total > LONGEST_UNSTATED)
-		return BAD_LENGTH;
-	ip->source[0] = 0;
-	ip->source[1] = (__u64)h.saddr << 32 | 0xffff0000;
-	ip->destination[0] = 0;
-	ip->destination[1] = (__u64)h.daddr << 32 | 0xffff0000;
-	ip->protocol = h.protocol;
-	ip->tos = h.tos;
-	ip->ttl = h.ttl;
-	ip->start = b->at;
-	ip->transport = b->at + header;
-	ip->end = b->at + total;
-	fragment = bpf_ntohs(h.frag_off);
-	if (fragment & IP_MF_OR_OFFSET) {
-		ip->shape = SHAPE_FRAGMENT;
-		ip->identification = bpf_ntohs(h.id);
-	}
-	if (fragment & IP_OFFSET) {
-		ip->shape |= SHAPE_LATER_FRAGMENT;
-		return 0;
-	}
-	/* Authentication headers (RFC 4302). */
-	for (__u32 i = 0; i < EXTENSIONS && ip->protocol == IPPROTO_AH; i++) {
-		__u32 end = ip->end < b->end ? ip->end : b->end, length;
-		__u8 e[2];
-
-		if (ip->transport + 2 > end || !load(ctx, b, ip->transport, e, 2))
-			break;
-		length = (e[1] + 2) * 4;
-		if (ip->transport + length > end)
-			break;
-		ip->protocol = e[0];
-		ip->transport += length;
-	}
-	ip->broken = ip->protocol == IPPROTO_AH;
-	return 0;
-}
-
-static __always_inline bool is_extension(__u8 protocol)
-{
-	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
-	       protocol == IPPROTO_FRAGMENT || protocol == IPPROTO_AH ||
-	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_MH || protocol == 139 /* HIP */ ||
-	       protocol == 140 /* Shim6 */;
-}
-
-static __always_inline int parse_ipv6(struct xdp_md *ctx, const struct below *b,
-				      struct ip_layer *ip)
-{
-	struct ipv6hdr h;
-	__u32 length, room, end;
-	__u64 *address = (void *)&h.saddr;
-
-	if (!load(ctx, b, b->at, &h, sizeof(h)))
-		return TRUNCATED;
-	if (h.version != 6)
-		return BAD_VERSION;
-	length = bpf_ntohs(h.payload_len);
-	if (length == 0) {
-		end = b->at + sizeof(h);
-		room = b->wire_end > end ? b->wire_end - end : 0;
-		/* A jumbogram (RFC 2675; no frame here is as long as one says it is), or as
-		 * segmentation offload leaves it.
-		 */
-		if (room > 0xffff || h.nexthdr == IPPROTO_HOPOPTS)
-			length = room;
-		if (length > LONGEST_UNSTATED)
-			return BAD_LENGTH;
-	}
-	ip->source[0] = address[0];
-	ip->source[1] = address[1];
-	ip->destination[0] = address[2];
-	ip->destination[1] = address[3];
-	ip->protocol = h.nexthdr;
-	ip->tos = bpf_ntohl(*(__be32 *)&h) >> 20;
-	ip->ttl = h.hop_limit;
-	ip->shape = SHAPE_IPV6;
-	ip->start = b->at;
-	ip->transport = b->at + sizeof(h);
-	ip->end = ip->transport + length;
-	end = ip->end < b->end ? ip->end : b->end;
-	for (__u32 i = 0; i <= EXTENSIONS && is_extension(ip->protocol); i++) {
-		__u8 e[8], kind = ip->protocol;
-
-		/* Each is 8 octets or more. */
-		if (i == EXTENSIONS || ip->transport + 8 > end ||
-		    !load(ctx, b, ip->transport, e, sizeof(e))) {
-			ip->broken = true;
-			break;
-		}
-		length = kind == IPPROTO_FRAGMENT ? 8 :
-			 kind == IPPROTO_AH ? (e[1] + 2) * 4 : (e[1] + 1) * 8;
-		if (ip->transport + length > end) {
-			ip->broken = true;
-			break;
-		}
-		ip->transport += length;
-		ip->protocol = e[0];
-		if (kind != IPPROTO_FRAGMENT)
-			continue;
-		/* The last one counts; an atomic fragment (RFC 6946) is none. */
-		ip->shape = SHAPE_IPV6;
-		ip->identification = 0;
-		if (e[2] || e[3] & 0xf9) {
-			ip->shape |= SHAPE_FRAGMENT;
-			ip->identification = (__u32)e[4] << 24 | e[5] << 16 | e[6] << 8 | e[7];
-		}
-		if (e[2] || e[3] & 0xf8) {
-			ip->shape |= SHAPE_LATER_FRAGMENT;
-			break;
-		}
-	}
-	return 0;
+	return b ? look_through(ctx, true, b) : WIRE_TYPE;
 }
 
 __noinline int flow_ip(struct xdp_md *ctx, struct below *b, struct ip_layer *ip)
 {
-	if (!b || !ip)
-		return BAD_LENGTH;
-	if (b->type == ETH_P_IP)
-		return parse_ipv4(ctx, b, ip);
-	if (b->type == ETH_P_IPV6)
-		return parse_ipv6(ctx, b, ip);
-	return NOT_IP;
+	return b && ip ? read_ip(ctx, true, b, ip) : WIRE_TYPE;
+}
+
+__noinline int flow_tunnel(struct xdp_md *ctx, struct below *b)
+{
+	return b ? enter_tunnel(ctx, true, b) : WIRE_TYPE;
 }
 
 /* Length of the part of a transport header that is always there; 0: it is not read. */
@@ -189,7 +56,7 @@ static __always_inline int read_transport(struct xdp_md *ctx, const struct below
 	__u32 end = ip->end < b->end ? ip->end : b->end, length = fixed;
 	__be16 h[10];
 
-	if (ip->transport + 4 > end || !load(ctx, b, ip->transport, h, 4))
+	if (ip->transport + 4 > end || !load(ctx, true, b, ip->transport, h, 4))
 		return -1;
 	f->destination_port = bpf_ntohs(h[1]);
 	if (ip->protocol == IPPROTO_ICMP || ip->protocol == IPPROTO_ICMPV6)
@@ -199,11 +66,11 @@ static __always_inline int read_transport(struct xdp_md *ctx, const struct below
 	if (ip->transport + fixed > end)
 		return -1;
 	if (ip->protocol == IPPROTO_TCP) {
-		if (!load(ctx, b, ip->transport, h, 20))
+		if (!load(ctx, true, b, ip->transport, h, 20))
 			return -1;
 		length = bpf_ntohs(h[6]) >> 12 << 2;
 	} else if (ip->protocol == IPPROTO_DCCP) {
-		if (!load(ctx, b, ip->transport, h, 12))
+		if (!load(ctx, true, b, ip->transport, h, 12))
 			return -1;
 		length = (bpf_ntohs(h[2]) >> 8) * 4;
 	}
@@ -223,34 +90,33 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 	struct below b = {};
 	struct ip_layer ip = {};
 	__u32 fixed, headers;
-	int done, length = 0;
+	int error, length = 0;
 	__u8 first;
 
 	if (!f)
-		return BAD_LENGTH;
-	b.end = b.wire_end = bpf_xdp_get_buff_len(ctx);
+		return WIRE_TYPE;
+	b.end = bpf_xdp_get_buff_len(ctx);
 	if (raw) {
-		if (!load(ctx, &b, 0, &first, 1))
-			return TRUNCATED;
+		if (!load(ctx, true, &b, 0, &first, 1))
+			return WIRE_TRUNCATED;
 		b.type = type_of(first);
 	} else {
 		__be16 type;
 
-		if (b.end < ETH_HLEN || !load(ctx, &b, 12, &type, 2))
-			return TRUNCATED;
+		if (b.end < ETH_HLEN || !load(ctx, true, &b, 12, &type, 2))
+			return WIRE_TRUNCATED;
 		b.type = bpf_ntohs(type);
 		b.at = ETH_HLEN;
 	}
-	done = flow_link(ctx, &b);
-	if (!done)
-		done = flow_ip(ctx, &b, &ip);
-	if (done)
-		return done;
+	error = flow_link(ctx, &b);
+	if (!error)
+		error = flow_ip(ctx, &b, &ip);
+	if (error)
+		return error;
 	f->vlan = b.vlan;
-	if (inner && !ip.broken && !(ip.shape & SHAPE_FRAGMENT)) {
+	if (inner && may_be_tunnel(&ip)) {
 		struct below in = {
-			.at = ip.transport, .wire_end = ip.end,
-			.end = ip.end < b.end ? ip.end : b.end,
+			.at = ip.transport, .end = ip.end < b.end ? ip.end : b.end,
 			.type = ip.protocol,
 		};
 		struct ip_layer inside = {};
@@ -270,8 +136,9 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 	f->protocol = ip.protocol;
 	f->tos = ip.tos;
 	f->ttl = ip.ttl;
-	f->shape |= ip.shape;
-	if (!(ip.shape & SHAPE_LATER_FRAGMENT)) {
+	f->shape |= (ip.v6 ? SHAPE_IPV6 : 0) | (ip.part & PART ? SHAPE_FRAGMENT : 0) |
+		    (ip.part & LATER_PART ? SHAPE_LATER_FRAGMENT : 0);
+	if (!(ip.part & LATER_PART)) {
 		fixed = fixed_length(ip.protocol);
 		if (ip.broken)
 			length = -1;
@@ -282,17 +149,11 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 			length = 0;
 		}
 	}
-	if (ip.shape & SHAPE_FRAGMENT)
+	if (ip.part)
 		f->sequence = ip.identification;
 	headers = (ip.transport + length - ip.start + 3) / 4;
 	f->headers = headers > 255 ? 255 : headers;
 	return 0;
-}
-
-static __always_inline bool is_tunnel(__be16 port)
-{
-	return port == bpf_htons(VXLAN_PORT) || port == bpf_htons(GTPU_PORT) ||
-	       port == bpf_htons(GENEVE_PORT);
 }
 
 /* What nearly every packet is: Ethernet with one tag at most, IPv4 or IPv6 without options
@@ -331,7 +192,7 @@ static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 		next = ip + 1;
 		if (next + sizeof(*udp) > end)
 			return false;
-		if (*(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(IP_MF_OR_OFFSET))
+		if (*(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
 			return false;
 		ip_len = bpf_ntohs(ip->tot_len);
 		protocol = ip->protocol;
@@ -368,7 +229,7 @@ static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 			return false;
 		header += tcp->doff * 4;
 	} else if (protocol == IPPROTO_UDP) {
-		if (inner && is_tunnel(udp->dest))
+		if (inner && is_tunnel_port(udp->dest))
 			return false;
 		header += sizeof(*udp);
 	} else {

@@ -12,13 +12,10 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-#define IP_MF 0x2000
-#define IP_OFFSET 0x1fff
 #define ECN_CE 3
 #define MAX_OPTIONS 40
 #define MAX_HEADERS 2048
 #define OPTIONS 10 /* TCP options that are looked at, padding included */
-#define EXTENSIONS 8
 #define NO_DNS (~0U)
 #define DNS_PORT 53
 #define DNS_NAME 64

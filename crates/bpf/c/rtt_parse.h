@@ -3,7 +3,85 @@
 #ifndef SONDE_RTT_PARSE_H
 #define SONDE_RTT_PARSE_H
 
-#include "rtt_tunnel.h"
+#include "rtt_packet.h"
+#include "tunnel.h"
+
+#define TAGGED 0x1000 /* beside VID: there is a tag, even if its identifier is 0 */
+
+const volatile bool tunnels;
+
+static __always_inline enum parsed parsed_of(int error)
+{
+	switch (error) {
+	case 0:
+		return PARSED;
+	case WIRE_ETHERTYPE:
+		return NO_IP;
+	case WIRE_TYPE:
+		return OTHER;
+	}
+	return BAD;
+}
+
+/* From IP to the packet in it, if there is. Whatever is wrong with the outer one the caller
+ * finds, for then `b` stays where it is.
+ */
+static __always_inline int look_inside(void *ctx, bool xdp, struct below *b)
+{
+	struct ip_layer ip = {};
+	struct below in = {};
+	int error;
+
+	if (read_ip(ctx, xdp, b, &ip) || !may_be_tunnel(&ip))
+		return 0;
+	in.at = ip.transport;
+	in.end = ip.end < b->end ? ip.end : b->end;
+	in.type = ip.protocol;
+	in.gso = b->gso;
+	if (in.at > in.end)
+		return 0;
+	error = enter_tunnel(ctx, xdp, &in);
+	if (error == NO_TUNNEL)
+		return 0;
+	if (!error)
+		error = look_through(ctx, xdp, &in);
+	in.vlan = b->vlan;
+	*b = in;
+	return error;
+}
+
+/* Functions that the verifier proves by themselves: their caller has one more place where IP
+ * may begin, and not one for each way there.
+ */
+__noinline int rtt_link_skb(struct __sk_buff *ctx, struct below *b)
+{
+	return b ? look_through(ctx, false, b) : WIRE_TYPE;
+}
+
+__noinline int rtt_link_xdp(struct xdp_md *ctx, struct below *b)
+{
+	return b ? look_through(ctx, true, b) : WIRE_TYPE;
+}
+
+__noinline int rtt_inside_skb(struct __sk_buff *ctx, struct below *b)
+{
+	return b ? look_inside(ctx, false, b) : WIRE_TYPE;
+}
+
+__noinline int rtt_inside_xdp(struct xdp_md *ctx, struct below *b)
+{
+	return b ? look_inside(ctx, true, b) : WIRE_TYPE;
+}
+
+__noinline int rtt_extensions_skb(struct __sk_buff *ctx, struct walk *w)
+{
+	return w ? walk_extensions(ctx, false, w) : WIRE_TYPE;
+}
+
+__noinline int rtt_extensions_xdp(struct xdp_md *ctx, struct walk *w)
+{
+	return w ? walk_extensions(ctx, true, w) : WIRE_TYPE;
+}
 
 /* Not in the frame's linear part, or behind the end of the tunnel's packet. */
 static __always_inline bool lacks(const struct frame *f, const void *upto)
@@ -240,6 +318,30 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 	return PARSED;
 }
 
+/* Moves from behind IP's fixed header to the transport, of which `length` octets are left. */
+static __always_inline enum parsed step_over_extensions(struct frame *f, struct rtt_packet *p,
+							__u8 *protocol, __u32 *length)
+{
+	__u32 at = offset(f, f->next), end = at + *length;
+	struct walk w = {
+		.at = at, .end = end < f->len ? end : f->len,
+		.protocol = *protocol, .v4 = p->bits & P_IPV4,
+	};
+
+	if (f->xdp ? rtt_extensions_xdp(f->ctx, &w) : rtt_extensions_skb(f->ctx, &w))
+		return BAD;
+	if (w.part & LATER_PART)
+		return FRAGMENT;
+	if (w.at > MAX_HEADERS || w.at - at > *length)
+		return BAD;
+	if (w.part)
+		p->bits |= P_FRAGMENT;
+	*protocol = w.protocol;
+	*length -= w.at - at;
+	f->next = f->data + w.at;
+	return PARSED;
+}
+
 /* `gso`: the skb is several segments, and IP's length may be that of one or of all. */
 static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet *p, bool gso)
 {
@@ -247,6 +349,7 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 	__u32 header, length, room, fragment;
 	__be16 ports[2];
 	enum parsed done;
+	__u8 protocol;
 
 	if (lacks(f, ip + 1))
 		return SHORT;
@@ -265,7 +368,14 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 	p->identity = (__u32)bpf_ntohs(ip->id) << 16;
 	p->tos = ip->tos;
 	f->next += header;
-	done = parse_transport(f, p, ip->protocol, length - header, ports);
+	length -= header;
+	protocol = ip->protocol;
+	if (protocol == IPPROTO_AH) {
+		done = step_over_extensions(f, p, &protocol, &length);
+		if (done != PARSED)
+			return done;
+	}
+	done = parse_transport(f, p, protocol, length, ports);
 	if (done == PARSED)
 		set_ends(p, 0, (__u64)ip->saddr << 32 | 0xffff0000, 0,
 			 (__u64)ip->daddr << 32 | 0xffff0000, ports[0], ports[1]);
@@ -297,21 +407,9 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 	protocol = ip->nexthdr;
 	f->next = ip + 1;
 	if (is_extension(protocol)) {
-		__u32 at = offset(f, f->next);
-		struct walk w = {
-			.at = at, .left = length < room ? length : room, .protocol = protocol,
-		};
-
-		done = f->xdp ? rtt_extensions_xdp(f->ctx, &w) : rtt_extensions_skb(f->ctx, &w);
+		done = step_over_extensions(f, p, &protocol, &length);
 		if (done != PARSED)
 			return done;
-		if (w.at > MAX_HEADERS || w.at - at > length)
-			return BAD;
-		if (w.fragment)
-			p->bits |= P_FRAGMENT;
-		protocol = w.protocol;
-		length -= w.at - at;
-		f->next = f->data + w.at;
 	}
 	done = parse_transport(f, p, protocol, length, ports);
 	if (done == PARSED)
@@ -324,22 +422,22 @@ static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet 
 					     bool gso, __u8 tags)
 {
 	struct below b = {
-		.at = offset(f, f->next), .size = f->len, .proto = f->proto,
+		.at = offset(f, f->next), .end = f->len, .type = bpf_ntohs(f->proto),
 		.vlan = p->key.vlan, .gso = gso, .tags = tags,
 	};
-	enum parsed done;
+	int error;
 
 	if (inside)
-		done = f->xdp ? rtt_inside_xdp(f->ctx, &b) : rtt_inside_skb(f->ctx, &b);
+		error = f->xdp ? rtt_inside_xdp(f->ctx, &b) : rtt_inside_skb(f->ctx, &b);
 	else
-		done = f->xdp ? rtt_link_xdp(f->ctx, &b) : rtt_link_skb(f->ctx, &b);
-	if (done != PARSED)
-		return done;
+		error = f->xdp ? rtt_link_xdp(f->ctx, &b) : rtt_link_skb(f->ctx, &b);
+	if (error)
+		return parsed_of(error);
 	if (b.at > MAX_HEADERS)
 		return BAD;
 	f->next = f->data + b.at;
-	f->len = b.size;
-	f->proto = b.proto;
+	f->len = b.end;
+	f->proto = bpf_htons(b.type);
 	p->key.vlan = b.vlan;
 	return PARSED;
 }
@@ -357,7 +455,7 @@ static __always_inline enum parsed parse_link(struct frame *f, struct rtt_packet
 		if (lacks(f, b + 1))
 			return SHORT;
 		f->next = b;
-		f->proto = proto_of(b[0]);
+		f->proto = bpf_htons(type_of(b[0]));
 	} else {
 		struct ethhdr *eth = f->data;
 
@@ -385,7 +483,7 @@ static __always_inline bool may_hold_another(const struct frame *f)
 	if (protocol != IPPROTO_UDP || (v4 && (b[0] & 15) != 5))
 		return protocol != IPPROTO_TCP;
 	port = v4 ? *(__be16 *)(b + 22) : *(__be16 *)(b + 42);
-	return port == bpf_htons(VXLAN_PORT) || port == bpf_htons(GTPU_PORT);
+	return is_tunnel_port(port);
 }
 
 static __always_inline enum parsed parse_ip(struct frame *f, struct rtt_packet *p, bool gso)

@@ -39,7 +39,6 @@ fn exchanges(v6: bool, id: u8) -> Vec<(u8, [Vec<u8>; 2], RttKind)> {
     ]
 }
 
-type Wrap<'a> = &'a dyn Fn(&Layer) -> Layer;
 type Extend<'a> = (u8, &'a dyn Fn(u8, &[u8]) -> Vec<u8>);
 
 #[test]
@@ -52,24 +51,7 @@ fn one_program_all_headers() {
         (theirs.flows, theirs.groups) = (8_192, 4_000);
     });
     let mut id = 0;
-    let links: [(&str, u16, Wrap); 15] = [
-        ("plain", 0, &|ip| ip.clone()),
-        ("VLAN", 0x123, &|ip| tagged(VLAN, 0xe123, ip)),
-        ("QinQ", 0x64, &|ip| tagged(QINQ, 0x64, &tagged(VLAN, 5, ip))),
-        ("priority tag", 0, &|ip| tagged(VLAN, 0xe000, ip)),
-        ("priority tag outside a VLAN", 5, &|ip| tagged(VLAN, 0xe000, &tagged(VLAN, 5, ip))),
-        ("priority tag in a VLAN", 5, &|ip| tagged(VLAN, 5, &tagged(VLAN, 0xe000, ip))),
-        ("the old QinQ", 7, &|ip| tagged(0x9100, 7, &tagged(VLAN, 5, ip))),
-        ("PPPoE", 0, &pppoe),
-        ("PPPoE in a VLAN", 9, &|ip| tagged(VLAN, 9, &pppoe(ip))),
-        ("MPLS", 0, &|ip| mpls(3, ip)),
-        ("deep MPLS", 0, &|ip| mpls(8, ip)),
-        ("three tags", 7, &|ip| tagged(QINQ, 7, &tagged(VLAN, 5, &tagged(VLAN, 6, ip)))),
-        ("SNAP", 0, &|ip| snap(0, ip)),
-        ("SNAP by IEEE 802.1H", 0, &|ip| snap(0xf8, ip)),
-        ("SNAP in a VLAN", 9, &|ip| tagged(VLAN, 9, &snap(0, ip))),
-    ];
-    for (what, vlan, link) in links {
+    for (what, vlan, link) in LINKS {
         for is_v6 in [false, true] {
             id += 1;
             for (protocol, [request, answer], kind) in exchanges(is_v6, id) {
@@ -78,16 +60,6 @@ fn one_program_all_headers() {
                     .map(|(from, to, payload)| ethernet(&link(&ip(from, to, protocol, &payload))));
                 times(&mut both, &frames, kind, vlan, what);
             }
-        }
-    }
-    for (tag, octets) in LONG_TAGS {
-        id += 1;
-        for (protocol, [request, answer], kind) in exchanges(true, id) {
-            let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| {
-                let ip = tagged(VLAN, 9, &v6(from, to, protocol, &payload));
-                ethernet(&long_tag(tag, octets, &ip))
-            });
-            times(&mut both, &frames, kind, 9, "a long tag");
         }
     }
     let chain = |next: u8, payload: &[u8]| {
@@ -112,6 +84,13 @@ fn one_program_all_headers() {
             });
             times(&mut both, &frames, kind, 0, what);
         }
+    }
+    id += 1;
+    for (protocol, [request, answer], kind) in exchanges(false, id) {
+        let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| {
+            ethernet(&v4(from, to, AH, &extension(AH, protocol, 24, &payload)))
+        });
+        times(&mut both, &frames, kind, 0, "authentication in IPv4");
     }
     frames_without_ethernet(&mut both);
     fragments_of_ipv6(&mut both);
@@ -278,26 +257,8 @@ fn packets_in_tunnels_are_timed() {
         // Room for all of them at once.
         (ours.flows, theirs.flows) = (16_384, 16_384);
     });
-    let bridged = |ip: &Layer| Layer { kind: BRIDGED, bytes: ethernet(ip) };
-    let number = |ip: &Layer| if ip.kind == IPV4 { 4 } else { 41 };
-    let udp = |port, payload: &[u8]| datagram(50_000, port, payload);
-    let vlan = |ip: &Layer| tagged(VLAN, 0x77, ip);
-    // Each with the protocol that IP names it by.
-    type Inside<'a> = &'a dyn Fn(&Layer) -> (u8, Vec<u8>);
-    let tunnels: [(&str, Inside); 10] = [
-        ("IP in IP", &|ip| (number(ip), ip.bytes.clone())),
-        ("GRE", &|ip| (GRE, gre(0, ip))),
-        ("GRE with a key", &|ip| (GRE, gre(0x20, ip))),
-        ("GRE with all fields", &|ip| (GRE, gre(0xb0, ip))),
-        ("GRE of Ethernet", &|ip| (GRE, gre(0x20, &bridged(ip)))),
-        ("VXLAN", &|ip| (UDP, udp(4789, &vxlan(ip)))),
-        ("VXLAN with a tag", &|ip| (UDP, udp(4789, &vxlan(&vlan(ip))))),
-        ("GTP-U", &|ip| (UDP, udp(2152, &gtpu(&[], ip)))),
-        ("GTP-U with extensions", &|ip| (UDP, udp(2152, &gtpu(&[1, 2, 1, 1], ip)))),
-        ("GRE of MPLS", &|ip| (GRE, gre(0, &mpls(2, ip)))),
-    ];
     let mut id = 0;
-    for (what, inside) in tunnels {
+    for (what, inside) in TUNNELS {
         for (outer_v6, inner_v6) in [(false, false), (false, true), (true, false), (true, true)] {
             id += 1;
             let (outer, ip) = (if outer_v6 { v6 } else { v4 }, if inner_v6 { v6 } else { v4 });
@@ -343,6 +304,8 @@ fn what_is_no_tunnel(both: &mut Both) {
     without_id[0] = 0;
     let mut echo_of_gtp = gtpu(&[], &ip);
     echo_of_gtp[1] = 1;
+    let mut control = geneve(0, &ip);
+    control[1] = 0x80;
     let mut more = v4(7, 8, UDP, &datagram(50_000, 4789, &vxlan(&ip)));
     more.bytes[6] = 0x20;
     // Two levels: the second is a protocol of its own.
@@ -354,6 +317,7 @@ fn what_is_no_tunnel(both: &mut Both) {
         ("to another port", v4(7, 8, UDP, &datagram(4789, 4790, &vxlan(&ip)))),
         ("GTP-U without a packet", v4(7, 8, UDP, &datagram(2152, 2152, &echo_of_gtp))),
         ("too many extensions", v4(7, 8, UDP, &datagram(2152, 2152, &gtpu(&[1; 5], &ip)))),
+        ("GENEVE for its ends", v4(7, 8, UDP, &datagram(50_000, 6081, &control))),
         ("a first fragment", more),
         ("two levels", v4(7, 8, GRE, &twice)),
     ] {
@@ -396,9 +360,11 @@ fn any_frame(random: &mut Random, tunnels: bool) -> Vec<u8> {
     if tunnels && !random.once_in(8) {
         layer = any_tunnel(random, &layer);
     }
-    layer = match random.below(12) {
+    layer = match random.below(14) {
         0 | 1 => pppoe(&layer),
         2 | 3 => mpls(1 + random.below(18) as u8, &layer),
+        4 => pseudowire(1, random.one_of(&[&[][..], &[0; 4]]), &layer),
+        5 => snap(0, &layer),
         _ => layer,
     };
     for _ in 0..random.one_of(&[0, 0, 0, 1, 2, 3]) {
@@ -462,6 +428,10 @@ fn any_ip(random: &mut Random) -> Layer {
     }
     let (from, to) = if answer { (2, 1) } else { (1, 2) };
     if !is_v6 {
+        if random.once_in(10) {
+            let size = 8 * (1 + random.below(4) as usize);
+            (protocol, payload) = (AH, extension(AH, protocol, size, &payload));
+        }
         let mut ip = v4(from, to, protocol, &payload);
         match random.below(12) {
             0 => ip.bytes[6..8].copy_from_slice(&random.one_of(&[[0x20, 0], [0x20, 1], [0, 9]])),
@@ -498,16 +468,23 @@ fn any_tunnel(random: &mut Random, inside: &Layer) -> Layer {
         inside = tagged(VLAN, 3, &inside);
     }
     let number = if inside.kind == IPV4 { 4 } else { 41 };
-    match random.below(5) {
+    match random.below(7) {
         0 => outer(7, 8, number, &inside.bytes),
         1 | 2 => {
             let flags = random.one_of(&[0, 0x20, 0x30, 0xb0, 0x80, 0x40]);
             if random.once_in(3) {
-                inside = Layer { kind: BRIDGED, bytes: ethernet(&inside) };
+                inside = bridged(&inside);
             }
             outer(7, 8, GRE, &gre(flags, &inside))
         }
         3 => outer(7, 8, UDP, &datagram(50_000, 4789, &vxlan(&inside))),
+        4 | 5 => {
+            if random.once_in(2) {
+                inside = bridged(&inside);
+            }
+            let options = random.below(4) as u8;
+            outer(7, 8, UDP, &datagram(50_000, 6081, &geneve(options, &inside)))
+        }
         _ => {
             let sizes = random.one_of(&[&[][..], &[1], &[2, 1], &[1, 1, 1, 1], &[1; 5]]);
             outer(7, 8, UDP, &datagram(2152, 2152, &gtpu(sizes, &inside)))

@@ -7,9 +7,10 @@
 use crate::Error;
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use crate::field::{array_at, u16_at, u32_at};
-use crate::flow::{Link, mapped};
+use crate::flow::Link;
+use crate::ip::{MORE_OR_OFFSET, mapped};
 use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
-use crate::tunnel::{GENEVE_PORT, GTPU_PORT, VXLAN_PORT};
+use crate::tunnel::Tunnel;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};
 
 mod segments;
@@ -105,8 +106,7 @@ pub enum Keys {
     /// The first: tunnels are not looked into.
     #[default]
     Outer,
-    /// The one inside the first tunnel: IP in IP, GRE, VXLAN, GENEVE or GTP-U. What that
-    /// carries is not looked into again.
+    /// The one inside the first tunnel ([`Tunnel`]). What that carries is not looked into again.
     Inner,
 }
 
@@ -265,7 +265,9 @@ fn plain<const V: u8>(
     let is_tcp = protocol == PROTOCOL_TCP;
     let header_len = match protocol {
         PROTOCOL_TCP => usize::from(header[ip_header + 12] >> 4) * 4,
-        PROTOCOL_UDP if keys == Keys::Outer || !is_tunnel(destination_port) => udp::HEADER_LEN,
+        PROTOCOL_UDP if keys == Keys::Outer || !Tunnel::may_be_at(destination_port) => {
+            udp::HEADER_LEN
+        }
         _ => return None,
     };
     if ip_len < ip_header + header_len || is_tcp && header_len < tcp::HEADER_LEN {
@@ -301,17 +303,9 @@ fn plain<const V: u8>(
     Some(())
 }
 
-/// A UDP port behind which there may be a tunnel.
-#[inline(always)]
-const fn is_tunnel(port: u16) -> bool {
-    matches!(port, VXLAN_PORT | GENEVE_PORT | GTPU_PORT)
-}
-
 /// The parameters of [`plain`].
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
-/// Of the IPv4 flags and fragment offset, what makes a fragment.
-const MORE_OR_OFFSET: u16 = 0x3FFF;
 /// RFC 9293, section 3.1: the data offset above them.
 const TCP_FLAGS: u16 = 0x0FFF;
 

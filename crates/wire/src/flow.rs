@@ -5,13 +5,13 @@
 
 use core::ops::Range;
 
-use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
-use crate::field::{array_at, u16_at, u32_at};
+use crate::field::{u16_at, u32_at};
+use crate::ip::Ip;
 use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
-use crate::link::look_through;
+use crate::link::Below;
 use crate::sctp::{Heartbeat, PROTOCOL_SCTP};
-use crate::{Error, dns, icmp, ipv4, ipv6, quic, sctp, tcp, tunnel, udp};
+use crate::{Error, dns, icmp, quic, sctp, tcp, udp};
 
 pub use crate::link::{Link, WlanKind};
 
@@ -121,9 +121,10 @@ pub enum Quic {
 
 /// Reads a packet down to its transport, and what in that can be timed.
 ///
-/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS are looked through; with `tunnels` also one level of
-/// IP in IP, GRE, VXLAN or GTP-U, and then all but the VLAN is the inner packet's. A
-/// transport that is not known is [`Detail::Other`] with ports 0.
+/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are
+/// looked through; with `tunnels` also one level of [`crate::tunnel::Tunnel`], and then all but
+/// the VLAN is the inner packet's. A transport that is not known is [`Detail::Other`] with ports
+/// 0.
 ///
 /// A QUIC packet may have a greased fixed bit (RFC 9287), so every datagram whose first bit
 /// is 0 may be a short header: only on a flow with long headers is it one.
@@ -149,228 +150,121 @@ pub fn parse_cut(
     tunnels: bool,
 ) -> Result<FlowPacket, Error> {
     let wire_len = wire_len.max(frame.len());
-    let (ethertype, at) = link.header(frame)?;
-    let (ethertype, at, vlan) = look_through(frame, ethertype, at)?;
-    let ip = Ip::parse(frame, wire_len, ethertype, at)?;
-    if tunnels && let Some((ethertype, at)) = ip.tunnel(frame)? {
-        let frame = &frame[..ip.end.min(frame.len())];
-        let (ethertype, at, _) = look_through(frame, ethertype, at)?;
-        // What states no length has at most what was on the wire, whatever the outer header says.
-        return Ip::parse(frame, ip.end.min(wire_len), ethertype, at)?.transport(frame, vlan);
+    let mut below = Below::default();
+    below.read(link, frame, wire_len)?;
+    let mut outer = Ip::default();
+    outer.read(frame, wire_len, &below)?;
+    may_be_timed(&outer, frame)?;
+    if tunnels {
+        let (mut inside, mut inner) = (Below::default(), Ip::default());
+        if outer.inner(frame, wire_len, &mut inside, &mut inner)? {
+            let frame = &frame[..outer.end.min(frame.len())];
+            may_be_timed(&inner, frame)?;
+            return transport(&inner, frame, below.vlan);
+        }
     }
-    ip.transport(frame, vlan)
+    transport(&outer, frame, below.vlan)
 }
 
-/// The IP layer of a packet. Offsets count from the start of the frame.
-struct Ip {
-    source: [u8; 16],
-    destination: [u8; 16],
-    protocol: u8,
-    tos: u8,
-    /// First fragment.
-    fragment: bool,
-    /// Identification (RFC 791); 0 in IPv6.
-    id: u16,
-    /// Where the packet begins.
-    start: usize,
-    /// Where its transport begins: not beyond `end`, nor beyond what was captured.
-    transport: usize,
-    /// Where it ends by its own length, which may be beyond what was captured.
-    end: usize,
+/// Refuses a packet of which the start of the transport is not there.
+#[inline]
+fn may_be_timed(ip: &Ip, frame: &[u8]) -> Result<(), Error> {
+    match ip.broken {
+        Some(error) => Err(error),
+        None if ip.transport > frame.len() => Err(Error::Truncated),
+        None if ip.later => Err(Error::Fragment),
+        None => Ok(()),
+    }
 }
 
-impl Ip {
-    #[inline]
-    fn parse(frame: &[u8], wire_len: usize, ethertype: u16, start: usize) -> Result<Self, Error> {
-        let packet = frame.get(start..).ok_or(Error::Truncated)?;
-        let room = wire_len.saturating_sub(start);
-        match ethertype {
-            ETHERTYPE_IPV4 => Self::v4(packet, room, start),
-            ETHERTYPE_IPV6 => Self::v6(packet, room, start),
-            _ => Err(Error::EtherType),
-        }
-    }
-
-    #[inline]
-    fn v4(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
-        let header = packet.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Error::Truncated)?;
-        if header[0] >> 4 != 4 {
-            return Err(Error::Version);
-        }
-        let header_len = usize::from(header[0] & 0x0F) * 4;
-        let total_len = match usize::from(u16_at(header, 2)) {
-            0 => room,
-            stated => stated,
-        };
-        if header_len < ipv4::HEADER_LEN || total_len < header_len {
-            return Err(Error::Length);
-        }
-        if header_len > packet.len() {
-            return Err(Error::Truncated);
-        }
-        let fragment = u16_at(header, 6);
-        if fragment & 0x1FFF != 0 {
-            return Err(Error::Fragment);
-        }
-        Ok(Ip {
-            source: mapped(array_at(header, 12)),
-            destination: mapped(array_at(header, 16)),
-            protocol: header[9],
-            tos: header[1],
-            fragment: fragment & 0x2000 != 0,
-            id: u16_at(header, 4),
-            start,
-            transport: start + header_len,
-            end: start + total_len,
-        })
-    }
-
-    #[inline]
-    fn v6(packet: &[u8], room: usize, start: usize) -> Result<Self, Error> {
-        let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Error::Truncated)?;
-        if header[0] >> 4 != 6 {
-            return Err(Error::Version);
-        }
-        let mut protocol = header[6];
-        let room = room.saturating_sub(ipv6::HEADER_LEN);
-        let payload_len = match usize::from(u16_at(header, 4)) {
-            0 => ipv6::unstated_len(protocol, &packet[ipv6::HEADER_LEN..], room),
-            stated => stated,
-        };
-        let total_len = ipv6::HEADER_LEN + payload_len;
-        let mut transport = ipv6::HEADER_LEN;
-        let mut fragment = false;
-        if ipv6::is_extension(protocol) {
-            let end = total_len.min(packet.len());
-            let upper = ipv6::upper_layer(protocol, &packet[ipv6::HEADER_LEN..end])?;
-            if let Some(part) = upper.fragment {
-                if part.offset != 0 {
-                    return Err(Error::Fragment);
-                }
-                fragment = part.more;
+#[inline]
+fn transport(ip: &Ip, frame: &[u8], vlan: u16) -> Result<FlowPacket, Error> {
+    let captured = ip.end.min(frame.len());
+    let segment = &frame[ip.transport..captured];
+    let length = ip.end - ip.transport;
+    let fragment = ip.fragment.is_some();
+    let (source, destination) = ip.addresses(frame)?;
+    let mut packet = FlowPacket {
+        source,
+        destination,
+        source_port: 0,
+        destination_port: 0,
+        vlan,
+        protocol: ip.protocol,
+        tos: ip.tos,
+        ip_len: (ip.end - ip.start) as u32,
+        fragment,
+        identity: u32::from(ip.id) << 16,
+        payload: ip.transport..captured,
+        detail: Detail::Other,
+    };
+    match ip.protocol {
+        PROTOCOL_TCP => {
+            let header: &[u8; tcp::HEADER_LEN] = head(segment, length)?;
+            let header_len = usize::from(header[12] >> 4) * 4;
+            if header_len < tcp::HEADER_LEN || header_len > length {
+                return Err(Error::Length);
             }
-            protocol = upper.protocol;
-            transport += upper.offset;
+            let options = segment.get(tcp::HEADER_LEN..header_len).ok_or(Error::Truncated)?;
+            packet.ports(header);
+            packet.identity |= u32::from(u16_at(header, 16));
+            packet.payload.start += header_len;
+            let scanned = tcp::scan(options);
+            let (timestamps, sack) = scanned.unwrap_or_default();
+            packet.detail = Detail::Tcp(Tcp {
+                seq: u32_at(header, 4),
+                ack: u32_at(header, 8),
+                flags: header[13],
+                window: u16_at(header, 14),
+                payload_len: (length - header_len) as u32,
+                timestamps,
+                sack,
+                dns: packet.tcp_dns(&segment[header_len..]),
+                bad_options: scanned.is_err(),
+            });
         }
-        Ok(Ip {
-            source: array_at(header, 8),
-            destination: array_at(header, 24),
-            protocol,
-            tos: (u16_at(header, 0) >> 4) as u8,
-            fragment,
-            id: 0,
-            start,
-            transport: start + transport,
-            end: start + total_len,
-        })
-    }
-
-    /// EtherType and offset of the packet that this one carries in a tunnel. A fragment
-    /// is not looked into: the rest of the inner packet is elsewhere.
-    fn tunnel(&self, frame: &[u8]) -> Result<Option<(u16, usize)>, Error> {
-        if self.fragment {
-            return Ok(None);
-        }
-        let payload = &frame[self.transport..self.end.min(frame.len())];
-        let (inside, at) = match self.protocol {
-            PROTOCOL_UDP => match payload.split_first_chunk::<{ udp::HEADER_LEN }>() {
-                Some((header, payload)) => {
-                    let inside = tunnel::inside_udp(u16_at(header, 2), payload)?;
-                    (inside, self.transport + udp::HEADER_LEN)
-                }
-                None => return Ok(None),
-            },
-            protocol => (tunnel::inside_ip(protocol, payload)?, self.transport),
-        };
-        Ok(inside.map(|(ethertype, offset)| (ethertype, at + offset)))
-    }
-
-    #[inline]
-    fn transport(self, frame: &[u8], vlan: u16) -> Result<FlowPacket, Error> {
-        let captured = self.end.min(frame.len());
-        let segment = &frame[self.transport..captured];
-        let length = self.end - self.transport;
-        let mut packet = FlowPacket {
-            source: self.source,
-            destination: self.destination,
-            source_port: 0,
-            destination_port: 0,
-            vlan,
-            protocol: self.protocol,
-            tos: self.tos,
-            ip_len: (self.end - self.start) as u32,
-            fragment: self.fragment,
-            identity: u32::from(self.id) << 16,
-            payload: self.transport..captured,
-            detail: Detail::Other,
-        };
-        match self.protocol {
-            PROTOCOL_TCP => {
-                let header: &[u8; tcp::HEADER_LEN] = head(segment, length)?;
-                let header_len = usize::from(header[12] >> 4) * 4;
-                if header_len < tcp::HEADER_LEN || header_len > length {
+        PROTOCOL_UDP => {
+            let header: &[u8; udp::HEADER_LEN] = head(segment, length)?;
+            let stated = usize::from(u16_at(header, 4));
+            packet.ports(header);
+            packet.identity |= u32::from(u16_at(header, 6));
+            packet.payload.start += udp::HEADER_LEN;
+            // The length of a first fragment is that of the whole datagram.
+            if !fragment {
+                if stated < udp::HEADER_LEN || stated > length {
                     return Err(Error::Length);
                 }
-                let options = segment.get(tcp::HEADER_LEN..header_len).ok_or(Error::Truncated)?;
-                packet.ports(header);
-                packet.identity |= u32::from(u16_at(header, 16));
-                packet.payload.start += header_len;
-                let scanned = tcp::scan(options);
-                let (timestamps, sack) = scanned.unwrap_or_default();
-                packet.detail = Detail::Tcp(Tcp {
-                    seq: u32_at(header, 4),
-                    ack: u32_at(header, 8),
-                    flags: header[13],
-                    window: u16_at(header, 14),
-                    payload_len: (length - header_len) as u32,
-                    timestamps,
-                    sack,
-                    dns: packet.tcp_dns(&segment[header_len..]),
-                    bad_options: scanned.is_err(),
-                });
+                packet.payload.end = captured.min(ip.transport + stated);
             }
-            PROTOCOL_UDP => {
-                let header: &[u8; udp::HEADER_LEN] = head(segment, length)?;
-                let stated = usize::from(u16_at(header, 4));
-                packet.ports(header);
-                packet.identity |= u32::from(u16_at(header, 6));
-                packet.payload.start += udp::HEADER_LEN;
-                // The length of a first fragment is that of the whole datagram.
-                if !self.fragment {
-                    if stated < udp::HEADER_LEN || stated > length {
-                        return Err(Error::Length);
-                    }
-                    packet.payload.end = captured.min(self.transport + stated);
-                }
-                packet.detail = packet.udp_detail(&frame[packet.payload.clone()]);
-            }
-            PROTOCOL_ICMP | PROTOCOL_ICMPV6 => {
-                let header: &[u8; icmp::HEADER_LEN] = head(segment, length)?;
-                packet.identity |= u32::from(u16_at(header, 2));
-                packet.payload.start += icmp::HEADER_LEN;
-                let reply = match (self.protocol, header[0]) {
-                    (PROTOCOL_ICMP, icmp::V4_ECHO_REQUEST)
-                    | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REQUEST) => false,
-                    (PROTOCOL_ICMP, icmp::V4_ECHO_REPLY)
-                    | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REPLY) => true,
-                    _ => return Ok(packet),
-                };
-                packet.source_port = u16_at(header, 4);
-                packet.destination_port = packet.source_port;
-                packet.detail = Detail::Echo { reply, sequence: u16_at(header, 6) };
-            }
-            PROTOCOL_SCTP => {
-                let header: &[u8; sctp::HEADER_LEN] = head(segment, length)?;
-                packet.ports(header);
-                packet.payload.start += sctp::HEADER_LEN;
-                if let Ok(heartbeat) = Heartbeat::parse(&segment[sctp::HEADER_LEN..]) {
-                    packet.detail = Detail::Heartbeat { ack: heartbeat.ack, id: heartbeat.id() };
-                }
-            }
-            _ => {}
+            packet.detail = packet.udp_detail(&frame[packet.payload.clone()]);
         }
-        Ok(packet)
+        PROTOCOL_ICMP | PROTOCOL_ICMPV6 => {
+            let header: &[u8; icmp::HEADER_LEN] = head(segment, length)?;
+            packet.identity |= u32::from(u16_at(header, 2));
+            packet.payload.start += icmp::HEADER_LEN;
+            let reply = match (ip.protocol, header[0]) {
+                (PROTOCOL_ICMP, icmp::V4_ECHO_REQUEST)
+                | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REQUEST) => false,
+                (PROTOCOL_ICMP, icmp::V4_ECHO_REPLY) | (PROTOCOL_ICMPV6, icmp::V6_ECHO_REPLY) => {
+                    true
+                }
+                _ => return Ok(packet),
+            };
+            packet.source_port = u16_at(header, 4);
+            packet.destination_port = packet.source_port;
+            packet.detail = Detail::Echo { reply, sequence: u16_at(header, 6) };
+        }
+        PROTOCOL_SCTP => {
+            let header: &[u8; sctp::HEADER_LEN] = head(segment, length)?;
+            packet.ports(header);
+            packet.payload.start += sctp::HEADER_LEN;
+            if let Ok(heartbeat) = Heartbeat::parse(&segment[sctp::HEADER_LEN..]) {
+                packet.detail = Detail::Heartbeat { ack: heartbeat.ack, id: heartbeat.id() };
+            }
+        }
+        _ => {}
     }
+    Ok(packet)
 }
 
 impl FlowPacket {
@@ -440,13 +334,6 @@ impl FlowPacket {
 fn head<const N: usize>(segment: &[u8], length: usize) -> Result<&[u8; N], Error> {
     let error = if length < N { Error::Length } else { Error::Truncated };
     segment.first_chunk().ok_or(error)
-}
-
-/// An IPv4 address as IPv6 (RFC 4291, section 2.5.5.2).
-#[inline]
-pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = address;
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, a, b, c, d]
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod feature;
 mod field;
 pub mod flow;
 pub mod icmp;
+mod ip;
 pub mod ipfix;
 pub mod ipv4;
 pub mod ipv6;

@@ -1,16 +1,20 @@
 //! What stands before IP: the header of the link, tags, LLC, PPPoE and MPLS.
 
+mod below;
 mod link_type;
 pub(crate) mod tags;
 mod wlan;
 
 use self::link_type::{LINKTYPE_IEEE802_11, LINKTYPE_RAW_BSD, LINKTYPE_RAW_OPENBSD};
-use self::tags::{step_over_llc, step_over_tags};
+use self::tags::step_over_llc;
 use crate::capture::record::{LINKTYPE_ETHERNET, LINKTYPE_RAW};
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::u16_at;
-use crate::{Error, ethernet, mpls, tunnel};
+use crate::{Error, ethernet, tunnel};
 
+pub(crate) use self::below::Below;
+#[cfg(test)]
+pub(crate) use self::tags::TAGS;
 pub use self::link_type::Link;
 pub use self::wlan::WlanKind;
 
@@ -146,36 +150,6 @@ fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
         _ => return Err(Error::EtherType),
     };
     Ok((ethertype, len))
-}
-
-/// Steps over VLAN tags, LLC and SNAP, a PPPoE header and an MPLS stack: EtherType and offset of what
-/// follows them, and the VLAN identifier of the outermost tag that names a VLAN (0: none).
-#[inline]
-pub(crate) fn look_through(
-    frame: &[u8],
-    ethertype: u16,
-    at: usize,
-) -> Result<(u16, usize, u16), Error> {
-    let (ethertype, at, vlan) = step_over_tags(frame, ethertype, at)?;
-    let (mut ethertype, mut at) = step_over_llc(frame, ethertype, at)?;
-    match ethertype {
-        tunnel::ETHERTYPE_PPPOE => {
-            let header = tunnel::Pppoe::parse(frame.get(at..).ok_or(Error::Truncated)?)?;
-            at += header.buffer_len();
-            ethertype = match header.protocol {
-                tunnel::PPP_IPV4 => ETHERTYPE_IPV4,
-                tunnel::PPP_IPV6 => ETHERTYPE_IPV6,
-                _ => return Err(Error::EtherType),
-            };
-        }
-        ETHERTYPE_MPLS => {
-            let stack = mpls::Stack::new_checked(frame.get(at..).ok_or(Error::Truncated)?)?;
-            at += stack.depth() * mpls::ENTRY_LEN;
-            ethertype = tunnel::ip_ethertype(stack.payload())?;
-        }
-        _ => {}
-    }
-    Ok((ethertype, at, vlan))
 }
 
 /// The EtherType in a link-layer header.

@@ -3,9 +3,10 @@
 //!
 //! Each value knows where what it carries begins: [`Pppoe::buffer_len`] and so on.
 
-use crate::Error;
 use crate::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use crate::field::{put_u16, put_u32, u16_at, u32_at};
+use crate::ipv4::PROTOCOL_UDP;
+use crate::{Error, udp};
 
 /// PPPoE session header with the protocol field of PPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -312,58 +313,94 @@ fn extensions(mut kind: u8, data: &[u8]) -> Result<&[u8], Error> {
     if kind == 0 { Ok(&data[..end]) } else { Err(Error::ExtensionDepth) }
 }
 
-/// What an IP packet of this protocol carries in a tunnel: its EtherType, and where in
-/// `data`, the IP payload, it begins. `None` for what is no tunnel.
-pub(crate) fn inside_ip(protocol: u8, data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
-    match protocol {
-        PROTOCOL_IPIP => Ok(Some((ETHERTYPE_IPV4, 0))),
-        PROTOCOL_IPV6 => Ok(Some((ETHERTYPE_IPV6, 0))),
-        PROTOCOL_GRE => match Gre::parse(data) {
-            Ok(gre) if gre.protocol == ETHERTYPE_BRIDGED => bridged(data, gre.buffer_len()),
-            Ok(gre) => Ok(Some((gre.protocol, gre.buffer_len()))),
-            Err(Error::Truncated) => Err(Error::Truncated),
-            Err(_) => Ok(None),
-        },
-        _ => Ok(None),
-    }
+/// The header of a tunnel between two IP headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tunnel<'a> {
+    /// None: IP in IP (RFC 2003, RFC 2473, RFC 4213), with the EtherType of the inner one.
+    Ip(u16),
+    /// GRE.
+    Gre(Gre),
+    /// VXLAN.
+    Vxlan(Vxlan),
+    /// GENEVE with a packet.
+    Geneve(Geneve<'a>),
+    /// GTP-U with a user's packet.
+    Gtpu(Gtpu<'a>),
 }
 
-/// The same for a UDP datagram to this port; `data` is its payload. A port is no proof:
-/// what does not begin with the header is no tunnel.
-pub(crate) fn inside_udp(port: u16, data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
-    match port {
-        VXLAN_PORT => match Vxlan::parse(data) {
-            Ok(vxlan) => bridged(data, vxlan.buffer_len()),
-            Err(_) => Ok(None),
-        },
-        GTPU_PORT => match Gtpu::parse(data) {
-            Ok(gtpu) if gtpu.message == GTPU_PACKET => {
-                let at = gtpu.buffer_len();
-                Ok(Some((ip_ethertype(data.get(at..).unwrap_or(&[]))?, at)))
-            }
+impl<'a> Tunnel<'a> {
+    /// The header in the payload of an IP packet of this protocol, and where in the payload it
+    /// ends; `None` for what is no tunnel. A UDP port is no proof: what does not begin with the
+    /// header is none either.
+    #[inline]
+    pub fn parse(protocol: u8, payload: &'a [u8]) -> Result<Option<(Self, usize)>, Error> {
+        match protocol {
+            PROTOCOL_IPIP => Ok(Some((Tunnel::Ip(ETHERTYPE_IPV4), 0))),
+            PROTOCOL_IPV6 => Ok(Some((Tunnel::Ip(ETHERTYPE_IPV6), 0))),
+            PROTOCOL_GRE => match Gre::parse(payload) {
+                Ok(gre) => Ok(Some((Tunnel::Gre(gre), gre.buffer_len()))),
+                Err(Error::Truncated) => Err(Error::Truncated),
+                Err(_) => Ok(None),
+            },
+            PROTOCOL_UDP => Ok(Self::over_udp(payload)),
             _ => Ok(None),
-        },
-        _ => Ok(None),
+        }
     }
-}
 
-/// The same for the payload of a UDP datagram to [`GENEVE_PORT`]. It stands apart from
-/// [`inside_udp`] because the kernel's round-trip program, which that agrees with, does
-/// not look into GENEVE.
-pub(crate) fn inside_geneve(data: &[u8]) -> Result<Option<(u16, usize)>, Error> {
-    match Geneve::parse(data) {
-        Ok(geneve) if geneve.control => Ok(None),
-        Ok(geneve) if geneve.protocol == ETHERTYPE_BRIDGED => bridged(data, geneve.buffer_len()),
-        Ok(geneve) => Ok(Some((geneve.protocol, geneve.buffer_len()))),
-        Err(_) => Ok(None),
+    #[inline]
+    fn over_udp(datagram: &'a [u8]) -> Option<(Self, usize)> {
+        let (header, data) = datagram.split_first_chunk::<{ udp::HEADER_LEN }>()?;
+        let (tunnel, len) = match u16_at(header, 2) {
+            VXLAN_PORT => (Tunnel::Vxlan(Vxlan::parse(data).ok()?), VXLAN_LEN),
+            GENEVE_PORT => {
+                let geneve = Geneve::parse(data).ok().filter(|geneve| !geneve.control)?;
+                (Tunnel::Geneve(geneve), geneve.buffer_len())
+            }
+            GTPU_PORT => {
+                let gtpu = Gtpu::parse(data).ok().filter(|gtpu| gtpu.message == GTPU_PACKET)?;
+                (Tunnel::Gtpu(gtpu), gtpu.buffer_len())
+            }
+            _ => return None,
+        };
+        Some((tunnel, udp::HEADER_LEN + len))
     }
-}
 
-/// The EtherType of an Ethernet frame at `at`, and where its header ends.
-fn bridged(data: &[u8], at: usize) -> Result<Option<(u16, usize)>, Error> {
-    let end = at + ethernet::HEADER_LEN;
-    let header = data.get(at..end).ok_or(Error::Truncated)?;
-    Ok(Some((u16_at(header, ethernet::HEADER_LEN - 2), end)))
+    /// Whether a UDP datagram to this port may be one.
+    #[inline(always)]
+    pub(crate) const fn may_be_at(port: u16) -> bool {
+        matches!(port, VXLAN_PORT | GENEVE_PORT | GTPU_PORT)
+    }
+
+    /// What the packet is called in which it is: GRE's key, the virtual network's identifier,
+    /// the tunnel endpoint's; 0 where there is none.
+    pub fn id(&self) -> u32 {
+        match self {
+            Tunnel::Ip(_) => 0,
+            Tunnel::Gre(gre) => gre.key.unwrap_or(0),
+            Tunnel::Vxlan(vxlan) => vxlan.vni,
+            Tunnel::Geneve(geneve) => geneve.vni,
+            Tunnel::Gtpu(gtpu) => gtpu.teid,
+        }
+    }
+
+    /// EtherType and place of what follows this header, which ends at `at`: in an Ethernet
+    /// frame of what is behind its header.
+    #[inline]
+    pub(crate) fn carried(&self, payload: &[u8], at: usize) -> Result<(u16, usize), Error> {
+        let protocol = match self {
+            Tunnel::Ip(ethertype) => *ethertype,
+            Tunnel::Gre(gre) => gre.protocol,
+            Tunnel::Vxlan(_) => ETHERTYPE_BRIDGED,
+            Tunnel::Geneve(geneve) => geneve.protocol,
+            Tunnel::Gtpu(_) => ip_ethertype(payload.get(at..).unwrap_or(&[]))?,
+        };
+        if protocol != ETHERTYPE_BRIDGED {
+            return Ok((protocol, at));
+        }
+        let end = at + ethernet::HEADER_LEN;
+        let header = payload.get(at..end).ok_or(Error::Truncated)?;
+        Ok((u16_at(header, ethernet::HEADER_LEN - 2), end))
+    }
 }
 
 /// The EtherType of a packet that begins with its IP version, as nothing else says it.
@@ -489,7 +526,8 @@ mod tests {
         let mut bytes = std::vec![2, 0xC0, 0x65, 0x58, 0x12, 0x34, 0x56, 0];
         bytes.extend(options);
         check!(Geneve, all, bytes);
-        assert_eq!(inside_geneve(&bytes), Ok(None));
+        let datagram = [&[0, 0][..], &GENEVE_PORT.to_be_bytes(), &[0; 4], &bytes].concat();
+        assert_eq!(Tunnel::parse(PROTOCOL_UDP, &datagram), Ok(None));
         assert_eq!(Geneve::parse(&[0x40; 300]), Err(Error::Version));
         for wrong in [
             Geneve { vni: 1 << 24, ..plain },
@@ -580,12 +618,16 @@ mod tests {
             let _ = Gre::parse(&bytes);
             let _ = Vxlan::parse(&bytes);
             let _ = Gtpu::parse(&bytes);
-            let _ = inside_geneve(&bytes);
             for protocol in [PROTOCOL_IPIP, PROTOCOL_GRE] {
-                let _ = inside_ip(protocol, &bytes);
+                if let Ok(Some((tunnel, at))) = Tunnel::parse(protocol, &bytes) {
+                    let _ = tunnel.carried(&bytes, at);
+                }
             }
-            for port in [VXLAN_PORT, GTPU_PORT] {
-                let _ = inside_udp(port, &bytes);
+            for port in [VXLAN_PORT, GTPU_PORT, GENEVE_PORT] {
+                let datagram = [&[0, 0][..], &port.to_be_bytes(), &[0; 4], &bytes].concat();
+                if let Ok(Some((tunnel, at))) = Tunnel::parse(PROTOCOL_UDP, &datagram) {
+                    let _ = tunnel.carried(&datagram, at);
+                }
             }
         }
     }

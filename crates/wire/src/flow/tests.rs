@@ -1,10 +1,10 @@
 //! Frames are built with the formats' own `Repr`s, one layer after the other.
 
 use super::*;
-use crate::ethernet::{self, ETHERTYPE_MPLS, Tag};
+use crate::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS, Tag};
 use crate::feature::{Feature, Keys, Layers};
 use crate::tcp::{ACK, SYN};
-use crate::{dns, ipv4, ipv6, tcp};
+use crate::{dns, ipv4, ipv6, tcp, tunnel};
 use proptest::prelude::*;
 
 extern crate std;
@@ -503,9 +503,40 @@ fn pppoe_and_mpls_are_always_looked_through() {
         let frame = [&link(&[], tunnel::ETHERTYPE_PPPOE)[..], &bytes].concat();
         assert_eq!(parse(&frame, Link::Ethernet, false), Err(error));
     }
-    // A pseudowire with its control word is not IP.
+    // A control word, and no frame.
     let frame = [&link(&[], ETHERTYPE_MPLS)[..], &[0, 0, 0x21, 0xFF, 0, 0, 0, 0]].concat();
     assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
+}
+
+#[test]
+fn pseudowires_and_multicast_labels_are_looked_through() {
+    let label = [0, 1, 1, 0x40];
+    for is_v6 in [false, true] {
+        let packet = ip(is_v6, PROTOCOL_TCP, &segment(b"data"));
+        let wire = |tags: &[Tag]| [link(tags, IP[usize::from(is_v6)]), packet.clone()].concat();
+        let tag = [Tag { tpid: 0x8100, tci: 42 }];
+        let multicast = [&link(&[], 0x8848)[..], &label, &packet].concat();
+        assert!(same(&multicast, &packet, false));
+        for control_word in [&[][..], &[0, 0, 0, 9]] {
+            let start = [&link(&[], ETHERTYPE_MPLS)[..], &label, control_word].concat();
+            assert!(same(&[&start[..], &wire(&[])].concat(), &packet, false));
+            let frame = [&start[..], &wire(&tag)].concat();
+            assert_eq!(parse(&frame, Link::Ethernet, false).unwrap().vlan, 42);
+        }
+    }
+}
+
+#[test]
+fn authentication_headers_of_ipv4_are_stepped_over() {
+    let header = [PROTOCOL_TCP, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+    let payload = [&header[..], &[9; 12], &segment(b"data")].concat();
+    let packet = v4(ipv6::AH, &payload);
+    let found = parse(&packet, Link::RawIp, false).unwrap();
+    assert_eq!((found.protocol, found.source_port), (PROTOCOL_TCP, 50_000));
+    assert_eq!(&packet[found.payload], b"data");
+    for len in 20..44 {
+        assert_eq!(parse(&packet[..len], Link::RawIp, false), Err(Error::Truncated), "{len}");
+    }
 }
 
 #[test]
@@ -519,6 +550,13 @@ fn tunnels_are_looked_into_when_told_to() {
     let mut vxlan = std::vec![0; 8];
     tunnel::Vxlan { vni: 5 }.emit(&mut vxlan).unwrap();
     let gtpu = [0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0x10, 9, 0];
+    let geneve = |protocol: u16| {
+        let (control, critical, options) = (false, true, &[7; 8][..]);
+        let header = tunnel::Geneve { control, critical, protocol, vni: 5, options };
+        let mut bytes = std::vec![0; header.buffer_len()];
+        header.emit(&mut bytes).unwrap();
+        bytes
+    };
     let tag = [Tag { tpid: 0x8100, tci: 42 }];
     for is_v6 in [false, true] {
         let inner = ip(is_v6, PROTOCOL_TCP, &segment(b"data"));
@@ -531,6 +569,8 @@ fn tunnels_are_looked_into_when_told_to() {
             (47, inside(&gre(tunnel::ETHERTYPE_BRIDGED), &bridged)),
             (17, datagram(50_000, 4789, &inside(&vxlan, &bridged))),
             (17, datagram(2152, 2152, &inside(&gtpu, &inner))),
+            (17, datagram(50_000, 6081, &inside(&geneve(ethertype), &inner))),
+            (17, datagram(50_000, 6081, &inside(&geneve(tunnel::ETHERTYPE_BRIDGED), &bridged))),
         ] {
             for outer_v6 in [false, true] {
                 let outer = ip(outer_v6, protocol, &payload);
@@ -548,7 +588,7 @@ fn tunnels_are_looked_into_when_told_to() {
                 for len in 0..frame.len() - 4 {
                     if let Ok(found) = parse(&frame[..len], Link::Ethernet, true) {
                         assert_eq!(found.protocol, 17, "{len}");
-                        assert!(len < 14 + 40 + 8 + gtpu.len(), "{len}");
+                        assert!(len < 14 + 40 + 8 + gtpu.len(), "{len}"); // as long as GENEVE's
                     }
                 }
                 // The VLAN is that of the outer frame.
@@ -566,7 +606,8 @@ fn what_is_no_tunnel_stands_for_itself() {
     let no_vni = datagram(1, 4789, &[0; 60]);
     let reply = datagram(4789, 1, &[8; 60]);
     let short = datagram(1, 4789, &[8; 7]);
-    for payload in [echo, no_vni, reply, short] {
+    let control = datagram(1, 6081, &[&[0, 0x80, 8, 0, 0, 0, 5, 0][..], &inner].concat());
+    for payload in [echo, no_vni, reply, short, control] {
         let found = parse(&v4(17, &payload), Link::RawIp, true).unwrap();
         assert_eq!((found.protocol, found.source[15]), (17, 1));
         assert!(!matches!(found.detail, Detail::Tcp(_)), "{:?}", found.detail);

@@ -112,9 +112,6 @@ pub fn long_tag(kind: u16, octets: usize, inside: &Layer) -> Layer {
     Layer { kind, bytes: before(&tag, &inside.bytes) }
 }
 
-/// HSR, VN-Tag, FabricPath and 802.1ah with what their tags have before the next EtherType.
-pub const LONG_TAGS: [(u16, usize); 4] = [(0x892f, 4), (0x8926, 4), (0x8903, 14), (0x88e7, 16)];
-
 /// A frame with a length, and SNAP with this last octet of its organisation.
 pub fn snap(organisation: u8, inside: &Layer) -> Layer {
     let [high, low] = inside.kind.to_be_bytes();
@@ -161,4 +158,73 @@ pub fn gtpu(extensions: &[u8], inside: &Layer) -> Vec<u8> {
         *header.last_mut().unwrap() = if n + 1 < extensions.len() { 0x85 } else { 0 };
     }
     before(&header, &inside.bytes)
+}
+
+/// GENEVE, as the payload of UDP, with so many words of options.
+pub fn geneve(options: u8, inside: &Layer) -> Vec<u8> {
+    let [high, low] = inside.kind.to_be_bytes();
+    let mut header = vec![options, 0, high, low, 0, 0, 5, 0];
+    header.resize(8 + 4 * usize::from(options), 9);
+    before(&header, &inside.bytes)
+}
+
+/// An Ethernet frame, as GRE and GENEVE carry it.
+pub fn bridged(inside: &Layer) -> Layer {
+    Layer { kind: BRIDGED, bytes: ethernet(inside) }
+}
+
+/// An Ethernet frame behind so many labels and these octets.
+pub fn pseudowire(labels: u8, control_word: &[u8], inside: &Layer) -> Layer {
+    mpls(labels, &Layer { kind: 0, bytes: before(control_word, &ethernet(inside)) })
+}
+
+/// All that is stepped over between Ethernet and IP, and the VLAN that it names.
+pub const LINKS: [(&str, u16, fn(&Layer) -> Layer); 23] = [
+    ("plain", 0, |ip| ip.clone()),
+    ("VLAN", 0x123, |ip| tagged(VLAN, 0xe123, ip)),
+    ("QinQ", 0x64, |ip| tagged(QINQ, 0x64, &tagged(VLAN, 5, ip))),
+    ("priority tag", 0, |ip| tagged(VLAN, 0xe000, ip)),
+    ("priority tag outside a VLAN", 5, |ip| tagged(VLAN, 0xe000, &tagged(VLAN, 5, ip))),
+    ("priority tag in a VLAN", 5, |ip| tagged(VLAN, 5, &tagged(VLAN, 0xe000, ip))),
+    ("the old QinQ", 7, |ip| tagged(0x9100, 7, &tagged(VLAN, 5, ip))),
+    ("three tags", 7, |ip| tagged(QINQ, 7, &tagged(VLAN, 5, &tagged(VLAN, 6, ip)))),
+    ("HSR", 9, |ip| long_tag(0x892f, 4, &tagged(VLAN, 9, ip))),
+    ("VN-Tag", 9, |ip| long_tag(0x8926, 4, &tagged(VLAN, 9, ip))),
+    ("FabricPath", 9, |ip| long_tag(0x8903, 14, &tagged(VLAN, 9, ip))),
+    ("802.1ah", 9, |ip| long_tag(0x88e7, 16, &tagged(VLAN, 9, ip))),
+    ("SNAP", 0, |ip| snap(0, ip)),
+    ("SNAP by IEEE 802.1H", 0, |ip| snap(0xf8, ip)),
+    ("SNAP in a VLAN", 9, |ip| tagged(VLAN, 9, &snap(0, ip))),
+    ("PPPoE", 0, pppoe),
+    ("PPPoE in a VLAN", 9, |ip| tagged(VLAN, 9, &pppoe(ip))),
+    ("MPLS", 0, |ip| mpls(3, ip)),
+    ("deep MPLS", 0, |ip| mpls(8, ip)),
+    ("MPLS, multicast", 0, |ip| Layer { kind: 0x8848, ..mpls(2, ip) }),
+    ("pseudowire", 0, |ip| pseudowire(1, &[], ip)),
+    ("pseudowire with a control word", 0, |ip| pseudowire(1, &[0, 0, 0, 9], ip)),
+    ("pseudowire of a VLAN", 2, |ip| pseudowire(2, &[0; 4], &tagged(VLAN, 2, ip))),
+];
+
+/// All tunnels that are looked into: the protocol that IP names them by, and IP's payload.
+pub const TUNNELS: [(&str, fn(&Layer) -> (u8, Vec<u8>)); 16] = [
+    ("IP in IP", |ip| (if ip.kind == IPV4 { 4 } else { 41 }, ip.bytes.clone())),
+    ("GRE", |ip| (GRE, gre(0, ip))),
+    ("GRE with a key", |ip| (GRE, gre(0x20, ip))),
+    ("GRE with all fields", |ip| (GRE, gre(0xb0, ip))),
+    ("GRE of Ethernet", |ip| (GRE, gre(0x20, &bridged(ip)))),
+    ("GRE of MPLS", |ip| (GRE, gre(0, &mpls(2, ip)))),
+    ("VXLAN", |ip| (UDP, over_udp(4789, &vxlan(ip)))),
+    ("VXLAN with a tag", |ip| (UDP, over_udp(4789, &vxlan(&tagged(VLAN, 0x77, ip))))),
+    ("VXLAN of MPLS", |ip| (UDP, over_udp(4789, &vxlan(&mpls(2, ip))))),
+    ("VXLAN of a pseudowire", |ip| (UDP, over_udp(4789, &vxlan(&pseudowire(1, &[0; 4], ip))))),
+    ("GENEVE", |ip| (UDP, over_udp(6081, &geneve(0, ip)))),
+    ("GENEVE with options", |ip| (UDP, over_udp(6081, &geneve(3, ip)))),
+    ("GENEVE of Ethernet", |ip| (UDP, over_udp(6081, &geneve(63, &bridged(ip))))),
+    ("GENEVE with a tag", |ip| (UDP, over_udp(6081, &geneve(1, &bridged(&tagged(VLAN, 9, ip)))))),
+    ("GTP-U", |ip| (UDP, over_udp(2152, &gtpu(&[], ip)))),
+    ("GTP-U with extensions", |ip| (UDP, over_udp(2152, &gtpu(&[1, 2, 1, 1], ip)))),
+];
+
+fn over_udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    datagram(50_000, port, payload)
 }

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use sonde_results::flow::{FlowLink, Tunnel, TunnelKind};
 use sonde_wire::feature::{Feature, Layers, SHAPE_INNER};
-use sonde_wire::tunnel::{self, Gre, Gtpu, Vxlan};
-use sonde_wire::{ethernet, ipv4, ipv6, mpls};
+use sonde_wire::{ethernet, ipv4, ipv6, mpls, tunnel};
 
 /// What is kept of it, at most 80 bytes a flow.
 #[derive(Clone, Copy, Default)]
@@ -81,11 +80,12 @@ fn tunnel(data: &[u8]) -> Option<Tunnel> {
     let (outer_source, outer_destination, protocol, payload): (IpAddr, IpAddr, u8, &[u8]) =
         match data.first()? >> 4 {
             4 => {
-                let start = usize::from(data[0] & 15) * 4;
                 let header = data.first_chunk::<{ ipv4::HEADER_LEN }>()?;
                 let source: [u8; 4] = header[12..16].try_into().ok()?;
                 let destination: [u8; 4] = header[16..20].try_into().ok()?;
-                (source.into(), destination.into(), header[9], data.get(start..)?)
+                let rest = data.get(usize::from(data[0] & 15) * 4..)?;
+                let (protocol, offset) = ipv4::upper_layer(header[9], rest);
+                (source.into(), destination.into(), protocol, rest.get(offset..)?)
             }
             6 => {
                 let header = data.first_chunk::<{ ipv6::HEADER_LEN }>()?;
@@ -97,30 +97,16 @@ fn tunnel(data: &[u8]) -> Option<Tunnel> {
             }
             _ => return None,
         };
-    let (kind, id) = match protocol {
-        tunnel::PROTOCOL_IPIP | tunnel::PROTOCOL_IPV6 => (TunnelKind::Ip, 0),
-        tunnel::PROTOCOL_GRE => (TunnelKind::Gre, Gre::parse(payload).ok()?.key.unwrap_or(0)),
-        ipv4::PROTOCOL_UDP => inside_udp(payload)?,
-        _ => return None,
+    let (header, _) = tunnel::Tunnel::parse(protocol, payload).ok()??;
+    let kind = match header {
+        tunnel::Tunnel::Ip(_) => TunnelKind::Ip,
+        tunnel::Tunnel::Gre(_) => TunnelKind::Gre,
+        tunnel::Tunnel::Vxlan(_) => TunnelKind::Vxlan,
+        tunnel::Tunnel::Geneve(_) => TunnelKind::Geneve,
+        tunnel::Tunnel::Gtpu(_) => TunnelKind::GtpU,
     };
-    Some(Tunnel { kind, outer_source, outer_destination, id })
-}
-
-fn inside_udp(datagram: &[u8]) -> Option<(TunnelKind, u32)> {
-    let (header, data) = datagram.split_first_chunk::<8>()?;
-    match u16::from_be_bytes([header[2], header[3]]) {
-        tunnel::VXLAN_PORT => Some((TunnelKind::Vxlan, Vxlan::parse(data).ok()?.vni)),
-        tunnel::GTPU_PORT => Some((TunnelKind::GtpU, Gtpu::parse(data).ok()?.teid)),
-        GENEVE_PORT => {
-            // RFC 8926, section 3.4: the identifier is octets 4 to 6.
-            let header = data.first_chunk::<8>()?;
-            Some((TunnelKind::Geneve, u32::from_be_bytes([0, header[4], header[5], header[6]])))
-        }
-        _ => None,
-    }
+    Some(Tunnel { kind, outer_source, outer_destination, id: header.id() })
 }
 
 const MAX_LABELS: usize = 3;
-/// RFC 8926, section 3.3.
-const GENEVE_PORT: u16 = 6081;
 const _: () = assert!(size_of::<Link>() <= 80);
