@@ -38,7 +38,7 @@ impl Below {
 
     /// Steps over tags, then LLC and SNAP, then a PPPoE header, or an MPLS stack and, in a
     /// pseudowire, an Ethernet header with its own tags.
-    #[inline(never)]
+    #[inline]
     fn step_over(&mut self, frame: &[u8], wire_len: usize) -> Result<(), Error> {
         (self.ethertype, self.at, self.vlan) = step_over_tags(frame, self.ethertype, self.at)?;
         (self.ethertype, self.at) = step_over_llc(frame, self.ethertype, self.at)?;
