@@ -6,6 +6,7 @@
 #define SONDE_RTT_PACKET_H
 
 #include "rtt.h"
+#include "tunnel.h"
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -58,7 +59,12 @@ struct rtt_packet {
 	__u8 bits;
 	__u8 elsewhere; /* neither address is in the filter's networks */
 	__u8 bad_options; /* of TCP: malformed, and not used */
-	struct noted_syn syn; /* which the packet confirms */
+	union {
+		struct noted_syn syn; /* which the packet confirms */
+		/* While it is parsed: matching, which comes after it, leaves no stack to spare. */
+		struct below below;
+		struct walk walk;
+	};
 };
 
 enum parsed {

@@ -4,7 +4,6 @@
 #define SONDE_RTT_PARSE_H
 
 #include "rtt_packet.h"
-#include "tunnel.h"
 
 #define TAGGED 0x1000 /* beside VID: there is a tag, even if its identifier is 0 */
 
@@ -322,23 +321,26 @@ static __always_inline enum parsed parse_transport(struct frame *f, struct rtt_p
 static __always_inline enum parsed step_over_extensions(struct frame *f, struct rtt_packet *p,
 							__u8 *protocol, __u32 *length)
 {
-	__u32 at = offset(f, f->next), end = at + *length;
-	struct walk w = {
-		.at = at, .end = end < f->len ? end : f->len,
-		.protocol = *protocol, .v4 = p->bits & P_IPV4,
-	};
+	__u32 at = offset(f, f->next), end = at + *length, to;
+	struct walk *w = &p->walk;
 
-	if (f->xdp ? rtt_extensions_xdp(f->ctx, &w) : rtt_extensions_skb(f->ctx, &w))
+	w->at = at;
+	w->end = end < f->len ? end : f->len;
+	w->protocol = *protocol;
+	w->part = 0;
+	w->v4 = p->bits & P_IPV4;
+	if (f->xdp ? rtt_extensions_xdp(f->ctx, w) : rtt_extensions_skb(f->ctx, w))
 		return BAD;
-	if (w.part & LATER_PART)
+	if (w->part & LATER_PART)
 		return FRAGMENT;
-	if (w.at > MAX_HEADERS || w.at - at > *length)
+	to = w->at;
+	if (to > MAX_HEADERS || to - at > *length)
 		return BAD;
-	if (w.part)
+	if (w->part)
 		p->bits |= P_FRAGMENT;
-	*protocol = w.protocol;
-	*length -= w.at - at;
-	f->next = f->data + w.at;
+	*protocol = w->protocol;
+	*length -= to - at;
+	f->next = f->data + to;
 	return PARSED;
 }
 
@@ -421,24 +423,29 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 static __always_inline enum parsed step_over(struct frame *f, struct rtt_packet *p, bool inside,
 					     bool gso, __u8 tags)
 {
-	struct below b = {
-		.at = offset(f, f->next), .end = f->len, .type = bpf_ntohs(f->proto),
-		.vlan = p->key.vlan, .gso = gso, .tags = tags,
-	};
+	struct below *b = &p->below;
+	__u32 at;
 	int error;
 
+	b->at = offset(f, f->next);
+	b->end = f->len;
+	b->type = bpf_ntohs(f->proto);
+	b->vlan = p->key.vlan;
+	b->gso = gso;
+	b->tags = tags;
 	if (inside)
-		error = f->xdp ? rtt_inside_xdp(f->ctx, &b) : rtt_inside_skb(f->ctx, &b);
+		error = f->xdp ? rtt_inside_xdp(f->ctx, b) : rtt_inside_skb(f->ctx, b);
 	else
-		error = f->xdp ? rtt_link_xdp(f->ctx, &b) : rtt_link_skb(f->ctx, &b);
+		error = f->xdp ? rtt_link_xdp(f->ctx, b) : rtt_link_skb(f->ctx, b);
 	if (error)
 		return parsed_of(error);
-	if (b.at > MAX_HEADERS)
+	at = b->at;
+	if (at > MAX_HEADERS)
 		return BAD;
-	f->next = f->data + b.at;
-	f->len = b.end;
-	f->proto = bpf_htons(b.type);
-	p->key.vlan = b.vlan;
+	f->next = f->data + at;
+	f->len = b->end;
+	f->proto = bpf_htons(b->type);
+	p->key.vlan = b->vlan;
 	return PARSED;
 }
 
