@@ -65,7 +65,7 @@ pub struct RttConfig {
     pub nets: Vec<(IpAddr, u8)>,
     /// Ports, at most 8: either port is any of them; empty: all.
     pub ports: Vec<u16>,
-    /// Look into IP in IP, GRE, VXLAN and GTP-U: the inner packet is measured instead.
+    /// Look into tunnels (`c/tunnel.h`): the inner packet is measured instead.
     pub tunnels: bool,
     /// Time packets from the ingress of one interface to the egress of another.
     pub residence: bool,

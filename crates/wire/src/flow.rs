@@ -1,7 +1,8 @@
 //! One packet as a flow meter sees it: who talks to whom, and what its headers say.
 //!
 //! The value that parsing ends in, and that the instruments for passive traffic start
-//! from. The eBPF program builds the same value in the kernel (`bpf/c/rtt_parse.h`).
+//! from. Down to the transport it is read as a [`crate::feature::Feature`] is. The eBPF program
+//! builds the same value in the kernel (`bpf/c/rtt_parse.h`).
 
 use core::ops::Range;
 

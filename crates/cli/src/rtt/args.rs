@@ -42,7 +42,7 @@ pub struct RttArgs {
     /// How each interface is watched in the kernel [default: tc]
     #[arg(long, value_parser = choice::<Hook>(), value_name = "HOOK")]
     pub hook: Option<Hook>,
-    /// Look into IP in IP, GRE, VXLAN and GTP-U, and measure what is inside
+    /// Look into IP in IP, GRE, VXLAN, GENEVE and GTP-U, and measure what is inside
     #[arg(long)]
     pub tunnels: bool,
     /// These interfaces are one place, as the two ports of a tap are: all, or eth0,eth1 (of a

@@ -216,7 +216,7 @@ choice! {
     pub enum FlowKeys {
         /// That of the tunnel
         Outer = "outer",
-        /// That inside IP in IP, GRE, VXLAN, GTP-U and GENEVE
+        /// That inside IP in IP, GRE, VXLAN, GENEVE and GTP-U
         Inner = "inner",
     }
 }

@@ -228,11 +228,13 @@ fn tunnels() {
     // A destination option header, then GRE without a key.
     ipv6.extend([47, 0, 1, 4, 0, 0, 0, 0, 0, 0, 8, 0]);
     let gre = [ipv4(47), vec![0x20, 0, 8, 0, 1, 2, 3, 4]].concat();
+    let authenticated = [ipv4(51), vec![47, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1], gre[20..].to_vec()];
     let gtpu = [0x30, 255, 0, 20, 1, 2, 3, 4];
     for (outer, kind, id) in [
         (ipv4(4), TunnelKind::Ip, 0),
         (ipv4(41), TunnelKind::Ip, 0),
         (gre, TunnelKind::Gre, 0x0102_0304),
+        (authenticated.concat(), TunnelKind::Gre, 0x0102_0304),
         (udp(4789, &[8, 0, 0, 0, 0, 1, 0, 0]), TunnelKind::Vxlan, 256),
         (udp(2152, &gtpu), TunnelKind::GtpU, 0x0102_0304),
         (udp(6081, &[0, 0, 0x65, 0x58, 0, 2, 1, 0]), TunnelKind::Geneve, 513),
