@@ -13,8 +13,6 @@ use crate::field::u16_at;
 use crate::{Error, ethernet, tunnel};
 
 pub(crate) use self::below::Below;
-#[cfg(test)]
-pub(crate) use self::tags::TAGS;
 pub use self::link_type::Link;
 pub use self::wlan::WlanKind;
 
