@@ -60,7 +60,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Make test beds with devices under test, and tune them
     Lab(crate::lab::LabCommand),
-    /// Run the main job on real packets, in three network namespaces
+    /// Run the main job on real packets, between network namespaces
     Demo(DemoArgs),
     /// Print the JSON schema of run files
     #[command(after_help = SCHEMA_HELP)]

@@ -1,5 +1,6 @@
 //! One host: a network namespace, and the commands to set it up.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use crate::LabError;
@@ -29,7 +30,9 @@ impl Host {
     /// of `program` itself: `ip netns exec` replaces itself by it.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name, program]);
+        // What a terminal sends at Ctrl-C is for the program that has the lab: it ends what it
+        // started, in order.
+        command.args(["netns", "exec", &self.name, program]).process_group(0);
         command
     }
 
@@ -121,6 +124,7 @@ impl Host {
 /// Runs a command to its end and returns its standard output.
 pub(crate) fn run(command: &[&str]) -> Result<String, LabError> {
     let output = Command::new(command[0])
+        .process_group(0)
         .args(&command[1..])
         .stdin(Stdio::null())
         .output()
