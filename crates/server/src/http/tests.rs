@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -11,7 +12,7 @@ fn echo() -> Router {
         work(move || {
             assert_ne!(request.body, "\"panic\"");
             let body = json!({ "path": uri.path(), "octets": request.body.len() });
-            Ok::<_, Response>(Json(body))
+            Ok::<_, Infallible>(Json(body))
         })
     };
     Router::new().route("/echo", post(echo).get(echo))

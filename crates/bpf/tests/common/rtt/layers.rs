@@ -178,8 +178,13 @@ pub fn pseudowire(labels: u8, control_word: &[u8], inside: &Layer) -> Layer {
     mpls(labels, &Layer { kind: 0, bytes: before(control_word, &ethernet(inside)) })
 }
 
+/// Puts a layer into another one.
+pub type Wrap = fn(&Layer) -> Layer;
+/// Puts a layer into a tunnel: the protocol that IP names it by, and IP's payload.
+pub type Tunnel = fn(&Layer) -> (u8, Vec<u8>);
+
 /// All that is stepped over between Ethernet and IP, and the VLAN that it names.
-pub const LINKS: [(&str, u16, fn(&Layer) -> Layer); 23] = [
+pub const LINKS: [(&str, u16, Wrap); 23] = [
     ("plain", 0, |ip| ip.clone()),
     ("VLAN", 0x123, |ip| tagged(VLAN, 0xe123, ip)),
     ("QinQ", 0x64, |ip| tagged(QINQ, 0x64, &tagged(VLAN, 5, ip))),
@@ -205,8 +210,8 @@ pub const LINKS: [(&str, u16, fn(&Layer) -> Layer); 23] = [
     ("pseudowire of a VLAN", 2, |ip| pseudowire(2, &[0; 4], &tagged(VLAN, 2, ip))),
 ];
 
-/// All tunnels that are looked into: the protocol that IP names them by, and IP's payload.
-pub const TUNNELS: [(&str, fn(&Layer) -> (u8, Vec<u8>)); 16] = [
+/// All tunnels that are looked into.
+pub const TUNNELS: [(&str, Tunnel); 16] = [
     ("IP in IP", |ip| (if ip.kind == IPV4 { 4 } else { 41 }, ip.bytes.clone())),
     ("GRE", |ip| (GRE, gre(0, ip))),
     ("GRE with a key", |ip| (GRE, gre(0x20, ip))),
