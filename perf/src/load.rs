@@ -108,11 +108,9 @@ pub fn peak_memory() -> u64 {
         .map_or(0, |kib| kib * 1024)
 }
 
-/// Destinations.
 pub const DESTINATIONS: u64 = 4_000;
 /// DSCPs of the classes.
 pub const CLASSES: [u8; 5] = [0, 10, 18, 34, 46];
-/// Streams.
 pub const STREAMS: u64 = DESTINATIONS * CLASSES.len() as u64;
 /// Length of the IP packet, bytes.
 pub const SIZE: u16 = 150;

@@ -86,9 +86,7 @@ pub enum RttGroupBy {
     Prefix,
     /// The autonomous system of that prefix; 0 where none is known.
     As,
-    /// The interface.
     Interface,
-    /// The VLAN.
     Vlan,
     /// The DSCP of the flow's first packet.
     Dscp,
@@ -171,15 +169,12 @@ struct Globals {
 impl RttProtocols {
     /// All of them: no filter.
     pub const ALL: RttProtocols = RttProtocols(31);
-    /// TCP.
     pub const TCP: RttProtocols = RttProtocols(1);
     /// ICMP and ICMPv6.
     pub const ICMP: RttProtocols = RttProtocols(2);
-    /// QUIC.
     pub const QUIC: RttProtocols = RttProtocols(4);
     /// DNS over UDP or TCP, port 53.
     pub const DNS: RttProtocols = RttProtocols(8);
-    /// SCTP.
     pub const SCTP: RttProtocols = RttProtocols(16);
 
     /// Both sets.

@@ -153,7 +153,6 @@ impl Axis {
         Axis { title: format!("{title}, %"), scale, divisor: 0.01, numbers: Vec::new() }
     }
 
-    /// Of names.
     pub fn names(title: &str, names: Vec<String>) -> Axis {
         Axis { title: title.into(), scale: Scale::Names(names), divisor: 1.0, numbers: Vec::new() }
     }

@@ -50,7 +50,6 @@ impl Verdict {
 pub struct Side {
     /// Complete repetitions.
     pub repetitions: usize,
-    /// Median.
     pub median: f64,
     /// Bootstrap interval of the median at 95 %.
     pub interval: Option<Interval>,
@@ -69,7 +68,6 @@ pub struct Row {
     pub name: String,
     /// The quantity.
     pub metric: String,
-    /// Its unit.
     pub unit: String,
     /// Which way it is better.
     pub sense: Option<Sense>,
@@ -149,7 +147,6 @@ pub enum Metrics {
     First,
     /// Those whose name is this, or begins with this and goes on with `_` or `@`.
     Named(String),
-    /// All.
     All,
 }
 

@@ -20,11 +20,9 @@ pub struct Group<'a> {
 /// A quantity over the repetitions of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The unit.
     pub unit: String,
     /// The values of the complete measurements.
     pub values: Vec<f64>,
-    /// Their median.
     pub median: f64,
     /// Bootstrap interval of the median; `None`: too few repetitions.
     pub interval: Option<Interval>,

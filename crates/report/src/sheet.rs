@@ -19,7 +19,6 @@ pub struct Sheet {
     pub title: String,
     /// What a reader must know; may be empty.
     pub note: String,
-    /// The columns.
     pub columns: Vec<Column>,
     /// The rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,

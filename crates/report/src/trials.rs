@@ -62,7 +62,6 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
 /// Distributions of the valid trials of one case (repetition 0) and purpose, all together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pooled {
-    /// The case.
     pub case: Case,
     /// The trials' purpose.
     pub purpose: String,

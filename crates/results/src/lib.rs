@@ -4,6 +4,7 @@
 //! are nanoseconds; instants are nanoseconds since 1970-01-01, TAI within a run and UTC in
 //! what it writes ([`ToUtc`]).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod advice;
 pub mod bench;

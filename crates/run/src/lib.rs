@@ -1,5 +1,6 @@
 //! Running instruments, which any program can start: plain settings in, records out.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod capture_file;
 pub mod change;

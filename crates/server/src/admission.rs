@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// For strangers.
     pub strangers: usize,
     /// For strangers of one address; of IPv6 one network of 64 bits, which one host has whole.
     pub strangers_of_one: usize,

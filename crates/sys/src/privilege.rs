@@ -38,7 +38,6 @@ pub enum Capability {
 /// What a process still needs.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Capabilities.
     pub capabilities: Vec<Capability>,
     /// Files and folders that it will make or write. Where they are not the other user's, the
     /// process stays root.

@@ -8,7 +8,6 @@ use super::procedures::ProcedurePlan;
 
 /// A checked plan, and what it comes to.
 pub struct Expanded {
-    /// The plan.
     pub plan: Plan,
     /// Its devices; the first is the loop where the plan wants it.
     pub devices: Vec<Device>,
@@ -32,7 +31,6 @@ pub struct Device {
 /// Who makes a device.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceKind {
-    /// The lab.
     Lab(DeviceSpec),
     /// It is there.
     External,

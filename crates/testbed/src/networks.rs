@@ -13,7 +13,6 @@ use super::plan::PortPlan;
 /// A network behind a port: which addresses test frames have there.
 #[derive(Clone, Copy, Debug)]
 pub struct TestNetwork {
-    /// All of it.
     pub prefix: Prefix,
     /// The first address for test frames.
     pub first: IpAddr,

@@ -34,7 +34,6 @@ pub trait Rig {
 /// What became of an offer.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// By direction.
     pub directions: Vec<Direction>,
     /// Every counter that moved.
     pub ledger: Vec<LedgerEntry>,

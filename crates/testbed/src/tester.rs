@@ -49,7 +49,6 @@ pub enum LoadEngine {
 pub struct TesterPort {
     /// Its name in results: "a".
     pub name: String,
-    /// Its interface.
     pub interface: String,
     /// The network namespace where it is; `None`: the caller's.
     pub netns: Option<String>,
@@ -79,7 +78,6 @@ pub struct Way {
 pub struct TesterSpec {
     /// How frames are sent and received.
     pub engine: LoadEngine,
-    /// The ports.
     pub ports: Vec<TesterPort>,
     /// The directions.
     pub ways: Vec<Way>,

@@ -55,7 +55,6 @@ impl Tags {
         Ok(out)
     }
 
-    /// The tags there are.
     pub fn as_slice(&self) -> &[Tag] {
         &self.tags[..usize::from(self.count)]
     }
@@ -223,7 +222,6 @@ pub const MAX_TAGS: usize = 2;
 pub const LEAST_ETHERTYPE: u16 = 0x0600;
 /// IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
-/// ARP.
 pub const ETHERTYPE_ARP: u16 = 0x0806;
 /// IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86DD;

@@ -50,7 +50,6 @@ pub struct FlowPacket {
 /// The part that depends on the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// TCP.
     Tcp(Tcp),
     /// ICMP or ICMPv6 echo.
     Echo {

@@ -41,7 +41,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[0]
     }
 
-    /// Code.
     pub fn code(&self) -> u8 {
         self.buffer.as_ref()[1]
     }
@@ -81,18 +80,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 /// A message as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repr<'a> {
-    /// Echo request.
     EchoRequest {
-        /// Identifier.
         identifier: u16,
         /// Sequence number.
         sequence: u16,
         /// Data that comes back in the reply.
         data: &'a [u8],
     },
-    /// Echo reply.
     EchoReply {
-        /// Identifier.
         identifier: u16,
         /// Sequence number.
         sequence: u16,
@@ -103,7 +98,6 @@ pub enum Repr<'a> {
     Error {
         /// Type: [`V4_DESTINATION_UNREACHABLE`] and so on.
         kind: u8,
-        /// Code.
         code: u8,
         /// The four octets after the checksum: the MTU for "packet too big".
         rest: u32,

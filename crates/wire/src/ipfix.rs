@@ -60,7 +60,6 @@ impl Header {
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its header.
     pub header: Header,
     body: &'a [u8],
 }

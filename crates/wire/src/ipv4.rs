@@ -44,7 +44,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.tos() & 3
     }
 
-    /// Identification.
     pub fn identification(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 4)
     }
@@ -54,7 +53,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[6] & 0x40 != 0
     }
 
-    /// More Fragments.
     pub fn more_fragments(&self) -> bool {
         self.buffer.as_ref()[6] & 0x20 != 0
     }
@@ -99,7 +97,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         array_at::<4>(self.buffer.as_ref(), 16).into()
     }
 
-    /// The options.
     pub fn options(&self) -> OptionIter<'_> {
         OptionIter { rest: &self.buffer.as_ref()[HEADER_LEN..self.header_len()] }
     }
@@ -201,7 +198,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// None.
     pub const NONE: Options = Options { bytes: [0; MAX_OPTIONS_LEN], len: 0 };
 
     /// These octets, padded to a multiple of 4 with end-of-list options; at most 40.
@@ -231,15 +227,12 @@ pub struct Repr {
     pub tos: u8,
     /// Time to live.
     pub ttl: u8,
-    /// Identification.
     pub identification: u16,
     /// Don't Fragment.
     pub dont_fragment: bool,
-    /// More Fragments.
     pub more_fragments: bool,
     /// In octets; a multiple of 8, at most 65,528.
     pub fragment_offset: u16,
-    /// Options.
     pub options: Options,
     /// Length of what follows the header.
     pub payload_len: usize,

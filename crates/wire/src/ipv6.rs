@@ -50,7 +50,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[6]
     }
 
-    /// Hop limit.
     pub fn hop_limit(&self) -> u8 {
         self.buffer.as_ref()[7]
     }
@@ -84,17 +83,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
         put_u16(data, 0, first);
     }
 
-    /// Sets the hop limit.
     pub fn set_hop_limit(&mut self, limit: u8) {
         self.buffer.as_mut()[7] = limit;
     }
 
-    /// Sets the source address.
     pub fn set_source(&mut self, address: Ipv6Addr) {
         self.buffer.as_mut()[8..24].copy_from_slice(&address.octets());
     }
 
-    /// Sets the destination address.
     pub fn set_destination(&mut self, address: Ipv6Addr) {
         self.buffer.as_mut()[24..40].copy_from_slice(&address.octets());
     }
@@ -265,7 +261,6 @@ pub struct Repr {
     pub destination: Ipv6Addr,
     /// Type of the first header after this one.
     pub next_header: u8,
-    /// Hop limit.
     pub hop_limit: u8,
     /// DSCP (high 6 bits) and ECN.
     pub traffic_class: u8,

@@ -50,7 +50,6 @@ pub struct Record {
     pub destination: Ipv4Addr,
     /// SNMP index of the interface it came by.
     pub input: u16,
-    /// Packets.
     pub packets: u32,
     /// Bytes of IP packets.
     pub bytes: u32,
@@ -58,7 +57,6 @@ pub struct Record {
     pub first_ms: u32,
     /// Uptime at the last packet, ms.
     pub last_ms: u32,
-    /// Source port.
     pub source_port: u16,
     /// Destination port; for ICMP type * 256 + code.
     pub destination_port: u16,
@@ -112,7 +110,6 @@ impl Record {
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Its header.
     pub header: Header,
     records: &'a [u8],
 }

@@ -38,7 +38,6 @@ impl Header {
 /// One packet: all of a datagram, for the header has no length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Its header.
     pub header: Header,
     body: &'a [u8],
 }

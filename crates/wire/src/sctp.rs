@@ -8,9 +8,7 @@ use crate::field::{put_u16, put_u32, u16_at, u32_at};
 /// is kept as it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Source port.
     pub source_port: u16,
-    /// Destination port.
     pub destination_port: u16,
     /// Verification tag.
     pub tag: u32,

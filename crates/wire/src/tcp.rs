@@ -28,12 +28,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
         }
     }
 
-    /// Source port.
     pub fn source_port(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 0)
     }
 
-    /// Destination port.
     pub fn destination_port(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 2)
     }
@@ -73,7 +71,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16_at(self.buffer.as_ref(), 18)
     }
 
-    /// The options.
     pub fn options(&self) -> OptionIter<'_> {
         OptionIter { rest: &self.buffer.as_ref()[HEADER_LEN..self.header_len()] }
     }
@@ -121,7 +118,6 @@ pub enum TcpOption<'a> {
     Timestamps(u32, u32),
     /// Another kind, or one of these with a length that it cannot have.
     Other {
-        /// Kind.
         kind: u8,
         /// Its data without kind and length.
         data: &'a [u8],
@@ -192,7 +188,6 @@ pub struct Options {
     pub sack_permitted: bool,
     /// TSval and TSecr.
     pub timestamps: Option<(u32, u32)>,
-    /// SACK blocks.
     pub sack: SackBlocks,
 }
 
@@ -200,9 +195,7 @@ pub struct Options {
 /// once the payload is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Source port.
     pub source_port: u16,
-    /// Destination port.
     pub destination_port: u16,
     /// Sequence number.
     pub seq: u32,
@@ -214,7 +207,6 @@ pub struct Repr {
     pub window: u16,
     /// Urgent pointer.
     pub urgent: u16,
-    /// Options.
     pub options: Options,
 }
 

@@ -51,11 +51,9 @@ pub struct Malformed {
 /// One TLV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
-    /// Flags.
     pub flags: Flags,
     /// Type.
     pub kind: u8,
-    /// Value.
     pub value: &'a [u8],
 }
 
@@ -99,12 +97,10 @@ pub struct TlvMut<'a> {
 }
 
 impl TlvMut<'_> {
-    /// Flags.
     pub fn flags(&self) -> Flags {
         Flags(self.bytes[0])
     }
 
-    /// Sets the flags.
     pub fn set_flags(&mut self, flags: Flags) {
         self.bytes[0] = flags.0;
     }
@@ -114,7 +110,6 @@ impl TlvMut<'_> {
         self.bytes[1]
     }
 
-    /// Value.
     pub fn value(&self) -> &[u8] {
         &self.bytes[HEADER_LEN..]
     }

@@ -58,7 +58,6 @@ pub struct Gre {
     pub protocol: u16,
     /// Checksum field, if there is one; nothing here verifies it.
     pub checksum: Option<u16>,
-    /// Key.
     pub key: Option<u32>,
     /// Sequence number.
     pub sequence: Option<u32>,
@@ -318,9 +317,7 @@ fn extensions(mut kind: u8, data: &[u8]) -> Result<&[u8], Error> {
 pub enum Tunnel<'a> {
     /// None: IP in IP (RFC 2003, RFC 2473, RFC 4213), with the EtherType of the inner one.
     Ip(u16),
-    /// GRE.
     Gre(Gre),
-    /// VXLAN.
     Vxlan(Vxlan),
     /// GENEVE with a packet.
     Geneve(Geneve<'a>),

@@ -19,12 +19,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(Packet { buffer })
     }
 
-    /// Source port.
     pub fn source_port(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 0)
     }
 
-    /// Destination port.
     pub fn destination_port(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 2)
     }
@@ -95,9 +93,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 /// once the payload is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Source port.
     pub source_port: u16,
-    /// Destination port.
     pub destination_port: u16,
     /// Length of what follows the header.
     pub payload_len: usize,

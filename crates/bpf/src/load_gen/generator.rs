@@ -63,7 +63,6 @@ pub struct GeneratorConfig {
 /// When frames are due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pace {
-    /// Frames in all.
     pub frames: u64,
     /// Frames before this one are sent, but are in none of the numbers.
     pub counted_from: u64,

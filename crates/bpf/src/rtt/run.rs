@@ -19,7 +19,6 @@ pub enum RttSide {
     Ingress,
     /// tc at egress.
     Egress,
-    /// XDP.
     Xdp,
 }
 

@@ -77,7 +77,6 @@ fn offloads(host: &Host, interface: &str) -> Result<String, LabError> {
     Ok(if on.is_empty() { "none".into() } else { on.join(", ") })
 }
 
-/// How an interface receives.
 fn receive(host: &Host, interface: &str) -> Result<String, LabError> {
     let script = "cd /sys/class/net/\"$1\" && \
                   echo \"threaded=$(cat threaded) gro_flush_timeout=$(cat gro_flush_timeout) \

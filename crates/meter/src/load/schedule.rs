@@ -5,7 +5,6 @@ use sonde_results::trial::Offer;
 /// The due times of one direction: bursts at equal distances, which may change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// Frames in all.
     pub frames: u64,
     /// Frames that are due together.
     pub burst: u64,

@@ -22,7 +22,6 @@ pub struct Traffic {
     pub source_mac: MacRule,
     /// Destination MAC address: the next hop's, or the far tester port's behind a bridge.
     pub destination_mac: MacRule,
-    /// Source address.
     pub source: AddressRule,
     /// Destination address, of the same family.
     pub destination: AddressRule,
@@ -53,18 +52,15 @@ pub enum Order {
 /// Addresses of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRule {
-    /// The first.
     pub first: IpAddr,
     /// Distinct ones, at least 1.
     pub count: u32,
     /// From one to the next: 1, or 256 for a network of 24 bits each.
     pub step: u128,
-    /// In which order.
     pub order: Order,
 }
 
 impl AddressRule {
-    /// One for all.
     pub fn fixed(address: IpAddr) -> AddressRule {
         AddressRule { first: address, count: 1, step: 1, order: Order::Increment }
     }
@@ -104,11 +100,8 @@ impl AddressRule {
 /// UDP ports of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRule {
-    /// The first.
     pub first: u16,
-    /// The last.
     pub last: u16,
-    /// In which order.
     pub order: Order,
 }
 
@@ -120,12 +113,10 @@ impl PortRule {
     pub const RFC4814_DESTINATION: PortRule =
         PortRule { first: 1, last: 49_151, order: Order::Random };
 
-    /// One for all.
     pub const fn fixed(port: u16) -> PortRule {
         PortRule { first: port, last: port, order: Order::Increment }
     }
 
-    /// That of a flow.
     pub fn of(&self, flow: u32, seed: u64) -> u16 {
         let count = u32::from(self.last.saturating_sub(self.first)) + 1;
         self.first + pick(self.order, flow, count, seed) as u16
@@ -135,11 +126,9 @@ impl PortRule {
 /// MAC addresses of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MacRule {
-    /// One for all.
     Fixed(Mac),
     /// One after the other, so many.
     Increment {
-        /// The first.
         first: Mac,
         /// How many.
         count: u32,
@@ -194,7 +183,6 @@ pub enum LoadError {
     Short {
         /// The size asked for.
         octets: u32,
-        /// The least.
         least: u32,
         /// Of what it is made.
         what: String,
@@ -207,7 +195,6 @@ pub enum LoadError {
     Long {
         /// The size asked for.
         octets: u32,
-        /// The MTU.
         mtu: u32,
         /// The longest frame.
         longest: u32,

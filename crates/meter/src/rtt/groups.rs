@@ -14,7 +14,6 @@ use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttClass, RttGroup, rtt_bucket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupId(NonZeroU32);
 
-/// All groups.
 pub(super) struct Groups {
     limit: usize,
     places: HashMap<GroupKey, GroupId>,

@@ -112,7 +112,6 @@ impl Table {
         self.flows.len()
     }
 
-    /// All flows.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Flow, &Stats)> {
         let tags = self.tags.iter().flat_map(|bucket| &bucket.0);
         tags.zip(self.flows.iter().zip(&self.stats))

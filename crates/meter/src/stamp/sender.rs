@@ -29,7 +29,6 @@ use super::stream::{self, Settling, Slot, Stream};
 use crate::flow::prefetch::prefetch_all;
 use crate::{Instrument, Transmit};
 
-/// The sender.
 pub struct Sender {
     config: SenderConfig,
     clock: Clock,

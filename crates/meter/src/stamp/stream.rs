@@ -111,7 +111,6 @@ impl Tally {
     }
 }
 
-/// One stream.
 pub(crate) struct Stream {
     pub(crate) next_seq: u32,
     /// The first sequence number whose fate is open.

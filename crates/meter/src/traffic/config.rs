@@ -140,7 +140,6 @@ pub enum Order {
 pub struct Protocols {
     /// TCP: handshake, data, FIN or RST.
     pub tcp: f64,
-    /// UDP.
     pub udp: f64,
     /// ICMP and ICMPv6 echo.
     pub icmp: f64,

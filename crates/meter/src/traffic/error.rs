@@ -8,7 +8,6 @@ pub enum TrafficError {
     /// Not a share.
     #[error("{what}: {share} is not a share; write 0 to 1, all shares together at most 1")]
     Share {
-        /// Of what.
         what: &'static str,
         /// The value.
         share: f64,

@@ -155,7 +155,6 @@ impl Sizes {
         &self.weights
     }
 
-    /// The longest.
     pub fn longest(&self) -> usize {
         self.table.iter().map(|&(_, size)| usize::from(size)).max().unwrap_or(0)
     }

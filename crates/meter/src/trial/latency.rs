@@ -25,7 +25,6 @@ pub struct LabelledLoad {
 /// Where and how latency is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyConfig {
-    /// The loads.
     pub loads: Vec<LabelledLoad>,
     /// Duration of a trial, ns (at least 120 s).
     pub duration_ns: i64,

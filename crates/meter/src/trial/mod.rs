@@ -62,7 +62,6 @@ use sonde_results::trial::Offer;
 /// A trial that a procedure wants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// What to offer.
     pub offer: Offer,
     /// Why, in a few words: "search", "loss verification", "latency at 50 %".
     pub purpose: String,

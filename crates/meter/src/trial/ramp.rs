@@ -18,7 +18,6 @@ pub struct RampConfig {
     pub to_fps: f64,
     /// Duration of a trial, ns.
     pub duration_ns: i64,
-    /// Trials.
     pub trials: u32,
 }
 

@@ -20,7 +20,6 @@ pub struct RecoveryConfig {
     pub overload_ns: i64,
     /// Duration of the halved load, ns: within it the device has to recover.
     pub after_ns: i64,
-    /// Trials.
     pub trials: u32,
 }
 

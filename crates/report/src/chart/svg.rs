@@ -18,10 +18,8 @@ pub(crate) struct Ground {
     pub ground: &'static str,
 }
 
-/// In the light.
 pub(crate) const LIGHT: Ground =
     Ground { ink: "#1d2328", soft: "#5a646d", rule: "#dfe3e7", ground: "#ffffff" };
-/// In the dark.
 pub(crate) const DARK: Ground =
     Ground { ink: "#e6e9ec", soft: "#a3adb6", rule: "#333b43", ground: "#14181c" };
 /// When the dark is asked for. Paper is light.

@@ -100,9 +100,7 @@ pub struct TxRx {
     /// Which of the others counts.
     #[serde(default)]
     pub choice: TxRxChoice,
-    /// Its ports.
     pub port: Option<FlowPort>,
-    /// Its devices.
     pub device: Option<FlowDevices>,
 }
 
@@ -155,7 +153,6 @@ macro_rules! chosen {
 }
 
 chosen! {
-    /// A header.
     Header, HeaderChoice, Ethernet,
     /// Octets as given.
     Custom custom: Custom,
@@ -257,7 +254,6 @@ fields! {
     time_to_live: Pattern<Number>,
     /// What follows; auto: the next header's.
     protocol: Pattern<Number>,
-    /// Of the header.
     header_checksum: ChecksumPattern,
     /// Source.
     src: Pattern<Ipv4Addr>,
@@ -268,7 +264,6 @@ fields! {
 chosen! {
     /// The octet that says how an IPv4 packet is to be treated.
     Priority, PriorityChoice, Dscp,
-    /// As one number.
     Raw raw: Pattern<Number>,
     /// In the bits of RFC 1349.
     Tos tos: Tos,
@@ -488,7 +483,6 @@ chosen! {
     FixedPackets fixed_packets: FixedPackets,
     /// For so long.
     FixedSeconds fixed_seconds: FixedSeconds,
-    /// In bursts.
     Burst burst: Burst,
     /// Until told otherwise.
     Continuous continuous: Continuous,

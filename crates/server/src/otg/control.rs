@@ -41,7 +41,6 @@ pub struct PortCapture {
     /// At which ports; empty: at all.
     #[serde(default)]
     pub port_names: Vec<String>,
-    /// What.
     pub state: CaptureState,
 }
 
@@ -76,7 +75,6 @@ pub struct FlowTransmit {
     /// Of which flows; empty: of all.
     #[serde(default)]
     pub flow_names: Vec<String>,
-    /// What.
     pub state: Transmit,
 }
 
@@ -124,11 +122,9 @@ enum ProtocolAllState {
 /// What a request comes to.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Of flows.
     Flows(FlowTransmit),
     /// Of all protocols: whether they are to be there.
     Protocols(bool),
-    /// Of captures.
     Captures(PortCapture),
 }
 

@@ -65,7 +65,6 @@ pub enum ConnectionChoice {
 pub struct DeviceIp<A> {
     /// Unique among all names of the configuration.
     pub name: String,
-    /// The address.
     pub address: A,
     /// To whom its frames go.
     pub gateway: A,

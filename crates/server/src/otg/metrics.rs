@@ -12,9 +12,7 @@ pub struct MetricsRequest {
     /// Whose.
     #[serde(default)]
     pub choice: MetricsChoice,
-    /// Of ports.
     pub port: Option<PortMetricsRequest>,
-    /// Of flows.
     pub flow: Option<FlowMetricsRequest>,
 }
 
@@ -25,7 +23,6 @@ pub enum MetricsChoice {
     /// Of ports.
     #[default]
     Port,
-    /// Of flows.
     Flow,
 }
 
@@ -74,7 +71,6 @@ pub enum TransmitState {
 pub struct FlowMetric {
     /// The flow.
     pub name: String,
-    /// From.
     pub port_tx: String,
     /// To; empty: to several, together.
     pub port_rx: String,
@@ -151,7 +147,6 @@ impl FlowRates {
 pub struct Timestamps {
     /// Of the first frame.
     pub first_timestamp_ns: f64,
-    /// Of the last.
     pub last_timestamp_ns: f64,
 }
 

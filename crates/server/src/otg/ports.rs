@@ -11,7 +11,6 @@ use super::pattern::{one, whole};
 pub struct Layer1 {
     /// Unique among all names of the configuration.
     pub name: String,
-    /// Of which ports.
     pub port_names: Vec<String>,
     /// As the model names it; a hint.
     pub speed: Option<Speed>,
@@ -102,7 +101,6 @@ impl Speed {
 pub struct Capture {
     /// Unique among all names of the configuration.
     pub name: String,
-    /// At which ports.
     pub port_names: Vec<String>,
     /// Taken only empty: whatever comes is kept.
     #[serde(default)]
@@ -132,7 +130,6 @@ pub enum CaptureFormat {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureRequest {
-    /// At which port.
     pub port_name: String,
     /// Which of the frames; absent: all.
     pub packets: Option<CapturePackets>,
@@ -145,7 +142,6 @@ pub struct CapturePackets {
     /// All, or some.
     #[serde(default)]
     pub choice: PacketsChoice,
-    /// Which.
     pub slice: Option<CaptureSlice>,
 }
 

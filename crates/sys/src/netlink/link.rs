@@ -9,7 +9,6 @@ use super::{Mac, Tag};
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: String,
     /// Its number.
     pub ifindex: u32,

@@ -17,7 +17,6 @@ pub enum Event {
     Neighbour {
         /// On this interface.
         ifindex: u32,
-        /// Its address.
         address: IpAddr,
         /// Its MAC address, if it is known now.
         mac: Option<Mac>,

@@ -25,10 +25,7 @@ pub enum Request {
         version: String,
     },
     /// What a port is.
-    Look {
-        /// Which.
-        port: PortName,
-    },
+    Look { port: PortName },
     /// Takes ports for halves of directions, in place of those taken before.
     Open {
         /// Of the whole tester, in the signatures' digests.
@@ -84,7 +81,6 @@ pub enum Reply {
 pub struct PortName {
     /// In results: "a".
     pub name: String,
-    /// Its interface.
     pub interface: String,
     /// The namespace where it is; `None`: the agent's.
     pub netns: Option<String>,
@@ -99,7 +95,6 @@ pub struct PortDescription {
     pub mac: Mac,
     /// Largest IP packet, octets.
     pub mtu: u32,
-    /// Its driver.
     pub driver: String,
     /// Nominal speed, bit/s, where it means something.
     pub speed_bps: Option<u64>,
@@ -191,7 +186,6 @@ impl<S: Read + Write> Channel<S> {
         Channel { stream, inbox: Vec::new() }
     }
 
-    /// The stream.
     pub fn stream(&self) -> &S {
         &self.stream
     }

@@ -25,7 +25,6 @@ use crate::tester::{Branch, Copies, Expects, Load, MTU_MAX, Mixed, Way};
 /// What a rig of agents is opened with.
 #[derive(Clone)]
 pub struct AgentRigSpec {
-    /// The agents.
     pub agents: Vec<AgentAddress>,
     /// Our certificate, and whom we trust.
     pub tls: Arc<ClientConfig>,

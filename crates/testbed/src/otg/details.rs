@@ -12,7 +12,6 @@ use super::sender::Sent;
 
 /// What was counted of one flow.
 pub struct FlowState<'a> {
-    /// The flow.
     pub plan: &'a FlowPlan,
     /// Names of its ports.
     pub from: &'a str,

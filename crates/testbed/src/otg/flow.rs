@@ -44,7 +44,6 @@ pub struct Told {
     pub loss: Option<f64>,
     /// First and last arrival.
     pub timestamps: bool,
-    /// Latency.
     pub latency: bool,
 }
 
@@ -60,7 +59,6 @@ pub enum Pace {
 /// When a flow ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
-    /// Never.
     Never,
     /// After so many frames.
     Frames(u64),
@@ -70,7 +68,6 @@ pub enum End {
 
 /// What a flow must know of the ports.
 pub struct PortsView<'a> {
-    /// Their names.
     pub names: &'a [String],
     /// Bits a second; `None`: they have no speed.
     pub speeds: &'a [Option<u64>],

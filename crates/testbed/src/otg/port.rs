@@ -68,7 +68,6 @@ impl Drop for Mtu {
 pub struct Location {
     /// By its name in `ip netns`; none: this one.
     pub netns: Option<String>,
-    /// In it.
     pub interface: String,
 }
 

@@ -44,7 +44,6 @@ pub struct ReceiverReport {
     pub damaged: u64,
     /// Frames that are kept, and that found no room, while a capture is under way.
     pub capture: Option<[u64; 2]>,
-    /// Of the port.
     pub stats: PortStats,
     /// Why it has ended.
     pub failed: Option<String>,

@@ -36,7 +36,6 @@ pub enum Order {
 pub struct SenderReport {
     /// By number.
     pub flows: Vec<(u16, Sent)>,
-    /// Of the port.
     pub stats: PortStats,
     /// Why it has ended.
     pub failed: Option<String>,
@@ -47,7 +46,6 @@ pub struct SenderReport {
 pub struct Sent {
     /// Whether it sends.
     pub state: TransmitState,
-    /// Frames.
     pub frames: u64,
     /// Octets with the FCS.
     pub bytes: u64,

@@ -58,7 +58,6 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// All of one size.
     pub fn size(size: u16) -> Frames {
         Frames { label: size.to_string(), sizes: vec![size] }
     }
@@ -177,7 +176,6 @@ pub struct Check {
     pub name: String,
     /// How it is compared.
     pub operator: Operator,
-    /// With what.
     pub limit: Limit,
 }
 
@@ -209,9 +207,7 @@ impl Limit {
 /// How a value is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// At least.
     AtLeast,
-    /// At most.
     AtMost,
     /// Greater.
     Above,

@@ -20,7 +20,6 @@ use crate::tester::{Branch, Copies, Expects, Mixed, Way};
 pub struct Place {
     /// "a" or "b"; "c" monitors.
     pub name: String,
-    /// Its interface.
     pub interface: String,
     /// The namespace where it is.
     pub netns: Option<String>,
@@ -51,7 +50,6 @@ impl Place {
         }
     }
 
-    /// Its networks.
     pub fn networks(&self) -> impl Iterator<Item = &TestNetwork> {
         self.nets.iter()
     }

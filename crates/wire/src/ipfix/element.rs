@@ -76,7 +76,6 @@ pub struct Element {
     pub enterprise: u32,
     /// Number, 15 bits.
     pub number: u16,
-    /// Name.
     pub name: &'static str,
     /// What its bytes mean.
     pub kind: DataType,

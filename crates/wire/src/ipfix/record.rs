@@ -59,7 +59,6 @@ impl<'a, 'f> Iterator for Records<'a, 'f> {
 /// One data record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a, 'f> {
-    /// All of it.
     pub bytes: &'a [u8],
     /// Its template's fields.
     pub fields: &'f [FieldSpecifier],

@@ -109,7 +109,6 @@ fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16
     Ok((ip?, at, 0))
 }
 
-/// MPLS, multicast.
 const ETHERTYPE_MPLS_MULTICAST: u16 = 0x8848;
 /// Length of a pseudowire's control word.
 const CONTROL_WORD_LEN: usize = 4;

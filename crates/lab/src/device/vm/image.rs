@@ -11,7 +11,6 @@ use crate::host::run;
 
 /// Where the parts of a guest lie.
 pub(crate) struct Image {
-    /// The kernel.
     pub(crate) kernel: PathBuf,
     folder: PathBuf,
 }

@@ -26,7 +26,6 @@ impl OptionRecord for FlowKeys {
     }
 }
 
-/// Name of an interface.
 pub(super) struct InterfaceName<'a> {
     pub ipfix: bool,
     pub interface: &'a Interface,

@@ -30,12 +30,7 @@ pub enum SelectorAlgorithm {
         space: u32,
     },
     /// 2: the packets of `interval` us, then none for `space` us.
-    SystematicTime {
-        /// us.
-        interval: u32,
-        /// us.
-        space: u32,
-    },
+    SystematicTime { interval: u32, space: u32 },
     /// 3: `size` at random of each `population` packets.
     RandomOutOf {
         /// Packets taken.
@@ -52,7 +47,6 @@ pub enum SelectorAlgorithm {
     PropertyMatch,
     /// 6 to 8: by a hash of the packet.
     Hash {
-        /// Which hash.
         function: HashFunction,
         /// Where the hashed part of the payload starts.
         payload_offset: u64,

@@ -78,7 +78,6 @@ impl Parser {
         }
     }
 
-    /// By one datagram.
     pub(super) fn of_datagram(input: &Input<'_>) -> Option<Self> {
         if Quic::begins(input) {
             Some(Parser::Quic(Box::default()))

@@ -66,7 +66,6 @@ pub(super) fn packet(at: i64) -> Feature {
     }
 }
 
-/// The answer.
 pub(super) fn answer(at: i64) -> Feature {
     let packet = packet(at);
     Feature {

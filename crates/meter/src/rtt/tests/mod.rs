@@ -38,7 +38,6 @@ pub(super) struct Segment {
     pub(super) port: u16,
 }
 
-/// From the client.
 pub(super) fn client(flags: u8, seq: u32, ack: u32, len: u32) -> Segment {
     Segment {
         from_client: true,
@@ -55,7 +54,6 @@ pub(super) fn client(flags: u8, seq: u32, ack: u32, len: u32) -> Segment {
     }
 }
 
-/// From the server.
 pub(super) fn server(flags: u8, seq: u32, ack: u32, len: u32) -> Segment {
     Segment { from_client: false, ..client(flags, seq, ack, len) }
 }

@@ -70,7 +70,6 @@ pub(super) enum Lookup {
     Full,
 }
 
-/// All sessions.
 pub(super) struct SessionTable {
     /// Linear probing over indices into `sessions`, at most half full.
     slots: Vec<Slot>,
