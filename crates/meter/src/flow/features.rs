@@ -2,7 +2,7 @@
 //! by its slots, and there only for what was asked for.
 //!
 //! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
-//! and 16, `spread` 144, `tcp` 120, `apps` 32. Room for it is taken at the start.
+//! and 16, `spread` 144, `tcp` at most 144, `apps` 32. Room for it is taken at the start.
 //! What applications say takes more where there is something to keep: see `app.rs`.
 
 mod link;
