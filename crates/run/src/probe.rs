@@ -123,6 +123,8 @@ fn drive(
             session.stop();
             if stop.is_urgent() {
                 session.hurry();
+                // A reader who takes nothing would hold the workers up.
+                break;
             }
             std::thread::sleep(PATIENCE_FOR_SAMPLES);
         } else {
@@ -131,7 +133,7 @@ fn drive(
     }
     let clock = session.clock();
     status.update(|s| s.clock = clock);
-    session.close(&mut outbox)
+    session.close(&mut outbox, stop)
 }
 
 /// The names that are used, with their addresses, to be looked up again now and then.

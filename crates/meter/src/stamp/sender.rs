@@ -285,7 +285,7 @@ impl Sender {
             peer_stepped: &mut self.counters.peer_clock_stepped,
         };
         if s.settle(until, self.config.interval, &mut cx) {
-            self.closed.push_back(index);
+            enqueue(&mut self.closed, s, index);
         }
     }
 
@@ -299,7 +299,7 @@ impl Sender {
         }
         if !s.closed && s.open() == 0 && until >= s.end && !s.is_empty() {
             s.closed = true;
-            self.closed.push_back(index);
+            enqueue(&mut self.closed, s, index);
         }
     }
 
@@ -646,6 +646,7 @@ impl Instrument for Sender {
     fn poll_record(&mut self, record: &mut Interval) -> bool {
         while let Some(index) = self.closed.pop_front() {
             let s = &mut self.streams[index as usize];
+            s.queued = false;
             if !s.closed {
                 continue; // lengthened meanwhile
             }
@@ -723,6 +724,13 @@ fn unsent_caveat(why: NotSent) -> Caveat {
         NotSent::Late | NotSent::InFlight => Caveat::SendsSkipped,
         NotSent::NoNeighbour => Caveat::NextHopUnresolved,
         _ => Caveat::SendsFailed,
+    }
+}
+
+/// Each stream stands in the queue once at most: it has room for all.
+fn enqueue(closed: &mut VecDeque<u32>, s: &mut Stream, index: u32) {
+    if !std::mem::replace(&mut s.queued, true) {
+        closed.push_back(index);
     }
 }
 

@@ -124,6 +124,8 @@ pub(crate) struct Stream {
     pub(crate) size: u32,
     /// The interval is complete and waits to be fetched; nothing is settled meanwhile.
     pub(crate) closed: bool,
+    /// It stands in the queue of those that wait to be fetched, perhaps lengthened since.
+    pub(crate) queued: bool,
     previous: Option<Previous>,
     pub(crate) side: Side,
     pub(crate) start: i64,
@@ -170,6 +172,7 @@ impl Stream {
             base,
             size,
             closed: false,
+            queued: false,
             previous: None,
             side: Side::new(kind),
             start,

@@ -1,9 +1,10 @@
 //! Events on their way to the reader.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use super::event::Event;
-use crate::running::RecordSender;
+use crate::running::{RecordSender, Stop};
 
 /// Hands events over in order and loses none: what finds no room is held, and as long as
 /// something is held the workers keep theirs. They have bounds of their own: intervals get
@@ -11,13 +12,13 @@ use crate::running::RecordSender;
 pub struct Outbox {
     sender: RecordSender<Event>,
     held: VecDeque<Event>,
-    /// The end has come: waits for room.
-    waits: bool,
+    /// The end has come: waits for room, unless it is urgent.
+    waits: Option<Stop>,
 }
 
 impl Outbox {
     pub fn new(sender: RecordSender<Event>) -> Outbox {
-        Outbox { sender, held: VecDeque::new(), waits: false }
+        Outbox { sender, held: VecDeque::new(), waits: None }
     }
 
     /// Hands one over, after those that are held.
@@ -29,23 +30,38 @@ impl Outbox {
     /// Hands over what is held; whether there is room for more.
     pub fn has_room(&mut self) -> bool {
         while let Some(event) = self.held.pop_front() {
-            if self.waits {
-                // Whoever has gone wants no more.
-                self.sender.push_waiting(event);
-            } else if let Err(event) = self.sender.offer(event) {
+            let Err(event) = self.sender.offer(event) else { continue };
+            self.held.push_front(event);
+            let Some(stop) = &self.waits else { return false };
+            let late = Instant::now();
+            // Whoever has gone takes everything.
+            while let Some(event) = self.held.pop_front()
+                && let Err(event) = self.sender.offer(event)
+            {
+                if stop.is_urgent() && late.elapsed() > URGENT {
+                    self.sender.lose(1 + self.held.len() as u64);
+                    self.held.clear();
+                    return true;
+                }
                 self.held.push_front(event);
-                return false;
+                std::thread::sleep(LATE_READER);
             }
         }
         true
     }
 
-    /// From now on waits for the reader, until that one has gone.
-    pub fn wait(&mut self) {
-        self.waits = true;
+    /// From now on waits for the reader, until that one has gone. Where an urgent end is asked for,
+    /// one who takes nothing for a second is waited for no longer: the rest is counted as lost.
+    pub fn wait(&mut self, stop: &Stop) {
+        self.waits = Some(stop.clone());
         self.has_room();
     }
 }
+
+/// For a reader who takes nothing, at an urgent end.
+const URGENT: Duration = Duration::from_secs(1);
+/// Between two tries.
+const LATE_READER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -76,7 +92,7 @@ mod tests {
             });
             (all.collect::<Vec<_>>(), reader.lost())
         });
-        outbox.wait();
+        outbox.wait(&Stop::default());
         outbox.push(Event::Ended(vec![5]));
         drop(outbox);
         assert_eq!(reading.join().unwrap(), (vec![1, 2, 3, 4, 5], 0));
@@ -88,8 +104,21 @@ mod tests {
         let mut outbox = Outbox::new(sender);
         (0..3).for_each(|n| outbox.push(Event::Ended(vec![n])));
         drop(reader);
-        outbox.wait();
+        outbox.wait(&Stop::default());
         assert!(outbox.has_room());
+    }
+
+    #[test]
+    fn an_urgent_end_waits_for_no_reader_who_takes_nothing() {
+        let (sender, reader) = records(1);
+        let mut outbox = Outbox::new(sender);
+        (0..3).for_each(|n| outbox.push(Event::Ended(vec![n])));
+        let stop = Stop::default();
+        stop.hurry();
+        outbox.wait(&stop);
+        outbox.push(Event::Ended(vec![3]));
+        assert_eq!(number(reader.next_now()), Some(0));
+        assert_eq!(reader.lost(), 3);
     }
 
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

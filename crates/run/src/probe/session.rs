@@ -30,7 +30,7 @@ use super::targets::{self, Target};
 use super::worker::{Command, ProbeWorker, Reopen, Status};
 use crate::engine::EngineSettings;
 use crate::error::RunError;
-use crate::running::Ended;
+use crate::running::{Ended, Stop};
 
 /// A measurement under way.
 pub struct Session {
@@ -153,6 +153,8 @@ impl Session {
                 targets: targets.iter().map(|target| (target.clone(), None)).collect(),
                 lower: found.iter().map(|route| route.lower.clone()).collect(),
                 target_of: plan.target_of,
+                way_of: hop_of.iter().map(|&hop| hop as u16).collect(),
+                ways: ways.clone(),
                 sources: found.iter().map(|r| r.source).collect(),
                 plan: plan.streams,
                 below_ip,
@@ -288,9 +290,9 @@ impl Session {
 
     /// Waits for the workers, hands out their last records, and reports on their
     /// behaviour, also where one of them has failed.
-    pub fn close(mut self, outbox: &mut Outbox) -> Ended {
+    pub fn close(mut self, outbox: &mut Outbox, stop: &Stop) -> Ended {
         let mut all = Ended::default();
-        outbox.wait();
+        outbox.wait(stop);
         self.stop();
         for mut lane in std::mem::take(&mut self.lanes) {
             while !lane.worker.is_finished() {

@@ -35,12 +35,11 @@ pub enum Command {
     Sources(Vec<IpAddr>, Filter),
     /// Whether our clock is synchronised, its greatest error (ns).
     Clock(bool, i64),
-    /// Further streams, whose phases count from `start`, and pages of histograms for them.
+    /// Further streams, whose phases count from when this is obeyed, and pages of histograms for
+    /// them.
     Add {
-        /// What they are; their way is the first until they are told another.
+        /// What they are; their ways are among those that were told last.
         specs: Vec<StreamSpec>,
-        /// Not before that.
-        start: Time,
         /// See [`Sender::add`].
         pages: usize,
     },
@@ -283,7 +282,7 @@ impl Inner {
             }
             if turn.now >= housekeeping {
                 housekeeping = turn.now + HOUSEKEEPING;
-                self.obey()?;
+                self.obey(turn.now)?;
                 self.report();
                 self.pass_errors(port);
                 self.look_at(port, turn.now);
@@ -334,7 +333,7 @@ impl Inner {
         });
     }
 
-    fn obey(&mut self) -> Result<()> {
+    fn obey(&mut self, now: Time) -> Result<()> {
         while let Ok(command) = self.commands.pop() {
             match command {
                 Command::Way(index, way) => self.sender.set_way(index, way),
@@ -344,9 +343,9 @@ impl Inner {
                     self.new_filter = Some(filter);
                 }
                 Command::Clock(synchronised, error) => self.sender.set_clock(synchronised, error),
-                Command::Add { specs, start, pages } => {
+                Command::Add { specs, pages } => {
                     // The session has checked and numbered them.
-                    self.sender.add(&specs, start, pages).context("targets cannot be added")?;
+                    self.sender.add(&specs, now, pages).context("targets cannot be added")?;
                 }
                 Command::End(streams) => self.sender.end(&streams),
             }
@@ -394,7 +393,7 @@ impl Inner {
                 break; // no record is left
             }
             // The reader is behind: wait for a box to come back.
-            std::thread::yield_now();
+            std::thread::sleep(LATE_READER);
             if self.records.is_abandoned() {
                 break;
             }
@@ -443,6 +442,8 @@ const ERRORS: usize = 1024;
 const SAMPLES: usize = 1 << 16;
 /// Between looks at orders and self-reports, ns.
 const HOUSEKEEPING: i64 = 50_000_000;
+/// Between two looks whether the reader of the last records has come on.
+const LATE_READER: Duration = Duration::from_millis(1);
 /// A turn that takes longer than this is kept as a pause, ns.
 const PAUSE: i64 = 50_000;
 /// Between looks at the port's own counts, ns: for each socket they cost a system call.

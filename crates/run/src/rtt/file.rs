@@ -165,7 +165,7 @@ impl Replay {
         for line in self.unread.lines() {
             tracing::warn!("{}: {line}", if several { "captures" } else { &self.name });
         }
-        Ended { failure, ..self.finish() }
+        Ended { failure, ..self.finish(stop) }
     }
 
     /// False: there is a reason to read no further.
@@ -273,7 +273,7 @@ impl Replay {
         }
     }
 
-    fn finish(mut self) -> Ended {
+    fn finish(mut self, stop: &Stop) -> Ended {
         self.matcher.finish(self.latest);
         self.drain();
         let span = (self.begun.as_nanos(), self.latest.as_nanos().saturating_add(1));
@@ -285,7 +285,7 @@ impl Replay {
             self.out.doubt(Caveat::CaptureTimesWrong);
         }
         self.out.interval(groups, span, &coverage, None);
-        self.out.finish(coverage)
+        self.out.finish(coverage, stop)
     }
 }
 

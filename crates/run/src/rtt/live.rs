@@ -64,7 +64,7 @@ pub fn start<S: Source + 'static>(
     let mut watch = Watch { source, points, out, losses, control: theirs, begun: start };
     let work = move || {
         let failure = watch.run(clock, end, interval, &asked).err();
-        let ended = watch.finish(persist);
+        let ended = watch.finish(persist, &asked);
         last.iter().for_each(|text| tracing::warn!("{text}"));
         match failure {
             Some(error) => Ended { failure: Some(RunError::Host(error)), ..ended },
@@ -116,7 +116,7 @@ impl<S: Source> Watch<S> {
             if asked || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            if now >= due || self.control.take_snapshot() {
+            if self.control.take_snapshot() || now >= due {
                 let so_far = self.source.coverage()?;
                 let span = (self.begun.as_nanos(), now.as_nanos());
                 let groups = self.source.take_groups(span.0, span.1)?;
@@ -127,7 +127,7 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    fn finish(mut self, persist: bool) -> Ended {
+    fn finish(mut self, persist: bool, stop: &Stop) -> Ended {
         if !persist {
             // So that what is read now stands still.
             self.points.detach(&mut self.source);
@@ -148,10 +148,10 @@ impl<S: Source> Watch<S> {
             Ok(coverage)
         };
         match last() {
-            Ok(coverage) => self.out.finish(coverage),
+            Ok(coverage) => self.out.finish(coverage, stop),
             Err(error) => Ended {
                 failure: Some(RunError::Host(error)),
-                ..self.out.finish(Coverage::default())
+                ..self.out.finish(Coverage::default(), stop)
             },
         }
     }

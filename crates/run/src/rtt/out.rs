@@ -1,5 +1,7 @@
 //! What sources hand their findings to.
 
+use std::time::{Duration, Instant};
+
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
@@ -8,7 +10,7 @@ use super::coverage;
 use super::event::{Event, RttInterval, Status};
 use super::loss::Losses;
 use super::settings::Settings;
-use crate::running::{Ended, Latest, RecordSender, Records, records};
+use crate::running::{Ended, Latest, RecordSender, Records, Stop, records};
 
 /// Hands events on, in batches.
 pub struct Out {
@@ -155,10 +157,19 @@ impl Out {
         self.caveats.insert(caveat);
     }
 
-    /// The end, after the last interval.
-    pub fn finish(mut self, mut coverage: Coverage) -> Ended {
-        self.waits = true;
+    /// The end, after the last interval. The reader is waited for; where an urgent end is asked for,
+    /// one who takes nothing for a second no longer: the rest is counted as lost.
+    pub fn finish(mut self, mut coverage: Coverage, stop: &Stop) -> Ended {
         self.flush();
+        let late = Instant::now();
+        while !self.batch.is_empty() {
+            if stop.is_urgent() && late.elapsed() > URGENT {
+                self.sender.lose(self.batch.len() as u64);
+                break;
+            }
+            std::thread::sleep(LATE_READER);
+            self.flush();
+        }
         let mut caveats = self.caveats;
         caveats.merge(coverage::caveats(&coverage));
         let lost = self.sender.lost();
@@ -178,6 +189,10 @@ impl Out {
 const BATCH: usize = 256;
 /// Batches that wait for the reader.
 const BATCHES: usize = 1_024;
+/// For a reader who takes nothing, at an urgent end.
+const URGENT: Duration = Duration::from_secs(1);
+/// Between two tries.
+const LATE_READER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +230,7 @@ mod tests {
             });
             all.flatten().collect::<Vec<_>>()
         });
-        let ended = out.finish(Coverage::default());
+        let ended = out.finish(Coverage::default(), &Stop::default());
         let events = reading.join().unwrap();
         assert_eq!(ended.counters["events_lost"], 300);
         assert!(ended.caveats.contains(Caveat::EventsLost));

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use sonde_lab::{Host, Lab, LinkOptions, Topology};
+use sonde_lab::{Host, Lab, LinkOptions, Topology, Uplinks};
 use sonde_results::units::SECOND;
 use sonde_run::change::Change;
 use sonde_run::engine::{Engine, EngineSettings};
@@ -12,6 +12,7 @@ use sonde_run::probe::settings::{RunOptions, StreamOptions};
 use sonde_run::probe::{self, Collected, Probe, Reloaded, TargetEntry};
 use sonde_run::reflect::{self, Reflecting};
 use sonde_run::running::{Context, Next};
+use sonde_wire::NotSent;
 
 use super::{ALONE, all, within};
 
@@ -142,6 +143,48 @@ fn a_reload_that_cannot_be_changes_nothing() {
     }
     reflecting.stop();
     assert!(reflecting.join().failure.is_none());
+}
+
+/// Streams that come while others run leave by their own next hop from the first probe on.
+#[test]
+fn what_is_added_goes_its_own_way_at_once() {
+    if sonde_lab::skip("what_is_added_goes_its_own_way_at_once") {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let net = Uplinks::new("ways", 2, &LinkOptions::default()).unwrap();
+    let far: Vec<String> = (0..2).map(|n| Uplinks::target_range(n, 4)).collect();
+    for engine in [Engine::Socket, Engine::AfPacket] {
+        let reflecting = [0, 1].map(|n: usize| reflector(&net.reflectors[n], Topology::INTERFACE));
+        let (about, probing) =
+            within(&net.probe, || probe::start(settings(&[&far[0]], engine), &Context::default()))
+                .unwrap();
+        let clock = about.clock;
+        let mut collected = Collected::new(about);
+        follow(&probing, &mut collected, 0);
+        // A port of its own for the other uplink, and more streams at the one that is open.
+        let both = settings(&[&far[0], &far[1], "10.2.0.9"], engine);
+        let change = probing.control.reload(both).unwrap().change;
+        assert!(matches!(change, Change::Live { .. }), "{change:?}");
+        follow(&probing, &mut collected, 8);
+        probing.stop();
+        all(&probing).iter().for_each(|event| drop(collected.add(event)));
+        let ended = probing.join();
+        assert!(ended.failure.is_none(), "{engine}: {ended:?}");
+        let run = collected.finish(&ended, clock);
+        assert_eq!(run.streams.len(), 9);
+        for (info, total) in run.streams.iter().zip(&run.totals) {
+            let c = &total.counters;
+            assert_eq!(c.sent, c.received, "{engine} {info:?}: {c:?}");
+            let no_way = [NotSent::NoRoute, NotSent::NoNeighbour, NotSent::NoAddress];
+            let unsent: u64 = no_way.iter().map(|&why| c.not_sent.of(why)).sum();
+            assert_eq!(unsent, 0, "{engine} {info:?}: {c:?}");
+        }
+        for reflecting in reflecting {
+            reflecting.stop();
+            assert!(reflecting.join().failure.is_none());
+        }
+    }
 }
 
 /// A link-local address names another host on each link, and a route that comes or goes elsewhere

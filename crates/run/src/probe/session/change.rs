@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sonde_meter::stamp::{LinkHeader, Sender, Way};
-use sonde_port::{Filter, PortError};
+use sonde_meter::stamp::Sender;
+use sonde_port::{Caps, Filter, PortError};
 use sonde_results::StreamInfo;
 use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::{NextHops, Route};
-use sonde_wire::NotSent;
 
 use super::lane::{Lane, of_lane};
 use super::ports::{Opened, check_frames, check_sizes, filter, lane_of, open_ports};
@@ -39,17 +38,12 @@ impl Session {
             changed.left_out = left_out;
             check_sizes(&new, &found, self.options.fragment)?;
             if self.routing.below_ip {
-                // The kernel asks for them now, and `look_again` finds the answers.
+                // The kernel asks for them now, and the ways are found with their answers.
                 NextHops::resolve(&found, PATIENCE)?;
             }
             changed.added = self.add(new, &found)?;
         }
         changed.ended = self.end(&gone);
-        if !changed.added.is_empty() {
-            let iface = self.engine.iface.as_deref();
-            let looked = self.routing.look_again(&mut self.lanes, iface);
-            self.complain(looked);
-        }
         Ok(changed)
     }
 
@@ -89,48 +83,70 @@ impl Session {
     /// Adds streams to targets, to which `found` are the ways. All that can fail comes before
     /// streams get their numbers.
     fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>> {
-        let (plan, (grown, opened)) = self.place(&new, found)?;
+        let (mut plan, (grown, opened)) = self.place(&new, found)?;
         for (&lane, streams) in &grown {
             check_frames(&self.caps[lane], &plan, streams)?;
             let specs = of_lane(&plan.streams, streams);
             Sender::check(&self.lanes[lane].config, &specs, 1)?;
         }
-        let start = steady_now() + LEAD;
-        // `look_again` tells the ways before the first probe is due.
-        let no_way: [Way; 1] = match self.routing.below_ip {
-            true => [Err(NotSent::NoRoute)],
-            false => [Ok(LinkHeader::new([0; 6], [0; 6], &[]))],
-        };
-        let (mut caps, mut lanes) = (Vec::new(), Vec::new());
-        for opened in opened {
+        for opened in &opened {
             check_frames(opened.port.caps(), &plan, &opened.streams)?;
-            caps.push(opened.port.caps().clone());
-            let cpu = self.cpu_of(self.lanes.len() + lanes.len());
-            lanes.push(self.start_lane(opened, &plan.streams, &no_way, (start, cpu))?);
         }
+        let targets = self.routing.targets.len();
+        for (target, route) in new.into_iter().zip(found) {
+            self.routing.lower.push(route.lower.clone());
+            self.routing.sources.push(route.source);
+            self.routing.targets.push((target, None));
+        }
+        let (caps, lanes) = match self.start_lanes(&mut plan, targets, opened) {
+            Ok(started) => started,
+            Err(error) => {
+                self.routing.lower.truncate(targets);
+                self.routing.sources.truncate(targets);
+                self.routing.targets.truncate(targets);
+                return Err(error);
+            }
+        };
         let first = self.infos.len() as u32;
         for (lane, streams) in grown {
             let specs = of_lane(&plan.streams, &streams);
             let lane = &mut self.lanes[lane];
             lane.streams.extend(streams.iter().map(|i| first + i));
-            lane.worker.order(Command::Add { specs, start, pages: streams.len() * PAGES_A_STREAM });
+            lane.worker.order(Command::Add { specs, pages: streams.len() * PAGES_A_STREAM });
         }
         for mut lane in lanes {
             lane.streams.iter_mut().for_each(|i| *i += first);
             self.lanes.push(lane);
         }
         self.caps.extend(caps);
-        let of_target = self.routing.targets.len() as u32;
+        let of_target = targets as u32;
         self.routing.target_of.extend(plan.target_of.iter().map(|target| of_target + target));
-        for (target, route) in new.into_iter().zip(found) {
-            self.routing.lower.push(route.lower.clone());
-            self.routing.sources.push(route.source);
-            self.routing.targets.push((target, None));
-        }
         self.ours.extend(plan.streams.iter().map(|s| (s.destination, s.source.port())));
         self.routing.plan.extend(plan.streams);
         self.infos.extend(plan.infos.iter().cloned());
         Ok(plan.infos)
+    }
+
+    /// Tells all lanes the ways, those to the targets from `first` on among them, and starts
+    /// further lanes. So no probe leaves by another target's next hop.
+    fn start_lanes(
+        &mut self,
+        plan: &mut Plan,
+        first: usize,
+        opened: Vec<Opened>,
+    ) -> Result<(Vec<Caps>, Vec<Lane>)> {
+        self.routing.look_again(&mut self.lanes, self.engine.iface.as_deref())?;
+        for (stream, target) in plan.streams.iter_mut().zip(&plan.target_of) {
+            stream.next_hop = self.routing.way_of[first + *target as usize];
+        }
+        let start = steady_now() + LEAD;
+        let (mut caps, mut lanes) = (Vec::new(), Vec::new());
+        for opened in opened {
+            caps.push(opened.port.caps().clone());
+            let cpu = self.cpu_of(self.lanes.len() + lanes.len());
+            lanes.push(self.start_lane(opened, &plan.streams, &self.routing.ways, (start, cpu))?);
+        }
+        Ok((caps, lanes))
     }
 
     /// Plans streams to targets, and finds or opens ports for them.
@@ -205,5 +221,6 @@ fn has_all(filter: &Filter, needs: &Filter) -> bool {
         && needs.local_ports.iter().all(|p| filter.local_ports.contains(p))
 }
 
-/// From the timeout of the last probe to when its stream is surely settled.
-const SETTLING: Duration = Duration::from_secs(2);
+/// From the timeout of the last probe to when its stream is surely settled, also where the reader
+/// of its records is late.
+const SETTLING: Duration = Duration::from_secs(60);

@@ -27,6 +27,9 @@ pub struct Routing {
     pub target_of: Vec<u32>,
     /// Where the probes to each target leave from.
     pub sources: Vec<IpAddr>,
+    /// The ways that lanes were told last, and for each target which of them is its.
+    pub ways: Vec<Way>,
+    pub way_of: Vec<u16>,
     /// The streams as they were planned.
     pub plan: Vec<StreamSpec>,
     /// The engine writes link headers itself, and sends on one interface.
@@ -48,8 +51,9 @@ impl Routing {
                 None => lost.add("cannot be reached; its probes are skipped", name),
             }
             let way = way(hop);
+            self.ways[index] = way;
             for lane in &mut *lanes {
-                let _ = lane.worker.commands.push(Command::Way(index as u16, way));
+                lane.worker.order(Command::Way(index as u16, way));
             }
         }
         lost.tell("next hop");
@@ -114,24 +118,25 @@ impl Routing {
         let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
         let nowhere = ways.len();
         ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
+        let way_of = place.iter().map(|place| match place {
+            Ok(found) => hop_of[*found] as u16,
+            Err(why) => (nowhere + usize::from(*why == NotSent::NoAddress)) as u16,
+        });
+        (self.way_of, self.ways) = (way_of.collect(), ways);
         for lane in lanes {
             let targets = lane.streams.iter().map(|&s| self.target_of[s as usize] as usize);
             let targets: Vec<usize> = targets.collect();
-            let of_stream = targets
-                .iter()
-                .map(|&target| match place[target] {
-                    Ok(found) => hop_of[found] as u16,
-                    Err(why) => (nowhere + usize::from(why == NotSent::NoAddress)) as u16,
-                })
-                .collect();
-            let _ = lane.worker.commands.push(Command::Routes(ways.clone(), of_stream));
+            let of_stream = targets.iter().map(|&target| self.way_of[target]).collect();
+            lane.worker.order(Command::Routes(self.ways.clone(), of_stream));
             if moved {
                 let sources: Vec<_> = targets.iter().map(|&target| self.sources[target]).collect();
                 for (&stream, &source) in lane.streams.iter().zip(&sources) {
                     self.plan[stream as usize].source.set_ip(source);
                 }
                 let filter = filter(lane.streams.iter().map(|&s| &self.plan[s as usize]));
-                let _ = lane.worker.commands.push(Command::Sources(sources, filter));
+                // What joins later is held against what it receives then.
+                lane.filter = filter.clone();
+                lane.worker.order(Command::Sources(sources, filter));
             }
         }
         self.next_hops = next_hops;
