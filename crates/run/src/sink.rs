@@ -79,6 +79,11 @@ impl Sink<Box<dyn Write + Send>> {
         Ok(Sink { file: again, ..sink })
     }
 
+    /// Whether the last write failed: what is not written waits.
+    pub fn is_failing(&self) -> bool {
+        self.failing
+    }
+
     /// Whether it is an ordinary file, and no pipe or device.
     pub fn is_file(&self) -> bool {
         self.file.is_some()

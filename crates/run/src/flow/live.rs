@@ -120,7 +120,8 @@ fn uses(settings: &Settings) -> Uses {
 
 /// Files that are made, and folders that are written to, while it runs.
 fn written_later(settings: &Settings) -> Vec<PathBuf> {
-    // Each piece is written under a name of its own first; other files are open by now.
+    // Each piece is written under a name of its own first; other files are open by now, and a
+    // command does not rotate them.
     let parquet =
         settings.export.write.iter().filter(|p| p.extension().is_some_and(|e| e == "parquet"));
     let pieces = parquet.map(|p| p.with_extension("parquet.part"));

@@ -19,6 +19,10 @@ pub struct IpfixFile {
     path: PathBuf,
     /// Of the one that is being written.
     number: u32,
+    files: u64,
+    /// Records of files that could not be written whole, and of the one that is being written.
+    lost: u64,
+    in_file: u64,
     out: Writer,
     records: u64,
     flushed_ns: i64,
@@ -55,7 +59,17 @@ impl IpfixFile {
         };
         let exporter = Exporter::new(config);
         let path = path.to_owned();
-        Ok(IpfixFile { exporter, path, number: 1, out, records: 0, flushed_ns: 0 })
+        Ok(IpfixFile {
+            exporter,
+            path,
+            number: 1,
+            files: 1,
+            lost: 0,
+            in_file: 0,
+            out,
+            records: 0,
+            flushed_ns: 0,
+        })
     }
 
     /// Ends the file that is being written.
@@ -64,6 +78,14 @@ impl IpfixFile {
         self.exporter.options(stats, now_ns, &mut |message| out.message(message));
         self.exporter.finish_file(now_ns, &mut |message| out.message(message));
         self.out.write();
+        if let Some(error) = self.out.failed.take() {
+            tracing::warn!(
+                "{}: {error}; free space or make it writable, and run again",
+                whole_file::numbered(&self.path, self.number).display()
+            );
+            self.lost += self.in_file;
+        }
+        self.in_file = 0;
     }
 }
 
@@ -99,6 +121,7 @@ impl Output for IpfixFile {
 
     fn records(&mut self, records: &[FlowRecord], now_ns: i64) {
         self.records += records.len() as u64;
+        self.in_file += records.len() as u64;
         let out = &mut self.out;
         for record in records {
             self.exporter.push(record, now_ns, &mut |message| out.message(message));
@@ -119,11 +142,16 @@ impl Output for IpfixFile {
     }
 
     fn rotate(&mut self, now_ns: i64, stats: &ExportStats) {
+        // A pipe goes on.
+        if !self.out.file.metadata().is_ok_and(|about| about.is_file()) {
+            return;
+        }
         let mut number = self.number + 1;
         match whole_file::create_next(&self.path, &mut number) {
             Ok(next) => {
                 self.close(now_ns, stats);
                 (self.out.file, self.number) = (next, number);
+                self.files += 1;
                 // Each file is read by itself: it has all templates, that of the checksums too.
                 let out = &mut self.out;
                 out.checksums = out.checksums.as_ref().map(|_| Checksums::default());
@@ -138,19 +166,13 @@ impl Output for IpfixFile {
 
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {
         self.close(now_ns, stats);
-        if let Some(error) = &self.out.failed {
-            tracing::warn!(
-                "{}: {error}; free space or make it writable, and run again",
-                self.path.display()
-            );
-        }
     }
 
     fn total(&self) -> ExportTotal {
         let mut counters: std::collections::BTreeMap<String, u64> =
             self.exporter.counters().iter().map(|(name, n)| (name.to_string(), n)).collect();
         counters.insert("bytes_written".into(), self.out.bytes);
-        counters.insert("files".into(), self.number.into());
+        counters.insert("files".into(), self.files);
         ExportTotal {
             to: self.path.display().to_string(),
             form: "IPFIX file (RFC 5655)".into(),
@@ -160,7 +182,7 @@ impl Output for IpfixFile {
     }
 
     fn lost(&self) -> u64 {
-        if self.out.failed.is_some() { self.records } else { 0 }
+        self.lost + if self.out.failed.is_some() { self.in_file } else { 0 }
     }
 }
 
@@ -214,7 +236,7 @@ mod tests {
             file.records(&[record(pair[0]), record(pair[1])], n as i64);
         }
         file.finish(3, &stats);
-        assert_eq!((file.total().counters["files"], file.lost()), (4, 0));
+        assert_eq!((file.total().counters["files"], file.lost()), (3, 0));
         let read = |name: &str| {
             let mut decoder = Decoder::new(0);
             let mut ports = Vec::new();

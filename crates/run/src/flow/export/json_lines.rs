@@ -21,6 +21,7 @@ pub struct JsonLines {
     path: PathBuf,
     /// Of the one that is being written.
     number: u32,
+    files: u64,
     line: Vec<u8>,
     tai_offset_ns: i64,
     records: u64,
@@ -43,6 +44,7 @@ impl JsonLines {
             sink: Some(sink),
             path: path.to_owned(),
             number: 1,
+            files: 1,
             line: Vec::new(),
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
             records: 0,
@@ -101,16 +103,18 @@ impl Output for JsonLines {
     }
 
     fn rotate(&mut self, _: i64, _: &ExportStats) {
-        let Some(sink) = &self.sink else { return };
-        // A pipe goes on.
-        if !sink.is_file() {
-            return;
+        let Some(sink) = &mut self.sink else { return };
+        // What waits for room on the disk goes on waiting; a pipe goes on.
+        sink.flush();
+        if !sink.is_file() || sink.is_failing() {
+            return self.note();
         }
         let mut number = self.number + 1;
         match Sink::create_next(&self.path, &mut number) {
             Ok(next) => {
                 self.close();
                 (self.sink, self.number) = (Some(next), number);
+                self.files += 1;
             }
             Err(error) => tracing::warn!(
                 "{}: {error}; the file before it goes on",
@@ -128,7 +132,7 @@ impl Output for JsonLines {
             to: self.path.display().to_string(),
             form: "JSON Lines".into(),
             records: self.records,
-            counters: [("files", self.number.into()), ("records_lost", self.lost)]
+            counters: [("files", self.files), ("records_lost", self.lost)]
                 .map(|(name, n)| (name.to_string(), n))
                 .into(),
         }
