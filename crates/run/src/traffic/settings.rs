@@ -9,6 +9,7 @@ use sonde_meter::traffic::{
 };
 use sonde_port::Engine;
 
+use crate::change::{Change, restart};
 use crate::choice::choice;
 use crate::flow::settings::FlowKeys;
 use crate::{duration, text};
@@ -123,6 +124,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What a reload of this takes: whoever makes or compares begins anew.
+    pub fn change(&self, new: &Settings) -> Change {
+        restart(self, new)
+    }
+
     /// Whether such traffic can be made; the message begins with the key that is wrong.
     ///
     /// # Errors

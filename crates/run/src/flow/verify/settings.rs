@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
+use crate::change::{Change, restart};
 use crate::choice::choice;
 use crate::{duration, text};
 
@@ -85,6 +86,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What a reload of this takes: whoever makes or compares begins anew.
+    pub fn change(&self, new: &Settings) -> Change {
+        restart(self, new)
+    }
+
     /// Whether this can be compared; the message begins with the key that is wrong.
     ///
     /// # Errors
