@@ -46,24 +46,24 @@ impl Link {
     ) -> Result<Link> {
         let (begin, mut told) = (Instant::now(), false);
         loop {
-            let error = match Self::try_connect(agent, tls) {
-                Ok(link) => return Ok(link),
-                Err(e) => e,
+            let busy_by = match Self::try_connect(agent, tls) {
+                Ok(Greeting::Link(link)) => return Ok(*link),
+                Ok(Greeting::Busy(who)) => Busy(who),
+                Err(e) => return Err(e.context(format!("agent {}", agent.name))),
             };
-            let waits = begin.elapsed() < busy && !stop.load(Ordering::Relaxed);
-            if !(waits && error.is::<Busy>()) {
-                return Err(error.context(format!("agent {}", agent.name)));
+            if begin.elapsed() >= busy || stop.load(Ordering::Relaxed) {
+                bail!("agent {}: {busy_by}", agent.name);
             }
             if !told {
                 told = true;
                 let seconds = busy.as_secs();
-                tracing::warn!("agent {}: {error}; waiting up to {seconds} s", agent.name);
+                tracing::warn!("agent {}: {busy_by}; waiting up to {seconds} s", agent.name);
             }
             std::thread::sleep(AGAIN);
         }
     }
 
-    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Link> {
+    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Greeting> {
         let (host, _) = agent.address.rsplit_once(':').context("write HOST:PORT")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone())
@@ -85,34 +85,46 @@ impl Link {
         name: ServerName<'static>,
         stream: TcpStream,
         tls: &Arc<ClientConfig>,
-    ) -> Result<Link> {
+    ) -> Result<Greeting> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut clock = stream.peer_addr()?;
         let mut wire = StreamOwned::new(ClientConnection::new(tls.clone(), name)?, stream);
         while wire.conn.is_handshaking() {
-            wire.conn.complete_io(&mut wire.sock).context("TLS; see docs/agent.md")?;
+            wire.conn.complete_io(&mut wire.sock).with_context(|| {
+                format!(
+                    "the TLS handshake with {} failed or took more than {} s: is it an agent, with a \
+                     certificate of this laboratory (docs/agent.md)?",
+                    agent.address,
+                    PATIENCE.as_secs()
+                )
+            })?;
         }
         let mut channel = Channel::new(wire);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // An agent that does not want our certificate says so only now.
-        channel
-            .send(&Request::Hello { protocol: PROTOCOL, version })
-            .context("it does not take our certificate")?;
-        let reply = channel.poll().context("it does not take our certificate, or is none")?;
-        match reply.context("it does not answer")? {
+        channel.send(&Request::Hello { protocol: PROTOCOL, version }).context(REFUSED)?;
+        let reply = channel.poll().context(REFUSED)?;
+        let silent = || {
+            format!(
+                "it did not answer within {} s: is it an agent of Sonde, and not overloaded?",
+                PATIENCE.as_secs()
+            )
+        };
+        match reply.with_context(silent)? {
             Reply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
                 clock.set_port(clock_port);
-                Ok(Link { name: agent.name.clone(), channel, clock, clock_key })
+                let link = Link { name: agent.name.clone(), channel, clock, clock_key };
+                Ok(Greeting::Link(Box::new(link)))
             }
             Reply::Hello { protocol, version, .. } => bail!(
                 "it is of version {version} and speaks protocol {protocol}, this Sonde speaks \
                  {PROTOCOL}; use the same Sonde on both"
             ),
-            Reply::Busy(who) => bail!(Busy(who)),
+            Reply::Busy(who) => Ok(Greeting::Busy(who)),
             Reply::Failed(why) => bail!(why),
-            _ => bail!("it answers something else than was asked"),
+            _ => bail!("it answered something else than was asked: use the same Sonde on both"),
         }
     }
 
@@ -176,8 +188,14 @@ impl Link {
     }
 }
 
+/// What an agent says to a controller.
+enum Greeting {
+    Link(Box<Link>),
+    /// Who has its ports.
+    Busy(String),
+}
+
 /// Why an agent does not take us: who has its ports.
-#[derive(Debug)]
 struct Busy(String);
 
 impl fmt::Display for Busy {
@@ -186,8 +204,9 @@ impl fmt::Display for Busy {
     }
 }
 
-impl std::error::Error for Busy {}
-
+/// An agent that does not want a certificate says so only when something is sent.
+const REFUSED: &str = "it does not take this controller's certificate: is that of the agents' \
+                       authority, and a controller's (docs/agent.md)?";
 /// How long a run waits for an agent that another controller has.
 pub const BUSY: Duration = Duration::from_secs(10);
 /// Until such an agent is asked again.

@@ -115,7 +115,10 @@ impl Agent {
         let mut wire = StreamOwned::new(ServerConnection::new(self.tls.clone())?, stream);
         // Until both have shown their certificates nothing is read.
         shake_hands(&mut wire).context("no TLS session; see docs/agent.md")?;
-        ensure!(guest.is_known(), "too many controllers are connected");
+        ensure!(
+            guest.is_known(),
+            "too many controllers are connected; end those that nobody uses any more"
+        );
         let mut channel = Channel::new(wire);
         let Some(taken) = Taken::by(peer, &self.taken) else {
             return self.turn_away(&mut channel);
@@ -124,7 +127,9 @@ impl Agent {
         tracing::info!("{peer} has this agent's ports");
         let local = channel.stream().sock.local_addr()?.ip();
         let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system has no randomness"))?;
+        SystemRandom::new()
+            .fill(&mut key)
+            .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
         let clock = Answering::start(local, key).context("cannot answer questions for the time")?;
         let mut session = Session {
             agent: self,
@@ -146,7 +151,11 @@ impl Agent {
     fn turn_away(&self, channel: &mut Channel<Wire>) -> Result<()> {
         let begin = Instant::now();
         while channel.poll::<Request>()?.is_none() {
-            ensure!(begin.elapsed() < HANDSHAKE, "says nothing");
+            ensure!(
+                begin.elapsed() < HANDSHAKE,
+                "it asked for nothing within {} s after its certificate: is it a controller?",
+                HANDSHAKE.as_secs()
+            );
         }
         let other = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let who = other.map_or("another controller".into(), |a| a.to_string());

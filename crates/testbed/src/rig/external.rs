@@ -2,7 +2,6 @@
 //! of the shell start, stop and reset it.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -98,7 +97,7 @@ impl External {
             facts.insert(format!("{} command {name}", self.plan.name), command.clone());
         }
         if let Some(command) = self.plan.commands.get("facts")
-            && let Ok(output) = Command::new("sh").args(["-c", command]).process_group(0).output()
+            && let Ok(output) = Command::new("sh").args(["-c", command]).output()
         {
             let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
             facts.insert(self.plan.name.clone(), text);
@@ -206,11 +205,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const LOOKS: usize = 150;
 
 fn shell(command: &str) -> Result<()> {
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .process_group(0)
-        .output()
-        .context("cannot run sh")?;
+    let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
     ensure!(
         output.status.success(),
         "'{command}' failed ({}): {}",
