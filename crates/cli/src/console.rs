@@ -5,7 +5,7 @@
 //! here; `main` turns it into the exit code.
 
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
 /// Writes a line to standard output.
@@ -28,6 +28,19 @@ pub fn line(text: Arguments<'_>) {
 /// See [`errln!`]. A failure has nowhere left to be told.
 pub fn error_line(text: Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Whether a capture can come by standard input, where `sources` name it.
+///
+/// # Errors
+/// It is a terminal, which would be waited for.
+pub fn check_input(sources: &[String]) -> anyhow::Result<()> {
+    let waits = sources.iter().any(|source| source == "-") && io::stdin().is_terminal();
+    anyhow::ensure!(
+        !waits,
+        "standard input is a terminal; pipe a capture into it: tcpdump -w - | sonde ..."
+    );
+    Ok(())
 }
 
 /// Writes `text` to standard output.

@@ -51,6 +51,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.output.out {
         run_file::check(path).map_err(Failure::Usage)?;
     }
+    console::check_input(&args.sources)?;
     let of_interfaces = matches!(source(&args.sources)?, Source::Interfaces(_));
     let context = match of_interfaces {
         true => signals::confined_context(args.output.out.clone().into_iter().collect())?,

@@ -29,6 +29,7 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.output.out {
         run_file::check(path).map_err(Failure::Usage)?;
     }
+    console::check_input(&args.sources)?;
     // A capture is over in a moment.
     prints.live &= matches!(source(&args.sources)?, Source::Interfaces(_));
     let context = signals::confined_context(args.output.out.clone().into_iter().collect())?;

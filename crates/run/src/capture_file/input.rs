@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Cursor, IsTerminal as _, Read};
+use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -208,11 +208,6 @@ impl Source {
     /// Looks whether it can be read. It is opened when its turn comes: there may be thousands.
     fn find(path: &Path) -> Result<Source> {
         if path.as_os_str() == "-" {
-            if io::stdin().is_terminal() {
-                return Err(anyhow!(
-                    "standard input is a terminal; pipe a capture into it: tcpdump -w - | sonde ..."
-                ));
-            }
             let file = io::stdin().as_fd().try_clone_to_owned().context("no standard input")?;
             return Ok(Source::Stdin(file.into()));
         }
