@@ -10,7 +10,7 @@
 #include "rtt_other.h"
 #include "rtt_parse.h"
 
-#define PULL 256U       /* octets that hold every header we read */
+#define PULL 512U       /* octets that hold every header we read */
 #define SWEEPS 64       /* of the table, in this many steps */
 #define SWEEP_NS 100000000ULL
 #define CLOCK_MONOTONIC 1

@@ -1,8 +1,6 @@
 //! QUIC as people run it: a client and a server that spin (RFC 9000, section 17.4), over a
 //! path of known delay.
 
-use std::io::Write as _;
-
 use sonde_bpf::RttSide;
 use sonde_results::rtt::{RttKind, SpinVerdict};
 
@@ -17,11 +15,8 @@ use crate::truth::CLEAN;
 fn a_quic_connection_that_spins_is_timed() {
     let test = "a_quic_connection_that_spins_is_timed";
     let Some(python) = std::env::var_os(PYTHON) else {
-        // A line that cannot be written is no reason to fail the test.
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {PYTHON} names no Python with aioquic; scripts/interop.sh does"
-        );
+        let why = format!("{PYTHON} names no Python with aioquic; scripts/interop.sh does");
+        sonde_lab::skipped(test, why);
         return;
     };
     let python = python.to_str().unwrap();

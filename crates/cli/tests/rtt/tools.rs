@@ -1,7 +1,6 @@
 //! Other people's judges: tshark and tcptrace over a capture file, and whether they are here.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
@@ -16,11 +15,8 @@ pub fn missing(test: &str, programs: &[&str]) -> bool {
         path.split(':').any(|folder| Path::new(folder).join(program).is_file())
     };
     let Some(absent) = programs.iter().find(|program| !found(program)) else { return false };
-    // A line that cannot be written is no reason to fail the test.
-    let _ = writeln!(
-        std::io::stderr(),
-        "skipped: {test}: no '{absent}' on this machine; 'make setup' installs it"
-    );
+    let why = format!("no '{absent}' on this machine; 'make setup' installs it");
+    sonde_lab::skipped(test, why);
     true
 }
 

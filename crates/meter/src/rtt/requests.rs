@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) key: &'a Key,
-    /// The side that request.
+    /// The side that asked.
     pub(super) side: usize,
     pub(super) id: u32,
     pub(super) name: u16,
