@@ -1,6 +1,7 @@
 //! A traffic generator that speaks the Open Traffic Generator model, so that its clients drive
 //! Sonde. docs/otg.md says what of the model is there.
 
+mod allowed;
 mod capture;
 mod details;
 mod devices;
@@ -20,6 +21,7 @@ pub mod token;
 mod values;
 mod way;
 
-pub use frames::{Allowed, EtherType};
+pub use allowed::Allowed;
+pub use frames::EtherType;
 pub use generator::Generator;
 pub use runs::PlanRuns;

@@ -18,7 +18,7 @@ use sonde_server::otg::devices::{
 use sonde_wire::ethernet::Mac;
 use sonde_wire::prefix::{Prefix, address_bits};
 
-use super::frames::Allowed;
+use super::allowed::Allowed;
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@ use sonde_server::otg::config::{
     TxRxChoice,
 };
 
+use super::allowed::Allowed;
 use super::devices::{self, Ends, Interface};
-use super::frames::{Allowed, Frames};
+use super::frames::Frames;
 use super::sizes::sizes;
 
 /// A flow.

@@ -12,9 +12,10 @@ use sonde_server::otg::pattern::{
     ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Number, Pattern, PatternChoice,
 };
 use sonde_wire::checksum;
-use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix, address_bits};
+use sonde_wire::prefix::{BENCHMARK_PREFIXES, address_bits};
 use sonde_wire::signature::{self, Secret};
 
+use super::allowed::Allowed;
 use super::devices::{Ends, NextHop};
 use super::ethertype;
 pub use super::ethertype::EtherType;
@@ -49,28 +50,6 @@ enum Fix {
     Ipv4 { at: usize, wrong: bool },
     /// The checksum at `field` of what begins at `at` and has an IP header at `ip`.
     Transport { at: usize, field: usize, ip: usize, protocol: u8, wrong: bool },
-}
-
-/// What frames may carry: addresses and EtherTypes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed {
-    /// Addresses.
-    pub prefixes: Vec<Prefix>,
-    /// EtherTypes behind which may stand what nobody has checked.
-    pub types: Vec<u16>,
-}
-
-impl Allowed {
-    /// Whether all addresses of a prefix are in one of those that are allowed.
-    pub fn holds(&self, prefix: Prefix) -> bool {
-        self.prefixes.iter().any(|p| p.covers(prefix))
-    }
-
-    /// Those of one version of IP as numbers, first and last.
-    fn ranges(&self, v4: bool) -> Vec<(u128, u128)> {
-        let of_version = self.prefixes.iter().filter(|p| p.address.is_ipv4() == v4);
-        of_version.map(|p| p.bounds()).collect()
-    }
 }
 
 impl Frames {

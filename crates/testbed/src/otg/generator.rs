@@ -21,10 +21,10 @@ use sonde_server::runs::Refusal;
 use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
+use super::allowed::Allowed;
 use super::details::{self, FlowState};
 use super::devices::{self, Interface, Presence};
 use super::flow::{FlowPlan, PortsView};
-use super::frames::Allowed;
 use super::port::{Found, Location, TestPort};
 use super::receiver::{self, Received};
 use super::sender;

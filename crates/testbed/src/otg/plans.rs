@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sonde_server::runs::Refusal;
 use sonde_wire::prefix::Prefix;
 
-use super::frames::Allowed;
+use super::allowed::Allowed;
 use crate::cases::Expanded;
 use crate::expand::expand;
 use crate::plan::{Plan, PortPlan, Source};

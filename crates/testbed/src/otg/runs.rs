@@ -16,7 +16,7 @@ use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
 use sonde_server::runs::{Found, Phase, Present, Refusal, RunState, RunSummary, Runs};
 
-use super::frames::Allowed;
+use super::allowed::Allowed;
 use super::generator::{Generator, Reserved};
 use super::plans;
 use crate::execution::{Execution, Invocation, Reporter, fingerprint};

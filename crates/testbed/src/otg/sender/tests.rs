@@ -7,8 +7,8 @@ use sonde_server::otg::config::Flow;
 use sonde_wire::StampSource;
 
 use super::*;
+use crate::otg::allowed::Allowed;
 use crate::otg::flow::PortsView;
-use crate::otg::frames::Allowed;
 
 /// Keeps what it is given.
 struct Kept {
