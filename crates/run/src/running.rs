@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use sonde_results::caveat::CaveatSet;
@@ -141,6 +141,20 @@ impl<R> RecordSender<R> {
     /// Records that found no room.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits for room; gives the record back where an urgent end is asked for and the reader has
+    /// taken nothing for a second.
+    pub(crate) fn push_unless_urgent(&self, mut record: R, stop: &Stop) -> Result<(), R> {
+        let begun = Instant::now();
+        while let Err(back) = self.offer(record) {
+            if stop.is_urgent() && begun.elapsed() > URGENT {
+                return Err(back);
+            }
+            record = back;
+            std::thread::sleep(LATE_READER);
+        }
+        Ok(())
     }
 
     /// For captures, whose packets can wait, and for what comes last: waits for room. False:
@@ -277,6 +291,11 @@ impl<R, S, C> Running<R, S, C> {
         })
     }
 }
+
+/// For a reader who takes nothing, at an urgent end.
+const URGENT: Duration = Duration::from_secs(1);
+/// Between two looks whether a late reader has made room.
+const LATE_READER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Events on their way to the reader.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use super::event::Event;
 use crate::running::{RecordSender, Stop};
@@ -14,11 +13,13 @@ pub struct Outbox {
     held: VecDeque<Event>,
     /// The end has come: waits for room, unless it is urgent.
     waits: Option<Stop>,
+    /// The reader took nothing then: nothing is waited for any more.
+    given_up: bool,
 }
 
 impl Outbox {
     pub fn new(sender: RecordSender<Event>) -> Outbox {
-        Outbox { sender, held: VecDeque::new(), waits: None }
+        Outbox { sender, held: VecDeque::new(), waits: None, given_up: false }
     }
 
     /// Hands one over, after those that are held.
@@ -30,21 +31,20 @@ impl Outbox {
     /// Hands over what is held; whether there is room for more.
     pub fn has_room(&mut self) -> bool {
         while let Some(event) = self.held.pop_front() {
-            let Err(event) = self.sender.offer(event) else { continue };
-            self.held.push_front(event);
-            let Some(stop) = &self.waits else { return false };
-            let late = Instant::now();
-            // Whoever has gone takes everything.
-            while let Some(event) = self.held.pop_front()
-                && let Err(event) = self.sender.offer(event)
-            {
-                if stop.is_urgent() && late.elapsed() > URGENT {
-                    self.sender.lose(1 + self.held.len() as u64);
-                    self.held.clear();
-                    return true;
+            let offered = match &self.waits {
+                Some(stop) if !self.given_up => self.sender.push_unless_urgent(event, stop),
+                _ => self.sender.offer(event),
+            };
+            match offered {
+                Ok(()) => {}
+                Err(_) if self.waits.is_some() => {
+                    self.given_up = true;
+                    self.sender.lose(1);
                 }
-                self.held.push_front(event);
-                std::thread::sleep(LATE_READER);
+                Err(event) => {
+                    self.held.push_front(event);
+                    return false;
+                }
             }
         }
         true
@@ -57,11 +57,6 @@ impl Outbox {
         self.has_room();
     }
 }
-
-/// For a reader who takes nothing, at an urgent end.
-const URGENT: Duration = Duration::from_secs(1);
-/// Between two tries.
-const LATE_READER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -116,9 +111,10 @@ mod tests {
         let stop = Stop::default();
         stop.hurry();
         outbox.wait(&stop);
-        outbox.push(Event::Ended(vec![3]));
+        // One second for all of them.
+        (3..1_003).for_each(|n| outbox.push(Event::Ended(vec![n])));
         assert_eq!(number(reader.next_now()), Some(0));
-        assert_eq!(reader.lost(), 3);
+        assert_eq!(reader.lost(), 1_002);
     }
 
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,7 +1,5 @@
 //! What sources hand their findings to.
 
-use std::time::{Duration, Instant};
-
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
@@ -160,15 +158,11 @@ impl Out {
     /// The end, after the last interval. The reader is waited for; where an urgent end is asked for,
     /// one who takes nothing for a second no longer: the rest is counted as lost.
     pub fn finish(mut self, mut coverage: Coverage, stop: &Stop) -> Ended {
-        self.flush();
-        let late = Instant::now();
-        while !self.batch.is_empty() {
-            if stop.is_urgent() && late.elapsed() > URGENT {
-                self.sender.lose(self.batch.len() as u64);
-                break;
-            }
-            std::thread::sleep(LATE_READER);
-            self.flush();
+        let last = std::mem::take(&mut self.batch);
+        if !last.is_empty()
+            && let Err(last) = self.sender.push_unless_urgent(last, stop)
+        {
+            self.sender.lose(last.len() as u64);
         }
         let mut caveats = self.caveats;
         caveats.merge(coverage::caveats(&coverage));
@@ -189,10 +183,6 @@ impl Out {
 const BATCH: usize = 256;
 /// Batches that wait for the reader.
 const BATCHES: usize = 1_024;
-/// For a reader who takes nothing, at an urgent end.
-const URGENT: Duration = Duration::from_secs(1);
-/// Between two tries.
-const LATE_READER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
