@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::stamp::{Delays, LinkHeader, Sender, SenderConfig, StreamSpec, Way};
 use sonde_port::icmp;
-use sonde_port::{Caps, Engine, OpenSpec, PortError};
+use sonde_port::{Caps, Engine, OpenSpec};
 use sonde_results::StreamInfo;
 use sonde_results::run::Health;
 use sonde_sys::clock::{self, ClockState};
@@ -21,12 +21,12 @@ use sonde_wire::Time;
 
 use self::lane::{Lane, of_lane};
 pub use self::ports::Options;
-use self::ports::{Opened, check_frames, check_sizes, lane_of, open_ports};
+use self::ports::{Opened, check_frames, check_sizes, lane_of, open_ports, with_free_ports};
 use self::routing::{Routing, find_routes, way};
 use super::event::Event;
 use super::outbox::Outbox;
 use super::settings::RunSettings;
-use super::targets::{self, Target};
+use super::targets::Target;
 use super::worker::{Command, ProbeWorker, Reopen, Status};
 use crate::engine::EngineSettings;
 use crate::error::RunError;
@@ -106,27 +106,19 @@ impl Session {
                 .or_else(|_| NextHops::watch(&[]).map(|(none, _)| (none, vec![0; found.len()])))
                 .context("cannot follow the kernel's routes")?
         };
-        let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
-        let mut busy = HashSet::new();
-        let (plan, opened) = loop {
-            let plan = targets::plan(targets, run.seed, &busy, &HashMap::new(), |i| {
-                u16::try_from(hop_of[i])
-                    .map(|hop| (found[i].source, hop))
-                    .map_err(|_| anyhow!("more than 65,536 next hops; split the run"))
-            })?;
+        let way_of = |i: usize| {
+            let hop = u16::try_from(hop_of[i]);
+            let hop = hop.map_err(|_| anyhow!("more than 65,536 next hops; split the run"))?;
+            Ok((found[i].source, hop))
+        };
+        let (plan, opened) = with_free_ports(targets, run.seed, &HashMap::new(), way_of, |plan| {
             let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             for (i, stream) in plan.streams.iter().enumerate() {
                 let lane = lane_of(stream, &found[plan.target_of[i] as usize], below_ip);
                 groups.entry(lane).or_default().push(i as u32);
             }
-            match open_ports(engine, &plan, groups, &found, options) {
-                Ok(opened) => break (plan, opened),
-                // Another probe of this host, most likely: the next ports do as well.
-                Err(PortError::InUse(port))
-                    if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
-                Err(error) => return Err(anyhow::Error::from(error).into()),
-            }
-        };
+            open_ports(engine, plan, groups, &found, options)
+        })?;
         for opened in &opened {
             let Caps { engine, mode, .. } = opened.port.caps();
             tracing::debug!("{} streams leave by {engine} ({mode})", opened.streams.len());

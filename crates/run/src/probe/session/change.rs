@@ -12,11 +12,13 @@ use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::{NextHops, Route};
 
 use super::lane::{Lane, of_lane};
-use super::ports::{Opened, check_frames, check_sizes, filter, lane_of, open_ports};
+use super::ports::{
+    Opened, check_frames, check_sizes, filter, lane_of, open_ports, with_free_ports,
+};
 use super::routing::find_routes;
 use super::{LEAD, PAGES_A_STREAM, PATIENCE, Session};
 use crate::probe::event::Changed;
-use crate::probe::targets::{self, Plan, Target};
+use crate::probe::targets::{Plan, Target};
 use crate::probe::worker::Command;
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
@@ -151,19 +153,10 @@ impl Session {
 
     /// Plans streams to targets, and finds or opens ports for them.
     fn place(&self, new: &[Target], found: &[Route]) -> Result<(Plan, Placed)> {
-        let (mut busy, used) = (HashSet::new(), self.ports_in_use());
-        let fixed: Vec<u16> = new.iter().filter_map(|t| t.settings.source_port).collect();
-        loop {
-            let plan = targets::plan(new, self.run.seed, &busy, &used, |i| {
-                anyhow::Ok((found[i].source, 0))
-            })?;
-            match self.open_for(&plan, found) {
-                Ok(placed) => return Ok((plan, placed)),
-                Err(PortError::InUse(port))
-                    if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let way = |i: usize| Ok((found[i].source, 0));
+        with_free_ports(new, self.run.seed, &self.ports_in_use(), way, |plan| {
+            self.open_for(plan, found)
+        })
     }
 
     fn open_for(&self, plan: &Plan, found: &[Route]) -> Result<Placed, PortError> {

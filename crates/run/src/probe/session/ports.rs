@@ -1,6 +1,6 @@
 //! The ports that probes leave by: which stream goes by which, and what each receives.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::{Result, bail};
@@ -9,7 +9,7 @@ use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_sys::netlink::Route;
 
 use crate::engine::EngineSettings;
-use crate::probe::targets::{Plan, Target};
+use crate::probe::targets::{self, Plan, Target};
 
 /// A port that is open.
 pub struct Opened {
@@ -20,6 +20,31 @@ pub struct Opened {
     pub ifindex: u32,
     /// The streams that leave there.
     pub streams: Vec<u32>,
+}
+
+/// Plans streams and has their ports opened. A source port that is in use, by another probe of this
+/// host most likely, is passed over, unless it was asked for.
+///
+/// # Errors
+/// Streams that cannot be planned; ports that cannot be opened.
+pub fn with_free_ports<T>(
+    targets: &[Target],
+    seed: u64,
+    used: &HashMap<IpAddr, HashSet<u16>>,
+    route: impl Fn(usize) -> Result<(IpAddr, u16)>,
+    open: impl Fn(&Plan) -> Result<T, PortError>,
+) -> Result<(Plan, T)> {
+    let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
+    let mut busy = HashSet::new();
+    loop {
+        let plan = targets::plan(targets, seed, &busy, used, &route)?;
+        match open(&plan) {
+            Ok(opened) => return Ok((plan, opened)),
+            Err(PortError::InUse(port))
+                if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 pub fn open_ports(

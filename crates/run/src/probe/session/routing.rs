@@ -171,10 +171,11 @@ impl Alike {
     }
 }
 
-/// The way to each target. One that has none is taken out and told; it is a failure if it is the
-/// `only` one.
+/// A route for each target, and the targets that have none, with the reason.
 type Ways = (Vec<Route>, Vec<(String, String)>);
 
+/// The way to each target. One that has none is taken out and told; it is a failure if it is the
+/// `only` one.
 pub fn find_routes(
     routes: &mut Routes,
     targets: &mut Vec<Target>,
