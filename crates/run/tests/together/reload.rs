@@ -25,16 +25,7 @@ fn targets_are_changed_while_others_are_measured() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let net = Topology::pair("reload", &LinkOptions::default()).unwrap();
     for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
-        let reflector = reflect::Settings {
-            engine: EngineSettings {
-                iface: Some(Topology::INTERFACE.into()),
-                ..EngineSettings::default()
-            },
-            kernel: true,
-            ..reflect::Settings::default()
-        };
-        let (_, reflecting) =
-            within(&net.reflector, || reflect::start(reflector, &Context::default())).unwrap();
+        let reflecting = reflector(&net.reflector, Topology::INTERFACE);
         let of = |hosts: &[&str]| probe::Settings {
             targets: hosts.iter().map(|host| TargetEntry::of(*host)).collect(),
             stream: StreamOptions {
