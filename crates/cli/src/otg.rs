@@ -130,7 +130,9 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
 fn secret() -> anyhow::Result<Secret> {
     let mut drawn = [[0; 8]; 2];
     for half in &mut drawn {
-        SystemRandom::new().fill(half).map_err(|_| anyhow!("the system has no randomness"))?;
+        SystemRandom::new()
+            .fill(half)
+            .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
     }
     Ok(Secret(drawn.map(u64::from_ne_bytes)))
 }

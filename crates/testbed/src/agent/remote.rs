@@ -81,7 +81,7 @@ impl Remote {
         }
         let mut secret = [0; 16];
         let drawn = SystemRandom::new().fill(&mut secret);
-        ensure!(drawn.is_ok(), "the system has no randomness");
+        ensure!(drawn.is_ok(), "the kernel gives no random numbers (getrandom)");
         let secret = u128::from_ne_bytes(secret);
         AgentRig::open(AgentRigSpec {
             agents: self.agents.clone(),

@@ -50,7 +50,9 @@ fn read(path: &Path) -> Result<Token> {
 
 fn drawn() -> Result<Token> {
     let mut octets = [0; 16];
-    SystemRandom::new().fill(&mut octets).map_err(|_| anyhow!("the system has no randomness"))?;
+    SystemRandom::new()
+        .fill(&mut octets)
+        .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
     let text: String = octets.iter().map(|b| format!("{b:02x}")).collect();
     Token::new(&text).context("a token that is none")
 }
