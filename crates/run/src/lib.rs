@@ -28,3 +28,6 @@ mod text;
 pub mod toml_file;
 pub mod traffic;
 pub mod whole_file;
+
+#[cfg(test)]
+mod virtual_time;

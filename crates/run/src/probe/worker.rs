@@ -102,6 +102,14 @@ impl ProbeWorker {
         end: Time,
         cpu: Option<usize>,
     ) -> Result<Self> {
+        let (mut worker, inner) = Self::new(reopen, sender, timeout, end);
+        let thread = std::thread::Builder::new().name("sonde-probe".into());
+        worker.thread = Some(thread.spawn(move || inner.probe(port, cpu))?);
+        Ok(worker)
+    }
+
+    /// Both ends of a worker that is not started.
+    fn new(reopen: Reopen, sender: Sender, timeout: i64, end: Time) -> (ProbeWorker, Inner) {
         let (record_tx, records) = RingBuffer::new(RECORDS);
         let (mut recycled, empty_rx) = RingBuffer::new(RECORDS);
         for _ in 0..RECORDS {
@@ -114,7 +122,7 @@ impl ProbeWorker {
         let stop = Arc::new(AtomicBool::new(false));
         let hurry = Arc::new(AtomicBool::new(false));
         let health = Arc::new(Mutex::new(Health::default()));
-        let mut inner = Inner {
+        let inner = Inner {
             sender,
             records: record_tx,
             empty: empty_rx,
@@ -136,20 +144,7 @@ impl ProbeWorker {
             seen: PortStats::default(),
             looked: Time::ZERO,
         };
-        let thread = std::thread::Builder::new().name("sonde-probe".into()).spawn(move || {
-            let pinned = cpu.map_or(Ok(()), schedule::pin_to_cpu);
-            let run = pinned
-                .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
-                .and_then(|()| inner.run_on(port));
-            let (failure, mut port) = match run {
-                Ok((failure, port)) => (failure, Some(port)),
-                Err(error) => (Some(error), None),
-            };
-            // Whatever happened, what was measured until then is passed on.
-            let failure = failure.map(RunError::Host);
-            Ended { failure, ..inner.end(port.as_deref_mut()) }
-        })?;
-        Ok(ProbeWorker {
+        let worker = ProbeWorker {
             health,
             records,
             recycled,
@@ -159,8 +154,9 @@ impl ProbeWorker {
             commands,
             stop,
             hurry,
-            thread: Some(thread),
-        })
+            thread: None,
+        };
+        (worker, inner)
     }
 
     /// Asks for the end: no more sends; replies in flight are awaited for one timeout.
@@ -229,6 +225,21 @@ struct Inner {
 }
 
 impl Inner {
+    /// All that the thread does.
+    fn probe(mut self, port: Box<dyn Port>, cpu: Option<usize>) -> Ended {
+        let pinned = cpu.map_or(Ok(()), schedule::pin_to_cpu);
+        let run = pinned
+            .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
+            .and_then(|()| self.run_on(port));
+        let (failure, mut port) = match run {
+            Ok((failure, port)) => (failure, Some(port)),
+            Err(error) => (Some(error), None),
+        };
+        // Whatever happened, what was measured until then is passed on.
+        let failure = failure.map(RunError::Host);
+        Ended { failure, ..self.end(port.as_deref_mut()) }
+    }
+
     /// Runs on one port after the other. An error: there is none to go on with.
     fn run_on(
         &mut self,
@@ -453,3 +464,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
 /// A pause longer than this casts doubt on the maxima, ns.
 const STOLEN: i64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;
