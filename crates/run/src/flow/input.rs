@@ -550,3 +550,6 @@ const SNAP_APPS: usize = 2_048;
 const RETRY_NS: i64 = 500_000_000;
 /// With several interfaces, how long one may wait for the others.
 const SHORT_NS: i64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;
