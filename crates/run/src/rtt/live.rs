@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use sonde_meter::rtt::Config;
 use sonde_results::rtt::{Coverage, EndReason};
 use sonde_results::rtt_run::RttPoint;
-use sonde_sys::clock::{SteadyClock, steady_now, steady_scale};
+use sonde_sys::clock::{SteadyClock, steady_scale};
 use sonde_sys::netlink::Link;
 use sonde_wire::Time;
 
@@ -61,9 +61,9 @@ pub fn start<S: Source + 'static>(
     let (interval, persist) = (settings.interval, settings.persist);
     let control = Control::default();
     let theirs = control.clone();
-    let mut watch = Watch { source, points, out, losses, control: theirs, begun: start };
+    let mut watch = Watch { source, points, out, losses, control: theirs, clock, begun: start };
     let work = move || {
-        let failure = watch.run(clock, end, interval, &asked).err();
+        let failure = watch.run(end, interval, &asked).err();
         let ended = watch.finish(persist, &asked);
         last.iter().for_each(|text| tracing::warn!("{text}"));
         match failure {
@@ -74,38 +74,52 @@ pub fn start<S: Source + 'static>(
     Ok((about, Running::start("sonde-run", (records, status, control), stop, work)?))
 }
 
+/// What tells a run the time: tests have one of their own.
+trait Clock {
+    /// Steady time, as TAI.
+    fn now(&self) -> Time;
+
+    /// How often the host's clock was set so far.
+    fn steps(&mut self) -> u32;
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Time {
+        SteadyClock::now(self)
+    }
+
+    fn steps(&mut self) -> u32 {
+        SteadyClock::steps(self)
+    }
+}
+
 /// A run in progress.
-struct Watch<S> {
+struct Watch<S, C> {
     source: S,
     points: Points,
     out: Out,
     losses: Option<OpenFlows>,
     control: Control,
+    clock: C,
     /// Begin of the interval.
     begun: Time,
 }
 
-impl<S: Source> Watch<S> {
-    fn run(
-        &mut self,
-        mut clock: SteadyClock,
-        end: Option<Time>,
-        interval: i64,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
-        let (mut steps, mut look_around) = (clock.steps(), self.begun);
+impl<S: Source, C: Clock> Watch<S, C> {
+    fn run(&mut self, end: Option<Time>, interval: i64, stop: &Stop) -> anyhow::Result<()> {
+        let (mut steps, mut look_around) = (self.clock.steps(), self.begun);
         loop {
             let due = self.begun + interval;
             let until = end.map_or(due, |end| end.min(due));
-            let patience = (until - clock.now()).clamp(0, LOOK_AROUND_NS);
+            let patience = (until - self.clock.now()).clamp(0, LOOK_AROUND_NS);
             let gather = self.source.fetch(patience, &mut self.out)?;
             // What comes without end costs less some at a time than each at once.
             let patience = if gather { Duration::from_millis(GATHER_MS) } else { Duration::ZERO };
             let asked = stop.wait(patience);
-            let now = clock.now();
+            let now = self.clock.now();
             if now >= look_around {
                 look_around = now + LOOK_AROUND_NS;
-                let set = clock.steps();
+                let set = self.clock.steps();
                 if set != steps {
                     steps = set;
                     self.out.clock_was_set(steady_scale().utc_offset);
@@ -141,7 +155,7 @@ impl<S: Source> Watch<S> {
                 }
                 out.flow(&flow);
             });
-            let span = (self.begun.as_nanos(), steady_now().as_nanos());
+            let span = (self.begun.as_nanos(), self.clock.now().as_nanos());
             let groups = self.source.take_groups(span.0, span.1)?;
             let coverage = self.source.coverage()?;
             self.out.interval(groups, span, &coverage, None);
@@ -185,3 +199,6 @@ const MOST_POINTS: usize = 64;
 const LOOK_AROUND_NS: i64 = 100_000_000;
 /// How long things gather.
 const GATHER_MS: u64 = 5;
+
+#[cfg(test)]
+mod tests;
