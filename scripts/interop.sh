@@ -29,8 +29,9 @@ if [ "${SONDE_INTEROP:-}" = skip ]; then
     exit 0
 fi
 
-say "building sonde"
-cargo build --release --locked -p sonde-cli
+# As the other tests have it: nothing is built twice.
+say "building sonde and its tests"
+cargo test --workspace --locked --no-run --quiet
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
@@ -72,12 +73,12 @@ PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_rtt.py check
 PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
-SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --locked -p sonde-cli --test rtt quic
+SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test rtt quic
 
 say "exported flows at goflow2"
-cargo test --locked -p sonde-cli --test flow_collectors goflow2
+cargo test --workspace --locked --test flow_collectors goflow2
 
-export SONDE=$TARGET/release/sonde PYTHONDONTWRITEBYTECODE=1
+export SONDE=$TARGET/debug/sonde PYTHONDONTWRITEBYTECODE=1
 # A variable of this name would be taken for a key.
 unset STAMP_HMAC_KEY
 if [ "$(id -u)" -ne 0 ]; then

@@ -6,6 +6,7 @@ mod clock;
 mod crash;
 mod demo;
 mod faults;
+mod json;
 mod matrix;
 mod net;
 mod outputs;

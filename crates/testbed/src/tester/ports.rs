@@ -365,3 +365,6 @@ const LEAD_NS: i64 = SECOND / 20;
 const TICK: Duration = Duration::from_millis(5);
 /// How long after the last frame copies of frames are waited for.
 const COPIES_NS: i64 = SECOND / 10;
+
+#[cfg(test)]
+mod tests;
