@@ -20,8 +20,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Takes every port of `filter.local_ports`, for the families of `filter.local`
-    /// (both when it is empty).
+    /// Takes every port of `filter.local_ports`, of which there is at least one, for the
+    /// families of `filter.local` (both when it is empty).
     ///
     /// Of a few named addresses, just these are taken: the same port on another address, of
     /// another process or of this one's next lane, is no obstacle. Else the wildcard address,

@@ -17,7 +17,8 @@ use sonde_wire::{NotSent, Time};
 
 use crate::refusal::Refusals;
 use crate::{
-    Caps, Engine, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc, open_once,
+    Caps, Engine, OpenSpec, Port, PortError, PortMode, PortStats, RxBurst, TxBurst, TxDesc,
+    open_once,
 };
 
 /// An engine on an interface, opened again when that is made again.
@@ -64,7 +65,9 @@ impl Lasting {
         let index = syscall::interface_index(name)?;
         let port = open_once(engine, spec)?;
         let (caps, now) = (port.caps().clone(), port.now());
-        let follow = spec.filter.local.is_empty() && engine != Engine::Socket;
+        let follow = spec.mode == PortMode::Exchange
+            && spec.filter.local.is_empty()
+            && engine != Engine::Socket;
         let addresses = follow.then(Addresses::follow).transpose().map_err(|e| {
             PortError::io("follow this host's addresses", e, "; name them with --bind instead")
         })?;

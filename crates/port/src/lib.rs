@@ -18,7 +18,7 @@ pub mod socket;
 pub mod spec;
 
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
-pub use spec::{Engine, Filter, OpenSpec, XdpMode};
+pub use spec::{Engine, Filter, OpenSpec, PortMode, XdpMode};
 
 use std::net::IpAddr;
 
@@ -162,7 +162,9 @@ pub trait Port: Send {
 /// Those of the engine's own `open`.
 pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
     match &spec.interface {
-        Some(name) if !spec.everything && (engine != Engine::Socket || spec.bind_device) => {
+        Some(name)
+            if spec.mode != PortMode::Watch && (engine != Engine::Socket || spec.bind_device) =>
+        {
             Ok(Box::new(lasting::Lasting::open(engine, spec, name)?))
         }
         _ => open_once(engine, spec),
@@ -171,7 +173,7 @@ pub fn open(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError>
 
 /// Opens `engine` on the interface as it is now.
 fn open_once(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError> {
-    if spec.everything {
+    if spec.mode == PortMode::Watch {
         let mut ports = open_group(engine, spec, 1)?;
         return Ok(ports.swap_remove(0));
     }
@@ -183,7 +185,7 @@ fn open_once(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError
 }
 
 /// Opens `engine` to see everything that passes one interface, by as many ports as there
-/// are workers, each for a thread of its own: [`OpenSpec::everything`] must be set.
+/// are workers, each for a thread of its own: it must be [`PortMode::Watch`].
 ///
 /// [`Engine::AfPacket`] gives every packet to the port that its two addresses belong to,
 /// whoever of them sends. [`Engine::AfXdp`] gives each port its share of the interface's

@@ -48,6 +48,26 @@ impl FromStr for Engine {
     }
 }
 
+/// What a port is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortMode {
+    /// It takes the packets of [`OpenSpec::filter`], and sends.
+    #[default]
+    Exchange,
+    /// It takes every packet of the interface, whatever the filter says, cut to
+    /// [`OpenSpec::snap`] bytes, and sends nothing. Frames begin as the interface has them (with
+    /// the IP header on tun and its like).
+    ///
+    /// [`Engine::AfPacket`] sees incoming and outgoing packets and takes none away.
+    /// [`Engine::AfXdp`] sees incoming ones, and takes them from the host: see
+    /// [`OpenSpec::consume`].
+    Watch,
+    /// It sends, and takes nothing in: it has no filter, reserves no UDP port, and every packet
+    /// that comes is the host's. For [`Engine::AfPacket`] and [`Engine::AfXdp`]: the sockets of
+    /// [`Engine::Socket`] are their UDP ports.
+    Transmit,
+}
+
 /// Which packets the port takes. All others go on to the kernel untouched.
 ///
 /// A packet is taken when it is UDP over IPv4 or IPv6 (VLAN tags allowed), not a
@@ -58,7 +78,7 @@ pub struct Filter {
     /// Our addresses; empty: any address local to this host (for engines below the
     /// IP stack: any local address or prefix in the kernel's local table).
     pub local: Vec<IpAddr>,
-    /// Our UDP ports; never empty.
+    /// Our UDP ports; never empty in a port that takes packets by its filter.
     pub local_ports: Vec<u16>,
     /// The peers' UDP ports; empty: any.
     pub peer_ports: Vec<u16>,
@@ -110,19 +130,14 @@ pub struct OpenSpec {
     pub interface: Option<String>,
     /// The socket engine takes and sends packets on `interface` alone.
     pub bind_device: bool,
-    /// Which packets to take.
+    /// What it is for.
+    pub mode: PortMode,
+    /// Which packets to take, in [`PortMode::Exchange`].
     pub filter: Filter,
-    /// Watch instead: every packet of the interface, whatever `filter` says, cut to `snap`
-    /// bytes. Frames begin as the interface has them (with the IP header on tun and its
-    /// like), and nothing can be sent.
-    ///
-    /// [`Engine::AfPacket`] sees incoming and outgoing packets and takes none away.
-    /// [`Engine::AfXdp`] sees incoming ones, and takes them from the host: see `consume`.
-    pub everything: bool,
-    /// With `everything`: packets need not reach the host. For ports that get copies of
+    /// In [`PortMode::Watch`]: packets need not reach the host. For ports that get copies of
     /// others' traffic; on any other the host would be cut off.
     pub consume: bool,
-    /// With `everything`: bytes of each frame that are handed out, at most.
+    /// In [`PortMode::Watch`]: bytes of each frame that are handed out, at most.
     pub snap: usize,
     /// Ask for transmit stamps where a cookie is given.
     pub tx_stamps: bool,
@@ -153,8 +168,8 @@ impl OpenSpec {
         OpenSpec {
             interface,
             bind_device: false,
+            mode: PortMode::Exchange,
             filter,
-            everything: false,
             consume: false,
             snap: Self::WATCHED_BYTES,
             tx_stamps: true,
@@ -176,9 +191,44 @@ impl OpenSpec {
     /// To watch all that passes `interface`.
     pub fn watching(interface: String) -> Self {
         OpenSpec {
-            everything: true,
+            mode: PortMode::Watch,
             tx_stamps: false,
             ..OpenSpec::new(Some(interface), Filter::default())
         }
+    }
+
+    /// To send by `interface`, without transmit stamps, and to take nothing in.
+    pub fn transmit(interface: String) -> Self {
+        OpenSpec {
+            mode: PortMode::Transmit,
+            tx_stamps: false,
+            ..OpenSpec::new(Some(interface), Filter::default())
+        }
+    }
+
+    /// Refuses a port that takes packets by a filter without a UDP port: none could be its own.
+    pub(crate) fn check(&self) -> Result<(), PortError> {
+        match self.mode {
+            PortMode::Exchange if self.filter.local_ports.is_empty() => Err(PortError::Config(
+                "a filter without a UDP port takes nothing; name one, or open the port to transmit"
+                    .into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_needs_a_port_and_a_sender_no_filter() {
+        let refused = OpenSpec::new(None, Filter::default()).check().unwrap_err().to_string();
+        assert!(refused.contains("UDP port"), "{refused}");
+        let filter = Filter { local_ports: vec![862], ..Filter::default() };
+        OpenSpec::new(None, filter).check().unwrap();
+        OpenSpec::transmit("eth0".into()).check().unwrap();
+        OpenSpec::watching("eth0".into()).check().unwrap();
     }
 }

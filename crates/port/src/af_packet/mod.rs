@@ -5,7 +5,8 @@
 //! keeps it from answering. The ring hands over a block when it is full or one
 //! millisecond old, so a packet may wait that long; its stamp is not touched by that.
 //!
-//! A port that watches ([`OpenSpec::everything`]) has the ring alone: no guard's sockets, no
+//! A port that transmits ([`PortMode::Transmit`]) has the transmit socket alone. One that watches
+//! ([`PortMode::Watch`]) has the ring alone: no guard's sockets, no
 //! transmit socket, outgoing packets too. On the loopback, where every packet goes out and
 //! comes in again, only what comes in. Outgoing packets are stamped behind the queueing
 //! discipline, as they are handed to the driver.
@@ -16,6 +17,7 @@ mod ring;
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use sonde_sys::netlink::Routes;
 use sonde_sys::syscall;
@@ -24,15 +26,16 @@ use sonde_wire::{StampSource, Time, TxDone, Verdict};
 use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
 use crate::guard::Guard;
 use crate::refusal::{Refusals, why};
-use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
+use crate::{
+    Caps, FrameDesc, OpenSpec, Port, PortError, PortMode, PortStats, RxBurst, TxBurst, TxDesc,
+};
 use filter::Wanted;
 use ring::Ring;
 
 /// A packet socket to receive and one to transmit, on one interface.
 pub struct AfPacket {
-    // Before the socket: the mapping goes first.
-    ring: Ring,
-    rx: OwnedFd,
+    /// `None`: it takes nothing in.
+    input: Option<Input>,
     /// `None`: it watches and sends nothing.
     tx: Option<OwnedFd>,
     _guard: Option<Guard>,
@@ -52,26 +55,35 @@ pub struct AfPacket {
     stats: PortStats,
 }
 
+/// What comes in.
+struct Input {
+    // Before the socket: the mapping goes first.
+    ring: Ring,
+    socket: OwnedFd,
+}
+
 impl AfPacket {
-    /// Opens both sockets on `spec.interface` and takes the filter's ports.
+    /// Opens the sockets on `spec.interface` and takes the filter's ports.
     ///
     /// # Errors
-    /// No interface given or none of that name, no CAP_NET_RAW, a port in use.
+    /// No interface given or none of that name, no CAP_NET_RAW, a filter without ports, a port
+    /// in use.
     pub fn open(spec: &OpenSpec) -> Result<AfPacket, PortError> {
-        if spec.everything {
-            Self::open_with(spec, &everything(spec))
-        } else {
-            Self::open_with(spec, &filter::program(&spec.filter))
+        spec.check()?;
+        match spec.mode {
+            PortMode::Exchange => Self::open_with(spec, &filter::program(&spec.filter)),
+            PortMode::Watch => Self::open_with(spec, &everything(spec)),
+            PortMode::Transmit => Self::open_with(spec, &[]),
         }
     }
 
     /// `count` ports that see everything between them: a packet goes to the port that its
-    /// two addresses belong to, whoever of them sends ([`OpenSpec::everything`]).
+    /// two addresses belong to, whoever of them sends ([`PortMode::Watch`]).
     ///
     /// # Errors
     /// As [`AfPacket::open`]; [`PortError::Config`] for no port at all.
     pub fn watch(spec: &OpenSpec, count: usize) -> Result<Vec<AfPacket>, PortError> {
-        if !spec.everything {
+        if spec.mode != PortMode::Watch {
             let why = "only ports that watch everything can share an interface's packets";
             return Err(PortError::Config(why.into()));
         }
@@ -89,9 +101,10 @@ impl AfPacket {
         let nothing = [filter::ret(0)];
         let ports: Vec<AfPacket> =
             (0..count).map(|_| Self::open_with(spec, &nothing)).collect::<Result<_, _>>()?;
-        fanout::join(ports.iter().map(|port| &port.rx)).map_err(io)?;
-        for port in &ports {
-            syscall::attach_filter(&port.rx, &everything(spec)).map_err(io)?;
+        let sockets = || ports.iter().filter_map(|port| Some(&port.input.as_ref()?.socket));
+        fanout::join(sockets()).map_err(io)?;
+        for socket in sockets() {
+            syscall::attach_filter(socket, &everything(spec)).map_err(io)?;
         }
         Ok(ports)
     }
@@ -104,64 +117,38 @@ impl AfPacket {
             )
         })?;
         let index = syscall::interface_index(name)?;
-        let watch = spec.everything;
-        let outgoing = watch && name != "lo";
-        let (guard, wanted) = if watch {
-            (None, None)
-        } else {
+        let (guard, wanted) = if spec.mode == PortMode::Exchange {
             let guard = Guard::reserve(&spec.filter)?;
             let host = Routes::open().and_then(|mut r| r.local_prefixes());
             let host = host.map_err(io("read this host's addresses"))?;
             (Some(guard), Some(Wanted::new(&spec.filter, host)))
+        } else {
+            (None, None)
         };
-
-        // Protocol 0: nothing arrives before the filter and the ring are in place.
-        let rx = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
-            .map_err(io("open a packet socket"))?;
-        let level = libc::SOL_PACKET;
-        let ring = || {
-            syscall::set(&rx, level, PACKET_VERSION, TPACKET_V3)?;
-            syscall::set(&rx, level, PACKET_RESERVE, ring::RESERVE)?;
-            syscall::set(&rx, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
-            if !outgoing {
-                syscall::set(&rx, level, PACKET_IGNORE_OUTGOING, 1)?;
-            }
-            syscall::attach_filter(&rx, filter)?;
-            // Has the kernel stamp packets as they come in, not as they enter the ring.
-            enable(&rx, true, false)?;
-            let segments = watch && tells_segments();
-            if segments {
-                syscall::set(&rx, level, PACKET_VNET_HDR, 1)?;
-            }
-            let ring = Ring::new(&rx, spec.ring, watch, segments)?;
-            syscall::bind_link(&rx, index, libc::ETH_P_ALL as u16)?;
-            if watch {
-                // A mirror port gets what is addressed to others. Ends with the socket.
-                syscall::join_link(&rx, index, libc::PACKET_MR_PROMISC)?;
-            }
-            Ok(ring)
-        };
-        let ring = ring().map_err(io("set up the receive ring"))?;
+        let outgoing = spec.mode == PortMode::Watch && name != "lo";
+        let input = (spec.mode != PortMode::Transmit)
+            .then(|| Input::open(spec, filter, index, outgoing))
+            .transpose()?;
 
         let transmit = || {
             let tx = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
             syscall::set_buffer(&tx, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, BUFFER)?;
             syscall::set_buffer(&tx, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, BUFFER)?;
-            syscall::set(&tx, level, PACKET_QDISC_BYPASS, 1)?;
+            syscall::set(&tx, libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
             enable(&tx, false, spec.tx_stamps)?;
             syscall::bind_link(&tx, index, 0)?;
             Ok(tx)
         };
-        let tx = (!watch).then(transmit).transpose().map_err(io("set up the transmit socket"))?;
-        let slots = if watch { 0 } else { TX_SLOTS };
+        let sends = spec.mode != PortMode::Watch;
+        let tx = sends.then(transmit).transpose().map_err(io("set up the transmit socket"))?;
+        let slots = if sends { TX_SLOTS } else { 0 };
 
         let free = (0..slots)
             .map(|i| TxDesc { offset: i * STRIDE, capacity: MAX_FRAME, ..TxDesc::default() })
             .collect();
         let tx_stamp = if spec.tx_stamps { StampSource::Kernel } else { StampSource::User };
         Ok(AfPacket {
-            ring,
-            rx,
+            input,
             tx,
             _guard: guard,
             wanted,
@@ -177,16 +164,17 @@ impl AfPacket {
             tai: ToTai::new(spec.steady),
             caps: Caps {
                 engine: "af_packet",
-                mode: match (watch, outgoing) {
-                    (false, _) => {
+                mode: match (spec.mode, outgoing) {
+                    (PortMode::Exchange, _) => {
                         format!("TPACKET_V3 ring, blocks of at most 1 ms, batches of {BATCH}")
                     }
-                    (true, false) => "TPACKET_V3 ring, incoming only".into(),
-                    (true, true) => "TPACKET_V3 ring, incoming and outgoing".into(),
+                    (PortMode::Watch, false) => "TPACKET_V3 ring, incoming only".into(),
+                    (PortMode::Watch, true) => "TPACKET_V3 ring, incoming and outgoing".into(),
+                    (PortMode::Transmit, _) => format!("transmit only, batches of {BATCH}"),
                 },
                 rx_stamp: StampSource::Kernel,
                 tx_stamp,
-                max_frame: if watch { 0 } else { MAX_FRAME },
+                max_frame: if sends { MAX_FRAME } else { 0 },
                 link_layer: true,
             },
             stats: PortStats::default(),
@@ -212,7 +200,10 @@ impl AfPacket {
             let mut asked = 0;
             for i in first..end {
                 let (offset, len, cookie) = describe(self, i);
-                let memory = if from_ring { self.ring.memory() } else { &mut self.memory };
+                let memory = match &mut self.input {
+                    Some(input) if from_ring => input.ring.memory(),
+                    _ => &mut self.memory,
+                };
                 self.batch.outgoing(i - first, &memory[offset..offset + len], None);
                 if cookie != 0 && self.tx_stamps {
                     self.awaited.ask(&mut self.batch, i - first, asked);
@@ -249,6 +240,46 @@ impl AfPacket {
     }
 }
 
+impl Input {
+    fn open(
+        spec: &OpenSpec,
+        filter: &[libc::sock_filter],
+        index: u32,
+        outgoing: bool,
+    ) -> Result<Input, PortError> {
+        let io = |what: &'static str| move |e| syscall::error(what, e, "CAP_NET_RAW");
+        let watch = spec.mode == PortMode::Watch;
+        // Protocol 0: nothing arrives before the filter and the ring are in place.
+        let socket = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+            .map_err(io("open a packet socket"))?;
+        let level = libc::SOL_PACKET;
+        let ring = || {
+            syscall::set(&socket, level, PACKET_VERSION, TPACKET_V3)?;
+            syscall::set(&socket, level, PACKET_RESERVE, ring::RESERVE)?;
+            syscall::set(&socket, level, PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_SOFTWARE)?;
+            if !outgoing {
+                syscall::set(&socket, level, PACKET_IGNORE_OUTGOING, 1)?;
+            }
+            syscall::attach_filter(&socket, filter)?;
+            // Has the kernel stamp packets as they come in, not as they enter the ring.
+            enable(&socket, true, false)?;
+            let segments = watch && tells_segments();
+            if segments {
+                syscall::set(&socket, level, PACKET_VNET_HDR, 1)?;
+            }
+            let ring = Ring::new(&socket, spec.ring, watch, segments)?;
+            syscall::bind_link(&socket, index, libc::ETH_P_ALL as u16)?;
+            if watch {
+                // A mirror port gets what is addressed to others. Ends with the socket.
+                syscall::join_link(&socket, index, libc::PACKET_MR_PROMISC)?;
+            }
+            Ok(ring)
+        };
+        let ring = ring().map_err(io("set up the receive ring"))?;
+        Ok(Input { ring, socket })
+    }
+}
+
 impl Port for AfPacket {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
         if self.frames.iter().any(|f| f.verdict != Verdict::Release) {
@@ -256,9 +287,11 @@ impl Port for AfPacket {
         }
         self.refusals.begin();
         self.tai.turn();
-        let AfPacket { ring, frames, wanted, tai, .. } = self;
-        self.stats.rx_invalid += ring
-            .take(frames, *tai, |frame| wanted.as_ref().is_none_or(|wanted| wanted.takes(frame)));
+        let AfPacket { input, frames, wanted, tai, .. } = self;
+        if let Some(Input { ring, .. }) = input {
+            let takes = |frame: &[u8]| wanted.as_ref().is_none_or(|wanted| wanted.takes(frame));
+            self.stats.rx_invalid += ring.take(frames, *tai, takes);
+        }
         self.stats.rx_frames += self.frames.len() as u64;
         self.done.clear();
         if self.awaited.outstanding > 0
@@ -269,7 +302,8 @@ impl Port for AfPacket {
                 .map_err(|e| syscall::error("read transmit stamps", e, "CAP_NET_RAW"))?;
             self.stats.tx_stamps += self.done.len() as u64;
         }
-        let burst = RxBurst::new(self.ring.memory(), &mut self.frames, &self.done);
+        let memory = self.input.as_mut().map_or(&mut [][..], |input| input.ring.memory());
+        let burst = RxBurst::new(memory, &mut self.frames, &self.done);
         Ok(burst.with_refused(self.refusals.show()).with_scale(self.tai.scale()))
     }
 
@@ -301,12 +335,15 @@ impl Port for AfPacket {
         if until <= now {
             return Ok(());
         }
+        let Some(Input { socket, .. }) = &self.input else {
+            std::thread::sleep(Duration::from_nanos((until - now) as u64));
+            return Ok(());
+        };
         let io = |e| syscall::error("wait for packets", e, "CAP_NET_RAW");
-        let ready =
-            syscall::poll_one(self.rx.as_raw_fd(), libc::POLLIN, until - now).map_err(io)?;
+        let ready = syscall::poll_one(socket.as_raw_fd(), libc::POLLIN, until - now).map_err(io)?;
         if ready & libc::POLLERR != 0 {
             // The link went down. Reading the error clears it, and waiting works again.
-            syscall::get(&self.rx, libc::SOL_SOCKET, libc::SO_ERROR, 0i32).map_err(io)?;
+            syscall::get(socket, libc::SOL_SOCKET, libc::SO_ERROR, 0i32).map_err(io)?;
         }
         Ok(())
     }
@@ -322,7 +359,10 @@ impl Port for AfPacket {
     fn stats(&mut self) -> PortStats {
         self.tai.refresh(self.tai.now());
         // Packets, drops, freezes; reading sets them to 0.
-        if let Ok(counts) = syscall::get(&self.rx, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]) {
+        let counts = |input: &Input| {
+            syscall::get(&input.socket, libc::SOL_PACKET, PACKET_STATISTICS, [0u32; 3]).ok()
+        };
+        if let Some(counts) = self.input.as_ref().and_then(counts) {
             self.stats.rx_dropped += u64::from(counts[1]);
         }
         self.stats

@@ -384,3 +384,38 @@ fn engines_that_take_packets_away_do_not_watch() {
         assert!(refused.unwrap_err().to_string().contains("use af_packet"));
     }
 }
+
+#[test]
+fn a_port_that_transmits_takes_nothing_in() {
+    let Some(net) = net("af_packet transmit") else { return };
+    let spec = OpenSpec::transmit("eth0".into());
+    let (mut port, peer) = (inside(&net.a, || AfPacket::open(&spec).unwrap()), peer(&net));
+    // The host has all its UDP ports, and all that comes.
+    let own = inside(&net.a, || UdpSocket::bind(A).unwrap());
+    own.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
+    let mut got = [0; 64];
+    for n in 0..50u8 {
+        let mut burst = port.tx();
+        let len = write(&net, burst.slot().unwrap(), &[n; 30]);
+        burst.commit(len, 0);
+        port.flush().unwrap();
+        assert_eq!((peer.recv(&mut got).unwrap(), got[0]), (30, n));
+        peer.send_to(b"back", A).unwrap();
+        assert_eq!(own.recv(&mut got).unwrap(), 4);
+    }
+    let end = port.now() + 2_000_000;
+    port.wait(end).unwrap();
+    assert!(port.now() >= end);
+    let burst = port.rx().unwrap();
+    assert_eq!((burst.len(), burst.done().len()), (0, 0));
+    assert_eq!(port.stats(), PortStats { tx_frames: 50, ..PortStats::default() });
+    // A link that is down costs what is sent, not the port.
+    net.a.set_up("eth0", false).unwrap();
+    let mut burst = port.tx();
+    let len = write(&net, burst.slot().unwrap(), b"lost");
+    burst.commit(len, 0);
+    port.flush().unwrap();
+    let until = port.now() + 1_000_000;
+    port.wait(until).unwrap();
+    assert_eq!(port.stats().tx_dropped, 1);
+}

@@ -21,15 +21,21 @@ impl AfXdp {
     pub fn capture(spec: &OpenSpec, workers: usize) -> Result<Vec<AfXdp>, PortError> {
         let (device, queues) = device_and_queues(spec)?;
         let ports = workers.clamp(1, queues.len());
-        let mut last = None;
-        for mode in modes(spec.xdp_mode) {
-            match Self::capture_as(spec, &device, &queues, ports, *mode) {
-                Ok(ports) => return Ok(ports),
-                Err(OpenError::Fatal(error)) => return Err(error),
-                Err(OpenError::Mode(error)) => last = Some(error),
-            }
-        }
-        Err(last.expect("there is at least one mode"))
+        in_some_mode(spec, |mode| Self::capture_as(spec, &device, &queues, ports, mode, 0))
+    }
+
+    /// As one port that takes everything, and one that sends by the first queue.
+    ///
+    /// # Errors
+    /// As [`AfXdp::capture`].
+    pub fn capture_and_send(spec: &OpenSpec) -> Result<(AfXdp, AfXdp), PortError> {
+        let (device, queues) = device_and_queues(spec)?;
+        in_some_mode(spec, |mode| {
+            let ports = Self::capture_as(spec, &device, &queues, 1, mode, SENDER_FRAMES)?;
+            let mut receiver = ports.into_iter().next().expect("one port");
+            let sender = receiver.split_sender(SENDER_FRAMES, mode)?;
+            Ok((receiver, sender))
+        })
     }
 
     fn capture_as(
@@ -38,6 +44,7 @@ impl AfXdp {
         queues: &[u32],
         ports: usize,
         mode: Mode,
+        split: u32,
     ) -> Result<Vec<AfXdp>, OpenError> {
         // No frame is longer: nothing to cut.
         let trim = u32::try_from(spec.snap).ok().filter(|&snap| snap < 1 << 16).unwrap_or(0);
@@ -59,13 +66,28 @@ impl AfXdp {
                     _promiscuous: promiscuous.clone(),
                     first: port == 0,
                 };
-                Self::assemble(&spec, device, &share(port), mode, tap, None)
+                Self::assemble(&spec, device, &share(port), mode, tap, None, split)
             })
             .collect()
     }
 }
 
-/// Zero copy first: nothing is sent, so nothing is lost of the stamps by it.
+fn in_some_mode<T>(
+    spec: &OpenSpec,
+    mut open: impl FnMut(Mode) -> Result<T, OpenError>,
+) -> Result<T, PortError> {
+    let mut last = None;
+    for mode in modes(spec.xdp_mode) {
+        match open(*mode) {
+            Ok(opened) => return Ok(opened),
+            Err(OpenError::Fatal(error)) => return Err(error),
+            Err(OpenError::Mode(error)) => last = Some(error),
+        }
+    }
+    Err(last.expect("there is at least one mode"))
+}
+
+/// Zero copy first: nothing is sent with stamps, so none are lost by it.
 fn modes(mode: XdpMode) -> &'static [Mode] {
     const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
     const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
@@ -77,6 +99,9 @@ fn modes(mode: XdpMode) -> &'static [Mode] {
         XdpMode::Generic => &[GENERIC],
     }
 }
+
+/// Frames that can wait to leave.
+const SENDER_FRAMES: u32 = 4096;
 
 #[cfg(test)]
 mod tests;

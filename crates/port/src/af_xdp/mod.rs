@@ -7,7 +7,9 @@
 //! Linux `Documentation/networking/xsk-tx-metadata.rst`).
 //!
 //! What the sender commits leaves on the first queue, so that this engine never
-//! reorders it; a frame that is reflected leaves on the queue it came by.
+//! reorders it; a frame that is reflected leaves on the queue it came by. A port that takes
+//! everything can have a second half that sends, for a thread of its own
+//! ([`AfXdp::capture_and_send`]).
 
 mod capture;
 mod device;
@@ -26,7 +28,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use sonde_bpf::{BpfError, FlowProgram, XskProgram};
-use sonde_wire::{Time, TxDone, Verdict};
+use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
 use sonde_sys::SysError;
 use sonde_sys::card_clock::CardClock;
@@ -49,8 +51,8 @@ pub struct AfXdp {
     tap: Tap,
     queues: Vec<Queue>,
     region: Region,
-    /// No other process takes the ports, and the kernel answers for none of them. `None`:
-    /// it takes everything and sends nothing.
+    /// No other process takes the ports, and the kernel answers for none of them. `None`: it
+    /// has no filter.
     _guard: Option<Guard>,
     device: Device,
     caps: Caps,
@@ -88,6 +90,8 @@ enum Tap {
         /// One of them answers for what belongs to none.
         first: bool,
     },
+    /// For none: it transmits.
+    Nothing,
 }
 
 impl Tap {
@@ -95,6 +99,7 @@ impl Tap {
         match self {
             Tap::Filter(program) => program.register_socket(queue, fd),
             Tap::Capture { program, .. } => program.register_socket(queue, fd),
+            Tap::Nothing => Ok(()),
         }
     }
 
@@ -102,6 +107,7 @@ impl Tap {
         match self {
             Tap::Filter(program) => program.multi_buffer(),
             Tap::Capture { program, .. } => program.multi_buffer(),
+            Tap::Nothing => false,
         }
     }
 
@@ -112,7 +118,7 @@ impl Tap {
             Tap::Capture { program, first: true, .. } => {
                 program.counters().map_or(0, |c| c.no_socket)
             }
-            Tap::Capture { first: false, .. } => 0,
+            Tap::Capture { first: false, .. } | Tap::Nothing => 0,
         }
     }
 }
@@ -176,8 +182,12 @@ impl AfXdp {
         self.turn = (self.turn + 1) % count;
     }
 
-    /// Whether something can be taken at once.
+    /// Whether something can be taken at once. Completions of a port that transmits are of no
+    /// use to anybody but its next frames, unless they bring stamps.
     fn ready(&mut self) -> bool {
+        if matches!(self.tap, Tap::Nothing) && self.caps.tx_stamp == StampSource::User {
+            return false;
+        }
         self.queues.iter_mut().any(|q| q.xsk.rx.refresh() > 0 || q.xsk.completion.refresh() > 0)
     }
 

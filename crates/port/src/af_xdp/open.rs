@@ -17,7 +17,7 @@ use super::socket::{XskConfig, XskError};
 use super::umem::Region;
 use super::{AfXdp, BURST, HEADROOM, MAX_QUEUES, Tap};
 use crate::guard::Guard;
-use crate::{Caps, FrameDesc, OpenSpec, PortError, TxDesc, XdpMode};
+use crate::{Caps, FrameDesc, OpenSpec, PortError, PortMode, TxDesc, XdpMode};
 
 /// One way to attach and bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(super) struct Mode {
 }
 
 impl AfXdp {
-    /// Opens `spec.interface` for the packets of `spec.filter`, in the calling thread's
-    /// network namespace.
+    /// Opens `spec.interface` for the packets of `spec.filter`, or to transmit, in the calling
+    /// thread's network namespace.
     ///
     /// # Errors
     /// [`PortError::Sys`]: no such interface, not permitted; [`PortError::Config`] for
@@ -36,7 +36,11 @@ impl AfXdp {
     /// [`PortError::Sys`] when no mode that `spec.xdp_mode` allows works: it names the
     /// last one tried.
     pub fn open(spec: &OpenSpec) -> Result<AfXdp, PortError> {
+        spec.check()?;
         let (device, queues) = device_and_queues(spec)?;
+        if spec.mode == PortMode::Transmit {
+            return Self::open_to_transmit(spec, &device, queues[0]);
+        }
         let local = local_prefixes(spec)?;
         let mut last = None;
         for mode in modes(spec.xdp_mode) {
@@ -75,10 +79,26 @@ impl AfXdp {
             done => done?,
         };
 
-        Self::assemble(spec, device, queue_ids, mode, Tap::Filter(program), card)
+        Self::assemble(spec, device, queue_ids, mode, Tap::Filter(program), card, 0)
     }
 
-    /// Memory, sockets and the rest, for a program that is attached.
+    /// Without a program: in copy mode none is needed, and other programs may hold the interface.
+    /// Drivers send by zero copy only while one is attached, and their queue's packets would
+    /// reach the host only by our frames: see [`AfXdp::capture_and_send`].
+    fn open_to_transmit(spec: &OpenSpec, device: &Device, queue: u32) -> Result<AfXdp, PortError> {
+        if spec.xdp_mode == XdpMode::ZeroCopy {
+            let why = "a port that only transmits does so in copy mode; use --xdp-mode auto";
+            return Err(PortError::Config(why.into()));
+        }
+        let mode = Mode { attach: AttachMode::Native, zero_copy: false };
+        match Self::assemble(spec, device, &[queue], mode, Tap::Nothing, None, 0) {
+            Ok(port) => Ok(port),
+            Err(OpenError::Fatal(error) | OpenError::Mode(error)) => Err(error),
+        }
+    }
+
+    /// Memory, sockets and the rest, for a program that is attached. `split`: frames that are
+    /// there to be another half's, which sends.
     pub(super) fn assemble(
         spec: &OpenSpec,
         device: &Device,
@@ -86,13 +106,20 @@ impl AfXdp {
         mode: Mode,
         tap: Tap,
         card: Option<CardClock>,
+        split: u32,
     ) -> Result<AfXdp, OpenError> {
-        let sends = matches!(tap, Tap::Filter(_));
+        let sends = !matches!(tap, Tap::Capture { .. });
+        let receives = !matches!(tap, Tap::Nothing);
         let frame_size = frame_size(device.mtu);
         let ring = spec.ring as u32;
+        let rx_frames = if receives { ring } else { 0 };
         // The sender's frames belong to the first queue alone.
-        let frames =
-            |position: usize| if position == 0 && sends { 2 * spec.ring } else { spec.ring };
+        let tx_frames = |position: usize| match position {
+            0 if sends => ring,
+            0 => split,
+            _ => 0,
+        };
+        let frames = |position: usize| (rx_frames + tx_frames(position)) as usize;
         let total: usize = (0..queue_ids.len()).map(frames).sum();
         let region = Region::new(total * frame_size).map_err(|source| {
             OpenError::Fatal(PortError::io(
@@ -104,40 +131,44 @@ impl AfXdp {
         // Zero copy stamps by the card's own clock: of use only where that can be read.
         let mut tx_metadata = spec.tx_stamps && (!mode.zero_copy || card.is_some());
         let mut queues = Vec::with_capacity(queue_ids.len());
-        let mut base = 0;
+        // The first queue's memory is the last: so the sender's part can be cut off.
+        let mut base = (total - frames(0)) * frame_size;
         for (position, &id) in queue_ids.iter().enumerate() {
-            let tx_frames = if position == 0 && sends { ring } else { 0 };
+            if position > 0 {
+                base = (position - 1) * frames(position) * frame_size;
+            }
+            let of_sender = tx_frames(position);
             let mut config = XskConfig {
                 ifindex: device.ifindex,
                 queue: id,
                 umem: (region.address() + base as u64, (frames(position) * frame_size) as u64),
                 frame_size: frame_size as u32,
                 tx_metadata: if tx_metadata { TX_METADATA_LEN as u32 } else { 0 },
-                rx: ring,
-                tx: frames(position) as u32,
+                rx: rx_frames,
+                tx: if sends { frames(position).next_power_of_two() as u32 } else { 0 },
+                completion: frames(position).next_power_of_two() as u32,
                 // Above the number of frames: the kernel says late what it has taken.
                 fill: 2 * ring,
                 zero_copy: mode.zero_copy,
                 multi_buffer: device.mtu > SINGLE_BUFFER_MTU && tap.multi_buffer(),
                 busy_poll: spec.busy_poll,
             };
-            let mut made = Queue::new(config, base, ring, tx_frames);
+            let mut made = Queue::new(config, base, rx_frames, of_sender);
             if tx_metadata && position == 0 && matches!(&made, Err(e) if e.is_invalid()) {
                 // A kernel before 6.8 knows no transmit metadata.
                 tx_metadata = false;
                 config.tx_metadata = 0;
-                made = Queue::new(config, base, ring, tx_frames);
+                made = Queue::new(config, base, rx_frames, of_sender);
             }
             let queue = made.map_err(|e| OpenError::xsk(device, id, mode, e))?;
             queue.xsk.bind().map_err(|e| OpenError::xsk(device, id, mode, e))?;
             tap.register_socket(id, queue.xsk.fd()).map_err(|e| OpenError::bpf(device, e))?;
             queues.push(queue);
-            base += frames(position) * frame_size;
         }
         // After the program: whoever has the interface is the better thing to name.
-        let guard = match sends {
-            true => Some(Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?),
-            false => None,
+        let guard = match spec.mode {
+            PortMode::Exchange => Some(Guard::reserve(&spec.filter).map_err(OpenError::Fatal)?),
+            PortMode::Watch | PortMode::Transmit => None,
         };
         let no_socket_before = tap.no_socket();
         let tx_stamp = match (tx_metadata, mode.zero_copy) {
@@ -147,45 +178,77 @@ impl AfXdp {
         };
         let caps = Caps {
             engine: "af_xdp",
-            mode: format!(
-                "{mode}, {} queue{}, need-wakeup{}",
-                queues.len(),
-                if queues.len() == 1 { "" } else { "s" },
-                if spec.busy_poll.is_some() { ", busy polling" } else { "" },
-            ),
+            mode: match receives {
+                true => format!(
+                    "{mode}, {} queue{}, need-wakeup{}",
+                    queues.len(),
+                    if queues.len() == 1 { "" } else { "s" },
+                    if spec.busy_poll.is_some() { ", busy polling" } else { "" },
+                ),
+                // No program is attached by whatever hook.
+                false => "copy mode, transmit only, need-wakeup".into(),
+            },
             rx_stamp: if card.is_some() { StampSource::Hardware } else { StampSource::Driver },
             tx_stamp,
-            max_frame: if sends {
-                (device.mtu + LINK_HEADERS).min(frame_size - HEADROOM)
-            } else {
-                0
-            },
+            max_frame: if sends { longest(device) } else { 0 },
             link_layer: true,
         };
-        // Twice: once for what `tx` takes back, once for what `rx` does.
-        let completions = 2 * queues.iter().map(Queue::frames).sum::<usize>();
         Ok(AfXdp {
-            tap,
-            queues,
-            region,
             _guard: guard,
-            device: device.clone(),
-            caps,
             busy_poll: spec.busy_poll.is_some(),
             zero_copy: mode.zero_copy,
             card,
+            steady: spec.steady.then(|| Timescale::new(Stamps::Tai)),
+            no_socket_before,
+            ..Self::with(tap, queues, region, device.clone(), caps)
+        })
+    }
+
+    /// A second half of a port that takes everything, for a thread of its own: it sends, and has
+    /// the `frames` that were kept for it. Drop it first: drivers send by zero copy only while
+    /// the program is attached.
+    pub(super) fn split_sender(&mut self, frames: u32, mode: Mode) -> Result<AfXdp, OpenError> {
+        let first = &mut self.queues[0];
+        let at = first.sender_at();
+        let id = first.xsk.queue();
+        let queue = first.split_sender(frames);
+        let queue = queue.map_err(|e| OpenError::xsk(&self.device, id, mode, e))?;
+        let region = self.region.split_off(at);
+        let caps = Caps {
+            mode: format!("{mode}, transmit only, need-wakeup"),
+            tx_stamp: StampSource::User,
+            max_frame: longest(&self.device),
+            ..self.caps.clone()
+        };
+        let half = Self::with(Tap::Nothing, vec![queue], region, self.device.clone(), caps);
+        Ok(AfXdp { zero_copy: self.zero_copy, ..half })
+    }
+
+    fn with(tap: Tap, queues: Vec<Queue>, region: Region, device: Device, caps: Caps) -> AfXdp {
+        // Twice: once for what `tx` takes back, once for what `rx` does.
+        let completions = 2 * queues.iter().map(Queue::frames).sum::<usize>();
+        AfXdp {
+            tap,
+            queues,
+            region,
+            _guard: None,
+            device,
+            caps,
+            busy_poll: false,
+            zero_copy: false,
+            card: None,
             burst: Vec::<FrameDesc>::with_capacity(BURST),
             burst_queues: Vec::with_capacity(BURST),
             turn: 0,
             done: Vec::with_capacity(completions),
             refusals: crate::refusal::Refusals::new(completions),
-            steady: spec.steady.then(|| Timescale::new(Stamps::Tai)),
+            steady: None,
             shown: 0,
             offered: Box::new([TxDesc::default(); BURST]),
             committed: 0,
             tx_full: 0,
-            no_socket_before,
-        })
+            no_socket_before: 0,
+        }
     }
 }
 
@@ -327,6 +390,11 @@ fn modes(mode: XdpMode) -> &'static [Mode] {
 /// fills the link does not fit, and is counted when it comes.
 fn frame_size(mtu: usize) -> usize {
     if mtu + LINK_HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
+}
+
+/// Octets of a frame that can be sent.
+pub(super) fn longest(device: &Device) -> usize {
+    (device.mtu + LINK_HEADERS).min(frame_size(device.mtu) - HEADROOM)
 }
 
 /// Ethernet with one VLAN tag: what drivers take on top of the MTU.

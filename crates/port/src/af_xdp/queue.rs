@@ -2,7 +2,8 @@
 //!
 //! The first `rx_frames` frames travel fill ring -> receive ring -> instrument and back,
 //! by way of the transmit ring when they are reflected in place. The others wait in
-//! `free` for the sender and come back by the completion ring.
+//! `free` for the sender and come back by the completion ring. Of a queue that is split
+//! ([`Queue::split_sender`]) each half has frames of its own.
 
 use std::io;
 use std::ops::Range;
@@ -27,6 +28,8 @@ pub struct Queue {
     pub counts: Counts,
     /// Where its frames begin in the region.
     base: usize,
+    /// Address of its first frame in the socket's memory.
+    origin: usize,
     frame_size: usize,
     rx_frames: u32,
     zero_copy: bool,
@@ -85,6 +88,7 @@ impl Queue {
             xsk,
             counts: Counts::default(),
             base,
+            origin: 0,
             frame_size: config.frame_size as usize,
             rx_frames,
             zero_copy: config.zero_copy,
@@ -94,6 +98,33 @@ impl Queue {
             free: (rx_frames..all).collect(),
             unsent: 0,
         })
+    }
+
+    /// A second half for another thread, with the sender's frames, with which its region
+    /// has to begin: see [`Queue::sender_at`]. This one, which is bound, only receives from now on.
+    pub fn split_sender(&mut self, tx_frames: u32) -> Result<Queue, XskError> {
+        let xsk = self.xsk.sender(tx_frames)?;
+        self.free.clear();
+        self.slots.truncate(self.rx_frames as usize);
+        Ok(Queue {
+            xsk,
+            counts: Counts::default(),
+            base: 0,
+            origin: self.rx_frames as usize * self.frame_size,
+            frame_size: self.frame_size,
+            rx_frames: 0,
+            zero_copy: self.zero_copy,
+            tx_stamps: self.tx_stamps,
+            in_chain: false,
+            slots: vec![Slot::default(); tx_frames as usize],
+            free: (0..tx_frames).collect(),
+            unsent: 0,
+        })
+    }
+
+    /// Where the frames of the sender begin in the region.
+    pub fn sender_at(&self) -> usize {
+        self.base + self.rx_frames as usize * self.frame_size
     }
 
     /// How many frames it owns.
@@ -190,7 +221,7 @@ impl Queue {
         // In zero copy the driver stamps by the card's clock.
         let card = card.filter(|_| self.zero_copy).map(|clock| (clock, tai_now()));
         while let Some(address) = self.xsk.completion.pop() {
-            let frame = address as usize / self.frame_size;
+            let frame = (address as usize).wrapping_sub(self.origin) / self.frame_size;
             let Some(slot) = self.slots.get_mut(frame) else { continue };
             if !std::mem::take(&mut slot.in_flight) {
                 continue; // taken back when the link went down
@@ -287,12 +318,12 @@ impl Queue {
         // What the kernel took before it stopped is complete, although the ring may not
         // say so yet: those frames are no longer in flight when the ring is walked.
         self.harvest(region, None, done, refusals);
-        let Queue { xsk: Xsk { tx, fill, .. }, slots, free, .. } = self;
+        let Queue { xsk: Xsk { tx, fill, .. }, slots, free, origin, .. } = self;
         let mut taken = 0;
         tx.amend_unconsumed(|desc| {
             // A descriptor without length is skipped by the kernel, and counted.
             desc.len = 0;
-            let frame = desc.addr as usize / self.frame_size;
+            let frame = (desc.addr as usize - *origin) / self.frame_size;
             if std::mem::take(&mut slots[frame].in_flight) {
                 taken += 1;
                 refusals.add(slots[frame].cookie, NotSent::LinkDown);
@@ -323,7 +354,8 @@ impl Queue {
             metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_TIMESTAMP).to_ne_bytes());
             options = libc::XDP_TX_METADATA;
         }
-        let desc = xdp_desc { addr: address as u64, len: len as u32, options };
+        let addr = (self.origin + address) as u64;
+        let desc = xdp_desc { addr, len: len as u32, options };
         if len == 0 || !self.xsk.tx.push(desc) {
             self.counts.tx_dropped += 1;
             refusals.add(cookie, NotSent::NoBuffer);

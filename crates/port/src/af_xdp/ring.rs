@@ -50,6 +50,11 @@ pub struct Consumer<T> {
 unsafe impl<T: Send> Send for RingMemory<T> {}
 
 impl<T: Copy> Producer<T> {
+    /// The ring that a socket does not have: always full.
+    pub fn none() -> Self {
+        Producer { memory: RingMemory::none(), head: 0, submitted: 0, seen: 0 }
+    }
+
     /// Begins where the ring stands.
     ///
     /// # Safety
@@ -117,6 +122,11 @@ impl<T: Copy> Producer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
+    /// The ring that a socket does not have: always empty.
+    pub fn none() -> Self {
+        Consumer { memory: RingMemory::none(), tail: 0, seen: 0 }
+    }
+
     /// Begins where the ring stands.
     ///
     /// # Safety
@@ -166,6 +176,14 @@ impl<T: Copy> Consumer<T> {
 }
 
 impl<T: Copy> RingMemory<T> {
+    /// No entry is read or written; the indices of all such rings stay 0.
+    fn none() -> Self {
+        static INDEX: AtomicU32 = AtomicU32::new(0);
+        let (producer, consumer, flags) = (&raw const INDEX, &raw const INDEX, &raw const INDEX);
+        let entries_at = std::ptr::NonNull::dangling().as_ptr();
+        RingMemory { producer, consumer, flags, entries_at, entries: 0 }
+    }
+
     #[inline]
     fn load(&self, index: *const AtomicU32, order: Ordering) -> u32 {
         // SAFETY: `index` is one of this ring's, valid by the contract of `new`.
@@ -267,6 +285,17 @@ mod tests {
         ours.submit();
         kernels.refresh();
         assert_eq!((kernels.pop(), kernels.pop(), kernels.pop()), (Some(0), Some(0), Some(4)));
+    }
+
+    #[test]
+    fn a_ring_that_is_not_there_is_full_and_empty() {
+        let (mut producer, mut consumer) = (Producer::<u64>::none(), Consumer::<u64>::none());
+        assert!(!producer.push(1));
+        assert_eq!((producer.submit(), producer.unconsumed()), (0, 0));
+        producer.amend_unconsumed(|_| panic!("an entry"));
+        assert!(!producer.needs_wakeup());
+        consumer.release();
+        assert_eq!((consumer.refresh(), consumer.pop()), (0, None));
     }
 
     #[test]

@@ -23,10 +23,12 @@ pub struct XskConfig {
     pub frame_size: u32,
     /// Bytes before each transmitted frame that hold its metadata; 0: none.
     pub tx_metadata: u32,
-    /// Entries of the receive ring. All ring sizes are powers of two.
+    /// Entries of the receive ring; 0: it has none. All other ring sizes are powers of two.
     pub rx: u32,
-    /// Entries of the transmit and of the completion ring.
+    /// Entries of the transmit ring; 0: it has none.
     pub tx: u32,
+    /// Entries of the completion ring.
+    pub completion: u32,
     /// Entries of the fill ring.
     pub fill: u32,
     /// Bind for zero copy, or fail.
@@ -46,7 +48,8 @@ pub struct Xsk {
     pub completion: Consumer<u64>,
     config: XskConfig,
     // After the rings: fields are dropped in order, and the rings point into the maps.
-    _maps: [Mapping; 4],
+    _maps: [Option<Mapping>; 3],
+    completion_map: Option<Mapping>,
     fd: OwnedFd,
 }
 
@@ -69,15 +72,8 @@ unsafe impl Send for Mapping {}
 impl Xsk {
     /// Makes the socket, gives it the memory and maps its rings.
     pub fn new(config: XskConfig) -> Result<Xsk, XskError> {
-        // SAFETY: a system call without pointers.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(XskError::last("open an AF_XDP socket"));
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = open()?;
         let raw = fd.as_raw_fd();
-
         let umem = libc::xdp_umem_reg {
             addr: config.umem.0,
             len: config.umem.1,
@@ -92,16 +88,11 @@ impl Xsk {
             (libc::XDP_RX_RING, config.rx),
             (libc::XDP_TX_RING, config.tx),
             (libc::XDP_UMEM_FILL_RING, config.fill),
-            (libc::XDP_UMEM_COMPLETION_RING, config.tx),
+            (libc::XDP_UMEM_COMPLETION_RING, config.completion),
         ] {
-            set(raw, libc::SOL_XDP, option, &entries)
-                .map_err(|e| XskError::new("size the rings", e))?;
+            size(raw, option, entries)?;
         }
-        // Copy mode counts packets under way against the send buffer: it must never be
-        // what limits us. Without CAP_NET_ADMIN the default stays, at worst a slower ring.
-        let room =
-            c_int::try_from(config.tx.saturating_mul(config.frame_size)).unwrap_or(c_int::MAX);
-        let _ = set(raw, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room);
+        make_room(raw, &config);
         if let Some(budget) = config.busy_poll {
             let budget = c_int::try_from(budget).unwrap_or(c_int::MAX);
             for (option, value) in [
@@ -114,32 +105,55 @@ impl Xsk {
             }
         }
 
-        // SAFETY: plain data, for which all zeros is a valid value.
-        let mut at: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-        get(raw, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut at)
-            .map_err(|e| XskError::new("ask for the layout of the rings", e))?;
-        let map = |offset: libc::off_t, ring: &libc::xdp_ring_offset, len: usize| {
-            Mapping::new(raw, offset, ring.desc as usize + len)
-                .map_err(|e| XskError::new("map the rings", e))
-        };
-        const DESC: usize = size_of::<xdp_desc>();
-        let maps = [
-            map(libc::XDP_PGOFF_RX_RING, &at.rx, config.rx as usize * DESC)?,
-            map(libc::XDP_PGOFF_TX_RING, &at.tx, config.tx as usize * DESC)?,
-            map(libc::XDP_UMEM_PGOFF_FILL_RING as _, &at.fr, config.fill as usize * 8)?,
-            map(libc::XDP_UMEM_PGOFF_COMPLETION_RING as _, &at.cr, config.tx as usize * 8)?,
-        ];
+        let at = layout(raw)?;
+        let rx_map = Mapping::ring(raw, libc::XDP_PGOFF_RX_RING, &at.rx, config.rx, DESC)?;
+        let tx_map = Mapping::ring(raw, libc::XDP_PGOFF_TX_RING, &at.tx, config.tx, DESC)?;
+        let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
+        let fill_map = Mapping::ring(raw, fill_at, &at.fr, config.fill, 8)?;
+        let completion_at = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        let completion_map = Mapping::ring(raw, completion_at, &at.cr, config.completion, 8)?;
         // SAFETY: the kernel laid the rings out so, with the sizes just set; the maps
         // live as long as the rings, and this process is the other end of each.
         let (rx, tx, fill, completion) = unsafe {
             (
-                Consumer::new(maps[0].ring(&at.rx, config.rx)),
-                Producer::new(maps[1].ring(&at.tx, config.tx)),
-                Producer::new(maps[2].ring(&at.fr, config.fill)),
-                Consumer::new(maps[3].ring(&at.cr, config.tx)),
+                consumer(rx_map.as_ref(), &at.rx, config.rx),
+                producer(tx_map.as_ref(), &at.tx, config.tx),
+                producer(fill_map.as_ref(), &at.fr, config.fill),
+                consumer(completion_map.as_ref(), &at.cr, config.completion),
             )
         };
-        Ok(Xsk { rx, tx, fill, completion, config, _maps: maps, fd })
+        let _maps = [rx_map, tx_map, fill_map];
+        Ok(Xsk { rx, tx, fill, completion, config, _maps, completion_map, fd })
+    }
+
+    /// A second socket of the same queue and memory, which alone sends: it has a transmit ring of
+    /// `entries`, and from now on the completion ring of this one, which has to be bound and to
+    /// have no transmit ring (`Documentation/networking/af_xdp.rst`, XDP_SHARED_UMEM).
+    ///
+    /// Two sockets, not one that two threads use: poll(2) on a socket with a transmit ring sends.
+    pub fn sender(&mut self, entries: u32) -> Result<Xsk, XskError> {
+        let fd = open()?;
+        let raw = fd.as_raw_fd();
+        let config = XskConfig { rx: 0, tx: entries, fill: 0, ..self.config };
+        size(raw, libc::XDP_TX_RING, entries)?;
+        make_room(raw, &config);
+        let at = layout(raw)?;
+        let map = Mapping::ring(raw, libc::XDP_PGOFF_TX_RING, &at.tx, entries, DESC)?;
+        // SAFETY: as in `new`.
+        let tx = unsafe { producer(map.as_ref(), &at.tx, entries) };
+        // The flags are those of the first.
+        bind(raw, &self.config, libc::XDP_SHARED_UMEM, self.fd.as_raw_fd())
+            .map_err(|e| XskError::new("bind a sender to the queue", e))?;
+        Ok(Xsk {
+            rx: Consumer::none(),
+            tx,
+            fill: Producer::none(),
+            completion: std::mem::replace(&mut self.completion, Consumer::none()),
+            config,
+            _maps: [None, map, None],
+            completion_map: self.completion_map.take(),
+            fd,
+        })
     }
 
     /// Binds it to its queue. A queue that is taken is asked for again for a while: the
@@ -147,27 +161,12 @@ impl Xsk {
     pub fn bind(&self) -> Result<(), XskError> {
         let copy = if self.config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let sg = if self.config.multi_buffer { libc::XDP_USE_SG } else { 0 };
-        let address = sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: copy | sg | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: self.config.ifindex,
-            sxdp_queue_id: self.config.queue,
-            sxdp_shared_umem_fd: 0,
-        };
         let deadline = Instant::now() + BIND_PATIENCE;
         loop {
-            // SAFETY: `address` is a valid address of the length given.
-            let result = unsafe {
-                libc::bind(
-                    self.fd.as_raw_fd(),
-                    (&raw const address).cast(),
-                    size_of::<sockaddr_xdp>() as libc::socklen_t,
-                )
-            };
-            if result == 0 {
+            let flags = copy | sg | libc::XDP_USE_NEED_WAKEUP;
+            let Err(error) = bind(self.fd.as_raw_fd(), &self.config, flags, 0) else {
                 return Ok(());
-            }
-            let error = io::Error::last_os_error();
+            };
             if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > deadline {
                 return Err(XskError::new("bind to the queue", error));
             }
@@ -217,6 +216,11 @@ impl Xsk {
         statistics
     }
 
+    /// The queue that it is for.
+    pub fn queue(&self) -> u32 {
+        self.config.queue
+    }
+
     /// For the program's socket map and for polling.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -226,10 +230,6 @@ impl Xsk {
 impl XskError {
     fn new(what: &'static str, source: io::Error) -> Self {
         XskError { what, source }
-    }
-
-    fn last(what: &'static str) -> Self {
-        Self::new(what, io::Error::last_os_error())
     }
 }
 
@@ -246,7 +246,20 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
-    fn ring<T>(&self, at: &libc::xdp_ring_offset, entries: u32) -> RingMemory<T> {
+    /// That of a ring with `entries` of so many bytes; of none, nothing.
+    fn ring(
+        fd: RawFd,
+        offset: libc::off_t,
+        at: &libc::xdp_ring_offset,
+        entries: u32,
+        bytes: usize,
+    ) -> Result<Option<Mapping>, XskError> {
+        let len = at.desc as usize + entries as usize * bytes;
+        let map = (entries > 0).then(|| Mapping::new(fd, offset, len)).transpose();
+        map.map_err(|e| XskError::new("map the rings", e))
+    }
+
+    fn memory<T>(&self, at: &libc::xdp_ring_offset, entries: u32) -> RingMemory<T> {
         let index = |offset: u64| self.start.wrapping_byte_add(offset as usize) as *const AtomicU32;
         RingMemory {
             producer: index(at.producer),
@@ -266,6 +279,77 @@ impl Drop for Mapping {
     }
 }
 
+fn open() -> Result<OwnedFd, XskError> {
+    // SAFETY: a system call without pointers.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(XskError::new("open an AF_XDP socket", io::Error::last_os_error()));
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn size(fd: RawFd, option: c_int, entries: u32) -> Result<(), XskError> {
+    if entries == 0 {
+        return Ok(());
+    }
+    set(fd, libc::SOL_XDP, option, &entries).map_err(|e| XskError::new("size the rings", e))
+}
+
+/// Copy mode counts packets under way against the send buffer: it must never be what limits us.
+/// Without CAP_NET_ADMIN the default stays, at worst a slower ring.
+fn make_room(fd: RawFd, config: &XskConfig) {
+    let room = c_int::try_from(config.tx.saturating_mul(config.frame_size)).unwrap_or(c_int::MAX);
+    let _ = set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room);
+}
+
+/// Where the kernel puts the parts of the rings.
+fn layout(fd: RawFd) -> Result<libc::xdp_mmap_offsets, XskError> {
+    // SAFETY: plain data, for which all zeros is a valid value.
+    let mut at: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+    get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut at)
+        .map_err(|e| XskError::new("ask for the layout of the rings", e))?;
+    Ok(at)
+}
+
+/// # Safety
+/// As of [`Producer::new`], for the map's ring.
+unsafe fn producer<T: Copy>(
+    map: Option<&Mapping>,
+    at: &libc::xdp_ring_offset,
+    entries: u32,
+) -> Producer<T> {
+    // SAFETY: the caller's.
+    map.map_or_else(Producer::none, |map| unsafe { Producer::new(map.memory(at, entries)) })
+}
+
+/// # Safety
+/// As of [`Consumer::new`], for the map's ring.
+unsafe fn consumer<T: Copy>(
+    map: Option<&Mapping>,
+    at: &libc::xdp_ring_offset,
+    entries: u32,
+) -> Consumer<T> {
+    // SAFETY: the caller's.
+    map.map_or_else(Consumer::none, |map| unsafe { Consumer::new(map.memory(at, entries)) })
+}
+
+fn bind(fd: RawFd, config: &XskConfig, flags: u16, shared: RawFd) -> io::Result<()> {
+    let address = sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: config.ifindex,
+        sxdp_queue_id: config.queue,
+        sxdp_shared_umem_fd: shared as u32,
+    };
+    // SAFETY: `address` is a valid address of the length given.
+    let result = unsafe {
+        let len = size_of::<sockaddr_xdp>() as libc::socklen_t;
+        libc::bind(fd, (&raw const address).cast(), len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: `value` is valid for its own size.
     let result = unsafe {
@@ -283,6 +367,8 @@ fn get<T>(fd: RawFd, level: c_int, option: c_int, value: &mut T) -> io::Result<(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Bytes of an entry of the receive and the transmit ring; the others have addresses.
+const DESC: usize = size_of::<xdp_desc>();
 /// How long a system call polls the card when nothing is there, microseconds.
 const BUSY_POLL_US: c_int = 20;
 /// How long a taken queue is asked for.

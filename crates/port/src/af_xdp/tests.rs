@@ -463,3 +463,48 @@ fn busy_polling_can_be_asked_for() {
         until("the datagram", || port.rx().unwrap().len() == 1);
     });
 }
+
+#[test]
+fn a_port_that_transmits_takes_nothing_in() {
+    with_net("transmit", LinkOptions { queues: 2, ..LinkOptions::default() }, |net| {
+        let spec = OpenSpec { ring: 64, ..OpenSpec::transmit("eth0".into()) };
+        let mut port = AfXdp::open(&spec).unwrap();
+        assert_eq!(port.caps().mode, "copy mode, transmit only, need-wakeup");
+        assert!(!net.a.run(&["ip", "link", "show", "eth0"]).unwrap().contains("prog/xdp"));
+        // The host has all its UDP ports, and all that comes.
+        let (own, peer) = (udp(&net.a, A, PORT), udp(&net.b, B, PORT));
+        let mut datagram = [0; 64];
+        for n in 0..20 {
+            // Several times round the ring.
+            assert_eq!(net.commit(&mut port, 10 * n, 10), 10);
+            port.flush().unwrap();
+            for i in 0..10 {
+                let (len, _) = peer.recv_from(&mut datagram).unwrap();
+                assert_eq!(datagram[..len], (10 * n + i).to_be_bytes());
+            }
+            peer.send_to(b"back", (A, PORT)).unwrap();
+            assert_eq!(own.recv(&mut datagram).unwrap(), 4);
+        }
+        // Completions are no reason to wake up.
+        let end = port.now() + 2_000_000;
+        port.wait(end).unwrap();
+        assert!(port.now() >= end);
+        let burst = port.rx().unwrap();
+        assert_eq!((burst.len(), burst.done().len()), (0, 0));
+        assert_eq!(port.stats(), PortStats { tx_frames: 200, ..PortStats::default() });
+        let refused = AfXdp::open(&OpenSpec { xdp_mode: XdpMode::ZeroCopy, ..spec });
+        assert!(refused.err().unwrap().to_string().contains("copy mode"));
+    });
+}
+
+#[test]
+fn a_filter_without_ports_is_refused_by_every_engine() {
+    let spec = OpenSpec::new(Some("lo".into()), crate::Filter::default());
+    for engine in [crate::Engine::Socket, crate::Engine::AfPacket, crate::Engine::AfXdp] {
+        let refused = crate::open(engine, &spec).err().unwrap().to_string();
+        assert!(refused.contains("filter without a UDP port"), "{refused}");
+    }
+    let transmit = OpenSpec::transmit("lo".into());
+    let refused = crate::open(crate::Engine::Socket, &transmit).err().unwrap().to_string();
+    assert!(refused.contains("use af_packet or af_xdp"), "{refused}");
+}

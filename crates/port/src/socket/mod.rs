@@ -19,7 +19,9 @@ use sonde_wire::{NotSent, Stamp, StampSource, Time, TxDone, Verdict, parse_udp};
 use crate::errqueue::{BATCH, Batch, ToTai, is_drop, may_be_earlier};
 use crate::icmp::IcmpError;
 use crate::refusal::{Refusals, why};
-use crate::{Caps, FrameDesc, OpenSpec, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
+use crate::{
+    Caps, FrameDesc, OpenSpec, Port, PortError, PortMode, PortStats, RxBurst, TxBurst, TxDesc,
+};
 use endpoint::{Endpoint, Options};
 
 /// One UDP socket for each family and local port.
@@ -77,9 +79,17 @@ impl SocketPort {
     /// Binds a socket for every port of the filter.
     ///
     /// # Errors
-    /// A port in use, a port below 1024 without CAP_NET_BIND_SERVICE, an address that
-    /// is not this host's, an unknown interface.
+    /// [`PortError::Config`] for another mode than [`PortMode::Exchange`]; a port in use, a port
+    /// below 1024 without CAP_NET_BIND_SERVICE, an address that is not this host's, an unknown
+    /// interface.
     pub fn open(spec: &OpenSpec) -> Result<SocketPort, PortError> {
+        spec.check()?;
+        if spec.mode != PortMode::Exchange {
+            return Err(PortError::Config(
+                "engine socket exchanges packets by UDP ports of its own; use af_packet or af_xdp"
+                    .into(),
+            ));
+        }
         let io = |what: &'static str| move |e| syscall::error(what, e, "CAP_NET_ADMIN");
         let scopes: HashMap<Ipv6Addr, u32> = spec.scopes.iter().copied().collect();
         let scope = match &spec.interface {

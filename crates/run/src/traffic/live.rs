@@ -1,11 +1,9 @@
 //! Traffic out of a port, paced.
 
-use std::net::Ipv4Addr;
-
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::Paced;
 use sonde_meter::traffic::Generator;
-use sonde_port::{Engine, Filter, OpenSpec};
+use sonde_port::{Engine, OpenSpec};
 use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
 
@@ -25,14 +23,8 @@ pub(super) fn run(
     truth: &mut TruthFile,
     stop: &Stop,
 ) -> Result<Result<Made>, RunError> {
-    // An engine wants to know what it is to receive: a port that IANA keeps reserved.
-    let filter = Filter {
-        local: vec![Ipv4Addr::new(198, 18, 0, 0).into()],
-        local_ports: vec![UNUSED_PORT],
-        peer_ports: Vec::new(),
-    };
-    let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(Some(iface.to_owned()), filter) };
-    let mut port = sonde_port::open(engine, &spec).context("cannot open the port")?;
+    let mut port = sonde_port::open(engine, &OpenSpec::transmit(iface.to_owned()))
+        .context("cannot open the port")?;
     if longest_frame > port.caps().max_frame {
         return Err(RunError::Settings(anyhow!(
             "frames of up to {} bytes do not fit the port's {}; choose a smaller --size",
@@ -113,8 +105,6 @@ impl Paced for Timed<'_> {
     }
 }
 
-/// 49151: the last registered port, reserved by IANA.
-const UNUSED_PORT: u16 = 49_151;
 /// From opening to the first packet, ns.
 const LEAD_NS: i64 = 10_000_000;
 /// Longest sleep before the stop is looked at again, ns.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_port::{Engine, Filter, OpenSpec, PortError};
+use sonde_port::{Engine, OpenSpec, PortError};
 use sonde_server::otg::Problem;
 use sonde_server::otg::metrics::{DataIntegrity, PortMetric, TransmitState};
 use sonde_server::otg::ports::{Capture, CaptureFormat};
@@ -205,7 +205,6 @@ impl TestPort {
         secret: Secret,
     ) -> Result<TestPort, String> {
         let netns = found.location.netns.clone();
-        let interface = Some(found.location.interface.clone());
         let failed = |e: PortError| format!("port {name}: {e}");
         let capture = capture.map(|c| {
             let snap = c.packet_size.filter(|&n| n > 0).map_or(SNAP, |n| n.min(SNAP));
@@ -234,8 +233,7 @@ impl TestPort {
         let sender = if own.is_empty() {
             None
         } else {
-            // Without UDP ports in its filter it takes nothing in.
-            let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(interface, Filter::default()) };
+            let spec = OpenSpec::transmit(found.location.interface.clone());
             let port = opened(Engine::AfPacket, spec)?;
             let mut senders: Vec<usize> = flows.iter().map(|f| f.from).collect();
             senders.sort_unstable();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::Paced as _;
 use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses};
-use sonde_port::{Engine, Filter, OpenSpec, Port, PortStats};
+use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
 use sonde_sys::clock::tai_now;
@@ -332,9 +332,7 @@ fn receive(
 }
 
 fn open_sender(engine: Engine, port: &TesterPort) -> Result<Box<dyn Port>> {
-    // It receives nothing that anybody sends: the port's own answers have no place here.
-    let filter = Filter { local_ports: vec![DISCARD], ..Filter::default() };
-    let spec = OpenSpec { tx_stamps: false, ..OpenSpec::new(Some(port.interface.clone()), filter) };
+    let spec = OpenSpec::transmit(port.interface.clone());
     let open = || sonde_port::open(engine, &spec);
     let opened = netns::inside(port.netns.as_deref(), || patiently(open))?;
     opened.with_context(|| format!("port {}", port.name))
@@ -353,8 +351,6 @@ fn open_receiver(engine: Engine, port: &TesterPort, longest: usize) -> Result<Bo
     opened.with_context(|| format!("port {}", port.name))
 }
 
-/// The port of the discard service (RFC 863).
-const DISCARD: u16 = 9;
 /// Frames that can wait for the analyser.
 pub(crate) const RING: usize = 16_384;
 /// Between two looks at the order to finish, while nothing arrives.

@@ -9,7 +9,7 @@ use sonde_sys::syscall;
 
 use super::super::AfPacket;
 use super::super::tests::{Net, inside, net};
-use crate::{Engine, OpenSpec, Port, PortError, open_group};
+use crate::{Engine, OpenSpec, Port, PortError, PortMode, open_group};
 
 /// EtherType and octets of an IP packet from host `from` to host `to`, which carries
 /// `number`; what is not UDP is a later fragment.
@@ -239,7 +239,7 @@ fn every_socket_cuts_and_tells_the_length_on_the_wire() {
 #[test]
 fn a_group_needs_members_and_a_watching_port() {
     let watching = OpenSpec::watching("lo".into());
-    let filtering = OpenSpec { everything: false, ..watching.clone() };
+    let filtering = OpenSpec { mode: PortMode::Exchange, ..watching.clone() };
     let refused = [
         (&watching, 0, "1 to 256"),
         (&watching, 257, "1 to 256"),

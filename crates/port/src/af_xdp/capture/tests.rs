@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sonde_lab::LinkOptions;
 use sonde_sys::clock::tai_now;
-use sonde_wire::StampSource;
+use sonde_wire::{StampSource, Verdict};
 
 use crate::af_xdp::AfXdp;
-use crate::af_xdp::tests::net::{A, B, PORT, inside, udp, until, with_net};
-use crate::{Engine, OpenSpec, Port, XdpMode, open, open_group};
+use crate::af_xdp::tests::net::{A, B, PORT, cookie, inside, turn, udp, until, with_net};
+use crate::{Engine, Filter, OpenSpec, Port, XdpMode, open, open_group};
 
 fn spec(snap: usize) -> OpenSpec {
     OpenSpec { consume: true, snap, ring: 1024, ..OpenSpec::watching("eth0".into()) }
@@ -127,4 +128,83 @@ fn capturing_is_promiscuous_for_as_long_as_it_lasts() {
         drop(ports);
         assert!(modes().contains("promiscuity 0"), "{}", modes());
     });
+}
+
+#[test]
+fn one_thread_takes_everything_while_another_sends() {
+    for (xdp_mode, shown) in [(XdpMode::Auto, "native"), (XdpMode::Generic, "generic")] {
+        let options = LinkOptions { queues: 2, ..LinkOptions::default() };
+        with_net("capture and send", options, |net| {
+            const COUNT: u64 = 20_000; // several times round each ring
+            let spec = OpenSpec { xdp_mode, ..spec(usize::MAX) };
+            let (mut receiver, mut sender) = AfXdp::capture_and_send(&spec).unwrap();
+            assert!(receiver.caps().mode.starts_with(shown));
+            assert_eq!(
+                sender.caps().mode,
+                format!("{shown} copy mode, transmit only, need-wakeup")
+            );
+            assert!(receiver.tx().slot().is_none() && sender.caps().max_frame == 1518);
+            // The other end sends back what comes, counted by what it refuses and loses.
+            let mut mirror = inside(&net.b, || {
+                let filter = Filter { local_ports: vec![PORT], ..Filter::default() };
+                AfXdp::open(&OpenSpec::new(Some("eth0".into()), filter)).unwrap()
+            });
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let mirrored = scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let mut burst = mirror.rx().unwrap();
+                        for i in 0..burst.len() {
+                            turn(burst.frame(i).0);
+                            burst.set_verdict(i, Verdict::Transmit { cookie: 0 });
+                        }
+                        mirror.flush().unwrap();
+                    }
+                    mirror.stats()
+                });
+                let sent = scope.spawn(|| {
+                    let mut next = 0;
+                    while next < COUNT {
+                        let count = 32.min((COUNT - next) as usize);
+                        next += net.commit(&mut sender, next, count) as u64;
+                        sender.flush().unwrap();
+                        // Slow enough for two rings that one processor may have to serve.
+                        let until = sender.now() + 50_000;
+                        sender.wait(until).unwrap();
+                    }
+                    assert!(sender.rx().unwrap().is_empty());
+                    sender.stats()
+                });
+                let (mut seen, mut last) = (BTreeSet::new(), tai_now());
+                while tai_now() - last < 1_000_000_000 && seen.len() < COUNT as usize {
+                    let until = receiver.now() + 1_000_000;
+                    receiver.wait(until).unwrap();
+                    let mut burst = receiver.rx().unwrap();
+                    for i in 0..burst.len() {
+                        let (frame, _) = burst.frame(i);
+                        if frame[23] == 17 && frame[36..38] == PORT.to_be_bytes() {
+                            assert!(seen.insert(cookie(frame)), "twice");
+                            last = tai_now();
+                        }
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+                let (sent, mirrored) = (sent.join().unwrap(), mirrored.join().unwrap());
+                assert_eq!(sent.tx_frames + sent.tx_dropped, COUNT);
+                assert_eq!((sent.rx_frames, sent.tx_stamps), (0, 0));
+                // Each frame that did not come back was counted by somebody.
+                let refused = sent.tx_dropped + mirrored.rx_dropped + mirrored.tx_dropped;
+                let dropped = refused + receiver.stats().rx_dropped;
+                assert_eq!(seen.len() as u64 + dropped, COUNT, "{sent:?} {mirrored:?}");
+                assert!(seen.len() as u64 > COUNT / 2, "only {} came back", seen.len());
+                assert_eq!(receiver.stats().tx_frames, 0);
+            });
+            // Either half may go first, and the queue is free when both have gone.
+            drop(receiver);
+            assert_eq!(net.commit(&mut sender, 1, 1), 1);
+            sender.flush().unwrap();
+            drop(sender);
+            drop(AfXdp::capture_and_send(&spec).unwrap());
+        });
+    }
 }
