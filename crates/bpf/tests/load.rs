@@ -14,7 +14,7 @@ use sonde_results::hist::bucket_of;
 use sonde_results::trial::{Direction, Offer};
 use sonde_wire::Time;
 use sonde_wire::ethernet::{ETHERTYPE_VLAN, Tag};
-use sonde_wire::signature::{Repr, Secret};
+use sonde_wire::signature::{self, Repr, Secret};
 
 const SECRET: [u64; 2] = [0x1234_5678_9abc_def0, 77];
 const TAG: u8 = 9;
@@ -297,7 +297,7 @@ fn buckets_are_those_of_the_results() {
         // Each trial has one frame, so sum, minimum and maximum are its latency.
         analyser.begin(&Expected { tag: n as u8, ..expected(10, 1) });
         let mut frame = [0; 60];
-        let sent = (tai() - latency) as u64 & ((1 << 48) - 1);
+        let sent = signature::sent(tai() - latency);
         Repr { trial: n as u8, stream: 0, sequence: 0, sent }
             .emit(&mut frame, &Secret(SECRET))
             .unwrap();

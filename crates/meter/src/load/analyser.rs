@@ -6,7 +6,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Error, Time, parse};
 
-use super::{Delays, FCS_LEN, FastHist, Schedule};
+use super::{ArrivalWindow, Delays, FCS_LEN, FastHist, Schedule};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
@@ -51,9 +51,7 @@ pub struct Analyser {
     slots: Vec<SeriesPoint>,
     streams: Vec<(u64, u64)>,
     recent: Vec<(u64, i64)>,
-    /// A bit a frame, for the last [`Analyser::WINDOW`] of them.
-    seen: Vec<u64>,
-    floor: u64,
+    seen: ArrivalWindow<{ (Analyser::WINDOW / 64) as usize }>,
     delays: Delays,
     ipdv: FastHist,
 }
@@ -67,7 +65,6 @@ impl Analyser {
         let streams = config.streams.min(1 << 16);
         let slots = (config.schedule.duration_ns() / config.slot_ns.max(1)) as usize + 120;
         Analyser {
-            floor: config.schedule.counted_from & !63,
             received: 0,
             bytes: 0,
             duplicates: 0,
@@ -83,7 +80,7 @@ impl Analyser {
             slots: vec![SeriesPoint::default(); slots.min(Direction::SERIES_POINTS)],
             streams: vec![(0, 0); streams],
             recent: vec![(0, 0); RECENT as usize],
-            seen: vec![0; (Self::WINDOW / 64) as usize],
+            seen: ArrivalWindow::new(config.schedule.counted_from),
             delays: Delays::default(),
             ipdv: FastHist::default(),
             config,
@@ -128,17 +125,10 @@ impl Analyser {
         if number < self.config.schedule.counted_from {
             return;
         }
-        if number.wrapping_sub(self.floor) >= Self::WINDOW {
+        if !self.seen.note(number) {
             self.duplicates += 1;
             return;
         }
-        let word = &mut self.seen[(number % Self::WINDOW / 64) as usize];
-        let bit = 1 << (number % 64);
-        if *word & bit != 0 {
-            self.duplicates += 1;
-            return;
-        }
-        *word |= bit;
         match self.received {
             0 => self.first = now,
             _ => self.arrival_gap = self.arrival_gap.max(now - self.last),
@@ -200,12 +190,8 @@ impl Analyser {
     /// As [`super::Losses::read`] wants it: for each 64 frames from where the last call ended
     /// up to `end`, a multiple of 64 except in the last call, the number of the first, and a
     /// bit for each that has arrived.
-    pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
-        while self.floor < end {
-            let word = &mut self.seen[(self.floor / 64 % (Self::WINDOW / 64)) as usize];
-            take(self.floor, std::mem::take(word));
-            self.floor += 64;
-        }
+    pub fn harvest(&mut self, end: u64, take: impl FnMut(u64, u64)) {
+        self.seen.harvest(end, take);
     }
 
     /// Latencies so far.

@@ -112,7 +112,7 @@ impl Paced for Generator {
             trial: self.tag,
             stream: header.stream,
             sequence: self.next as u32,
-            sent: now.as_nanos() as u64 & TIME_MASK,
+            sent: signature::sent(now.as_nanos()),
         };
         // Never too short: sizes and headers were checked together.
         let _ = signature.emit(frame, &self.secret);
@@ -174,4 +174,3 @@ fn finish_header(header: &Header, ipv6: bool, frame: &mut [u8]) {
 /// For [`catch_up_ns`](super::catch_up_ns): an engine in user space hands over what is due in turns,
 /// which take their time.
 pub const CATCH_UP_MOST_NS: i64 = 1_000_000;
-const TIME_MASK: u64 = (1 << 48) - 1;

@@ -6,6 +6,7 @@
 //! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
+mod arrival_window;
 mod delays;
 mod generator;
 mod header;
@@ -20,6 +21,7 @@ mod tests;
 mod traffic;
 
 pub use analyser::{Analyser, AnalyserConfig};
+pub use arrival_window::ArrivalWindow;
 pub use delays::Delays;
 pub use generator::{CATCH_UP_MOST_NS, Generator};
 pub use header::{HEADER_MAX, Header, headers};

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
-use sonde_meter::load::{Delays, FCS_LEN};
+use sonde_meter::load::{ArrivalWindow, Delays, FCS_LEN};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_sys::clock::tai_now;
@@ -114,8 +114,8 @@ struct Incoming {
     tag: u8,
     /// One more than the greatest frame number.
     after: u64,
-    /// A bit for each of the last frames.
-    seen: Box<[u64]>,
+    /// Twice as many as [`WINDOW`]: it moves by 64 frames.
+    seen: ArrivalWindow<{ (WINDOW / 32) as usize }>,
     delays: Delays,
     received: Received,
     rate: RateMeter,
@@ -126,7 +126,7 @@ impl Incoming {
         Incoming {
             tag: 0,
             after: 0,
-            seen: vec![0; (WINDOW / 64) as usize].into(),
+            seen: ArrivalWindow::new(0),
             delays: Delays::default(),
             received: Received::default(),
             rate: RateMeter::new(0, [0; 2]),
@@ -136,7 +136,7 @@ impl Incoming {
     fn expect(&mut self, tag: u8, clear: bool, now: i64) {
         self.tag = tag;
         self.after = 0;
-        self.seen.fill(0);
+        self.seen.clear();
         if clear {
             self.delays.clear();
             self.received = Received::default();
@@ -164,18 +164,11 @@ impl Incoming {
             self.received.too_late += 1;
             return;
         }
-        // The window moves on: what comes in is not yet seen.
-        let bit = |n: u64| ((n % WINDOW / 64) as usize, 1u64 << (n % 64));
-        for n in self.after.max((number + 1).saturating_sub(WINDOW))..=number {
-            let (word, mask) = bit(n);
-            self.seen[word] &= !mask;
-        }
-        let (word, mask) = bit(number);
-        if self.seen[word] & mask != 0 {
+        self.seen.advance((number + 1).saturating_sub(WINDOW));
+        if !self.seen.note(number) {
             self.received.duplicates += 1;
             return;
         }
-        self.seen[word] |= mask;
         let r = &mut self.received;
         r.reordered += u64::from(number < self.after);
         self.after = self.after.max(number + 1);

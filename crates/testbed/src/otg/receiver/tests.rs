@@ -6,7 +6,7 @@ fn taken(frames: &[(u32, i64)]) -> Received {
     let mut flow = Incoming::new();
     flow.expect(1, true, 0);
     for &(sequence, at) in frames {
-        let sent = (i64::from(sequence) * 100 - 1_000) as u64 & ((1 << 48) - 1);
+        let sent = signature::sent(i64::from(sequence) * 100 - 1_000);
         flow.take(&Repr { trial: 1, stream: 0, sequence, sent }, 60, at);
     }
     flow.received()
