@@ -6,6 +6,7 @@ use sonde_port::PortStats;
 use sonde_results::Hist;
 
 use super::flow::FlowPlan;
+use super::port::TestPort;
 use super::receiver::Received;
 use super::receiver::ReceiverReport;
 use super::sender::Sent;
@@ -63,9 +64,11 @@ pub fn flow(state: &FlowState<'_>) -> Value {
 
 /// A port, with what it has itself lost since it was configured: of whichever flow, these frames
 /// are `lost`, too.
-pub fn port(name: &str, sent: &PortStats, came: &ReceiverReport) -> Value {
+pub fn port(port: &TestPort, sent: &PortStats, came: &ReceiverReport) -> Value {
+    let (tx, rx) = &port.engines;
     json!({
-        "name": name,
+        "name": port.name,
+        "engines": { "tx": tx, "rx": rx },
         "tx": {
             "frames": sent.tx_frames,
             "dropped": sent.tx_dropped,

@@ -189,7 +189,7 @@ impl TrafficGenerator for Generator {
             let ports = setup
                 .ports
                 .iter()
-                .map(|port| Ok(details::port(&port.name, &port.sent()?.stats, &port.received()?)));
+                .map(|port| Ok(details::port(port, &port.sent()?.stats, &port.received()?)));
             Ok(json!({ "flows": flows, "ports": ports.collect::<Result<Vec<_>, Problem>>()? }))
         })
     }
@@ -239,8 +239,9 @@ impl Setup {
         let names: Vec<String> = config.ports.iter().map(|p| p.name.clone()).collect();
         let wanted = settings(config, &names).map_err(Problem::Invalid)?;
         // Set back when this configuration, or an attempt at it, is dropped.
-        let set = found.iter_mut().zip(&wanted);
-        let set: Vec<_> = set.map(|(port, w)| port.set(w.mtu, &mut warnings)).collect();
+        for (port, w) in found.iter_mut().zip(&wanted) {
+            port.set(w.mtu, &mut warnings);
+        }
         let speeds: Vec<Option<u64>> =
             found.iter().zip(&wanted).map(|(port, w)| w.speed(port.speed_bps)).collect();
         for ((port, w), name) in found.iter().zip(&wanted).zip(&names) {
@@ -276,10 +277,11 @@ impl Setup {
             return Err(Problem::Invalid(errors));
         }
         let captured = |w: &PortSettings| w.capture.map(|capture| &config.captures[capture]);
-        let open = |(i, (found, set)): (usize, (Found, _))| {
-            TestPort::open(i, &names[i], found, set, captured(&wanted[i]), &flows, secret)
+        let open = |(i, found)| {
+            let capture = captured(&wanted[i]);
+            TestPort::open(i, &names[i], found, capture, &flows, secret, &mut warnings)
         };
-        let ports = found.into_iter().zip(set).enumerate().map(open).collect::<Result<Vec<_>, _>>();
+        let ports = found.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>();
         let ports = ports.map_err(Problem::Internal)?;
         let data_integrity = config.options.port_options.data_integrity;
         let present = Vec::new();

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_port::{Engine, OpenSpec, PortError};
+use sonde_port::af_xdp::AfXdp;
+use sonde_port::{Engine, OpenSpec, Port, PortError};
 use sonde_server::otg::Problem;
 use sonde_server::otg::metrics::{DataIntegrity, PortMetric, TransmitState};
 use sonde_server::otg::ports::{Capture, CaptureFormat};
@@ -35,6 +36,8 @@ pub struct TestPort {
     /// Takes every frame that comes.
     pub receiver: Worker<receiver::Order>,
     capture: Option<Mutex<Captured>>,
+    /// By what it sends, where a flow leaves here, and by what it receives.
+    pub engines: (Option<String>, String),
     /// Held until the threads have ended.
     _settings: Settings,
 }
@@ -47,7 +50,8 @@ struct Captured {
 }
 
 /// What was set on an interface; dropping it sets it back.
-pub struct Settings {
+#[derive(Default)]
+struct Settings {
     _mtu: Option<Mtu>,
 }
 
@@ -93,6 +97,7 @@ pub struct Found {
     pub speed_bps: Option<u64>,
     rx_queues: u32,
     links: Links,
+    settings: Settings,
 }
 
 impl Location {
@@ -160,7 +165,18 @@ impl Found {
             let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
             let namespace = netns::identity().map_err(io)?;
             let location = location.clone();
-            Ok(Found { location, namespace, ifindex, mtu, kind, speed_bps, rx_queues, links })
+            let settings = Settings::default();
+            Ok(Found {
+                location,
+                namespace,
+                ifindex,
+                mtu,
+                kind,
+                speed_bps,
+                rx_queues,
+                links,
+                settings,
+            })
         })?
     }
 
@@ -171,7 +187,7 @@ impl Found {
 
     /// Sets the interface's MTU, if another one is wanted. What it does not take is added to
     /// `warnings`.
-    pub fn set(&mut self, mtu: Option<u32>, warnings: &mut Vec<String>) -> Settings {
+    pub fn set(&mut self, mtu: Option<u32>, warnings: &mut Vec<String>) {
         let text = self.location.text();
         let mtu = mtu.filter(|&wanted| wanted != self.mtu).and_then(|wanted| {
             match self.location.set_mtu(wanted) {
@@ -186,12 +202,13 @@ impl Found {
                 }
             }
         });
-        Settings { _mtu: mtu }
+        self.settings = Settings { _mtu: mtu };
     }
 }
 
 impl TestPort {
-    /// With the flows that end and begin here; `index` is its own among the ports.
+    /// With the flows that end and begin here; `index` is its own among the ports. Where frames
+    /// cannot be sent by AF_XDP, that is added to `warnings`.
     ///
     /// # Errors
     /// The interface cannot be had, or a thread not be started.
@@ -199,12 +216,11 @@ impl TestPort {
         index: usize,
         name: &str,
         found: Found,
-        settings: Settings,
         capture: Option<&Capture>,
         flows: &[Arc<FlowPlan>],
         secret: Secret,
+        warnings: &mut Vec<String>,
     ) -> Result<TestPort, String> {
-        let netns = found.location.netns.clone();
         let failed = |e: PortError| format!("port {name}: {e}");
         let capture = capture.map(|c| {
             let snap = c.packet_size.filter(|&n| n > 0).map_or(SNAP, |n| n.min(SNAP));
@@ -213,36 +229,33 @@ impl TestPort {
             Ok::<_, String>(Mutex::new(Captured { ring: Some(Box::new(ring)), format: c.format }))
         });
         let capture = capture.transpose()?;
-        let opened = |engine, spec: OpenSpec| {
-            let open = || sonde_port::open(engine, &spec);
-            netns::inside(netns.as_deref(), open).map_err(PortError::from).flatten().map_err(failed)
-        };
         // A test port belongs to the tester: what comes is not for the host.
         let usual = OpenSpec::watching(found.location.interface.clone());
         let fair = (MEMORY / found.rx_queues.max(1) as usize + 1).next_power_of_two() / 2;
         let ring = fair.clamp(usual.ring, RING);
         let watching = OpenSpec { consume: true, snap: ALL_OF_IT, ring, ..usual };
-        let port = opened(Engine::AfXdp, watching)?;
+        let own = flows.iter().enumerate().filter(|(_, f)| f.from == index);
+        let own: Vec<_> = own.map(|(i, f)| (i as u16, f.clone())).collect();
+        let Engines { receiver: port, sender: sending } =
+            open_engines(name, &found.location, &watching, !own.is_empty(), warnings)
+                .map_err(failed)?;
+        let engine = |port: &dyn Port| format!("{}: {}", port.caps().engine, port.caps().mode);
+        let engines = (sending.as_deref().map(engine), engine(port.as_ref()));
         let expected = flows.iter().enumerate().filter(|(_, f)| f.to.contains(&index));
         let expected: Vec<u16> = expected.map(|(i, _)| i as u16).collect();
         let receiver = Worker::start(&format!("sonde-rx-{name}"), move |orders| {
             receiver::run(port, &expected, secret, &orders);
         })?;
-        let own = flows.iter().enumerate().filter(|(_, f)| f.from == index);
-        let own: Vec<_> = own.map(|(i, f)| (i as u16, f.clone())).collect();
-        let sender = if own.is_empty() {
-            None
-        } else {
-            let spec = OpenSpec::transmit(found.location.interface.clone());
-            let port = opened(Engine::AfPacket, spec)?;
-            let mut senders: Vec<usize> = flows.iter().map(|f| f.from).collect();
-            senders.sort_unstable();
-            senders.dedup();
-            let senders = senders.len();
-            Some(Worker::start(&format!("sonde-tx-{name}"), move |orders| {
+        let mut senders: Vec<usize> = flows.iter().map(|f| f.from).collect();
+        senders.sort_unstable();
+        senders.dedup();
+        let senders = senders.len();
+        let start = |port| {
+            Worker::start(&format!("sonde-tx-{name}"), move |orders| {
                 sender::run(port, own, secret, senders, &orders);
-            })?)
+            })
         };
+        let sender = sending.map(start).transpose()?;
         Ok(TestPort {
             name: name.to_owned(),
             location: found.location,
@@ -251,7 +264,8 @@ impl TestPort {
             sender,
             receiver,
             capture,
-            _settings: settings,
+            engines,
+            _settings: found.settings,
         })
     }
 
@@ -419,6 +433,49 @@ impl<O> Drop for Worker<O> {
             let _ = thread.join();
         }
     }
+}
+
+/// The engines of a port.
+struct Engines {
+    receiver: Box<dyn Port>,
+    /// Where a flow leaves.
+    sender: Option<Box<dyn Port>>,
+}
+
+/// AF_XDP, and where it cannot send, packet sockets.
+fn open_engines(
+    name: &str,
+    location: &Location,
+    watching: &OpenSpec,
+    sends: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Engines, PortError> {
+    let netns = location.netns.as_deref();
+    if sends {
+        match inside(netns, || AfXdp::capture_and_send(watching)) {
+            Ok((receiver, sender)) => {
+                return Ok(Engines {
+                    receiver: Box::new(receiver),
+                    sender: Some(Box::new(sender)),
+                });
+            }
+            Err(why) => warnings.push(format!(
+                "port {name}: frames leave by engine af_packet, which sends fewer of them: {why}"
+            )),
+        }
+    }
+    let receiver = inside(netns, || sonde_port::open(Engine::AfXdp, watching))?;
+    let spec = OpenSpec::transmit(location.interface.clone());
+    let sender = sends.then(|| inside(netns, || sonde_port::open(Engine::AfPacket, &spec)));
+    Ok(Engines { receiver, sender: sender.transpose()? })
+}
+
+/// Opens a port in a namespace.
+fn inside<T: Send>(
+    netns: Option<&str>,
+    open: impl FnOnce() -> Result<T, PortError> + Send,
+) -> Result<T, PortError> {
+    netns::inside(netns, open).map_err(PortError::from).flatten()
 }
 
 /// Frames of all queues that can wait for the receiver, but for those that every queue has anyway:

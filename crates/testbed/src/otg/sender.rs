@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sonde_meter::Paced;
 use sonde_meter::load::{CATCH_UP_MOST_NS, FCS_LEN, FastHist, PutOff, catch_up_ns};
-use sonde_port::{Port, PortStats};
+use sonde_port::{Port, PortError, PortStats};
 use sonde_results::Hist;
 use sonde_run::pump;
 use sonde_server::otg::control::Transmit;
@@ -16,7 +16,7 @@ use sonde_server::otg::metrics::TransmitState;
 use sonde_sys::clock::tai_now;
 use sonde_sys::schedule::Precedence;
 use sonde_wire::Time;
-use sonde_wire::signature::{Repr, Secret};
+use sonde_wire::signature::{self, Repr, Secret};
 
 use super::flow::{End, FlowPlan};
 use super::rates::{PERIOD_NS, RateMeter};
@@ -87,6 +87,10 @@ pub fn run(
         if sender.due.is_empty() {
             drop(sender.preferred.take());
             sender.mark(tai_now().as_nanos());
+            // What the device had no room for.
+            if let Err(e) = port.flush() {
+                sender.fail(&e);
+            }
             match orders.recv_timeout(IDLE) {
                 Ok(order) => sender.obey(order, port.as_mut()),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -97,11 +101,7 @@ pub fn run(
         match pump::send(port.as_mut(), &mut sender, ORDERS_NS) {
             Ok(0) => sender.mark(tai_now().as_nanos()),
             Ok(_) => {}
-            Err(e) => {
-                sender.failed = Some(e.to_string());
-                sender.due.clear();
-                sender.flows.iter_mut().for_each(|f| f.sent.state = TransmitState::Stopped);
-            }
+            Err(e) => sender.fail(&e),
         }
     }
 }
@@ -190,7 +190,7 @@ impl Outgoing {
             trial: self.tag,
             stream: self.number,
             sequence: self.n as u32,
-            sent: now as u64 & ((1 << 48) - 1),
+            sent: signature::sent(now),
         };
         let signed = self.plan.measured.then_some((&repr, secret));
         self.plan.frames.write(self.n, &mut buffer[..len], signed);
@@ -214,6 +214,12 @@ impl Outgoing {
 }
 
 impl PortSender {
+    fn fail(&mut self, why: &PortError) {
+        self.failed = Some(why.to_string());
+        self.due.clear();
+        self.flows.iter_mut().for_each(|f| f.sent.state = TransmitState::Stopped);
+    }
+
     fn obey(&mut self, order: Order, port: &mut dyn Port) {
         match order {
             Order::Report(to) => {
