@@ -1,9 +1,10 @@
 //! `--only gen`: what making traffic costs, with the truth about it.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use sonde_meter::traffic::{Config, Generator, Order, Sizes};
 use sonde_run::running::Context;
-use sonde_run::traffic::{Length, Reorder, Settings, Shares, make};
+use sonde_run::traffic::{Length, Reorder, Settings, Shares, start};
+use sonde_sys::usage::Usage;
 
 use crate::rtt::thread_cpu;
 
@@ -97,15 +98,16 @@ fn to_files(settings: Settings) -> Result<String> {
     std::fs::create_dir_all(&folder)?;
     let out = Some(folder.join("t.pcap"));
     let truth = Some(folder.join("t.csv"));
-    let result = made(&Settings { out, truth, ..settings });
+    let result = made(Settings { out, truth, ..settings });
     std::fs::remove_dir_all(&folder)?;
     result
 }
 
-fn made(settings: &Settings) -> Result<String> {
-    let before = thread_cpu()?;
-    let made = make(settings, &Context::default())?;
-    let seconds = thread_cpu()? - before;
+fn made(settings: Settings) -> Result<String> {
+    let before = Usage::read().cpu;
+    let (made, ended) = start(settings, &Context::default())?.last();
+    let seconds = (Usage::read().cpu - before).as_secs_f64();
+    let made = made.with_context(|| format!("{:?}", ended.failure))?;
     let mpps = made.packets as f64 / seconds / 1e6;
     Ok(format!("{mpps:.2} | {} | {}", made.flows, made.bytes))
 }

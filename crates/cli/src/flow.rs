@@ -35,7 +35,12 @@ pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
 
 /// `sonde flow verify`
 fn compare(args: &VerifyArgs) -> Result<Exit, Failure> {
-    let report = verify::verify(&args.settings(), &signals::context()?)?;
+    let (report, ended) = verify::start(args.settings(), &signals::context()?)?.last();
+    if let Some(error) = ended.failure {
+        return Err(error.into());
+    }
+    // It was given up.
+    let Some(report) = report else { return Ok(Exit::Interrupted) };
     if args.json {
         let text = serde_json::to_string_pretty(&report).map_err(anyhow::Error::from)?;
         outln!("{text}");

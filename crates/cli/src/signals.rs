@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sonde_run::confined::give_up;
-use sonde_run::running::{Context, Stop};
+use sonde_run::running::{Context, Invocation, Stop};
 
 /// From now on they no longer kill the process, so that it can finish in order: the first asks
 /// for the end, a second one for an end that waits for nothing. A hang-up that the starter has
@@ -38,7 +38,12 @@ pub fn stop() -> Result<Stop> {
 /// As [`stop`].
 pub fn context() -> Result<Context> {
     let stdout = || Box::new(std::io::stdout()) as Box<dyn Write + Send>;
-    Ok(Context { stop: stop()?, stdout: Some(stdout), when_open: None })
+    Ok(Context { stop: stop()?, stdout: Some(stdout), when_open: None, invocation: invocation() })
+}
+
+/// As what this process was started.
+pub fn invocation() -> Invocation {
+    Invocation { command: std::env::args().collect(), sonde: std::env::current_exe().ok() }
 }
 
 /// The same for a command that runs one instrument for long, and that strangers can reach: it

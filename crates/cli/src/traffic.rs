@@ -5,7 +5,7 @@ pub mod args;
 use anyhow::Context as _;
 use sonde_results::units::{format_count, format_share};
 use sonde_run::error::RunError;
-use sonde_run::traffic::{Made, make};
+use sonde_run::traffic::{self, Made};
 
 use self::args::{GenArgs, GenCommand};
 use crate::exit::{Exit, Failure};
@@ -15,16 +15,18 @@ use crate::signals;
 pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
     let GenCommand::Flows(args) = &args.command;
     let context = signals::context()?;
-    match make(&args.settings(), &context) {
-        Ok(made) => {
+    let (made, ended) = traffic::start(args.settings(), &context)?.last();
+    match ended.failure {
+        None => {
+            let made = made.context("nothing is known of what was made")?;
             report(&made, args.json)?;
             Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
         }
-        Err(RunError::Unsaved(error)) => {
+        Some(RunError::Unsaved(error)) => {
             errln!("sonde: {error:#}");
             Ok(Exit::NotSaved)
         }
-        Err(error) => Err(error.into()),
+        Some(error) => Err(error.into()),
     }
 }
 

@@ -24,7 +24,7 @@ pub mod running;
 mod secrets;
 pub mod sink;
 pub mod sources;
-mod text;
+pub mod text;
 pub mod toml_file;
 pub mod traffic;
 pub mod whole_file;

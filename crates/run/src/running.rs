@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -30,6 +30,17 @@ pub struct Context {
     /// Called by a start once all is open and before it starts threads, with what it still uses
     /// and writes: a program that runs nothing else gives up its other privileges here.
     pub when_open: Option<WhenOpen>,
+    /// How the program was started.
+    pub invocation: Invocation,
+}
+
+/// How the program was started that measures.
+#[derive(Clone, Debug, Default)]
+pub struct Invocation {
+    /// Its command line, for the heads of runs.
+    pub command: Vec<String>,
+    /// The binary `sonde`, which is a device of some laboratories.
+    pub sonde: Option<PathBuf>,
 }
 
 /// See [`Context::when_open`].
@@ -37,7 +48,10 @@ pub type WhenOpen = Arc<dyn Fn(&[Uses], &[PathBuf]) -> Result<(), RunError> + Se
 
 impl Context {
     /// All is open.
-    pub(crate) fn opened(&self, uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
+    ///
+    /// # Errors
+    /// Those of [`Context::when_open`].
+    pub fn opened(&self, uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
         self.when_open.as_ref().map_or(Ok(()), |tell| tell(uses, writes))
     }
 }
@@ -48,8 +62,9 @@ pub struct Stop(Arc<Asked>);
 
 #[derive(Default)]
 struct Asked {
-    /// 0: go on; 1: end in order; 2: end without waiting for what could still come.
-    level: AtomicU8,
+    any: AtomicBool,
+    /// Without waiting for what could still come.
+    urgent: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
 }
@@ -57,28 +72,34 @@ struct Asked {
 impl Stop {
     /// Asks for an end in order.
     pub fn ask(&self) {
-        self.raise(1);
+        self.raise(false);
     }
 
     /// Asks for an end that waits for nothing: no late replies, no slow collector.
     pub fn hurry(&self) {
-        self.raise(2);
+        self.raise(true);
     }
 
-    fn raise(&self, level: u8) {
+    fn raise(&self, urgent: bool) {
         let _held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0.level.fetch_max(level, Ordering::Relaxed);
+        self.0.urgent.fetch_or(urgent, Ordering::Relaxed);
+        self.0.any.store(true, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
 
     /// Whether an end was asked for.
     pub fn is_asked(&self) -> bool {
-        self.0.level.load(Ordering::Relaxed) > 0
+        self.0.any.load(Ordering::Relaxed)
+    }
+
+    /// Set once an end was asked for: for loops that look at it often. To be read only.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0.any
     }
 
     /// Whether one was asked for that waits for nothing.
     pub fn is_urgent(&self) -> bool {
-        self.0.level.load(Ordering::Relaxed) > 1
+        self.0.urgent.load(Ordering::Relaxed)
     }
 
     /// Waits at most `patience` for a request; whether there is one.
@@ -100,13 +121,13 @@ pub struct Records<R> {
 }
 
 /// The instrument's end of [`Records`].
-pub(crate) struct RecordSender<R> {
+pub struct RecordSender<R> {
     queue: SyncSender<R>,
     lost: Arc<AtomicU64>,
 }
 
 /// A queue with room for `room` records.
-pub(crate) fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
+pub fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
     let (to, queue) = sync_channel(room);
     let lost = Arc::new(AtomicU64::new(0));
     (RecordSender { queue: to, lost: lost.clone() }, Records { queue, lost })
@@ -114,7 +135,7 @@ pub(crate) fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
 
 impl<R> RecordSender<R> {
     /// Hands one over. An instrument never waits for its reader: what does not fit is counted.
-    pub(crate) fn push(&self, record: R) {
+    pub fn push(&self, record: R) {
         self.push_many(record, 1);
     }
 
@@ -206,7 +227,8 @@ impl<S> Clone for Latest<S> {
 }
 
 impl<S: Clone> Latest<S> {
-    pub(crate) fn new(state: S) -> Latest<S> {
+    /// One that begins with `state`.
+    pub fn new(state: S) -> Latest<S> {
         Latest(Arc::new(Mutex::new(state)))
     }
 
@@ -215,7 +237,8 @@ impl<S: Clone> Latest<S> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn update(&self, with: impl FnOnce(&mut S)) {
+    /// Changes it.
+    pub fn update(&self, with: impl FnOnce(&mut S)) {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -249,7 +272,10 @@ pub struct Running<R, S, C> {
 
 impl<R, S, C> Running<R, S, C> {
     /// Runs `work` on a thread called `name`.
-    pub(crate) fn start(
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn start(
         name: &str,
         (records, status, control): (Records<R>, Latest<S>, C),
         stop: Stop,
@@ -277,6 +303,18 @@ impl<R, S, C> Running<R, S, C> {
     pub fn wait(&self, patience: Duration) -> bool {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         end.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// Reads until its end: for an instrument whose last record is its whole result.
+    pub fn last(self) -> (Option<R>, Ended) {
+        let mut last = None;
+        loop {
+            match self.records.next(Duration::from_secs(3600)) {
+                Next::Record(record) => last = Some(record),
+                Next::Nothing => {}
+                Next::End => return (last, self.join()),
+            }
+        }
     }
 
     /// Waits for its end. Records that are not read by then are gone: an instrument that waits

@@ -4,10 +4,14 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
 /// A file's text, for messages that name a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Source {
     /// The file's name as it was given.
     pub file: String,

@@ -5,16 +5,22 @@ mod pcap;
 mod settings;
 mod truth;
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
 use serde::Serialize;
 use sonde_meter::traffic::Generator;
 pub use sonde_meter::traffic::{Arrival, Length, MAX_FLOWS, Protocols, Reorder, Shares, Sizes};
+use sonde_port::Port;
 
 use self::pcap::PcapFile;
 pub use self::settings::{Resolution, Settings, TruthForm};
 use self::truth::TruthFile;
 use crate::error::RunError;
-use crate::running::{Context, Stop};
+use crate::running::{Context, Ended, Latest, Running, Stop, records};
+
+/// Traffic being made. Its one record is what was made, whole; its state is the same so far.
+pub type Making = Running<Made, Made, ()>;
 
 /// What was made.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,31 +43,61 @@ pub struct Made {
     pub interrupted: bool,
 }
 
-/// Makes traffic and truth, in the thread that calls it, until it is done or the end of `context`
-/// is asked for.
+/// Opens the file or the port, and begins to make traffic and truth.
 ///
 /// # Errors
-/// Settings that cannot be; a file or a port that cannot be opened; what could not be written.
-pub fn make(settings: &Settings, context: &Context) -> Result<Made, RunError> {
+/// Settings that cannot be; a file or a port that cannot be opened.
+pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     let config = settings.config();
     let longest = config.longest_frame();
     let generator = Generator::new(config).map_err(|e| RunError::Settings(e.into()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
-    let stop = &context.stop;
-    let result = match (&settings.out, &settings.iface) {
-        (Some(path), None) => {
-            let file = PcapFile::create(path, settings.resolution, longest)?;
-            to_file(generator, file, &mut truth, stop)
-        }
-        (None, Some(iface)) => {
-            live::run(iface, settings.engine, longest, generator, &mut truth, stop)?
-        }
+    let output = match (&settings.out, &settings.iface) {
+        (Some(path), None) => Output::File(PcapFile::create(path, settings.resolution, longest)?),
+        (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, longest)?),
         // Checked above.
         _ => return Err(RunError::Settings(anyhow!("out: name a file or an interface"))),
     };
-    let saved = truth.finish();
-    result.and_then(|made| Ok(Made { flows: saved?, ..made })).map_err(RunError::Unsaved)
+    let (sender, receiver) = records(1);
+    let status = Latest::new(Made::default());
+    let (stop, theirs) = (context.stop.clone(), status.clone());
+    let asked = stop.clone();
+    let work = move || {
+        let result = match output {
+            Output::File(file) => to_file(generator, file, &mut truth, &theirs, &asked),
+            Output::Port(port) => live::run(port, generator, &mut truth, &theirs, &asked),
+        };
+        let saved = truth.finish();
+        match result.and_then(|made| Ok(Made { flows: saved?, ..made })) {
+            Ok(made) => {
+                theirs.update(|s| s.clone_from(&made));
+                let ended = Ended { counters: counters(&made), ..Ended::default() };
+                sender.push(made);
+                ended
+            }
+            Err(error) => Ended {
+                counters: counters(&theirs.get()),
+                failure: Some(RunError::Unsaved(error)),
+                ..Ended::default()
+            },
+        }
+    };
+    Running::start("sonde-run", (receiver, status, ()), stop, work)
+}
+
+/// Where traffic goes.
+enum Output {
+    File(PcapFile),
+    Port(Box<dyn Port>),
+}
+
+fn counters(made: &Made) -> BTreeMap<String, u64> {
+    let Made { packets, bytes, flows, own_drops, .. } = *made;
+    let own_drops = own_drops.unwrap_or(0);
+    [("packets", packets), ("bytes", bytes), ("flows", flows), ("own_drops", own_drops)]
+        .map(|(name, n)| (name.to_owned(), n))
+        .into()
 }
 
 /// All of it, as fast as it goes.
@@ -69,6 +105,7 @@ fn to_file(
     mut generator: Generator,
     mut file: PcapFile,
     truth: &mut TruthFile,
+    status: &Latest<Made>,
     stop: &Stop,
 ) -> anyhow::Result<Made> {
     let mut made = Made::default();
@@ -79,9 +116,12 @@ fn to_file(
         made.packets += 1;
         made.bytes += len as u64;
         span = Some((span.map_or(at, |(first, _)| first), at));
-        if made.packets.is_multiple_of(LOOK_EVERY) && stop.is_asked() {
-            made.interrupted = true;
-            break;
+        if made.packets.is_multiple_of(LOOK_EVERY) {
+            status.update(|s| (s.packets, s.bytes) = (made.packets, made.bytes));
+            made.interrupted = stop.is_asked();
+            if made.interrupted {
+                break;
+            }
         }
     }
     generator.finish(&mut |flow| truth.add(flow));
@@ -90,5 +130,5 @@ fn to_file(
     Ok(made)
 }
 
-/// Packets between two looks at whether the end is asked for.
+/// Packets between two looks at whether the end is asked for, and words about how it goes.
 const LOOK_EVERY: u64 = 1 << 16;

@@ -19,37 +19,112 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use anyhow::anyhow;
+use std::cell::Cell;
 
+use anyhow::anyhow;
+use serde::Serialize;
+
+use self::csv::Truth;
+use self::listen::Bound;
 use self::messages::Exporters;
 use self::observed::Observed;
 pub use self::report::Report;
 pub use self::settings::Settings;
 use self::table::{Limits, Table};
 use crate::error::RunError;
-use crate::running::Context;
+use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
-/// Reads the truth, then all that was exported: what differs. The end of `context` ends the
-/// collecting.
+/// A comparison at work. Its one record is what it comes to.
+pub type Verifying = Running<Report, Status, ()>;
+
+/// How a comparison goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Flows of the truth.
+    pub truth_flows: u64,
+    /// Flow records that were exported.
+    pub records: u64,
+}
+
+/// Opens the truth and the address to listen on, then reads the truth and all that was exported.
+/// The end of `context` ends the collecting; an urgent one gives files up, and then there is no
+/// report.
 ///
 /// # Errors
-/// Nothing to compare; files that cannot be read.
-pub fn verify(settings: &Settings, context: &Context) -> Result<Report, RunError> {
+/// Nothing to compare; a truth that cannot be read; an address that cannot be listened on.
+pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    let truth = Truth::open(&settings.truth, settings.truth_start)?;
+    let bound = settings.listen.as_ref().map(Bound::to).transpose()?;
+    let (sender, receiver) = records(1);
+    let status = Latest::new(Status::default());
+    let (stop, theirs) = (context.stop.clone(), status.clone());
+    let asked = stop.clone();
+    let work = move || {
+        let compared = compare(&settings, truth, bound, &theirs, &asked);
+        let Status { truth_flows, records } = theirs.get();
+        let counters = [("truth_flows", truth_flows), ("records", records)];
+        let counters = counters.map(|(name, n)| (name.to_owned(), n)).into();
+        let failure = match compared {
+            Ok(report) => {
+                report.into_iter().for_each(|report| sender.push(report));
+                None
+            }
+            Err(error) => Some(RunError::Host(error)),
+        };
+        Ended { counters, failure, ..Ended::default() }
+    };
+    Running::start("sonde-run", (receiver, status, ()), stop, work)
+}
+
+/// Reads everything: what differs, unless it was given up.
+fn compare(
+    settings: &Settings,
+    mut truth: Truth,
+    bound: Option<Bound>,
+    status: &Latest<Status>,
+    stop: &Stop,
+) -> anyhow::Result<Option<Report>> {
     let mut table = Table::new(limits(settings));
-    csv::read_truth(&settings.truth, settings.truth_start, &mut |flow| table.add_truth(&flow))?;
+    let mut flows = 0;
+    while let Some(flow) = truth.next()? {
+        table.add_truth(&flow);
+        flows += 1;
+        if flows % TELL_EVERY == 0 {
+            status.update(|s| s.truth_flows = flows);
+            if stop.is_urgent() {
+                return Ok(None);
+            }
+        }
+    }
+    status.update(|s| s.truth_flows = flows);
     table.truth_is_complete();
     let mut exporters = Exporters::default();
+    let records = Cell::new(0);
+    let tell = || status.update(|s| s.records = records.get());
+    let mut take = |flow: &Observed| {
+        table.add(flow);
+        records.set(records.get() + 1);
+        if records.get() % TELL_EVERY == 0 {
+            tell();
+        }
+    };
     for (session, path) in settings.files.iter().enumerate() {
-        let mut take = |flow: &Observed| table.add(flow);
-        source::read(path, session as u32, &mut exporters, &mut take)?;
+        source::read(path, session as u32, &mut exporters, &mut take, stop)?;
+        tell();
+        if stop.is_urgent() {
+            return Ok(None);
+        }
     }
-    if let Some(listen) = &settings.listen {
-        let mut take = |flow: &Observed| table.add(flow);
-        listen::collect(listen, settings.until_idle, &context.stop, &mut exporters, &mut take)?;
+    if let Some(bound) = bound {
+        bound.collect(settings.until_idle, stop, &mut exporters, &mut take)?;
     }
-    Ok(Report::new(table.finish(), exporters.counters(), settings))
+    tell();
+    Ok(Some(Report::new(table.finish(), exporters.counters(), settings)))
 }
+
+/// Flows between two words about how it goes.
+const TELL_EVERY: u64 = 1 << 12;
 
 fn limits(settings: &Settings) -> Limits {
     Limits {

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::Paced;
 use sonde_meter::traffic::Generator;
-use sonde_port::{Engine, OpenSpec};
+use sonde_port::{Engine, OpenSpec, Port};
 use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
 
@@ -11,27 +11,35 @@ use super::truth::TruthFile;
 use super::{LOOK_EVERY, Made};
 use crate::error::RunError;
 use crate::pump;
-use crate::running::Stop;
+use crate::running::{Latest, Stop};
 
-/// Sends until the traffic is over or the end is asked for. The truth has the times at which packets were
-/// handed to the port.
-pub(super) fn run(
+/// Opens the port for frames of up to `longest_frame` octets.
+pub(super) fn open(
     iface: &str,
     engine: Engine,
     longest_frame: usize,
+) -> Result<Box<dyn Port>, RunError> {
+    let port = sonde_port::open(engine, &OpenSpec::transmit(iface.to_owned()))
+        .with_context(|| format!("cannot send on {iface} by {}", engine.name()))?;
+    let room = port.caps().max_frame;
+    match longest_frame > room {
+        true => Err(RunError::Settings(anyhow!(
+            "`sizes`: frames of up to {longest_frame} bytes do not fit the {room} of {iface}; \
+             choose a smaller size"
+        ))),
+        false => Ok(port),
+    }
+}
+
+/// Sends until the traffic is over or the end is asked for. The truth has the times at which
+/// packets were handed to the port.
+pub(super) fn run(
+    mut port: Box<dyn Port>,
     generator: Generator,
     truth: &mut TruthFile,
+    status: &Latest<Made>,
     stop: &Stop,
-) -> Result<Result<Made>, RunError> {
-    let mut port = sonde_port::open(engine, &OpenSpec::transmit(iface.to_owned()))
-        .context("cannot open the port")?;
-    if longest_frame > port.caps().max_frame {
-        return Err(RunError::Settings(anyhow!(
-            "frames of up to {} bytes do not fit the port's {}; choose a smaller --size",
-            longest_frame,
-            port.caps().max_frame
-        )));
-    }
+) -> Result<Made> {
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
     let start = port.now() + LEAD_NS;
     let mut made = Made::default();
@@ -43,6 +51,7 @@ pub(super) fn run(
             let packets = paced.generator.packets();
             if sent == 0 || packets >= looked {
                 looked = packets + LOOK_EVERY;
+                status.update(|s| (s.packets, s.bytes) = (packets, paced.bytes));
                 made.interrupted = stop.is_asked();
                 if made.interrupted {
                     break;
@@ -61,9 +70,7 @@ pub(super) fn run(
     made.behind_s = Some(paced.behind as f64 / 1e9);
     let Timed { generator, truth, .. } = paced;
     generator.finish(&mut |flow| truth.add(flow));
-    if let Err(error) = result {
-        return Ok(Err(error));
-    }
+    result?;
     // What is still in the port's hands leaves, or is found to have been dropped.
     for _ in 0..FLUSHES {
         port.flush().context("sending the last frames")?;
@@ -71,7 +78,7 @@ pub(super) fn run(
     }
     let stats = port.stats();
     made.own_drops = Some(stats.tx_dropped);
-    Ok(Ok(made))
+    Ok(made)
 }
 
 /// A generator at the time of a port.

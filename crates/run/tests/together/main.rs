@@ -4,6 +4,7 @@
 
 mod control;
 mod reload;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

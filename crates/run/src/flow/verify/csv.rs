@@ -9,31 +9,51 @@ use anyhow::{Context as _, Result, anyhow};
 use csv::ByteRecord;
 
 use crate::capture_file::{Octets, octets};
+use crate::running::Stop;
 
 use super::observed::{End, Fields, Half, Observed, name_hash};
 
-/// Reads the truth. `start_ms` is added to all times.
-pub(super) fn read_truth(path: &Path, start_ms: i64, take: &mut dyn FnMut(Observed)) -> Result<()> {
-    let mut lines = Lines::of(octets(path)?, &path.display().to_string())?;
-    if lines.columns.is_nfdump {
-        return Err(anyhow!(
-            "{}: the truth has FlowTest's columns, START_TIME and so on; this is of nfdump",
-            path.display()
-        ));
-    }
-    while let Some(mut flow) = lines.next()? {
-        for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
-            *span = span.map(|(a, b)| (a + start_ms * 1_000_000, b + start_ms * 1_000_000));
-        }
-        take(flow);
-    }
-    Ok(())
+/// The truth, flow by flow.
+pub(super) struct Truth {
+    lines: Lines,
+    /// Added to all times, ns.
+    start_ns: i64,
 }
 
-/// Reads what was exported.
-pub(super) fn read(octets: Octets, name: &str, take: &mut dyn FnMut(&Observed)) -> Result<()> {
+impl Truth {
+    /// `start_ms` is added to all times.
+    pub fn open(path: &Path, start_ms: i64) -> Result<Truth> {
+        let lines = Lines::of(octets(path)?, &path.display().to_string())?;
+        if lines.columns.is_nfdump {
+            return Err(anyhow!(
+                "{}: the truth has FlowTest's columns, START_TIME and so on; this is of nfdump",
+                path.display()
+            ));
+        }
+        Ok(Truth { lines, start_ns: start_ms * 1_000_000 })
+    }
+
+    /// The next flow.
+    pub fn next(&mut self) -> Result<Option<Observed>> {
+        let Some(mut flow) = self.lines.next()? else { return Ok(None) };
+        for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
+            *span = span.map(|(a, b)| (a + self.start_ns, b + self.start_ns));
+        }
+        Ok(Some(flow))
+    }
+}
+
+/// Reads what was exported, until an urgent end is asked for.
+pub(super) fn read(
+    octets: Octets,
+    name: &str,
+    take: &mut dyn FnMut(&Observed),
+    stop: &Stop,
+) -> Result<()> {
     let mut lines = Lines::of(octets, name)?;
-    while let Some(flow) = lines.next()? {
+    while !stop.is_urgent()
+        && let Some(flow) = lines.next()?
+    {
         take(&flow);
     }
     Ok(())

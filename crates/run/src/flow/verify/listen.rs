@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -15,28 +17,82 @@ use super::observed::Observed;
 use super::settings::Listen;
 use crate::running::Stop;
 
-/// Collects until nothing came for `idle_ns` after something came, or the end is asked for.
-pub(super) fn collect(
-    listen: &Listen,
-    idle_ns: i64,
-    stop: &Stop,
-    exporters: &mut Exporters,
-    take: &mut dyn FnMut(&Observed),
-) -> Result<()> {
-    // Bounded: a flood waits in the kernel. What does not fit there is counted, and shows up
-    // as gaps in the sequence numbers.
-    let (give, get) = sync_channel::<Came>(QUEUE);
-    let bound = match *listen {
-        Listen::Udp(at) => udp(at, give),
-        Listen::Tcp(at) => tcp(at, give),
-    }?;
-    tracing::info!("listening on {}", bound.words);
-    let idle = Duration::from_nanos(idle_ns.max(0) as u64);
-    until_idle(&get, idle, || stop.is_asked(), exporters, take);
-    if let Some(socket) = &bound.socket {
-        exporters.dropped(udp::dropped(socket).context("cannot count lost datagrams")?);
+/// An address that is listened on.
+pub(super) enum Bound {
+    Udp(UdpSocket),
+    Tcp(TcpListener),
+}
+
+impl Bound {
+    /// Takes the address: from now on the kernel keeps what comes there.
+    pub fn to(listen: &Listen) -> Result<Bound> {
+        Ok(match *listen {
+            Listen::Udp(at) => {
+                let socket = udp::bind(at, BUFFER).with_context(|| cannot(at))?;
+                // Whoever receives looks whether it is to end.
+                socket.set_read_timeout(Some(LOOK))?;
+                Bound::Udp(socket)
+            }
+            Listen::Tcp(at) => {
+                let listener = TcpListener::bind(at).with_context(|| cannot(at))?;
+                listener.set_nonblocking(true)?;
+                Bound::Tcp(listener)
+            }
+        })
     }
-    Ok(())
+
+    /// Collects until nothing came for `idle_ns` after something came, or the end is asked for.
+    pub fn collect(
+        self,
+        idle_ns: i64,
+        stop: &Stop,
+        exporters: &mut Exporters,
+        take: &mut dyn FnMut(&Observed),
+    ) -> Result<()> {
+        // Bounded: a flood waits in the kernel. What does not fit there is counted, and shows up
+        // as gaps in the sequence numbers.
+        let (give, get) = sync_channel::<Came>(QUEUE);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| -> Result<()> {
+            let _end = End(&ended);
+            // Gone before those who give are waited for.
+            let get = get;
+            match &self {
+                Bound::Udp(socket) => spawn(scope, || datagrams(socket, give, &ended)),
+                Bound::Tcp(listener) => spawn(scope, || connections(scope, listener, give, &ended)),
+            }
+            .context("cannot start a thread")?;
+            tracing::info!("listening on {}", self.words()?);
+            let idle = Duration::from_nanos(idle_ns.max(0) as u64);
+            until_idle(&get, idle, || stop.is_asked(), exporters, take);
+            Ok(())
+        })?;
+        if let Bound::Udp(socket) = &self {
+            exporters.dropped(udp::dropped(socket).context("cannot count lost datagrams")?);
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> Result<String> {
+        let socket = match self {
+            Bound::Udp(socket) => socket,
+            Bound::Tcp(listener) => return Ok(listener.local_addr()?.to_string()),
+        };
+        let bytes = udp::receive_buffer(socket)?;
+        let short =
+            if bytes < BUFFER { ": root, or net.core.rmem_max, would give more" } else { "" };
+        let address = socket.local_addr()?;
+        Ok(format!("{address} (receive buffer {} KiB{short})", bytes >> 10))
+    }
+}
+
+/// Tells those who receive that it is over, however it came to that.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What came from a session.
@@ -88,51 +144,73 @@ fn until_idle(
     begun.iter().for_each(|_| exporters.unreadable());
 }
 
-/// What is listened on.
-struct Bound {
-    words: String,
-    /// Of datagrams, for what the kernel drops.
-    socket: Option<UdpSocket>,
+fn datagrams(socket: &UdpSocket, give: SyncSender<Came>, ended: &AtomicBool) {
+    let mut sessions = HashMap::new();
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    while !ended.load(Ordering::Relaxed) {
+        let (len, peer) = match socket.recv_from(&mut buffer) {
+            Ok(came) => came,
+            Err(e) if is_pause(&e) => continue,
+            Err(_) => return,
+        };
+        let next = FIRST | sessions.len().min(0xFFFF) as u32;
+        let session = *sessions.entry(peer).or_insert(next);
+        if give.send(Came::Message(session, buffer[..len].to_vec())).is_err() {
+            return;
+        }
+    }
 }
 
-fn udp(at: SocketAddr, give: SyncSender<Came>) -> Result<Bound> {
-    let socket = udp::bind(at, BUFFER).with_context(|| cannot(at))?;
-    let bytes = udp::receive_buffer(&socket)?;
-    let short = if bytes < BUFFER { ": root, or net.core.rmem_max, would give more" } else { "" };
-    let words = format!("{} (receive buffer {} KiB{short})", socket.local_addr()?, bytes >> 10);
-    let bound = Bound { words, socket: Some(socket.try_clone()?) };
-    spawn(move || {
-        let mut sessions = HashMap::new();
-        let mut buffer = vec![0; usize::from(u16::MAX)];
-        while let Ok((len, peer)) = socket.recv_from(&mut buffer) {
-            let next = FIRST | sessions.len().min(0xFFFF) as u32;
-            let session = *sessions.entry(peer).or_insert(next);
-            if give.send(Came::Message(session, buffer[..len].to_vec())).is_err() {
-                return;
-            }
+fn connections<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    listener: &TcpListener,
+    give: SyncSender<Came>,
+    ended: &'scope AtomicBool,
+) {
+    let mut session = FIRST;
+    while !ended.load(Ordering::Relaxed) && session - FIRST < MOST_CONNECTIONS {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(LISTEN);
+            continue;
+        };
+        let (give, own) = (give.clone(), session);
+        session += 1;
+        if stream.set_read_timeout(Some(LOOK)).is_err() {
+            continue;
         }
-    })?;
-    Ok(bound)
+        let started = spawn(scope, move || {
+            // If nobody takes it any more, it need not be read.
+            let mut stream = Connection { stream, ended };
+            messages(&mut stream, own, &mut |came| give.send(came).is_ok());
+        });
+        if started.is_err() {
+            return;
+        }
+    }
 }
 
-fn tcp(at: SocketAddr, give: SyncSender<Came>) -> Result<Bound> {
-    let listener = TcpListener::bind(at).with_context(|| cannot(at))?;
-    let bound = Bound { words: listener.local_addr()?.to_string(), socket: None };
-    spawn(move || {
-        for (i, stream) in listener.incoming().take(MOST_CONNECTIONS).enumerate() {
-            let Ok(mut stream) = stream else { continue };
-            let give = give.clone();
-            let session = FIRST | i as u32;
-            let started = spawn(move || {
-                // If nobody takes it any more, it need not be read.
-                messages(&mut stream, session, &mut |came| give.send(came).is_ok());
-            });
-            if started.is_err() {
-                return;
+/// A stream that is over when the collecting is.
+struct Connection<'a> {
+    stream: TcpStream,
+    ended: &'a AtomicBool,
+}
+
+impl Read for Connection<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(e) if is_pause(&e) && !self.ended.load(Ordering::Relaxed) => {}
+                Err(e) if is_pause(&e) => return Ok(0),
+                done => return done,
             }
         }
-    })?;
-    Ok(bound)
+    }
+}
+
+/// Nothing came for a while.
+fn is_pause(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
 /// Hands over the messages of a stream, until it ends, is no stream of messages, or `give`
@@ -184,8 +262,11 @@ fn fill(
     true
 }
 
-fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name("sonde-collect".into()).spawn(work).map(drop)
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() + Send + 'scope,
+) -> io::Result<()> {
+    std::thread::Builder::new().name("sonde-collect".into()).spawn_scoped(scope, work).map(drop)
 }
 
 fn cannot(at: SocketAddr) -> String {
@@ -198,9 +279,11 @@ const BUFFER: usize = 64 << 20;
 const QUEUE: usize = 4096;
 /// Sessions of sockets are numbered from here, those of files below.
 const FIRST: u32 = 1 << 31;
-const MOST_CONNECTIONS: usize = 65_536;
-/// Between two looks at signals and the clock.
+const MOST_CONNECTIONS: u32 = 65_536;
+/// Between two looks at whether it is to end, and the clock.
 const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks for a connection.
+const LISTEN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

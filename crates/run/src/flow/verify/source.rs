@@ -14,13 +14,16 @@ use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
 use crate::capture_file::{self, Input, LOOK_AROUND, Next, describe, octets};
+use crate::running::Stop;
 
-/// Reads a file of whatever kind, as session `session` << 16 and up; `-` is standard input.
+/// Reads a file of whatever kind, as session `session` << 16 and up, until an urgent end is asked
+/// for; `-` is standard input.
 pub(super) fn read(
     path: &Path,
     session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
+    stop: &Stop,
 ) -> Result<()> {
     let name = path.display().to_string();
     let what = || format!("cannot read {name}");
@@ -33,31 +36,36 @@ pub(super) fn read(
         [0x0A, 0x0D, 0x0D, 0x0A]
         | [0xA1, 0xB2, 0xC3 | 0x3C, 0xD4 | 0x4D]
         | [0xD4 | 0x4D, 0xC3 | 0x3C, 0xB2, 0xA1] => {
-            capture(Input::of(&name, file)?, session << 16, exporters, take)
+            capture(Input::of(&name, file)?, session << 16, exporters, take, stop)
         }
         [0, 10, ..] => {
             let mut file = BufReader::with_capacity(1 << 20, file);
-            if !messages(&mut file, session << 16, exporters, take).with_context(what)? {
+            if !messages(&mut file, session << 16, exporters, take, stop).with_context(what)? {
                 exporters.unreadable();
             }
             Ok(())
         }
-        [first, ..] if first.is_ascii_alphabetic() => csv::read(Box::new(file), &name, take),
-        _ => Err(anyhow!("{name} is no IPFIX file, no capture and no CSV of flows")),
+        [first, ..] if first.is_ascii_alphabetic() => csv::read(Box::new(file), &name, take, stop),
+        _ => Err(anyhow!(
+            "{name} is no IPFIX file, no capture and no CSV of flows; give what an \
+                         exporter wrote or sent"
+        )),
     }
 }
 
-/// A stream of IPFIX messages to its end; false: it ends within a message, or is none.
+/// A stream of IPFIX messages to its end, or an urgent one; false: it ends within a message, or is
+/// none.
 pub(super) fn messages(
     stream: &mut impl Read,
     session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
+    stop: &Stop,
 ) -> std::io::Result<bool> {
     let mut message = vec![0; usize::from(u16::MAX)];
     loop {
         let got = fill(stream, &mut message[..ipfix::HEADER_LEN])?;
-        if got == 0 {
+        if got == 0 || stop.is_urgent() {
             return Ok(true);
         }
         let header = match ipfix::Header::parse(&message[..got]) {
@@ -86,15 +94,20 @@ fn capture(
     first_session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
+    stop: &Stop,
 ) -> Result<()> {
     let mut sessions = HashMap::new();
     loop {
         let piece = match input.next(LOOK_AROUND)? {
             Next::Piece(piece) => piece,
+            Next::Wait if stop.is_urgent() => return Ok(()),
             Next::Wait => continue,
             Next::Broken(why) => return Err(anyhow!(why)),
             Next::End => return Ok(()),
         };
+        if stop.is_urgent() {
+            return Ok(());
+        }
         for record in piece.reader() {
             let record = record.map_err(|e| anyhow!(describe(&piece.name, e)))?;
             let Some((ends, message)) = message(&record) else { continue };
