@@ -2,16 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use sonde_run::confined::{Uses, give_up};
-use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::agent::cert::{self, CertRequest};
-use sonde_testbed::agent::{Agent, clock};
-use sonde_testbed::tls::{self, Role};
-use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
+use sonde_testbed::agent::{self, Settings, clock};
+use sonde_wire::prefix::Prefix;
 
 use crate::exit::{Exit, Failure};
 use crate::signals;
@@ -98,35 +94,40 @@ pub fn run(args: &AgentArgs) -> Result<Exit, Failure> {
 }
 
 fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
-    let tls = tls::server(&args.cert, &args.key, Some(&args.ca))?;
-    tls::fit(&args.cert, &args.ca, Role::Agent, SystemTime::now())?;
-    let mut allowed = BENCHMARK_PREFIXES.to_vec();
-    allowed.extend(&args.allow);
-    let stop = signals::stop()?;
-    let agent = Agent::bind(args.listen, tls, allowed)?;
-    let address = agent.address().context("cannot tell the own address")?;
-    let stop = signals::flag(stop)?;
-    if tls::ends_soon(&args.cert, &args.ca, Role::Agent) {
-        errln!(
-            "sonde: {} is out of date within a month; 'sonde agent cert --renew' where it was made",
-            args.cert.display()
-        );
-    }
-    // Other work on this host would make trials invalid. All threads that serve come from this one.
-    if let Err(e) = prefer_this_process() {
-        errln!("sonde: this agent's trials do not go before other work of this host: {e}");
-    }
     // The programs of an ordinary build do not look.
     if cfg!(debug_assertions)
         && let Ok(ahead) = std::env::var(SKEW_VARIABLE)
     {
         clock::pretend(ahead.parse().map_err(|e| anyhow!("{SKEW_VARIABLE}: {e}"))?);
     }
-    give_up(&[Uses::Trials, Uses::Namespaces], &[])?;
+    let context = signals::confined_context(Vec::new())?;
+    let (about, serving) = agent::start(args.settings(), &context)?;
+    if about.ends_soon {
+        errln!(
+            "sonde: {} is out of date within a month; 'sonde agent cert --renew' where it was made",
+            args.cert.display()
+        );
+    }
     // Whoever waits for this line may rely on all of it.
-    errln!("sonde: agent at {address}, until Ctrl-C");
-    agent.serve(&stop);
-    Ok(Exit::Ok)
+    errln!("sonde: agent at {}, until Ctrl-C", about.address);
+    match serving.last().1.failure {
+        Some(error) => Err(error.into()),
+        None => Ok(Exit::Ok),
+    }
+}
+
+impl ServeArgs {
+    /// The same for an agent.
+    fn settings(&self) -> Settings {
+        let ServeArgs { listen, cert, key, ca, allow } = self;
+        Settings {
+            listen: *listen,
+            cert: cert.clone(),
+            key: key.clone(),
+            ca: ca.clone(),
+            allow: allow.clone(),
+        }
+    }
 }
 
 /// For tests: by how much an agent pretends that its clock is ahead, ns.

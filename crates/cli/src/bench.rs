@@ -7,12 +7,13 @@ mod progress;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::anyhow;
-use sonde_results::bench::Measurement;
+use sonde_results::bench::{BenchRun, Measurement};
 use sonde_run::error::RunError;
-use sonde_testbed::execution::{Execution, Invocation, Reporter as _};
+use sonde_run::running::Next;
+use sonde_testbed::execution::{self, Event, Settings};
 use sonde_testbed::expand::{self, expand};
 use sonde_testbed::plan::{PlanError, Source};
 
@@ -30,42 +31,51 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     if args.dry_run {
         return dry_run::print(&expanded, args.json);
     }
-    let stop = signals::flag(signals::stop()?)?;
+    let context = signals::context()?;
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&args.plan));
-    let mut execution = Execution::open(&source, &expanded, &folder, &invocation())?;
+    let settings = Settings { plan: source, out: folder.clone() };
+    let (about, benchmarking) = execution::start(settings, &context)?;
     let how = match (args.json, args.quiet) {
         (true, _) => How::Json,
         (_, true) => How::Quiet,
         _ => How::Text,
     };
-    let mut printer = Printer::new(how, expanded.cases.len());
-    let failed = match execution.run(&stop, &mut printer) {
-        Ok(failed) => failed,
-        Err(RunError::Unsaved(e)) => {
+    let mut printer = Printer::new(how, about.planned);
+    let mut run = BenchRun::default();
+    loop {
+        match benchmarking.records.next(Duration::from_secs(3600)) {
+            Next::Record(Event::Run(all)) => run = *all,
+            Next::Record(event) => printer.print(&event)?,
+            Next::Nothing => {}
+            Next::End => break,
+        }
+    }
+    let status = benchmarking.status.get();
+    match benchmarking.join().failure {
+        None => {}
+        Some(RunError::Unsaved(e)) => {
             printer.error(&format!("{e:#}"));
             return Ok(Exit::NotSaved);
         }
-        Err(e) => return Err(e.into()),
-    };
+        Some(e) => return Err(e.into()),
+    }
     let pages = folder.display();
     printer.note(&format!("run folder: {pages}; 'sonde report {pages}' makes the report"));
-    if let Some(count) = NonZero::new(failed) {
+    if let Some(count) = NonZero::new(status.errors.len()) {
         return Err(Failure::CannotRun(anyhow!(
             "{count} of the plan's measurements or devices could not be had, see above; mend \
              that and start the same command again: what was measured is kept"
         )));
     }
-    if stop.load(Ordering::Relaxed) {
+    if context.stop.is_asked() {
         return Ok(Exit::Interrupted);
     }
-    let never = execution.checks_never_applied();
-    for check in &never {
+    for check in &status.never_applied {
         printer.error(&format!(
             "the check '{check}' was held against nothing: no measurement found that quantity"
         ));
     }
-    let measured = &execution.measured().measurements;
-    Ok(verdict(measured, never.is_empty()))
+    Ok(verdict(&run.measurements, status.never_applied.is_empty()))
 }
 
 /// What a run comes to: a failure of the device goes before what could not be decided.
@@ -75,11 +85,6 @@ fn verdict(measured: &[Measurement], all_applied: bool) -> Exit {
     }
     let decided = all_applied && !measured.iter().any(Measurement::undecided);
     if decided { Exit::Ok } else { Exit::CannotTell }
-}
-
-/// As what this process was started.
-pub fn invocation() -> Invocation {
-    Invocation { command: std::env::args().collect(), sonde: std::env::current_exe().ok() }
 }
 
 fn default_folder(plan: &Path) -> PathBuf {

@@ -18,7 +18,6 @@ use sonde_testbed::tls;
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
 use sonde_wire::signature::Secret;
 
-use crate::bench::invocation;
 use crate::exit::{Exit, Failure};
 use crate::signals;
 
@@ -93,8 +92,9 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
         types: args.allow_ethertype.iter().map(|t| t.0).collect(),
     };
     let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
-    let open =
-        |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation()).map(Arc::new);
+    let open = |folder| {
+        PlanRuns::open(folder, allowed, generator.clone(), signals::invocation()).map(Arc::new)
+    };
     let runs = args.runs.as_deref().map(open).transpose()?;
     let routes = otg::routes(generator).merge(plans::routes(runs.clone()));
     let asked = signals::stop()?;

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -68,17 +67,6 @@ pub fn then(stop: Stop, act: impl FnOnce() + Send + 'static) -> Result<()> {
     };
     let thread = std::thread::Builder::new().name("sonde-stop".into()).spawn(wait);
     thread.map(drop).context("cannot start a thread")
-}
-
-/// A flag that is set once the end is asked for.
-///
-/// # Errors
-/// As [`then`].
-pub fn flag(stop: Stop) -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let set = Arc::clone(&flag);
-    then(stop, move || set.store(true, Ordering::Relaxed))?;
-    Ok(flag)
 }
 
 /// Whether `/proc/PID/status` says that the process ignores `signal`: its line `SigIgn` is a

@@ -41,8 +41,12 @@ pub struct BenchRun {
 pub struct BenchConfig {
     /// The plan's title.
     pub title: String,
-    /// The command line.
+    /// The command line; empty: there was none.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// The plan as the instrument understood it, with all defaults filled in.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub settings: serde_json::Value,
     /// The plan, as it was read.
     pub plan: String,
     /// SHA-256 of the plan, hexadecimal.

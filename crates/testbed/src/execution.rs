@@ -1,77 +1,74 @@
-//! A whole plan, measured bed by bed into its folder: what `sonde bench` and the runs of
-//! `sonde otg` have in common.
+//! A plan, measured bed by bed into its folder.
 
-use std::path::{Path, PathBuf};
+mod event;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring::digest::{SHA256, digest};
 use sonde_lab::Lab;
-use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun, Measurement};
+use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun};
 use sonde_run::error::RunError;
 use sonde_run::header::run_header;
+use sonde_run::running::{Context, Ended, Invocation, Latest, Running, Stop, records};
 use sonde_sys::clock::{clock_state, tai_now};
 use sonde_sys::schedule::prefer_this_process;
 
+use self::event::Teller;
+pub use self::event::{About, Benchmarking, Event, Status, Under};
+pub use self::settings::Settings;
 use super::cases::{Expanded, PlannedCase};
+use super::expand::expand;
 use super::plan::Source;
 use super::rig::{Bench, Ceilings};
-use super::runner::{Book, Progress, Rules, measure};
+use super::runner::{Book, Rules, measure};
 use super::store::Store;
 use super::{checks, layers, outcome};
 
-/// Told what becomes of a plan.
-pub trait Reporter: Progress {
-    /// A measurement is finished, or was before this start (`resumed`).
-    ///
-    /// # Errors
-    /// It cannot be told; that ends the run.
-    fn measurement(&mut self, measurement: &Measurement, resumed: bool) -> anyhow::Result<()>;
-
-    /// A measurement or a device could not be had; the others are measured all the same.
-    fn error(&mut self, text: &str);
+/// Makes the folder, or takes up the run of the same plan that it holds, and begins to measure
+/// what is not measured yet. A bed that cannot be had does not keep the others from being
+/// measured.
+///
+/// # Errors
+/// A plan that is wrong; a folder that holds something else, or that another process is adding to.
+pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarking), RunError> {
+    let expanded = expand(&settings.plan).map_err(|e| RunError::Settings(e.into()))?;
+    let head = head(&settings.plan, &expanded, &context.invocation);
+    let (store, run) = Store::open(&settings.out, head).map_err(RunError::Settings)?;
+    let planned = expanded.cases.len();
+    let mut execution = Execution {
+        expanded: Arc::new(expanded),
+        book: Book::new(store, run),
+        ceilings: Ceilings::default(),
+        sonde: context.invocation.sonde.clone(),
+    };
+    let (sender, receiver) = records(planned + ROOM);
+    let status = Latest::new(Status { planned, ..Status::default() });
+    let mut teller = Teller { records: sender, status: status.clone() };
+    let (stop, asked) = (context.stop.clone(), context.stop.clone());
+    let work = move || {
+        let failure = execution.run(&asked, &mut teller).err();
+        execution.end(&teller, failure)
+    };
+    let running = Running::start("sonde-run", (receiver, status, ()), stop, work)?;
+    Ok((About { planned }, running))
 }
 
-/// A plan and its folder, which is this process's until it is dropped.
-pub struct Execution<'a> {
-    expanded: &'a Expanded,
+/// A plan and its folder, which is this run's until it is dropped.
+struct Execution {
+    expanded: Arc<Expanded>,
     book: Book,
     ceilings: Ceilings,
     sonde: Option<PathBuf>,
 }
 
-/// How the program was started that measures.
-#[derive(Clone, Debug, Default)]
-pub struct Invocation {
-    /// Its command line, for the run's head.
-    pub command: Vec<String>,
-    /// The binary `sonde`, which is a device of some laboratories.
-    pub sonde: Option<PathBuf>,
-}
-
-impl<'a> Execution<'a> {
-    /// Makes the folder, or takes up the run of the same plan that it holds.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
-    pub fn open(
-        source: &Source,
-        expanded: &'a Expanded,
-        folder: &Path,
-        invocation: &Invocation,
-    ) -> Result<Execution<'a>, RunError> {
-        let (store, run) =
-            Store::open(folder, head(source, expanded, invocation)).map_err(RunError::Settings)?;
-        let (book, ceilings) = (Book::new(store, run), Ceilings::default());
-        Ok(Execution { expanded, book, ceilings, sonde: invocation.sonde.clone() })
-    }
-
-    /// Measures what is not measured yet, until `stop` is set. A bed that cannot be had does
-    /// not keep the others from being measured; how often that was is returned. The scheduler
-    /// prefers the calling thread from now on.
-    ///
-    /// # Errors
-    /// [`RunError::Unsaved`]; `reporter` cannot tell.
-    pub fn run(&mut self, stop: &AtomicBool, reporter: &mut dyn Reporter) -> Result<u32, RunError> {
+impl Execution {
+    /// Measures what is not measured yet, until `stop`. The scheduler prefers the calling thread
+    /// from now on.
+    fn run(&mut self, stop: &Stop, teller: &mut Teller) -> Result<(), RunError> {
         // Other work on this host would make trials invalid.
         let priority = match prefer_this_process() {
             Ok(()) => "nice -20".to_owned(),
@@ -80,30 +77,33 @@ impl<'a> Execution<'a> {
         self.book.run.bed.facts.insert("the tester's priority".into(), priority);
         // Beds of runs that were killed.
         Lab::sweep();
-        let failed = self.measure_all(stop, reporter);
+        let measured = self.measure_all(stop.flag(), teller);
         self.book.run.header.end_ns = tai_now().as_nanos();
-        let failed = failed?;
-        self.book.save_head()?;
-        Ok(failed)
+        measured?;
+        Ok(self.book.save_head()?)
     }
 
-    /// The plan's thresholds that no finished measurement was held against.
-    pub fn checks_never_applied(&self) -> Vec<&str> {
-        checks::never_applied(&self.expanded.plan.checks, &self.book.run.measurements)
+    /// What is left behind.
+    fn end(self, teller: &Teller, failure: Option<RunError>) -> Ended {
+        let run = self.book.run;
+        let never = checks::never_applied(&self.expanded.plan.checks, &run.measurements);
+        let never = never.into_iter().map(str::to_owned).collect();
+        teller.status.update(|s| (s.present, s.never_applied) = (None, never));
+        let counters: BTreeMap<String, u64> = [
+            ("measurements", run.measurements.len()),
+            ("trials", run.trials.len()),
+            ("invalid_trials", run.trials.iter().filter(|t| !t.valid()).count()),
+            ("failed", teller.status.get().errors.len()),
+        ]
+        .map(|(name, n)| (name.to_owned(), n as u64))
+        .into();
+        let caveats = run.caveats;
+        teller.records.push(Event::Run(Box::new(run)));
+        Ended { counters, caveats, failure, ..Ended::default() }
     }
 
-    /// What has been measured.
-    pub fn measured(&self) -> &BenchRun {
-        &self.book.run
-    }
-
-    fn measure_all(
-        &mut self,
-        stop: &AtomicBool,
-        reporter: &mut dyn Reporter,
-    ) -> Result<u32, RunError> {
-        let expanded = self.expanded;
-        let mut failed = 0;
+    fn measure_all(&mut self, stop: &AtomicBool, teller: &mut Teller) -> Result<(), RunError> {
+        let expanded = self.expanded.clone();
         let same_bed = |a: &PlannedCase, b: &PlannedCase| {
             (a.device, a.condition, a.case.repetition) == (b.device, b.condition, b.case.repetition)
         };
@@ -111,19 +111,17 @@ impl<'a> Execution<'a> {
             let book = &self.book;
             for done in group.iter().filter(|c| book.has(&c.id)) {
                 let before = book.run.measurements.iter().find(|m| m.id == done.id);
-                before.map_or(Ok(()), |m| reporter.measurement(m, true))?;
+                before.into_iter().for_each(|m| teller.measured(m, true));
             }
             let left: Vec<&PlannedCase> = group.iter().filter(|c| !book.has(&c.id)).collect();
             if left.is_empty() || stop.load(Ordering::Relaxed) {
                 continue;
             }
             let device = &expanded.devices[left[0].device];
-            let mut bench = match Bench::build(expanded, left[0], self.sonde.clone()) {
+            let mut bench = match Bench::build(&expanded, left[0], self.sonde.clone()) {
                 Ok(bench) => bench,
                 Err(e) => {
-                    let e = e.context(format!("device {}", device.name));
-                    reporter.error(&format!("{e:#}"));
-                    failed += 1;
+                    teller.failed(format!("device {}: {e:#}", device.name));
                     continue;
                 }
             };
@@ -133,22 +131,18 @@ impl<'a> Execution<'a> {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                match self.measure_one(planned, &mut bench, stop, reporter) {
+                match self.measure_one(planned, &mut bench, stop, teller) {
                     Ok(()) => {}
                     // Further trials would be lost as well.
                     Err(e @ RunError::Unsaved(_)) => return Err(e),
-                    Err(e) => {
-                        reporter.error(&format!("{}: {e}", planned.id));
-                        failed += 1;
-                    }
+                    Err(e) => teller.failed(format!("{}: {e}", planned.id)),
                 }
             }
             if let Err(e) = bench.end() {
-                reporter.error(&format!("{e:#}"));
-                failed += 1;
+                teller.failed(format!("{e:#}"));
             }
         }
-        Ok(failed)
+        Ok(())
     }
 
     fn measure_one(
@@ -156,12 +150,12 @@ impl<'a> Execution<'a> {
         planned: &PlannedCase,
         bench: &mut Bench,
         stop: &AtomicBool,
-        reporter: &mut dyn Reporter,
+        teller: &mut Teller,
     ) -> Result<(), RunError> {
-        let (expanded, book) = (self.expanded, &mut self.book);
+        let (expanded, book) = (&self.expanded, &mut self.book);
         let rules = Rules::from(&expanded.plan.run);
         let mut rig = bench.rig(expanded, planned)?;
-        let max = self.ceilings.of(expanded, planned, &mut rig, book, stop, reporter)?;
+        let max = self.ceilings.of(expanded, planned, &mut rig, book, stop, teller)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -175,7 +169,7 @@ impl<'a> Execution<'a> {
             book,
             rules,
             stop,
-            reporter,
+            teller,
         )?;
         // What was interrupted is not finished: it is taken up again.
         if stop.load(Ordering::Relaxed) && procedure.next().is_some() {
@@ -187,7 +181,7 @@ impl<'a> Execution<'a> {
         let drain_ns = expanded.plan.bed.drain.0;
         outcome::doubt(&mut measurement, &planned.procedure, max, drain_ns, &book.run);
         checks::hold(&mut measurement, &planned.procedure, &expanded.plan.checks);
-        reporter.measurement(&measurement, false)?;
+        teller.measured(&measurement, false);
         Ok(book.finish(measurement)?)
     }
 }
@@ -203,6 +197,8 @@ fn head(source: &Source, expanded: &Expanded, invocation: &Invocation) -> BenchR
         header: run_header("bench", BENCH_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
         config: BenchConfig {
             title: expanded.plan.title.clone(),
+            // Of types whose keys are strings: this cannot fail.
+            settings: serde_json::to_value(&expanded.plan).unwrap_or_default(),
             command: invocation.command.clone(),
             plan: source.text.clone(),
             plan_sha256: fingerprint(source),
@@ -213,3 +209,6 @@ fn head(source: &Source, expanded: &Expanded, invocation: &Invocation) -> BenchR
         ..BenchRun::default()
     }
 }
+
+/// Trials and failures that a reader may be late by.
+const ROOM: usize = 4_096;

@@ -9,17 +9,19 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use sonde_bpf::load_gen::Generator;
 use sonde_meter::load::FCS_LEN;
 use sonde_port::{af_packet, af_xdp};
+use sonde_run::change::{Change, restart};
 use toml::Spanned;
 
 pub use sonde_run::toml_file::{Error as PlanError, Source};
 pub use values::{Check, Frames, Load, Ns, Prefixes, Rate};
 
 /// A plan.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// For the report's head.
@@ -32,6 +34,7 @@ pub struct Plan {
     pub bed: BedPlan,
     /// The devices under test.
     #[serde(default, rename = "device")]
+    #[schemars(with = "Vec<DevicePlan>")]
     pub devices: Vec<Spanned<DevicePlan>>,
     /// Hosts that have ports (docs/agent.md).
     #[serde(default, rename = "agent")]
@@ -43,11 +46,14 @@ pub struct Plan {
     pub workload: WorkloadPlan,
     /// What is measured; the keys of each depend on its kind.
     #[serde(default, rename = "procedure")]
+    #[schemars(with = "Vec<BTreeMap<String, serde_json::Value>>")]
     pub procedures: Vec<Spanned<toml::Table>>,
     /// States of the device to compare.
     #[serde(default, rename = "condition")]
+    #[schemars(with = "Vec<ConditionPlan>")]
     pub conditions: Vec<Spanned<ConditionPlan>>,
     /// Which part each of several optimisations has.
+    #[schemars(with = "Option<AblationPlan>")]
     pub ablation: Option<Spanned<AblationPlan>>,
     /// How the run goes.
     #[serde(default)]
@@ -57,8 +63,15 @@ pub struct Plan {
     pub checks: Vec<CheckPlan>,
 }
 
+impl Plan {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Plan) -> Change {
+        restart(self, new)
+    }
+}
+
 /// The tester.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BedPlan {
     /// How frames are sent and received.
@@ -90,7 +103,7 @@ impl Default for BedPlan {
 }
 
 /// The engines of load and analysis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineName {
     /// XDP live frames and an analyser in the kernel: the fastest.
@@ -123,7 +136,7 @@ impl EngineName {
 }
 
 /// A device under test: made by the lab, or one that is there.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DevicePlan {
     /// What to call it; "loop" is the tester alone.
@@ -148,7 +161,7 @@ pub struct DevicePlan {
 }
 
 /// A host that has ports of the tester, and runs `sonde agent`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPlan {
     /// What ports call it.
@@ -158,7 +171,7 @@ pub struct AgentPlan {
 }
 
 /// The controller's own certificate. Files are relative to the folder in which Sonde runs.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerPlan {
     /// PEM.
@@ -170,7 +183,7 @@ pub struct ControllerPlan {
 }
 
 /// A port of the tester at an external device.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortPlan {
     /// The agent that has it; absent: it is on this host.
@@ -190,7 +203,7 @@ pub struct PortPlan {
 }
 
 /// What is sent.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadPlan {
     /// Frame sizes, octets with the FCS, and mixes; each is a case of its own.
@@ -237,7 +250,7 @@ impl Default for WorkloadPlan {
 }
 
 /// Which way frames go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DirectionName {
     /// From port a to port b.
@@ -257,7 +270,7 @@ impl DirectionName {
 }
 
 /// Whose source MAC addresses frames have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MacsName {
     /// The sending port's own.
@@ -267,7 +280,7 @@ pub enum MacsName {
 }
 
 /// How flows get their ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PortsName {
     /// Pseudorandom (RFC 4814, section 4.5).
@@ -277,7 +290,7 @@ pub enum PortsName {
 }
 
 /// A state of the device.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConditionPlan {
     /// What to call it.
@@ -290,7 +303,7 @@ pub struct ConditionPlan {
 }
 
 /// Every combination of some layers, to find the share of each.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AblationPlan {
     /// The layers, in the order of the cumulative figure.
@@ -298,7 +311,7 @@ pub struct AblationPlan {
 }
 
 /// How the run goes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunPlan {
     /// How often each case is measured; more than one in randomised blocks.
@@ -331,13 +344,15 @@ impl Default for RunPlan {
 }
 
 /// Something that must hold.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckPlan {
     /// "throughput >= 1.0e6", "latency_p99@50 <= 20us".
+    #[schemars(with = "String")]
     pub expect: Spanned<Check>,
     /// Only for cases with these values: [`super::checks::KEYS`].
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub when: BTreeMap<String, Spanned<String>>,
 }
 
@@ -362,6 +377,21 @@ mod tests {
         let plan = parse("title = 'x'\n[[procedure]]\nkind = 'throughput'\n").unwrap();
         assert_eq!(plan.workload.frames, [Frames::size(64)]);
         assert_eq!((plan.seed, plan.run.repetitions, plan.bed.drain.0), (1, 1, 2_000_000_000));
+    }
+
+    /// What a run's head holds of its plan is the plan.
+    #[test]
+    fn a_plan_is_the_same_after_it_was_written() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/bench");
+        let mut plans = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let plan: Plan = Source::read(&path, "").unwrap().parse().unwrap();
+            let written = parse(&toml::to_string(&plan).unwrap()).unwrap();
+            assert_eq!(plan.change(&written), Change::Same, "{}", path.display());
+            plans += 1;
+        }
+        assert!(plans > 0);
     }
 
     #[test]

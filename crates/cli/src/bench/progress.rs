@@ -7,8 +7,7 @@ use anyhow::Result;
 use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
 use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
-use sonde_testbed::execution::Reporter;
-use sonde_testbed::runner::{Next, Progress};
+use sonde_testbed::execution::{Event, Under};
 
 use crate::output::style::{Style, Tone};
 
@@ -107,7 +106,25 @@ impl Printer {
     }
 }
 
-impl Reporter for Printer {
+impl Printer {
+    /// What has come.
+    pub fn print(&mut self, event: &Event) -> Result<()> {
+        match event {
+            Event::Trial(trial) => self.trial(trial),
+            Event::Tried(trial) => self.tried(trial),
+            Event::Measured { measurement, resumed } => self.measurement(measurement, *resumed)?,
+            Event::Failed(why) => self.error(why),
+            Event::Run(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Something that went wrong.
+    pub fn error(&mut self, text: &str) {
+        self.tell_failed(false);
+        self.say(&format!("sonde: {text}"));
+    }
+
     fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {
         self.finished += 1;
         self.tell_failed(false);
@@ -120,32 +137,25 @@ impl Reporter for Printer {
         Ok(())
     }
 
-    fn error(&mut self, text: &str) {
-        self.tell_failed(false);
-        self.say(&format!("sonde: {text}"));
-    }
-}
-
-impl Progress for Printer {
-    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
-        if attempt == 1 {
+    fn trial(&mut self, trial: &Under) {
+        let Under { measurement, purpose, offer, attempt } = trial;
+        if *attempt == 1 {
             self.tell_failed(false);
         }
         if !self.live {
             return;
         }
-        let again = if attempt > 1 { format!(", try {attempt}") } else { String::new() };
+        let again = if *attempt > 1 { format!(", try {attempt}") } else { String::new() };
         let _ = write!(
             stderr(),
-            "\r\x1b[K{measurement}: {}{again}, {} frames/s for {}",
-            next.purpose,
-            format_count(next.offer.rate_fps as u64),
-            format_elapsed(next.offer.duration_ns()),
+            "\r\x1b[K{measurement}: {purpose}{again}, {} frames/s for {}",
+            format_count(offer.rate_fps as u64),
+            format_elapsed(offer.duration_ns()),
         );
         let _ = stderr().flush();
     }
 
-    fn ended(&mut self, trial: &Trial) {
+    fn tried(&mut self, trial: &Trial) {
         if trial.valid() {
             return self.tell_failed(true);
         }
@@ -338,21 +348,26 @@ mod tests {
     fn an_offer_has_one_line_however_often_it_was_tried() {
         let drops = |frames| vec![Invalid::TesterDrops { frames }];
         let mut printer = Printer::new(How::Quiet, 1);
-        printer.ended(&trial(1, drops(7)));
-        printer.ended(&trial(2, drops(8)));
+        printer.tried(&trial(1, drops(7)));
+        printer.tried(&trial(2, drops(8)));
         let pending = printer.failed.as_ref().unwrap();
         let line = pending.line(false);
         assert!(line.contains("none of 2 tries") && line.contains("lost 8 frames"), "{line}");
         assert!(!line.contains("lost 7 frames"), "{line}");
         assert!(pending.line(true).contains("valid after 2 tries"));
-        printer.ended(&trial(3, Vec::new()));
+        printer.tried(&trial(3, Vec::new()));
         assert!(printer.failed.is_none());
         // The next offer's begin tells of the one before.
-        printer.ended(&trial(1, drops(9)));
-        let next = Next { offer: Offer::default(), purpose: String::new() };
-        printer.trial("m", &next, 2);
+        printer.tried(&trial(1, drops(9)));
+        let next = |attempt| Under {
+            measurement: "m".into(),
+            purpose: String::new(),
+            offer: Offer::default(),
+            attempt,
+        };
+        printer.trial(&next(2));
         assert!(printer.failed.is_some());
-        printer.trial("m", &next, 1);
+        printer.trial(&next(1));
         assert!(printer.failed.is_none());
     }
 }

@@ -142,6 +142,7 @@ fn maker(recipe: &Recipe) -> Maker {
             seed: recipe.seed,
             engine: "none".into(),
             measurements_planned: 500,
+            ..BenchConfig::default()
         },
         bed: Bed {
             diagram: vec!["tester a -- router eth0".into(), "router eth1 -- tester b".into()],

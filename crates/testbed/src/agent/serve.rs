@@ -14,6 +14,7 @@ use sonde_lab::device::Counter;
 use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
 use sonde_run::error::RunError;
+use sonde_run::running::{Latest, RecordSender};
 use sonde_server::admission::{Door, Guest, Places};
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
@@ -22,8 +23,10 @@ use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
-    Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role, Status,
+    Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role,
+    Status as TrialStatus,
 };
+use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::Watch;
 use crate::tester::{Expects, Load, MTU_MAX, Sink, Source, TesterPort, Watching, port_facts};
@@ -31,7 +34,7 @@ use crate::tester::{Expects, Load, MTU_MAX, Sink, Source, TesterPort, Watching, 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
 
 /// An agent that listens.
-pub struct Agent {
+pub(super) struct Agent {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     /// Addresses that frames may have.
@@ -40,6 +43,8 @@ pub struct Agent {
     taken: Arc<Mutex<Option<SocketAddr>>>,
     door: Door,
     complaints: Complaints,
+    records: RecordSender<Event>,
+    status: Latest<Status>,
 }
 
 impl Agent {
@@ -51,14 +56,17 @@ impl Agent {
         address: SocketAddr,
         tls: ServerConfig,
         allowed: Vec<Prefix>,
+        records: RecordSender<Event>,
+        status: Latest<Status>,
     ) -> Result<Agent, RunError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             std::io::Result::Ok(listener)
         };
-        let listener =
-            listen().with_context(|| format!("cannot listen on {address}; see --listen"))?;
+        let listener = listen().with_context(|| {
+            format!("`listen`: cannot listen on {address}; 'ss -lnt' shows who does")
+        })?;
         Ok(Agent {
             listener,
             tls: Arc::new(tls),
@@ -66,6 +74,8 @@ impl Agent {
             taken: Arc::default(),
             door: Door::new(PLACES),
             complaints: Complaints::default(),
+            records,
+            status,
         })
     }
 
@@ -92,6 +102,7 @@ impl Agent {
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
                     if let Err(e) = self.session(stream, peer, &guest, stop) {
+                        self.status.update(|s| s.complaints += 1);
                         self.complaints.add(format_args!("{peer}: {e:#}"));
                     }
                 };
@@ -125,6 +136,8 @@ impl Agent {
         };
         let _work = guest.work();
         tracing::info!("{peer} has this agent's ports");
+        self.status.update(|s| (s.controller, s.sessions) = (Some(peer), s.sessions + 1));
+        self.records.push(Event::Taken(peer));
         let local = channel.stream().sock.local_addr()?.ip();
         let mut key = [0; 32];
         SystemRandom::new()
@@ -142,6 +155,8 @@ impl Agent {
         let ended = session.run(&mut channel, &clock, key, stop);
         drop(session);
         drop(taken);
+        self.status.update(|s| s.controller = s.controller.filter(|&held| held != peer));
+        self.records.push(Event::Freed(peer));
         tracing::info!("{peer} has gone, the ports are free");
         ended
     }
@@ -407,7 +422,7 @@ impl Session<'_> {
                 heard = Instant::now();
                 let reply = match request {
                     Request::Status => {
-                        let mut status = Status {
+                        let mut status = TrialStatus {
                             done: threads.iter().all(|t| t.is_finished()),
                             sent: vec![None; self.ways],
                             received: vec![None; self.ways],

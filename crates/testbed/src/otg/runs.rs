@@ -4,24 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use sonde_meter::trial::Next;
 use sonde_report::Format;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
+use sonde_run::running::{Context, Invocation, Next, Stop};
 use sonde_server::runs::{Found, Phase, Present, Refusal, RunState, RunSummary, Runs};
 
 use super::allowed::Allowed;
 use super::generator::{Generator, Reserved};
 use super::plans;
-use crate::execution::{Execution, Invocation, Reporter, fingerprint};
+use crate::execution::{self, Benchmarking, Event, Settings, Under, fingerprint};
 use crate::plan::Source;
-use crate::runner::Progress;
 use crate::store;
 
 /// The runs in a folder.
@@ -35,7 +34,7 @@ pub struct PlanRuns {
 }
 
 struct Begun {
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     told: Arc<Told>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +62,7 @@ impl PlanRuns {
         invocation: Invocation,
     ) -> Result<PlanRuns, RunError> {
         std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}; see --runs", folder.display()))?;
+            .with_context(|| format!("`runs`: cannot make the folder {}", folder.display()))?;
         let begun = Mutex::new(BTreeMap::new());
         Ok(PlanRuns { folder: folder.to_owned(), allowed, generator, invocation, begun })
     }
@@ -71,7 +70,7 @@ impl PlanRuns {
     /// Ends what is under way, in order: what is measured is kept.
     pub fn end(&self) {
         for (_, mut run) in std::mem::take(&mut *self.begun()) {
-            run.stop.store(true, Ordering::Relaxed);
+            run.stop.ask();
             if let Some(thread) = run.thread.take() {
                 let _ = thread.join(); // a panic there has been told
             }
@@ -128,7 +127,7 @@ impl PlanRuns {
 impl Runs for PlanRuns {
     fn start(&self, plan: &str) -> Result<RunState, Refusal> {
         let source = Source { file: "plan".into(), text: plan.to_owned() };
-        let expanded = plans::read(&source, &self.allowed)?;
+        plans::may_be_run(&source, &self.allowed)?;
         let reserved = Generator::reserve(&self.generator)?;
         let id = fingerprint(&source)[..ID_LEN].to_owned();
         let folder = self.folder.join(&id);
@@ -137,16 +136,15 @@ impl Runs for PlanRuns {
             let why = format!("{} has {kept} runs; remove some", self.folder.display());
             return Err(Refusal::Failed(why));
         }
-        // So that the run is there when it is told of.
-        drop(Execution::open(&source, &expanded, &folder, &self.invocation).map_err(failed)?);
-        let (stop, told) = (Arc::new(AtomicBool::new(false)), Arc::new(Told::default()));
+        let context = Context { invocation: self.invocation.clone(), ..Context::default() };
+        let (stop, told) = (context.stop.clone(), Arc::new(Told::default()));
+        // Its folder is there from now on.
+        let settings = Settings { plan: source, out: folder };
+        let (_, benchmarking) = execution::start(settings, &context).map_err(failed)?;
         told.said().running = true;
-        let (own_stop, own_told) = (Arc::clone(&stop), Arc::clone(&told));
-        let invocation = self.invocation.clone();
-        let thread = std::thread::Builder::new().name("sonde-run".into()).spawn(move || {
-            let open = || Execution::open(&source, &expanded, &folder, &invocation);
-            carry_out(open, &own_stop, &own_told, reserved);
-        });
+        let own_told = Arc::clone(&told);
+        let follow = move || follow(benchmarking, &own_told, reserved);
+        let thread = std::thread::Builder::new().name("sonde-run".into()).spawn(follow);
         let thread = thread.context("cannot start a thread").map_err(failed)?;
         self.begun().insert(id.clone(), Begun { stop, told, thread: Some(thread) });
         self.state(&id)
@@ -184,7 +182,7 @@ impl Runs for PlanRuns {
 
     fn stop(&self, id: &str) -> Result<RunState, Refusal> {
         if let Some(run) = self.begun().get(id) {
-            run.stop.store(true, Ordering::Relaxed);
+            run.stop.ask();
         }
         self.state(id)
     }
@@ -197,64 +195,40 @@ impl Runs for PlanRuns {
     }
 }
 
-/// The run's thread. Nobody may begin another before all of this one is given back.
-fn carry_out<'a>(
-    open: impl FnOnce() -> Result<Execution<'a>, RunError>,
-    stop: &AtomicBool,
-    told: &Told,
-    reserved: Reserved,
-) {
-    let _ended = Ended(told);
-    let _reserved = reserved;
-    let measured = open().and_then(|mut execution| execution.run(stop, &mut { told }));
-    if let Err(e) = measured {
-        told.said().errors.push(format!("{e:#}"));
-    }
-}
-
-/// Says that the run has ended, however it did.
-struct Ended<'a>(&'a Told);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        let mut said = self.0.said();
-        (said.running, said.present) = (false, None);
-        if std::thread::panicking() {
-            said.errors.push("internal error; the server's output has more".into());
+/// Follows a run until its end. Nobody may begin another before all of this one is given back.
+fn follow(benchmarking: Benchmarking, told: &Told, reserved: Reserved) {
+    loop {
+        match benchmarking.records.next(Duration::from_secs(3600)) {
+            Next::Record(event) => told.hear(event),
+            Next::Nothing => {}
+            Next::End => break,
         }
     }
+    let failure = benchmarking.join().failure;
+    let mut said = told.said();
+    (said.running, said.present) = (false, None);
+    said.errors.extend(failure.map(|e| format!("{e:#}")));
+    drop(reserved);
 }
 
 impl Told {
     fn said(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Progress for &Told {
-    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
-        self.said().present = Some(Present {
-            measurement: measurement.to_owned(),
-            purpose: next.purpose.clone(),
-            rate_fps: next.offer.rate_fps,
-            duration_ns: next.offer.duration_ns(),
-            attempt,
-        });
-    }
-
-    fn ended(&mut self, _: &Trial) {
-        self.said().present = None;
-    }
-}
-
-impl Reporter for &Told {
-    // Whoever asks finds it in the folder.
-    fn measurement(&mut self, _: &Measurement, _: bool) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn error(&mut self, text: &str) {
-        self.said().errors.push(text.to_owned());
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Trial(trial) => {
+                let Under { measurement, purpose, offer, attempt } = *trial;
+                let (rate_fps, duration_ns) = (offer.rate_fps, offer.duration_ns());
+                self.said().present =
+                    Some(Present { measurement, purpose, rate_fps, duration_ns, attempt });
+            }
+            Event::Tried(_) => self.said().present = None,
+            Event::Failed(why) => self.said().errors.push(why),
+            // Whoever asks finds them in the folder.
+            Event::Measured { .. } | Event::Run(_) => {}
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! The values in a plan: times, rates, loads, frame sizes, thresholds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
-use sonde_results::units::{parse_duration, parse_rate};
+use serde::ser::{Serialize, Serializer};
+use sonde_results::units::{format_duration, parse_duration, parse_rate};
 use sonde_wire::prefix::Prefix;
 
 /// A time, ns.
@@ -266,6 +269,30 @@ impl FromStr for Check {
     }
 }
 
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
+    }
+}
+
+impl fmt::Display for Ns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_duration(self.0))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl FromStr for Ns {
     type Err = String;
     fn from_str(text: &str) -> Result<Ns, String> {
@@ -340,6 +367,22 @@ impl<'de> Deserialize<'de> for Prefixes {
     }
 }
 
+impl Serialize for Prefixes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Prefix::to_string))
+    }
+}
+
+impl JsonSchema for Prefixes {
+    fn schema_name() -> Cow<'static, str> {
+        "Prefixes".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<String>::json_schema(generator)
+    }
+}
+
 struct OneOrMore;
 
 impl<'de> Visitor<'de> for OneOrMore {
@@ -363,12 +406,29 @@ impl<'de> Visitor<'de> for OneOrMore {
     }
 }
 
+/// In a plan each is one text, in which also its bare number may stand.
 macro_rules! from_text {
     ($($type:ty, $number:expr, $example:expr;)*) => { $(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let (number, example) = ($number, $example);
                 deserializer.deserialize_any(Text { number, example, made: std::marker::PhantomData })
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                String::json_schema(generator)
             }
         }
     )* };

@@ -1,0 +1,104 @@
+//! What a benchmark hands out.
+
+use serde::Serialize;
+use sonde_results::bench::{BenchRun, Measurement};
+use sonde_results::trial::{Offer, Trial};
+use sonde_run::running::{Latest, RecordSender, Running};
+
+use crate::runner::{Next, Progress};
+
+/// A benchmark at work.
+pub type Benchmarking = Running<Event, Status, ()>;
+
+/// What a benchmark starts from.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Measurements of the plan.
+    pub planned: usize,
+}
+
+/// What a benchmark hands out, in order. All but trials that begin is also in its folder.
+#[derive(Debug)]
+pub enum Event {
+    /// A trial begins.
+    Trial(Box<Under>),
+    /// It has ended, and is saved.
+    Tried(Box<Trial>),
+    /// A measurement is finished.
+    Measured {
+        /// What was found.
+        measurement: Box<Measurement>,
+        /// It was finished before this start.
+        resumed: bool,
+    },
+    /// A measurement or a device could not be had, for this reason; the others are measured all
+    /// the same.
+    Failed(String),
+    /// The last: all that is in the folder.
+    Run(Box<BenchRun>),
+}
+
+/// A trial under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Under {
+    /// The measurement that it is for.
+    pub measurement: String,
+    /// What it is to show.
+    pub purpose: String,
+    /// What is offered.
+    pub offer: Offer,
+    /// Which try of this offer, from 1.
+    pub attempt: u32,
+}
+
+/// How a benchmark goes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Status {
+    /// Measurements of the plan.
+    pub planned: usize,
+    /// Those that are finished.
+    pub finished: usize,
+    /// The trial under way.
+    pub present: Option<Under>,
+    /// Measurements and devices that could not be had, and why.
+    pub errors: Vec<String>,
+    /// At the end: checks of the plan that no measurement was held against.
+    pub never_applied: Vec<String>,
+}
+
+/// Tells records and status what goes on.
+pub(super) struct Teller {
+    pub records: RecordSender<Event>,
+    pub status: Latest<Status>,
+}
+
+impl Teller {
+    pub fn measured(&self, measurement: &Measurement, resumed: bool) {
+        self.status.update(|s| s.finished += 1);
+        let measurement = Box::new(measurement.clone());
+        self.records.push(Event::Measured { measurement, resumed });
+    }
+
+    pub fn failed(&self, why: String) {
+        self.status.update(|s| s.errors.push(why.clone()));
+        self.records.push(Event::Failed(why));
+    }
+}
+
+impl Progress for Teller {
+    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+        let under = Under {
+            measurement: measurement.to_owned(),
+            purpose: next.purpose.clone(),
+            offer: next.offer.clone(),
+            attempt,
+        };
+        self.status.update(|s| s.present = Some(under.clone()));
+        self.records.push(Event::Trial(Box::new(under)));
+    }
+
+    fn ended(&mut self, trial: &Trial) {
+        self.status.update(|s| s.present = None);
+        self.records.push(Event::Tried(Box::new(trial.clone())));
+    }
+}

@@ -1,0 +1,65 @@
+//! What is asked of a benchmark.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_run::change::{Change, restart};
+
+use crate::expand::expand;
+use crate::plan::{Plan, Source};
+
+/// What is asked of a benchmark.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The plan, as docs/bench.md describes it.
+    pub plan: Source,
+    /// The folder of the run: a new one, or that of a run of the same plan.
+    pub out: PathBuf,
+}
+
+impl Settings {
+    /// What going over to `new` takes.
+    pub fn change(&self, new: &Settings) -> Change {
+        match (self.plan.parse::<Plan>(), new.plan.parse::<Plan>()) {
+            (Ok(old), Ok(plan)) if self.out == new.out => old.change(&plan),
+            _ => restart(self, new),
+        }
+    }
+
+    /// Whether they can be: the message names the key, or the plan's line.
+    ///
+    /// # Errors
+    /// A plan that is wrong; no folder.
+    pub fn check(&self) -> Result<(), String> {
+        if self.out.as_os_str().is_empty() {
+            return Err("out: name the folder of the run".into());
+        }
+        expand(&self.plan).map(drop).map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_says_the_same_in_other_words_is_the_same() {
+        let of = |text: &str| Settings {
+            plan: Source { file: "p.toml".into(), text: text.into() },
+            out: "p.run".into(),
+        };
+        let plan = of("title = 'x'\n[[procedure]]\nkind = 'throughput'\n");
+        let same = of("# A word.\ntitle = \"x\"\nseed = 1\n[[procedure]]\nkind = 'throughput'\n");
+        assert_eq!(plan.change(&same), Change::Same);
+        let slower = of("title = 'x'\n[run]\nrest = '5s'\n[[procedure]]\nkind = 'throughput'\n");
+        assert_eq!(
+            plan.change(&slower),
+            Change::Restart("run.rest cannot change while it runs".into())
+        );
+        assert!(plan.check().is_err_and(|why| why.starts_with("p.toml")));
+        let nowhere = Settings { out: PathBuf::new(), ..plan };
+        assert!(nowhere.check().unwrap_err().starts_with("out: "));
+    }
+}
