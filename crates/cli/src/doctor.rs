@@ -9,12 +9,16 @@ use sonde_run::doctor::{Examined, Finding, Verdict, examine};
 
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
+use crate::options;
 use crate::output::style::{Style, Tone};
 
 /// Examines this host and prints what it finds. Ends with 0 whatever that is: the
 /// verdicts are in the output.
 pub fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
-    let Examined { host, findings } = examine(args.iface.as_deref())?;
+    let Examined { host, mut findings } = examine(args.iface.as_deref())?;
+    for advice in findings.iter_mut().filter_map(|finding| finding.advice.as_mut()) {
+        *advice = options::named(advice).into_owned().into();
+    }
     let mut out = crate::console::out();
     let printed = if args.json {
         let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
@@ -57,7 +61,7 @@ fn print(
             Verdict::Warn => ("WARN", Tone::Warn),
         };
         writeln!(out, "{}  {:<22} {}", style.paint(tone, word), finding.check, finding.found)?;
-        if let Some(advice) = finding.advice {
+        if let Some(advice) = &finding.advice {
             writeln!(out, "{:29}{}", "", style.paint(Tone::Dim, advice))?;
         }
     }
@@ -89,7 +93,7 @@ mod tests {
                 check: "clock sync",
                 verdict: Verdict::Warn,
                 found: "not synchronised".into(),
-                advice: Some("run chrony"),
+                advice: Some("run chrony".into()),
             },
         ];
         let host = Host {

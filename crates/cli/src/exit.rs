@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use sonde_run::error::RunError;
+
+use crate::options;
 
 /// How a command that could run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +75,12 @@ impl From<anyhow::Error> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
+        let text = error.to_string();
         match error {
-            RunError::Settings(error) => Failure::Usage(error),
-            RunError::Host(error) | RunError::Unsaved(error) => Failure::CannotRun(error),
+            RunError::Settings(_) => Failure::Usage(anyhow!(options::wrong(&text))),
+            RunError::Host(_) | RunError::Unsaved(_) => {
+                Failure::CannotRun(anyhow!(options::named(&text).into_owned()))
+            }
         }
     }
 }

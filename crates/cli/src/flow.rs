@@ -18,12 +18,12 @@ use sonde_sys::clock::steady_now;
 use self::args::{FlowArgs, FlowCommand, Instead};
 use self::verify_args::VerifyArgs;
 use self::view::Snapshot;
-use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
 use crate::signals;
+use crate::{console, options};
 
 /// Meters, or does what stands under `sonde flow`.
 pub fn command(command: &FlowCommand) -> Result<Exit, Failure> {
@@ -45,7 +45,7 @@ fn compare(args: &VerifyArgs) -> Result<Exit, Failure> {
         let text = serde_json::to_string_pretty(&report).map_err(anyhow::Error::from)?;
         outln!("{text}");
     } else {
-        console::print(&report.to_string());
+        console::print(&options::named(&report.to_string()));
     }
     // Code 1: it ran, and the answer is no.
     Ok(if report.exact { Exit::Ok } else { Exit::NoReply })

@@ -11,6 +11,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::options;
+
 /// How much is said, and how.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct LogArgs {
@@ -58,6 +60,7 @@ where
     ) -> fmt::Result {
         let mut message = String::new();
         context.field_format().format_fields(Writer::new(&mut message), event)?;
+        let message = options::named(&message);
         let about = event.metadata();
         match self.0 {
             LogFormat::Text => writeln!(writer, "sonde: {message}"),

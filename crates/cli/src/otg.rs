@@ -100,7 +100,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let asked = signals::stop()?;
     let server = Server::bind(args.listen, access)
         .with_context(|| format!("cannot listen on {}; see --listen", args.listen))?;
-    let address = server.address().context("cannot tell the own address")?;
+    let address = server.address().context("cannot tell which address was taken")?;
     let stop = Stop::new();
     let stopper = stop.clone();
     signals::then(asked, move || stopper.stop())?;

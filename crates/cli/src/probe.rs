@@ -20,6 +20,7 @@ use sonde_sys::clock::steady_now;
 use crate::args::{OutputArgs, ProbeArgs};
 use crate::console;
 use crate::exit::{Exit, Failure};
+use crate::options;
 use crate::output::live::{self, InPlace, Snapshot};
 use crate::output::ping_line::{self, Outcome, PacketEvent};
 use crate::output::run_file::SaveSoFar;
@@ -187,13 +188,13 @@ impl Printing {
         }
         self.writers.flush();
         for report in self.writers.take_reports() {
-            errln!("{report}");
+            errln!("{}", options::named(&report));
         }
     }
 
     fn take(&mut self, event: &Event, screen: &Screen) {
         if let Some(text) = self.collected.add(event) {
-            errln!("{text}");
+            errln!("{}", options::named(&text));
         }
         match event {
             Event::Record(record) => {
@@ -279,7 +280,8 @@ impl Printing {
     }
 
     fn finish(self, output: &OutputArgs, ended: &Ended, status: &Status) -> (Run, Finished) {
-        let undelivered = self.collected.undelivered_lines();
+        let lines = self.collected.undelivered_lines();
+        let undelivered = lines.iter().map(|line| options::named(line).into_owned()).collect();
         let left_out = self.collected.about().left_out.clone();
         let mut run = self.collected.finish(ended, status.clock);
         run.config.command = std::env::args().collect();
@@ -319,7 +321,7 @@ fn report(output: &OutputArgs, run: &Run, finished: &Finished) -> Result<Exit> {
         }
     }
     for (name, why) in finished.left_out.iter().take(FEW_LEFT_OUT) {
-        errln!("not measured: {name}: {why}");
+        errln!("not measured: {name}: {}", options::named(why));
     }
     if finished.left_out.len() > FEW_LEFT_OUT {
         errln!("not measured: {} more targets", finished.left_out.len() - FEW_LEFT_OUT);

@@ -1,11 +1,13 @@
 //! The instrument measures itself. How fine is the clock, how long does this machine stand still,
 //! which stamps do the engines give here, what is the floor?
 //!
-//! Whatever can be tried is tried: an engine is opened, a program loaded, a packet sent.
+//! Whatever can be tried is tried: an engine is opened, a program loaded, a packet sent. It is one
+//! reading of a few seconds, so [`examine`] is a function and not a running instrument.
 
 mod ceiling;
 mod judge;
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -45,7 +47,7 @@ pub struct Finding {
     pub found: String,
     /// What to do about it, where there is something.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<&'static str>,
+    pub advice: Option<Cow<'static, str>>,
 }
 
 /// What was looked at, on this host.

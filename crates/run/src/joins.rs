@@ -51,7 +51,7 @@ pub fn places(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
                 let place = |name: &String| {
                     let i = names.iter().position(|n| n == name);
                     i.map(|i| places[i]).ok_or_else(|| {
-                        anyhow!("--join: {name} is not among the interfaces {}", names.join(", "))
+                        anyhow!("`join`: {name} is not among the interfaces {}", names.join(", "))
                     })
                 };
                 these.iter().map(place).collect::<Result<_>>()?
@@ -76,7 +76,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// What `--join` says of a capture.
+    /// What `join` says of a capture.
     pub fn new(joins: &[Join]) -> Result<Numbers> {
         let mut numbers = Numbers::default();
         for join in joins {
@@ -86,7 +86,7 @@ impl Numbers {
             };
             let number = |text: &String| {
                 text.parse().map_err(|_| {
-                    anyhow!("--join: the interfaces of a capture have numbers, and {text} is none")
+                    anyhow!("`join`: the interfaces of a capture have numbers, and {text} is none")
                 })
             };
             numbers.lists.push(these.iter().map(number).collect::<Result<_>>()?);

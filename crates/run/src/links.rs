@@ -1,4 +1,4 @@
-//! What a link's frames begin with.
+//! What the kernel tells of links, and what a link's frames begin with.
 
 use sonde_sys::netlink::Link;
 
@@ -6,4 +6,11 @@ use sonde_sys::netlink::Link;
 /// (tun, PPP, WireGuard) have neither; the loopback has both, all zeros.
 pub fn has_ethernet(link: &Link) -> bool {
     link.mac != [0; 6] || link.name == "lo"
+}
+
+/// What is told where the kernel does not let `what` be done.
+pub fn netlink(what: &str) -> String {
+    format!(
+        "cannot {what} by netlink; a sandbox may forbid it, and 'ulimit -n' bounds what is open"
+    )
 }

@@ -21,9 +21,12 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub fn authority(path: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .with_context(|| format!("{}: not an authority's", path.display()))?;
+        roots.add(certificate).with_context(|| {
+            format!(
+                "{} is no certificate of an authority; give that which has signed the others'",
+                path.display()
+            )
+        })?;
     }
     Ok(roots)
 }
@@ -33,8 +36,12 @@ pub fn authority(path: &Path) -> Result<RootCertStore> {
 /// # Errors
 /// A file that cannot be read, or holds none.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|e| anyhow!("{}: no private key in PEM: {e}", path.display()))
+    PrivateKeyDer::from_pem_file(path).map_err(|e| {
+        anyhow!(
+            "{} holds no private key in PEM: {e}; give the key of the certificate",
+            path.display()
+        )
+    })
 }
 
 /// All certificates of a file, in their order.
@@ -45,9 +52,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let all: Vec<_> = CertificateDer::pem_file_iter(path)
         .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
         .collect::<Result<_, _>>()
-        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
+        .map_err(|e| anyhow!("{} is damaged: {e}; make or copy it anew", path.display()))?;
     if all.is_empty() {
-        bail!("{} holds no certificate in PEM", path.display());
+        bail!(
+            "{} holds no certificate in PEM, which begins with BEGIN CERTIFICATE; is it a key?",
+            path.display()
+        );
     }
     Ok(all)
 }

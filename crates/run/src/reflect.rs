@@ -18,7 +18,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use serde::Serialize;
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
-use sonde_port::{Engine, Port, PortStats};
+use sonde_port::{Port, PortStats};
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::schedule;
 
@@ -62,11 +62,6 @@ pub struct Record {
 /// opened.
 pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflecting), RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
-    if settings.kernel && settings.engine.engine == Engine::AfXdp {
-        return Err(RunError::Settings(anyhow!(
-            "--kernel uses the interface's XDP hook itself; leave --engine out or use af_packet"
-        )));
-    }
     let spec = addresses::spec(&settings)?;
     let clock = clock::clock_state();
     let kernel = settings.kernel.then(|| Kernel::attach(&settings, clock)).transpose()?;

@@ -289,7 +289,7 @@ impl<R, S, C> Running<R, S, C> {
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(whole)
-            .context("cannot start a thread")?;
+            .context("cannot start a thread; 'ulimit -u' bounds them")?;
         Ok(Running { records, status, control, stop, end: Mutex::new(end), thread })
     }
 

@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 use sonde_sys::netlink::{Link, Links};
 
 use crate::error::RunError;
+use crate::links::netlink;
 
 /// Where packets come from.
 pub enum Source {
@@ -22,16 +23,20 @@ pub enum Source {
 pub fn source(names: &[String]) -> Result<Source, RunError> {
     let all = Links::open()
         .and_then(|mut links| links.all())
-        .context("cannot ask the kernel for interfaces")?;
+        .with_context(|| netlink("ask the kernel for interfaces"))?;
     let (mut links, mut files): (Vec<Link>, Vec<PathBuf>) = (Vec::new(), Vec::new());
     for name in names {
         match all.iter().find(|l| l.name == *name) {
             Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
-                return Err(RunError::Settings(anyhow!("interface {name} is named twice")));
+                return Err(RunError::Settings(anyhow!(
+                    "interface {name} is named twice; name it once"
+                )));
             }
             Some(link) => links.push(link.clone()),
             None if name == "-" && files.iter().any(|f| f.as_os_str() == "-") => {
-                return Err(RunError::Settings(anyhow!("standard input (-) is named twice")));
+                return Err(RunError::Settings(anyhow!(
+                    "standard input (-) is named twice; name it once"
+                )));
             }
             None if name == "-" || Path::new(name).exists() => files.push(name.into()),
             None => {

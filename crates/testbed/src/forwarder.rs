@@ -16,8 +16,9 @@ pub fn attach([a, b]: [&str; 2]) -> Result<Forwarder, RunError> {
 
 fn port(name: &str) -> Result<ForwardPort> {
     let read = |file: &str| {
-        std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"))
-            .with_context(|| format!("no interface '{name}' in this namespace"))
+        std::fs::read_to_string(format!("/sys/class/net/{name}/{file}")).with_context(|| {
+            format!("no interface '{name}' in this namespace; 'ip link' lists them")
+        })
     };
     let ifindex = read("ifindex")?.trim().parse()?;
     let text = read("address")?;

@@ -62,7 +62,7 @@ impl Store {
             let before = read(folder)?;
             if before.config.plan_sha256 != head.config.plan_sha256 {
                 bail!(
-                    "{} holds a run of another plan ('{}'); choose another folder with --out, \
+                    "{} holds a run of another plan ('{}'); choose another folder with `out`, \
                      or remove this one",
                     folder.display(),
                     before.config.title
@@ -72,7 +72,7 @@ impl Store {
         } else {
             if fs::read_dir(folder)?.flatten().any(|e| !is_ours(&e.file_name())) {
                 bail!(
-                    "{} is not empty and holds no run; choose another folder with --out",
+                    "{} is not empty and holds no run; choose another folder with `out`",
                     folder.display()
                 );
             }

@@ -38,14 +38,20 @@ fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerCon
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(authority(ca)?.into(), provider())
                     .build()
-                    .with_context(|| format!("{}", ca.display()))?;
+                    .with_context(|| {
+                        format!("{} is no authority to trust others by", ca.display())
+                    })?;
             builder.with_client_cert_verifier(verifier)
         }
         None => builder.with_no_client_auth(),
     };
-    builder
-        .with_single_cert(certificates(cert)?, private_key(key)?)
-        .with_context(|| format!("{} and {}", cert.display(), key.display()))
+    builder.with_single_cert(certificates(cert)?, private_key(key)?).with_context(|| {
+        format!(
+            "{} and {} do not belong together; 'sonde agent cert' makes both",
+            cert.display(),
+            key.display()
+        )
+    })
 }
 
 /// A client with this certificate, for servers of the authority `ca`.
@@ -61,7 +67,13 @@ fn client_config(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()?
         .with_root_certificates(authority(ca)?)
         .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-        .with_context(|| format!("{} and {}", cert.display(), key.display()))
+        .with_context(|| {
+            format!(
+                "{} and {} do not belong together; 'sonde agent cert' makes both",
+                cert.display(),
+                key.display()
+            )
+        })
 }
 
 /// Whether a certificate of the authority `ca` is good for a role at a time.
@@ -74,7 +86,9 @@ pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<(), Run
 
 fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
     let chain = certificates(cert)?;
-    let Some((own, between)) = chain.split_first() else { bail!("no certificate") };
+    let Some((own, between)) = chain.split_first() else {
+        bail!("{} holds no certificate", cert.display())
+    };
     let roots = authority(ca)?;
     let now = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap_or_default());
     let (outcome, for_) = match role {
@@ -88,7 +102,9 @@ fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
         }
         Role::Controller => {
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider());
-            let verifier = verifier.build().with_context(|| format!("{}", ca.display()))?;
+            let verifier = verifier
+                .build()
+                .with_context(|| format!("{} is no authority to trust others by", ca.display()))?;
             (verifier.verify_client_cert(own, between, now).map(drop), "a controller")
         }
     };

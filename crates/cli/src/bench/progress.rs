@@ -9,6 +9,7 @@ use sonde_results::trial::Trial;
 use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
 use sonde_testbed::execution::{Event, Under};
 
+use crate::options;
 use crate::output::style::{Style, Tone};
 
 /// Prints.
@@ -122,7 +123,7 @@ impl Printer {
     /// Something that went wrong.
     pub fn error(&mut self, text: &str) {
         self.tell_failed(false);
-        self.say(&format!("sonde: {text}"));
+        self.say(&format!("sonde: {}", options::named(text)));
     }
 
     fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {

@@ -11,7 +11,10 @@ use crate::exit::{Exit, Failure};
 
 pub(super) fn run(args: &ForwardArgs) -> Result<Exit, Failure> {
     let [a, b] = &args.ports[..] else {
-        return Err(Failure::Usage(anyhow!("two ports are wanted")));
+        return Err(Failure::Usage(anyhow!(
+            "two ports are wanted, not {}: sonde lab forward PORT PORT",
+            args.ports.len()
+        )));
     };
     answer(&forwarder::attach([a, b])?)?;
     Ok(Exit::Ok)

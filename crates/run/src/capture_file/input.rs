@@ -208,7 +208,10 @@ impl Source {
     /// Looks whether it can be read. It is opened when its turn comes: there may be thousands.
     fn find(path: &Path) -> Result<Source> {
         if path.as_os_str() == "-" {
-            let file = io::stdin().as_fd().try_clone_to_owned().context("no standard input")?;
+            let file = io::stdin()
+                .as_fd()
+                .try_clone_to_owned()
+                .context("there is no standard input to read; name a file")?;
             return Ok(Source::Stdin(file.into()));
         }
         // Opening a pipe would wait for its writer.
@@ -289,7 +292,7 @@ impl Stream {
         std::thread::Builder::new()
             .name("sonde-read".into())
             .spawn(move || pump(octets, is_live, &give))
-            .context("cannot start a reading thread")?;
+            .context("cannot start a reading thread; 'ulimit -u' bounds them")?;
         let (window, state) = (Vec::new(), State::default());
         Ok(Stream {
             name: name.into(),

@@ -79,7 +79,7 @@ pub fn pauses(report: &PauseReport) -> Finding {
             format_ns(report.stats.max_ns as f64),
             lost * 100.0
         ),
-        "maxima will show them; use an idle host or isolated cores (isolcpus, --cpu)",
+        "maxima will show them; use an idle host or isolated cores (isolcpus, `engine.cpu`)",
     )
 }
 
@@ -137,7 +137,7 @@ pub fn program(loaded: Result<(), String>) -> Finding {
             "BPF programs",
             false,
             format!("do not load: {}", e.lines().next().unwrap_or_default()),
-            "needed by af_xdp and 'reflect --kernel' only; run as root (CAP_BPF, CAP_NET_ADMIN)",
+            "needed by af_xdp and by reflectors in the kernel only; run as root (CAP_BPF, CAP_NET_ADMIN)",
         ),
     }
 }
@@ -165,7 +165,7 @@ pub fn isolated(list: &str, cpus: u32) -> Finding {
         "isolated processors",
         !list.is_empty(),
         found,
-        "for the least lateness boot with isolcpus=N and run with --cpu N",
+        "for the least lateness boot with isolcpus=N and run with `engine.cpu = N`",
     )
 }
 
@@ -259,7 +259,7 @@ fn finding(check: &'static str, good: bool, found: String, advice: &'static str)
         check,
         verdict: if good { Verdict::Ok } else { Verdict::Warn },
         found,
-        advice: (!good).then_some(advice),
+        advice: (!good).then_some(advice.into()),
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
 
     fn warns(finding: &Finding) -> bool {
         assert_eq!(finding.advice.is_some(), finding.verdict == Verdict::Warn);
-        assert!(finding.advice.is_none_or(|a| !a.is_empty()));
+        assert!(finding.advice.as_ref().is_none_or(|a| !a.is_empty()));
         finding.verdict == Verdict::Warn
     }
 

@@ -30,7 +30,9 @@ impl Control {
     /// Metering has ended.
     pub fn rotate(&self) -> Result<(), RunError> {
         let (done, waits) = sync_channel(1);
-        let ended = || RunError::Host(anyhow!("metering has ended: there is nothing to rotate"));
+        let ended = || {
+            RunError::Host(anyhow!("metering has ended: there is nothing to rotate; start it anew"))
+        };
         self.rotations.send(done).map_err(|_| ended())?;
         waits.recv().map_err(|_| ended())
     }

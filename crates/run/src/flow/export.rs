@@ -129,7 +129,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
             Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
         }
         _ => Err(anyhow!(
-            "{}: the name tells the format; call it .ipfix or .parquet, or use --jsonl",
+            "{}: the name tells the format; call it .ipfix or .parquet, or use `export.jsonl`",
             path.display()
         )),
     }

@@ -186,7 +186,7 @@ impl Exporting {
         let thread = thread::Builder::new()
             .name("sonde-export".into())
             .spawn(move || Inner::new(outputs, consumers, theirs, asked).run())
-            .context("cannot start the export thread")?;
+            .context("cannot start the export thread; 'ulimit -u' bounds them")?;
         Ok((Exporting { thread, shared, control: Control::new(rotations) }, records))
     }
 

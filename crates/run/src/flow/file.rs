@@ -35,7 +35,8 @@ pub fn start(
     let input = &settings.input;
     if input.engine.is_some() || input.trim.is_some() || input.mirror {
         return Err(RunError::Settings(anyhow!(
-            "--engine, --trim and --mirror are for interfaces, not files"
+            "`input.engine`, `input.trim` and `input.mirror` are for interfaces, not files; leave \
+             them out"
         )));
     }
     let stop = context.stop.clone();
@@ -218,7 +219,9 @@ impl Part<'_> {
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
         if let Some(&cpu) = settings.input.cpus.get(self.number) {
-            pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+            pin_to_cpu(cpu).with_context(|| {
+                format!("`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them")
+            })?;
         }
         let mut stretch = 0;
         loop {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::links::netlink;
 use anyhow::{Context as _, Result};
 use sonde_meter::export::Interface;
 use sonde_results::FlowRun;
@@ -26,8 +27,8 @@ impl Follow {
     pub fn open(interfaces: &[Link]) -> Result<Follow> {
         let index = |l: &Link| (l.name.clone(), Arc::new(AtomicU32::new(l.ifindex)));
         Ok(Follow {
-            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
-            links: Links::open().context("cannot ask the kernel for interfaces")?,
+            watch: Watch::open().with_context(|| netlink("follow the kernel's interfaces"))?,
+            links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
             list: interfaces.iter().map(index).collect(),
             stale: true,
         })
@@ -50,12 +51,13 @@ impl Follow {
 
     /// Notes what has vanished and what has returned. The interfaces, if one has returned.
     pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<Interface>>> {
-        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
+        let events =
+            self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
         self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
         if !std::mem::take(&mut self.stale) {
             return Ok(None);
         }
-        let all = self.links.all().context("cannot list the interfaces")?;
+        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let mut returned = false;
         for ((name, index), point) in self.list.iter().zip(&mut run.points) {
             let now = all.iter().find(|l| l.name == *name).map_or(0, |l| l.ifindex);

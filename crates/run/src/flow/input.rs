@@ -17,8 +17,7 @@ use sonde_wire::{Error, Time};
 
 use super::follow::Index;
 use super::meter::{Frame, Meter};
-use super::sampling::Sampling;
-use super::settings::{Field, Input as InputSettings, InputEngine, Settings};
+use super::settings::{Field, InputEngine, Settings};
 use super::setup;
 use crate::error::RunError;
 use crate::joins;
@@ -52,7 +51,6 @@ pub fn open(
     places: &[u8],
     asked: &Settings,
 ) -> Result<Opened, RunError> {
-    check(asked).map_err(RunError::Settings)?;
     let engine = match asked.input.engine {
         Some(InputEngine::Header) => None,
         Some(InputEngine::AfXdp) => Some(Engine::AfXdp),
@@ -63,41 +61,6 @@ pub fn open(
         Some(engine) => open_frames(engine, interfaces, indexes, joins::any(places), asked),
     };
     Ok(opened?)
-}
-
-/// What does not go together.
-fn check(asked: &Settings) -> Result<()> {
-    let InputSettings { engine, trim, mirror, .. } = asked.input;
-    match engine {
-        Some(InputEngine::AfXdp) if !mirror => Err(anyhow!(
-            "--engine af_xdp takes packets from the host: add --mirror if the interfaces only \
-             get copies of others' traffic, else use --engine header or af_packet"
-        )),
-        Some(InputEngine::Header) => {
-            if trim.is_some() {
-                return Err(anyhow!("--engine header hands up no packets; leave --trim out"));
-            }
-            let needs =
-                asked.metering.fields.iter().any(|f| matches!(f, Field::Link | Field::Apps));
-            if needs {
-                return Err(anyhow!(
-                    "--engine header hands up no packets, and --fields link and apps need them; \
-                     use --engine af_packet, or af_xdp"
-                ));
-            }
-            if matches!(asked.selection.sample, Some(Sampling::Packet(..))) {
-                return Err(anyhow!(
-                    "--engine header hands up no packets, and --sample packet: hashes them; use \
-                     --sample flow:, or --engine af_packet"
-                ));
-            }
-            Ok(())
-        }
-        Some(InputEngine::AfPacket) | None if mirror => Err(anyhow!(
-            "--mirror is for --engine af_xdp and header; af_packet takes nothing from the host"
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn open_headers(interfaces: &[Interface], indexes: &[Index], asked: &Settings) -> Result<Opened> {
@@ -237,8 +200,10 @@ fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec
     let ports = open_group(engine, spec, workers)?;
     if ports.len() < workers {
         return Err(anyhow!(
-            "the interface has {} receive queues for {workers} workers; use --workers {}, or \
-             --engine af_packet, whose packets the kernel deals out whole, or --engine header",
+            "{} has {} receive queues for {workers} workers; use `input.workers = {}`, or \
+             `input.engine = af_packet`, whose packets the kernel deals out whole, or \
+             `input.engine = header`",
+            spec.interface.as_deref().unwrap_or("the interface"),
             ports.len(),
             ports.len()
         ));

@@ -41,7 +41,7 @@ pub fn start(
 ) -> Result<Metering, RunError> {
     if links.len() > MOST_POINTS {
         return Err(RunError::Settings(anyhow!(
-            "{} interfaces are too many for one run, which meters {MOST_POINTS}",
+            "{} interfaces are too many for one run, which meters {MOST_POINTS}; split them",
             links.len()
         )));
     }
@@ -299,7 +299,11 @@ impl Inner {
             .name("sonde-meter".into())
             .spawn(move || {
                 let pinned = cpu.map_or(Ok(()), |cpu| {
-                    pin_to_cpu(cpu).with_context(|| format!("cannot run on processor {cpu}"))
+                    pin_to_cpu(cpu).with_context(|| {
+                        format!(
+                            "`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them"
+                        )
+                    })
                 });
                 if let Err(error) = pinned.and_then(|()| self.run(&stop)) {
                     let mut report = self.report.lock().unwrap_or_else(|e| e.into_inner());
@@ -307,7 +311,7 @@ impl Inner {
                 }
                 self.end()
             })
-            .context("cannot start a metering thread")?;
+            .context("cannot start a metering thread; 'ulimit -u' bounds them")?;
         Ok(Worker { thread, report })
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sonde_results::units::{SECOND, parse_amount};
 use sonde_wire::prefix::Prefix;
 
-use super::collector_address::CollectorAddress;
+use super::collector_address::{CollectorAddress, Transport};
 use super::sampling::{IpProtocol, Sampling};
 use crate::change::{Change, restart};
 use crate::choice::choice;
@@ -280,13 +280,71 @@ impl Settings {
             }
         }
         parse_flows(&metering.flows.to_string()).map_err(|why| format!("metering.flows: {why}"))?;
+        self.check_input()?;
         if metering.uniflow && export.biflow {
-            return Err("export.biflow: there are no biflows with metering.uniflow".into());
+            return Err("export.biflow: there are no biflows with `metering.uniflow`".into());
+        }
+        for target in &export.export {
+            if target.transport != Transport::Udp && export.format != ExportFormat::Ipfix {
+                return Err(format!(
+                    "export.format: {target} takes IPFIX; NetFlow goes over UDP: use udp://, or \
+                     `export.format = ipfix`"
+                ));
+            }
+            if target.transport == Transport::Tls && export.tls_ca.is_none() {
+                return Err(format!(
+                    "export.tls_ca: {target} needs the certificates that collectors are trusted by"
+                ));
+            }
+        }
+        let known = |path: &&PathBuf| {
+            path.extension().is_some_and(|end| end == "ipfix" || end == "parquet")
+        };
+        if let Some(path) = export.write.iter().find(|path| !known(path)) {
+            return Err(format!(
+                "export.write: the name of {} tells no format; call it .ipfix or .parquet, or use \
+                 `export.jsonl`",
+                path.display()
+            ));
         }
         if export.tls_cert.is_some() != export.tls_key.is_some() {
             return Err("export.tls_cert: a certificate and its key go together".into());
         }
         Ok(())
+    }
+
+    /// What an engine cannot hand up, or must not take.
+    fn check_input(&self) -> Result<(), String> {
+        let Settings { input, metering, selection, .. } = self;
+        match input.engine {
+            Some(InputEngine::AfXdp) if !input.mirror => {
+                Err("input.mirror: `input.engine = af_xdp` takes packets from the host; say \
+                     `input.mirror` if the interfaces only get copies of others' traffic, else use \
+                     `input.engine = header` or af_packet"
+                    .into())
+            }
+            Some(InputEngine::Header) if input.trim.is_some() => {
+                Err("input.trim: `input.engine = header` hands up no packets; leave it out".into())
+            }
+            Some(InputEngine::Header)
+                if metering.fields.iter().any(|f| matches!(f, Field::Link | Field::Apps)) =>
+            {
+                Err("metering.fields: `input.engine = header` hands up no packets, and link and \
+                     apps need them; use `input.engine = af_packet`, or af_xdp"
+                    .into())
+            }
+            Some(InputEngine::Header) if matches!(selection.sample, Some(Sampling::Packet(..))) => {
+                Err("selection.sample: `input.engine = header` hands up no packets, and packet: \
+                     hashes them; use `selection.sample = flow:N/M`, or `input.engine = af_packet`"
+                    .into())
+            }
+            Some(InputEngine::AfPacket) | None if input.mirror => {
+                Err("input.mirror: it is for `input.engine = af_xdp` and header; af_packet takes \
+                     nothing from the host"
+                    .into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -359,3 +417,52 @@ const LEAST_TRIM: u16 = 64;
 const PACKETS: u8 = 30;
 /// As ipfixprobe's pstats at most.
 const MOST_PACKETS: u8 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_together_is_named_by_its_key() {
+        let wrong = |change: fn(&mut Settings)| {
+            let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
+            assert_eq!(settings.check(), Ok(()));
+            change(&mut settings);
+            settings.check().unwrap_err()
+        };
+        let header = |s: &mut Settings| s.input.engine = Some(InputEngine::Header);
+        assert!(wrong(|s| s.input.mirror = true).starts_with("input.mirror: "));
+        let taken = wrong(|s| s.input.engine = Some(InputEngine::AfXdp));
+        assert!(taken.starts_with("input.mirror: "), "{taken}");
+        let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
+        header(&mut settings);
+        for (key, change) in [
+            ("input.trim", (|s| s.input.trim = Some(96)) as fn(&mut Settings)),
+            ("metering.fields", |s| s.metering.fields = vec![Field::Apps]),
+            ("selection.sample", |s| s.selection.sample = Some("packet:1/8".parse().unwrap())),
+        ] {
+            let mut settings = settings.clone();
+            change(&mut settings);
+            assert!(settings.check().unwrap_err().starts_with(&format!("{key}: ")));
+        }
+        let to = |url: &str| vec![url.parse().unwrap()];
+        for (key, change) in [
+            (
+                "export.biflow",
+                (|s, _| {
+                    (s.metering.uniflow, s.export.biflow) = (true, true);
+                }) as fn(&mut Settings, &dyn Fn(&str) -> Vec<CollectorAddress>),
+            ),
+            ("export.format", |s, to| {
+                (s.export.export, s.export.format) =
+                    (to("tcp://192.0.2.9"), ExportFormat::Netflow9);
+            }),
+            ("export.tls_ca", |s, to| s.export.export = to("tls://192.0.2.9")),
+            ("export.write", |s, _| s.export.write = vec!["flows.csv".into()]),
+        ] {
+            let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
+            change(&mut settings, &to);
+            assert!(settings.check().unwrap_err().starts_with(&format!("{key}: ")), "{key}");
+        }
+    }
+}

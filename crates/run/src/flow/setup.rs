@@ -55,7 +55,9 @@ pub fn meter_at(
 ) -> Result<Meter> {
     let make = || {
         if let Some(&cpu) = settings.input.cpus.get(number) {
-            pin_to_cpu(cpu).with_context(|| format!("--cpus: cannot run on processor {cpu}"))?;
+            pin_to_cpu(cpu).with_context(|| {
+                format!("`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them")
+            })?;
         }
         meter(settings, secret, shard, places.to_vec())
     };

@@ -59,7 +59,7 @@ impl Control {
         let expanded = targets::expand(entries, stream, *family, *all_addresses);
         let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
         let (done, waits) = sync_channel(1);
-        let gone = || anyhow!("the probe has ended");
+        let gone = || anyhow!("the probe has ended: its targets cannot change; start it anew");
         self.orders.send(Order { targets, done }).map_err(|_| gone())?;
         let changed = waits.recv().with_context(|| gone().to_string())??;
         left_out.extend(changed.left_out);

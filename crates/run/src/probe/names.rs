@@ -21,7 +21,9 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
             .to_socket_addrs()
             .with_context(|| match with_port(host) {
                 Some((name, port)) => {
-                    format!("'{host}' is no name; give the port apart: {name} --port {port}")
+                    format!(
+                        "'{host}' is no name; give the port apart: {name} `stream.port = {port}`"
+                    )
                 }
                 None => format!("'{host}' cannot be resolved; check the name, or give its address"),
             })?
@@ -36,7 +38,7 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
     }
     if fitting.is_empty() {
         let wanted = if family == Family::V6 { "IPv6" } else { "IPv4" };
-        return Err(anyhow!("'{host}' has no {wanted} address; leave out -4 or -6"));
+        return Err(anyhow!("'{host}' has no {wanted} address; leave out `family`"));
     }
     Ok(fitting)
 }

@@ -30,6 +30,7 @@ use super::targets::Target;
 use super::worker::{Command, ProbeWorker, Reopen, Status};
 use crate::engine::EngineSettings;
 use crate::error::RunError;
+use crate::links::netlink;
 use crate::running::{Ended, Stop};
 
 /// A measurement under way.
@@ -79,7 +80,7 @@ impl Session {
         engine: &EngineSettings,
         options: Options,
     ) -> Result<Self, RunError> {
-        let mut routes = Routes::open().context("cannot ask the kernel for routes")?;
+        let mut routes = Routes::open().with_context(|| netlink("ask the kernel for routes"))?;
         let alone = targets.len() == 1;
         let (found, left_out) = find_routes(&mut routes, &mut targets, engine, alone)?;
         if let (true, Some((name, error))) = (found.is_empty(), left_out.first()) {
@@ -92,19 +93,14 @@ impl Session {
         let targets = &targets[..];
         check_sizes(targets, &found, options.fragment).map_err(RunError::Settings)?;
         let below_ip = engine.engine != Engine::Socket;
-        if options.fragment && below_ip {
-            return Err(RunError::Settings(anyhow!(
-                "--fragment needs --engine socket: {} sends each frame as it is",
-                engine.engine.name()
-            )));
-        }
         let (next_hops, hop_of) = if below_ip {
-            NextHops::resolve(&found, PATIENCE).context("cannot follow the kernel's neighbours")?
+            NextHops::resolve(&found, PATIENCE)
+                .with_context(|| netlink("follow the kernel's neighbours"))?
         } else {
             // The kernel finds the way; it is watched, so that what never left is known as such.
             NextHops::watch(&found)
                 .or_else(|_| NextHops::watch(&[]).map(|(none, _)| (none, vec![0; found.len()])))
-                .context("cannot follow the kernel's routes")?
+                .with_context(|| netlink("follow the kernel's routes"))?
         };
         let way_of = |i: usize| {
             let hop = u16::try_from(hop_of[i]);

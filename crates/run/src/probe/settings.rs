@@ -15,7 +15,7 @@ use sonde_results::units::{SECOND, parse_amount, parse_duration};
 
 use crate::change::Change;
 use crate::choice::choice;
-use crate::engine::EngineSettings;
+use crate::engine::{Engine, EngineSettings};
 use crate::{duration, text};
 
 /// What a probe is told to do.
@@ -212,7 +212,7 @@ impl Settings {
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors
-    /// A value out of its range, no target.
+    /// A value out of its range, two that do not go together, no target.
     pub fn check(&self) -> Result<(), String> {
         if self.targets.is_empty() {
             return Err("target: there is none; name a host".into());
@@ -221,6 +221,12 @@ impl Settings {
         self.run.check()?;
         for target in &self.targets {
             target.stream.check().map_err(|why| format!("target {}: {why}", target.host))?;
+        }
+        if self.fragment && self.engine.engine != Engine::Socket {
+            return Err(format!(
+                "fragment: it needs `engine.engine = socket`; {} sends each frame as it is",
+                self.engine.engine.name()
+            ));
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ impl TargetsFile {
     /// # Errors
     /// It cannot be read, or says what cannot be.
     pub fn read(path: &Path) -> Result<TargetsFile, Error> {
-        TargetsFile::parse(&Source::read(path, "--targets names a TOML or text file")?)
+        TargetsFile::parse(&Source::read(path, "name a TOML or text file")?)
     }
 
     /// Checks what a file holds.

@@ -132,7 +132,7 @@ pub fn expand(
     }
     ensure!(
         targets.len() <= MOST_STREAMS,
-        "{} destinations are more than {MOST_STREAMS}",
+        "{} destinations are more than {MOST_STREAMS}; split the run",
         targets.len()
     );
     Ok(Expanded { targets, left_out })
@@ -161,7 +161,7 @@ pub fn plan<E: Display>(
         let source = settings.source.unwrap_or(routed);
         if source.is_ipv4() != target.address.is_ipv4() {
             bail!(
-                "{}: source {source} and destination {} are of different families",
+                "{}: source {source} and destination {} are of different families; give a `stream.source` of the target's",
                 target.name,
                 target.address
             );
@@ -183,7 +183,7 @@ pub fn plan<E: Display>(
                 }
                 .ok_or_else(|| {
                     anyhow!(
-                        "{}: no source port is left; ask for fewer flows or a lower --source-port",
+                        "{}: no source port is left; ask for fewer `stream.flows` or a lower `stream.source_port`",
                         target.name
                     )
                 })?;
@@ -317,7 +317,7 @@ fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
 
 fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<Vec<IpAddr>> {
     let (low, high, v4) = if host.contains('/') {
-        let prefix: Prefix = host.parse().with_context(|| format!("'{host}'"))?;
+        let prefix: Prefix = host.parse().with_context(|| format!("'{host}' is no prefix"))?;
         let (low, high) = prefix.bounds();
         // The network's and the broadcast address of an IPv4 subnet, and the
         // subnet-router anycast address of an IPv6 one (RFC 4291, section 2.6.1).
@@ -342,7 +342,7 @@ fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<V
     };
     ensure!(
         !matches!((family, v4), (Family::V4, false) | (Family::V6, true)),
-        "'{host}' is not of the family asked for; leave out -4 or -6"
+        "'{host}' is not of the family asked for; leave out `family`"
     );
     let all = (high - low).saturating_add(1);
     let wanted = first.map_or(all, |f| u128::from(f).min(all));

@@ -94,12 +94,12 @@ pub fn text(kind: IcmpKind) -> String {
 fn line(destination: SocketAddr, kind: IcmpKind, from: Option<IpAddr>) -> String {
     let says = from.map_or("this host".into(), |from| from.to_string());
     let advice = match kind {
-        IcmpKind::PortClosed => "start 'sonde reflect' there, or name its port with -p",
+        IcmpKind::PortClosed => "start 'sonde reflect' there, or name its port with `stream.port`",
         IcmpKind::Prohibited => "allow UDP to this port in the filter there",
         IcmpKind::NoRoute => "look at the routes there ('ip route get')",
         IcmpKind::NoNeighbour => "is the host up, its address right, the VLAN the same?",
-        IcmpKind::TooBig(_) => "use a smaller -s, or --fragment",
-        IcmpKind::TtlExceeded => "raise --ttl, or look for a loop with traceroute",
+        IcmpKind::TooBig(_) => "use a smaller `stream.size`, or `fragment`",
+        IcmpKind::TtlExceeded => "raise `stream.ttl`, or look for a loop with traceroute",
         IcmpKind::Other(..) => "see RFC 792 and RFC 4443 for its meaning",
     };
     format!("{destination}: {}, says {says}; {advice}", text(kind))

@@ -229,7 +229,10 @@ impl Inner {
     fn probe(mut self, port: Box<dyn Port>, cpu: Option<usize>) -> Ended {
         let pinned = cpu.map_or(Ok(()), schedule::pin_to_cpu);
         let run = pinned
-            .with_context(|| format!("cannot run on processor {}", cpu.unwrap_or_default()))
+            .with_context(|| {
+                let cpu = cpu.unwrap_or_default();
+                format!("`engine.cpu`: cannot run on processor {cpu}; 'lscpu -e' lists them")
+            })
             .and_then(|()| self.run_on(port));
         let (failure, mut port) = match run {
             Ok((failure, port)) => (failure, Some(port)),

@@ -9,40 +9,25 @@ use sonde_sys::netlink::{Event, Links, Routes, Watch};
 
 use super::settings::Settings;
 use crate::error::RunError;
+use crate::links::netlink;
 
 /// What is to be answered, as the engine is opened with it.
 ///
 /// # Errors
-/// Addresses on several interfaces, or one that is not of this host.
+/// An address that is not of this host.
 pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
     let socket = settings.engine.engine == Engine::Socket;
-    if !socket && settings.engine.iface.is_none() {
-        return Err(RunError::Settings(anyhow!(
-            "--engine {} needs --iface; 'ip link' lists the interfaces",
-            settings.engine.engine.name()
-        )));
-    }
-    let mut interface = settings.engine.iface.clone();
-    for bind in &settings.bind {
-        match (&bind.interface, &interface) {
-            (Some(of), Some(other)) if of != other => {
-                return Err(RunError::Settings(anyhow!(
-                    "{}%{of} is not on {other}; a reflector answers on one interface: start \
-                     another one for the other",
-                    bind.address
-                )));
-            }
-            (Some(of), None) => interface = Some(of.clone()),
-            _ => {}
-        }
-    }
+    // All are on one interface.
+    let of_bind = || settings.bind.iter().find_map(|bind| bind.interface.clone());
+    let interface = settings.engine.iface.clone().or_else(of_bind);
     let local: Vec<IpAddr> = settings.bind.iter().map(|bind| bind.address).collect();
     if !socket || settings.kernel {
         // A socket is refused an address that is not this host's; what is below is not.
-        let host = Addresses::routes()?.local_prefixes().context("cannot list own addresses")?;
+        let host =
+            Addresses::routes()?.local_prefixes().with_context(|| netlink("list own addresses"))?;
         if let Some(address) = local.iter().find(|&&a| !host.iter().any(|&p| covers(p, a))) {
             return Err(RunError::Settings(anyhow!(
-                "{address} is not an address of this host; 'ip address' lists those it has"
+                "bind: {address} is not an address of this host; 'ip address' lists those it has"
             )));
         }
     }
@@ -67,7 +52,9 @@ pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
 
 /// Whether VLAN devices stand on the interface.
 fn carries_vlans(name: &str) -> anyhow::Result<bool> {
-    let all = Links::open().and_then(|mut links| links.all()).context("cannot list interfaces")?;
+    let all = Links::open()
+        .and_then(|mut links| links.all())
+        .with_context(|| netlink("list interfaces"))?;
     let below = all.iter().find(|link| link.name == name).map(|link| link.ifindex);
     Ok(all.iter().any(|link| link.vlan.is_some() && link.link.is_some() && link.link == below))
 }
@@ -86,7 +73,7 @@ impl Addresses {
     /// # Errors
     /// The kernel does not say.
     pub fn follow(settings: &Settings) -> Result<Self, RunError> {
-        let watch = Watch::open().context("cannot follow the kernel's addresses")?;
+        let watch = Watch::open().with_context(|| netlink("follow the kernel's addresses"))?;
         // Between its own addresses a host talks by the loopback, where every engine but
         // that of sockets sees what the stack would refuse elsewhere.
         let own_may_ask = settings.engine.engine == Engine::Socket
@@ -95,7 +82,7 @@ impl Addresses {
     }
 
     fn routes() -> Result<Routes, RunError> {
-        Ok(Routes::open().context("cannot ask the kernel for its addresses")?)
+        Ok(Routes::open().with_context(|| netlink("ask the kernel for its addresses"))?)
     }
 
     /// Whether any have come or gone since the last call.

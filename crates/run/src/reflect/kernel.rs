@@ -16,6 +16,7 @@ use sonde_wire::{ErrorEstimate, TimestampFormat};
 use super::addresses::Addresses;
 use super::settings::Settings;
 use crate::error::RunError;
+use crate::links::netlink;
 
 /// The reflector in the kernel, on one interface.
 pub struct Kernel {
@@ -67,21 +68,17 @@ impl Kernel {
     /// Attaches to the interface that the arguments name.
     ///
     /// # Errors
-    /// More ports than one, no such interface, no mode that works.
+    /// No such interface, no mode that works.
     pub fn attach(settings: &Settings, clock: ClockState) -> Result<Self, RunError> {
-        let &[port] = settings.port.as_slice() else {
-            return Err(RunError::Settings(anyhow!(
-                "--kernel answers on one port; give --port once"
-            )));
-        };
+        let port = *settings.port.first().context("a reflector has a port")?;
         let interface = settings.engine.iface.clone().unwrap_or_default();
-        let mut links = Links::open().context("cannot ask the kernel for interfaces")?;
+        let mut links = Links::open().with_context(|| netlink("ask the kernel for interfaces"))?;
         let ifindex = find(&mut links, &interface)?
             .ok_or_else(|| anyhow::Error::from(SysError::NoInterface(interface.clone())))?
             .ifindex;
         let mut addresses = Addresses::follow(settings)?;
         let [local, others] =
-            addresses.of_kernel(settings).context("cannot list the local addresses")?;
+            addresses.of_kernel(settings).with_context(|| netlink("list the local addresses"))?;
         let allow: Vec<_> = settings.allow.iter().map(|p| (p.address, p.bits)).collect();
         let limit = |limit: super::settings::Limit| {
             let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -126,7 +123,9 @@ impl Kernel {
         }
         Err(match first_error {
             Some(error) => RunError::Host(anyhow::Error::from(error)),
-            None => RunError::Host(anyhow!("no way to attach to {interface}")),
+            None => RunError::Host(anyhow!(
+                "no XDP program can be attached to {interface}; leave `kernel` out"
+            )),
         })
     }
 
@@ -181,7 +180,7 @@ impl Kernel {
         );
         let step = format!("'ethtool -K {name} gro on' where the peer is");
         if settings.engine.xdp_mode != XdpMode::Auto {
-            return Err(anyhow!("{why}; {step} lets it, or leave --xdp-mode out"));
+            return Err(anyhow!("{why}; {step} lets it, or leave `engine.xdp_mode` out"));
         }
         let Some(ifindex) = self.ifindex else { return Ok(()) };
         // Nothing is under way then, so that what was made and has not left is known.
@@ -355,7 +354,7 @@ impl Delivery {
 }
 
 fn find(links: &mut Links, interface: &str) -> Result<Option<Link>> {
-    let all = links.all().context("cannot list the interfaces")?;
+    let all = links.all().with_context(|| netlink("list the interfaces"))?;
     Ok(all.into_iter().find(|link| link.name == interface))
 }
 

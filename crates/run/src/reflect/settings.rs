@@ -10,7 +10,7 @@ use sonde_results::units::{SECOND, parse_positive_duration, parse_rate};
 use sonde_wire::prefix::Prefix;
 
 use crate::change::{Change, restart};
-use crate::engine::EngineSettings;
+use crate::engine::{Engine, EngineSettings};
 use crate::{duration, text};
 
 /// What a reflector is told to do.
@@ -81,7 +81,7 @@ impl Settings {
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors
-    /// A value out of its range.
+    /// A value out of its range, two that do not go together.
     pub fn check(&self) -> Result<(), String> {
         if self.port.is_empty() || self.port.contains(&0) {
             return Err("port: name at least one, 1..65535".into());
@@ -94,6 +94,35 @@ impl Settings {
         }
         if self.report_interval <= 0 {
             return Err("report_interval: longer than zero".into());
+        }
+        let EngineSettings { engine, iface, .. } = &self.engine;
+        if self.kernel && *engine == Engine::AfXdp {
+            return Err("kernel: it uses the interface's XDP hook itself; leave `engine.engine` \
+                        out or use af_packet"
+                .into());
+        }
+        if self.kernel && self.port.len() > 1 {
+            return Err("kernel: it answers on one port; give `port` once".into());
+        }
+        if iface.is_none() && (self.kernel || *engine != Engine::Socket) {
+            let what = match self.kernel {
+                true => "kernel".to_owned(),
+                false => format!("engine.engine = {}", engine.name()),
+            };
+            return Err(format!("engine.iface: `{what}` needs an interface; 'ip link' lists them"));
+        }
+        let mut interface = iface.as_ref();
+        for bind in &self.bind {
+            match (bind.interface.as_ref(), interface) {
+                (Some(of), Some(other)) if of != other => {
+                    return Err(format!(
+                        "bind: {}%{of} is not on {other}; a reflector answers on one interface: \
+                         start another one for the other",
+                        bind.address
+                    ));
+                }
+                (of, _) => interface = of.or(interface),
+            }
         }
         Ok(())
     }

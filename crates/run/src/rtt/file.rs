@@ -29,7 +29,7 @@ pub fn start(
 ) -> Result<(About, Watching), RunError> {
     if settings.hook.is_some() || settings.persist || settings.engine.is_some() {
         return Err(RunError::Settings(anyhow!(
-            "--engine, --hook and --persist are for interfaces, not files"
+            "`engine`, `hook` and `persist` are for interfaces, not files; leave them out"
         )));
     }
     let config = settings::config(&settings).map_err(RunError::Settings)?;

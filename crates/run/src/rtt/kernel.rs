@@ -139,9 +139,9 @@ fn describe(attached: RttAttached) -> String {
 fn advise(error: BpfError) -> anyhow::Error {
     match error {
         BpfError::Privilege { .. } | BpfError::Verifier { .. } | BpfError::Io { .. } => {
-            anyhow!("{error}; where eBPF cannot be had, '--engine af_packet' measures without it")
+            anyhow!("{error}; where eBPF cannot be had, `engine = af_packet` measures without it")
         }
-        BpfError::Memory { .. } => anyhow!("{error} (--flows)"),
+        BpfError::Memory { .. } => anyhow!("{error}; ask for fewer `flows`"),
         _ => error.into(),
     }
 }
@@ -313,9 +313,9 @@ mod tests {
             BpfError::Io { what: "attach", source: refused() },
         ] {
             let (own, told) = (error.to_string(), advise(error).to_string());
-            assert!(told.starts_with(&own) && told.contains("'--engine af_packet'"), "{told}");
+            assert!(told.starts_with(&own) && told.contains("`engine = af_packet`"), "{told}");
         }
         assert!(!advise(BpfError::NoInterface(7)).to_string().contains("af_packet"));
-        assert!(advise(BpfError::Memory { what: "load" }).to_string().ends_with("(--flows)"));
+        assert!(advise(BpfError::Memory { what: "load" }).to_string().ends_with("fewer `flows`"));
     }
 }

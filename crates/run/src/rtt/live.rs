@@ -28,7 +28,7 @@ use crate::running::{Context, Ended, Running, Stop};
 pub fn check_number(links: &[Link]) -> Result<(), RunError> {
     match links.len() {
         n if n > MOST_POINTS => Err(RunError::Settings(anyhow!(
-            "{n} interfaces are too many for one run, which watches {MOST_POINTS}"
+            "{n} interfaces are too many for one run, which watches {MOST_POINTS}; split them"
         ))),
         _ => Ok(()),
     }

@@ -10,6 +10,7 @@ use super::settings::Settings;
 use super::source::Source;
 use crate::error::RunError;
 use crate::joins;
+use crate::links::netlink;
 
 /// The interfaces, by name: numbers change when one returns.
 pub struct Points {
@@ -42,8 +43,8 @@ impl Points {
         let place = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
         Ok(Points {
             // Before anything is attached, so that no change is missed.
-            watch: Watch::open().context("cannot follow the kernel's interfaces")?,
-            links: Links::open().context("cannot ask the kernel for interfaces")?,
+            watch: Watch::open().with_context(|| netlink("follow the kernel's interfaces"))?,
+            links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
             list: links.iter().map(place).collect(),
             joined,
             stale: false,
@@ -52,7 +53,7 @@ impl Points {
 
     /// Attaches to all; one that cannot be watched at the start is a failure.
     pub fn attach(&mut self, source: &mut impl Source) -> anyhow::Result<Vec<RttPoint>> {
-        let all = self.links.all().context("cannot list the interfaces")?;
+        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let mut points = Vec::new();
         for (i, place) in self.list.iter_mut().enumerate() {
             let link = all.iter().find(|l| l.name == place.name).with_context(|| {
@@ -74,12 +75,13 @@ impl Points {
 
     /// Lets go of what has vanished and takes up what has returned.
     pub fn follow(&mut self, source: &mut impl Source, out: &mut Out) -> anyhow::Result<()> {
-        let events = self.watch.poll().context("cannot follow the kernel's interfaces")?;
+        let events =
+            self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
         self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
         if !std::mem::take(&mut self.stale) {
             return Ok(());
         }
-        let all = self.links.all().context("cannot list the interfaces")?;
+        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let names = self.names();
         for (i, place) in self.list.iter_mut().enumerate() {
             let now = all.iter().find(|l| l.name == place.name);

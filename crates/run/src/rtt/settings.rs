@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_meter::rtt::{Config, EventLimit, Filter, GroupBy, PrefixTable, Protocols};
+use sonde_meter::rtt::{Config, ConfigError, EventLimit, Filter, GroupBy, PrefixTable, Protocols};
 use sonde_port::Engine;
 use sonde_results::rtt::GroupKey;
 use sonde_results::rtt_run::RttRunConfig;
@@ -121,7 +121,7 @@ impl Settings {
     /// Whether they can be: the first that cannot is named.
     ///
     /// # Errors
-    /// A value out of its range, no source.
+    /// A value out of its range, two that do not go together, no source.
     pub fn check(&self) -> Result<(), String> {
         if self.sources.is_empty() {
             return Err("sources: name an interface or a capture".into());
@@ -132,7 +132,38 @@ impl Settings {
         if self.duration.is_some_and(|ns| ns <= 0) {
             return Err("duration: longer than zero".into());
         }
-        parse_flows(&self.flows.to_string()).map(drop).map_err(|why| format!("flows: {why}"))
+        parse_flows(&self.flows.to_string()).map_err(|why| format!("flows: {why}"))?;
+        if self.by == By::As && self.prefixes.is_none() {
+            return Err("by: `by = as` needs `prefixes` with a prefix and its AS number on each \
+                        line"
+                .into());
+        }
+        if self.prefixes.is_some() && !matches!(self.by, By::Prefix | By::As) {
+            return Err(format!(
+                "prefixes: they serve `by = prefix` and `by = as`, not `by = {}`",
+                self.by
+            ));
+        }
+        if self.by == By::Vlan && self.no_vlan_in_key {
+            return Err(
+                "no_vlan_in_key: `by = vlan` needs the VLAN in a flow's key; leave it out".into()
+            );
+        }
+        if let Some(engine) = self.engine.filter(|&engine| engine != Engine::AfPacket) {
+            return Err(format!(
+                "engine: {} takes packets away and cannot watch those of others; use \
+                 `engine = af_packet`, or leave `engine` out to measure in the kernel",
+                engine.name()
+            ));
+        }
+        if self.engine.is_some() && (self.hook.is_some() || self.persist) {
+            return Err("engine: `hook` and `persist` are for programs in the kernel; leave them \
+                        out, or `engine`"
+                .into());
+        }
+        let ports = |why: &ConfigError| matches!(why, ConfigError::Ports(_));
+        let key = |why: &ConfigError| if ports(why) { "port" } else { "net" };
+        filter(self).check().map_err(|why| format!("{}: {why}", key(&why)))
     }
 }
 
@@ -246,17 +277,8 @@ pub fn parse_flows(text: &str) -> Result<u32, String> {
 /// The same for a matcher.
 ///
 /// # Errors
-/// Settings that do not go together; prefixes that cannot be read.
+/// Prefixes that cannot be read.
 pub fn config(settings: &Settings) -> Result<Config> {
-    if settings.by == By::As && settings.prefixes.is_none() {
-        bail!("--by as needs --prefixes with a prefix and its AS number on each line");
-    }
-    if settings.prefixes.is_some() && !matches!(settings.by, By::Prefix | By::As) {
-        bail!("--prefixes serves --by prefix and --by as, not --by {}", settings.by);
-    }
-    if settings.by == By::Vlan && settings.no_vlan_in_key {
-        bail!("--by vlan needs the VLAN in a flow's key: leave --no-vlan-in-key out");
-    }
     let config = Config {
         flows: settings.flows as usize,
         seed: secrets(settings.seed),
@@ -371,6 +393,13 @@ mod tests {
         config(&settings)
     }
 
+    fn wrong(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
+        assert_eq!(settings.check(), Ok(()));
+        change(&mut settings);
+        settings.check().unwrap_err()
+    }
+
     #[test]
     fn no_event_is_asked_for_unless_samples_are_wanted() {
         for (text, events) in [
@@ -396,17 +425,16 @@ mod tests {
         assert_eq!(config.filter.protocols, Protocols::TCP.with(Protocols::DNS));
         assert_eq!(config.filter.nets, [("10.0.0.0".parse().unwrap(), 8)]);
         assert!(config.hide_addresses && config.weight_by_flow);
-        let error = with(|s| s.port = (1..10).collect()).unwrap_err();
-        assert!(error.to_string().contains("at most 8"), "{error}");
+        let error = wrong(|s| s.port = (1..10).collect());
+        assert!(error.starts_with("port: ") && error.contains("at most 8"), "{error}");
     }
 
     #[test]
     fn the_vlan_is_left_out_of_the_key_and_not_grouped_by() {
         assert!(with(|_| {}).unwrap().vlan_in_key);
         assert!(!with(|s| s.no_vlan_in_key = true).unwrap().vlan_in_key);
-        let both = with(|s| (s.by, s.no_vlan_in_key) = (By::Vlan, true));
-        let error = both.unwrap_err().to_string();
-        assert!(error.contains("leave --no-vlan-in-key out"), "{error}");
+        let error = wrong(|s| (s.by, s.no_vlan_in_key) = (By::Vlan, true));
+        assert!(error.starts_with("no_vlan_in_key: "), "{error}");
     }
 
     #[test]
@@ -421,10 +449,12 @@ mod tests {
         let by = |path: &Path| with(|s| s.prefixes = Some(path.to_owned()));
         let missing = format!("{:#}", by(Path::new("/nonexistent/p")).unwrap_err());
         assert!(missing.contains("/nonexistent/p"), "{missing}");
-        let idle = with(|s| (s.by, s.prefixes) = (By::Vlan, Some("x".into()))).unwrap_err();
-        assert!(idle.to_string().contains("not --by vlan"), "{idle}");
-        let none = with(|s| s.by = By::As).unwrap_err().to_string();
-        assert!(none.contains("--prefixes"), "{none}");
+        let idle = wrong(|s| (s.by, s.prefixes) = (By::Vlan, Some("x".into())));
+        assert!(idle.starts_with("prefixes: ") && idle.contains("not `by = vlan`"), "{idle}");
+        let none = wrong(|s| s.by = By::As);
+        assert!(none.starts_with("by: ") && none.contains("`prefixes`"), "{none}");
+        let engine = wrong(|s| (s.engine, s.persist) = (Some(Engine::AfPacket), true));
+        assert!(engine.starts_with("engine: "), "{engine}");
         let path = std::env::temp_dir().join(format!("sonde-prefixes-{}", std::process::id()));
         std::fs::write(&path, "192.0.2.0/24\n10.0.0.1/8\n").unwrap();
         let wrong = by(&path);

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use sonde_meter::rtt::Matcher;
 use sonde_port::{Engine, OpenSpec, Port, open};
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
@@ -34,18 +33,6 @@ pub fn start(
     settings: Settings,
     context: &Context,
 ) -> Result<(About, Watching), RunError> {
-    if engine != Engine::AfPacket {
-        return Err(RunError::Settings(anyhow!(
-            "--engine {} takes packets away and cannot watch those of others; use --engine \
-             af_packet, or leave --engine out to measure in the kernel",
-            engine.name()
-        )));
-    }
-    if settings.hook.is_some() || settings.persist {
-        return Err(RunError::Settings(anyhow!(
-            "--hook and --persist are for programs in the kernel; leave them out, or --engine"
-        )));
-    }
     let config = settings::config(&settings).map_err(RunError::Settings)?;
     let joined = joined(&links, &settings)?;
     live::check_number(&links)?;

@@ -73,8 +73,8 @@ pub(super) fn run(
     result?;
     // What is still in the port's hands leaves, or is found to have been dropped.
     for _ in 0..FLUSHES {
-        port.flush().context("sending the last frames")?;
-        port.rx().context("sending the last frames")?;
+        port.flush().context(LAST)?;
+        port.rx().context(LAST)?;
     }
     let stats = port.stats();
     made.own_drops = Some(stats.tx_dropped);
@@ -117,3 +117,4 @@ const LEAD_NS: i64 = 10_000_000;
 /// Longest sleep before the stop is looked at again, ns.
 const NAP_NS: i64 = 100_000_000;
 const FLUSHES: usize = 16;
+const LAST: &str = "cannot send the last frames; is the interface still up ('ip link')?";

@@ -155,7 +155,7 @@ impl Settings {
             ("reorder", self.reorder.is_some()),
         ];
         if let (true, Some((key, _))) = (self.round_robin, beside.iter().find(|(_, said)| *said)) {
-            return Err(format!("{key}: round_robin is without"));
+            return Err(format!("{key}: `round_robin` is without; leave one out"));
         }
         self.length().map_err(|why| format!("length: {why}"))?;
         self.config().check().map_err(|why| why.to_string())

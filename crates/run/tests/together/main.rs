@@ -3,10 +3,10 @@
 //! anything behind.
 
 mod control;
+mod left;
 mod reload;
 mod traffic;
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use sonde_run::probe::{self, Collected};
 use sonde_run::reflect::{self, Record};
 use sonde_run::rtt;
 use sonde_run::running::{Context, Next, Running};
+
+use self::left::{descriptors, threads};
 
 const PROBES: u64 = 200;
 
@@ -160,27 +162,4 @@ fn within<T: Send>(
     start: impl FnOnce() -> Result<T, RunError> + Send,
 ) -> Result<T, RunError> {
     host.inside(start).unwrap()
-}
-
-/// Names of this process's threads, those of the test harness left out.
-fn threads() -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let name = |task: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
-    };
-    let mut all: Vec<String> =
-        tasks.filter_map(name).filter(|name| name.starts_with("sonde-")).collect();
-    all.sort();
-    all
-}
-
-/// What is open: sockets and maps by their numbers, which are the kernel's.
-fn descriptors() -> BTreeSet<String> {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap();
-    let target = |fd: std::io::Result<std::fs::DirEntry>| {
-        let link = std::fs::read_link(fd.ok()?.path()).ok()?;
-        let text = link.to_string_lossy().into_owned();
-        (!text.starts_with("/proc/")).then_some(text)
-    };
-    open.filter_map(target).collect()
 }

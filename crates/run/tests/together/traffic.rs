@@ -12,7 +12,8 @@ use sonde_run::flow::{self, verify};
 use sonde_run::running::Context;
 use sonde_run::traffic;
 
-use super::{ALONE, descriptors, threads, within};
+use super::left::{descriptors, threads};
+use super::{ALONE, within};
 
 const PACKETS: u64 = 4_000;
 

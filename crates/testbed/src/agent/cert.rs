@@ -54,7 +54,7 @@ fn make_all(request: &CertRequest) -> Result<Vec<PathBuf>> {
     let named: Vec<(&String, Role)> =
         agents.chain(request.controllers.iter().map(|c| (c, Role::Controller))).collect();
     for (name, _) in &named {
-        ensure!(is_name(name), "'{name}' is no name of a host");
+        ensure!(is_name(name), "'{name}' is no name of a host; give a DNS name or an IP address");
         certificate(name, Role::Agent)?;
     }
     if request.renew {
@@ -84,7 +84,7 @@ fn make_all(request: &CertRequest) -> Result<Vec<PathBuf>> {
 /// Signs what is there anew, with the keys that are there: only certificates have to be copied.
 fn renew(dir: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let Some(key) = authority_key(dir)? else {
-        bail!("{} is not there; make certificates first, without --renew", dir.join(CA).display());
+        bail!("{} is not there; make certificates first, without `renew`", dir.join(CA).display());
     };
     let names = if names.is_empty() { all_names(dir)? } else { names.to_vec() };
     let mut signed = Vec::new();
@@ -116,11 +116,15 @@ fn authority_key(dir: &Path) -> Result<Option<KeyPair>> {
         (true, true) => read_key(&key).map(Some),
         (true, false) => bail!(
             "{} is there and its key, {}, is not: an older Sonde kept none; make all certificates \
-             anew in another --dir",
+             anew in another `dir`",
             certificate.display(),
             key.display()
         ),
-        (false, true) => bail!("{} is there without {}", key.display(), certificate.display()),
+        (false, true) => bail!(
+            "{} is there without {}; bring it back, or make all anew in another `dir`",
+            key.display(),
+            certificate.display()
+        ),
     }
 }
 
@@ -131,14 +135,19 @@ fn all_names(dir: &Path) -> Result<Vec<String>> {
     let mut names: Vec<String> =
         names.filter(|n| n != "ca" && dir.join(format!("{n}.pem")).exists()).collect();
     names.sort();
-    ensure!(!names.is_empty(), "{} has no certificates to renew", dir.display());
+    ensure!(
+        !names.is_empty(),
+        "{} has no certificates to renew; name the folder where they were made as `dir`",
+        dir.display()
+    );
     Ok(names)
 }
 
 /// What the certificate in a file is for.
 fn role(path: &Path) -> Result<Role> {
-    let der = CertificateDer::from_pem_file(path)
-        .map_err(|e| anyhow!("{}: no certificate in PEM: {e}", path.display()))?;
+    let der = CertificateDer::from_pem_file(path).map_err(|e| {
+        anyhow!("{} holds no certificate in PEM: {e}; make it anew", path.display())
+    })?;
     // id-kp-serverAuth and id-kp-clientAuth, as they are encoded (RFC 5280, section 4.2.1.12).
     let has = |last: u8| {
         let id = [6, 8, 0x2b, 6, 1, 5, 5, 7, 3, last];
@@ -147,14 +156,22 @@ fn role(path: &Path) -> Result<Role> {
     match (has(1), has(2)) {
         (true, false) => Ok(Role::Agent),
         (false, true) => Ok(Role::Controller),
-        _ => bail!("{} is neither an agent's nor a controller's", path.display()),
+        _ => bail!(
+            "{} is neither an agent's nor a controller's; make another in another `dir`",
+            path.display()
+        ),
     }
 }
 
 fn read_key(path: &Path) -> Result<KeyPair> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    KeyPair::from_pem(&text).with_context(|| format!("{}: no private key", path.display()))
+    KeyPair::from_pem(&text).with_context(|| {
+        format!(
+            "{} holds no private key; bring it back, or make all anew in another `dir`",
+            path.display()
+        )
+    })
 }
 
 fn authority() -> Result<CertificateParams> {
@@ -195,7 +212,7 @@ fn save(written: &mut Vec<PathBuf>, path: PathBuf, mode: u32, text: &str) -> Res
     let saved = made.and_then(|mut file| file.write_all(text.as_bytes()));
     saved.map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => {
-            anyhow!("{} is there already; --renew signs it anew", path.display())
+            anyhow!("{} is there already; `renew` signs it anew", path.display())
         }
         _ => anyhow!(e).context(format!("cannot write {}", path.display())),
     })?;
@@ -246,7 +263,7 @@ mod tests {
         }
         // A key that was lost is lost: nothing is overwritten.
         let again = make(&args(&dir, &["192.0.2.1"], &[], false)).unwrap_err().to_string();
-        assert!(again.contains("--renew"), "{again}");
+        assert!(again.contains("`renew`"), "{again}");
         // Another host of the same authority; then all of them for their keys and roles.
         make(&args(&dir, &["192.0.2.2"], &[], false)).unwrap();
         let key = fs::read(file("ann.key")).unwrap();
@@ -261,7 +278,7 @@ mod tests {
         // Without the authority's key nothing can be signed.
         fs::remove_file(file("ca.key")).unwrap();
         let lost = make(&args(&dir, &[], &[], true)).unwrap_err().to_string();
-        assert!(lost.contains("another --dir"), "{lost}");
+        assert!(lost.contains("another `dir`"), "{lost}");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

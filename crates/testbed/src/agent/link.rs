@@ -64,7 +64,9 @@ impl Link {
     }
 
     fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Greeting> {
-        let (host, _) = agent.address.rsplit_once(':').context("write HOST:PORT")?;
+        let (host, _) = agent.address.rsplit_once(':').with_context(|| {
+            format!("'{}' is no address of an agent; write HOST:PORT", agent.address)
+        })?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone())
             .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
@@ -167,7 +169,10 @@ impl Link {
                 Ok(Some(Reply::Failed(why))) => bail!("agent {}: {why}", self.name),
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) if begin.elapsed() < PATIENCE => {}
-                Ok(None) => bail!("agent {} is lost: it does not answer", self.name),
+                Ok(None) => bail!(
+                    "agent {} is lost: it does not answer; its own output tells more",
+                    self.name
+                ),
                 Err(e) => return Err(anyhow!(e).context(format!("agent {} is lost", self.name))),
             }
         }
@@ -178,8 +183,9 @@ impl Link {
     /// # Errors
     /// It does not answer them.
     pub fn offset(&self, times: u32) -> Result<ClockOffset> {
-        ask(self.clock, &self.clock_key, times)
-            .with_context(|| format!("agent {}: its clock", self.name))
+        ask(self.clock, &self.clock_key, times).with_context(|| {
+            format!("agent {}: its clock cannot be compared with this host's", self.name)
+        })
     }
 
     /// The error for an answer of another kind.

@@ -204,7 +204,10 @@ fn shake_hands(wire: &mut Wire) -> Result<()> {
     let begin = Instant::now();
     let StreamOwned { conn, sock } = wire;
     while conn.is_handshaking() || conn.wants_write() {
-        ensure!(begin.elapsed() < HANDSHAKE, "it did not come about in {HANDSHAKE:?}");
+        ensure!(
+            begin.elapsed() < HANDSHAKE,
+            "it did not end within {HANDSHAKE:?}: is it a controller?"
+        );
         if conn.wants_write() {
             conn.write_tls(sock)?;
             continue;
@@ -318,7 +321,11 @@ impl Session<'_> {
         self.ways = 0;
         let mut modes = Vec::new();
         for half in halves {
-            ensure!(half.way < WAYS_MAX, "a direction's number is {}", half.way);
+            ensure!(
+                half.way < WAYS_MAX,
+                "direction {} is beyond the {WAYS_MAX} of an agent",
+                half.way
+            );
             self.check_addresses(&half)?;
             self.ways = self.ways.max(half.way + 1);
             let port = tester_port(&half.port);

@@ -145,7 +145,8 @@ impl Runs for PlanRuns {
         let own_told = Arc::clone(&told);
         let follow = move || follow(benchmarking, &own_told, reserved);
         let thread = std::thread::Builder::new().name("sonde-run".into()).spawn(follow);
-        let thread = thread.context("cannot start a thread").map_err(failed)?;
+        let thread =
+            thread.context("cannot start a thread; 'ulimit -u' bounds them").map_err(failed)?;
         self.begun().insert(id.clone(), Begun { stop, told, thread: Some(thread) });
         self.state(&id)
     }

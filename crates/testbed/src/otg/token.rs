@@ -21,7 +21,7 @@ pub fn of(file: Option<&Path>) -> Result<Token, RunError> {
 
 fn read_or_drawn(file: Option<&Path>) -> Result<Token> {
     let Some(path) = file else { return drawn() };
-    let named = || format!("--token-file {}", path.display());
+    let named = || format!("`token_file`: {}", path.display());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match made {
         Ok(mut file) => {
@@ -39,7 +39,9 @@ fn read(path: &Path) -> Result<Token> {
     let mode = file.metadata()?.mode();
     ensure!(mode & 0o077 == 0, "others can read or write it; 'chmod 600 {}'", path.display());
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).context("no text")?;
+    file.take(LONGEST)
+        .read_to_string(&mut text)
+        .context("holds no text; remove it, and one is made")?;
     Token::new(text.trim()).with_context(|| {
         format!(
             "holds no token: at least {TOKEN_MIN} letters, digits and -._~; remove it, and one is \
@@ -77,7 +79,7 @@ mod tests {
         assert!(of(None).unwrap() != of(None).unwrap());
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let open = format!("{:#}", of(Some(&path)).unwrap_err());
-        assert!(open.contains("chmod 600") && open.contains("--token-file"), "{open}");
+        assert!(open.contains("chmod 600") && open.contains("`token_file`"), "{open}");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "short\n").unwrap();
         let short = format!("{:#}", of(Some(&path)).unwrap_err());

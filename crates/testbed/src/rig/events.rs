@@ -55,11 +55,13 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
     match made {
         Made::There(there) => there.run(action),
         Made::Lab(bed) => match action {
-            FORGET => bed.forget().context("have the device forget its stations"),
-            "reset" | "software" => bed.reset(DeviceReset::Software).context("reset of the device"),
+            FORGET => bed.forget().context("cannot have the device forget its stations"),
+            "reset" | "software" => {
+                bed.reset(DeviceReset::Software).context("cannot reset the device")
+            }
             POWER => bed
                 .reset(DeviceReset::Power(Duration::from_nanos(POWER_OFF_NS as u64)))
-                .context("power cut of the device"),
+                .context("cannot cut the device's power"),
             other => bail!("the lab's devices know reset and power, not '{other}'"),
         },
     }

@@ -37,7 +37,7 @@ pub enum FactsError {
         source: SysError,
     },
     /// The kernel does not tell its interfaces.
-    #[error("port {port}: {source}")]
+    #[error("port {port}: the kernel does not list interfaces: {source}")]
     Kernel {
         /// Its name.
         port: String,
@@ -174,7 +174,7 @@ impl Watch {
         let open = |(port, facts): (&TesterPort, &PortFacts)| {
             // A socket stays in the namespace where it was opened.
             let links = netns::inside(port.netns.as_deref(), Links::open)?
-                .with_context(|| format!("port {}: watch it", port.name))?;
+                .with_context(|| format!("cannot watch whether port {} is up", port.name))?;
             Ok((port.name.clone(), facts.ifindex, links))
         };
         Ok(Watch { ports: ports.iter().zip(facts).map(open).collect::<Result<_>>()? })

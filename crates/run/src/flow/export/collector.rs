@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
@@ -17,7 +17,6 @@ use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, protocol};
 use crate::flow::collector_address::{CollectorAddress, Transport};
-use crate::flow::settings::ExportFormat;
 use crate::running::Stop;
 
 /// Opens the way to a collector.
@@ -26,16 +25,14 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
     match target.transport {
         Transport::Udp => {
             let peer = target.resolve()?;
-            let socket =
-                Datagrams::connect(peer).with_context(|| format!("cannot send to {target}"))?;
+            let socket = Datagrams::connect(peer).with_context(|| {
+                format!("cannot send to {target}; 'ip route get' shows the way there")
+            })?;
             let config = common.config(protocol(asked.export.format), longest(&socket), true);
             let mut udp = Udp::new(target.to_string(), socket, config, asked.export.udp_rate);
             udp.out.waits_for_room = common.can_wait;
             udp.out.stop = common.stop.clone();
             Ok(Box::new(udp))
-        }
-        _ if asked.export.format != ExportFormat::Ipfix => {
-            Err(anyhow!("{target}: NetFlow goes over UDP; use udp://, or --format ipfix"))
         }
         transport => {
             let export = &asked.export;
@@ -167,7 +164,7 @@ impl Sending {
             self.send_due();
         }
         if self.waiting_bytes + message.len() > MOST_WAITING {
-            let why = "more is exported than --udp-rate lets go";
+            let why = "more is exported than `export.udp_rate` lets go";
             return self.lose("messages_lost_too_fast", records, &io::Error::other(why));
         }
         self.waiting_bytes += message.len();
@@ -305,7 +302,7 @@ impl Output for Udp {
             .sum();
         if missing > 0 {
             tracing::warn!(
-                "{}: {missing} messages could not be sent in time; raise --udp-rate, and the \
+                "{}: {missing} messages could not be sent in time; raise `export.udp_rate`, and the \
                  collector's receive buffer with it, or use tcp://",
                 self.out.name
             );

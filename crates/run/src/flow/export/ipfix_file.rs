@@ -43,8 +43,8 @@ struct Writer {
 impl IpfixFile {
     /// Makes or empties the file; its messages get checksums, or not.
     pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
-        let file =
-            whole_file::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = whole_file::create(path)
+            .with_context(|| format!("cannot write {}; choose another place", path.display()))?;
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;

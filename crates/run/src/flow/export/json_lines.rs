@@ -39,7 +39,7 @@ impl JsonLines {
         tai_offset_s: i32,
     ) -> Result<Self> {
         let sink = Sink::create(path, stdout)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+            .with_context(|| format!("cannot write {}; choose another place", path.display()))?;
         Ok(JsonLines {
             sink: Some(sink),
             path: path.to_owned(),

@@ -85,7 +85,9 @@ impl ParquetFiles {
             told: None,
         };
         files.part =
-            Some(files.begin().with_context(|| format!("cannot write {}", path.display()))?);
+            Some(files.begin().with_context(|| {
+                format!("cannot write {}; choose another place", path.display())
+            })?);
         Ok(files)
     }
 

@@ -82,7 +82,7 @@ impl Stream {
         let sender = thread::Builder::new()
             .name("sonde-send".into())
             .spawn(move || Sender::new(target, tls, theirs, patience).run())
-            .context("cannot start a sending thread")?;
+            .context("cannot start a sending thread; 'ulimit -u' bounds them")?;
         Ok(Stream {
             exporter: Exporter::new(config),
             name,
@@ -187,8 +187,8 @@ impl Output for Stream {
                 lost.messages,
                 lost.records,
                 match state.backlog.has_disk() {
-                    true => "make room for more with --spool-max",
-                    false => "give a folder with --spool to keep them",
+                    true => "make room for more with `export.spool_max`",
+                    false => "give a folder with `export.spool` to keep them",
                 }
             );
         }

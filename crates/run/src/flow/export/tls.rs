@@ -29,7 +29,7 @@ impl Tls {
     /// For the collector `host`, whose certificate must carry that name or address.
     pub fn new(host: &str, export: &Export) -> Result<Tls> {
         let Some(authorities) = &export.tls_ca else {
-            bail!("tls:// needs --tls-ca with the certificates that collectors are trusted by");
+            bail!("`export.tls_ca`: name the certificates that {host} is trusted by");
         };
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
@@ -37,11 +37,21 @@ impl Tls {
         let config = match (&export.tls_cert, &export.tls_key) {
             (Some(certificate), Some(key)) => builder
                 .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-                .with_context(|| format!("{} and its key", certificate.display()))?,
+                .with_context(|| {
+                    format!(
+                        "{} and {} do not belong together; give a certificate and its own key",
+                        certificate.display(),
+                        key.display()
+                    )
+                })?,
             _ => builder.with_no_client_auth(),
         };
-        let name = ServerName::try_from(host.to_string())
-            .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
+        let name = ServerName::try_from(host.to_string()).with_context(|| {
+            format!(
+                "'{host}' is no name that a certificate can carry; give a DNS name or an \
+                     IP address"
+            )
+        })?;
         Ok(Tls { config: Arc::new(config), name })
     }
 
@@ -112,8 +122,8 @@ impl Session {
 fn explained(error: io::Error) -> io::Error {
     let text = error.to_string();
     let advice = match () {
-        () if text.starts_with("invalid peer certificate") => "; see --tls-ca",
-        () if text.contains("alert") => "; see --tls-cert and --tls-key",
+        () if text.starts_with("invalid peer certificate") => "; see `export.tls_ca`",
+        () if text.contains("alert") => "; see `export.tls_cert` and `export.tls_key`",
         () => "",
     };
     io::Error::new(error.kind(), format!("TLS: {text}{advice}"))

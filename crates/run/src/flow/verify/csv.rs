@@ -165,7 +165,7 @@ impl Lines {
             .buffer_capacity(1 << 20)
             .from_reader(octets);
         let path = name.to_owned();
-        let header = reader.byte_headers().with_context(|| path.clone())?;
+        let header = reader.byte_headers().with_context(|| format!("cannot read {path}"))?;
         let columns = Columns::find(header).with_context(|| {
             format!(
                 "{path}: not the columns of flows; FlowTest's (START_TIME,END_TIME,PROTOCOL,\
@@ -176,7 +176,11 @@ impl Lines {
     }
 
     fn next(&mut self) -> Result<Option<Observed>> {
-        if !self.reader.read_byte_record(&mut self.record).with_context(|| self.path.clone())? {
+        if !self
+            .reader
+            .read_byte_record(&mut self.record)
+            .with_context(|| format!("cannot read {}", self.path))?
+        {
             return Ok(None);
         }
         // Behind its flows nfdump writes sums.
@@ -186,7 +190,10 @@ impl Lines {
         let line = self.record.position().map_or(0, |p| p.line());
         match flow(&self.columns, &self.record) {
             Some(flow) => Ok(Some(flow)),
-            None => Err(anyhow!("{}: line {line} is not a flow", self.path)),
+            None => Err(anyhow!(
+                "{}: line {line} is not a flow: it lacks what the header names, or has text for a number",
+                self.path
+            )),
         }
     }
 }

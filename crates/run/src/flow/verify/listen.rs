@@ -61,7 +61,7 @@ impl Bound {
                 Bound::Udp(socket) => spawn(scope, || datagrams(socket, give, &ended)),
                 Bound::Tcp(listener) => spawn(scope, || connections(scope, listener, give, &ended)),
             }
-            .context("cannot start a thread")?;
+            .context("cannot start a thread; 'ulimit -u' bounds them")?;
             tracing::info!("listening on {}", self.words()?);
             let idle = Duration::from_nanos(idle_ns.max(0) as u64);
             until_idle(&get, idle, || stop.is_asked(), exporters, take);

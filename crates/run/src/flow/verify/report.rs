@@ -189,7 +189,7 @@ impl fmt::Display for Report {
         if self.intervals_refused > 0 {
             writeln!(
                 f,
-                "--every is too short: flows in {} further intervals",
+                "`every` is too short: flows in {} further intervals",
                 self.intervals_refused
             )?;
         }

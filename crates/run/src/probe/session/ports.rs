@@ -135,8 +135,8 @@ pub fn check_sizes(targets: &[Target], found: &[Route], fragment: bool) -> Resul
         let size = target.settings.size.map_or(0, u32::from);
         if size > route.mtu && !fragment {
             bail!(
-                "{}: packets of {size} bytes do not fit, {} carries {}; use -s {} or less, or \
-                 --fragment to send them in pieces",
+                "{}: packets of {size} bytes do not fit, {} carries {}; use `stream.size = {}` or less, or \
+                 `fragment` to send them in pieces",
                 target.name,
                 route.interface,
                 route.mtu,
@@ -155,8 +155,8 @@ pub fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
         let stream = &plan.streams[i as usize];
         if usize::from(stream.ip_length) > most {
             bail!(
-                "{}: packets of {} bytes are too long for engine {}; use -s {most} or less, or \
-                 --engine socket",
+                "{}: packets of {} bytes are too long for engine {}; use `stream.size = {most}` or less, or \
+                 `engine.engine = socket`",
                 stream.destination,
                 stream.ip_length,
                 caps.engine

@@ -12,6 +12,7 @@ use sonde_wire::NotSent;
 use super::lane::Lane;
 use super::ports::filter;
 use crate::engine::EngineSettings;
+use crate::links::netlink;
 use crate::probe::targets::Target;
 use crate::probe::worker::Command;
 
@@ -40,7 +41,8 @@ pub struct Routing {
 impl Routing {
     /// What the kernel says has changed: next hops, routes, addresses.
     pub fn follow(&mut self, lanes: &mut [Lane], iface: Option<&str>) -> Result<()> {
-        let changes = self.next_hops.poll().context("cannot follow the kernel's neighbours")?;
+        let changes =
+            self.next_hops.poll().with_context(|| netlink("follow the kernel's neighbours"))?;
         let mut lost = Alike::default();
         let mut back = Alike::default();
         for (index, macs) in changes.macs {
@@ -63,7 +65,7 @@ impl Routing {
         }
         if self.refreshed.elapsed() > REFRESH {
             self.refreshed = Instant::now();
-            self.next_hops.refresh().context("cannot refresh the kernel's neighbours")?;
+            self.next_hops.refresh().with_context(|| netlink("refresh the kernel's neighbours"))?;
         }
         Ok(())
     }
@@ -231,7 +233,10 @@ fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings)
             }
         }
     }
-    Err(first_error.map_or_else(|| anyhow!("it has no address"), anyhow::Error::from))
+    Err(first_error.map_or_else(
+        || anyhow!("it has no address; name another target, or mend its name"),
+        anyhow::Error::from,
+    ))
 }
 
 /// The way to `address` of `target`: by the interface that it asks for, or else `iface`, also if

@@ -56,7 +56,9 @@ fn names_resolve_and_bad_ones_are_named() {
             .to_string()
             .contains("no IPv6 address")
     );
-    for (typed, hint) in [("127.0.0.1:9", "127.0.0.1 --port 9"), ("[::1]:9", "[::1] --port 9")] {
+    for (typed, hint) in
+        [("127.0.0.1:9", "127.0.0.1 `stream.port = 9`"), ("[::1]:9", "[::1] `stream.port = 9`")]
+    {
         let error = names::resolve(typed, Family::Any).unwrap_err().to_string();
         assert!(error.contains(hint), "{error}");
     }

@@ -1,0 +1,91 @@
+//! What the libraries call by the keys of settings, as this command line calls it: in their words
+//! a key stands between backticks, and at the head of what is wrong with settings.
+
+use std::borrow::Cow;
+
+use clap::CommandFactory as _;
+
+use crate::args::Cli;
+
+/// `text` with options in place of the keys in it: "`engine.iface`" is "--iface", and
+/// "`input.workers = 4`" is "--workers 4". What is no option stays.
+pub fn named(text: &str) -> Cow<'_, str> {
+    if !text.contains('`') {
+        return text.into();
+    }
+    let mut pieces = text.split('`');
+    let mut all = pieces.next().unwrap_or_default().to_owned();
+    while let Some(quoted) = pieces.next() {
+        let closed = pieces.next();
+        let (key, value) = match quoted.split_once(" = ") {
+            Some((key, value)) => (key, Some(value)),
+            None => (quoted, None),
+        };
+        match (option(key), closed) {
+            (Some(option), Some(_)) => {
+                all += &option;
+                value.iter().for_each(|value| all.extend([" ", *value]));
+            }
+            (None, Some(_)) => all.extend(["`", quoted, "`"]),
+            (_, None) => all.extend(["`", quoted]),
+        }
+        all += closed.unwrap_or_default();
+    }
+    all.into()
+}
+
+/// The same for what is wrong with settings: it begins with a key.
+pub fn wrong(text: &str) -> String {
+    let head = text.split_once(": ").and_then(|(key, why)| Some((option(key)?, why)));
+    match head {
+        Some((option, why)) => format!("{option}: {}", named(why)),
+        None => named(text).into_owned(),
+    }
+}
+
+/// The option that gives a key its value.
+fn option(key: &str) -> Option<String> {
+    let is_key = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '.' | '0'..='9');
+    if key.is_empty() || !key.chars().all(is_key) {
+        return None;
+    }
+    let name = match key.rsplit('.').next().unwrap_or(key) {
+        "family" => return Some("-4 or -6".into()),
+        "encapsulation" => "encap".into(),
+        "protocols" => "proto".into(),
+        "samples" => "sample-limit".into(),
+        "sizes" => "size".into(),
+        name => name.replace('_', "-"),
+    };
+    let known = has(&Cli::command(), &name);
+    known.then(|| format!("--{name}"))
+}
+
+/// Whether a command, or one under it, has this option.
+fn has(command: &clap::Command, name: &str) -> bool {
+    command.get_arguments().any(|a| a.get_long() == Some(name))
+        || command.get_subcommands().any(|below| has(below, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_as_options() {
+        for (text, told) in [
+            ("no key", "no key"),
+            ("leave `engine.xdp_mode` out", "leave --xdp-mode out"),
+            ("use `input.workers = 4`, or `sources`", "use --workers 4, or `sources`"),
+            ("`sizes`: too long", "--size: too long"),
+            ("leave out `family`", "leave out -4 or -6"),
+            ("unknown field `Colour`", "unknown field `Colour`"),
+            ("an open ` is none", "an open ` is none"),
+        ] {
+            assert_eq!(named(text), told);
+        }
+        assert_eq!(wrong("input.mirror: take `input.trim` off"), "--mirror: take --trim off");
+        assert_eq!(wrong("t.toml line 3: `size`"), "t.toml line 3: --size");
+        assert_eq!(wrong("192.0.2.1: no way"), "192.0.2.1: no way");
+    }
+}
