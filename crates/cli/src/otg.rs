@@ -3,20 +3,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
 use clap::Args;
-use ring::rand::{SecureRandom as _, SystemRandom};
-use sonde_run::confined::{Uses, give_up};
-use sonde_run::engine::Engine::{AfPacket, AfXdp};
-use sonde_server::http::{Access, Server, Stop};
-use sonde_server::{otg, runs as plans};
-use sonde_sys::schedule::prefer_this_process;
-use sonde_testbed::otg::{Allowed, EtherType, Generator, PlanRuns, token};
-use sonde_testbed::tls;
-use sonde_wire::prefix::{BENCHMARK_PREFIXES, Prefix};
-use sonde_wire::signature::Secret;
+use sonde_testbed::otg::{self, EtherType, Settings};
+use sonde_wire::prefix::Prefix;
 
 use crate::exit::{Exit, Failure};
 use crate::signals;
@@ -56,85 +46,30 @@ pub struct OtgArgs {
 
 /// Serves until Ctrl-C.
 pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
-    let tls = match (&args.cert, &args.key) {
-        (Some(cert), Some(key)) => {
-            let config = tls::server(cert, key, args.ca.as_deref())?;
-            Some(Arc::new(config))
-        }
-        _ => None,
-    };
-    if args.ca.is_none() && !args.listen.ip().is_loopback() {
-        return Err(Failure::Usage(anyhow!(
-            "{} can be reached by others; listen on 127.0.0.1, or give --cert, --key and --ca, so \
-             that clients need certificates",
-            args.listen
-        )));
+    let context = signals::confined_context(Vec::new())?;
+    let (about, serving) = otg::start(args.settings(), &context)?;
+    errln!("sonde: Open Traffic Generator at {}, until Ctrl-C", about.url);
+    match serving.last().1.failure {
+        Some(error) => Err(error.into()),
+        None => Ok(Exit::Ok),
     }
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let (access, shown) = match tls {
-        Some(tls) if args.ca.is_some() => (Access::Certificates(tls), String::new()),
-        tls => {
-            let token = token::of(args.token_file.as_deref())?;
-            // Who keeps it in a file need not see it in a log.
-            let shown = match args.token_file {
-                Some(_) => String::new(),
-                None => format!("sonde:{}@", token.text()),
-            };
-            let access = match tls {
-                Some(tls) => Access::TlsToken(tls, token),
-                None => Access::Token(token),
-            };
-            (access, shown)
-        }
-    };
-    let allowed = Allowed {
-        prefixes: BENCHMARK_PREFIXES.iter().chain(&args.allow).copied().collect(),
-        types: args.allow_ethertype.iter().map(|t| t.0).collect(),
-    };
-    let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
-    let open = |folder| {
-        PlanRuns::open(folder, allowed, generator.clone(), signals::invocation()).map(Arc::new)
-    };
-    let runs = args.runs.as_deref().map(open).transpose()?;
-    let routes = otg::routes(generator).merge(plans::routes(runs.clone()));
-    let asked = signals::stop()?;
-    let server = Server::bind(args.listen, access)
-        .with_context(|| format!("cannot listen on {}; see --listen", args.listen))?;
-    let address = server.address().context("cannot tell which address was taken")?;
-    let stop = Stop::new();
-    let stopper = stop.clone();
-    signals::then(asked, move || stopper.stop())?;
-    // As an agent: all threads that serve, and those of the ports, come from this one.
-    if let Err(e) = prefer_this_process() {
-        errln!("sonde: flows do not go before other work of this host: {e}");
-    }
-    let uses = match args.runs {
-        // A plan makes laboratories of network namespaces.
-        Some(_) => vec![Uses::Commands],
-        None => {
-            let engines = [AfPacket, AfXdp].map(Uses::Engine).into_iter();
-            engines.chain([Uses::Trials, Uses::Namespaces]).collect()
-        }
-    };
-    give_up(&uses, &[])?;
-    errln!("sonde: Open Traffic Generator at {scheme}://{shown}{address}, until Ctrl-C");
-    let served = server.serve(routes, &stop).context("the server failed");
-    if let Some(runs) = runs {
-        runs.end();
-    }
-    served?;
-    Ok(Exit::Ok)
 }
 
-/// Drawn anew by every server, so that frames of another one are told apart.
-fn secret() -> anyhow::Result<Secret> {
-    let mut drawn = [[0; 8]; 2];
-    for half in &mut drawn {
-        SystemRandom::new()
-            .fill(half)
-            .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
+impl OtgArgs {
+    /// The same for a server.
+    fn settings(&self) -> Settings {
+        let OtgArgs { listen, cert, key, ca, allow, allow_ethertype, token_file, runs } = self;
+        Settings {
+            listen: *listen,
+            cert: cert.clone(),
+            key: key.clone(),
+            ca: ca.clone(),
+            allow: allow.clone(),
+            allow_ethertype: allow_ethertype.clone(),
+            token_file: token_file.clone(),
+            runs: runs.clone(),
+        }
     }
-    Ok(Secret(drawn.map(u64::from_ne_bytes)))
 }
 
 const HELP: &str = "\

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -54,19 +53,6 @@ pub fn confined_context(writes: Vec<std::path::PathBuf>) -> Result<Context> {
     let when_open =
         Arc::new(move |uses: &[_], more: &[_]| give_up(uses, &[writes.as_slice(), more].concat()));
     Ok(Context { when_open: Some(when_open), ..context()? })
-}
-
-/// Acts once the end is asked for, on a thread that waits for that.
-///
-/// # Errors
-/// No thread to be had.
-pub fn then(stop: Stop, act: impl FnOnce() + Send + 'static) -> Result<()> {
-    let wait = move || {
-        while !stop.wait(Duration::from_secs(3600)) {}
-        act();
-    };
-    let thread = std::thread::Builder::new().name("sonde-stop".into()).spawn(wait);
-    thread.map(drop).context("cannot start a thread")
 }
 
 /// Whether `/proc/PID/status` says that the process ignores `signal`: its line `SigIgn` is a

@@ -86,11 +86,11 @@ fn compare(
     stop: &Stop,
 ) -> anyhow::Result<Option<Report>> {
     let mut table = Table::new(limits(settings));
-    let mut flows = 0;
+    let mut flows = 0u64;
     while let Some(flow) = truth.next()? {
         table.add_truth(&flow);
         flows += 1;
-        if flows % TELL_EVERY == 0 {
+        if flows.is_multiple_of(TELL_EVERY) {
             status.update(|s| s.truth_flows = flows);
             if stop.is_urgent() {
                 return Ok(None);
@@ -105,7 +105,7 @@ fn compare(
     let mut take = |flow: &Observed| {
         table.add(flow);
         records.set(records.get() + 1);
-        if records.get() % TELL_EVERY == 0 {
+        if records.get().is_multiple_of(TELL_EVERY) {
             tell();
         }
     };

@@ -58,7 +58,9 @@ mod tests {
             plan.change(&slower),
             Change::Restart("run.rest cannot change while it runs".into())
         );
-        assert!(plan.check().is_err_and(|why| why.starts_with("p.toml")));
+        assert_eq!(plan.check(), Ok(()));
+        let wrong = of("title = 'x'\nwhat = 1\n").check().unwrap_err();
+        assert!(wrong.starts_with("p.toml line 2: "), "{wrong}");
         let nowhere = Settings { out: PathBuf::new(), ..plan };
         assert!(nowhere.check().unwrap_err().starts_with("out: "));
     }

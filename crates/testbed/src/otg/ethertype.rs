@@ -2,6 +2,7 @@
 //! client's own: a forged answer of ARP, a frame that takes a port out of a bundle, a whole IP
 //! packet whose addresses nobody has checked. So those are sent only where the user names them.
 
+use std::fmt;
 use std::str::FromStr;
 
 use sonde_server::otg::config::HeaderChoice;
@@ -25,6 +26,12 @@ impl FromStr for EtherType {
             let names: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
             format!("is no EtherType; write {}, or a number as 0x88f7", names.join(", "))
         })
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&named(self.0))
     }
 }
 
