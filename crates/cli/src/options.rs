@@ -49,6 +49,9 @@ fn option(key: &str) -> Option<String> {
     if key.is_empty() || !key.chars().all(is_key) {
         return None;
     }
+    if key == "stream.size" {
+        return Some("-s".into());
+    }
     let name = match key.rsplit('.').next().unwrap_or(key) {
         "family" => return Some("-4 or -6".into()),
         "encapsulation" => "encap".into(),
@@ -78,6 +81,7 @@ mod tests {
             ("leave `engine.xdp_mode` out", "leave --xdp-mode out"),
             ("use `input.workers = 4`, or `sources`", "use --workers 4, or `sources`"),
             ("`sizes`: too long", "--size: too long"),
+            ("use `stream.size = 1500` or less", "use -s 1500 or less"),
             ("leave out `family`", "leave out -4 or -6"),
             ("unknown field `Colour`", "unknown field `Colour`"),
             ("an open ` is none", "an open ` is none"),

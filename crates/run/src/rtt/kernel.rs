@@ -139,7 +139,7 @@ fn describe(attached: RttAttached) -> String {
 fn advise(error: BpfError) -> anyhow::Error {
     match error {
         BpfError::Privilege { .. } | BpfError::Verifier { .. } | BpfError::Io { .. } => {
-            anyhow!("{error}; where eBPF cannot be had, `engine = af_packet` measures without it")
+            anyhow!("{error}; where eBPF cannot be had, '`engine = af_packet`' measures without it")
         }
         BpfError::Memory { .. } => anyhow!("{error}; ask for fewer `flows`"),
         _ => error.into(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
@@ -17,6 +17,7 @@ use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, protocol};
 use crate::flow::collector_address::{CollectorAddress, Transport};
+use crate::flow::settings::ExportFormat;
 use crate::running::Stop;
 
 /// Opens the way to a collector.
@@ -33,6 +34,9 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
             udp.out.waits_for_room = common.can_wait;
             udp.out.stop = common.stop.clone();
             Ok(Box::new(udp))
+        }
+        _ if asked.export.format != ExportFormat::Ipfix => {
+            Err(anyhow!("{target}: NetFlow goes over UDP; use udp://, or `export.format = ipfix`"))
         }
         transport => {
             let export = &asked.export;
