@@ -9,6 +9,7 @@ mod copies;
 mod counters;
 pub mod export;
 pub mod flow;
+mod keyed_hash;
 pub mod load;
 pub mod rtt;
 mod sequence;

@@ -71,7 +71,7 @@ impl Key {
         let to = (u128::from_be_bytes(packet.destination), upper.destination_port);
         let swap = biflow & (from > to);
         let (low, high) = if swap { (to, from) } else { (from, to) };
-        let ends = hasher.addresses(&words(low.0, high.0));
+        let ends = hasher.addresses(low.0, high.0);
         let rest = u64::from(low.1) | u64::from(high.1) << 16 | scope | IPV6;
         (Key { ends, rest }, usize::from(swap))
     }

@@ -6,6 +6,7 @@ use sonde_wire::ethernet::{Mac, Tag};
 use sonde_wire::signature;
 
 use super::{FCS_LEN, HEADER_MAX};
+use crate::keyed_hash::{GOLDEN, split_mix};
 
 /// The frames of one direction. Frame `n` belongs to flow `n` modulo `flows`, and has the
 /// size that stands in that place of the pattern of sizes.
@@ -154,7 +155,7 @@ impl MacRule {
                 low_48(bits + u64::from(flow % count.max(1)))
             }
             MacRule::Random { seed } => {
-                let bits = mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
+                let bits = split_mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
                 let [_, rest @ ..] = low_48(bits);
                 [0x02, rest[0], rest[1], rest[2], rest[3], rest[4]]
             }
@@ -297,7 +298,7 @@ fn pick(order: Order, flow: u32, count: u32, seed: u64) -> u32 {
     match order {
         Order::Increment => flow % count,
         Order::Random => {
-            let bits = mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
+            let bits = split_mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
             (((bits >> 32) * u64::from(count)) >> 32) as u32
         }
     }
@@ -308,13 +309,4 @@ fn low_48(bits: u64) -> Mac {
     mac
 }
 
-/// The last step of splitmix64: neighbours lead to values that have nothing in common.
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(GOLDEN);
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 const ETHERNET_LEN: usize = 14;

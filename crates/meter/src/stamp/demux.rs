@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::keyed_hash::KeyedHash;
+
 /// Peer address and port and local port, packed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
@@ -14,7 +16,7 @@ struct Key {
 pub(crate) struct Demux {
     keys: Vec<Key>,
     slots: Vec<u32>,
-    secret: u64,
+    hash: KeyedHash,
     /// Local ports, ascending, and their stream if they have but one.
     ports: Vec<(u16, Option<u32>)>,
 }
@@ -27,7 +29,7 @@ impl Demux {
         secret: u64,
     ) -> Result<Self, usize> {
         let keys = streams.map(|(peer, local)| key(peer.ip(), peer.port(), local)).collect();
-        Demux::of(keys, secret, |_| false)
+        Demux::of(keys, KeyedHash::new([secret, 0]), |_| false)
     }
 
     /// With further streams behind those that are there, without those that `is_forgotten` names.
@@ -40,18 +42,18 @@ impl Demux {
         let added = added.map(|(peer, local)| key(peer.ip(), peer.port(), local));
         let there = self.keys.len();
         let keys = self.keys.iter().copied().chain(added).collect();
-        Demux::of(keys, self.secret, |i| i < there && is_forgotten(i))
+        Demux::of(keys, self.hash, |i| i < there && is_forgotten(i))
     }
 
     fn of(
         keys: Vec<Key>,
-        secret: u64,
+        hash: KeyedHash,
         is_forgotten: impl Fn(usize) -> bool,
     ) -> Result<Self, usize> {
         let mut demux = Demux {
             slots: vec![EMPTY; (keys.len() * 2).next_power_of_two().max(2)],
             keys: Vec::new(),
-            secret,
+            hash,
             ports: Vec::new(),
         };
         let known = || keys.iter().enumerate().filter(|(i, _)| !is_forgotten(*i));
@@ -91,7 +93,7 @@ impl Demux {
     #[inline]
     fn find(&self, keys: &[Key], k: Key) -> (usize, Option<u32>) {
         let mask = self.slots.len() - 1;
-        let mut slot = self.hash(k) as usize & mask;
+        let mut slot = self.hash.addresses(k.address, 0, k.ports.into()) as usize & mask;
         loop {
             match self.slots[slot] {
                 EMPTY => return (slot, None),
@@ -99,18 +101,6 @@ impl Demux {
                 _ => slot = (slot + 1) & mask,
             }
         }
-    }
-
-    /// A folded multiply with a secret: two rounds, so that every input bit reaches
-    /// the low bits.
-    #[inline]
-    fn hash(&self, k: Key) -> u64 {
-        let fold = |a: u64, b: u64| {
-            let wide = u128::from(a) * u128::from(b);
-            (wide >> 64) as u64 ^ wide as u64
-        };
-        let low = fold(k.address as u64 ^ self.secret, 0x9e37_79b9_7f4a_7c15 ^ u64::from(k.ports));
-        fold(low ^ (k.address >> 64) as u64, self.secret | 1) ^ low
     }
 }
 

@@ -20,7 +20,6 @@ mod address;
 mod config;
 mod counters;
 mod headers;
-mod keyed_hash;
 mod limiter;
 mod loops;
 mod session_table;
@@ -42,11 +41,11 @@ use sonde_wire::{
     ethernet, ipv6, parse_udp, udp, udp_intact,
 };
 
+use crate::keyed_hash::KeyedHash;
 use crate::{Instrument, Transmit};
 use address::{Addresses, Prefix, is_unicast, number};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
-use keyed_hash::KeyedHash;
 use limiter::{Limiter, Total};
 use loops::{Arrival, Order};
 use session_table::{Lookup, SessionKey, SessionTable};
@@ -96,7 +95,7 @@ impl Reflector {
         config.check()?;
         let allow =
             config.allow.iter().map(|&(a, n)| Prefix::new(a, n)).collect::<Result<_, _>>()?;
-        let hash = KeyedHash::new(config.seed);
+        let hash = KeyedHash::new([config.seed, 0]);
         let mut reflector = Reflector {
             ports: sorted(config.ports.iter().copied()),
             local: sorted(config.local.iter().map(|&a| number(a))),

@@ -8,20 +8,19 @@ use sonde_results::flow::{
 };
 
 use crate::export::{Config, Decoded, Decoder, Exporter};
+use crate::keyed_hash::{GOLDEN, split_mix};
 
 /// A time in 2023, ns since 1970 TAI.
 pub const NOW: i64 = 1_700_000_000_123_456_789;
 
-/// splitmix64: the same records on every machine.
+/// SplitMix64: the same records on every machine.
 pub struct Random(pub u64);
 
 impl Random {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let next = split_mix(self.0);
+        self.0 = self.0.wrapping_add(GOLDEN);
+        next
     }
 
     pub fn below(&mut self, end: u64) -> u64 {

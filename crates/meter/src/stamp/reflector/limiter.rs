@@ -6,7 +6,7 @@
 
 use sonde_wire::Time;
 
-use super::keyed_hash::KeyedHash;
+use crate::keyed_hash::KeyedHash;
 
 /// How much may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Limiter {
     #[inline]
     pub(super) fn admit(&mut self, source: u128, now: Time) -> bool {
         let now = now.as_nanos();
-        let set = &mut self.sets[self.hash.hash(source, 0, 0) as usize % SETS];
+        let set = &mut self.sets[self.hash.addresses(source, 0, 0) as usize % SETS];
         let bucket = match set.iter().position(|b| b.source == source) {
             Some(way) => &mut set[way],
             None => {
@@ -116,7 +116,7 @@ mod tests {
     const START: i64 = 1_800_000_000_000_000_000;
 
     fn limiter(per_second: u32, burst: u32) -> Limiter {
-        Limiter::new(RateLimit { per_second, burst }, KeyedHash::new(7))
+        Limiter::new(RateLimit { per_second, burst }, KeyedHash::new([7, 0]))
     }
 
     /// Requests admitted among `n`, `gap` ns apart.
