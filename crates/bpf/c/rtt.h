@@ -315,7 +315,7 @@ struct group {
 
 _Static_assert(sizeof(struct group) == 128, "two cache lines");
 
-enum group_kind { BY_NONE, BY_PREFIX, BY_AS, BY_INTERFACE, BY_VLAN, BY_DSCP, BY_FLOW };
+enum group_kind { BY_PREFIX = 1, BY_AS, BY_INTERFACE, BY_VLAN, BY_DSCP, BY_FLOW };
 
 struct hist {
 	__u32 bucket[BUCKETS_OF_HIST];

@@ -105,14 +105,12 @@ __noinline int rtt_sample(struct flow *f, struct rtt_packet *p, __u32 kind, __u3
 				side->delayed_ack++;
 		}
 	}
-	if (group_by != BY_NONE) {
-		if (!D->group)
-			D->group = rtt_join_group(f, p->d, 0);
-		if (counts) {
-			if (D->group == 1)
-				count(GROUPS_FULL);
-			add_to_group(D->group - 1, class, rtt);
-		}
+	if (!D->group)
+		D->group = rtt_join_group(f, p->d, 0);
+	if (counts) {
+		if (D->group == 1)
+			count(GROUPS_FULL);
+		add_to_group(D->group - 1, class, rtt);
 	}
 	if (event_due(E, p)) {
 		struct sample_event *e = bpf_ringbuf_reserve(&rtt_samples, sizeof(*e), 0);

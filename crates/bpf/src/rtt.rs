@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use libbpf_rs::MapHandle;
 use sonde_results::rtt::{Coverage, RttFlow, RttSample};
+pub use sonde_results::rtt::{RttEvents, RttGroupBy, RttProtocols};
 
 pub use attach::{RttAttached, RttAttachment};
 pub use run::{RttBench, RttSide, RttTestPacket, RttTraffic};
@@ -59,7 +60,7 @@ pub struct RttConfig {
     /// The place of each point, by its number; beyond the end a point is a place of its own.
     /// What points with one place see is seen at one place.
     pub places: Vec<u8>,
-    /// Which protocols are looked at.
+    /// Which protocols are looked at; none: all.
     pub protocols: RttProtocols,
     /// Networks, at most 8: either address lies in any of them; empty: all.
     pub nets: Vec<(IpAddr, u8)>,
@@ -75,42 +76,6 @@ pub struct RttConfig {
     /// What is added to `CLOCK_MONOTONIC`, which nobody can set, for the times of records, ns.
     pub time_base_ns: i64,
 }
-
-/// What the samples of one histogram have in common. It is always the host that answered
-/// whose address counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RttGroupBy {
-    /// Nothing: no histograms.
-    None,
-    /// The longest prefix of [`RttConfig::prefixes`], else /24 or /48.
-    Prefix,
-    /// The autonomous system of that prefix; 0 where none is known.
-    As,
-    Interface,
-    Vlan,
-    /// The DSCP of the flow's first packet.
-    Dscp,
-    /// One direction of one flow.
-    Flow,
-}
-
-/// Which samples become events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RttEvents {
-    /// None: histograms and flows only.
-    None,
-    /// Every one.
-    All,
-    /// One in so many nanoseconds and direction of a flow, in steps of 1.024 us; at most
-    /// 2^41 (36 minutes).
-    Every(u64),
-    /// One in so many sixteenths of the direction's smoothed round-trip time.
-    RttMultiple(u32),
-}
-
-/// A set of protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RttProtocols(u8);
 
 /// Where a program meets the packets of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,24 +131,6 @@ struct Globals {
     bench_payload: usize,
 }
 
-impl RttProtocols {
-    /// All of them: no filter.
-    pub const ALL: RttProtocols = RttProtocols(31);
-    pub const TCP: RttProtocols = RttProtocols(1);
-    /// ICMP and ICMPv6.
-    pub const ICMP: RttProtocols = RttProtocols(2);
-    pub const QUIC: RttProtocols = RttProtocols(4);
-    /// DNS over UDP or TCP, port 53.
-    pub const DNS: RttProtocols = RttProtocols(8);
-    pub const SCTP: RttProtocols = RttProtocols(16);
-
-    /// Both sets.
-    #[must_use]
-    pub const fn with(self, other: RttProtocols) -> RttProtocols {
-        RttProtocols(self.0 | other.0)
-    }
-}
-
 impl Default for RttConfig {
     /// 131,072 flows, /24 and /48, 4,096 groups, no events; seeds 0, which the caller
     /// should replace.
@@ -199,7 +146,7 @@ impl Default for RttConfig {
             hide_addresses: false,
             vlan_in_key: true,
             places: Vec::new(),
-            protocols: RttProtocols::ALL,
+            protocols: RttProtocols::default(),
             nets: Vec::new(),
             ports: Vec::new(),
             tunnels: false,

@@ -10,7 +10,7 @@ use common::privileged;
 use common::rtt::both::{Both, Random};
 use common::rtt::{A, B, MS, Segment, T0, echo, udp};
 use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProtocols, RttSide, RttTestPacket};
-use sonde_meter::rtt::{Config, EventLimit, GroupBy, PrefixTable, Protocols};
+use sonde_meter::rtt::{Config, PrefixTable};
 
 const PACKETS: u32 = 20_000;
 
@@ -101,7 +101,7 @@ fn both_matchers_agree() {
     agree(3, |ours, theirs| {
         (ours.hide_addresses, theirs.hide_addresses) = (true, true);
         ours.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
-        theirs.filter.protocols = Protocols::TCP.with(Protocols::DNS);
+        theirs.filter.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
         ours.nets = ["10.0.1.0", "10.0.2.0"].map(|net| (net.parse().unwrap(), 24)).to_vec();
         ours.ports = vec![80, 53];
         (theirs.filter.nets, theirs.filter.ports) = (ours.nets.clone(), ours.ports.clone());
@@ -120,35 +120,35 @@ fn both_matchers_agree_about_groups_and_limits() {
         ours.prefixes = numbered.map(|(address, n, asn)| (address, n, asn.unwrap_or(0))).collect();
     };
     let groups = agree(4, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, GroupBy::Prefix);
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, RttGroupBy::Prefix);
         (ours.weight_by_flow, theirs.weight_by_flow) = (true, true);
         prefixes(ours, theirs);
     });
     assert_eq!(groups, 3, "10.0.0.0/16, 10.0.1.0/24, 10.0.2.1/32");
     let groups = agree(5, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, GroupBy::Prefix);
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Prefix, RttGroupBy::Prefix);
         (ours.hide_addresses, theirs.hide_addresses) = (true, true);
     });
     assert_eq!(groups, 3, "a /24 for each");
     let groups = agree(6, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::As, GroupBy::As);
-        (ours.events, theirs.events) = (RttEvents::None, EventLimit::None);
+        (ours.group_by, theirs.group_by) = (RttGroupBy::As, RttGroupBy::As);
+        (ours.events, theirs.events) = (RttEvents::None, RttEvents::None);
         prefixes(ours, theirs);
     });
     assert_eq!(groups, 2, "AS 64500 and AS 64501");
     let groups = agree(7, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::Interface, GroupBy::Interface);
-        ours.events = RttEvents::Every(200 * MS as u64);
-        theirs.events = EventLimit::Every(Duration::from_millis(200));
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Interface, RttGroupBy::Interface);
+        ours.events = RttEvents::Every(Duration::from_millis(200));
+        theirs.events = RttEvents::Every(Duration::from_millis(200));
     });
     assert_eq!(groups, 2);
     let groups = agree(8, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::Vlan, GroupBy::Vlan);
-        (ours.events, theirs.events) = (RttEvents::RttMultiple(40), EventLimit::RttMultiple(40));
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Vlan, RttGroupBy::Vlan);
+        (ours.events, theirs.events) = (RttEvents::RttMultiple(40), RttEvents::RttMultiple(40));
     });
     assert_eq!(groups, 3);
     let groups = agree(9, |ours, theirs| {
-        (ours.group_by, theirs.group_by) = (RttGroupBy::Dscp, GroupBy::Dscp);
+        (ours.group_by, theirs.group_by) = (RttGroupBy::Dscp, RttGroupBy::Dscp);
         (ours.weight_by_flow, theirs.weight_by_flow) = (true, true);
     });
     assert_eq!(groups, 4);

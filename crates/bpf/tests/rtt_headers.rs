@@ -8,7 +8,6 @@ use common::rtt::both::{Both, Random};
 use common::rtt::layers::*;
 use common::rtt::{A, B, MS, Segment, T0};
 use sonde_bpf::{RttProtocols, RttSide, RttTestPacket};
-use sonde_meter::rtt::Protocols;
 use sonde_results::rtt::RttKind;
 
 /// Request and answer, as transports: from host 1 to host 2, and back.
@@ -195,7 +194,7 @@ fn both_parsers_agree_about_damaged_frames() {
             ours.tunnels = tunnels;
             if filtered {
                 ours.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
-                theirs.filter.protocols = Protocols::TCP.with(Protocols::DNS);
+                theirs.filter.protocols = RttProtocols::TCP.with(RttProtocols::DNS);
                 ours.nets =
                     vec![("10.0.0.1".parse().unwrap(), 32), ("2001:db8::".parse().unwrap(), 47)];
                 theirs.filter.nets = ours.nets.clone();

@@ -1,7 +1,7 @@
 //! Options that take one of several words.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use sonde_run::choice::Choice;
+use sonde_results::choice::Choice;
 
 /// Takes one of the words of `T`, with what each means in the long help.
 pub fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {

@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod bench;
 pub mod caveat;
+pub mod choice;
 pub mod flow;
 pub mod flow_run;
 pub mod hist;
@@ -16,6 +17,7 @@ pub mod not_sent;
 pub mod record;
 pub mod rtt;
 mod rtt_buckets;
+mod rtt_choices;
 pub mod rtt_run;
 pub mod run;
 pub mod stats;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hist::Hist;
 pub use crate::rtt_buckets::{RTT_BUCKETS, rtt_bucket, rtt_bucket_middle};
+pub use crate::rtt_choices::{RttEvents, RttGroupBy, RttProtocol, RttProtocols};
 
 /// How a round-trip time was found.
 #[derive(

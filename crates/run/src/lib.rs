@@ -4,7 +4,6 @@
 
 mod capture_file;
 pub mod change;
-pub mod choice;
 pub mod confined;
 pub mod doctor;
 mod duration;

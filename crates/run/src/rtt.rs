@@ -29,7 +29,7 @@ pub use self::collected::Collected;
 pub use self::control::Control;
 pub use self::event::{Event, RttInterval, Status, Watching};
 pub use self::loss::{Loss, Losses};
-pub use self::settings::{By, Hook, Proto, SampleLimit, Settings};
+pub use self::settings::{Hook, SampleLimit, Settings};
 pub use self::totals::{merge, slowest_first};
 use crate::error::RunError;
 use crate::running::Context;

@@ -36,11 +36,8 @@ pub(super) struct Sizes {
 impl Sizes {
     fn of(config: &RttConfig) -> Self {
         let flows = config.flows;
-        let groups = match config.group_by {
-            RttGroupBy::None => 2,
-            // Half full at most: a search looks at 16 places.
-            _ => (2 * config.groups + 1).next_power_of_two(),
-        };
+        // Half full at most: a search looks at 16 places.
+        let groups = (2 * config.groups + 1).next_power_of_two();
         Sizes {
             flows,
             losses: (flows / 4).max(64),
@@ -50,7 +47,7 @@ impl Sizes {
             },
             pages: (flows / 32).clamp(64, 65_535),
             groups,
-            hists: if config.group_by == RttGroupBy::None { 1 } else { config.groups * 2 },
+            hists: config.groups * 2,
             requests: (flows / 2).clamp(LEAST_REQUESTS, MOST_REQUESTS) / REQUEST_WAYS,
             transit: if config.residence { TRANSIT } else { 1 },
             samples: if config.events == RttEvents::None { 4096 } else { SAMPLES },
@@ -242,7 +239,6 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     fixed.group_limit = config.groups;
     fixed.seed = config.seed;
     fixed.group_by = match config.group_by {
-        RttGroupBy::None => 0,
         RttGroupBy::Prefix => 1,
         RttGroupBy::As => 2,
         RttGroupBy::Interface => 3,
@@ -254,14 +250,14 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
     (fixed.event_mode, fixed.event_limit) = match config.events {
         RttEvents::None => (0, 0),
         RttEvents::All => (1, 0),
-        RttEvents::Every(ns) => (2, (ns >> 10) as u32),
+        RttEvents::Every(time) => (2, (time.as_nanos() >> 10) as u32),
         RttEvents::RttMultiple(sixteenths) => (3, sixteenths),
     };
     fixed.weigh_flows = config.weight_by_flow;
     fixed.hide_addresses = config.hide_addresses;
     fixed.any_vlan = !config.vlan_in_key;
     fixed.request_mask = sizes.requests - 1;
-    fixed.transports = config.protocols.0.into();
+    fixed.transports = config.protocols.passing().into();
     fixed.net_count = config.nets.len() as u32;
     fixed.port_count = config.ports.len() as u32;
     for (i, &(address, length)) in config.nets.iter().enumerate() {
@@ -315,7 +311,7 @@ fn check(config: &RttConfig) -> Result<(), BpfError> {
     for &(address, length) in &config.nets {
         load::lpm_key(address, length)?;
     }
-    if matches!(config.events, RttEvents::Every(ns) if ns >= 1 << 41) {
+    if matches!(config.events, RttEvents::Every(time) if time.as_nanos() >= 1 << 41) {
         return refuse("the time between events must be below 2^41 ns (36 minutes)".into());
     }
     Ok(())

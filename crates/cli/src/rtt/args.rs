@@ -2,11 +2,12 @@
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use sonde_results::rtt::{RttGroupBy, RttProtocol};
 use sonde_results::units::parse_positive_duration;
 use sonde_run::engine::Engine;
 use sonde_run::joins::Join;
 use sonde_run::probe::settings::{parse_port, parse_record_interval};
-use sonde_run::rtt::settings::{By, Hook, Proto, SampleLimit, Settings, parse_flows};
+use sonde_run::rtt::settings::{Hook, SampleLimit, Settings, parse_flows};
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 
@@ -21,8 +22,8 @@ pub struct RttArgs {
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub sources: Vec<String>,
     /// What groups the samples: the host that answered, by one of these
-    #[arg(long, value_parser = choice::<By>(), default_value = "prefix", value_name = "KEY")]
-    pub by: By,
+    #[arg(long, value_parser = choice::<RttGroupBy>(), default_value = "prefix", value_name = "KEY")]
+    pub by: RttGroupBy,
     /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if --by as
     #[arg(long, value_name = "FILE")]
     pub prefixes: Option<PathBuf>,
@@ -70,8 +71,8 @@ pub struct RttArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
     /// Only these protocols [default: all]
-    #[arg(long, value_parser = choice::<Proto>(), value_name = "LIST", value_delimiter = ',')]
-    pub proto: Vec<Proto>,
+    #[arg(long, value_parser = choice::<RttProtocol>(), value_name = "LIST", value_delimiter = ',')]
+    pub proto: Vec<RttProtocol>,
     /// Only traffic from or to this prefix; may be given more than once
     #[arg(long, value_name = "PREFIX")]
     pub net: Vec<Prefix>,
@@ -239,10 +240,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(args.sources, ["eth0", "eth1"]);
-        assert_eq!((args.by, args.hook, args.flows), (By::As, Some(Hook::Xdp), 1024));
+        assert_eq!((args.by, args.hook, args.flows), (RttGroupBy::As, Some(Hook::Xdp), 1024));
         assert_eq!(args.join, ["eth0,eth1".parse().unwrap()]);
         assert!(args.no_vlan_in_key);
-        assert_eq!(args.filter.proto, [Proto::Tcp, Proto::Quic]);
+        assert_eq!(args.filter.proto, [RttProtocol::Tcp, RttProtocol::Quic]);
         assert_eq!((args.filter.net.len(), &args.filter.port[..]), (2, &[443, 80][..]));
         assert_eq!(args.output.sample_limit, Some(SampleLimit::RoundTrips(4)));
         assert_eq!((args.interval, args.duration), (5 * SECOND, Some(60 * SECOND)));

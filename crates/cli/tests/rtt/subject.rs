@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
-use sonde_meter::rtt::{Config, EventLimit, Matcher};
+use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::rtt::{EndReason, FlowKey, RttFlow, RttSample};
 use sonde_wire::Time;
 use sonde_wire::flow::{Link, parse};
@@ -30,7 +30,7 @@ impl Outcome {
 pub fn user_space(frames: &[Frame], tunnels: bool) -> Outcome {
     let config = Config {
         seed: SEED,
-        events: EventLimit::All,
+        events: RttEvents::All,
         flows: FLOWS,
         slot_pages: PAGES,
         ..Config::default()

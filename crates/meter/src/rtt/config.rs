@@ -1,6 +1,6 @@
 //! What a matcher is told at its start.
 
-use core::time::Duration;
+use sonde_results::rtt::{RttEvents, RttGroupBy};
 
 use super::config_error::ConfigError;
 use super::filter::Filter;
@@ -16,13 +16,13 @@ pub struct Config {
     /// hidden addresses cannot be found by trying.
     pub seed: [u64; 2],
     /// What the samples of one histogram have in common.
-    pub group_by: GroupBy,
+    pub group_by: RttGroupBy,
     /// Groups at once, 1 to 2^24; samples beyond go to [`sonde_results::rtt::GroupKey::Other`].
     pub groups: usize,
     /// Prefixes and their autonomous systems.
     pub prefixes: PrefixTable,
     /// Which samples become events.
-    pub events: EventLimit,
+    pub events: RttEvents,
     /// At most one clean sample a second and direction of a flow enters the histograms,
     /// so that busy flows weigh no more than quiet ones.
     pub weight_by_flow: bool,
@@ -37,37 +37,6 @@ pub struct Config {
     pub slot_pages: usize,
 }
 
-/// What the samples of one histogram have in common. It is always the host that
-/// answered whose address counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupBy {
-    /// One direction of one flow.
-    Flow,
-    /// The prefix of the address: see [`PrefixTable::prefix_of`].
-    Prefix,
-    /// The autonomous system of the address: see [`PrefixTable::as_of`].
-    As,
-    /// The interface of the flow.
-    Interface,
-    /// The VLAN of the flow.
-    Vlan,
-    /// The DSCP of the flow's first packet.
-    Dscp,
-}
-
-/// Which samples become events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventLimit {
-    /// None: histograms and flows only.
-    None,
-    /// Every sample becomes one.
-    All,
-    /// One in so much time and direction of a flow, in steps of 1.024 us.
-    Every(Duration),
-    /// One in so many sixteenths of the direction's smoothed round-trip time.
-    RttMultiple(u32),
-}
-
 impl Default for Config {
     /// 131,072 flows, 4,096 prefixes, 2,048 pages, no events; seeds 0, which the caller
     /// should replace.
@@ -75,10 +44,10 @@ impl Default for Config {
         Config {
             flows: 131_072,
             seed: [0; 2],
-            group_by: GroupBy::Prefix,
+            group_by: RttGroupBy::Prefix,
             groups: 4_096,
             prefixes: PrefixTable::default(),
-            events: EventLimit::None,
+            events: RttEvents::None,
             weight_by_flow: false,
             hide_addresses: false,
             vlan_in_key: true,

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use sonde_results::rtt::RttProtocols;
 use sonde_wire::flow::{Detail, FlowPacket};
 
 use super::config_error::ConfigError;
@@ -10,44 +11,12 @@ use super::key::mapped;
 /// Typed conditions; all of those that are given must hold. Empty: everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Protocols, any of them; none: all.
-    pub protocols: Protocols,
+    /// RttProtocols, any of them; none: all.
+    pub protocols: RttProtocols,
     /// Networks, at most 8: either address lies in any of them.
     pub nets: Vec<(IpAddr, u8)>,
     /// Ports, at most 8: either port is any of them.
     pub ports: Vec<u16>,
-}
-
-/// A set of protocols.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Protocols(u8);
-
-impl Protocols {
-    /// TCP (RFC 9293), DNS over it included.
-    pub const TCP: Protocols = Protocols(1);
-    /// ICMP (RFC 792) and ICMPv6 (RFC 4443).
-    pub const ICMP: Protocols = Protocols(2);
-    /// QUIC (RFC 9000), and what else UDP carries in its flows.
-    pub const QUIC: Protocols = Protocols(4);
-    /// DNS over UDP or TCP, port 53.
-    pub const DNS: Protocols = Protocols(8);
-    /// SCTP (RFC 9260).
-    pub const SCTP: Protocols = Protocols(16);
-
-    /// The protocols of both sets.
-    #[must_use]
-    pub const fn with(self, other: Protocols) -> Protocols {
-        Protocols(self.0 | other.0)
-    }
-
-    /// Whether no protocol is in it: such a filter lets all pass.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    const fn meets(self, other: Protocols) -> bool {
-        self.0 & other.0 != 0
-    }
 }
 
 impl Filter {
@@ -106,25 +75,25 @@ pub(crate) fn either_end(
 }
 
 /// The protocols that a packet counts as.
-fn protocols(packet: &FlowPacket) -> Protocols {
+fn protocols(packet: &FlowPacket) -> RttProtocols {
     let dns = if packet.source_port == DNS_PORT || packet.destination_port == DNS_PORT {
-        Protocols::DNS
+        RttProtocols::DNS
     } else {
-        Protocols(0)
+        RttProtocols::default()
     };
     match packet.detail {
-        Detail::Tcp(_) => Protocols::TCP.with(dns),
-        Detail::Dns { .. } => Protocols::DNS,
-        Detail::Quic(_) => Protocols::QUIC,
-        Detail::Echo { .. } => Protocols::ICMP,
-        Detail::Heartbeat { .. } => Protocols::SCTP,
+        Detail::Tcp(_) => RttProtocols::TCP.with(dns),
+        Detail::Dns { .. } => RttProtocols::DNS,
+        Detail::Quic(_) => RttProtocols::QUIC,
+        Detail::Echo { .. } => RttProtocols::ICMP,
+        Detail::Heartbeat { .. } => RttProtocols::SCTP,
         // Packets of a flow that cannot be timed but count in it.
         Detail::Other => match packet.protocol {
-            1 | 58 => Protocols::ICMP,
-            6 => Protocols::TCP.with(dns),
-            17 => Protocols::QUIC.with(dns),
-            132 => Protocols::SCTP,
-            _ => Protocols(0),
+            1 | 58 => RttProtocols::ICMP,
+            6 => RttProtocols::TCP.with(dns),
+            17 => RttProtocols::QUIC.with(dns),
+            132 => RttProtocols::SCTP,
+            _ => RttProtocols::default(),
         },
     }
 }
@@ -169,8 +138,11 @@ mod tests {
         let all = Filter::default();
         assert!(all.matches(&tcp));
         for (filter, holds) in [
-            (Filter { protocols: Protocols::TCP, ..all.clone() }, true),
-            (Filter { protocols: Protocols::DNS.with(Protocols::ICMP), ..all.clone() }, false),
+            (Filter { protocols: RttProtocols::TCP, ..all.clone() }, true),
+            (
+                Filter { protocols: RttProtocols::DNS.with(RttProtocols::ICMP), ..all.clone() },
+                false,
+            ),
             (Filter { ports: vec![80, 443], ..all.clone() }, true),
             (Filter { ports: vec![80], ..all.clone() }, false),
             (Filter { nets: vec![net("198.51.100.0", 24)], ..all.clone() }, true),
@@ -186,12 +158,12 @@ mod tests {
         let v6 = packet("2001:db8::1", 1, "2001:db8::2", 2, Detail::Quic(Quic::Initial));
         assert!(Filter { nets: vec![net("::", 0)], ..all.clone() }.matches(&v6));
         assert!(!Filter { nets: vec![net("0.0.0.0", 0)], ..all.clone() }.matches(&v6));
-        assert!(Filter { protocols: Protocols::QUIC, ..all.clone() }.matches(&v6));
+        assert!(Filter { protocols: RttProtocols::QUIC, ..all.clone() }.matches(&v6));
     }
 
     #[test]
     fn dns_is_port_53_over_either_transport() {
-        let dns = Filter { protocols: Protocols::DNS, ..Filter::default() };
+        let dns = Filter { protocols: RttProtocols::DNS, ..Filter::default() };
         let tcp = packet("192.0.2.1", 1000, "192.0.2.2", 53, Detail::Tcp(Tcp::default()));
         let udp = packet("192.0.2.2", 53, "192.0.2.1", 9, Detail::Dns { response: true, id: 1 });
         assert!(dns.matches(&tcp) && dns.matches(&udp));

@@ -36,11 +36,11 @@ mod variation;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, EventLimit, GroupBy};
+pub use config::Config;
 pub use config_error::ConfigError;
 pub use counters::RttCounters;
+pub use filter::Filter;
 pub(crate) use filter::either_end;
-pub use filter::{Filter, Protocols};
 pub use prefix::{PrefixError, PrefixTable};
 
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttSample};

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use sonde_results::rtt::{EndReason, GroupKey, RttClass, RttFlow, RttKind, RttSample};
+use sonde_results::rtt::{
+    EndReason, GroupKey, RttClass, RttEvents, RttFlow, RttGroupBy, RttKind, RttSample,
+};
 
 use super::clock::{Clock, EVENT_BITS, ns_to_coarse, ticks_to_ns};
-use super::config::{Config, EventLimit, GroupBy};
+use super::config::Config;
 use super::counters::RttCounters;
 use super::flow::{Flow, Stats, count};
 use super::groups::{GroupId, Groups};
@@ -23,7 +25,7 @@ pub(super) struct SharedState {
     pub(super) samples: VecDeque<RttSample>,
     pub(super) flows: VecDeque<RttFlow>,
     pub(super) hidden: bool,
-    group_by: GroupBy,
+    group_by: RttGroupBy,
     prefixes: PrefixTable,
     limit: Limit,
     /// By place in the table and side; empty where no limit and no weight was asked for.
@@ -41,7 +43,7 @@ pub(super) struct NewSample {
     pub(super) rtt: u32,
 }
 
-/// [`EventLimit`] in the units of [`Clock::event_units`].
+/// [`RttEvents`] in the units of [`Clock::event_units`].
 enum Limit {
     None,
     All,
@@ -60,13 +62,13 @@ struct Mark {
 impl SharedState {
     pub(super) fn new(config: &mut Config) -> Self {
         let limit = match config.events {
-            EventLimit::None => Limit::None,
-            EventLimit::All => Limit::All,
-            EventLimit::Every(time) => {
+            RttEvents::None => Limit::None,
+            RttEvents::All => Limit::All,
+            RttEvents::Every(time) => {
                 let units = time.as_nanos() >> EVENT_BITS;
                 Limit::Every(u32::try_from(units).unwrap_or(u32::MAX))
             }
-            EventLimit::RttMultiple(sixteenths) => Limit::Multiple(sixteenths.into()),
+            RttEvents::RttMultiple(sixteenths) => Limit::Multiple(sixteenths.into()),
         };
         let limited = matches!(limit, Limit::Every(_) | Limit::Multiple(_));
         let marked = if limited || config.weight_by_flow { config.flows } else { 0 };
@@ -245,16 +247,16 @@ impl SharedState {
             (true, false) => HIDDEN_V6,
         };
         match self.group_by {
-            GroupBy::Flow => GroupKey::Flow(flow.key.flow(side, self.hidden)),
-            GroupBy::Prefix => {
+            RttGroupBy::Flow => GroupKey::Flow(flow.key.flow(side, self.hidden)),
+            RttGroupBy::Prefix => {
                 let (address, length) = self.prefixes.prefix_within(address, longest);
                 GroupKey::Prefix { address, length }
             }
             // AS 0 is nobody's (RFC 7607).
-            GroupBy::As => GroupKey::As(self.prefixes.as_within(address, longest).unwrap_or(0)),
-            GroupBy::Interface => GroupKey::Interface(flow.key.point()),
-            GroupBy::Vlan => GroupKey::Vlan(flow.key.vlan()),
-            GroupBy::Dscp => GroupKey::Dscp(dscp),
+            RttGroupBy::As => GroupKey::As(self.prefixes.as_within(address, longest).unwrap_or(0)),
+            RttGroupBy::Interface => GroupKey::Interface(flow.key.point()),
+            RttGroupBy::Vlan => GroupKey::Vlan(flow.key.vlan()),
+            RttGroupBy::Dscp => GroupKey::Dscp(dscp),
         }
     }
 }

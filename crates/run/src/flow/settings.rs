@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sonde_results::choice;
 use sonde_results::units::{SECOND, parse_amount};
 use sonde_wire::prefix::Prefix;
 
 use super::collector_address::CollectorAddress;
 use super::sampling::{IpProtocol, Sampling};
 use crate::change::{Change, restart};
-use crate::choice::choice;
 use crate::joins::Join;
 use crate::{duration, text};
 

@@ -11,10 +11,10 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
+use sonde_results::choice;
 use sonde_results::units::{SECOND, parse_amount, parse_duration};
 
 use crate::change::Change;
-use crate::choice::choice;
 use crate::engine::{Engine, EngineSettings};
 use crate::{duration, text};
 

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sonde_bpf::BpfError;
-use sonde_bpf::rtt::{
-    RttAttached, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram, RttProtocols,
-};
-use sonde_meter::rtt::{Config, EventLimit, GroupBy};
+use sonde_bpf::rtt::{RttAttached, RttConfig, RttHook, RttProgram};
+use sonde_meter::rtt::Config;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 use sonde_sys::clock::steady_base;
 use sonde_sys::netlink::Link;
@@ -22,7 +20,7 @@ use super::event::Watching;
 use super::live;
 use super::out::Out;
 use super::points::{Points, joined};
-use super::settings::{self, Hook, Proto, Settings};
+use super::settings::{self, Hook, Settings};
 use super::source::Source;
 use crate::confined::Uses;
 use crate::error::RunError;
@@ -183,24 +181,10 @@ impl Drop for Pins {
 
 /// The same settings, for the kernel.
 fn kernel_config(config: &Config, settings: &Settings, interfaces: usize) -> RttConfig {
-    let protocols = settings.proto.iter().map(|proto| match proto {
-        Proto::Tcp => RttProtocols::TCP,
-        Proto::Icmp => RttProtocols::ICMP,
-        Proto::Quic => RttProtocols::QUIC,
-        Proto::Dns => RttProtocols::DNS,
-        Proto::Sctp => RttProtocols::SCTP,
-    });
     RttConfig {
         flows: config.flows as u32,
         seed: config.seed,
-        group_by: match config.group_by {
-            GroupBy::Flow => RttGroupBy::Flow,
-            GroupBy::Prefix => RttGroupBy::Prefix,
-            GroupBy::As => RttGroupBy::As,
-            GroupBy::Interface => RttGroupBy::Interface,
-            GroupBy::Vlan => RttGroupBy::Vlan,
-            GroupBy::Dscp => RttGroupBy::Dscp,
-        },
+        group_by: config.group_by,
         groups: config.groups as u32,
         prefixes: config
             .prefixes
@@ -209,17 +193,12 @@ fn kernel_config(config: &Config, settings: &Settings, interfaces: usize) -> Rtt
             .filter(|(ip, n, _)| !config.hide_addresses || *n <= if ip.is_ipv4() { 24 } else { 48 })
             .map(|(ip, n, asn)| (ip, n, asn.unwrap_or(0)))
             .collect(),
-        events: match config.events {
-            EventLimit::None => RttEvents::None,
-            EventLimit::All => RttEvents::All,
-            EventLimit::Every(time) => RttEvents::Every(time.as_nanos() as u64),
-            EventLimit::RttMultiple(sixteenths) => RttEvents::RttMultiple(sixteenths),
-        },
+        events: config.events,
         weight_by_flow: config.weight_by_flow,
         hide_addresses: config.hide_addresses,
         vlan_in_key: config.vlan_in_key,
         places: Vec::new(),
-        protocols: protocols.reduce(RttProtocols::with).unwrap_or(RttProtocols::ALL),
+        protocols: config.filter.protocols,
         nets: config.filter.nets.clone(),
         ports: config.filter.ports.clone(),
         tunnels: settings.tunnels,
@@ -236,6 +215,7 @@ const PIN_FOLDER: &str = "/sys/fs/bpf/sonde";
 mod tests {
     use super::*;
     use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
+    use sonde_results::rtt::{RttEvents, RttGroupBy, RttProtocol, RttProtocols};
 
     fn told(settings: &Settings, interfaces: usize) -> RttConfig {
         kernel_config(&settings::config(settings).unwrap(), settings, interfaces)
@@ -245,10 +225,10 @@ mod tests {
     fn the_kernel_is_told_what_was_asked_for() {
         let config = told(
             &Settings {
-                proto: vec![Proto::Tcp, Proto::Dns],
+                proto: vec![RttProtocol::Tcp, RttProtocol::Dns],
                 net: vec!["10.0.0.0/8".parse().unwrap()],
                 port: vec![53],
-                by: settings::By::Vlan,
+                by: RttGroupBy::Vlan,
                 tunnels: true,
                 prefix_only: true,
                 weight_by_flow: true,
@@ -264,7 +244,7 @@ mod tests {
         assert_eq!(config.events, RttEvents::RttMultiple(32));
         assert!(config.tunnels && config.hide_addresses && config.weight_by_flow);
         let usual = told(&Settings::default(), 1);
-        assert_eq!((usual.protocols, usual.events), (RttProtocols::ALL, RttEvents::None));
+        assert_eq!((usual.protocols, usual.events), (RttProtocols::default(), RttEvents::None));
         let without = Settings { no_vlan_in_key: true, ..Settings::default() };
         assert!(usual.vlan_in_key && !told(&without, 1).vlan_in_key);
     }

@@ -10,16 +10,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_meter::rtt::{Config, ConfigError, EventLimit, Filter, GroupBy, PrefixTable, Protocols};
+use sonde_meter::rtt::{Config, ConfigError, Filter, PrefixTable};
 use sonde_port::Engine;
-use sonde_results::rtt::GroupKey;
+use sonde_results::choice;
+use sonde_results::rtt::{GroupKey, RttEvents, RttGroupBy, RttProtocol};
 use sonde_results::rtt_run::RttRunConfig;
 use sonde_results::units::{SECOND, format_duration, parse_amount, parse_positive_duration};
 use sonde_wire::prefix::Prefix;
 
 use super::about::GroupOf;
 use crate::change::{Change, restart};
-use crate::choice::choice;
 use crate::joins::Join;
 use crate::secrets::secrets;
 use crate::{duration, text};
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Interfaces to watch, or captures to read one behind the other; `-` is standard input.
     pub sources: Vec<String>,
     /// What groups the samples.
-    pub by: By,
+    pub by: RttGroupBy,
     /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if by AS.
     pub prefixes: Option<PathBuf>,
     /// Length of an interval.
@@ -63,7 +63,7 @@ pub struct Settings {
     /// Seed of the flow table's hash, for a run to be repeated; absent: random.
     pub seed: Option<u64>,
     /// Only these protocols; none: all.
-    pub proto: Vec<Proto>,
+    pub proto: Vec<RttProtocol>,
     /// Only traffic from or to these prefixes; none: all.
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
@@ -88,7 +88,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             sources: Vec::new(),
-            by: By::Prefix,
+            by: RttGroupBy::Prefix,
             prefixes: None,
             interval: SECOND,
             duration: None,
@@ -133,18 +133,18 @@ impl Settings {
             return Err("duration: longer than zero".into());
         }
         parse_flows(&self.flows.to_string()).map_err(|why| format!("flows: {why}"))?;
-        if self.by == By::As && self.prefixes.is_none() {
+        if self.by == RttGroupBy::As && self.prefixes.is_none() {
             return Err("by: `by = as` needs `prefixes` with a prefix and its AS number on each \
                         line"
                 .into());
         }
-        if self.prefixes.is_some() && !matches!(self.by, By::Prefix | By::As) {
+        if self.prefixes.is_some() && !matches!(self.by, RttGroupBy::Prefix | RttGroupBy::As) {
             return Err(format!(
                 "prefixes: they serve `by = prefix` and `by = as`, not `by = {}`",
                 self.by
             ));
         }
-        if self.by == By::Vlan && self.no_vlan_in_key {
+        if self.by == RttGroupBy::Vlan && self.no_vlan_in_key {
             return Err(
                 "no_vlan_in_key: `by = vlan` needs the VLAN in a flow's key; leave it out".into()
             );
@@ -168,24 +168,6 @@ impl Settings {
 }
 
 choice! {
-    /// What the samples of a group have in common.
-    pub enum By {
-        /// One direction of one flow
-        Flow = "flow",
-        /// The address prefix of the host that answered
-        Prefix = "prefix",
-        /// Its autonomous system, by --prefixes
-        As = "as",
-        /// The interface
-        Interface = "interface",
-        /// The VLAN identifier
-        Vlan = "vlan",
-        /// The DSCP of the flow's first packet
-        Dscp = "dscp",
-    }
-}
-
-choice! {
     /// Where packets are seen.
     pub enum Hook {
         /// Traffic control, both directions (tcx, else clsact)
@@ -194,22 +176,6 @@ choice! {
         Xdp = "xdp",
         /// Incoming only: for a mirror port, where both directions come in
         Ingress = "ingress",
-    }
-}
-
-choice! {
-    /// What can be timed.
-    pub enum Proto {
-        /// TCP: timestamps, sequence numbers, handshake
-        Tcp = "tcp",
-        /// ICMP and ICMPv6 echo
-        Icmp = "icmp",
-        /// QUIC: handshake and spin bit
-        Quic = "quic",
-        /// DNS over UDP and TCP, port 53
-        Dns = "dns",
-        /// SCTP heartbeats
-        Sctp = "sctp",
     }
 }
 
@@ -282,14 +248,14 @@ pub fn config(settings: &Settings) -> Result<Config> {
     let config = Config {
         flows: settings.flows as usize,
         seed: secrets(settings.seed),
-        group_by: group_by(settings.by),
+        group_by: settings.by,
         groups: groups(settings.by),
         prefixes: settings.prefixes.as_deref().map(prefixes).transpose()?.unwrap_or_default(),
         events: match settings.samples {
-            None => EventLimit::None,
-            Some(SampleLimit::None) => EventLimit::All,
-            Some(SampleLimit::Every(ns)) => EventLimit::Every(Duration::from_nanos(ns as u64)),
-            Some(SampleLimit::RoundTrips(n)) => EventLimit::RttMultiple(16 * n),
+            None => RttEvents::None,
+            Some(SampleLimit::None) => RttEvents::All,
+            Some(SampleLimit::Every(ns)) => RttEvents::Every(Duration::from_nanos(ns as u64)),
+            Some(SampleLimit::RoundTrips(n)) => RttEvents::RttMultiple(16 * n),
         },
         weight_by_flow: settings.weight_by_flow,
         hide_addresses: settings.prefix_only,
@@ -319,35 +285,24 @@ pub fn run_config(settings: &Settings) -> RttRunConfig {
 pub fn group_of(config: &Config) -> GroupOf {
     let (by, table) = (config.group_by, config.prefixes.clone());
     Arc::new(move |flow| match by {
-        GroupBy::Flow => Some(GroupKey::Flow(*flow)),
-        GroupBy::Prefix => {
+        RttGroupBy::Flow => Some(GroupKey::Flow(*flow)),
+        RttGroupBy::Prefix => {
             let (address, length) = table.prefix_of(flow.source);
             Some(GroupKey::Prefix { address, length })
         }
-        GroupBy::As => Some(GroupKey::As(table.as_of(flow.source).unwrap_or(0))),
-        GroupBy::Interface => Some(GroupKey::Interface(flow.point)),
-        GroupBy::Vlan => Some(GroupKey::Vlan(flow.vlan)),
+        RttGroupBy::As => Some(GroupKey::As(table.as_of(flow.source).unwrap_or(0))),
+        RttGroupBy::Interface => Some(GroupKey::Interface(flow.point)),
+        RttGroupBy::Vlan => Some(GroupKey::Vlan(flow.vlan)),
         // Of the first packet, which the key does not hold.
-        GroupBy::Dscp => None,
+        RttGroupBy::Dscp => None,
     })
 }
 
-fn group_by(by: By) -> GroupBy {
-    match by {
-        By::Flow => GroupBy::Flow,
-        By::Prefix => GroupBy::Prefix,
-        By::As => GroupBy::As,
-        By::Interface => GroupBy::Interface,
-        By::Vlan => GroupBy::Vlan,
-        By::Dscp => GroupBy::Dscp,
-    }
-}
-
 /// Groups at once in the matcher, that is, between two readings of it.
-fn groups(by: By) -> usize {
+fn groups(by: RttGroupBy) -> usize {
     match by {
         // The most that the kernel's program takes.
-        By::Flow => 16_383,
+        RttGroupBy::Flow => 16_383,
         _ => Config::default().groups,
     }
 }
@@ -364,15 +319,7 @@ fn prefixes(path: &Path) -> Result<PrefixTable> {
 }
 
 fn filter(settings: &Settings) -> Filter {
-    let protocols = settings.proto.iter().fold(Protocols::default(), |all, proto| {
-        all.with(match proto {
-            Proto::Tcp => Protocols::TCP,
-            Proto::Icmp => Protocols::ICMP,
-            Proto::Quic => Protocols::QUIC,
-            Proto::Dns => Protocols::DNS,
-            Proto::Sctp => Protocols::SCTP,
-        })
-    });
+    let protocols = settings.proto.iter().copied().collect();
     let nets = settings.net.iter().map(|p| (p.address, p.bits)).collect();
     Filter { protocols, nets, ports: settings.port.clone() }
 }
@@ -385,6 +332,7 @@ const MOST_FLOWS: u32 = 1 << 22;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sonde_results::rtt::RttProtocols;
     use sonde_results::testing::rtt as sample;
 
     fn with(change: impl FnOnce(&mut Settings)) -> Result<Config> {
@@ -403,10 +351,10 @@ mod tests {
     #[test]
     fn no_event_is_asked_for_unless_samples_are_wanted() {
         for (text, events) in [
-            (None, EventLimit::None),
-            (Some("none"), EventLimit::All),
-            (Some("100ms"), EventLimit::Every(Duration::from_millis(100))),
-            (Some("4x"), EventLimit::RttMultiple(64)),
+            (None, RttEvents::None),
+            (Some("none"), RttEvents::All),
+            (Some("100ms"), RttEvents::Every(Duration::from_millis(100))),
+            (Some("4x"), RttEvents::RttMultiple(64)),
         ] {
             let limit: Option<SampleLimit> = text.map(|text| text.parse().unwrap());
             assert_eq!(limit.map(|limit| limit.to_string()).as_deref(), text);
@@ -417,12 +365,12 @@ mod tests {
     #[test]
     fn the_filter_is_handed_on_and_its_limits_are_named() {
         let config = with(|s| {
-            s.proto = vec![Proto::Tcp, Proto::Dns];
+            s.proto = vec![RttProtocol::Tcp, RttProtocol::Dns];
             s.net = vec!["10.0.0.0/8".parse().unwrap()];
             (s.prefix_only, s.weight_by_flow) = (true, true);
         })
         .unwrap();
-        assert_eq!(config.filter.protocols, Protocols::TCP.with(Protocols::DNS));
+        assert_eq!(config.filter.protocols, RttProtocols::TCP.with(RttProtocols::DNS));
         assert_eq!(config.filter.nets, [("10.0.0.0".parse().unwrap(), 8)]);
         assert!(config.hide_addresses && config.weight_by_flow);
         let error = wrong(|s| s.port = (1..10).collect());
@@ -433,7 +381,7 @@ mod tests {
     fn the_vlan_is_left_out_of_the_key_and_not_grouped_by() {
         assert!(with(|_| {}).unwrap().vlan_in_key);
         assert!(!with(|s| s.no_vlan_in_key = true).unwrap().vlan_in_key);
-        let error = wrong(|s| (s.by, s.no_vlan_in_key) = (By::Vlan, true));
+        let error = wrong(|s| (s.by, s.no_vlan_in_key) = (RttGroupBy::Vlan, true));
         assert!(error.starts_with("no_vlan_in_key: "), "{error}");
     }
 
@@ -449,9 +397,9 @@ mod tests {
         let by = |path: &Path| with(|s| s.prefixes = Some(path.to_owned()));
         let missing = format!("{:#}", by(Path::new("/nonexistent/p")).unwrap_err());
         assert!(missing.contains("/nonexistent/p"), "{missing}");
-        let idle = wrong(|s| (s.by, s.prefixes) = (By::Vlan, Some("x".into())));
+        let idle = wrong(|s| (s.by, s.prefixes) = (RttGroupBy::Vlan, Some("x".into())));
         assert!(idle.starts_with("prefixes: ") && idle.contains("not `by = vlan`"), "{idle}");
-        let none = wrong(|s| s.by = By::As);
+        let none = wrong(|s| s.by = RttGroupBy::As);
         assert!(none.starts_with("by: ") && none.contains("`prefixes`"), "{none}");
         let engine = wrong(|s| (s.engine, s.persist) = (Some(Engine::AfPacket), true));
         assert!(engine.starts_with("engine: "), "{engine}");
@@ -470,12 +418,12 @@ mod tests {
     fn settings_read_back_as_they_are_written() {
         let settings = Settings {
             sources: vec!["eth0".into()],
-            by: By::As,
+            by: RttGroupBy::As,
             duration: Some(90 * SECOND),
             engine: Some(Engine::AfPacket),
             hook: Some(Hook::Xdp),
             join: vec![Join::All],
-            proto: vec![Proto::Quic],
+            proto: vec![RttProtocol::Quic],
             net: vec!["2001:db8::/32".parse().unwrap()],
             samples: Some(SampleLimit::Every(1_500)),
             ..Settings::default()
@@ -491,9 +439,9 @@ mod tests {
         let flow = sample::from_server();
         let of = |by| group_of(&Config { group_by: by, ..Config::default() })(&flow);
         let prefix = GroupKey::Prefix { address: "192.0.2.0".parse().unwrap(), length: 24 };
-        assert_eq!(of(GroupBy::Prefix), Some(prefix));
-        assert_eq!(of(GroupBy::Flow), Some(GroupKey::Flow(flow)));
-        assert_eq!(of(GroupBy::As), Some(GroupKey::As(0)));
-        assert_eq!((of(GroupBy::Vlan), of(GroupBy::Dscp)), (Some(GroupKey::Vlan(0)), None));
+        assert_eq!(of(RttGroupBy::Prefix), Some(prefix));
+        assert_eq!(of(RttGroupBy::Flow), Some(GroupKey::Flow(flow)));
+        assert_eq!(of(RttGroupBy::As), Some(GroupKey::As(0)));
+        assert_eq!((of(RttGroupBy::Vlan), of(RttGroupBy::Dscp)), (Some(GroupKey::Vlan(0)), None));
     }
 }

@@ -8,9 +8,9 @@ use sonde_meter::traffic::{
     Arrival, Config, Length, Net, Order, Protocols, Reorder, Shares, Sizes, TrafficError, TruthKeys,
 };
 use sonde_port::Engine;
+use sonde_results::choice;
 
 use crate::change::{Change, restart};
-use crate::choice::choice;
 use crate::flow::settings::FlowKeys;
 use crate::{duration, text};
 

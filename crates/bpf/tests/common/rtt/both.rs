@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttSide, RttTestPacket};
-use sonde_meter::rtt::{Config, EventLimit, GroupBy, Matcher};
+use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::rtt::{GroupKey, RttFlow, RttGroup, RttSample};
 use sonde_wire::Time;
 use sonde_wire::flow::{Link, parse};
@@ -62,9 +62,9 @@ impl Both {
         let mut theirs = Config {
             flows: 1024,
             seed: SEED,
-            group_by: GroupBy::Flow,
+            group_by: RttGroupBy::Flow,
             groups: 2_000,
-            events: EventLimit::All,
+            events: RttEvents::All,
             slot_pages: 64,
             ..Config::default()
         };

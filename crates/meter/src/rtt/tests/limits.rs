@@ -1,8 +1,8 @@
 //! Groups, events, hidden addresses, filters, the table's places and time-outs.
 
 use super::*;
-use crate::rtt::{Filter, GroupBy, PrefixTable, Protocols};
-use sonde_results::rtt::GroupKey;
+use crate::rtt::{Filter, PrefixTable};
+use sonde_results::rtt::{GroupKey, RttGroupBy, RttProtocols};
 use std::time::Duration;
 
 /// Round trips of 10 ms without timestamps, `count` of them, so many us apart.
@@ -17,17 +17,17 @@ fn exchange(bench: &mut Bench, from: i64, gap: i64, count: u32) {
 #[test]
 fn events_can_be_limited_and_statistics_take_every_sample() {
     for (events, expected) in [
-        (EventLimit::None, 0),
-        (EventLimit::All, 100),
-        (EventLimit::Every(Duration::from_millis(100)), 20), // every fifth of 20 ms
-        (EventLimit::RttMultiple(5 * 16), 34),               // 50 ms: every third
+        (RttEvents::None, 0),
+        (RttEvents::All, 100),
+        (RttEvents::Every(Duration::from_millis(100)), 20), // every fifth of 20 ms
+        (RttEvents::RttMultiple(5 * 16), 34),               // 50 ms: every third
     ] {
         let mut bench = Bench::with(|config| config.events = events);
         exchange(&mut bench, 0, 20_000, 100);
         assert_eq!(bench.samples().len(), expected, "{events:?}");
         assert_eq!(bench.flow().forward.samples, 100);
         assert_eq!(bench.matcher.take_groups(0, 1)[0].clean.count, 100);
-        let limited = if events == EventLimit::None { 0 } else { 100 - expected as u64 };
+        let limited = if events == RttEvents::None { 0 } else { 100 - expected as u64 };
         assert_eq!(bench.counter("events_limited"), limited);
     }
 }
@@ -67,8 +67,8 @@ fn samples_are_grouped_by_the_host_that_answered() {
     let prefix = |text: &str, length| GroupKey::Prefix { address: text.parse().unwrap(), length };
     let table = "198.51.0.0/16 64500\n192.0.2.0/28 64501";
     for (by, server_key, client_key) in [
-        (GroupBy::Prefix, prefix("198.51.0.0", 16), prefix("192.0.2.0", 28)),
-        (GroupBy::As, GroupKey::As(64_500), GroupKey::As(64_501)),
+        (RttGroupBy::Prefix, prefix("198.51.0.0", 16), prefix("192.0.2.0", 28)),
+        (RttGroupBy::As, GroupKey::As(64_500), GroupKey::As(64_501)),
     ] {
         let mut bench = Bench::with(|config| {
             config.group_by = by;
@@ -84,9 +84,9 @@ fn samples_are_grouped_by_the_host_that_answered() {
         assert_eq!((groups[1].key, groups[1].clean.min), (server_key, 10_000_000));
     }
     for (by, key) in [
-        (GroupBy::Interface, GroupKey::Interface(3)),
-        (GroupBy::Vlan, GroupKey::Vlan(77)),
-        (GroupBy::Dscp, GroupKey::Dscp(46)),
+        (RttGroupBy::Interface, GroupKey::Interface(3)),
+        (RttGroupBy::Vlan, GroupKey::Vlan(77)),
+        (RttGroupBy::Dscp, GroupKey::Dscp(46)),
     ] {
         let mut bench = Bench::with(|config| config.group_by = by);
         for (us, segment) in [(0, client(ACK, 100, 500, 10)), (10_000, server(ACK, 500, 110, 0))] {
@@ -95,7 +95,7 @@ fn samples_are_grouped_by_the_host_that_answered() {
         }
         assert_eq!(bench.matcher.take_groups(0, 1)[0].key, key);
     }
-    let mut bench = Bench::with(|config| config.group_by = GroupBy::Flow);
+    let mut bench = Bench::with(|config| config.group_by = RttGroupBy::Flow);
     exchange(&mut bench, 0, 20_000, 3);
     let GroupKey::Flow(flow) = bench.matcher.take_groups(0, 1)[0].key else { panic!() };
     assert_eq!(flow.source.to_string(), "198.51.100.2");
@@ -140,7 +140,7 @@ fn hidden_addresses_leave_only_prefixes_and_the_same_samples() {
 fn what_the_filter_leaves_out_is_counted() {
     let mut bench = Bench::with(|config| {
         config.filter = Filter {
-            protocols: Protocols::TCP,
+            protocols: RttProtocols::TCP,
             nets: vec![("198.51.100.0".parse().unwrap(), 24)],
             ports: vec![443],
         };

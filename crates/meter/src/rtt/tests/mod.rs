@@ -10,12 +10,12 @@ mod simulation;
 mod slots;
 mod spin;
 
-use sonde_results::rtt::{EndReason, RttClass, RttFlow, RttKind, RttSample};
+use sonde_results::rtt::{EndReason, RttClass, RttEvents, RttFlow, RttKind, RttSample};
 use sonde_wire::Time;
 use sonde_wire::flow::{Detail, FlowPacket, Tcp};
 
 use super::key::mapped;
-use super::{Config, EventLimit, Matcher};
+use super::{Config, Matcher};
 
 pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;
@@ -140,7 +140,7 @@ impl Bench {
         let mut config = Config {
             flows: 64,
             seed: [11, 22],
-            events: EventLimit::All,
+            events: RttEvents::All,
             slot_pages: 4,
             ..Config::default()
         };

@@ -2,9 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
+use sonde_results::rtt::RttGroupBy;
 use sonde_wire::flow::Quic;
-
-use crate::rtt::GroupBy;
 
 /// Few ends and few values, so that packets meet.
 fn any_packet() -> impl Strategy<Value = FlowPacket> {
@@ -86,18 +85,18 @@ proptest! {
             config.hide_addresses = hide;
             config.weight_by_flow = weight;
             config.group_by = [
-                GroupBy::Flow,
-                GroupBy::Prefix,
-                GroupBy::As,
-                GroupBy::Interface,
-                GroupBy::Vlan,
-                GroupBy::Dscp,
+                RttGroupBy::Flow,
+                RttGroupBy::Prefix,
+                RttGroupBy::As,
+                RttGroupBy::Interface,
+                RttGroupBy::Vlan,
+                RttGroupBy::Dscp,
             ][group_by];
             config.events = [
-                EventLimit::None,
-                EventLimit::All,
-                EventLimit::Every(std::time::Duration::from_millis(3)),
-                EventLimit::RttMultiple(24),
+                RttEvents::None,
+                RttEvents::All,
+                RttEvents::Every(std::time::Duration::from_millis(3)),
+                RttEvents::RttMultiple(24),
             ][limit];
         });
         let (mut now, mut sent, mut tracked, mut ended, mut events) = (0, 0, 0, 0, 0u64);

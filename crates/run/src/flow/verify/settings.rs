@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sonde_results::choice;
 use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
 use crate::change::{Change, restart};
-use crate::choice::choice;
 use crate::{duration, text};
 
 /// What is held against the truth, and how. Times are ns.

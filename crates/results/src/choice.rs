@@ -11,6 +11,7 @@ pub trait Choice: Copy + Send + Sync + 'static {
 }
 
 /// Defines an enumeration that is a [`Choice`], printed, parsed and serialised by its word.
+#[macro_export]
 macro_rules! choice {
     (
         $(#[$meta:meta])*
@@ -46,7 +47,6 @@ macro_rules! choice {
         }
     };
 }
-pub(crate) use choice;
 
 #[cfg(test)]
 mod tests {
