@@ -12,6 +12,7 @@ use common::rtt::both::Random;
 use sonde_bpf::{KernelReflector, KernelReflectorConfig};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{Reflector, ReflectorConfig};
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{Stamp, StampSource, Time, Verdict};
 
 const PACKETS: u32 = 30_000;
@@ -84,7 +85,7 @@ fn the_same_requests_get_the_same_replies() {
         let config = ReflectorConfig {
             stateful,
             local: local.iter().map(|&(address, _)| address).collect(),
-            no_senders: local.clone(),
+            no_senders: local.iter().map(|&(address, bits)| Prefix { address, bits }).collect(),
             rate_limit: None,
             total_limit: None,
             ..ReflectorConfig::new(vec![OUR_PORT], 0, 1)

@@ -8,11 +8,11 @@
 //! addresses are this host's, as they come and go.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 
 use sonde_sys::clock::{steady_now, tai_now};
 use sonde_sys::netlink::{Event, Routes, Watch};
 use sonde_sys::syscall;
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{NotSent, Time};
 
 use crate::refusal::Refusals;
@@ -53,7 +53,7 @@ pub(crate) struct Lasting {
 struct Addresses {
     watch: Watch,
     routes: Routes,
-    known: Vec<(IpAddr, u8)>,
+    known: Vec<Prefix>,
 }
 
 impl Lasting {

@@ -20,9 +20,8 @@ pub mod spec;
 pub use burst::{FrameDesc, RxBurst, TxBurst, TxDesc};
 pub use spec::{Engine, Filter, OpenSpec, PortMode, XdpMode};
 
-use std::net::IpAddr;
-
 use sonde_sys::SysError;
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{StampSource, Time};
 
 /// What an engine can do, as found by trying it on the open port.
@@ -151,7 +150,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// More of them than the engine can hold.
-    fn set_local(&mut self, _prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+    fn set_local(&mut self, _prefixes: &[Prefix]) -> Result<(), PortError> {
         Ok(())
     }
 }

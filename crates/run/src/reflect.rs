@@ -7,7 +7,6 @@ mod kernel;
 pub mod settings;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +20,7 @@ use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
 use sonde_port::{Port, PortStats};
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::schedule;
+use sonde_wire::prefix::Prefix;
 
 use self::addresses::Addresses;
 use self::kernel::Kernel;
@@ -187,7 +187,7 @@ fn config(settings: &Settings, clock: ClockState) -> ReflectorConfig {
     let [seed, _] = secrets(None);
     ReflectorConfig {
         stateful: !settings.stateless,
-        allow: settings.allow.iter().map(|p| (p.address, p.bits)).collect(),
+        allow: settings.allow.clone(),
         rate_limit: limit(settings.rate_limit),
         total_limit: limit(settings.total_rate_limit),
         max_sessions: settings.max_sessions as usize,
@@ -248,7 +248,7 @@ struct Worker {
 /// What it is told about this host.
 enum News {
     Clock(ClockState),
-    NoSenders(Vec<(IpAddr, u8)>),
+    NoSenders(Vec<Prefix>),
 }
 
 /// What it says about itself.

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
 /// A set of addresses that begin alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
     /// One of them: the first, where it was read from text.
     pub address: IpAddr,
@@ -50,6 +50,27 @@ impl Prefix {
         Prefix { address, bits: self.bits }
     }
 
+    /// Whether it has no more bits than its address.
+    pub fn is_valid(self) -> bool {
+        self.bits <= width(self.address)
+    }
+
+    /// Whether it is one address alone.
+    pub fn is_host(self) -> bool {
+        self.bits == width(self.address)
+    }
+
+    /// Whether `address` is among its own.
+    #[inline]
+    pub fn contains(self, address: IpAddr) -> bool {
+        let (differ, width) = match (self.address, address) {
+            (IpAddr::V4(p), IpAddr::V4(a)) => (u128::from(p.to_bits() ^ a.to_bits()), 32u32),
+            (IpAddr::V6(p), IpAddr::V6(a)) => (p.to_bits() ^ a.to_bits(), 128),
+            _ => return false,
+        };
+        differ.checked_shr(width.saturating_sub(self.bits.into())).unwrap_or(0) == 0
+    }
+
     /// Whether all addresses of `other` are among its own.
     pub fn covers(self, other: Prefix) -> bool {
         let ((first, last), (low, high)) = (self.bounds(), other.bounds());
@@ -67,6 +88,13 @@ pub fn address_bits(address: IpAddr) -> u128 {
 
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Its address and length.
+impl From<Prefix> for (IpAddr, u8) {
+    fn from(prefix: Prefix) -> Self {
+        (prefix.address, prefix.bits)
+    }
 }
 
 /// Why a text is no prefix.
@@ -160,6 +188,26 @@ mod tests {
         let port = Prefix { address: "10.1.2.3".parse().unwrap(), bits: 16 };
         assert_eq!(port.network(), prefix("10.1.0.0/16"));
         assert!(prefix("10.1.0.0/16").covers(port) && !prefix("10.1.2.0/24").covers(port));
+    }
+
+    #[test]
+    fn a_prefix_contains_addresses_of_its_family_alone() {
+        for (all, address, whether) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.0", false),
+            ("0.0.0.0/0", "1.2.3.4", true),
+            ("2001:db8::/64", "2001:db8::5", true),
+            ("2001:db8::/64", "10.0.0.1", false),
+            ("::/0", "2001:db8::5", true),
+            ("::/0", "10.0.0.1", false),
+        ] {
+            assert_eq!(prefix(all).contains(address.parse().unwrap()), whether, "{all} {address}");
+        }
+        let longer = Prefix { address: "10.0.0.0".parse().unwrap(), bits: 33 };
+        assert!(!longer.is_valid() && prefix("::/0").is_valid());
+        assert!(prefix("::1").is_host() && !prefix("10.0.0.0/8").is_host());
     }
 
     #[test]

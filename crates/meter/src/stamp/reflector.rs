@@ -33,8 +33,9 @@ pub use counters::{ReflectorCounters, ReflectorRecord};
 pub use limiter::RateLimit;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
+use sonde_wire::prefix::Prefix;
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
     Error, ErrorEstimate, Scale, Stamp, Time, TimestampFormat, TxDone, UdpFrame, Verdict, build,
@@ -43,7 +44,7 @@ use sonde_wire::{
 
 use crate::keyed_hash::KeyedHash;
 use crate::{Instrument, Transmit};
-use address::{Addresses, Prefix, is_unicast, number};
+use address::{Addresses, is_unicast, number};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use limiter::{Limiter, Total};
@@ -93,13 +94,12 @@ impl Reflector {
     /// A reflector that begins at `now`.
     pub fn new(config: &ReflectorConfig, now: Time) -> Result<Self, ReflectorError> {
         config.check()?;
-        let allow =
-            config.allow.iter().map(|&(a, n)| Prefix::new(a, n)).collect::<Result<_, _>>()?;
+        address::check(&config.allow)?;
         let hash = KeyedHash::new([config.seed, 0]);
         let mut reflector = Reflector {
             ports: sorted(config.ports.iter().copied()),
             local: sorted(config.local.iter().map(|&a| number(a))),
-            allow,
+            allow: config.allow.clone(),
             ssids: sorted(config.ssids.iter().copied()),
             location: config.location,
             reply_dscps: config.reply_dscps,
@@ -136,7 +136,7 @@ impl Reflector {
     ///
     /// # Errors
     /// A prefix longer than its address.
-    pub fn set_no_senders(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), ReflectorError> {
+    pub fn set_no_senders(&mut self, prefixes: &[Prefix]) -> Result<(), ReflectorError> {
         self.no_senders = Addresses::new(prefixes)?;
         Ok(())
     }
@@ -253,8 +253,7 @@ impl Reflector {
         {
             return Err(Refusal::ServicePort);
         }
-        if !self.allow.is_empty()
-            && !self.allow.iter().any(|prefix| prefix.contains(found.is_ipv6, source))
+        if !self.allow.is_empty() && !self.allow.iter().any(|prefix| prefix.contains(found.source))
         {
             return Err(Refusal::NotAllowed);
         }

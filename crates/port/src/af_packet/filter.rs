@@ -2,10 +2,9 @@
 //! others in the kernel, and the exact check on what passes it. A port that watches takes
 //! so many bytes of everything, without either.
 
-use std::net::IpAddr;
-
 use sonde_sys::syscall::op;
 use sonde_wire::parse_udp;
+use sonde_wire::prefix::Prefix;
 
 use crate::Filter;
 
@@ -13,20 +12,20 @@ use crate::Filter;
 pub(super) struct Wanted {
     ports: Box<[bool]>,
     peers: Option<Box<[bool]>>,
-    local: Box<[(IpAddr, u8)]>,
+    local: Box<[Prefix]>,
     /// The filter names the addresses.
     named: bool,
 }
 
 impl Wanted {
     /// `host`: addresses and prefixes of this host, used when the filter names none.
-    pub fn new(filter: &Filter, host: Vec<(IpAddr, u8)>) -> Self {
+    pub fn new(filter: &Filter, host: Vec<Prefix>) -> Self {
         let set = |list: &[u16]| {
             let mut set = vec![false; 1 << 16].into_boxed_slice();
             list.iter().for_each(|&port| set[usize::from(port)] = true);
             set
         };
-        let named = filter.local.iter().map(|&a| (a, if a.is_ipv4() { 32 } else { 128 }));
+        let named = filter.local.iter().copied().map(Prefix::of);
         Wanted {
             ports: set(&filter.local_ports),
             peers: (!filter.peer_ports.is_empty()).then(|| set(&filter.peer_ports)),
@@ -36,7 +35,7 @@ impl Wanted {
     }
 
     /// This host has other addresses now.
-    pub fn set_host(&mut self, host: &[(IpAddr, u8)]) {
+    pub fn set_host(&mut self, host: &[Prefix]) {
         if !self.named {
             self.local = host.into();
         }
@@ -48,22 +47,8 @@ impl Wanted {
         parse_udp(frame).is_ok_and(|f| {
             self.ports[usize::from(f.destination_port)]
                 && self.peers.as_ref().is_none_or(|p| p[usize::from(f.source_port)])
-                && self.local.iter().any(|&prefix| contains(prefix, f.destination))
+                && self.local.iter().any(|prefix| prefix.contains(f.destination))
         })
-    }
-}
-
-fn contains((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
-    match (prefix, address) {
-        (IpAddr::V4(p), IpAddr::V4(a)) => {
-            let differ = u32::from(p) ^ u32::from(a);
-            differ.checked_shr(32 - u32::from(len)).unwrap_or(0) == 0
-        }
-        (IpAddr::V6(p), IpAddr::V6(a)) => {
-            let differ = u128::from(p) ^ u128::from(a);
-            differ.checked_shr(128 - u32::from(len)).unwrap_or(0) == 0
-        }
-        _ => false,
     }
 }
 

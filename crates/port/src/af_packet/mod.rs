@@ -15,12 +15,12 @@ mod fanout;
 mod filter;
 mod ring;
 
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use sonde_sys::netlink::Routes;
 use sonde_sys::syscall;
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
 use crate::errqueue::{Awaited, BATCH, Batch, ToTai, enable, is_drop};
@@ -368,7 +368,7 @@ impl Port for AfPacket {
         self.stats
     }
 
-    fn set_local(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+    fn set_local(&mut self, prefixes: &[Prefix]) -> Result<(), PortError> {
         if let Some(wanted) = &mut self.wanted {
             wanted.set_host(prefixes);
         }

@@ -23,11 +23,11 @@ mod umem;
 mod tests;
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use sonde_bpf::{BpfError, FlowProgram, XskProgram};
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
 
 use sonde_sys::SysError;
@@ -311,9 +311,10 @@ impl Port for AfXdp {
         stats
     }
 
-    fn set_local(&mut self, prefixes: &[(IpAddr, u8)]) -> Result<(), PortError> {
+    fn set_local(&mut self, prefixes: &[Prefix]) -> Result<(), PortError> {
         let Tap::Filter(program) = &self.tap else { return Ok(()) };
-        program.update_local(prefixes).map_err(|error| PortError::Config(error.to_string()))
+        let prefixes: Vec<_> = prefixes.iter().map(|&prefix| prefix.into()).collect();
+        program.update_local(&prefixes).map_err(|error| PortError::Config(error.to_string()))
     }
 }
 

@@ -10,6 +10,7 @@ use sonde_sys::host;
 use sonde_sys::netlink::Routes;
 use sonde_sys::timescale::{Stamps, Timescale};
 use sonde_wire::StampSource;
+use sonde_wire::prefix::Prefix;
 
 use super::device::Device;
 use super::queue::{Queue, TX_METADATA_LEN};
@@ -41,7 +42,7 @@ impl AfXdp {
         if spec.mode == PortMode::Transmit {
             return Self::open_to_transmit(spec, &device, queues[0]);
         }
-        let local = local_prefixes(spec)?;
+        let local: Vec<_> = local_prefixes(spec)?.into_iter().map(Into::into).collect();
         let mut last = None;
         for mode in modes(spec.xdp_mode) {
             match Self::open_as(spec, &device, &queues, &local, *mode) {
@@ -353,10 +354,9 @@ fn chosen_queues(spec: &OpenSpec, device: &Device) -> Result<Vec<u32>, PortError
 }
 
 /// The filter's addresses; without any, all those that the kernel answers for.
-fn local_prefixes(spec: &OpenSpec) -> Result<Vec<(IpAddr, u8)>, PortError> {
+fn local_prefixes(spec: &OpenSpec) -> Result<Vec<Prefix>, PortError> {
     if !spec.filter.local.is_empty() {
-        let whole = |a: &IpAddr| (*a, if a.is_ipv4() { 32 } else { 128 });
-        return Ok(spec.filter.local.iter().map(whole).collect());
+        return Ok(spec.filter.local.iter().copied().map(Prefix::of).collect());
     }
     let prefixes = Routes::open().and_then(|mut routes| routes.local_prefixes());
     prefixes.map_err(|e| {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, anyhow};
 use sonde_port::{Engine, Filter, OpenSpec};
 use sonde_sys::netlink::{Event, Links, Routes, Watch};
+use sonde_wire::prefix::Prefix;
 
 use super::settings::Settings;
 use crate::error::RunError;
@@ -25,7 +26,7 @@ pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
         // A socket is refused an address that is not this host's; what is below is not.
         let host =
             Addresses::routes()?.local_prefixes().with_context(|| netlink("list own addresses"))?;
-        if let Some(address) = local.iter().find(|&&a| !host.iter().any(|&p| covers(p, a))) {
+        if let Some(address) = local.iter().find(|&&a| !host.iter().any(|p| p.contains(a))) {
             return Err(RunError::Settings(anyhow!(
                 "bind: {address} is not an address of this host; 'ip address' lists those it has"
             )));
@@ -94,14 +95,15 @@ impl Addresses {
         Ok(self.watch.poll()?.iter().any(told))
     }
 
-    /// Addresses that the reflector of user space has no request from.
+    /// Addresses that the reflector of user space has no request from. Of a network that is routed
+    /// to this host, senders may be in it.
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn no_senders(&mut self) -> anyhow::Result<Vec<(IpAddr, u8)>> {
+    pub fn no_senders(&mut self) -> anyhow::Result<Vec<Prefix>> {
         let mut all = self.routes.shared_addresses()?;
         if !self.own_may_ask {
-            all.extend(self.routes.local_prefixes()?.into_iter().filter(is_host));
+            all.extend(self.routes.local_prefixes()?.into_iter().filter(|p| p.is_host()));
         }
         Ok(all)
     }
@@ -111,52 +113,13 @@ impl Addresses {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn of_kernel(&mut self, settings: &Settings) -> anyhow::Result<[Vec<(IpAddr, u8)>; 2]> {
+    pub fn of_kernel(&mut self, settings: &Settings) -> anyhow::Result<[Vec<Prefix>; 2]> {
         let (mut local, mut others) =
             (self.routes.local_prefixes()?, self.routes.shared_addresses()?);
         if !settings.bind.is_empty() {
-            others.extend(local.iter().filter(|prefix| is_host(prefix)));
-            local = settings
-                .bind
-                .iter()
-                .map(|bind| (bind.address, if bind.address.is_ipv4() { 32 } else { 128 }))
-                .collect();
+            others.extend(local.iter().filter(|p| p.is_host()));
+            local = settings.bind.iter().map(|bind| Prefix::of(bind.address)).collect();
         }
         Ok([local, others])
-    }
-}
-
-/// One address, not a network that is routed to this host, in which senders may be.
-fn is_host((address, length): &(IpAddr, u8)) -> bool {
-    *length == if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn covers((prefix, length): (IpAddr, u8), address: IpAddr) -> bool {
-    let differ = match (prefix, address) {
-        (IpAddr::V4(p), IpAddr::V4(a)) => u128::from(p.to_bits() ^ a.to_bits()) << 96,
-        (IpAddr::V6(p), IpAddr::V6(a)) => p.to_bits() ^ a.to_bits(),
-        _ => return false,
-    };
-    differ.leading_zeros() >= u32::from(length)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_cover_their_addresses_alone() {
-        for (prefix, length, address, covered) in [
-            ("10.0.0.0", 8, "10.255.0.1", true),
-            ("10.0.0.0", 8, "11.0.0.1", false),
-            ("192.0.2.1", 32, "192.0.2.1", true),
-            ("192.0.2.1", 32, "192.0.2.0", false),
-            ("0.0.0.0", 0, "1.2.3.4", true),
-            ("2001:db8::", 64, "2001:db8::5", true),
-            ("2001:db8::", 64, "10.0.0.1", false),
-        ] {
-            let prefix = (prefix.parse().unwrap(), length);
-            assert_eq!(covers(prefix, address.parse().unwrap()), covered, "{prefix:?} {address}");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The reflector in the kernel: attached, told what changes, and held to what it says.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,6 +12,7 @@ use sonde_sys::clock::{self, ClockState};
 use sonde_sys::driver_stats::DriverStats;
 use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netlink::{Link, Links};
+use sonde_wire::prefix::Prefix;
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
 use super::addresses::Addresses;
@@ -79,7 +81,7 @@ impl Kernel {
         let mut addresses = Addresses::follow(settings)?;
         let [local, others] =
             addresses.of_kernel(settings).with_context(|| netlink("list the local addresses"))?;
-        let allow: Vec<_> = settings.allow.iter().map(|p| (p.address, p.bits)).collect();
+        let [local, others, allow] = [&local, &others, &settings.allow].map(|list| pairs(list));
         let limit = |limit: super::settings::Limit| {
             let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
             limit.0.map(|r| (narrow(r.pps), narrow(r.burst)))
@@ -162,7 +164,7 @@ impl Kernel {
         self.set_clock(clock::clock_state());
         if self.addresses.have_changed()? {
             let [local, others] = self.addresses.of_kernel(settings)?;
-            self.reflector.update_local(&local, &others)?;
+            self.reflector.update_local(&pairs(&local), &pairs(&others))?;
         }
         self.follow_interface(settings)
     }
@@ -351,6 +353,11 @@ impl Delivery {
     fn undelivered(&self) -> u64 {
         self.earlier + self.undelivered
     }
+}
+
+/// As the program takes them.
+fn pairs(prefixes: &[Prefix]) -> Vec<(IpAddr, u8)> {
+    prefixes.iter().map(|&prefix| prefix.into()).collect()
 }
 
 fn find(links: &mut Links, interface: &str) -> Result<Option<Link>> {

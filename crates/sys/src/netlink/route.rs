@@ -3,6 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
+use sonde_wire::prefix::Prefix;
+
 use super::link::{Link, Links};
 use super::message::{Message, Request, address, attributes, family, u32_at};
 use super::socket::Socket;
@@ -143,17 +145,17 @@ impl Routes {
 
     /// Addresses and prefixes for which this host answers: the routes of type local
     /// in the kernel's local table, IPv4 before IPv6, sorted.
-    pub fn local_prefixes(&mut self) -> io::Result<Vec<(IpAddr, u8)>> {
+    pub fn local_prefixes(&mut self) -> io::Result<Vec<Prefix>> {
         self.local_table(|kind| kind == libc::RTN_LOCAL)
     }
 
     /// Addresses that belong to many hosts, so that no packet can come from one of them:
     /// broadcast and anycast addresses of this host's subnets, sorted.
-    pub fn shared_addresses(&mut self) -> io::Result<Vec<(IpAddr, u8)>> {
+    pub fn shared_addresses(&mut self) -> io::Result<Vec<Prefix>> {
         self.local_table(|kind| matches!(kind, libc::RTN_BROADCAST | libc::RTN_ANYCAST))
     }
 
-    fn local_table(&mut self, wanted: fn(u8) -> bool) -> io::Result<Vec<(IpAddr, u8)>> {
+    fn local_table(&mut self, wanted: fn(u8) -> bool) -> io::Result<Vec<Prefix>> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut fixed = [0; RTMSG];
@@ -276,15 +278,14 @@ fn found(message: Message<'_>) -> Option<Found> {
 }
 
 /// Of a route in the local table whose type is `wanted`.
-fn local_prefix(message: Message<'_>, wanted: fn(u8) -> bool) -> Option<(IpAddr, u8)> {
+fn local_prefix(message: Message<'_>, wanted: fn(u8) -> bool) -> Option<Prefix> {
     let &[family, length, _, _, table, _, _, kind, ..] = message.body else { return None };
     if message.kind != libc::RTM_NEWROUTE || table != libc::RT_TABLE_LOCAL || !wanted(kind) {
         return None;
     }
     let (_, value) = attributes(message.body, RTMSG).find(|&(kind, _)| kind == libc::RTA_DST)?;
-    let prefix = address(value)?;
-    let bits = if prefix.is_ipv4() { 32 } else { 128 };
-    (family == super::message::family(prefix) && length <= bits).then_some((prefix, length))
+    let prefix = Prefix { address: address(value)?, bits: length };
+    (family == super::message::family(prefix.address) && prefix.is_valid()).then_some(prefix)
 }
 
 /// Length of the fixed part, `struct rtmsg`.

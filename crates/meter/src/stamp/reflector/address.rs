@@ -1,34 +1,10 @@
-//! Addresses of both families on one scale, and prefixes of them.
+//! Addresses of both families on one scale.
 
 use std::net::IpAddr;
 
+use sonde_wire::prefix::{Prefix, address_bits};
+
 use super::config::ReflectorError;
-
-/// Addresses that have the bits of `network` under `mask`; IPv4 as mapped.
-#[derive(Clone, Copy)]
-pub(super) struct Prefix {
-    is_ipv6: bool,
-    network: u128,
-    mask: u128,
-}
-
-impl Prefix {
-    /// The network that `address` is in.
-    pub(super) fn new(address: IpAddr, length: u8) -> Result<Self, ReflectorError> {
-        let (most, before) = if address.is_ipv4() { (32, 96) } else { (128, 0) };
-        if length > most {
-            return Err(ReflectorError::Prefix(address, length));
-        }
-        let mask = u128::MAX.checked_shl(128 - before - u32::from(length)).unwrap_or(0);
-        Ok(Prefix { is_ipv6: address.is_ipv6(), network: number(address) & mask, mask })
-    }
-
-    /// Whether `address`, on the scale of [`number`], is in it.
-    #[inline]
-    pub(super) fn contains(&self, is_ipv6: bool, address: u128) -> bool {
-        self.is_ipv6 == is_ipv6 && address & self.mask == self.network
-    }
-}
 
 /// Many addresses, found by bisection.
 #[derive(Default)]
@@ -38,12 +14,14 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn new(prefixes: &[(IpAddr, u8)]) -> Result<Self, ReflectorError> {
-        let mut all = Vec::with_capacity(prefixes.len());
-        for &(address, length) in prefixes {
-            let prefix = Prefix::new(address, length)?;
-            all.push((prefix.network, prefix.network | !prefix.mask));
-        }
+    pub(super) fn new(prefixes: &[Prefix]) -> Result<Self, ReflectorError> {
+        check(prefixes)?;
+        let mapped = |prefix: &Prefix| {
+            let (first, last) = prefix.bounds();
+            let scale = if prefix.address.is_ipv4() { MAPPED } else { 0 };
+            (first | scale, last | scale)
+        };
+        let mut all: Vec<(u128, u128)> = prefixes.iter().map(mapped).collect();
         all.sort_unstable();
         let mut ranges: Vec<(u128, u128)> = Vec::with_capacity(all.len());
         for (first, last) in all {
@@ -63,14 +41,22 @@ impl Addresses {
     }
 }
 
+/// Whether none has more bits than its address.
+pub(super) fn check(prefixes: &[Prefix]) -> Result<(), ReflectorError> {
+    match prefixes.iter().find(|prefix| !prefix.is_valid()) {
+        Some(&prefix) => Err(ReflectorError::Prefix(prefix)),
+        None => Ok(()),
+    }
+}
+
 /// IPv4 addresses and IPv6 ones on one scale.
 #[inline]
 pub(super) fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => 0xffff_0000_0000 | u128::from(a.to_bits()),
-        IpAddr::V6(a) => a.to_bits(),
-    }
+    address_bits(address) | if address.is_ipv4() { MAPPED } else { 0 }
 }
+
+/// Before the bits of an IPv4 address (RFC 4291, section 2.5.5.2).
+const MAPPED: u128 = 0xffff_0000_0000;
 
 /// An address that one host can have and be answered at.
 #[inline]
@@ -91,12 +77,8 @@ mod tests {
 
     #[test]
     fn addresses_in_ranges_that_touch_and_overlap() {
-        let of = |text: &str| {
-            let (address, length) = text.split_once('/').unwrap();
-            (address.parse().unwrap(), length.parse().unwrap())
-        };
         let list = ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.255/32", "192.0.2.1/32", "2001:db8::/64"];
-        let all = Addresses::new(&list.map(of)).unwrap();
+        let all = Addresses::new(&list.map(|text| text.parse().unwrap())).unwrap();
         for (address, is_in) in [
             ("9.255.255.255", false),
             ("10.0.0.0", true),
@@ -112,6 +94,8 @@ mod tests {
             assert_eq!(all.contain(number(address.parse().unwrap())), is_in, "{address}");
         }
         assert!(!Addresses::default().contain(0));
-        assert!(Addresses::new(&[("10.0.0.0".parse().unwrap(), 33)]).is_err());
+        assert!(
+            Addresses::new(&[Prefix { address: "10.0.0.0".parse().unwrap(), bits: 33 }]).is_err()
+        );
     }
 }

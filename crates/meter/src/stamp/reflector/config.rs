@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use sonde_wire::prefix::Prefix;
+
 use super::limiter::RateLimit;
 use super::session_table::MAX_SESSIONS;
 
@@ -14,15 +16,15 @@ pub struct ReflectorConfig {
     pub stateful: bool,
     /// Our addresses; empty: whatever the port let through.
     pub local: Vec<IpAddr>,
-    /// Prefixes that may ask (address and prefix length); empty: everyone. Tried one by one.
-    pub allow: Vec<(IpAddr, u8)>,
+    /// Prefixes that may ask; empty: everyone. Tried one by one.
+    pub allow: Vec<Prefix>,
     /// What one source address may ask; `None`: anything.
     pub rate_limit: Option<RateLimit>,
     /// What all together may ask; `None`: anything.
     pub total_limit: Option<RateLimit>,
     /// Addresses that no sender has: this host's own, where it is not asked by itself, and
     /// broadcast addresses of its subnets.
-    pub no_senders: Vec<(IpAddr, u8)>,
+    pub no_senders: Vec<Prefix>,
     /// Sessions that a stateful reflector can keep, at most 2^24 - 1. Those that have sent
     /// only once make room for newcomers; beyond the others these are served statelessly.
     pub max_sessions: usize,
@@ -103,8 +105,8 @@ pub enum ReflectorError {
     #[error("a reflector needs a UDP port; 862 is the standard one")]
     NoPort,
     /// A prefix says more bits than the address has.
-    #[error("{0}/{1}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
-    Prefix(IpAddr, u8),
+    #[error("{0}: a prefix length is at most 32 for IPv4 and 128 for IPv6")]
+    Prefix(Prefix),
     /// The table has no room for it.
     #[error("{0} sessions are too many; the most is 16777215")]
     Sessions(usize),

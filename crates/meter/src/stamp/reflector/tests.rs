@@ -466,7 +466,7 @@ fn addresses_that_cannot_be_answered_are_refused() {
 #[test]
 fn the_allow_list_takes_prefixes_of_its_family_only() {
     let allow = |list: &[(&str, u8)]| ReflectorConfig {
-        allow: list.iter().map(|&(a, n)| (a.parse().unwrap(), n)).collect(),
+        allow: list.iter().map(|&(a, n)| Prefix { address: a.parse().unwrap(), bits: n }).collect(),
         ..config()
     };
     let v6 = frame("[2001:db8::1]:5000", "[2001:db8::2]:862", &[], &request(0, 0, &[]));
@@ -572,11 +572,11 @@ fn records_lie_side_by_side_and_lose_nothing() {
 #[test]
 fn settings_that_cannot_work_are_refused() {
     let error = |config: ReflectorConfig| Reflector::new(&config, time(0)).err();
-    let prefix = "192.0.2.0".parse().unwrap();
+    let prefix = Prefix { address: "192.0.2.0".parse().unwrap(), bits: 33 };
     assert_eq!(error(ReflectorConfig { ports: vec![], ..config() }), Some(ReflectorError::NoPort));
     assert_eq!(
-        error(ReflectorConfig { allow: vec![(prefix, 33)], ..config() }),
-        Some(ReflectorError::Prefix(prefix, 33))
+        error(ReflectorConfig { allow: vec![prefix], ..config() }),
+        Some(ReflectorError::Prefix(prefix))
     );
     assert_eq!(
         error(ReflectorConfig { max_sessions: 1 << 24, ..config() }),
@@ -587,7 +587,7 @@ fn settings_that_cannot_work_are_refused() {
     let none = Some(RateLimit { per_second: 0, burst: 1 });
     assert!(error(ReflectorConfig { rate_limit: none, ..config() }).is_some());
     assert!(error(ReflectorConfig { total_limit: none, ..config() }).is_some());
-    assert!(error(ReflectorConfig { no_senders: vec![(prefix, 33)], ..config() }).is_some());
+    assert!(error(ReflectorConfig { no_senders: vec![prefix], ..config() }).is_some());
 }
 
 #[test]
