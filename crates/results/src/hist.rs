@@ -44,6 +44,19 @@ pub fn bounds_of(bucket: i16) -> (i64, i64) {
     if bucket < 0 { (!high, !low) } else { (low, high) }
 }
 
+/// The [`Hist::buckets`] of counts that stand in a row, that of the bucket `first` in front.
+pub fn buckets_in_row(first: i16, counts: impl IntoIterator<Item = u64>) -> Vec<(i16, u32)> {
+    let mut buckets = Vec::new();
+    for (bucket, mut left) in (first..).zip(counts) {
+        while left > 0 {
+            let part = left.min(u64::from(u32::MAX));
+            buckets.push((bucket, part as u32));
+            left -= part;
+        }
+    }
+    buckets
+}
+
 /// A histogram of signed nanoseconds. An empty one holds no minimum or maximum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hist {
@@ -141,14 +154,20 @@ impl Hist {
             return Some(self.max);
         }
         let mut seen = 0;
-        for &(bucket, n) in &self.buckets {
-            seen += u64::from(n);
-            if seen >= rank {
-                let (low, high) = bounds_of(bucket);
-                return Some((low + (high - low) / 2).clamp(self.min, self.max));
-            }
-        }
-        Some(self.max)
+        let reaches = |&(_, n): &(i64, u64)| {
+            seen += n;
+            seen >= rank
+        };
+        self.values().find(reaches).map_or(Some(self.max), |(value, _)| Some(value))
+    }
+
+    /// The values as far as they are known: the middle of each bucket, kept within minimum and
+    /// maximum, and how many are there.
+    pub fn values(&self) -> impl Iterator<Item = (i64, u64)> {
+        self.buckets.iter().map(|&(bucket, n)| {
+            let (low, high) = bounds_of(bucket);
+            ((low + (high - low) / 2).clamp(self.min, self.max), n.into())
+        })
     }
 
     /// Values in buckets that begin at `limit` ns or above: within the width of a bucket, those

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use sonde_results::hist::Hist;
+use sonde_results::hist::{Hist, buckets_in_row};
 
 /// Buckets of each sign.
 const BUCKETS: usize = 1024;
@@ -24,16 +24,8 @@ impl SharedHist {
         if count == 0 {
             return Hist::default();
         }
-        let mut buckets = Vec::new();
-        for (place, held) in self.bucket.iter().enumerate() {
-            let mut held = held.load(Ordering::Relaxed);
-            let number = (place as i64 - BUCKETS as i64) as i16;
-            while held > 0 {
-                let part = held.min(u64::from(u32::MAX));
-                buckets.push((number, part as u32));
-                held -= part;
-            }
-        }
+        let held = self.bucket.iter().map(|held| held.load(Ordering::Relaxed));
+        let buckets = buckets_in_row(-(BUCKETS as i16), held);
         Hist {
             count,
             sum: i128::from(self.sum.load(Ordering::Relaxed)),

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use sonde_results::hist::{Hist, bucket_of};
-use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttGroup, rtt_bucket_middle};
+use sonde_results::hist::Hist;
+use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttGroup};
 
 use super::layout::{Group, HIST, Key, TICK_SHIFT, shown, ticks};
 use super::memory::Mapped;
@@ -72,29 +72,23 @@ impl Groups {
         };
         let loose = take(self.groups.word(at + LOOSE));
         let index = self.groups.word(at + HIST_INDEX).load(Ordering::Acquire);
-        let mut hist = Hist::default();
-        let mut count = u64::from(loose);
+        let mut counts = [0; RTT_BUCKETS];
         if index != 0 {
-            for bucket in 0..RTT_BUCKETS {
-                let n = take(self.hists.word((index as usize - 1) * HIST + 4 * bucket));
-                if n > 0 {
-                    count += u64::from(n);
-                    let middle = rtt_bucket_middle(bucket);
-                    match hist.buckets.last_mut() {
-                        Some((b, m)) if *b == bucket_of(middle) => *m = m.saturating_add(n),
-                        _ => hist.buckets.push((bucket_of(middle), n)),
-                    }
-                }
+            for (bucket, count) in counts.iter_mut().enumerate() {
+                *count = take(self.hists.word((index as usize - 1) * HIST + 4 * bucket));
             }
         }
         let min = take(self.groups.word(at + MIN));
         let max = take(self.groups.word(at + MAX));
         let sum = self.groups.long(at).swap(0, Ordering::AcqRel);
-        hist.count = count;
-        hist.sum = i128::from(sum) << TICK_SHIFT;
-        hist.min = ticks(min.saturating_sub(1)) as i64;
-        hist.max = ticks(max) as i64;
-        hist
+        let counted = Hist::from_rtt_buckets(&counts, 0, 0, 0);
+        Hist {
+            count: counted.count + u64::from(loose),
+            sum: i128::from(sum) << TICK_SHIFT,
+            min: ticks(min.saturating_sub(1)) as i64,
+            max: ticks(max) as i64,
+            buckets: counted.buckets,
+        }
     }
 
     /// Gives back a group that no flow refers to and that had no sample since last time.

@@ -1,6 +1,6 @@
 //! A histogram for hot paths: no search, no allocation; read out as [`Hist`].
 
-use sonde_results::hist::{Hist, bucket_of};
+use sonde_results::hist::{Hist, bucket_of, buckets_in_row};
 
 /// A histogram with a place for every bucket of [`Hist`].
 #[derive(Clone, Debug)]
@@ -47,16 +47,7 @@ impl FastHist {
         if self.count == 0 {
             return Hist::default();
         }
-        let mut buckets = Vec::new();
-        for (place, &held) in self.buckets.iter().enumerate() {
-            let number = (place as i32 - BUCKETS) as i16;
-            let mut left = held;
-            while left > 0 {
-                let part = left.min(u64::from(u32::MAX));
-                buckets.push((number, part as u32));
-                left -= part;
-            }
-        }
+        let buckets = buckets_in_row(-BUCKETS as i16, self.buckets.iter().copied());
         Hist { count: self.count, sum: self.sum, min: self.min, max: self.max, buckets }
     }
 }

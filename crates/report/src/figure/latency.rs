@@ -2,7 +2,6 @@
 
 use sonde_results::Hist;
 use sonde_results::bench::{BenchRun, Case};
-use sonde_results::hist::bounds_of;
 
 use super::{colour, id, split};
 use crate::LOOP;
@@ -69,17 +68,15 @@ fn shares(hist: &Hist) -> Vec<(f64, f64)> {
     let reach = reach(hist);
     let mut points = vec![(0.0, hist.min as f64)];
     let mut seen = 0;
-    for &(bucket, n) in &hist.buckets {
-        let (low, high) = bounds_of(bucket);
-        let middle = (low + (high - low) / 2).clamp(hist.min, hist.max) as f64;
+    for (middle, n) in hist.values() {
         let before = seen as f64 / held as f64;
-        seen += u64::from(n);
+        seen += n;
         let share = seen as f64 / held as f64;
         // The last bucket that begins within reach is drawn up to there.
         if before >= reach {
             break;
         }
-        points.push((share.min(reach), middle));
+        points.push((share.min(reach), middle as f64));
     }
     points
 }

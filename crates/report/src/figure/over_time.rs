@@ -1,9 +1,8 @@
 //! Latency over time: where a device stalls, a median cannot show it. Of trials that were run
 //! to see a load over time; those of a search tell of the search.
 
-use sonde_results::Trial;
 use sonde_results::bench::{BenchRun, Case};
-use sonde_results::hist::{Hist, bounds_of};
+use sonde_results::{Hist, Trial};
 
 use super::id;
 use crate::LOOP;
@@ -158,12 +157,11 @@ fn heat_map(trials: &[&Trial], title: &str) -> Chart {
     let mut cells = Vec::new();
     for (x, hist) in &columns {
         let mut rows: Vec<(i32, u64)> = Vec::new();
-        for &(bucket, n) in &hist.buckets {
-            let (low, high) = bounds_of(bucket);
-            let r = row((low + (high - low) / 2).clamp(hist.min, hist.max));
+        for (value, n) in hist.values() {
+            let r = row(value);
             match rows.last_mut() {
-                Some((last, count)) if *last == r => *count += u64::from(n),
-                _ => rows.push((r, n.into())),
+                Some((last, count)) if *last == r => *count += n,
+                _ => rows.push((r, n)),
             }
         }
         for (r, count) in rows {

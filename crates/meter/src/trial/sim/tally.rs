@@ -1,6 +1,6 @@
 //! Turns the fluid of a simulated direction into the counts and distributions of a trial.
 
-use sonde_results::hist::{Hist, bucket_of};
+use sonde_results::hist::{Hist, bucket_of, buckets_in_row};
 use sonde_results::trial::{Direction, LossRun, Offer, SeriesPoint, StreamCount};
 
 use super::super::values::SECOND;
@@ -242,12 +242,7 @@ fn weighted(values: &mut [(i64, u64)]) -> Hist {
     }
     hist.min = values.first().map_or(0, |v| v.0);
     hist.max = values.last().map_or(0, |v| v.0);
-    for (bucket, mut left) in buckets {
-        while left > 0 {
-            let n = left.min(u64::from(u32::MAX)) as u32;
-            hist.buckets.push((bucket, n));
-            left -= u64::from(n);
-        }
-    }
+    let whole = buckets.into_iter().flat_map(|(bucket, n)| buckets_in_row(bucket, [n]));
+    hist.buckets = whole.collect();
     hist
 }
