@@ -13,6 +13,7 @@ use sonde_results::bench::BenchRun;
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
+use crate::output::grid::{Column, Grid};
 use crate::output::style::{Style, Tone};
 use crate::report::{print, save};
 
@@ -128,29 +129,22 @@ fn as_json(comparison: &Comparison, threshold: f64) -> serde_json::Value {
 fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     let head = ["CASE", "QUANTITY", "A", "B", "DIFFERENCE (95 %)", "EFFECT", "P", "VERDICT"];
     let rows: Vec<[String; 8]> = comparison.rows.iter().map(|r| cells(r, threshold)).collect();
-    let widths: Vec<usize> = (0..head.len())
-        .map(|i| {
-            rows.iter().map(|r| r[i].chars().count()).chain([head[i].len()]).max().unwrap_or(0)
-        })
-        .collect();
-    let line = |cells: &[String]| -> String {
-        let mut text = String::new();
-        for (i, cell) in cells.iter().enumerate() {
-            let left = i < 2 || i == 7;
-            let width = widths[i];
-            text += &if left { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") };
-        }
-        text.trim_end().to_string()
-    };
-    let mut out = style.paint(Tone::Head, &line(&head.map(String::from))) + "\n";
-    for (row, cells) in comparison.rows.iter().zip(&rows) {
-        let tone = match row.verdict {
-            Verdict::Better => Tone::Good,
-            Verdict::Worse if row.worse_beyond(threshold) => Tone::Bad,
-            Verdict::Worse | Verdict::Differs => Tone::Warn,
-            _ => Tone::Plain,
-        };
-        out += &(style.paint(tone, &line(cells)) + "\n");
+    let grid = Grid::new(head.into_iter().enumerate().map(|(i, head)| Column {
+        head,
+        rank: 0,
+        left: i < 2 || i == 7,
+        cells: rows.iter().map(|row| row[i].clone()).collect(),
+    }));
+    let lines = grid.lines(usize::MAX, Style::default(), |_, _| Tone::Plain);
+    let verdicts = comparison.rows.iter().map(|row| match row.verdict {
+        Verdict::Better => Tone::Good,
+        Verdict::Worse if row.worse_beyond(threshold) => Tone::Bad,
+        Verdict::Worse | Verdict::Differs => Tone::Warn,
+        _ => Tone::Plain,
+    });
+    let mut out = String::new();
+    for (line, tone) in lines.iter().zip([Tone::Head].into_iter().chain(verdicts)) {
+        out += &(style.paint(tone, line) + "\n");
     }
     out.push('\n');
     for (what, list) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {

@@ -11,6 +11,7 @@ use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
 use sonde_run::flow::{Talker, bytes};
 
+use crate::output::grid::{Column, Grid};
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
 
@@ -268,15 +269,13 @@ fn fast(flows: &[Talker], width: usize, style: Style) -> Vec<String> {
 
 /// Who talks to whom, and three numbers of it.
 fn table<T>(
-    heads: [&str; 3],
+    heads: [&'static str; 3],
     rows: &[T],
     width: usize,
     style: Style,
     of: impl Fn(&T) -> (&FlowRecord, [String; 3]),
 ) -> Vec<String> {
-    let mut cells =
-        vec![["PROTO", "SOURCE", "DESTINATION", heads[0], heads[1], heads[2]].map(String::from)];
-    cells.extend(rows.iter().map(|row| {
+    let row = |row| {
         let (record, [a, b, c]) = of(row);
         let k = &record.key;
         let from = end(k.source, k.source_port);
@@ -289,22 +288,16 @@ fn table<T>(
             _ => end(k.destination, k.destination_port),
         };
         [protocol_name(k.protocol), from, to, a, b, c]
+    };
+    let rows: Vec<[String; 6]> = rows.iter().map(row).collect();
+    let heads = ["PROTO", "SOURCE", "DESTINATION", heads[0], heads[1], heads[2]];
+    let grid = Grid::new(heads.into_iter().enumerate().map(|(i, head)| Column {
+        head,
+        rank: 0,
+        left: i < 3,
+        cells: rows.iter().map(|row| row[i].clone()).collect(),
     }));
-    let widths: [usize; 6] =
-        std::array::from_fn(|i| cells.iter().map(|c| c[i].chars().count()).max().unwrap_or(0));
-    let mut lines: Vec<String> = cells
-        .iter()
-        .map(|row| {
-            let cell = |(i, c): (usize, &String)| match i {
-                0..3 => format!("{c:<w$}", w = widths[i]),
-                _ => format!("{c:>w$}", w = widths[i]),
-            };
-            let text: Vec<String> = row.iter().enumerate().map(cell).collect();
-            clip(text.join("  ").trim_end(), width)
-        })
-        .collect();
-    lines[0] = style.paint(Tone::Head, &lines[0]);
-    lines
+    grid.lines(width, style, |_, _| Tone::Plain)
 }
 
 fn end(address: IpAddr, port: u16) -> String {

@@ -10,6 +10,7 @@ use sonde_run::probe::Delays;
 use std::io::{self, Write};
 
 use super::groups::{self, Group};
+use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
 
@@ -212,9 +213,15 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
         clip(&third, width),
     ];
     if all.rtt.count > 0 {
-        let shape = table::sparkline(&all.rtt, SPARK_CELLS.min(width.saturating_sub(30)));
-        lines
-            .push(clip(&format!("rtt {} {shape} {}", ns(all.rtt.min()), ns(all.rtt.max())), width));
+        let shape = sparkline(&all.rtt, SPARK_CELLS.min(width.saturating_sub(30)));
+        lines.push(clip(
+            &format!(
+                "rtt {} {shape} {}",
+                ns(all.rtt.min()),
+                ns(all.rtt.max())
+            ),
+            width,
+        ));
     }
     lines
 }

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 
 use super::groups::{self, Group, clocks_compare};
 use super::live::wrapped;
+use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
 
@@ -144,7 +145,7 @@ fn numbers(
             format_ns(interval.jitter_backward_ns)
         )?;
     }
-    let shape = table::sparkline(&interval.rtt, 36);
+    let shape = sparkline(&interval.rtt, 36);
     let (min, max) = (interval.rtt.min as f64, interval.rtt.max as f64);
     writeln!(out, "{:<17}{} {shape} {}", "shape of RTT", format_ns(min), format_ns(max))
 }

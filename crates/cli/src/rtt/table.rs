@@ -2,13 +2,14 @@
 //! that all rows share.
 
 use sonde_results::Hist;
-use sonde_results::hist::bounds_of;
 use sonde_results::rtt::{GroupKey, RttGroup};
 use sonde_results::rtt_run::RttPoint;
-use sonde_results::units::{format_count, format_dscp, format_ns, format_share};
+use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 use sonde_run::rtt::Loss;
 use sonde_run::rtt::epping::Protocol;
 
+use crate::output::grid::{Column, Grid};
+use crate::output::sparkline::bars;
 use crate::output::style::{Style, Tone, clip};
 
 /// One row.
@@ -51,44 +52,30 @@ pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
 /// Renders `rows` in at most `width` columns: what matters least is left out first.
 pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
     let axis = Axis::of(rows.iter().map(|r| &r.group.clean));
-    let mut columns: Vec<Laid> = COLUMNS
-        .iter()
-        .map(|column| {
-            let cells: Vec<String> = rows.iter().map(|r| (column.cell)(r, &axis)).collect();
-            let widest = cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
-            (column, cells, widest.max(column.head.len()))
-        })
-        .collect();
-    let total =
-        |columns: &[Laid]| columns.iter().map(|c| c.2 + GAP.len()).sum::<usize>() - GAP.len();
+    let columns = COLUMNS.iter().map(|&(head, rank, left, cell)| Column {
+        head,
+        rank,
+        left,
+        cells: rows.iter().map(|row| cell(row, &axis)).collect(),
+    });
     // Where nobody asks anything there is nothing to tell of answers.
-    columns.retain(|(column, cells, _)| column.head != "LOST" || cells.iter().any(|c| c != "-"));
+    let told = |c: &Column| c.head != "LOST" || c.cells.iter().any(|cell| cell != "-");
+    let mut grid = Grid::new(columns.filter(told));
     // First the lesser columns go, then a long name is cut, then further columns go.
-    fit(&mut columns, width, total, NAME_CUT_BEFORE);
-    let excess = total(&columns).saturating_sub(width);
-    columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(NAME_LEAST));
-    fit(&mut columns, width, total, 1);
-    let excess = total(&columns).saturating_sub(width);
-    columns[0].2 = columns[0].2.saturating_sub(excess).max(columns[0].2.min(6));
-    let head: Vec<String> = columns.iter().map(|(c, _, w)| pad(c.head, *w, c.left)).collect();
-    let mut lines = vec![style.paint(Tone::Head, clip(&head.join(GAP), width).trim_end())];
-    for (i, row) in rows.iter().enumerate() {
-        let mut line = String::new();
-        for (n, (column, cells, w)) in columns.iter().enumerate() {
-            if n > 0 {
-                line.push_str(GAP);
-            }
-            let tone = match column.head {
-                "RETX" if row.loss.is_some_and(|l| l.retransmitted > 0) => Tone::Bad,
-                "LOST" if row.loss.is_some_and(|l| l.unanswered > 0) => Tone::Bad,
-                "RECOV" if row.group.recovery.count > 0 => Tone::Warn,
-                _ => Tone::Plain,
-            };
-            line.push_str(&style.paint(tone, &pad(&clip(&cells[i], *w), *w, column.left)));
+    grid.leave_out(width, NAME_CUT_BEFORE);
+    grid.cut_first(width, NAME_LEAST);
+    grid.leave_out(width, 1);
+    grid.cut_first(width, 6);
+    let mut lines = grid.lines(width, style, |i, head| {
+        let row = &rows[i];
+        match head {
+            "RETX" if row.loss.is_some_and(|l| l.retransmitted > 0) => Tone::Bad,
+            "LOST" if row.loss.is_some_and(|l| l.unanswered > 0) => Tone::Bad,
+            "RECOV" if row.group.recovery.count > 0 => Tone::Warn,
+            _ => Tone::Plain,
         }
-        lines.push(line.trim_end().to_string());
-    }
-    if let Some(scale) = axis.describe().filter(|_| columns.iter().any(|c| c.0.head == "SHAPE")) {
+    });
+    if let Some(scale) = axis.describe().filter(|_| grid.has("SHAPE")) {
         lines.push(style.paint(Tone::Dim, &clip(&scale, width)));
     }
     lines
@@ -108,75 +95,39 @@ pub fn other_classes(group: &RttGroup) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// A column, its cells and its width.
-type Laid = (&'static Column, Vec<String>, usize);
+/// Heading, rank, whether it stands left, what a row has in it: see [`Column`].
+type Spec = (&'static str, u8, bool, fn(&Row<'_>, &Axis) -> String);
 
-/// Takes out columns, the highest rank first, none below `least`, until the rest fits.
-fn fit(columns: &mut Vec<Laid>, width: usize, total: impl Fn(&[Laid]) -> usize, least: u8) {
-    while total(columns) > width {
-        let Some(last) = (0..columns.len()).max_by_key(|&i| columns[i].0.rank) else { return };
-        if columns[last].0.rank < least {
-            return;
-        }
-        columns.remove(last);
-    }
-}
-
-struct Column {
-    head: &'static str,
-    /// Columns of the highest rank are left out first; those of rank 0 never.
-    rank: u8,
-    left: bool,
-    cell: fn(&Row<'_>, &Axis) -> String,
-}
-
-const COLUMNS: &[Column] = &[
-    Column { head: "GROUP", rank: 0, left: true, cell: |r, _| r.label.clone() },
-    Column {
-        head: "SAMPLES",
-        rank: 2,
-        left: false,
-        cell: |r, _| format_count(r.group.clean.count),
-    },
-    Column { head: "MIN", rank: 5, left: false, cell: |r, _| ns(r.group.clean.min()) },
-    Column { head: "P50", rank: 0, left: false, cell: |r, _| quantile(r, 0.5) },
-    Column { head: "P90", rank: 8, left: false, cell: |r, _| quantile(r, 0.9) },
-    Column { head: "P99", rank: 0, left: false, cell: |r, _| quantile(r, 0.99) },
-    Column { head: "MAX", rank: 6, left: false, cell: |r, _| ns(r.group.clean.max()) },
-    Column { head: "RECOV", rank: 4, left: false, cell: |r, _| some(r.group.recovery.count) },
-    Column { head: "REC P50", rank: 9, left: false, cell: |r, _| of(&r.group.recovery, 0.5) },
-    Column { head: "REC P99", rank: 10, left: false, cell: |r, _| of(&r.group.recovery, 0.99) },
-    Column { head: "DELACK", rank: 7, left: false, cell: |r, _| some(r.group.delayed_ack.count) },
-    Column { head: "DEL P50", rank: 9, left: false, cell: |r, _| of(&r.group.delayed_ack, 0.5) },
-    Column { head: "DEL P99", rank: 10, left: false, cell: |r, _| of(&r.group.delayed_ack, 0.99) },
-    Column {
-        head: "RETX",
-        rank: 1,
-        left: false,
-        cell: |r, _| match r.loss {
-            Some(loss) if loss.packets > 0 => format_share(loss.retransmitted, loss.packets),
-            _ => "-".into(),
-        },
-    },
-    Column {
-        head: "LOST",
-        rank: 1,
-        left: false,
-        cell: |r, _| match r.loss {
-            Some(loss) if loss.requests > 0 => format_share(loss.unanswered, loss.requests),
-            _ => "-".into(),
-        },
-    },
-    Column { head: "SHAPE", rank: 3, left: true, cell: |r, axis| axis.spark(&r.group.clean) },
+const COLUMNS: &[Spec] = &[
+    ("GROUP", 0, true, |r, _| r.label.clone()),
+    ("SAMPLES", 2, false, |r, _| format_count(r.group.clean.count)),
+    ("MIN", 5, false, |r, _| ns(r.group.clean.min())),
+    ("P50", 0, false, |r, _| of(&r.group.clean, 0.5)),
+    ("P90", 8, false, |r, _| of(&r.group.clean, 0.9)),
+    ("P99", 0, false, |r, _| of(&r.group.clean, 0.99)),
+    ("MAX", 6, false, |r, _| ns(r.group.clean.max())),
+    ("RECOV", 4, false, |r, _| some(r.group.recovery.count)),
+    ("REC P50", 9, false, |r, _| of(&r.group.recovery, 0.5)),
+    ("REC P99", 10, false, |r, _| of(&r.group.recovery, 0.99)),
+    ("DELACK", 7, false, |r, _| some(r.group.delayed_ack.count)),
+    ("DEL P50", 9, false, |r, _| of(&r.group.delayed_ack, 0.5)),
+    ("DEL P99", 10, false, |r, _| of(&r.group.delayed_ack, 0.99)),
+    ("RETX", 1, false, |r, _| match r.loss {
+        Some(loss) if loss.packets > 0 => format_share(loss.retransmitted, loss.packets),
+        _ => "-".into(),
+    }),
+    ("LOST", 1, false, |r, _| match r.loss {
+        Some(loss) if loss.requests > 0 => format_share(loss.unanswered, loss.requests),
+        _ => "-".into(),
+    }),
+    ("SHAPE", 3, true, |r, axis| axis.spark(&r.group.clean)),
 ];
 
-const GAP: &str = "  ";
 /// Names are cut to this before columns of less than [`NAME_CUT_BEFORE`] go.
 const NAME_LEAST: usize = 28;
 /// MIN, MAX, DELACK and P90 are worth less than a whole name.
 const NAME_CUT_BEFORE: u8 = 5;
 const CELLS: usize = 14;
-const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A logarithmic axis from the least to the greatest value of all rows.
 struct Axis {
@@ -198,22 +149,9 @@ impl Axis {
 
     /// The shape of `hist` on this axis, its highest bar full.
     fn spark(&self, hist: &Hist) -> String {
-        let (Some(min), Some(max)) = (hist.min(), hist.max()) else { return String::new() };
         let span = self.high.ln() - self.low.ln();
-        let mut bars = [0u64; CELLS];
-        for &(bucket, n) in &hist.buckets {
-            let (a, b) = bounds_of(bucket);
-            let middle = (a + (b - a) / 2).clamp(min, max).max(1) as f64;
-            let place = if span > 0.0 { (middle.ln() - self.low.ln()) / span } else { 0.0 };
-            bars[((place * CELLS as f64) as usize).min(CELLS - 1)] += u64::from(n);
-        }
-        let top = bars.iter().copied().max().unwrap_or(1).max(1);
-        bars.iter()
-            .map(|&n| match n {
-                0 => ' ',
-                n => BLOCKS[((n as f64 / top as f64 * 8.0).ceil() as usize).clamp(1, 8) - 1],
-            })
-            .collect()
+        let place = |v: i64| (v.max(1) as f64).ln() - self.low.ln();
+        bars(hist, CELLS, |v| if span > 0.0 { place(v) / span } else { 0.0 })
     }
 
     fn describe(&self) -> Option<String> {
@@ -227,25 +165,17 @@ fn point(points: &[RttPoint], index: u8) -> &str {
     points.get(usize::from(index)).map_or("?", |p| p.name.as_str())
 }
 
-fn quantile(row: &Row<'_>, q: f64) -> String {
-    of(&row.group.clean, q)
-}
-
 fn of(hist: &Hist, q: f64) -> String {
     ns(hist.quantile(q))
 }
 
 fn ns(value: Option<i64>) -> String {
-    value.map_or_else(|| "-".into(), |v| format_ns(v as f64))
+    format_ns_or_dash(value.map(|v| v as f64))
 }
 
 /// A count of what there should be none of.
 fn some(count: u64) -> String {
     if count == 0 { "-".into() } else { format_count(count) }
-}
-
-fn pad(text: &str, width: usize, left: bool) -> String {
-    if left { format!("{text:<width$}") } else { format!("{text:>width$}") }
 }
 
 #[cfg(test)]
