@@ -14,6 +14,7 @@ use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
 use sonde_wire::flow::Link;
 
+use crate::rtt::thread_cpu;
 use bare::Bare;
 
 /// Prints the tables.
@@ -414,13 +415,6 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Processor time of this thread, s.
-fn thread_cpu() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanos: u64 = text.split_whitespace().next().unwrap_or_default().parse()?;
-    Ok(nanos as f64 / 1e9)
 }
 
 const FLOWS: [u32; 3] = [1 << 11, 1 << 18, 1 << 21];

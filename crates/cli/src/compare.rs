@@ -10,6 +10,7 @@ use sonde_report::compare::Row;
 use sonde_report::quantity::show;
 use sonde_report::{Comparison, Metrics, Page, Verdict, compare, figure};
 use sonde_results::bench::BenchRun;
+use sonde_results::units::parse_share;
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
@@ -32,7 +33,8 @@ pub struct CompareArgs {
     #[arg(short, long, value_name = "NAME")]
     pub metric: Option<String>,
     /// Exit with 1 where B is worse by more than this share of A's median
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", default_value = "5%",
+          value_parser = |t: &str| parse_share(t, 10.0))]
     pub threshold: f64,
     /// Print the comparison as JSON
     #[arg(long)]
@@ -251,17 +253,6 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// "5%", "5 %" or 0.05.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is not a share; write 5% or 0.05");
-    let (number, divisor) = match text.strip_suffix('%') {
-        Some(number) => (number.trim_end(), 100.0),
-        None => (text, 1.0),
-    };
-    let share: f64 = number.parse::<f64>().map_err(|_| wrong())? / divisor;
-    if (0.0..10.0).contains(&share) { Ok(share) } else { Err(wrong()) }
-}
-
 const HELP: &str = "\
 Example:
   sonde compare runs/before runs/after
@@ -278,17 +269,6 @@ a value that the tester set, or one that only one of the runs has.";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_read_in_both_forms() {
-        assert_eq!(parse_share("5%"), Ok(0.05));
-        assert_eq!(parse_share("2.5 %"), Ok(0.025));
-        assert_eq!(parse_share("0.1"), Ok(0.1));
-        assert_eq!(parse_share("0"), Ok(0.0));
-        for wrong in ["", "x", "-1%", "NaN", "1000"] {
-            assert!(parse_share(wrong).unwrap_err().contains("write 5% or 0.05"), "{wrong}");
-        }
-    }
 
     #[test]
     fn text_of_a_run_does_not_steer_the_terminal() {

@@ -3,6 +3,7 @@
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sonde_results::units::format_mac;
 use sonde_sys::netns;
 
 use crate::LabError;
@@ -100,7 +101,7 @@ impl Lab {
         let [high, low] = self.links.to_be_bytes();
         // 02: locally administered, unicast (IEEE 802).
         let macs: [Mac; 2] = [[2, 0, 0, high, low, 1], [2, 0, 0, high, low, 2]];
-        let (mac_a, mac_b) = (mac_text(macs[0]), mac_text(macs[1]));
+        let (mac_a, mac_b) = (format_mac(macs[0]), format_mac(macs[1]));
         let (mtu, queues) = (options.mtu.to_string(), options.queues.to_string());
         let end = |name, host, mac| {
             let place = ["name", name, "netns", host, "address", mac, "mtu", &mtu];
@@ -180,11 +181,6 @@ fn check_name(name: &str) -> Result<(), LabError> {
     } else {
         Err(LabError::Name(name.to_owned()))
     }
-}
-
-pub(crate) fn mac_text(mac: Mac) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 /// Begins the name of each namespace that a lab makes.

@@ -10,7 +10,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::lab::mac_text;
+use sonde_results::units::format_mac;
+
 use crate::{Host, Impairment, Lab, LabError, LinkOptions, Relay};
 
 /// The address family of the destinations.
@@ -133,7 +134,7 @@ impl Path {
         {
             for (prefix, length) in [("10.1.0.", 24), ("fd00:1::", 64)] {
                 host.add_address(own, &format!("{prefix}{number}/{length}"))?;
-                host.set_neighbour(own, &format!("{prefix}{peer}"), &mac_text(peer_mac))?;
+                host.set_neighbour(own, &format!("{prefix}{peer}"), &format_mac(peer_mac))?;
             }
             host.offloads_off(own)?;
         }

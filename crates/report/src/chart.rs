@@ -6,6 +6,8 @@ pub mod svg;
 
 pub(crate) use svg::wrapped;
 
+use sonde_results::units::time_unit;
+
 /// A figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
@@ -32,7 +34,7 @@ pub struct Axis {
     pub title: String,
     /// How values lie on it.
     pub scale: Scale,
-    /// Values are divided by this for the tick labels: 1000 for ns shown as µs.
+    /// Values are divided by this for the tick labels: 1000 for ns shown as us.
     pub divisor: f64,
     /// The numbers that names stand for, for files that programs read; empty: none.
     pub numbers: Vec<f64>,
@@ -130,8 +132,8 @@ pub struct Area {
 impl Axis {
     /// Of times in ns: the tick labels are in the unit that fits `greatest`.
     pub fn time(title: &str, greatest: f64, scale: Scale) -> Axis {
-        // A decade more before the next unit: 5000 µs reads better than 5 ms beside 1 µs.
-        let (divisor, unit) = crate::quantity::time_unit(greatest / 10.0);
+        // A decade more before the next unit: 5000 us reads better than 5 ms beside 1 us.
+        let (divisor, unit) = time_unit(greatest / 10.0);
         Axis { title: format!("{title}, {unit}"), scale, divisor, numbers: Vec::new() }
     }
 

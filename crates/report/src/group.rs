@@ -198,8 +198,8 @@ fn procedure(case: &Case) -> String {
     procedure_words(&case.procedure)
 }
 
-/// A mix without its genome.
-fn mix_name(frame: &str) -> &str {
+/// A mix without its genome, which stands in the tables.
+pub(crate) fn mix_name(frame: &str) -> &str {
     frame.split_once(':').map_or(frame, |(name, _)| name)
 }
 

@@ -1,5 +1,7 @@
 //! Numbers as people read them, and which way is better.
 
+use sonde_results::units::{format_ns, format_number};
+
 /// Which way a quantity is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -28,23 +30,20 @@ pub fn sense(name: &str, unit: &str) -> Option<Sense> {
     }
 }
 
-/// `value` of `unit` with four figures and a fitting prefix: 1234567 frames/s are "1.235 M",
-/// 1234 ns "1.234 µs", a ratio of 0.01 "1 %". The unit itself is left to the heading, except
-/// where it is a time or a ratio.
+/// `value` of `unit` with a fitting prefix: 1234567 frames/s are "1.235 M", 1234 ns "1.23 us", a
+/// ratio of 0.01 "1 %". The unit itself is left to the heading, except where it is a time or a
+/// ratio.
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         _ if !value.is_finite() => "-".into(),
-        "ns" => {
-            let (divisor, unit) = time_unit(value.abs());
-            format!("{} {unit}", figures(value / divisor))
-        }
-        "ratio" => format!("{} %", figures(value * 100.0)),
+        "ns" => format_ns(value),
+        "ratio" => format!("{} %", format_number(value * 100.0)),
         "frames/s" | "bit/s" => {
             let (divisor, prefix) = prefix(value.abs());
             let gap = if prefix.is_empty() { "" } else { " " };
-            format!("{}{gap}{prefix}", figures(value / divisor))
+            format!("{}{gap}{prefix}", format_number(value / divisor))
         }
-        _ => figures(value),
+        _ => format_number(value),
     }
 }
 
@@ -101,16 +100,6 @@ fn rank(name: &str) -> (String, i64) {
     (format!("{of}@{at}"), rank)
 }
 
-/// Divisor and name of the unit in which a time of so many ns is best read.
-pub(crate) fn time_unit(ns: f64) -> (f64, &'static str) {
-    match ns {
-        ns if ns < 1e3 => (1.0, "ns"),
-        ns if ns < 1e6 => (1e3, "µs"),
-        ns if ns < 1e9 => (1e6, "ms"),
-        _ => (1e9, "s"),
-    }
-}
-
 /// Divisor and prefix for a number of that size.
 pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
     match value {
@@ -118,26 +107,6 @@ pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
         v if v < 1e6 => (1e3, "k"),
         v if v < 1e9 => (1e6, "M"),
         _ => (1e9, "G"),
-    }
-}
-
-/// Four significant figures, none after the point that are zero. Whole numbers stay whole.
-pub(crate) fn figures(value: f64) -> String {
-    if value == value.trunc() && value.abs() < 1e15 {
-        return format!("{value:.0}");
-    }
-    if value.abs() < 1e-4 || value.abs() >= 1e15 {
-        let text = format!("{value:.3e}");
-        return match text.split_once('e') {
-            Some((m, e)) => format!("{}e{e}", m.trim_end_matches('0').trim_end_matches('.')),
-            None => text,
-        };
-    }
-    let before = value.abs().log10().floor() as i32;
-    let text = format!("{value:.*}", (3 - before).max(0) as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').into(),
-        false => text,
     }
 }
 
@@ -239,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_keep_their_figures() {
+    fn numbers_are_short_and_keep_their_format_number() {
         for (value, unit, text) in [
             (1_234_567.0, "frames/s", "1.235 M"),
             (999.0, "frames/s", "999"),
             (1_500.0, "frames/s", "1.5 k"),
-            (1_234.0, "ns", "1.234 µs"),
+            (1_234.0, "ns", "1.23 us"),
             (-20.0, "ns", "-20 ns"),
-            (2.5e9, "ns", "2.5 s"),
+            (2.5e9, "ns", "2.50 s"),
             (0.01, "ratio", "1 %"),
             (0.000_001_5, "ratio", "0.00015 %"),
             (1e-9, "ratio", "1e-7 %"),

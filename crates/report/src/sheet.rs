@@ -7,6 +7,7 @@ mod rfc2544;
 mod trials;
 
 use sonde_results::bench::{BenchRun, Case};
+use sonde_results::units::format_count;
 
 use crate::quantity::show;
 
@@ -120,17 +121,12 @@ impl Cell {
     }
 }
 
-/// A whole number with a thin space before each three digits.
+/// A whole number with a thin space before each three digits, where it has more than four.
 fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) && digits.len() > 4 {
-            out.push('\u{2009}');
-        }
-        out.push(digit);
+    match n {
+        0..10_000 => n.to_string(),
+        n => format_count(n).replace(',', "\u{2009}"),
     }
-    out
 }
 
 impl From<&str> for Cell {

@@ -75,6 +75,19 @@ pub fn parse_amount(text: &str) -> Result<u64, String> {
     amount.ok_or_else(|| format!("'{text}' is not a whole number; write 5000, 256k or 1.5M"))
 }
 
+/// Parses a share of at most `most`: "5%", "5 %" or "0.05".
+pub fn parse_share(text: &str, most: f64) -> Result<f64, String> {
+    let (number, divisor) = match text.strip_suffix('%') {
+        Some(number) => (number.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().map(|number| number / divisor);
+    share
+        .ok()
+        .filter(|share| (0.0..=most).contains(share))
+        .ok_or_else(|| format!("'{text}' is not a share; write 5% or 0.05"))
+}
+
 /// Parses a DSCP: 0..=63, or its name (RFC 2474, RFC 2597, RFC 3246, RFC 5865, RFC 8622).
 pub fn parse_dscp(text: &str) -> Result<u8, String> {
     if let Ok(value) = text.parse::<u8>()
@@ -100,27 +113,65 @@ pub fn format_dscp(dscp: u8) -> String {
     named_dscp(dscp).unwrap_or_else(|| dscp.to_string())
 }
 
-/// A time in the fitting unit with three significant digits: "31.4 us".
+/// Parses a MAC address: "02:00:00:00:00:01".
+pub fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+    let octet = |part: &str| {
+        let hex = matches!(part.len(), 1 | 2) && part.bytes().all(|b| b.is_ascii_hexdigit());
+        u8::from_str_radix(part, 16).ok().filter(|_| hex)
+    };
+    let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
+    octets
+        .and_then(|octets| octets.try_into().ok())
+        .ok_or_else(|| format!("'{text}' is no MAC address; write 02:00:00:00:00:01"))
+}
+
+/// A MAC address as [`parse_mac`] reads it.
+pub fn format_mac(mac: [u8; 6]) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// A time in the fitting unit with three significant digits, as many as a [`crate::Hist`] has:
+/// "31.4 us".
 pub fn format_ns(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "" };
     let magnitude = ns.abs();
-    if magnitude < 999.5 {
-        return match magnitude.round() {
+    match time_unit(magnitude) {
+        (_, "ns") => match magnitude.round() {
             0.0 => "0 ns".to_string(),
             whole => format!("{sign}{whole} ns"),
+        },
+        (scale, unit) => format!("{sign}{} {unit}", three_digits(magnitude / scale)),
+    }
+}
+
+/// Nanoseconds in the unit in which a time of `ns` is read best, and its name. A unit begins where
+/// three digits of the one before it would round over.
+pub fn time_unit(ns: f64) -> (f64, &'static str) {
+    let units = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
+    units.into_iter().find(|(scale, _)| ns / scale < 999.5).unwrap_or((1e9, "s"))
+}
+
+/// Four significant digits, as line rates differ in the fourth, without zeros at the end of a
+/// fraction: "1.488". Whole numbers stay whole.
+pub fn format_number(value: f64) -> String {
+    if value == value.trunc() && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    if value.abs() < 1e-4 || value.abs() >= 1e15 {
+        let text = format!("{value:.3e}");
+        return match text.split_once('e') {
+            Some((m, e)) => format!("{}e{e}", without_zeros(m)),
+            None => text,
         };
     }
-    for (scale, unit) in [(1e3, "us"), (1e6, "ms")] {
-        if magnitude / scale < 999.5 {
-            return format!("{sign}{} {unit}", three_digits(magnitude / scale));
-        }
-    }
-    format!("{sign}{} s", three_digits(magnitude / 1e9))
+    let before = value.abs().log10().floor() as i32;
+    let text = format!("{value:.*}", (3 - before).max(0) as usize);
+    if text.contains('.') { without_zeros(&text).to_string() } else { text }
 }
 
 /// [`format_ns`], or "-" where there is no value.
-pub fn format_ns_or_dash(ns: Option<f64>) -> String {
-    ns.map_or_else(|| "-".to_string(), format_ns)
+pub fn format_ns_or_dash(ns: Option<i64>) -> String {
+    ns.map_or_else(|| "-".to_string(), |ns| format_ns(ns as f64))
 }
 
 /// A whole number with thousands apart: "200,000".
@@ -154,7 +205,7 @@ pub fn format_share(part: u64, whole: u64) -> String {
     }
     let decimals = (2 - percent.log10().floor() as i32).clamp(2, 6) as usize;
     let text = format!("{percent:.decimals$}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let text = without_zeros(&text);
     if text == "0" { "<0.000001%".to_string() } else { format!("{text}%") }
 }
 
@@ -193,6 +244,11 @@ fn scaled(number: &str, scale: i64) -> Option<i64> {
         return None;
     }
     part(whole)?.checked_mul(scale)?.checked_add(product / divisor)
+}
+
+/// A number with a fraction, without the zeros at its end.
+fn without_zeros(text: &str) -> &str {
+    text.trim_end_matches('0').trim_end_matches('.')
 }
 
 fn three_digits(value: f64) -> String {
@@ -255,6 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn shares_are_read_in_both_forms() {
+        for (text, share) in [("5%", 0.05), ("2.5 %", 0.025), ("0.1", 0.1), ("0", 0.0), ("1", 1.0)]
+        {
+            assert_eq!(parse_share(text, 1.0), Ok(share), "{text}");
+        }
+        for wrong in ["", "x", "-1%", "NaN", "1.1"] {
+            assert!(parse_share(wrong, 1.0).unwrap_err().contains("write 5% or 0.05"), "{wrong}");
+        }
+        assert_eq!(parse_share("200%", 10.0), Ok(2.0));
+    }
+
+    #[test]
     fn dscp_names_and_numbers_agree() {
         for (text, value) in
             [("EF", 46), ("ef", 46), ("AF41", 34), ("AF11", 10), ("CS5", 40), ("BE", 0), ("63", 63)]
@@ -267,6 +335,17 @@ mod tests {
         assert!(
             parse_dscp("64").is_err() && parse_dscp("AF44").is_err() && parse_dscp("").is_err()
         );
+    }
+
+    #[test]
+    fn mac_addresses_have_six_octets() {
+        let mac = [2, 0, 0, 0, 0x0a, 0xff];
+        assert_eq!(format_mac(mac), "02:00:00:00:0a:ff");
+        assert_eq!(parse_mac("02:00:00:00:0a:FF"), Ok(mac));
+        assert_eq!(parse_mac("2:0:0:0:a:ff"), Ok(mac));
+        for text in ["", "2:0:0:0:0", "2:0:0:0:0:0:0", "02-00-00-00-00-00", "+2:0:0:0:0:0"] {
+            assert!(parse_mac(text).is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -283,6 +362,20 @@ mod tests {
             (3.7e12, "3700 s"),
         ] {
             assert_eq!(format_ns(ns), text);
+        }
+    }
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        for (value, text) in [
+            (1.234_567, "1.235"),
+            (1.5, "1.5"),
+            (-20.0, "-20"),
+            (0.000_15, "0.00015"),
+            (1e-7, "1e-7"),
+            (12_345.678, "12346"),
+        ] {
+            assert_eq!(format_number(value), text);
         }
     }
 

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{AddressRule, Order};
-use sonde_wire::ethernet::Mac;
 use sonde_wire::prefix::{Prefix, is_for_benchmarks};
 
 use super::plan::PortPlan;
@@ -83,22 +82,6 @@ pub fn port_networks(name: &str, plan: &PortPlan) -> Result<Vec<TestNetwork>> {
         Ok(TestNetwork::of_port(prefix))
     };
     plan.addresses.iter().map(net).collect()
-}
-
-/// "02:00:00:00:00:01".
-///
-/// # Errors
-/// What is none.
-pub fn parse_mac(text: &str) -> Result<Mac> {
-    let mut mac = Mac::default();
-    let mut parts = text.split(':');
-    for octet in &mut mac {
-        let part = parts.next().and_then(|p| u8::from_str_radix(p, 16).ok());
-        *octet =
-            part.with_context(|| format!("'{text}' is no MAC address; write 02:00:00:00:00:01"))?;
-    }
-    ensure!(parts.next().is_none(), "'{text}' is no MAC address; write 02:00:00:00:00:01");
-    Ok(mac)
 }
 
 /// Networks of destinations, in turn (RFC 2544, section 12: 256, at random).

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sonde_results::units::{parse_duration, parse_positive_duration};
+use sonde_results::units::{parse_duration, parse_positive_duration, parse_share};
 use sonde_run::flow::verify::Settings;
 use sonde_run::flow::verify::settings::{Listen, Model};
 use sonde_wire::prefix::Prefix;
@@ -46,7 +46,8 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub late_limit: Option<i64>,
     /// statistical: relative difference that is allowed, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", default_value = "0",
+          value_parser = |t: &str| parse_share(t, 1.0))]
     pub tolerance: f64,
     /// Sums of this prefix, too; may be given more than once
     #[arg(long, value_name = "PREFIX")]
@@ -85,13 +86,6 @@ impl VerifyArgs {
             truth_start: self.truth_start,
             show: self.show,
         }
-    }
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("'{text}' is not a share; write 0 to 1")),
     }
 }
 

@@ -94,12 +94,12 @@ pub fn line(snapshot: &Snapshot<'_>) -> String {
         unequal(snapshot.latest),
         format_count(c.lost),
         format_share(c.lost, c.sent),
-        ns(all.rtt.min()),
-        format_ns_or_dash(all.rtt.mean()),
-        ns(all.rtt.quantile(0.99)),
-        ns(all.rtt.max()),
-        ns(snapshot.lateness.quantile(0.99)),
-        ns(snapshot.lateness.max()),
+        format_ns_or_dash(all.rtt.min()),
+        all.rtt.mean().map_or_else(|| "-".into(), format_ns),
+        format_ns_or_dash(all.rtt.quantile(0.99)),
+        format_ns_or_dash(all.rtt.max()),
+        format_ns_or_dash(snapshot.lateness.quantile(0.99)),
+        format_ns_or_dash(snapshot.lateness.max()),
     )
 }
 
@@ -195,9 +195,9 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
     }
     let mut third = format!(
         "sends late p50 {}  p99 {}  max {}",
-        ns(snapshot.lateness.quantile(0.5)),
-        ns(snapshot.lateness.quantile(0.99)),
-        ns(snapshot.lateness.max()),
+        format_ns_or_dash(snapshot.lateness.quantile(0.5)),
+        format_ns_or_dash(snapshot.lateness.quantile(0.99)),
+        format_ns_or_dash(snapshot.lateness.max()),
     );
     if let Some(longest) = snapshot.pauses.max() {
         third.push_str(&format!(
@@ -217,8 +217,8 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
         lines.push(clip(
             &format!(
                 "rtt {} {shape} {}",
-                ns(all.rtt.min()),
-                ns(all.rtt.max())
+                format_ns_or_dash(all.rtt.min()),
+                format_ns_or_dash(all.rtt.max())
             ),
             width,
         ));
@@ -241,10 +241,6 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines.iter().map(|line| clip(line, width)).collect()
-}
-
-fn ns(value: Option<i64>) -> String {
-    format_ns_or_dash(value.map(|v| v as f64))
 }
 
 #[cfg(test)]

@@ -242,8 +242,8 @@ fn how(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Resul
 }
 
 fn sending(health: &Health, limit: i64) -> String {
-    let late = |q| format_ns_or_dash(health.send_lateness.quantile(q).map(|v| v as f64));
-    let worst = format_ns_or_dash(health.send_lateness.max().map(|v| v as f64));
+    let late = |q| format_ns_or_dash(health.send_lateness.quantile(q));
+    let worst = format_ns_or_dash(health.send_lateness.max());
     let pauses = match health.pauses.max() {
         Some(longest) => format!(
             "pauses of this machine: {}, longest {}",

@@ -32,11 +32,11 @@ const COLUMNS: &[Spec] = &[
     ("SENT", 3, false, |g| format_count(g.interval.counters.sent)),
     ("LOSS", 0, false, |g| format_share(g.interval.counters.lost, g.interval.counters.sent)),
     ("FWD/BWD", 5, false, loss_sides),
-    ("RTT MIN", 2, false, |g| ns(g.interval.rtt.min())),
-    ("MEAN", 6, false, |g| format_ns_or_dash(g.interval.rtt.mean())),
-    ("RTT P50", 0, false, |g| ns(g.interval.rtt.quantile(0.5))),
-    ("P99", 0, false, |g| ns(g.interval.rtt.quantile(0.99))),
-    ("MAX", 1, false, |g| ns(g.interval.rtt.max())),
+    ("RTT MIN", 2, false, |g| format_ns_or_dash(g.interval.rtt.min())),
+    ("MEAN", 6, false, |g| g.interval.rtt.mean().map_or_else(|| "-".into(), format_ns)),
+    ("RTT P50", 0, false, |g| format_ns_or_dash(g.interval.rtt.quantile(0.5))),
+    ("P99", 0, false, |g| format_ns_or_dash(g.interval.rtt.quantile(0.99))),
+    ("MAX", 1, false, |g| format_ns_or_dash(g.interval.rtt.max())),
     ("IPDV P99 F/B", 7, false, |g| {
         pair(g.interval.ipdv_forward.quantile(0.99), g.interval.ipdv_backward.quantile(0.99))
     }),
@@ -58,10 +58,6 @@ fn loss_sides(group: &Group<'_>) -> String {
         0 => sides,
         unknown => format!("{sides}+{}?", format_count(unknown)),
     }
-}
-
-fn ns(value: Option<i64>) -> String {
-    format_ns_or_dash(value.map(|v| v as f64))
 }
 
 fn pair(forward: Option<i64>, backward: Option<i64>) -> String {

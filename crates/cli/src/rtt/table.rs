@@ -101,11 +101,11 @@ type Spec = (&'static str, u8, bool, fn(&Row<'_>, &Axis) -> String);
 const COLUMNS: &[Spec] = &[
     ("GROUP", 0, true, |r, _| r.label.clone()),
     ("SAMPLES", 2, false, |r, _| format_count(r.group.clean.count)),
-    ("MIN", 5, false, |r, _| ns(r.group.clean.min())),
+    ("MIN", 5, false, |r, _| format_ns_or_dash(r.group.clean.min())),
     ("P50", 0, false, |r, _| of(&r.group.clean, 0.5)),
     ("P90", 8, false, |r, _| of(&r.group.clean, 0.9)),
     ("P99", 0, false, |r, _| of(&r.group.clean, 0.99)),
-    ("MAX", 6, false, |r, _| ns(r.group.clean.max())),
+    ("MAX", 6, false, |r, _| format_ns_or_dash(r.group.clean.max())),
     ("RECOV", 4, false, |r, _| some(r.group.recovery.count)),
     ("REC P50", 9, false, |r, _| of(&r.group.recovery, 0.5)),
     ("REC P99", 10, false, |r, _| of(&r.group.recovery, 0.99)),
@@ -166,11 +166,7 @@ fn point(points: &[RttPoint], index: u8) -> &str {
 }
 
 fn of(hist: &Hist, q: f64) -> String {
-    ns(hist.quantile(q))
-}
-
-fn ns(value: Option<i64>) -> String {
-    format_ns_or_dash(value.map(|v| v as f64))
+    format_ns_or_dash(hist.quantile(q))
 }
 
 /// A count of what there should be none of.

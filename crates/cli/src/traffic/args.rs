@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use sonde_results::units::{parse_positive_duration, parse_rate};
+use sonde_results::units::{parse_positive_duration, parse_rate, parse_share};
 use sonde_run::engine::Engine;
 use sonde_run::flow::settings::FlowKeys;
 use sonde_run::traffic::{
@@ -98,7 +98,7 @@ pub struct FlowsArgs {
     pub size: Sizes,
     /// Share of a flow's packets whose size is drawn anew and is not the flow's own
     #[arg(long, value_name = "SHARE", default_value = "1", help_heading = "Packets",
-          value_parser = parse_share)]
+          value_parser = |t: &str| parse_share(t, 1.0))]
     pub variety: f64,
     /// Transport protocols by flows
     #[arg(
@@ -110,7 +110,7 @@ pub struct FlowsArgs {
     pub proto: Protocols,
     /// Share of flows over IPv6
     #[arg(long, value_name = "SHARE", default_value = "0.2", help_heading = "Packets",
-          value_parser = parse_share)]
+          value_parser = |t: &str| parse_share(t, 1.0))]
     pub ipv6: f64,
     /// Shares of flows in vlan, qinq, mpls, gre, vxlan, gtpu and geneve, as vlan=0.2,gre=0.1
     #[arg(long, value_name = "SHARES", help_heading = "Packets")]
@@ -120,11 +120,11 @@ pub struct FlowsArgs {
     pub reorder: Option<Reorder>,
     /// Share of packets with data that come in fragments
     #[arg(long, value_name = "SHARE", default_value = "0", help_heading = "Packets",
-          value_parser = parse_share)]
+          value_parser = |t: &str| parse_share(t, 1.0))]
     pub fragments: f64,
     /// Share of TCP and UDP flows that speak DNS, HTTP/1 or TLS
     #[arg(long, value_name = "SHARE", default_value = "0.5", help_heading = "Packets",
-          value_parser = parse_share)]
+          value_parser = |t: &str| parse_share(t, 1.0))]
     pub apps: f64,
     /// IPv4 addresses of 10.0.0.0/8 instead of 198.18.0.0/15; for files only
     #[arg(long, help_heading = "Packets")]
@@ -189,13 +189,6 @@ fn parse_flows(text: &str) -> Result<u32, String> {
     match parse_rate(text).map(u32::try_from) {
         Ok(Ok(flows @ 1..=MAX_FLOWS)) => Ok(flows),
         _ => Err(format!("'{text}' is not a number of flows, 1..16777216; write 2000, 100k or 2M")),
-    }
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("'{text}' is not a share; write 0 to 1")),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
+use sonde_results::units::format_mac;
 use sonde_sys::cpu_time::{is_real_time, stat_field};
 use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::agent::link::{AgentAddress, BUSY};
@@ -62,8 +63,7 @@ impl Agents {
         for (interface, network, mac) in [("eth1", "198.18.0", mac_a), ("eth2", "198.19.0", mac_b)]
         {
             router.add_address(interface, &format!("{network}.1/24")).unwrap();
-            let mac: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
-            router.set_neighbour(interface, &format!("{network}.2"), &mac.join(":")).unwrap();
+            router.set_neighbour(interface, &format!("{network}.2"), &format_mac(mac)).unwrap();
         }
         for (i, host) in [&a, &b].into_iter().enumerate() {
             let own = format!("ctl{i}");
@@ -246,10 +246,6 @@ impl Agents {
     /// A plan for both: 500 frames at 1,000 a second from a to b.
     pub fn plan(&self) -> String {
         let lab = self.certificates.0.join("lab");
-        let mac = |mac: Mac| {
-            let octets: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
-            octets.join(":")
-        };
         format!(
             "title = 'two agents'\n\
              [controller]\n\
@@ -263,8 +259,8 @@ impl Agents {
              b = {{ agent = 'east', interface = 'eth0', addresses = ['198.19.0.2/24'], mac = '{2}' }}\n\
              [[procedure]]\nkind = 'fixed_load'\nloads = ['1k']\ntrial = '500ms'\n",
             lab.display(),
-            mac(self.macs[1]),
-            mac(self.macs[2]),
+            format_mac(self.macs[1]),
+            format_mac(self.macs[2]),
         )
     }
 

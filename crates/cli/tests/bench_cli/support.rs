@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Invalid, Trial};
+use sonde_results::units::format_mac;
 use sonde_sys::schedule::pin_to_cpu;
 use sonde_testbed::store;
 
@@ -175,8 +176,13 @@ impl Between {
         let options = LinkOptions::default();
         let (mac_a, mac_1) = lab.link(&a, "eth0", &device, "eth1", &options).unwrap();
         let (mac_2, mac_b) = lab.link(&device, "eth2", &b, "eth0", &options).unwrap();
-        let text = |mac: [u8; 6]| mac.map(|octet| format!("{octet:02x}")).join(":");
-        Some(Between { a, device, b, macs: [mac_a, mac_1, mac_2, mac_b].map(text), _lab: lab })
+        Some(Between {
+            a,
+            device,
+            b,
+            macs: [mac_a, mac_1, mac_2, mac_b].map(format_mac),
+            _lab: lab,
+        })
     }
 
     /// The kernel's router.

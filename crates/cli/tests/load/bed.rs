@@ -6,6 +6,7 @@ use std::time::Duration;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_results::trial::{Direction, Offer};
+use sonde_results::units::format_mac;
 use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::tester::{LoadEngine, Outcome, Tester, TesterPort, TesterSpec, Way, port_facts};
 use sonde_wire::ethernet::Mac;
@@ -59,9 +60,8 @@ impl Bed {
         ] {
             device.add_address(interface, &format!("{v4}.1/24")).unwrap();
             device.add_address(interface, &format!("{v6}:1/64")).unwrap();
-            let mac: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
-            device.set_neighbour(interface, &format!("{v4}.2"), &mac.join(":")).unwrap();
-            device.set_neighbour(interface, &format!("{v6}:2"), &mac.join(":")).unwrap();
+            device.set_neighbour(interface, &format!("{v4}.2"), &format_mac(mac)).unwrap();
+            device.set_neighbour(interface, &format!("{v6}:2"), &format_mac(mac)).unwrap();
         }
         bed
     }

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use sonde_results::units::format_mac;
+
 use super::addresses::DeviceSide;
 use super::ports::{MONITORED, PORTS, disable_offloads};
 use super::spec::BedSpec;
-use crate::lab::mac_text;
 use crate::{Family, Host, LabError};
 
 /// A device's namespace with two ports, and its surroundings.
@@ -62,7 +63,7 @@ impl DeviceContext {
         self.host.sysctl(&["net.ipv6.conf.all.disable_ipv6=0"])?;
         let mut batch = String::new();
         for (port, side) in PORTS.iter().zip(&self.sides) {
-            let peer = mac_text(side.peer_mac);
+            let peer = format_mac(side.peer_mac);
             for r in &side.routes {
                 let nodad = if r.family == Family::V6 { " nodad" } else { "" };
                 let (own, prefix, hop) = (r.own, r.prefix, r.next_hop);

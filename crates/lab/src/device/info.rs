@@ -1,12 +1,12 @@
 //! What is known of a bed, also by other processes: a note in its folder.
 
 use serde::{Deserialize, Serialize};
+use sonde_results::units::format_mac;
 
 use super::placement::Placement;
 use super::ports::{TESTER_PORTS, TESTERS, disable_offloads};
 use super::spec::BedSpec;
 use super::{addresses, netlink, run_dir};
-use crate::lab::mac_text;
 use crate::{Family, Host, LabError, Mac};
 
 /// A bed: what it was made as, its ports, its devices.
@@ -194,7 +194,7 @@ impl BedPort {
                 host.add_address(interface, &format!("{address}/{prefix}"))?;
                 addresses::gateway(n, family)
             };
-            host.set_neighbour(interface, next_hop, &mac_text(far))?;
+            host.set_neighbour(interface, next_hop, &format_mac(far))?;
             if !bridged {
                 host.add_route(everything, &["via", next_hop])?;
             }

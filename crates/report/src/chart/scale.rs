@@ -1,7 +1,8 @@
 //! From values to places, and where the ticks are.
 
+use sonde_results::units::format_number;
+
 use super::{Axis, Chart, Scale, Shape};
-use crate::quantity::figures;
 
 /// An axis with its range and ticks.
 pub(super) struct Placed<'a> {
@@ -114,7 +115,7 @@ fn linear(axis: &Axis, low: f64, high: f64, tight: bool) -> Placed<'_> {
     let ticks = (first..=last)
         .map(|i| i as f64 * step)
         .filter(|v| (begin - hair..=end + hair).contains(v))
-        .map(|v| (v, figures(v / axis.divisor).replace('-', "\u{2212}")));
+        .map(|v| (v, format_number(v / axis.divisor).replace('-', "\u{2212}")));
     Placed { axis, low: begin, high: end, ticks: ticks.collect() }
 }
 
@@ -130,7 +131,7 @@ fn log(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
     let end = steps.iter().position(|s| s.0 >= high * 0.999_999).unwrap_or(steps.len() - 1);
     let shown = &steps[begin..=end.max(begin + 1)];
     let decades = shown.iter().filter(|s| s.1).count() > 2;
-    let label = |v: f64| figures((v / axis.divisor * 1e9).round() / 1e9);
+    let label = |v: f64| format_number((v / axis.divisor * 1e9).round() / 1e9);
     let ticks = shown.iter().filter(|s| s.1 || !decades).map(|s| (s.0, label(s.0))).collect();
     Placed { axis, low: shown[0].0, high: shown[shown.len() - 1].0, ticks }
 }

@@ -2,11 +2,12 @@
 
 use sonde_results::bench::{BenchRun, Case};
 use sonde_results::stats::{self, Interval, Share};
+use sonde_results::units::format_number;
 
 use super::id;
 use crate::chart::{Axis, Bar, Chart, Scale, Series, Shape};
 use crate::group::{Labels, key};
-use crate::quantity::{figures, show, words};
+use crate::quantity::{show, words};
 use crate::{LOOP, quantity};
 
 /// An ablation of one case and quantity: every combination of the layers, block by block.
@@ -163,7 +164,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
                     sign(mean),
                     show(mean.abs(), unit),
                     sign(mean),
-                    figures((mean / whole * 1e3).round().abs() / 10.0)
+                    format_number((mean / whole * 1e3).round().abs() / 10.0)
                 ),
             },
         };

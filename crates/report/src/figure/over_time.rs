@@ -2,13 +2,13 @@
 //! to see a load over time; those of a search tell of the search.
 
 use sonde_results::bench::{BenchRun, Case};
+use sonde_results::units::time_unit;
 use sonde_results::{Hist, Trial};
 
 use super::id;
 use crate::LOOP;
 use crate::chart::{Area, Axis, Chart, LEVELS, Scale, Series, Shape};
 use crate::group::{Labels, key};
-use crate::quantity::time_unit;
 use crate::trials::{kind_of, valid};
 
 /// Fewest points or windows for a picture over time.

@@ -4,7 +4,7 @@ use sonde_results::bench::{BenchRun, Case};
 
 use super::{colour, id, split};
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
-use crate::group::{Group, Labels, groups, is_rate, searches_rate};
+use crate::group::{Group, Labels, groups, is_rate, mix_name, searches_rate};
 use crate::{LOOP, line_rate_fps};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
@@ -144,7 +144,7 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels, per: Per) -> Char
             numbers: frames.iter().map(|f| f.0).collect(),
             ..Axis::names(
                 "Frame size, octets with FCS",
-                frames.iter().map(|f| short(f.1).to_string()).collect(),
+                frames.iter().map(|f| mix_name(f.1).to_string()).collect(),
             )
         },
         y: match per {
@@ -164,9 +164,4 @@ fn media(run: &BenchRun) -> String {
         [] => "Ethernet".into(),
         _ => format!("Ethernet ({})", drivers.join(", ")),
     }
-}
-
-/// A mix by its name; its genome stands in the tables.
-fn short(frame: &str) -> &str {
-    frame.split_once(':').map_or(frame, |(name, _)| name)
 }

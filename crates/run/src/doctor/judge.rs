@@ -115,16 +115,16 @@ pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> Finding {
 }
 
 pub fn loopback(hist: &Hist) -> Finding {
-    let at = |q| format_ns_or_dash(hist.quantile(q).map(|v| v as f64));
+    let at = |q| format_ns_or_dash(hist.quantile(q));
     finding(
         "loopback floor",
         hist.quantile(0.5).is_some_and(|p50| p50 <= SLOW_LOOPBACK),
         format!(
             "round trip by plain sockets: min {}, p50 {}, p99 {}, max {}",
-            format_ns_or_dash(hist.min().map(|v| v as f64)),
+            format_ns_or_dash(hist.min()),
             at(0.5),
             at(0.99),
-            format_ns_or_dash(hist.max().map(|v| v as f64))
+            format_ns_or_dash(hist.max())
         ),
         "system calls are slow here; firewall rules, mitigations or a busy host may be why",
     )

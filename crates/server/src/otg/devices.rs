@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sonde_results::units::format_mac;
 
 use super::pattern::{MacText, whole};
 
@@ -174,7 +175,7 @@ pub struct Neighbor {
 impl Neighbor {
     /// As the model has it.
     pub fn row(&self) -> Value {
-        let mac = self.mac.map(|m| m.map(|octet| format!("{octet:02x}")).join(":"));
+        let mac = self.mac.map(format_mac);
         let address = match self.address {
             IpAddr::V4(_) => "ipv4_address",
             IpAddr::V6(_) => "ipv6_address",

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use sonde_results::units::parse_mac;
 
 /// A field's values: frame after frame takes the next, and after the last the first.
 #[derive(Clone, Debug, Deserialize)]
@@ -146,14 +147,10 @@ impl FieldValue for MacText {
 impl<'de> Deserialize<'de> for MacText {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<MacText, D::Error> {
         let text = String::deserialize(d)?;
+        // The model has two digits an octet.
+        let mac = parse_mac(&text).ok().filter(|_| text.len() == 17);
         let wrong = || D::Error::custom(format!("'{text}' is no MAC address"));
-        let mut octets = [0; 6];
-        let mut parts = text.split(':');
-        for octet in &mut octets {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(wrong)?;
-            *octet = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
-        }
-        parts.next().is_none().then_some(MacText(octets)).ok_or_else(wrong)
+        mac.map(MacText).ok_or_else(wrong)
     }
 }
 

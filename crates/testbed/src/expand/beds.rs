@@ -7,10 +7,11 @@ use std::thread::available_parallelism;
 use sonde_lab::device::{BedSpec, DeviceSpec};
 use sonde_lab::tune::{Layer, LayerScope};
 use sonde_meter::trial::POWER;
+use sonde_results::units::parse_mac;
 
 use super::super::cases::{Device, DeviceKind, Expanded, FRAME_BEYOND_IP, PlannedCase};
 use super::super::layers;
-use super::super::networks::{NETWORKS, parse_mac, port_networks, refuse_others_addresses};
+use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
 use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, Source};
 use super::super::tester::{TesterPort, port_facts};
 
@@ -217,7 +218,7 @@ fn addressed(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> 
     let nets = port_networks(name, port).map_err(of_port)?;
     match (&port.mac, &port.gateway) {
         (Some(mac), _) => {
-            parse_mac(mac).map_err(|e| format!("port {name}: {e:#}"))?;
+            parse_mac(mac).map_err(|e| format!("port {name}: {e}"))?;
         }
         (None, Some(_)) if remote => {
             return Err(format!("port {name}: name the device's mac: agents do not ask for it"));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sonde_lab::device::Counter;
+use sonde_results::units::parse_mac;
 use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netlink::{Neighbour, Neighbours, interface_index};
 use sonde_sys::netns;
@@ -16,7 +17,7 @@ use super::traffic::Place;
 use crate::agent::remote::Remote;
 use crate::cases::{Condition, Device};
 use crate::counters::of_port;
-use crate::networks::{parse_mac, port_networks};
+use crate::networks::port_networks;
 use crate::plan::{DevicePlan, PortPlan};
 use crate::tester::{TesterPort, port_facts};
 
@@ -153,7 +154,7 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> 
     };
     let nets = port_networks(name, plan)?;
     let next_hop = match (&plan.mac, &plan.gateway) {
-        (Some(mac), _) => parse_mac(mac)?,
+        (Some(mac), _) => parse_mac(mac).map_err(anyhow::Error::msg)?,
         (None, Some(_)) if remote.is_some() => {
             bail!("port {name}: name the device's mac: agents do not ask for it")
         }

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use sonde_results::trial::Side;
+use sonde_results::units::format_mac;
 
 use self::image::Image;
 use super::console::Console;
@@ -22,7 +23,6 @@ use super::counters::{guest_counters, guest_script};
 use super::function::Function;
 use super::ports::{PORTS, disable_offloads};
 use super::{addresses, bridge};
-use crate::lab::mac_text;
 use crate::{Family, LabError};
 
 /// The guest, while it runs, and the version of qemu.
@@ -68,7 +68,7 @@ impl Vm {
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&archive);
         command.args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1", "-serial", "stdio"]);
         for (n, side) in at.sides.iter().enumerate() {
-            let (tap, mac) = (TAPS[n], mac_text(side.mac));
+            let (tap, mac) = (TAPS[n], format_mac(side.mac));
             command.args(["-netdev", &format!("tap,id=n{n},ifname={tap},script=no,downscript=no")]);
             command.args(["-device", &format!("virtio-net-pci,netdev=n{n},mac={mac},romfile=")]);
         }
@@ -91,7 +91,7 @@ impl Function for Vm {
         for (n, port) in PORTS.into_iter().enumerate() {
             // The port's MAC address is the guest's; the host's own end takes another.
             let [first, _, rest @ ..] = at.sides[n].mac;
-            let other = mac_text([first, 1, rest[0], rest[1], rest[2], rest[3]]);
+            let other = format_mac([first, 1, rest[0], rest[1], rest[2], rest[3]]);
             let mtu = at.spec.mtu;
             at.batch(&format!(
                 "link set {port} address {other}\ntuntap add {tap} mode tap\n\
@@ -224,7 +224,7 @@ fn configure(at: &DeviceContext) -> String {
          echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects\n",
     );
     for (n, side) in at.sides.iter().enumerate() {
-        let (mac, mtu) = (mac_text(side.mac), at.spec.mtu);
+        let (mac, mtu) = (format_mac(side.mac), at.spec.mtu);
         text += &format!(
             "for d in /sys/class/net/*; do \
              [ \"$(cat $d/address)\" = {mac} ] && i{n}=${{d##*/}}; done\n\

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_meter::stamp::{LinkHeader, StreamSpec, Way};
+use sonde_results::units::format_mac;
 use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_wire::NotSent;
 
@@ -49,7 +50,9 @@ impl Routing {
             let hop = &self.next_hops.all()[index];
             let name = hop.address.map_or("the link".into(), |a| a.to_string());
             match macs {
-                Some(m) => back.add("can be reached", format!("{name} at {}", mac(m.destination))),
+                Some(m) => {
+                    back.add("can be reached", format!("{name} at {}", format_mac(m.destination)))
+                }
                 None => lost.add("cannot be reached; its probes are skipped", name),
             }
             let way = way(hop);
@@ -261,10 +264,6 @@ pub fn way(hop: &NextHop) -> Way {
         return Err(if hop.running { NotSent::NoNeighbour } else { NotSent::LinkDown });
     };
     Ok(LinkHeader::new(destination, source, &hop.tags))
-}
-
-fn mac(octets: [u8; 6]) -> String {
-    octets.map(|o| format!("{o:02x}")).join(":")
 }
 
 /// Between refreshes of the neighbours: below the kernel's base reachable time.
