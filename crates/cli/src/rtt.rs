@@ -65,7 +65,7 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     }
     let mut ended = watching.join();
     let failure = ended.failure.take();
-    let exit = printing.finish(&ended, context.stop.is_asked())?;
+    let exit = printing.finish(&ended, context.stop.is_asked());
     match failure {
         Some(error) => Err(error.into()),
         None => Ok(exit),

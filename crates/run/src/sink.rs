@@ -61,22 +61,15 @@ impl Sink<Box<dyn Write + Send>> {
             let stdout = stdout.ok_or_else(|| io::Error::other("there is no standard output"))?;
             return Ok(Sink::new(stdout(), "standard output"));
         }
-        Sink::to_file(whole_file::create(path)?, path)
+        Ok(Sink::to_file(whole_file::create(path)?, path))
     }
 
-    /// To a further file of the run, by [`whole_file::create_next`].
-    ///
-    /// # Errors
-    /// As that one.
-    pub fn create_next(path: &Path, number: &mut u32) -> io::Result<Self> {
-        let file = whole_file::create_next(path, number)?;
-        Sink::to_file(file, &whole_file::numbered(path, *number))
-    }
-
-    fn to_file(file: File, path: &Path) -> io::Result<Self> {
-        let again = if file.metadata()?.is_file() { Some(file.try_clone()?) } else { None };
+    /// To an open file, which is called `path`.
+    pub fn to_file(file: File, path: &Path) -> Self {
+        let is_file = file.metadata().is_ok_and(|about| about.is_file());
+        let again = if is_file { file.try_clone().ok() } else { None };
         let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
-        Ok(Sink { file: again, ..sink })
+        Sink { file: again, ..sink }
     }
 
     /// Whether the last write failed: what is not written waits.
@@ -181,10 +174,7 @@ impl<W: Write> Sink<W> {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                    self.unread = true;
-                    break;
-                }
+                Err(e) if self.has_gone(&e) => break,
                 Err(e) => {
                     self.take_back_half_a_line();
                     self.waiting.drain(..self.written);
@@ -196,12 +186,15 @@ impl<W: Write> Sink<W> {
         self.waiting.clear();
         self.written = 0;
         match self.out.flush() {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                self.unread = true;
-                Ok(())
-            }
+            Err(e) if self.has_gone(&e) => Ok(()),
             flushed => flushed,
         }
+    }
+
+    /// Whether the reader of a pipe has gone, which is noted.
+    fn has_gone(&mut self, error: &io::Error) -> bool {
+        self.unread |= error.kind() == io::ErrorKind::BrokenPipe;
+        self.unread
     }
 
     /// Cuts the file after its last whole line; the rest waits for the next attempt.

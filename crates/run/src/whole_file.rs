@@ -51,19 +51,21 @@ pub fn numbered(path: &Path, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Opens the first of a run's further files that is not there yet, from `number` on, which is
-/// that file's then.
-///
-/// # Errors
-/// As [`File::create_new`], but for a file that is there.
-pub fn create_next(path: &Path, number: &mut u32) -> io::Result<File> {
-    loop {
-        let next = numbered(path, *number);
-        match File::options().write(true).create_new(true).mode(0o640).open(next) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => *number += 1,
-            opened => return opened,
+/// Opens the first of a run's files behind the `number`th that is not there yet, and says its
+/// number. Without one the file before it goes on, and who runs this is told.
+pub fn create_next(path: &Path, number: u32) -> Option<(File, u32)> {
+    for next in number + 1.. {
+        let name = numbered(path, next);
+        match File::options().write(true).create_new(true).mode(0o640).open(&name) {
+            Ok(file) => return Some((file, next)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                tracing::warn!("{}: {error}; the file before it goes on", name.display());
+                return None;
+            }
         }
     }
+    None
 }
 
 /// Writes `run` as JSON with a final newline.

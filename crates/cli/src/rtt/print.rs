@@ -1,12 +1,9 @@
 //! What becomes of samples, flows and groups on the command line: printed as they come, and
 //! saved at the end.
 
-use std::io::{self, Write, stdout};
+use std::io::{Write, stdout};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result};
 use sonde_results::rtt::Coverage;
 use sonde_results::{Caveat, RttRun, ToUtc};
 use sonde_run::rtt::epping::{Dialect, Printer};
@@ -16,7 +13,6 @@ use sonde_run::sink::Sink;
 
 use super::args::{Format, Prints};
 use super::view;
-use crate::console;
 use crate::exit::Exit;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
@@ -36,7 +32,6 @@ struct Records {
     form: Form,
     text: Vec<u8>,
     sink: Sink<Box<dyn Write + Send>>,
-    reader_gone: Arc<AtomicBool>,
 }
 
 enum Form {
@@ -128,8 +123,7 @@ impl Printing {
 
     /// Nobody reads what is printed any more, and nothing else is asked for.
     pub fn is_in_vain(&self) -> bool {
-        let gone = |r: &Records| r.reader_gone.load(Ordering::Relaxed);
-        self.out.is_none() && self.records.as_ref().is_some_and(gone)
+        self.out.is_none() && self.records.as_ref().is_some_and(|r| r.sink.is_unread())
     }
 
     fn with_command(&self, mut run: RttRun) -> RttRun {
@@ -138,7 +132,7 @@ impl Printing {
     }
 
     /// Ends the output, saves the run and prints its summary.
-    pub fn finish(mut self, ended: &Ended, interrupted: bool) -> Result<Exit> {
+    pub fn finish(mut self, ended: &Ended, interrupted: bool) -> Exit {
         let run = self.collected.finish(ended);
         let mut run = self.with_command(run);
         let mut unsaved = Vec::new();
@@ -157,31 +151,24 @@ impl Printing {
         {
             unsaved.push(format!("{}: {error}", path.display()));
         }
-        self.tell(&run).context("cannot print the summary")?;
+        self.tell(&run);
         for what in &unsaved {
             errln!("not saved: {what}");
         }
-        Ok(exit(&run.coverage, unsaved.is_empty(), interrupted))
+        exit(&run.coverage, unsaved.is_empty(), interrupted)
     }
 
     /// The summary; where records have standard output, only what casts doubt on them, on
     /// standard error.
-    fn tell(&self, run: &RttRun) -> io::Result<()> {
+    fn tell(&self, run: &RttRun) {
         let (width, _) = terminal_size();
-        let printed = match self.prints.format {
-            Some(Format::Table) => {
-                let (losses, style) = (self.collected.losses(), Style::for_stdout());
-                print(&mut console::out(), &view::summary(run, losses, width, style))
-            }
-            _ => {
-                let RttRun { points, coverage, caveats, .. } = run;
-                let lines = view::footer(points, coverage, *caveats, width, Style::default());
-                print(&mut io::stderr().lock(), &lines)
-            }
-        };
-        match printed {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e),
-            _ => Ok(()),
+        if self.prints.format == Some(Format::Table) {
+            let (losses, style) = (self.collected.losses(), Style::for_stdout());
+            view::summary(run, losses, width, style).iter().for_each(|line| outln!("{line}"));
+        } else {
+            let RttRun { points, coverage, caveats, .. } = run;
+            let lines = view::footer(points, coverage, *caveats, width, Style::default());
+            lines.iter().for_each(|line| errln!("{line}"));
         }
     }
 }
@@ -199,9 +186,8 @@ fn exit(coverage: &Coverage, saved: bool, interrupted: bool) -> Exit {
 
 impl Records {
     fn new(form: Form, out: impl Write + Send + 'static) -> Records {
-        let reader_gone = Arc::new(AtomicBool::new(false));
-        let out: Box<dyn Write + Send> = Box::new(Watched { out, gone: reader_gone.clone() });
-        Records { form, text: Vec::new(), sink: Sink::new(out, "standard output"), reader_gone }
+        let out: Box<dyn Write + Send> = Box::new(out);
+        Records { form, text: Vec::new(), sink: Sink::new(out, "standard output") }
     }
 
     fn with(
@@ -224,46 +210,11 @@ impl Records {
     }
 }
 
-/// Notes that the reader of a pipe has gone, and takes what nobody reads.
-struct Watched<W> {
-    out: W,
-    gone: Arc<AtomicBool>,
-}
-
-impl<W: Write> Watched<W> {
-    fn check<T>(&self, result: io::Result<T>, instead: T) -> io::Result<T> {
-        match result {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                self.gone.store(true, Ordering::Relaxed);
-                Ok(instead)
-            }
-            result => result,
-        }
-    }
-}
-
-impl<W: Write> Write for Watched<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.out.write(bytes);
-        self.check(result, bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let result = self.out.flush();
-        self.check(result, ())
-    }
-}
-
 /// As it is written.
 fn in_utc<T: ToUtc + Clone>(record: &T, utc_offset: i64) -> T {
     let mut record = record.clone();
     record.turn_to_utc(utc_offset);
     record
-}
-
-fn print(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
-    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-    out.flush()
 }
 
 #[cfg(test)]
@@ -272,7 +223,8 @@ mod tests {
     use crate::rtt::args::OutputArgs;
     use sonde_results::testing::rtt as sample;
     use sonde_run::rtt::SampleLimit;
-    use std::sync::Mutex;
+    use std::io;
+    use std::sync::{Arc, Mutex};
 
     /// What was written, or a pipe without a reader.
     #[derive(Clone, Default)]
@@ -347,7 +299,7 @@ mod tests {
         for (limit, samples) in [(None, 0), (Some(SampleLimit::None), sample::samples().len())] {
             let out = Out::default();
             let collected = collected(&out, &args(Some(Format::Jsonl), limit, None));
-            collected.finish(&ended(), false).unwrap();
+            collected.finish(&ended(), false);
             let text = out.text();
             let count = |what| text.matches(&format!("\"type\":\"{what}\"")).count();
             assert_eq!(
@@ -365,7 +317,7 @@ mod tests {
         let (begun, offset) = (run.header.start_ns, run.header.tai_offset_ns());
         assert_eq!(offset, 37_000_000_000);
         let options = args(Some(Format::Jsonl), Some(SampleLimit::None), None);
-        collected(&out, &options).finish(&ended(), false).unwrap();
+        collected(&out, &options).finish(&ended(), false);
         let times = ["start_ns", "end_ns", "at_ns"];
         let text = out.text();
         let lines = text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
@@ -385,10 +337,10 @@ mod tests {
         let mut vain = collected(&out, &args(Some(Format::Standard), None, None));
         vain.flush();
         assert!(vain.is_in_vain());
-        assert_eq!(vain.finish(&ended(), true).unwrap(), Exit::Ok);
+        assert_eq!(vain.finish(&ended(), true), Exit::Ok);
         let saved = collected(&out, &args(Some(Format::Standard), None, Some("/dev/full")));
         assert!(!saved.is_in_vain());
-        assert_eq!(saved.finish(&ended(), false).unwrap(), Exit::NotSaved);
+        assert_eq!(saved.finish(&ended(), false), Exit::NotSaved);
     }
 
     #[test]
@@ -396,7 +348,7 @@ mod tests {
         let ending = |counters: &[(&str, u64)], interrupted| {
             let collected = collected(&Out::default(), &args(Some(Format::Ppviz), None, None));
             let counters = counters.iter().map(|&(name, n)| (name.to_string(), n)).collect();
-            collected.finish(&Ended { counters, ..Ended::default() }, interrupted).unwrap()
+            collected.finish(&Ended { counters, ..Ended::default() }, interrupted)
         };
         assert_eq!(ending(&[("packets", 3), ("samples_clean", 1)], true), Exit::Ok);
         assert_eq!(ending(&[("packets", 3)], false), Exit::NoReply);

@@ -146,22 +146,14 @@ impl Output for IpfixFile {
         if !self.out.file.metadata().is_ok_and(|about| about.is_file()) {
             return;
         }
-        let mut number = self.number + 1;
-        match whole_file::create_next(&self.path, &mut number) {
-            Ok(next) => {
-                self.close(now_ns, stats);
-                (self.out.file, self.number) = (next, number);
-                self.files += 1;
-                // Each file is read by itself: it has all templates, that of the checksums too.
-                let out = &mut self.out;
-                out.checksums = out.checksums.as_ref().map(|_| Checksums::default());
-                self.exporter.reconnected(now_ns, &mut |message| out.message(message));
-            }
-            Err(error) => tracing::warn!(
-                "{}: {error}; the file before it goes on",
-                whole_file::numbered(&self.path, number).display()
-            ),
-        }
+        let Some(next) = whole_file::create_next(&self.path, self.number) else { return };
+        self.close(now_ns, stats);
+        (self.out.file, self.number) = next;
+        self.files += 1;
+        // Each file is read by itself: it has all templates, that of the checksums too.
+        let out = &mut self.out;
+        out.checksums = out.checksums.as_ref().map(|_| Checksums::default());
+        self.exporter.reconnected(now_ns, &mut |message| out.message(message));
     }
 
     fn finish(&mut self, now_ns: i64, stats: &ExportStats) {

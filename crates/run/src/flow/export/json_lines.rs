@@ -109,17 +109,11 @@ impl Output for JsonLines {
         if !sink.is_file() || sink.is_failing() {
             return self.note();
         }
-        let mut number = self.number + 1;
-        match Sink::create_next(&self.path, &mut number) {
-            Ok(next) => {
-                self.close();
-                (self.sink, self.number) = (Some(next), number);
-                self.files += 1;
-            }
-            Err(error) => tracing::warn!(
-                "{}: {error}; the file before it goes on",
-                whole_file::numbered(&self.path, number).display()
-            ),
+        if let Some((file, number)) = whole_file::create_next(&self.path, self.number) {
+            self.close();
+            let next = Sink::to_file(file, &whole_file::numbered(&self.path, number));
+            (self.sink, self.number) = (Some(next), number);
+            self.files += 1;
         }
     }
 
