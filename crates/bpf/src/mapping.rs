@@ -1,17 +1,17 @@
-//! The memory of array maps, shared with the running programs.
+//! The memory of maps, shared with the running programs.
 
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use libbpf_rs::MapHandle;
 
 use crate::BpfError;
 
-/// A shared mapping of an array map.
+/// A shared mapping of a map.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     at: NonNull<u8>,
@@ -23,15 +23,37 @@ unsafe impl Send for Mapping {}
 // SAFETY: what is shared of it are atomics.
 unsafe impl Sync for Mapping {}
 
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// To write, all of it at hand from the start.
+    WriteAtOnce,
+}
+
 impl Mapping {
-    pub(crate) fn new(map: &MapHandle, offset: usize, len: usize) -> Result<Self, BpfError> {
+    /// `len` octets of the map from `offset`, a multiple of the page size.
+    pub(crate) fn new(
+        map: &MapHandle,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, BpfError> {
+        let (protection, flags) = match access {
+            Access::Read => (libc::PROT_READ, libc::MAP_SHARED),
+            Access::Write => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED),
+            Access::WriteAtOnce => {
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE)
+            }
+        };
         // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
+                protection,
+                flags,
                 map.as_fd().as_raw_fd(),
                 offset as libc::off_t,
             )
@@ -48,11 +70,18 @@ impl Mapping {
         self.at.as_ptr()
     }
 
+    /// The word at this offset, a multiple of 4.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len);
+        // SAFETY: as in `long`.
+        unsafe { AtomicU32::from_ptr(self.at.as_ptr().add(offset).cast()) }
+    }
+
     /// The double word at this offset, a multiple of 8.
     #[inline]
     pub(crate) fn long(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8));
-        assert!(offset + 8 <= self.len);
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
         // SAFETY: within the mapping and aligned; the program changes it concurrently,
         // which atomics allow.
         unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
@@ -87,7 +116,7 @@ unsafe impl Plain for AtomicU64 {}
 impl<T: Plain> Shared<T> {
     /// The first `count` values of `map`, which has as many and whose values are of this type.
     pub(crate) fn map(map: &MapHandle, count: usize) -> Result<Shared<T>, BpfError> {
-        let mapping = Mapping::new(map, 0, count * size_of::<T>())?;
+        let mapping = Mapping::new(map, 0, count * size_of::<T>(), Access::WriteAtOnce)?;
         Ok(Shared { mapping, count, of: PhantomData })
     }
 }

@@ -12,7 +12,7 @@ use libbpf_rs::MapHandle;
 
 use crate::BpfError;
 use crate::flow::Refused;
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Mapping};
 
 /// Octets of a record.
 pub const RECORD_LEN: usize = 64;
@@ -44,9 +44,9 @@ impl FlowRing {
         order: u32,
     ) -> Result<Self, BpfError> {
         let at = worker as usize * CONTROL_LEN;
-        let control = Mapping::new(rings, 0, at + CONTROL_LEN)?;
+        let control = Mapping::new(rings, 0, at + CONTROL_LEN, Access::WriteAtOnce)?;
         let len = RECORD_LEN << order;
-        let records = Mapping::new(records, worker as usize * len, len)?;
+        let records = Mapping::new(records, worker as usize * len, len, Access::WriteAtOnce)?;
         let mut ring = FlowRing { control, records, at, mask: (1 << order) - 1, tail: 0, lent: 0 };
         ring.tail = ring.control.long(at + TAIL).load(Ordering::Relaxed);
         Ok(ring)

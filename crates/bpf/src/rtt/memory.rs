@@ -1,25 +1,24 @@
 //! Maps of the running program as memory: arrays, global variables, ring buffers.
 
-use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::MapHandle;
 
 use crate::BpfError;
+use crate::mapping::{Access, Mapping};
 
-/// A shared mapping of a map, readable and, where asked for, writable.
+/// A mapping out of which structures are copied.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    at: NonNull<u8>,
-    len: usize,
-}
+pub(super) struct Mapped(Mapping);
 
-// SAFETY: the mapping lives as long as the value and is only touched by atomic operations.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
+impl Deref for Mapped {
+    type Target = Mapping;
+    fn deref(&self) -> &Mapping {
+        &self.0
+    }
+}
 
 impl Mapped {
     /// `len` octets of the map from `offset`, a multiple of the page size.
@@ -27,39 +26,9 @@ impl Mapped {
         map: &MapHandle,
         offset: usize,
         len: usize,
-        write: bool,
+        access: Access,
     ) -> Result<Self, BpfError> {
-        let protection = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED,
-                map.as_fd().as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(BpfError::io("map the tables of passive RTT", io::Error::last_os_error()));
-        }
-        Ok(Mapped { at: NonNull::new(at.cast()).expect("the kernel maps nothing at 0"), len })
-    }
-
-    /// The word at this offset, a multiple of 4.
-    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len);
-        // SAFETY: within the mapping, aligned, and valid for any bits; the program changes
-        // it concurrently, which atomics allow.
-        unsafe { AtomicU32::from_ptr(self.at.as_ptr().add(offset).cast()) }
-    }
-
-    /// The double word at this offset, a multiple of 8.
-    pub(super) fn long(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: as in `word`.
-        unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(offset).cast()) }
+        Mapping::new(map, offset, len, access).map(Mapped)
     }
 
     /// Copies a plain value out, double word by double word; it may be torn.
@@ -73,13 +42,6 @@ impl Mapped {
         }
         // SAFETY: every octet was written, and `Plain` types are valid for any.
         unsafe { value.assume_init() }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: this mapping was made in `new` and nobody can use it any more.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 
@@ -102,9 +64,9 @@ impl Ring {
     /// `size`: octets of data, a power of two and a multiple of the page size.
     pub(super) fn new(map: MapHandle, size: usize) -> Result<Self, BpfError> {
         let page = page_size();
-        let consumer = Mapped::new(&map, 0, page, true)?;
+        let consumer = Mapped::new(&map, 0, page, Access::Write)?;
         // The kernel maps the data twice in a row, so that no record is cut in two.
-        let producer = Mapped::new(&map, page, page + 2 * size, false)?;
+        let producer = Mapped::new(&map, page, page + 2 * size, Access::Read)?;
         Ok(Ring { map, consumer, producer, mask: size as u64 - 1 })
     }
 

@@ -16,6 +16,7 @@ use super::{
     load,
 };
 use crate::BpfError;
+use crate::mapping::Access;
 use crate::skel::rtt::{RttSkelBuilder, types};
 
 /// Entries of each map.
@@ -151,15 +152,15 @@ impl RttProgram {
                 .update(&key, &value, MapFlags::ANY)
                 .map_err(|e| load::map_error("add a prefix", e))?;
         }
-        let map = |map, n: u32, size: usize, write| {
+        let map = |map, n: u32, size: usize, access| {
             let len = (n as usize * size).next_multiple_of(page_size());
-            Mapped::new(&load::handle(map)?, 0, len, write)
+            Mapped::new(&load::handle(map)?, 0, len, access)
         };
         let groups = Groups::new(
-            map(&maps.rtt_groups, sizes.groups, size_of::<Group>(), true)?,
-            map(&maps.rtt_hists, sizes.hists, HIST, true)?,
+            map(&maps.rtt_groups, sizes.groups, size_of::<Group>(), Access::Write)?,
+            map(&maps.rtt_hists, sizes.hists, HIST, Access::Write)?,
             load::handle(&maps.free_hists)?,
-            map(&maps.bss, 1, size_of::<types::bss>(), true)?,
+            map(&maps.bss, 1, size_of::<types::bss>(), Access::Write)?,
             offset_of!(types::bss, groups_used),
             sizes.groups,
         );
@@ -194,16 +195,16 @@ impl RttProgram {
             },
             points: Points::new(load::handle(&maps.rtt_points)?),
             globals: Globals {
-                page: map(&maps.bss, 1, size_of::<types::bss>(), true)?,
+                page: map(&maps.bss, 1, size_of::<types::bss>(), Access::Write)?,
                 test_now: offset_of!(types::bss, rtt_test_now),
                 test_point: offset_of!(types::bss, rtt_test_point),
                 bench_flows: offset_of!(types::bss, bench_flows),
                 bench_samples: offset_of!(types::bss, bench_samples),
                 bench_payload: offset_of!(types::bss, bench_payload),
             },
-            buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, false)?,
-            flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), false)?,
-            losses: map(&maps.rtt_losses, sizes.losses, size_of::<Loss>(), false)?,
+            buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, Access::Read)?,
+            flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), Access::Read)?,
+            losses: map(&maps.rtt_losses, sizes.losses, size_of::<Loss>(), Access::Read)?,
             groups,
             samples: Ring::new(load::handle(&maps.rtt_samples)?, sizes.samples as usize)?,
             ended: Ring::new(load::handle(&maps.rtt_ended)?, sizes.ended as usize)?,
