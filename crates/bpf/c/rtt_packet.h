@@ -5,6 +5,7 @@
 #ifndef SONDE_RTT_PACKET_H
 #define SONDE_RTT_PACKET_H
 
+#include "mix.h"
 #include "rtt.h"
 #include "tunnel.h"
 
@@ -95,12 +96,6 @@ struct octets {
 	};
 	__u32 length;
 };
-
-static __always_inline __u64 mix(__u64 hash)
-{
-	hash *= 0x9e3779b97f4a7c15ULL;
-	return hash ^ hash >> 32;
-}
 
 /* Copies up to `length` octets of the packet, also from beyond its linear part. Returns
  * how many it has of them.

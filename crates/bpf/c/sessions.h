@@ -18,6 +18,7 @@
 #ifndef SONDE_SESSIONS_H
 #define SONDE_SESSIONS_H
 
+#include "mix.h"
 #include "parse.h"
 
 #define WINDOW 128     /* slots; few are looked at: see `session_slots` in src/reflect.rs */
@@ -50,12 +51,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct session);
 } sessions SEC(".maps");
-
-static __always_inline __u64 mix(__u64 hash)
-{
-	hash *= 0x9e3779b97f4a7c15ULL;
-	return hash ^ hash >> 32;
-}
 
 /* Of the 4-tuple and the SSID; our own port is the same for all and left out. */
 static __always_inline __u64 session_id4(__be32 source, __be32 destination, __u32 port_ssid)
