@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn thresholds_judge_what_they_name_and_are_undecided_without_a_number() {
-        let procedure = ProcedurePlan::read(&"kind = 'throughput'".parse().unwrap()).unwrap();
+        let procedure = ProcedurePlan::of_text("kind = 'throughput'").unwrap();
         let plans = [
             check_plan("throughput >= 1M", &[]),
             check_plan("throughput >= 2M", &[("frame", "64")]),

@@ -9,7 +9,7 @@ use super::cases::{BASELINE, Condition, Device, DeviceKind, Expanded, LOOP, Plan
 use super::plan::{
     AblationPlan, ConditionPlan, DevicePlan, DirectionName, Frames, Plan, PlanError, Source,
 };
-use super::procedures::ProcedurePlan;
+use super::procedures::{Keys, ProcedurePlan};
 
 mod beds;
 mod check;
@@ -161,7 +161,7 @@ fn procedures(source: &Source, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanEr
     if plan.procedures.is_empty() {
         return Err(source.whole("names no procedure; add [[procedure]] with kind = 'throughput'"));
     }
-    let read = |spanned: &toml::Spanned<toml::Table>| {
+    let read = |spanned: &toml::Spanned<Keys>| {
         ProcedurePlan::read(spanned.get_ref()).map_err(|e| source.error(spanned.span(), e))
     };
     plan.procedures.iter().map(read).collect()

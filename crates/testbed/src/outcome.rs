@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn plan(text: &str) -> ProcedurePlan {
-        ProcedurePlan::read(&text.parse().unwrap()).unwrap()
+        ProcedurePlan::of_text(text).unwrap()
     }
 
     /// Whether the tester is taken for the limit, where the first values are these without and

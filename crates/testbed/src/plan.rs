@@ -17,6 +17,8 @@ use sonde_port::{af_packet, af_xdp};
 use sonde_run::change::{Change, restart};
 use toml::Spanned;
 
+use crate::procedures::Keys;
+
 pub use sonde_run::toml_file::{Error as PlanError, Source};
 pub use values::{Check, Frames, Load, Ns, Prefixes, Rate};
 
@@ -47,7 +49,7 @@ pub struct Plan {
     /// What is measured; the keys of each depend on its kind.
     #[serde(default, rename = "procedure")]
     #[schemars(with = "Vec<BTreeMap<String, serde_json::Value>>")]
-    pub procedures: Vec<Spanned<toml::Table>>,
+    pub procedures: Vec<Spanned<Keys>>,
     /// States of the device to compare.
     #[serde(default, rename = "condition")]
     #[schemars(with = "Vec<ConditionPlan>")]

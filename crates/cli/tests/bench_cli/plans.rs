@@ -46,7 +46,7 @@ fn a_plan_that_cannot_be_is_refused_with_its_line_and_sends_nothing() {
     for (text, line, word) in [
         (format!("title = 'x'\n{device}[[procedure]]\nkind = 'through'\n"), 5, "throughput"),
         (format!("title = 'x'\n[bed]\nengin = 'xdp'\n{device}{procedure}"), 3, "engin"),
-        (format!("title = 'x'\n{device}{procedure}trial = 'soon'\n"), 5, "soon"),
+        (format!("title = 'x'\n{device}{procedure}trial = 'soon'\n"), 7, "trial"),
         (format!("title = 'x'\n[[device]]\nname = 'r'\nkind = 'rooter'\n{procedure}"), 2, "router"),
         (format!("title = 'x'\n{device}{procedure}[[check]]\nexpect = 'fast'\n"), 8, ">="),
         (format!("title = 'x'\n{device}{device}{procedure}"), 5, "name"),

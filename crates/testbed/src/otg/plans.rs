@@ -104,12 +104,9 @@ fn measurements_at_most(plan: &Plan) -> u64 {
     let w = &plan.workload;
     let layers = plan.ablation.as_ref().map_or(0, |a| a.get_ref().layers.len());
     let states = plan.conditions.len().max(1 << layers.min(16));
-    let count = |table: &toml::Table, key: &str, absent: usize| {
-        table.get(key).and_then(toml::Value::as_array).map_or(absent, Vec::len).max(1)
-    };
     let by_procedure = plan.procedures.iter().map(|p| {
-        let table = p.get_ref();
-        count(table, "frames", w.frames.len()) * count(table, "loads", 1)
+        let [frames, loads] = p.get_ref().frames_and_loads();
+        frames.unwrap_or(w.frames.len()).max(1) * loads.unwrap_or(1).max(1)
     });
     // One more for the loop.
     let factors = [plan.devices.len() + 1, states, w.ip.len(), w.flows.len(), w.directions.len()];

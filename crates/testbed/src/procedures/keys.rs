@@ -1,6 +1,6 @@
 //! The keys of a procedure in a plan, and what those that several procedures share mean.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sonde_meter::trial::{RateSearchConfig, Sla};
 
 use crate::plan::{Frames, Load, Ns, Rate};
@@ -14,63 +14,90 @@ pub(super) struct CaseLoad {
     pub(super) frame_bytes: f64,
 }
 
-/// What a plan may say of a procedure; which keys mean something is its kind's to say.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Keys {
-    pub(super) kind: String,
-    pub(super) frames: Option<Vec<Frames>>,
-    pub(super) trial: Option<Ns>,
-    pub(super) trials: Option<u32>,
-    pub(super) discard: Option<Ns>,
-    pub(super) resolution: Option<f64>,
-    pub(super) min_rate: Option<Rate>,
-    pub(super) loss_ratio: Option<f64>,
-    pub(super) attempts: Option<u32>,
-    pub(super) goals: Option<Vec<GoalKeys>>,
-    pub(super) loads: Option<Vec<Load>>,
-    pub(super) idle: Option<Rate>,
-    pub(super) search: Option<Search>,
-    pub(super) search_trial: Option<Ns>,
-    pub(super) longest: Option<Ns>,
-    pub(super) step: Option<u32>,
-    pub(super) after: Option<Ns>,
-    pub(super) action: Option<String>,
-    pub(super) at: Option<Ns>,
-    pub(super) stations: Option<u32>,
-    pub(super) learning_rate: Option<Rate>,
-    pub(super) groups: Option<Vec<u32>>,
-    pub(super) multicast_share: Option<f64>,
-    pub(super) cir: Option<Load>,
-    pub(super) eir: Option<Load>,
-    pub(super) policing: Option<bool>,
-    pub(super) tolerance: Option<f64>,
-    pub(super) flr: Option<f64>,
-    pub(super) ftd: Option<Ns>,
-    pub(super) fdv: Option<Ns>,
-    pub(super) availability: Option<f64>,
-    pub(super) window: Option<Ns>,
-    pub(super) duration: Option<Ns>,
+/// Defines [`Keys`], each key with its type.
+macro_rules! keys {
+    ($($key:ident: $Type:ty,)+) => {
+        /// What a plan may say of a procedure; which keys mean something is its kind's to say.
+        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Keys {
+            pub(super) kind: String,
+            $(
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub(super) $key: Option<$Type>,
+            )+
+        }
+
+        impl Keys {
+            /// The names of those that the plan has, but for its kind.
+            pub(super) fn named(&self) -> impl Iterator<Item = &'static str> {
+                let all = [$((stringify!($key), self.$key.is_some())),+];
+                all.into_iter().filter(|(_, named)| *named).map(|(key, _)| key)
+            }
+        }
+    };
+}
+
+keys! {
+    frames: Vec<Frames>,
+    trial: Ns,
+    trials: u32,
+    discard: Ns,
+    resolution: f64,
+    min_rate: Rate,
+    loss_ratio: f64,
+    attempts: u32,
+    goals: Vec<GoalKeys>,
+    loads: Vec<Load>,
+    idle: Rate,
+    search: Search,
+    search_trial: Ns,
+    longest: Ns,
+    step: u32,
+    after: Ns,
+    action: String,
+    at: Ns,
+    stations: u32,
+    learning_rate: Rate,
+    groups: Vec<u32>,
+    multicast_share: f64,
+    cir: Load,
+    eir: Load,
+    policing: bool,
+    tolerance: f64,
+    flr: f64,
+    ftd: Ns,
+    fdv: Ns,
+    availability: f64,
+    window: Ns,
+    duration: Ns,
 }
 
 /// A goal of MLRsearch (RFC 9971).
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GoalKeys {
     pub(super) name: String,
     #[serde(default)]
     pub(super) like: GoalName,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) final_trial: Option<Ns>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) initial_trial: Option<Ns>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duration_sum: Option<Ns>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) loss_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) exceed_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) width: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) preceding_targets: Option<u32>,
 }
 
 /// The goal whose attributes stand where a plan leaves them out.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GoalName {
     #[default]
@@ -81,7 +108,7 @@ pub(super) enum GoalName {
 }
 
 /// What finds the rate that shares are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Search {
     Throughput,
@@ -89,6 +116,11 @@ pub(super) enum Search {
 }
 
 impl Keys {
+    /// How many frame sizes and loads it names, where it does.
+    pub fn frames_and_loads(&self) -> [Option<usize>; 2] {
+        [self.frames.as_ref().map(Vec::len), self.loads.as_ref().map(Vec::len)]
+    }
+
     pub(super) fn trial_ns(&self, otherwise: i64) -> i64 {
         self.trial.map_or(otherwise, |Ns(ns)| ns)
     }

@@ -1,6 +1,5 @@
 //! A procedure as a plan has it: its keys are checked, and it is made for a case.
 
-use serde::Deserialize as _;
 use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, ResetConfig};
 use sonde_results::units::format_elapsed;
@@ -17,28 +16,33 @@ pub struct ProcedurePlan {
 }
 
 impl ProcedurePlan {
-    /// From its table.
+    /// From its keys.
     ///
     /// # Errors
     /// A kind that is none, a key that means nothing to it, a value that cannot be.
-    pub fn read(table: &toml::Table) -> Result<ProcedurePlan, String> {
+    pub fn read(keys: &Keys) -> Result<ProcedurePlan, String> {
         let names = || REGISTRY.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
-        let Some(name) = table.get("kind").and_then(toml::Value::as_str) else {
+        let name = keys.kind.as_str();
+        if name.is_empty() {
             return Err(format!("a procedure needs kind = '...': {}", names()));
-        };
+        }
         let kind = REGISTRY.iter().find(|k| k.name == name);
         let kind =
             kind.ok_or_else(|| format!("'{name}' is no procedure; there are {}", names()))?;
-        let known = |key: &str| ["kind", "frames"].contains(&key) || kind.keys.contains(&key);
-        if let Some(key) = table.keys().find(|key| !known(key)) {
+        if let Some(key) = keys.named().find(|key| *key != "frames" && !kind.keys.contains(key)) {
             let keys = kind.keys.join(", ");
             return Err(format!("'{key}' means nothing to {name}; it takes frames, {keys}"));
         }
-        let keys = Keys::deserialize(table.clone())
-            .map_err(|e| format!("{name}: {}", e.message().trim().replace('\n', ", ")))?;
-        let plan = ProcedurePlan { kind, keys };
+        let plan = ProcedurePlan { kind, keys: keys.clone() };
         plan.check()?;
         Ok(plan)
+    }
+
+    /// From the text of its table.
+    #[cfg(test)]
+    pub fn of_text(text: &str) -> Result<ProcedurePlan, String> {
+        let keys: Keys = toml::from_str(text).map_err(|e| e.message().to_string())?;
+        ProcedurePlan::read(&keys)
     }
 
     /// As in the plan.
@@ -291,7 +295,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<ProcedurePlan, String> {
-        ProcedurePlan::read(&text.parse().unwrap())
+        ProcedurePlan::of_text(text)
     }
 
     #[test]

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> ProcedurePlan {
-        ProcedurePlan::read(&text.parse().unwrap()).unwrap()
+        ProcedurePlan::of_text(text).unwrap()
     }
 
     /// Every kind, with short trials, on devices that make it find what it can.
