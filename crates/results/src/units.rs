@@ -85,7 +85,7 @@ pub fn parse_share(text: &str, most: f64) -> Result<f64, String> {
     share
         .ok()
         .filter(|share| (0.0..=most).contains(share))
-        .ok_or_else(|| format!("'{text}' is not a share; write 5% or 0.05"))
+        .ok_or_else(|| format!("'{text}' is not a share; write 0 to {most}, as 5% or 0.05"))
 }
 
 /// Parses a DSCP: 0..=63, or its name (RFC 2474, RFC 2597, RFC 3246, RFC 5865, RFC 8622).
@@ -317,7 +317,10 @@ mod tests {
             assert_eq!(parse_share(text, 1.0), Ok(share), "{text}");
         }
         for wrong in ["", "x", "-1%", "NaN", "1.1"] {
-            assert!(parse_share(wrong, 1.0).unwrap_err().contains("write 5% or 0.05"), "{wrong}");
+            assert!(
+                parse_share(wrong, 1.0).unwrap_err().contains("write 0 to 1, as 5%"),
+                "{wrong}"
+            );
         }
         assert_eq!(parse_share("200%", 10.0), Ok(2.0));
     }
