@@ -41,7 +41,7 @@ enum Progress {
     Unknown,
     Pcap(pcap::FileHeader),
     Pcapng(pcapng::Section),
-    /// After an error.
+    /// After an error, or at the end: nothing more is read.
     Over,
 }
 

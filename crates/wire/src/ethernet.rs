@@ -4,10 +4,8 @@
 use crate::Error;
 use crate::field::{array_at, put_u16, u16_at};
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
-/// One VLAN tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// Tag protocol identifier: [`ETHERTYPE_VLAN`], [`ETHERTYPE_QINQ`] or [`ETHERTYPE_QINQ_OLD`].
@@ -59,12 +57,10 @@ impl Tags {
         &self.tags[..usize::from(self.count)]
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Untagged.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -84,12 +80,10 @@ impl<T: AsRef<[u8]>> Frame<T> {
         Ok(Frame { buffer, header_len })
     }
 
-    /// Destination address.
     pub fn destination(&self) -> Mac {
         array_at(self.buffer.as_ref(), 0)
     }
 
-    /// Source address.
     pub fn source(&self) -> Mac {
         array_at(self.buffer.as_ref(), 6)
     }
@@ -148,9 +142,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
 /// The header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Destination address.
     pub destination: Mac,
-    /// Source address.
     pub source: Mac,
     /// VLAN tags, outermost first.
     pub tags: Tags,
@@ -159,7 +151,6 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads the header.
     pub fn parse<T: AsRef<[u8]>>(frame: &Frame<T>) -> Self {
         Repr {
             destination: frame.destination(),
@@ -220,10 +211,8 @@ pub const HEADER_LEN: usize = 14;
 pub const MAX_TAGS: usize = 2;
 /// Least value that is an EtherType; below it is a length (IEEE 802.3, 3.2.6).
 pub const LEAST_ETHERTYPE: u16 = 0x0600;
-/// IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
 pub const ETHERTYPE_ARP: u16 = 0x0806;
-/// IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86DD;
 /// MPLS, unicast.
 pub const ETHERTYPE_MPLS: u16 = 0x8847;

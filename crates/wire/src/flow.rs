@@ -55,7 +55,6 @@ pub enum Detail {
     Echo {
         /// A reply, not a request.
         reply: bool,
-        /// Its sequence number.
         sequence: u16,
     },
     /// DNS over UDP (port 53).
@@ -69,7 +68,7 @@ pub enum Detail {
     Quic(Quic),
     /// SCTP whose first chunk is a heartbeat.
     Heartbeat {
-        /// HEARTBEAT ACK.
+        /// HEARTBEAT ACK, else HEARTBEAT (RFC 9260, 3.3.5 and 3.3.6).
         ack: bool,
         /// Hash of the heartbeat information.
         id: u32,
@@ -81,9 +80,7 @@ pub enum Detail {
 /// TCP (RFC 9293).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement number.
     pub ack: u32,
     /// The flags of header octet 13: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub flags: u8,

@@ -14,9 +14,7 @@ pub enum Version {
     V4,
     /// ICMPv6; the checksum covers a pseudo-header of these addresses too.
     V6 {
-        /// IPv6 source address.
         source: Ipv6Addr,
-        /// IPv6 destination address.
         destination: Ipv6Addr,
     },
 }
@@ -36,7 +34,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         }
     }
 
-    /// Type.
+    /// The Type field.
     pub fn kind(&self) -> u8 {
         self.buffer.as_ref()[0]
     }
@@ -45,7 +43,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[1]
     }
 
-    /// Checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 2)
     }
@@ -82,14 +79,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 pub enum Repr<'a> {
     EchoRequest {
         identifier: u16,
-        /// Sequence number.
         sequence: u16,
         /// Data that comes back in the reply.
         data: &'a [u8],
     },
     EchoReply {
         identifier: u16,
-        /// Sequence number.
         sequence: u16,
         /// Data of the request.
         data: &'a [u8],
@@ -169,13 +164,9 @@ impl<'a> Repr<'a> {
 /// The UDP packet that an error quotes: enough to find the probe it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedUdp {
-    /// IP source address.
     pub source: IpAddr,
-    /// IP destination address.
     pub destination: IpAddr,
-    /// UDP source port.
     pub source_port: u16,
-    /// UDP destination port.
     pub destination_port: u16,
 }
 
@@ -276,31 +267,21 @@ fn pseudo(version: Version, len: usize) -> u32 {
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 8;
-/// ICMP: echo reply.
 pub const V4_ECHO_REPLY: u8 = 0;
 /// ICMP: destination unreachable; code 4 is "fragmentation needed", MTU in the low 16 bits.
 pub const V4_DESTINATION_UNREACHABLE: u8 = 3;
 /// ICMP: source quench (deprecated by RFC 6633).
 pub const V4_SOURCE_QUENCH: u8 = 4;
-/// ICMP: redirect.
 pub const V4_REDIRECT: u8 = 5;
-/// ICMP: echo request.
 pub const V4_ECHO_REQUEST: u8 = 8;
-/// ICMP: time exceeded.
 pub const V4_TIME_EXCEEDED: u8 = 11;
-/// ICMP: parameter problem.
 pub const V4_PARAMETER_PROBLEM: u8 = 12;
-/// ICMPv6: destination unreachable.
 pub const V6_DESTINATION_UNREACHABLE: u8 = 1;
 /// ICMPv6: packet too big.
 pub const V6_PACKET_TOO_BIG: u8 = 2;
-/// ICMPv6: time exceeded.
 pub const V6_TIME_EXCEEDED: u8 = 3;
-/// ICMPv6: parameter problem.
 pub const V6_PARAMETER_PROBLEM: u8 = 4;
-/// ICMPv6: echo request.
 pub const V6_ECHO_REQUEST: u8 = 128;
-/// ICMPv6: echo reply.
 pub const V6_ECHO_REPLY: u8 = 129;
 
 #[cfg(test)]

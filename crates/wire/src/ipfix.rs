@@ -21,7 +21,7 @@ pub struct Header {
     pub export_time: u32,
     /// Data records sent before this message in this stream and domain, modulo 2^32.
     pub sequence: u32,
-    /// Observation domain.
+    /// Observation Domain ID (RFC 7011, 3.1).
     pub domain: u32,
 }
 
@@ -57,7 +57,6 @@ impl Header {
     }
 }
 
-/// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     pub header: Header,

@@ -24,7 +24,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         usize::from(self.buffer.as_ref()[0] & 0x0F) * 4
     }
 
-    /// Header and payload.
+    /// Header and payload, in octets.
     pub fn total_len(&self) -> usize {
         usize::from(u16_at(self.buffer.as_ref(), 2))
     }
@@ -48,7 +48,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16_at(self.buffer.as_ref(), 4)
     }
 
-    /// Don't Fragment.
     pub fn dont_fragment(&self) -> bool {
         self.buffer.as_ref()[6] & 0x40 != 0
     }
@@ -67,7 +66,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.more_fragments() || self.fragment_offset() != 0
     }
 
-    /// Time to live.
     pub fn ttl(&self) -> u8 {
         self.buffer.as_ref()[8]
     }
@@ -77,7 +75,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[9]
     }
 
-    /// Header checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 10)
     }
@@ -87,12 +84,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
         checksum::finish(checksum::sum(&self.buffer.as_ref()[..self.header_len()])) == 0
     }
 
-    /// Source address.
     pub fn source(&self) -> Ipv4Addr {
         array_at::<4>(self.buffer.as_ref(), 12).into()
     }
 
-    /// Destination address.
     pub fn destination(&self) -> Ipv4Addr {
         array_at::<4>(self.buffer.as_ref(), 16).into()
     }
@@ -208,7 +203,6 @@ impl Options {
         Ok(options)
     }
 
-    /// The octets.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -217,18 +211,14 @@ impl Options {
 /// The header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Source address.
     pub source: Ipv4Addr,
-    /// Destination address.
     pub destination: Ipv4Addr,
     /// Protocol of the payload.
     pub protocol: u8,
     /// DSCP (high 6 bits) and ECN.
     pub tos: u8,
-    /// Time to live.
     pub ttl: u8,
     pub identification: u16,
-    /// Don't Fragment.
     pub dont_fragment: bool,
     pub more_fragments: bool,
     /// In octets; a multiple of 8, at most 65,528.
@@ -337,7 +327,6 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_OPTIONS_LEN: usize = 40;
 /// End of option list.
 pub const OPTION_END: u8 = 0;
-/// No operation.
 pub const OPTION_NOP: u8 = 1;
 /// Protocol number of ICMP.
 pub const PROTOCOL_ICMP: u8 = 1;

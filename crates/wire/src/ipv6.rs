@@ -54,12 +54,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()[7]
     }
 
-    /// Source address.
     pub fn source(&self) -> Ipv6Addr {
         array_at::<16>(self.buffer.as_ref(), 8).into()
     }
 
-    /// Destination address.
     pub fn destination(&self) -> Ipv6Addr {
         array_at::<16>(self.buffer.as_ref(), 24).into()
     }
@@ -95,7 +93,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
         self.buffer.as_mut()[24..40].copy_from_slice(&address.octets());
     }
 
-    /// Exchanges the addresses.
     pub fn swap_addresses(&mut self) {
         let (source, destination) = self.buffer.as_mut()[8..40].split_at_mut(16);
         source.swap_with_slice(destination);
@@ -138,7 +135,6 @@ impl Fragment {
     }
 }
 
-/// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
     /// Its own type.
@@ -255,9 +251,7 @@ pub fn jumbo_len(extension: &Extension<'_>) -> Option<u32> {
 /// The fixed header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Source address.
     pub source: Ipv6Addr,
-    /// Destination address.
     pub destination: Ipv6Addr,
     /// Type of the first header after this one.
     pub next_header: u8,
@@ -354,11 +348,11 @@ const JUMBO: u8 = 0xC2;
 const MAX_JUMBO_SEARCH: usize = 16;
 /// Most extension headers that are followed: every type once, destination options twice.
 pub const MAX_EXTENSIONS: usize = 8;
-/// Hop-by-hop options.
+/// RFC 8200, 4.3.
 pub const HOP_BY_HOP: u8 = 0;
-/// Routing header.
+/// RFC 8200, 4.4.
 pub const ROUTING: u8 = 43;
-/// Fragment header.
+/// RFC 8200, 4.5.
 pub const FRAGMENT: u8 = 44;
 /// Encapsulating security payload: nothing after it can be read.
 pub const ESP: u8 = 50;
@@ -366,15 +360,15 @@ pub const ESP: u8 = 50;
 pub const AH: u8 = 51;
 /// Protocol number of ICMPv6.
 pub const PROTOCOL_ICMPV6: u8 = 58;
-/// Nothing follows.
+/// RFC 8200, 4.7.
 pub const NO_NEXT_HEADER: u8 = 59;
-/// Destination options.
+/// Destination options (RFC 8200, 4.6).
 pub const DESTINATION: u8 = 60;
-/// Mobility header.
+/// RFC 6275.
 pub const MOBILITY: u8 = 135;
-/// Host identity protocol.
+/// Host Identity Protocol (RFC 7401).
 pub const HIP: u8 = 139;
-/// Shim6.
+/// RFC 5533.
 pub const SHIM6: u8 = 140;
 
 #[cfg(test)]

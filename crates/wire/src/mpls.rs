@@ -12,7 +12,6 @@ pub struct Entry {
     pub traffic_class: u8,
     /// The last entry of the stack.
     pub bottom: bool,
-    /// Time to live.
     pub ttl: u8,
 }
 
@@ -74,7 +73,6 @@ impl<T: AsRef<[u8]>> Stack<T> {
         bytes.chunks_exact(ENTRY_LEN).map_while(|entry| Entry::parse(entry).ok())
     }
 
-    /// How many entries.
     pub fn depth(&self) -> usize {
         self.depth
     }

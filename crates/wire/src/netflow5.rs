@@ -6,7 +6,6 @@ use core::net::Ipv4Addr;
 use crate::Error;
 use crate::field::{array_at, put_u16, put_u32, u16_at, u32_at};
 
-/// The packet header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Records in the packet, at most [`MAX_RECORDS`].
@@ -15,9 +14,9 @@ pub struct Header {
     pub uptime_ms: u32,
     /// When the packet left, s since 1970 UTC.
     pub unix_secs: u32,
-    /// And ns.
+    /// Nanoseconds beside `unix_secs`.
     pub unix_nanos: u32,
-    /// Flows sent before.
+    /// Flows sent before this packet, modulo 2^32.
     pub sequence: u32,
     /// Which engine of the exporter: the low 16 bits of the observation domain.
     pub engine: u16,
@@ -41,12 +40,9 @@ impl Header {
     }
 }
 
-/// One flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Source address.
     pub source: Ipv4Addr,
-    /// Destination address.
     pub destination: Ipv4Addr,
     /// SNMP index of the interface it came by.
     pub input: u16,
@@ -107,7 +103,6 @@ impl Record {
     }
 }
 
-/// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     pub header: Header,

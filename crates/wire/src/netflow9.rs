@@ -43,7 +43,6 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the header.
     pub fn new_checked(data: &'a [u8]) -> Result<Self, Error> {
         let (head, body) = data.split_at_checked(HEADER_LEN).ok_or(Error::Truncated)?;
         if u16_at(head, 0) != VERSION {

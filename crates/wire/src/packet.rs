@@ -33,7 +33,6 @@ pub struct Stamp {
 pub struct TxDone {
     /// The sender's own mark for the packet (never 0: 0 asks for no stamp).
     pub cookie: u64,
-    /// When it left.
     pub stamp: Stamp,
 }
 

@@ -13,19 +13,15 @@ use crate::{Error, checksum, ipv6, udp};
 /// All offsets count from the start of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpFrame {
-    /// IP header.
+    /// Where the IP header begins.
     pub l3_offset: usize,
-    /// UDP header.
+    /// Where the UDP header begins.
     pub l4_offset: usize,
     /// UDP payload: within UDP length and IP length, never the frame's padding.
     pub payload: Range<usize>,
-    /// IP source address.
     pub source: IpAddr,
-    /// IP destination address.
     pub destination: IpAddr,
-    /// UDP source port.
     pub source_port: u16,
-    /// UDP destination port.
     pub destination_port: u16,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -37,7 +33,6 @@ pub struct UdpFrame {
     pub vlan_count: u8,
     /// Tag control information, outermost first; 0 where there is no tag.
     pub vlan_tci: [u16; MAX_TAGS],
-    /// IPv6, not IPv4.
     pub is_ipv6: bool,
 }
 

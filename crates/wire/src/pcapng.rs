@@ -24,7 +24,7 @@ pub(crate) struct Section {
     /// Time of the latest packet that has one.
     latest: i64,
     skipped: Skipped,
-    /// After an error.
+    /// After an error: nothing more is read.
     is_over: bool,
 }
 

@@ -100,7 +100,7 @@ impl From<Prefix> for (IpAddr, u8) {
 /// Why a text is no prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixError {
-    /// It is none.
+    /// Not an address with a length.
     Syntax,
     /// Bits are set after those that count, here so many: a typing error more often than not.
     BitsSet(u8),

@@ -50,7 +50,6 @@ impl<'a> Long<'a> {
         Ok(Long { first: bytes[0], version: u32_at(bytes, 1), destination, source })
     }
 
-    /// What it announces.
     #[inline]
     pub const fn kind(&self) -> PacketType {
         // RFC 9369, section 3.2, moves each type of version 1 up by one.

@@ -12,7 +12,6 @@ pub struct Header {
     pub destination_port: u16,
     /// Verification tag.
     pub tag: u32,
-    /// Checksum field.
     pub checksum: u32,
 }
 
@@ -48,7 +47,7 @@ impl Header {
 /// 3.3.5 and 3.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat<'a> {
-    /// HEARTBEAT ACK.
+    /// HEARTBEAT ACK, else HEARTBEAT.
     pub ack: bool,
     /// The value of the heartbeat information, which only its sender understands; less
     /// than the whole of it when the capture was cut short.

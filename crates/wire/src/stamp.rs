@@ -27,7 +27,6 @@ impl<T: AsRef<[u8]>> SenderPacket<T> {
         }
     }
 
-    /// Sequence number.
     pub fn sequence(&self) -> u32 {
         u32_at(self.buffer.as_ref(), 0)
     }
@@ -79,7 +78,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> SenderPacket<T> {
 /// What a Session-Sender sends, as a value: the base packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderRepr {
-    /// Sequence number.
     pub sequence: u32,
     /// T1.
     pub timestamp: u64,

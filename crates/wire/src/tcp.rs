@@ -36,7 +36,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16_at(self.buffer.as_ref(), 2)
     }
 
-    /// Sequence number.
     pub fn seq(&self) -> u32 {
         u32_at(self.buffer.as_ref(), 4)
     }
@@ -61,7 +60,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16_at(self.buffer.as_ref(), 14)
     }
 
-    /// Checksum field.
     pub fn checksum(&self) -> u16 {
         u16_at(self.buffer.as_ref(), 16)
     }
@@ -101,7 +99,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOption<'a> {
     /// No operation: padding.
@@ -197,15 +194,12 @@ pub struct Options {
 pub struct Repr {
     pub source_port: u16,
     pub destination_port: u16,
-    /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement number.
     pub ack: u32,
     /// [`FIN`] to [`CWR`].
     pub flags: u8,
     /// Window, not scaled.
     pub window: u16,
-    /// Urgent pointer.
     pub urgent: u16,
     pub options: Options,
 }
@@ -373,11 +367,9 @@ pub const MAX_OPTIONS: usize = 10;
 pub const MAX_SACK_BLOCKS: usize = 4;
 /// The sender has no more data.
 pub const FIN: u8 = 1;
-/// Synchronise sequence numbers.
+/// Synchronise: the sequence number is the initial one.
 pub const SYN: u8 = 2;
-/// Reset the connection.
 pub const RST: u8 = 4;
-/// Push.
 pub const PSH: u8 = 8;
 /// The acknowledgement number counts.
 pub const ACK: u8 = 16;

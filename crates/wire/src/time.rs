@@ -54,7 +54,7 @@ pub struct ErrorEstimate(pub u16);
 impl Time {
     /// Later than any instant that occurs.
     pub const MAX: Time = Time(i64::MAX);
-    /// The epoch.
+    /// 1970-01-01T00:00:00 TAI.
     pub const ZERO: Time = Time(0);
 
     /// From nanoseconds since the epoch.

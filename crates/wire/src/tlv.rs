@@ -48,16 +48,14 @@ pub struct Malformed {
     pub offset: usize,
 }
 
-/// One TLV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
     pub flags: Flags,
-    /// Type.
     pub kind: u8,
     pub value: &'a [u8],
 }
 
-/// Walks TLVs.
+/// Iterator over the TLVs behind a base packet. It ends with the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Tlvs<'a> {
     rest: &'a [u8],
@@ -105,7 +103,6 @@ impl TlvMut<'_> {
         self.bytes[0] = flags.0;
     }
 
-    /// Type.
     pub fn kind(&self) -> u8 {
         self.bytes[1]
     }
@@ -185,7 +182,6 @@ impl<'a> Writer<'a> {
         self.len
     }
 
-    /// Nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

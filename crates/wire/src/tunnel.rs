@@ -11,7 +11,6 @@ use crate::{Error, udp};
 /// PPPoE session header with the protocol field of PPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pppoe {
-    /// Session identifier.
     pub session: u16,
     /// Length of what follows the length field: the protocol's 2 octets are in it.
     pub length: u16,
@@ -59,7 +58,6 @@ pub struct Gre {
     /// Checksum field, if there is one; nothing here verifies it.
     pub checksum: Option<u16>,
     pub key: Option<u32>,
-    /// Sequence number.
     pub sequence: Option<u32>,
 }
 
@@ -223,7 +221,6 @@ pub struct Gtpu<'a> {
     pub length: u16,
     /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// Sequence number.
     pub sequence: Option<u16>,
     /// N-PDU number.
     pub n_pdu: Option<u8>,

@@ -15,7 +15,6 @@ use crate::{Error, ErrorEstimate};
 /// What a Session-Sender sends, without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderRepr {
-    /// Sequence number.
     pub sequence: u32,
     /// T1, as on the wire.
     pub timestamp: u64,
@@ -24,7 +23,6 @@ pub struct SenderRepr {
 }
 
 impl SenderRepr {
-    /// Reads the fields.
     pub fn parse<T: AsRef<[u8]>>(packet: &SenderPacket<T>) -> Self {
         SenderRepr {
             sequence: packet.sequence(),

@@ -100,7 +100,6 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads the header.
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Repr {
             source_port: packet.source_port(),
@@ -143,7 +142,7 @@ pub(crate) fn length(data: &[u8]) -> Result<usize, Error> {
     Ok(length)
 }
 
-/// Header length.
+/// In octets.
 pub const HEADER_LEN: usize = 8;
 
 #[cfg(test)]

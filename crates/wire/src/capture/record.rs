@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-/// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Nanoseconds since 1970-01-01 UTC, as the file says; of a packet without a time, that of

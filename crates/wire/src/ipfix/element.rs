@@ -69,12 +69,12 @@ impl DataType {
     }
 }
 
-/// An information element.
+/// What RFC 7012, 2.1 says of an information element, without the description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Element {
     /// Private enterprise number; 0: IANA's.
     pub enterprise: u32,
-    /// Number, 15 bits.
+    /// Element ID, 15 bits.
     pub number: u16,
     pub name: &'static str,
     /// What its bytes mean.

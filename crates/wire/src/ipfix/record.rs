@@ -56,7 +56,6 @@ impl<'a, 'f> Iterator for Records<'a, 'f> {
     }
 }
 
-/// One data record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a, 'f> {
     pub bytes: &'a [u8],

@@ -12,7 +12,7 @@ use crate::{Error, ethernet, ipv6, mpls, tunnel};
 pub(crate) struct Below {
     /// EtherType of what follows.
     pub ethertype: u16,
-    /// Where it begins.
+    /// Offset of what follows, in octets from the start of the frame.
     pub at: usize,
     /// VLAN identifier of the outermost tag that names a VLAN; 0: none.
     pub vlan: u16,

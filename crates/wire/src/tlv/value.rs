@@ -22,7 +22,6 @@ pub struct Location<'a> {
 }
 
 impl<'a> Location<'a> {
-    /// Reads the value.
     pub fn parse(value: &'a [u8]) -> Result<Self, Error> {
         let (ports, sub_tlvs) = value.split_at_checked(4).ok_or(Error::Length)?;
         Ok(Location {
@@ -79,7 +78,6 @@ impl TimestampInformation {
         }
     }
 
-    /// The value octets.
     pub const fn emit(&self) -> [u8; Self::LEN] {
         [self.sync_source_in, self.method_in, self.sync_source_out, self.method_out]
     }
@@ -102,7 +100,6 @@ impl ClassOfService {
     /// Length of the value.
     pub const LEN: usize = 4;
 
-    /// Reads the value.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let &[_, _, _, _] = value else { return Err(Error::Length) };
         let field = u16_at(value, 0);
@@ -140,7 +137,6 @@ impl DirectMeasurement {
     /// Length of the value.
     pub const LEN: usize = 12;
 
-    /// Reads the value.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         if value.len() != Self::LEN {
             return Err(Error::Length);
@@ -152,7 +148,6 @@ impl DirectMeasurement {
         })
     }
 
-    /// The value octets.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut value = [0; Self::LEN];
         put_u32(&mut value, 0, self.sender_tx);
@@ -178,7 +173,6 @@ impl FollowUpTelemetry {
     /// Length of the value.
     pub const LEN: usize = 16;
 
-    /// Reads the value.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         if value.len() != Self::LEN {
             return Err(Error::Length);
@@ -190,7 +184,6 @@ impl FollowUpTelemetry {
         })
     }
 
-    /// The value octets.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut value = [0; Self::LEN];
         put_u32(&mut value, 0, self.sequence);
@@ -223,9 +216,7 @@ pub const MAC_LEN: usize = 8;
 /// Length of the value of sub-TLVs 4 to 9.
 pub const ADDRESS_LEN: usize = 16;
 
-/// Synchronisation source: NTP.
 pub const SYNC_NTP: u8 = 1;
-/// Synchronisation source: PTP.
 pub const SYNC_PTP: u8 = 2;
 /// Synchronisation source: SSU/BITS.
 pub const SYNC_SSU_BITS: u8 = 3;
