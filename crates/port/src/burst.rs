@@ -16,7 +16,6 @@ pub struct FrameDesc {
     /// into which it will cut it, but for the last (GRO, LRO, TSO); 0: it is one packet, or
     /// the engine does not know.
     pub segment: u16,
-    /// When it arrived.
     pub stamp: Stamp,
     /// Set by the instrument; acted upon at the engine's next call.
     pub verdict: Verdict,
@@ -65,7 +64,6 @@ impl<'a> RxBurst<'a> {
         self.refused
     }
 
-    /// How many frames.
     #[inline]
     pub fn len(&self) -> usize {
         self.frames.len()
@@ -111,12 +109,11 @@ impl<'a> RxBurst<'a> {
     }
 }
 
-/// A transmit buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TxDesc {
     /// First byte, from the start of the region.
     pub offset: usize,
-    /// Capacity in bytes.
+    /// In bytes.
     pub capacity: usize,
     /// Bytes committed.
     pub len: usize,

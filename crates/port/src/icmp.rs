@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use sonde_sys::syscall::{self, SockAddr};
 
-/// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// Who says so: the destination, a router, or this host itself.

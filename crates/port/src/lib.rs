@@ -60,7 +60,6 @@ pub struct PortStats {
     pub tx_full: u64,
     /// Transmit stamps that were asked for and never came.
     pub tx_stamp_missing: u64,
-    /// Transmit stamps delivered.
     pub tx_stamps: u64,
     /// Stamps of the card's own clock that could not be of the packet, or could not be
     /// turned into TAI; the next best stamp took their place.
@@ -74,7 +73,6 @@ pub struct PortStats {
 }
 
 impl PortStats {
-    /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("rx_frames", self.rx_frames),

@@ -30,7 +30,7 @@ pub struct MemStats {
     pub backward: PathStats,
 }
 
-/// Makes joined ports.
+/// Makes two ports and a modelled path between them.
 pub struct MemLink;
 
 impl MemLink {

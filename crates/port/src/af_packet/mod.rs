@@ -39,7 +39,7 @@ pub struct AfPacket {
     /// `None`: it watches and sends nothing.
     tx: Option<OwnedFd>,
     _guard: Option<Guard>,
-    /// `None`: all are.
+    /// What is let through; `None`: every frame.
     wanted: Option<Wanted>,
     batch: Batch,
     awaited: Awaited,

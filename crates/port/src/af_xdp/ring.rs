@@ -29,7 +29,7 @@ pub struct Producer<T> {
     memory: RingMemory<T>,
     /// Written, not all of it visible to the consumer yet.
     head: u32,
-    /// Made visible.
+    /// The index up to which the consumer sees entries.
     submitted: u32,
     /// The consumer's index as last seen.
     seen: u32,

@@ -13,7 +13,6 @@ use super::ring::{Consumer, Producer, RingMemory};
 /// How a socket is made.
 #[derive(Clone, Copy, Debug)]
 pub struct XskConfig {
-    /// The interface's index.
     pub ifindex: u32,
     /// The queue to bind.
     pub queue: u32,

@@ -33,7 +33,6 @@ pub struct Model {
 /// The varying part of a delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Jitter {
-    /// None.
     #[default]
     None,
     /// Anything from 0 to this many ns, equally likely.
@@ -56,7 +55,7 @@ pub struct Bottleneck {
 /// `sent + duplicated = delivered + in_flight + lost + queue_drops + down_drops`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathStats {
-    /// Frames put in.
+    /// Frames that were handed to the path.
     pub sent: u64,
     /// Frames taken out by the receiving port.
     pub delivered: u64,

@@ -464,11 +464,10 @@ impl Port for SocketPort {
     }
 }
 
-/// No endpoint.
+/// The index where there is no endpoint.
 const NONE: u16 = u16::MAX;
 /// So few sockets are read without asking first which of them have something.
 const FEW: usize = 4;
-/// Transmit buffers.
 const TX_SLOTS: usize = 256;
 /// The longest IP packet behind an Ethernet header with two VLAN tags: what the path takes
 /// is for the route to say, and for whoever lets packets go in pieces.
