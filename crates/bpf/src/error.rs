@@ -23,7 +23,6 @@ pub enum BpfError {
          'bpftool net', stop its owner or remove it with 'ip link set dev NAME xdp off'"
     )]
     Busy {
-        /// The interface.
         ifindex: u32,
         /// Name and id of the other program as far as the kernel tells.
         program: String,
@@ -48,11 +47,9 @@ pub enum BpfError {
     /// The driver cannot run XDP in this mode.
     #[error("interface {ifindex} cannot run XDP in {mode} mode: {source}; {hint}")]
     Mode {
-        /// The interface.
         ifindex: u32,
         /// "native" or "generic".
         mode: &'static str,
-        /// The kernel's answer.
         source: io::Error,
         /// What to try instead.
         hint: &'static str,
@@ -65,7 +62,6 @@ pub enum BpfError {
     Io {
         /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
         source: io::Error,
     },
 }

@@ -33,7 +33,6 @@ use crate::skel::flow::FlowSkelBuilder;
 pub enum FlowInput {
     /// The unified header of each packet.
     Headers {
-        /// How many rings.
         workers: u32,
         /// Records that a ring holds, at least: 64 octets each.
         ring: u32,
@@ -80,7 +79,6 @@ pub struct FlowCounters {
 /// Packets without a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// How many.
     pub packets: u64,
     /// Octets of their frames.
     pub bytes: u64,

@@ -92,7 +92,6 @@ impl Drop for XdpLink {
     }
 }
 
-/// Attaches by link.
 pub(crate) fn attach(
     program: BorrowedFd<'_>,
     ifindex: u32,

@@ -206,7 +206,6 @@ impl KernelReflector {
         done
     }
 
-    /// Counts so far.
     pub fn counters(&self) -> Result<ReflectorCounters, BpfError> {
         load::sum_counters(&self.counters).map(ReflectorCounters)
     }

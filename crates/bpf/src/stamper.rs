@@ -45,11 +45,9 @@ pub enum StampPoint {
 /// One packet at one point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketStamp {
-    /// Where.
     pub point: StampPoint,
     /// When, CLOCK_TAI, ns since 1970.
     pub ns: u64,
-    /// The reflector's address.
     pub far: IpAddr,
     /// The sender's UDP port.
     pub near_port: u16,

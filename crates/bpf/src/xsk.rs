@@ -121,7 +121,6 @@ impl XskProgram {
             .map_err(|e| load::map_error("register an AF_XDP socket", e))
     }
 
-    /// Counts so far.
     pub fn counters(&self) -> Result<XskCounters, BpfError> {
         let [matched, passed, no_meta, no_socket] = load::sum_counters(&self.counters)?;
         Ok(XskCounters { matched, passed, no_meta, no_socket })

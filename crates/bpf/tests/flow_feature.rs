@@ -43,7 +43,6 @@ impl Kernel {
         Kernel { program, ring, link, keys, refused: [0; REASONS] }
     }
 
-    /// All four.
     fn all() -> [Kernel; 4] {
         [
             Kernel::load(Link::Ethernet, Keys::Outer),

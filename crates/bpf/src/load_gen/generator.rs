@@ -308,7 +308,6 @@ impl GeneratorConfig {
 impl Generator {
     /// Octets of a frame without its FCS, at most: a page, without what the kernel keeps in it.
     pub const FRAME_MAX: usize = 3200;
-    /// Flows, at most.
     pub const FLOWS_MAX: usize = 1 << 20;
     /// Changes of the load, at most.
     pub const CHANGES_MAX: usize = 1 << 12;

@@ -27,7 +27,7 @@ pub enum RttSide {
 pub struct RttTestPacket<'a> {
     /// The frame; with [`Self::l3`] the IP packet. At least 14 octets.
     pub frame: &'a [u8],
-    /// The interface's number.
+    /// Index of the capture point.
     pub point: u8,
     /// The interface has no Ethernet header.
     pub l3: bool,
@@ -38,7 +38,6 @@ pub struct RttTestPacket<'a> {
 /// What [`RttProgram::measure`] runs: requests and answers in turn, of flows in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttBench {
-    /// Over IPv6.
     pub ipv6: bool,
     /// What the packets carry.
     pub traffic: RttTraffic,

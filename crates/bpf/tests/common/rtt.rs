@@ -40,7 +40,7 @@ pub const A: Segment = Segment {
     len: 0,
 };
 
-/// And back.
+/// The direction opposite to `A`.
 pub const B: Segment = Segment {
     source: [10, 0, 0, 2],
     destination: [10, 0, 0, 1],

@@ -14,7 +14,6 @@ pub const FRAGMENT: u8 = 44;
 pub const AH: u8 = 51;
 pub const DESTINATION: u8 = 60;
 pub const MOBILITY: u8 = 135;
-/// And EtherTypes.
 pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 pub const BRIDGED: u16 = 0x6558;
