@@ -11,7 +11,6 @@ use crate::device::run_dir;
 use crate::host::{Host, run};
 use crate::scratch::is_root;
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
 /// How a veth pair is made; the same for both ends.

@@ -74,7 +74,6 @@ pub struct RelayReport {
 /// The frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayCounts {
-    /// Sent on.
     pub relayed: u64,
     /// Of these, held back on purpose.
     pub reordered: u64,

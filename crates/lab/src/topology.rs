@@ -18,9 +18,7 @@ use crate::{Host, Impairment, Lab, LabError, LinkOptions, Relay};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -109,7 +107,6 @@ pub struct Path {
     pub client: Host,
     /// Its interfaces are [`Path::SIDES`].
     pub middle: Host,
-    /// As the client.
     pub server: Host,
     /// For more beside these.
     pub lab: Lab,
@@ -119,7 +116,6 @@ impl Path {
     /// The middle's interfaces towards the client and towards the server.
     pub const SIDES: [&'static str; 2] = [ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE];
 
-    /// Builds it.
     pub fn new(prefix: &str) -> Result<Path, LabError> {
         let mut lab = Lab::new(prefix)?;
         let (client, middle) = (lab.host("client")?, lab.host("middle")?);
@@ -163,7 +159,7 @@ pub struct Uplinks {
     pub probe: Host,
     /// The Linux router between.
     pub router: Host,
-    /// One an uplink.
+    /// One behind each uplink.
     pub reflectors: Vec<Host>,
     /// For more hosts and links beside these.
     pub lab: Lab,

@@ -1,4 +1,4 @@
-//! The kernel's bridge.
+//! The kernel's bridge as a device under test.
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,6 @@ impl File {
     }
 }
 
-/// Archives them.
 pub(crate) fn archive(files: &[File]) -> Vec<u8> {
     let end = File { path: "TRAILER!!!".into(), mode: 0, device: [0, 0], data: Vec::new() };
     let mut all = Vec::new();
