@@ -27,7 +27,6 @@ pub struct Chart {
     pub minor: bool,
 }
 
-/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// Its title, with the unit of its tick labels.
@@ -47,7 +46,7 @@ pub enum Scale {
     Linear,
     /// Even, from 0 to 1 whatever is drawn (RFC 2544, section 26.3).
     Whole,
-    /// Decades.
+    /// Logarithmic, with a tick at each power of ten.
     Log,
     /// A share q of the values, each nine as wide as the last: -log10(1 - q).
     Nines,
@@ -62,11 +61,9 @@ pub struct Series {
     pub name: String,
     /// Which of [`COLOURS`]; `None`: the colour of the text, for what is no measurement.
     pub colour: Option<usize>,
-    /// Its form.
     pub shape: Shape,
 }
 
-/// Forms.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// A line through points.
@@ -91,13 +88,11 @@ pub enum Shape {
 /// A value with its interval. In [`Shape::Rows`] the interval is that of x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Left to right.
     pub x: f64,
-    /// Bottom to top.
     pub y: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
     /// The tester set it: the value is no less than this, and its mark is open.
     pub open: bool,
@@ -106,11 +101,8 @@ pub struct Point {
 /// A bar of a waterfall.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// Place.
     pub x: f64,
-    /// Begin.
     pub from: f64,
-    /// End.
     pub to: f64,
     /// Interval of the end.
     pub interval: Option<(f64, f64)>,

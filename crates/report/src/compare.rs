@@ -27,7 +27,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// In words.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -66,14 +65,11 @@ pub struct Row {
     pub case: Case,
     /// The case by what tells it from the others.
     pub name: String,
-    /// The quantity.
     pub metric: String,
     pub unit: String,
     /// Which way it is better.
     pub sense: Option<Sense>,
-    /// The first.
     pub a: Side,
-    /// The second.
     pub b: Side,
     /// Hodges-Lehmann estimate of how far the second lies from the first, in the unit.
     pub difference: f64,
@@ -89,7 +85,6 @@ pub struct Row {
     pub p: f64,
     /// Whether that was counted out, not approximated.
     pub p_exact: bool,
-    /// What it shows.
     pub verdict: Verdict,
 }
 
@@ -104,7 +99,6 @@ impl Row {
 /// All that can be compared, and what cannot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What was compared.
     pub rows: Vec<Row>,
     /// Cases that only the first has.
     pub only_a: Vec<String>,

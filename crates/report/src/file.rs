@@ -73,20 +73,16 @@ impl fmt::Display for Format {
 pub struct Page {
     /// Its name, with folders below the report's: "csv/trials.csv".
     pub name: String,
-    /// What it holds.
     pub bytes: Vec<u8>,
 }
 
 /// Why a file could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// A Parquet file.
     #[error("cannot make {0}: {1}")]
     Parquet(String, parquet::errors::ParquetError),
-    /// A matrix.
     #[error("cannot make {0}: {1}")]
     Matrix(String, std::io::Error),
-    /// A delimited file.
     #[error("cannot make {0}: {1}")]
     Delimited(String, csv::Error),
 }

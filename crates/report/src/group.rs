@@ -144,7 +144,6 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// For those cases.
     pub fn of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Labels {
         let cases: Vec<&Case> = cases.into_iter().collect();
         let frames: BTreeSet<&str> = cases.iter().map(|c| c.frame.as_str()).collect();

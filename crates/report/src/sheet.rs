@@ -11,12 +11,10 @@ use sonde_results::units::format_count;
 
 use crate::quantity::show;
 
-/// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sheet {
     /// Name for files and links: "throughput".
     pub id: String,
-    /// Heading.
     pub title: String,
     /// What a reader must know; may be empty.
     pub note: String,
@@ -27,7 +25,6 @@ pub struct Sheet {
     pub keep: Vec<&'static str>,
 }
 
-/// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Its name: lower case, words joined by `_` where files need it.
@@ -60,10 +57,8 @@ impl Column {
     }
 }
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words.
     Text(String),
     /// A whole number, printed in full.
     Count(u64),
@@ -73,7 +68,6 @@ pub enum Cell {
     Of(f64, String),
     /// The same, and people see the unit beside it.
     Unit(f64, String),
-    /// No value.
     None,
 }
 

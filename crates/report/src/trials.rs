@@ -63,7 +63,6 @@ pub fn loss_curve(run: &BenchRun, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pooled {
     pub case: Case,
-    /// The trials' purpose.
     pub purpose: String,
     /// Latency, ns.
     pub latency: Hist,
@@ -71,7 +70,6 @@ pub struct Pooled {
     pub ipdv: Hist,
     /// RFC 4689 jitter, ns.
     pub jitter: Hist,
-    /// How many trials.
     pub trials: usize,
     /// Offered by the first, frames/s.
     pub rate_fps: f64,

@@ -1,11 +1,10 @@
-//! The test bed.
+//! Sheets on the test bed: its ports and what else was recorded of it.
 
 use sonde_results::bench::BenchRun;
 
 use super::{Cell, Sheet};
 use crate::quantity::show_time;
 
-/// The tester's ports.
 pub fn ports(run: &BenchRun) -> Sheet {
     let columns =
         [("port", ""), ("interface", ""), ("driver", ""), ("speed", "bit/s"), ("mode", "")];
