@@ -11,7 +11,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     pub strangers: usize,
@@ -50,7 +49,6 @@ pub struct Guest {
 pub struct Work<'a>(&'a Guest);
 
 impl Door {
-    /// Nobody is in.
     pub fn new(places: Places) -> Door {
         Door(Arc::new(Inner {
             places,
@@ -135,7 +133,6 @@ impl Guest {
         true
     }
 
-    /// Begins work.
     pub fn work(&self) -> Work<'_> {
         self.count(1);
         Work(self)

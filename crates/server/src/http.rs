@@ -37,7 +37,6 @@ use tower_service::Service as _;
 pub use self::access::{Access, TOKEN_MIN, Token};
 use crate::admission::{Door, Guest, Places};
 
-/// A request, whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// At most [`BODY_MAX`] octets.
@@ -49,7 +48,6 @@ pub(crate) struct Request {
 /// The ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The client's address.
     pub peer: IpAddr,
     /// The address of this host that the client has called.
     pub local: IpAddr,
@@ -67,7 +65,6 @@ pub struct Server {
     access: Access,
 }
 
-/// Ends a server.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 

@@ -108,7 +108,6 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// With one reason.
     pub fn invalid(why: impl Into<String>) -> Problem {
         Problem::Invalid(vec![why.into()])
     }

@@ -68,7 +68,6 @@ pub trait Runs: Send + Sync + 'static {
 pub struct RunSummary {
     /// Made of the plan's text; the name of the run's folder.
     pub id: String,
-    /// The plan's.
     pub title: String,
     /// Begin of the run, ns since 1970 TAI.
     pub start_ns: i64,
@@ -84,9 +83,8 @@ pub struct RunSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Under way.
     Running,
-    /// All is measured.
+    /// Every measurement of the plan is done.
     Finished,
     /// Something is not measured yet; the same plan, posted again, goes on.
     Interrupted,
@@ -127,9 +125,7 @@ pub struct Present {
 /// What a measurement found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Found {
-    /// The measurement.
     pub id: String,
-    /// Its numbers.
     pub finding: Finding,
     /// What casts doubt on them.
     pub caveats: CaveatSet,

@@ -10,11 +10,9 @@ use super::devices::{Device, FlowDevices};
 use super::pattern::{ChecksumPattern, MacText, Number, Pattern, one, whole};
 use super::ports::{Capture, Layer1};
 
-/// A configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Test ports.
     #[serde(default)]
     pub ports: Vec<Port>,
     /// Settings of their links.
@@ -23,10 +21,8 @@ pub struct Config {
     /// What is kept of what comes to them.
     #[serde(default)]
     pub captures: Vec<Capture>,
-    /// Emulated devices.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// What sends.
     #[serde(default)]
     pub flows: Vec<Flow>,
     /// Accepted empty, or with what is the default anyway.
@@ -34,7 +30,6 @@ pub struct Config {
     pub options: Options,
 }
 
-/// A test port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
@@ -48,7 +43,7 @@ pub struct Port {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Of all ports.
+    /// Options of every port.
     #[serde(default)]
     pub port_options: PortOptions,
 }
@@ -65,7 +60,6 @@ pub struct PortOptions {
     pub data_integrity: bool,
 }
 
-/// A flow.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
@@ -76,16 +70,13 @@ pub struct Flow {
     /// Headers in the order of the wire; empty: Ethernet alone.
     #[serde(default)]
     pub packet: Vec<Header>,
-    /// Sizes of frames.
     #[serde(default)]
     pub size: Size,
     /// How many frames, or bits, a second.
     #[serde(default)]
     pub rate: Rate,
-    /// How long.
     #[serde(default)]
     pub duration: Duration,
-    /// What is measured.
     #[serde(default)]
     pub metrics: FlowMetrics,
     /// What stands behind the headers.
@@ -104,14 +95,11 @@ pub struct TxRx {
     pub device: Option<FlowDevices>,
 }
 
-/// Kinds of ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TxRxChoice {
-    /// Ports.
     #[default]
     Port,
-    /// Emulated devices.
     Device,
 }
 
@@ -197,7 +185,6 @@ fields! {
     Ethernet:
     /// Destination; auto is 0 between ports, and the gateway's between devices.
     dst: Pattern<MacText>,
-    /// Source.
     src: Pattern<MacText>,
     /// What follows; auto: the next header's.
     ether_type: Pattern<Number>,
@@ -255,9 +242,7 @@ fields! {
     /// What follows; auto: the next header's.
     protocol: Pattern<Number>,
     header_checksum: ChecksumPattern,
-    /// Source.
     src: Pattern<Ipv4Addr>,
-    /// Destination.
     dst: Pattern<Ipv4Addr>,
 }
 
@@ -312,18 +297,14 @@ fields! {
     next_header: Pattern<Number>,
     /// 8 bits.
     hop_limit: Pattern<Number>,
-    /// Source.
     src: Pattern<Ipv6Addr>,
-    /// Destination.
     dst: Pattern<Ipv6Addr>,
 }
 
 fields! {
     /// Fields of the TCP header.
     Tcp:
-    /// Source port.
     src_port: Pattern<Number>,
-    /// Destination port.
     dst_port: Pattern<Number>,
     /// 32 bits.
     seq_num: Pattern<Number>,
@@ -331,23 +312,14 @@ fields! {
     ack_num: Pattern<Number>,
     /// Words of 32 bits; absent: 5.
     data_offset: Pattern<Number>,
-    /// Flag.
     ecn_ns: Pattern<Number>,
-    /// Flag.
     ecn_cwr: Pattern<Number>,
-    /// Flag.
     ecn_echo: Pattern<Number>,
-    /// Flag.
     ctl_urg: Pattern<Number>,
-    /// Flag.
     ctl_ack: Pattern<Number>,
-    /// Flag.
     ctl_psh: Pattern<Number>,
-    /// Flag.
     ctl_rst: Pattern<Number>,
-    /// Flag.
     ctl_syn: Pattern<Number>,
-    /// Flag.
     ctl_fin: Pattern<Number>,
     /// 16 bits.
     window: Pattern<Number>,
@@ -358,9 +330,7 @@ fields! {
 fields! {
     /// Fields of the UDP header.
     Udp:
-    /// Source port.
     src_port: Pattern<Number>,
-    /// Destination port.
     dst_port: Pattern<Number>,
     /// Octets from here on; absent: as it is.
     length: Pattern<Number>,
@@ -384,13 +354,11 @@ fields! {
 chosen! {
     /// Sizes of frames, octets with the FCS.
     Size, SizeChoice, Fixed,
-    /// All alike.
     Fixed fixed: Number,
     /// Upwards, then again from the first.
     Increment increment: SizeIncrement,
-    /// Drawn.
+    /// Drawn evenly from a range.
     Random random: SizeRandom,
-    /// A mix.
     WeightPairs weight_pairs: WeightPairs,
 }
 
@@ -398,10 +366,10 @@ chosen! {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizeIncrement {
-    /// The first.
+    /// The first size, in octets.
     #[serde(default = "smallest", deserialize_with = "whole")]
     pub start: u64,
-    /// None is greater.
+    /// The greatest size; after it comes `start` again.
     #[serde(default = "largest", deserialize_with = "whole")]
     pub end: u64,
     /// From one to the next.
@@ -413,10 +381,8 @@ pub struct SizeIncrement {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizeRandom {
-    /// Least.
     #[serde(default = "smallest", deserialize_with = "whole")]
     pub min: u64,
-    /// Greatest.
     #[serde(default = "largest", deserialize_with = "whole")]
     pub max: u64,
 }
@@ -424,9 +390,7 @@ pub struct SizeRandom {
 chosen! {
     /// A mix of sizes.
     WeightPairs, WeightPairsChoice, Predefined,
-    /// By name.
     Predefined predefined: Mix,
-    /// As given.
     Custom custom: Vec<WeightPair>,
 }
 
@@ -479,12 +443,12 @@ chosen! {
 chosen! {
     /// How long frames leave.
     Duration, DurationChoice, Continuous,
-    /// So many.
+    /// A number of frames.
     FixedPackets fixed_packets: FixedPackets,
-    /// For so long.
+    /// A number of seconds.
     FixedSeconds fixed_seconds: FixedSeconds,
     Burst burst: Burst,
-    /// Until told otherwise.
+    /// Until a request stops it.
     Continuous continuous: Continuous,
 }
 
@@ -492,70 +456,62 @@ chosen! {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedPackets {
-    /// How many.
     #[serde(default = "one", deserialize_with = "whole")]
     pub packets: u64,
     /// Least distance, octets.
     #[serde(default = "least_gap", deserialize_with = "whole")]
     pub gap: u64,
-    /// Before the first.
+    /// Time before the first frame.
     pub delay: Option<Delay>,
 }
 
-/// A time.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedSeconds {
-    /// How long.
     #[serde(default = "full_weight")]
     pub seconds: f64,
     /// Least distance, octets.
     #[serde(default = "least_gap", deserialize_with = "whole")]
     pub gap: u64,
-    /// Before the first.
+    /// Time before the first frame.
     pub delay: Option<Delay>,
 }
 
-/// Bursts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
     /// How many; 0: without end.
     #[serde(default, deserialize_with = "whole")]
     pub bursts: u64,
-    /// Frames of each.
     #[serde(default = "one", deserialize_with = "whole")]
     pub packets: u64,
     /// Least distance within, octets.
     #[serde(default = "least_gap", deserialize_with = "whole")]
     pub gap: u64,
-    /// Between them.
+    /// Pause between the end of one burst and the begin of the next.
     pub inter_burst_gap: Option<Delay>,
 }
 
-/// No end.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Continuous {
     /// Least distance, octets.
     #[serde(default = "least_gap", deserialize_with = "whole")]
     pub gap: u64,
-    /// Before the first.
+    /// Time before the first frame.
     pub delay: Option<Delay>,
 }
 
 chosen! {
-    /// A pause.
     Delay, DelayChoice, Bytes,
     /// As octets on the wire.
     Bytes bytes: f64,
-    /// ns
+    /// ns.
     Nanoseconds nanoseconds: f64,
-    /// us
+    /// us.
     Microseconds microseconds: f64,
 }
 
-/// What is measured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowMetrics {
@@ -568,7 +524,6 @@ pub struct FlowMetrics {
     /// First and last arrival.
     #[serde(default)]
     pub timestamps: bool,
-    /// Latency.
     #[serde(default)]
     pub latency: LatencyMetrics,
     /// Frames expected for each that is sent.
@@ -579,7 +534,6 @@ pub struct FlowMetrics {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyMetrics {
-    /// Whether at all.
     #[serde(default)]
     pub enable: bool,
     /// Between which of a frame's bits (RFC 1242, section 3.8).
@@ -603,7 +557,7 @@ chosen! {
     RxTxRatio, RxTxRatioChoice, Value,
     /// As many as there are receiving ports.
     RxCount rx_count: NoFields,
-    /// So many.
+    /// This many.
     Value value: f64,
 }
 
@@ -615,7 +569,7 @@ pub struct NoFields {}
 chosen! {
     /// What stands behind the headers, up to the signature.
     Payload, PayloadChoice, Fixed,
-    /// A pattern.
+    /// The same octets over and over.
     Fixed fixed: PayloadFixed,
     /// 00, 01 and so on.
     IncrementByte increment_byte: NoFields,

@@ -1,4 +1,4 @@
-//! Changes of state.
+//! Requests that start, stop and pause transmission and captures.
 
 use serde::Deserialize;
 
@@ -50,7 +50,7 @@ pub struct PortCapture {
 pub enum CaptureState {
     /// Frames are kept from now on; those of before are gone.
     Start,
-    /// No further frame.
+    /// The capture ends; its frames stay.
     Stop,
 }
 
@@ -84,7 +84,7 @@ pub struct FlowTransmit {
 pub enum Transmit {
     /// From its first frame, with counters at 0.
     Start,
-    /// No further frame.
+    /// Sending ends.
     Stop,
     /// No frame for now.
     Pause,

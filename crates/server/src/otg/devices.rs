@@ -8,13 +8,11 @@ use sonde_results::units::format_mac;
 
 use super::pattern::{MacText, whole};
 
-/// A device.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// Unique among all names of the configuration.
     pub name: String,
-    /// Its interfaces.
     #[serde(default)]
     pub ethernets: Vec<DeviceEthernet>,
 }
@@ -25,17 +23,14 @@ pub struct Device {
 pub struct DeviceEthernet {
     /// Unique among all names of the configuration.
     pub name: String,
-    /// Where it is.
+    /// The port it is connected to.
     pub connection: Option<Connection>,
-    /// Its MAC address.
     pub mac: Option<MacText>,
     /// Octets of an IP packet, at most.
     #[serde(default = "usual_mtu", deserialize_with = "whole")]
     pub mtu: u64,
-    /// Its addresses.
     #[serde(default)]
     pub ipv4_addresses: Vec<DeviceIp<Ipv4Addr>>,
-    /// Likewise.
     #[serde(default)]
     pub ipv6_addresses: Vec<DeviceIp<Ipv6Addr>>,
 }
@@ -44,18 +39,14 @@ pub struct DeviceEthernet {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
-    /// At a port.
     #[serde(default)]
     pub choice: ConnectionChoice,
-    /// The port's name.
     pub port_name: Option<String>,
 }
 
-/// Kinds of places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionChoice {
-    /// At a port.
     #[default]
     PortName,
 }
@@ -80,7 +71,6 @@ pub struct DeviceIp<A> {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayMac {
-    /// Who says it.
     #[serde(default)]
     pub choice: GatewayMacChoice,
     /// As the client knows it.
@@ -97,7 +87,7 @@ pub enum GatewayMacChoice {
     /// It does, by ARP or neighbour discovery.
     #[default]
     Auto,
-    /// The client.
+    /// The client gives it.
     Value,
 }
 
@@ -110,7 +100,6 @@ pub struct FlowDevices {
     pub mode: FlowMode,
     /// Names of devices, of their interfaces or of their addresses.
     pub tx_names: Vec<String>,
-    /// Likewise.
     pub rx_names: Vec<String>,
     /// Whether a flow the other way belongs to it.
     #[serde(default)]
@@ -121,7 +110,7 @@ pub struct FlowDevices {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowMode {
-    /// All to all.
+    /// Every sender to every receiver.
     #[default]
     Mesh,
     /// The first to the first, and so on.
@@ -132,27 +121,21 @@ pub enum FlowMode {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatesRequest {
-    /// Of what.
     #[serde(default)]
     pub choice: StatesChoice,
-    /// Of IPv4.
     pub ipv4_neighbors: Option<NeighborsRequest>,
-    /// Of IPv6.
     pub ipv6_neighbors: Option<NeighborsRequest>,
 }
 
-/// Kinds of states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StatesChoice {
-    /// Gateways, by ARP.
     #[default]
     Ipv4Neighbors,
     /// Gateways, by neighbour discovery.
     Ipv6Neighbors,
 }
 
-/// Whose neighbours.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeighborsRequest {
@@ -164,9 +147,7 @@ pub struct NeighborsRequest {
 /// A gateway, as far as a device knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbor {
-    /// The device's interface.
     pub ethernet_name: String,
-    /// The gateway.
     pub address: IpAddr,
     /// `None`: it has not answered yet.
     pub mac: Option<[u8; 6]>,

@@ -9,24 +9,20 @@ use super::pattern::as_text;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricsRequest {
-    /// Whose.
     #[serde(default)]
     pub choice: MetricsChoice,
     pub port: Option<PortMetricsRequest>,
     pub flow: Option<FlowMetricsRequest>,
 }
 
-/// Whose metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricsChoice {
-    /// Of ports.
     #[default]
     Port,
     Flow,
 }
 
-/// Of which ports.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortMetricsRequest {
@@ -38,7 +34,6 @@ pub struct PortMetricsRequest {
     pub column_names: Vec<String>,
 }
 
-/// Of which flows.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowMetricsRequest {
@@ -57,7 +52,7 @@ pub struct FlowMetricsRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransmitState {
-    /// It does.
+    /// It sends.
     Started,
     /// It does not: never begun, told to stop, or at its end.
     #[default]
@@ -69,23 +64,18 @@ pub enum TransmitState {
 /// Counters of a flow. Bytes are octets with the FCS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FlowMetric {
-    /// The flow.
     pub name: String,
     pub port_tx: String,
     /// To; empty: to several, together.
     pub port_rx: String,
-    /// Whether it sends.
     pub transmit: TransmitState,
-    /// Frames sent.
     #[serde(serialize_with = "as_text")]
     pub frames_tx: u64,
     /// Frames received, each once.
     #[serde(serialize_with = "as_text")]
     pub frames_rx: u64,
-    /// Octets sent.
     #[serde(serialize_with = "as_text")]
     pub bytes_tx: u64,
-    /// Octets received.
     #[serde(serialize_with = "as_text")]
     pub bytes_rx: u64,
     /// Frames and octets a second, over the last second or so.
@@ -97,7 +87,7 @@ pub struct FlowMetric {
     /// First and last arrival; where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamps: Option<Timestamps>,
-    /// Where asked for.
+    /// `None` where the flow does not measure it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
@@ -153,35 +143,27 @@ pub struct Timestamps {
 /// Latency, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Least.
     pub minimum_ns: f64,
-    /// Greatest.
     pub maximum_ns: f64,
-    /// Mean.
     pub average_ns: f64,
 }
 
 /// Counters of a port: all frames, whosever they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortMetric {
-    /// The port.
     pub name: String,
-    /// Where it is.
+    /// `INTERFACE`, or `NAMESPACE/INTERFACE`.
     pub location: String,
     /// "up", "down", or what is wrong.
     pub link: String,
     /// Whether frames are captured: "started" or "stopped".
     pub capture: &'static str,
-    /// Frames sent.
     #[serde(serialize_with = "as_text")]
     pub frames_tx: u64,
-    /// Frames received.
     #[serde(serialize_with = "as_text")]
     pub frames_rx: u64,
-    /// Octets sent.
     #[serde(serialize_with = "as_text")]
     pub bytes_tx: u64,
-    /// Octets received.
     #[serde(serialize_with = "as_text")]
     pub bytes_rx: u64,
     /// Frames a second.
@@ -202,10 +184,9 @@ pub struct PortMetric {
 /// Whole and damaged frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DataIntegrity {
-    /// Both.
+    /// Whole and damaged ones.
     #[serde(serialize_with = "as_text")]
     pub total_frames_rx: u64,
-    /// Damaged ones.
     #[serde(serialize_with = "as_text")]
     pub error_frames_rx: u64,
 }

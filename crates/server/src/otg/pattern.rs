@@ -15,7 +15,7 @@ pub struct Pattern<T> {
     pub choice: PatternChoice,
     /// One for all frames.
     pub value: Option<T>,
-    /// In this order.
+    /// These, in this order.
     pub values: Option<Vec<T>>,
     /// Upwards.
     pub increment: Option<Counter<T>>,
@@ -35,13 +35,9 @@ pub enum PatternChoice {
     /// `value`, or the field's default.
     #[default]
     Value,
-    /// `values`
     Values,
-    /// `increment`
     Increment,
-    /// `decrement`
     Decrement,
-    /// `random`
     Random,
     /// As the rest of the frame demands.
     Auto,
@@ -51,7 +47,6 @@ pub enum PatternChoice {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counter<T> {
-    /// The first.
     pub start: Option<T>,
     /// From one to the next.
     pub step: Option<T>,
@@ -64,11 +59,9 @@ pub struct Counter<T> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Random<T> {
-    /// Least.
     pub min: Option<T>,
-    /// Greatest.
     pub max: Option<T>,
-    /// Of the generator.
+    /// Of the pseudo-random generator.
     #[serde(default = "one", deserialize_with = "whole")]
     pub seed: u64,
     /// How many, before it begins again.
@@ -76,7 +69,6 @@ pub struct Random<T> {
     pub count: u64,
 }
 
-/// A checksum field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChecksumPattern {
@@ -94,10 +86,10 @@ pub struct ChecksumPattern {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChecksumChoice {
-    /// We do.
+    /// Sonde computes it.
     #[default]
     Generated,
-    /// The client.
+    /// The client gives it.
     Custom,
 }
 
@@ -118,7 +110,6 @@ pub trait FieldValue: Clone {
     fn bits(&self) -> u128;
 }
 
-/// A plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(pub u64);
 

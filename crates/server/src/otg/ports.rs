@@ -21,13 +21,13 @@ pub struct Layer1 {
     pub mtu: Option<u32>,
     /// Not for Sonde to set.
     pub media: Option<IgnoredAny>,
-    /// Likewise.
+    /// Not for Sonde to set.
     pub ieee_media_defaults: Option<IgnoredAny>,
-    /// Likewise.
+    /// Not for Sonde to set.
     pub auto_negotiate: Option<IgnoredAny>,
-    /// Likewise.
+    /// Not for Sonde to set.
     pub auto_negotiation: Option<IgnoredAny>,
-    /// Likewise.
+    /// Not for Sonde to set.
     pub flow_control: Option<IgnoredAny>,
 }
 
@@ -110,12 +110,10 @@ pub struct Capture {
     pub overwrite: bool,
     /// Octets of each frame, at most.
     pub packet_size: Option<u32>,
-    /// Of the file.
     #[serde(default)]
     pub format: CaptureFormat,
 }
 
-/// Formats of captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureFormat {
@@ -139,20 +137,16 @@ pub struct CaptureRequest {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapturePackets {
-    /// All, or some.
     #[serde(default)]
     pub choice: PacketsChoice,
     pub slice: Option<CaptureSlice>,
 }
 
-/// All, or some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketsChoice {
-    /// All.
     #[default]
     All,
-    /// Some.
     Slice,
 }
 
