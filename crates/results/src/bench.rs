@@ -39,7 +39,7 @@ pub struct BenchRun {
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchConfig {
-    /// The plan's title.
+    /// The title that the plan gives itself.
     pub title: String,
     /// The command line; empty: there was none.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct BenchConfig {
 pub struct Bed {
     /// How tester and device are joined, one line each: "tester a -- router eth0".
     pub diagram: Vec<String>,
-    /// The tester's ports.
+    /// The tester's ports, in the plan's order.
     pub ports: Vec<BedPort>,
     /// Facts of host and device by name: kernel command line, microcode, mitigations,
     /// sysctls, versions, offloads, rings, configuration of the device.
@@ -76,9 +76,9 @@ pub struct Bed {
 pub struct BedPort {
     /// Its name in the plan: "a".
     pub name: String,
-    /// Its interface.
+    /// Its interface: "eth1".
     pub interface: String,
-    /// The driver.
+    /// The driver of the interface: "veth", "mlx5_core"; empty: it names none.
     pub driver: String,
     /// Nominal speed, bit/s; `None`: it has none (virtual Ethernet).
     pub speed_bps: Option<u64>,
@@ -115,16 +115,16 @@ pub struct Case {
     pub repetition: u32,
 }
 
-/// A finished measurement.
+/// What a procedure found in one case, with the trials it is made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurement {
     /// Unique within the run, made of the case: "throughput/router/kernel/64/1".
     pub id: String,
-    /// What was measured.
+    /// The combination of parameters that was measured.
     pub case: Case,
     /// Begin and end, ns since 1970 TAI.
     pub time_ns: [i64; 2],
-    /// What was found.
+    /// The values that the procedure found, and whether it came to its end.
     pub finding: Finding,
     /// Numbers of the trials behind it, invalid ones included.
     pub trials: Vec<u64>,
@@ -163,7 +163,7 @@ pub struct Quantity {
     pub name: String,
     /// Its unit: "frames/s", "ns", "ratio", "frames", "s".
     pub unit: String,
-    /// The number.
+    /// In `unit`.
     pub value: f64,
     /// Bounds within which the procedure knows it (a search's relevant lower and upper
     /// bound, or a confidence interval, as `notes` say).
@@ -177,7 +177,7 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Without bounds.
+    /// A value without bounds, from `samples` samples or trials.
     pub fn new(name: impl Into<String>, unit: &str, value: f64, samples: u64) -> Quantity {
         Quantity {
             name: name.into(),
@@ -189,7 +189,7 @@ impl Quantity {
         }
     }
 
-    /// With bounds.
+    /// The same value with bounds.
     pub fn between(self, low: f64, high: f64) -> Quantity {
         Quantity { bounds: Some([low, high]), ..self }
     }

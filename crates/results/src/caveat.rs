@@ -366,12 +366,12 @@ impl Caveat {
 pub struct CaveatSet(u64);
 
 impl CaveatSet {
-    /// Adds one.
+    /// Adds a caveat; twice is once.
     pub fn insert(&mut self, caveat: Caveat) {
         self.0 |= 1 << caveat as u8;
     }
 
-    /// Takes one out.
+    /// Takes a caveat out, if it is there.
     pub fn remove(&mut self, caveat: Caveat) {
         self.0 &= !(1 << caveat as u8);
     }

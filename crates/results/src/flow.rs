@@ -30,7 +30,7 @@ pub enum FlowEnd {
 }
 
 impl FlowEnd {
-    /// All, by number.
+    /// All, in the order of their codes.
     pub const ALL: [FlowEnd; 5] = [
         FlowEnd::Idle,
         FlowEnd::Active,
@@ -68,7 +68,7 @@ pub struct FlowSide {
     pub ttl_max: u8,
 }
 
-/// One flow.
+/// A flow in one or both directions: who, when, how much, and how it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRecord {
     /// Who talks to whom: `source` sent the flow's first packet. The destination port of
@@ -121,7 +121,7 @@ pub struct FlowExtra {
     /// Histograms of reverse packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverse_spread: Option<FlowSpread>,
-    /// How TCP went.
+    /// Handshake times, retransmissions and windows; absent for other protocols.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<FlowTcp>,
     /// What the application said.
@@ -146,10 +146,10 @@ pub struct FlowLink {
     pub tunnel: Option<Tunnel>,
 }
 
-/// A tunnel header.
+/// The tunnel header between two IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tunnel {
-    /// Its kind.
+    /// The tunnel's protocol.
     pub kind: TunnelKind,
     /// Source of the outer IP header.
     pub outer_source: IpAddr,
@@ -209,12 +209,12 @@ pub struct FlowTcp {
     /// Forward segments, SYNs too, whose data had been seen before, or that came so late
     /// that they were sent again for one lost before it was seen.
     pub retransmitted: u32,
-    /// Reverse segments likewise.
+    /// Reverse segments, by the same rule.
     pub reverse_retransmitted: u32,
     /// Forward segments never seen before that came after one with a later sequence number,
     /// sooner than they can have been sent again.
     pub reordered: u32,
-    /// Reverse segments likewise.
+    /// Reverse segments, by the same rule.
     pub reverse_reordered: u32,
     /// Smallest window announced forward, unscaled, those with SYN and RST left out; 0 also
     /// where there was none.
@@ -231,7 +231,7 @@ pub enum App {
     Tls(TlsInfo),
     /// QUIC: what its Initial packets carry (RFC 9001).
     Quic {
-        /// QUIC version.
+        /// The version field of the first Initial packet (RFC 9000, section 17.2).
         version: u32,
         /// The handshake in it.
         tls: TlsInfo,
@@ -240,7 +240,7 @@ pub enum App {
     Dns {
         /// Name asked for, with dots, without the last.
         name: String,
-        /// Type asked for.
+        /// Type asked for, by IANA's number: 1 is A, 28 is AAAA.
         qtype: u16,
         /// Response code; absent: no answer was seen.
         rcode: Option<u8>,
@@ -251,27 +251,27 @@ pub enum App {
     },
     /// HTTP/1 (RFC 9112): the first request and its answer.
     Http {
-        /// Method.
+        /// The request's method: "GET".
         method: String,
-        /// Host field.
+        /// The Host field; empty: none.
         host: String,
-        /// Request target.
+        /// The request target, as sent (RFC 9112, section 3.2).
         target: String,
-        /// User-Agent field.
+        /// The User-Agent field; empty: none.
         user_agent: String,
         /// Status code; 0: no answer was seen.
         status: u16,
     },
     /// SSH (RFC 4253): identification strings.
     Ssh {
-        /// Of the client.
+        /// What the client sent; empty: not seen.
         client: String,
-        /// Of the server.
+        /// What the server sent; empty: not seen.
         server: String,
     },
-    /// NTP (RFC 5905).
+    /// NTP (RFC 5905): first packet and answer.
     Ntp {
-        /// Version.
+        /// Version of the first packet.
         version: u8,
         /// Mode of the first packet.
         mode: u8,
@@ -280,33 +280,33 @@ pub enum App {
     },
     /// SIP (RFC 3261): the first request and its last answer.
     Sip {
-        /// Method.
+        /// The request's method: "INVITE".
         method: String,
-        /// Call-ID.
+        /// The Call-ID field.
         call_id: String,
-        /// From: its URI.
+        /// The URI of the From field.
         from: String,
-        /// To: its URI.
+        /// The URI of the To field.
         to: String,
         /// Status code; 0: no answer was seen.
         status: u16,
     },
-    /// SMTP (RFC 5321).
+    /// SMTP (RFC 5321): the client's first commands.
     Smtp {
         /// What the client called itself in HELO or EHLO.
         helo: String,
         /// Sender of the first message.
         from: String,
-        /// First recipient.
+        /// First recipient of the first message.
         to: String,
         /// STARTTLS was asked for.
         starttls: bool,
     },
-    /// DHCP (RFC 2131).
+    /// DHCP (RFC 2131): the last message, and what the client says of itself.
     Dhcp {
-        /// Last message type.
+        /// Type of the last message (option 53).
         message: u8,
-        /// Client's hardware address.
+        /// Client's hardware address (chaddr).
         client_mac: [u8; 6],
         /// Host name option (12).
         host_name: String,

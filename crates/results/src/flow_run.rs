@@ -44,7 +44,7 @@ pub struct FlowRunConfig {
 pub struct ProtocolTotal {
     /// IP protocol number.
     pub protocol: u8,
-    /// Packets metered.
+    /// Packets of this protocol that were metered.
     pub packets: u64,
     /// Bytes of their IP packets.
     pub bytes: u64,
@@ -79,7 +79,7 @@ pub struct FlowRun {
     pub ends: BTreeMap<String, u64>,
     /// The records with most bytes, most first, without what was kept beyond the basic record.
     pub top: Vec<FlowRecord>,
-    /// What went where.
+    /// What went to each destination.
     pub exports: Vec<ExportTotal>,
     /// Counters of input, caches and output. Packets and bytes offered are those exported,
     /// plus those dropped under their reasons.

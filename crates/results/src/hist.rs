@@ -60,7 +60,7 @@ pub fn buckets_in_row(first: i16, counts: impl IntoIterator<Item = u64>) -> Vec<
 /// A histogram of signed nanoseconds. An empty one holds no minimum or maximum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hist {
-    /// Number of values.
+    /// Values recorded.
     pub count: u64,
     /// Sum of the values, ns. Beyond 64 bits it is written with all its digits, and may be read
     /// back through a floating-point number, as many readers of JSON have no other.

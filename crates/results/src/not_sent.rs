@@ -11,7 +11,7 @@ use sonde_wire::NotSent;
 pub struct NotSentCounts([u64; NotSent::ALL.len()]);
 
 impl NotSentCounts {
-    /// Counts `n` more.
+    /// Counts `n` more packets for the reason `why`.
     pub fn add(&mut self, why: NotSent, n: u64) {
         self.0[why as usize] += n;
     }
@@ -21,7 +21,7 @@ impl NotSentCounts {
         self.0[why as usize]
     }
 
-    /// All of them.
+    /// Packets for all reasons together.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -16,7 +16,7 @@ pub struct StreamInfo {
     pub target: String,
     /// Where its probes come from.
     pub source: SocketAddr,
-    /// Where they go.
+    /// Address and port of the reflector.
     pub destination: SocketAddr,
     /// DSCP (0..=63) of its probes (RFC 2474).
     pub dscp: u8,
@@ -32,7 +32,7 @@ pub struct StreamInfo {
 /// `sent = received + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
-    /// Probes sent.
+    /// Probes that left this host.
     pub sent: u64,
     /// Probes answered within the timeout (RFC 7680, RFC 6673).
     pub received: u64,
@@ -130,7 +130,7 @@ pub struct Interval {
     pub start_ns: i64,
     /// Last instant (exclusive), likewise.
     pub end_ns: i64,
-    /// The counts.
+    /// Probes sent, answered, lost, and how replies came.
     pub counters: Counters,
     /// Whether the losses can be told by direction.
     pub loss_side: LossSide,
@@ -144,7 +144,7 @@ pub struct Interval {
     pub backward: Hist,
     /// Forward IPDV of adjacent probes (RFC 3393; selection: consecutive sequence numbers).
     pub ipdv_forward: Hist,
-    /// Backward IPDV, likewise.
+    /// Backward IPDV, by the same selection.
     pub ipdv_backward: Hist,
     /// Smoothed forward jitter at the interval's end, ns (RFC 3550, section 6.4.1).
     pub jitter_forward_ns: f64,
@@ -161,7 +161,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// An empty one.
+    /// An interval in which nothing was sent yet.
     pub fn empty(stream: u32) -> Self {
         Interval {
             stream,

@@ -48,7 +48,7 @@ pub enum RttKind {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum RttClass {
-    /// Nothing known.
+    /// Nothing but the path and the host, as far as is known.
     Clean,
     /// Taken while the sender repaired a loss: may include the repair.
     Recovery,
@@ -69,7 +69,7 @@ pub struct FlowKey {
     pub protocol: u8,
     /// Source address; only its prefix when addresses are hidden.
     pub source: IpAddr,
-    /// Destination address, likewise.
+    /// Destination address; only its prefix when addresses are hidden.
     pub destination: IpAddr,
     /// Source port, or the identifier of ICMP echo.
     pub source_port: u16,
@@ -90,7 +90,7 @@ impl FlowKey {
     }
 }
 
-/// One round-trip time.
+/// A round-trip time and the packet that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RttSample {
     /// When the answer passed, ns since 1970 UTC where it is written.
@@ -107,11 +107,11 @@ pub struct RttSample {
     pub min_rtt_ns: u64,
     /// Bytes (IP) the answering host had sent in this flow, this packet included.
     pub bytes: u64,
-    /// Packets likewise.
+    /// Packets that the answering host had sent in this flow, this packet included.
     pub packets: u64,
     /// Bytes (IP) the other host, whose packet was answered, had sent in this flow.
     pub peer_bytes: u64,
-    /// Packets likewise.
+    /// Packets that the other host had sent in this flow.
     pub peer_packets: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct RttSample {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum EndReason {
-    /// It has not.
+    /// It has not ended.
     Open,
     /// Both sides closed it.
     Fin,
@@ -132,7 +132,7 @@ pub enum EndReason {
     Idle,
     /// The table needed its place.
     Evicted,
-    /// The measurement ended.
+    /// The measurement ended before the flow.
     Stopped,
 }
 
@@ -144,7 +144,7 @@ pub enum SpinVerdict {
     /// Not enough packets, or not QUIC.
     #[default]
     Unknown,
-    /// Constant.
+    /// Always 0, or always 1.
     Off,
     /// Changes at random.
     Random,
@@ -196,16 +196,16 @@ pub struct FlowSide {
     pub unanswered: u64,
 }
 
-/// One flow.
+/// A flow from its first to its last packet, both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RttFlow {
     /// Its key; `source` is the client where that is known.
     pub flow: FlowKey,
     /// First packet, ns since 1970 UTC where it is written, to 67 ms.
     pub start_ns: i64,
-    /// Last packet, likewise.
+    /// Last packet, ns since 1970 UTC where it is written, to 67 ms.
     pub end_ns: i64,
-    /// Why it ended.
+    /// What ended the flow.
     pub reason: EndReason,
     /// What the client (`source`) sent.
     pub forward: FlowSide,
@@ -215,7 +215,7 @@ pub struct RttFlow {
     pub handshake_server_ns: u64,
     /// Handshake, monitor to client and back, ns (0: not seen).
     pub handshake_client_ns: u64,
-    /// Server responses timed.
+    /// Responses of the server whose time was measured.
     pub responses: u64,
     /// Sum of the response times, ns: first segment of a request to first of its answer.
     pub response_sum_ns: u64,
@@ -237,14 +237,14 @@ pub struct RttFlow {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum GroupKey {
-    /// An address prefix.
+    /// An address prefix, as given or by default /24 and /48.
     Prefix {
         /// Its address, host bits zero.
         address: IpAddr,
         /// Its length, bits.
         length: u8,
     },
-    /// An autonomous system.
+    /// An autonomous system, by its number (RFC 6793).
     As(u32),
     /// An interface, by its index in the run's list.
     Interface(u8),
@@ -265,9 +265,9 @@ pub struct RttGroup {
     pub key: GroupKey,
     /// First instant (inclusive), ns since 1970 UTC where it is written.
     pub start_ns: i64,
-    /// Last instant (exclusive).
+    /// Last instant (exclusive), ns since 1970 UTC where it is written.
     pub end_ns: i64,
-    /// Clean samples, ns.
+    /// Samples of class `Clean`, ns.
     pub clean: Hist,
     /// Samples in loss recovery, ns.
     pub recovery: Hist,

@@ -14,13 +14,13 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The measuring host, as found when the run began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
-    /// Host name.
+    /// The host's name, as the kernel gives it (`uname -n`).
     pub name: String,
-    /// Kernel release.
+    /// Release of the kernel (`uname -r`).
     pub kernel: String,
-    /// Processor model.
+    /// Model of the processor, as /proc/cpuinfo names it.
     pub cpu: String,
-    /// Processors available.
+    /// Processors that the process may use.
     pub cpus: u32,
     /// The kernel's clock source.
     pub clock_source: String,
@@ -69,20 +69,20 @@ pub struct Health {
 pub struct RunHeader {
     /// The layout of the file; each instrument counts its own.
     pub schema: u32,
-    /// Version of Sonde.
+    /// Version of Sonde that wrote the file: "0.1.0".
     pub version: String,
     /// The instrument, by its command: "probe", "rtt".
     pub instrument: String,
     /// Start, ns since 1970 UTC where it is written, but of benchmarks TAI: of a capture file,
     /// its first packet.
     pub start_ns: i64,
-    /// End, likewise.
+    /// End, on the scale of `start_ns`.
     pub end_ns: i64,
     /// The measuring host; of a capture file, the host that read it.
     pub host: Host,
 }
 
-/// A run file.
+/// A run file of `sonde probe`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// What every run file begins with; `schema` is [`SCHEMA_VERSION`].
@@ -90,11 +90,11 @@ pub struct Run {
     pub header: RunHeader,
     /// What was asked for.
     pub config: RunConfig,
-    /// The streams.
+    /// The streams that were measured; other records give an index of this.
     pub streams: Vec<StreamInfo>,
     /// Each stream over the whole run, in the order of `streams`.
     pub totals: Vec<Interval>,
-    /// All streams together.
+    /// All streams together over the whole run.
     pub overall: Interval,
     /// The instrument's own behaviour.
     pub health: Health,

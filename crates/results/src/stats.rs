@@ -30,9 +30,9 @@ pub const MEDIAN_VALUES: usize = 6;
 /// An interval at [`LEVEL`], both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Lower end.
+    /// Lower end, in the unit of the values.
     pub low: f64,
-    /// Upper end.
+    /// Upper end, in the unit of the values.
     pub high: f64,
 }
 

@@ -39,7 +39,7 @@ pub struct Offer {
 }
 
 impl Default for Offer {
-    /// One frame.
+    /// A single frame.
     fn default() -> Offer {
         Offer {
             rate_fps: 1.0,
@@ -301,7 +301,7 @@ pub struct Direction {
     pub worst: Vec<WorstFrame>,
     /// Second by second, or coarser: at most [`Direction::SERIES_POINTS`].
     pub series: Vec<SeriesPoint>,
-    /// By stream.
+    /// Frames sent and received of each stream.
     pub streams: Vec<StreamCount>,
 }
 
@@ -311,7 +311,7 @@ impl Direction {
     /// Points of a time series, at most.
     pub const SERIES_POINTS: usize = 3600;
 
-    /// The sending port.
+    /// Name of the sending port: the part of `name` before `>`.
     pub fn from(&self) -> &str {
         self.name.split('>').next().unwrap_or_default()
     }
@@ -345,7 +345,7 @@ impl Direction {
 pub struct LossRun {
     /// Number of the first, in the order of sending, from 0.
     pub first: u64,
-    /// How many.
+    /// Frames in the run.
     pub frames: u64,
     /// When the first was due, ns from the first departure.
     pub at_ns: i64,
@@ -360,7 +360,7 @@ pub struct WorstFrame {
     pub at_ns: i64,
     /// Number, in the order of sending, from 0.
     pub sequence: u64,
-    /// Stream.
+    /// The frame's stream, as in [`Direction::streams`].
     pub stream: u16,
 }
 
@@ -371,7 +371,7 @@ pub struct SeriesPoint {
     pub at_ns: i64,
     /// Length, ns.
     pub length_ns: i64,
-    /// Frames that arrived.
+    /// Frames that arrived in this time.
     pub received: u64,
     /// Frames sent in it that never arrived, where the engine tells.
     pub lost: u64,
@@ -382,9 +382,9 @@ pub struct SeriesPoint {
 /// Counts of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamCount {
-    /// Its number.
+    /// The index of the stream, from 0.
     pub stream: u16,
-    /// Frames sent.
+    /// Frames of the stream that left the tester.
     pub sent: u64,
     /// Frames that arrived, each once.
     pub received: u64,
@@ -405,13 +405,13 @@ pub enum Side {
 /// A counter that moved during the trial, the drain included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerEntry {
-    /// Whose.
+    /// Who had the frames.
     pub side: Side,
     /// Where: "router eth0", "tester port a".
     pub place: String,
     /// Its name: "rx_queue_0_drops".
     pub counter: String,
-    /// Frames.
+    /// By how much the counter moved, in frames.
     pub frames: u64,
 }
 
@@ -443,7 +443,7 @@ pub struct TrialHealth {
 /// What this host did to a device that runs on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceHealth {
-    /// Its processors.
+    /// The processors that it runs on, by the kernel's numbers.
     pub cpus: Vec<u32>,
     /// Time for which they ran what is not the device's, ns.
     pub foreign_ns: i64,
@@ -476,28 +476,28 @@ impl DeviceHealth {
 pub enum Invalid {
     /// Fewer or more frames left than intended, by more than 0.1 %.
     NotSent {
-        /// Direction.
+        /// Name of the direction: "a>b".
         direction: String,
         /// Frames sent of those intended, 0 to 1 or a little above.
         ratio: f64,
     },
     /// The load was not offered in the time that it should have taken.
     Slow {
-        /// Direction.
+        /// Name of the direction: "a>b".
         direction: String,
         /// Time taken of the time intended.
         ratio: f64,
     },
     /// Frames left too far from their due times.
     Pacing {
-        /// Direction.
+        /// Name of the direction: "a>b".
         direction: String,
         /// 99th percentile of the lateness, ns.
         late_ns: i64,
     },
     /// The tester itself lost frames.
     TesterDrops {
-        /// How many.
+        /// Frames lost by the tester.
         frames: u64,
     },
     /// The hypervisor or the control group took the processor away, or the kernel paused us.
@@ -512,7 +512,7 @@ pub enum Invalid {
     },
     /// The device could not be brought to the state that was asked for, or a port went down.
     Bed {
-        /// What happened.
+        /// The error, in a sentence.
         what: String,
     },
     /// Other work held the device's processor: what was measured is the host's.

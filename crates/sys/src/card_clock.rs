@@ -166,7 +166,7 @@ const SAMPLES: usize = 5;
 /// `_IOWR('=', 9, struct ptp_sys_offset_extended)`.
 const PTP_SYS_OFFSET_EXTENDED: u32 =
     3 << 30 | (size_of::<SysOffset>() as u32) << 16 | (b'=' as u32) << 8 | 9;
-/// Between two readings.
+/// Between two readings of the card's clock.
 const PERIOD_NS: i64 = 1_000_000_000;
 /// A line is not drawn further than this.
 const STALE_NS: i64 = 10 * PERIOD_NS;

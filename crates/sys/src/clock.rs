@@ -90,7 +90,6 @@ impl PauseWatch {
     }
 }
 
-/// What [`measure_pauses`] saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PauseReport {
     /// For how long it looked, ns.
@@ -135,7 +134,6 @@ impl SteadyClock {
         SteadyClock(Timescale::new(Stamps::Tai))
     }
 
-    /// As [`steady_now`].
     pub fn now(&self) -> Time {
         self.0.now()
     }

@@ -34,7 +34,7 @@ impl CpuTime {
 /// What the scheduler gave to threads since they began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskTime {
-    /// They ran.
+    /// For how long they ran.
     pub run: Duration,
     /// They could have run, and waited for a processor.
     pub waited: Duration,

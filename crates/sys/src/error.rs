@@ -11,7 +11,6 @@ pub enum SysError {
         /// The capability that allows it.
         capability: &'static str,
     },
-    /// No such interface.
     #[error("no interface named '{0}'; 'ip link' lists those of this network namespace")]
     NoInterface(String),
     /// What cannot be a network namespace's name.
@@ -22,7 +21,6 @@ pub enum SysError {
     Io {
         /// What was tried.
         what: String,
-        /// The kernel's answer.
         source: std::io::Error,
         /// What to do about it; empty or beginning with "; ".
         hint: String,

@@ -16,11 +16,8 @@ use crate::syscall::{self, SIOCETHTOOL};
 /// The machine and its kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Host name.
     pub name: String,
-    /// Kernel release.
     pub kernel: String,
-    /// Processor model.
     pub cpu: String,
     /// Processors that this process may run on.
     pub cpus: u32,
@@ -61,7 +58,6 @@ pub struct HugePages {
 }
 
 impl HostFacts {
-    /// As found now.
     pub fn read() -> Self {
         let (cpuinfo, meminfo) = (file("/proc/cpuinfo"), file("/proc/meminfo"));
         let memory = |name| first_number(field(&meminfo, name));
@@ -271,7 +267,6 @@ fn governors() -> Vec<String> {
     all
 }
 
-/// Of all processors.
 fn stolen(stat: &str) -> Duration {
     CpuTime::find(stat, "cpu").unwrap_or_default().stolen
 }

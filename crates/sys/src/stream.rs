@@ -174,7 +174,6 @@ struct SctpStatus {
     pending: u16,
     inbound_streams: u16,
     outbound_streams: u16,
-    /// Longest chunk.
     fragmentation_point: u32,
     primary: [u64; 20],
 }

@@ -1,4 +1,4 @@
-//! Passive round trips.
+//! An invented run of passive round-trip times.
 
 use crate::caveat::{Caveat, CaveatSet};
 use crate::rtt::{

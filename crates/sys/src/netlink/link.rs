@@ -1,4 +1,4 @@
-//! Network interfaces.
+//! Network interfaces, by rtnetlink (RTM_GETLINK and its kin).
 
 use std::io;
 
@@ -6,11 +6,10 @@ use super::message::{Message, Request, attribute, attributes, mac, text, u16_at,
 use super::socket::Socket;
 use super::{Mac, Tag};
 
-/// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub name: String,
-    /// Its number.
+    /// The interface's index in its namespace.
     pub ifindex: u32,
     /// Its MAC address; zeros where the link layer has none of six bytes.
     pub mac: Mac,
@@ -38,7 +37,7 @@ pub struct Link {
     pub xdp_program: Option<u32>,
 }
 
-/// Asks for interfaces.
+/// A socket to the kernel that asks for interfaces.
 pub struct Links(Socket);
 
 impl Links {
@@ -47,7 +46,6 @@ impl Links {
         Ok(Links(Socket::open(libc::NETLINK_ROUTE, 0)?))
     }
 
-    /// All of them.
     pub fn all(&mut self) -> io::Result<Vec<Link>> {
         self.0.dump(|| request(0, libc::NLM_F_DUMP), link)
     }

@@ -79,7 +79,7 @@ impl Request {
         u16_at(&self.0, 6).unwrap_or(0).into()
     }
 
-    /// The finished bytes.
+    /// The message with its length and `sequence` filled in.
     pub fn finish(&mut self, sequence: u32) -> &[u8] {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());

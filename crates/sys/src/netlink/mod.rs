@@ -27,7 +27,6 @@ pub use next_hops::{Changes, Macs, NextHop, NextHops};
 pub use route::{Route, RouteError, Routes};
 pub use watch::{Event, Watch};
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
 /// A VLAN tag: TPID and TCI (IEEE 802.1Q).

@@ -12,7 +12,6 @@ use super::socket::Socket;
 pub enum Neighbour {
     /// Its MAC address. `fixed`: by configuration, never checked.
     Known {
-        /// The address.
         mac: Mac,
         /// Set by hand, or by the kind of the link.
         fixed: bool,
@@ -21,7 +20,7 @@ pub enum Neighbour {
     Resolving,
     /// It did not answer.
     Failed,
-    /// Nothing.
+    /// No entry for the address.
     Absent,
 }
 

@@ -14,7 +14,6 @@ use super::route::Route;
 use super::watch::{Event, Watch};
 use super::{Mac, Tag};
 
-/// A next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
     /// The interface, of VLAN devices the topmost.
@@ -40,7 +39,6 @@ pub struct Macs {
     pub source: Mac,
 }
 
-/// What [`NextHops::poll`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The next hops whose MAC addresses changed, by index. `None`: it cannot be

@@ -16,11 +16,11 @@ use crate::SysError;
 pub struct Route {
     /// The interface it leaves by.
     pub interface: String,
-    /// Its number.
+    /// The interface's index.
     pub ifindex: u32,
     /// The device below any VLAN devices; else the interface itself.
     pub lower: String,
-    /// Its number.
+    /// The index of the interface below the VLAN device.
     pub lower_ifindex: u32,
     /// VLAN tags that the frame carries on the lower device, outermost first; priority 0.
     pub tags: Vec<Tag>,
@@ -39,7 +39,6 @@ pub struct Route {
 /// Why there is no way to a destination.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    /// No route matches.
     #[error("no route to {0}; see 'ip route get {0}', and add one with 'ip route add'")]
     NoRoute(IpAddr),
     /// A route says: unreachable.
@@ -63,9 +62,7 @@ pub enum RouteError {
          network namespace; run in that one, or use --engine socket"
     )]
     Lower {
-        /// Where to.
         destination: IpAddr,
-        /// The VLAN device.
         interface: String,
     },
     /// There is no such interface.
@@ -76,14 +73,12 @@ pub enum RouteError {
         "asking the kernel for the route to {destination}: {source}; try 'ip route get {destination}'"
     )]
     Io {
-        /// Where to.
         destination: IpAddr,
-        /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Asks for routes.
+/// A socket to the kernel that asks for routes.
 pub struct Routes {
     socket: Socket,
     links: Links,

@@ -10,12 +10,12 @@ use super::message::{Message, u32_at};
 use super::neighbour::{Neighbour, neighbour};
 use super::socket::Socket;
 
-/// Something changed.
+/// A change that the kernel reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A neighbour was resolved, changed, failed, or was forgotten.
     Neighbour {
-        /// On this interface.
+        /// The interface's index.
         ifindex: u32,
         address: IpAddr,
         /// Its MAC address, if it is known now.
@@ -23,11 +23,10 @@ pub enum Event {
     },
     /// An interface changed, appeared or (not `up`) vanished.
     Link {
-        /// Its number.
+        /// The interface's index.
         ifindex: u32,
         /// Set up, and with carrier.
         up: bool,
-        /// Its MAC address.
         mac: Mac,
     },
     /// Some route was added, changed or removed.
@@ -38,7 +37,7 @@ pub enum Event {
     Overrun,
 }
 
-/// Reports changes.
+/// A socket on which the kernel reports changes of interfaces, addresses and routes.
 pub struct Watch(Socket);
 
 impl Watch {
