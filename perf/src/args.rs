@@ -9,11 +9,9 @@ use crate::load::{Load, Look};
 pub struct Args {
     /// Seconds of each accuracy run, and of each run through the watched router.
     pub seconds: u64,
-    /// Repetitions of each.
     pub repeat: usize,
     /// Seconds of the endurance run.
     pub endurance: u64,
-    /// Only this part.
     pub only: Option<String>,
 }
 

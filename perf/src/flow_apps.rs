@@ -15,7 +15,6 @@ use sonde_wire::flow::Link;
 
 use crate::rtt::thread_cpu;
 
-/// Prints both tables.
 pub fn bench(repeat: usize) -> Result<()> {
     mix(repeat)?;
     single(repeat)

@@ -17,7 +17,6 @@ use sonde_wire::flow::Link;
 use crate::rtt::thread_cpu;
 use bare::Bare;
 
-/// Prints the tables.
 pub fn bench(repeat: usize) -> Result<()> {
     rates(repeat)?;
     collisions(repeat)?;

@@ -19,7 +19,6 @@ use sonde_sys::clock::{tai_now, thread_cpu_ns};
 use sonde_wire::feature::{Feature, Keys, parse};
 use sonde_wire::flow::Link;
 
-/// A way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     /// Packet sockets that get whole frames, or the first bytes, or are several.

@@ -19,7 +19,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sonde_results::FlowRun;
 use sonde_wire::checksum;
 
-/// Prints the table.
 pub fn bench(repeat: usize) -> Result<()> {
     install_peers()?;
     let folder = Folder::new()?;
@@ -67,7 +66,6 @@ fn mix(file: &Path, folder: &Folder, repeat: usize) -> Result<()> {
     })
 }
 
-/// One file.
 #[derive(Clone, Copy)]
 struct Case {
     packets: u32,
@@ -232,7 +230,6 @@ impl Drop for Sink {
     }
 }
 
-/// Writes the capture.
 fn write(path: &Path, case: Case) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     out.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;

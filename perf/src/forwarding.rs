@@ -21,7 +21,6 @@ use sonde_sys::netns;
 use sonde_sys::schedule::Precedence;
 use sonde_testbed::tester::{LoadEngine, Tester, TesterPort, TesterSpec, Way, port_facts};
 
-/// Prints the tables.
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## Forwarding\n");
     println!("64-octet frames (60 without the FCS), one flow. Million frames received a second of");

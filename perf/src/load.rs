@@ -33,13 +33,10 @@ pub enum Look {
 /// One engine under one load. Histograms in ns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was measured.
     pub name: String,
-    /// Packets sent.
     pub sent: u64,
     /// From the first to the last send, s.
     pub seconds: f64,
-    /// Packets answered.
     pub received: u64,
     /// Sends that were left out.
     pub skipped: u64,

@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, ensure};
 use sonde_lab::{Host, Lab, LinkOptions, Mac};
 use sonde_results::bench::Measurement;
 
-/// Prints the table.
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## The no-drop rate\n");
     println!("`sonde bench` with `mlrsearch` (goal NDR, 64 octets), {repeat} times each, in turn:");
@@ -164,7 +163,6 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the temporary folder's name is not text")
 }
 
-/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -36,7 +36,6 @@ fn start(topology: &Topology, options: &[&str]) -> Result<Ended> {
     bail!("the reflector ended with {}; build it first: cargo build --release", far.0.wait()?)
 }
 
-/// Both reflectors.
 pub fn bench() -> Result<()> {
     println!("\n## Reflectors\n");
     test_run()?;

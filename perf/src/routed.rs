@@ -8,7 +8,6 @@ use sonde_lab::{Host, LinkOptions, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Top
 
 use crate::child::Ended;
 
-/// The server's address.
 pub const SERVER: &str = "10.3.0.1";
 /// The server's first port.
 pub const PORT: usize = 5201;
@@ -29,7 +28,6 @@ pub fn network() -> Result<Topology> {
     Ok(topology)
 }
 
-/// The host between.
 pub fn router(topology: &Topology) -> Result<&Host> {
     topology.router.as_ref().context("the topology has a router")
 }

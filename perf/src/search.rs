@@ -44,7 +44,6 @@ const SEARCHES: [Search; 6] = [
     ("MLRsearch, TST 009", "conditional_throughput", || mlr(vec![Goal::tst009()])),
 ];
 
-/// Prints the table.
 pub fn bench() -> Result<()> {
     println!("\n## Searches on a simulated device\n");
     println!(

@@ -1,4 +1,4 @@
-//! Markdown tables.
+//! Tables in Markdown.
 
 use sonde_results::Hist;
 

@@ -1,4 +1,4 @@
-//! Counters with names.
+//! Sets of counters: one macro writes fields, names and arithmetic.
 
 /// Defines the counters once: fields, names and arithmetic.
 macro_rules! counters {

@@ -30,7 +30,7 @@ pub struct Transmit {
 
 /// The verbs of every instrument. One thread owns it; nothing here allocates.
 pub trait Instrument {
-    /// What it measures.
+    /// What [`Self::poll_record`] gives.
     type Record;
 
     /// A received frame, beginning with its Ethernet header. `now` is the burst's time.
@@ -52,7 +52,7 @@ pub trait Instrument {
     /// When it next wants `poll_transmit` or `handle_timeout`, if ever.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// Lets time pass.
+    /// Does what is due by `now`.
     fn handle_timeout(&mut self, now: Time);
 
     /// Fills `record` with the next finished one.

@@ -9,7 +9,7 @@ pub(crate) enum SegmentPosition {
     Keepalive,
     /// It continues where the data ended.
     Next,
-    /// Behind a gap.
+    /// Beyond a gap in the sequence.
     Ahead,
     /// It begins with old data and ends with new.
     Overlap,

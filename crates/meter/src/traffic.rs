@@ -32,7 +32,6 @@ pub use self::flow::Side;
 pub use self::law::{Arrival, Length, Sizes};
 pub use self::truth::Truth;
 
-/// Makes traffic.
 pub struct Generator {
     config: Config,
     rng: Rng,
@@ -126,7 +125,6 @@ impl Generator {
         }
     }
 
-    /// Frames so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }

@@ -14,16 +14,15 @@ use sonde_wire::{Error, netflow5, netflow9};
 use super::checksum;
 use crate::counters::counters;
 
-/// One data record.
 #[derive(Clone, Debug)]
 pub enum Decoded<'a> {
     /// Of a flow.
     Flow(Flow<'a>),
     /// Of options.
     Options {
-        /// Observation domain.
+        /// Observation Domain ID (RFC 7011, 3.1).
         domain: u32,
-        /// As it came.
+        /// As the exporter sent it.
         record: Record<'a, 'a>,
     },
 }
@@ -52,7 +51,7 @@ pub struct Flow<'a> {
 counters! {
     /// What came, and what could not be used.
     DecodeCounters {
-        /// Messages.
+        /// Messages read.
         messages,
         /// Data records of flows.
         records,
@@ -119,7 +118,6 @@ impl Decoder {
         }
     }
 
-    /// What came.
     pub fn counters(&self) -> &DecodeCounters {
         &self.counters
     }

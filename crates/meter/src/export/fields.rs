@@ -41,7 +41,7 @@ pub(super) trait Fields {
     }
 }
 
-/// Writes field specifiers.
+/// Writes the field specifiers of a template (RFC 7011, 3.2).
 #[derive(Default)]
 pub(super) struct TemplateWriter {
     pub fields: Vec<FieldSpecifier>,

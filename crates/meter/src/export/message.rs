@@ -60,7 +60,7 @@ pub(super) struct Template {
     due: bool,
     /// In how many more messages it goes with its data, for the first time.
     repeats: u32,
-    /// Was sent before.
+    /// The template was sent before.
     sent: bool,
     /// The time has come, or the number of messages, to send it again.
     stale: bool,

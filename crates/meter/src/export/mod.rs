@@ -28,7 +28,7 @@ use fields::{Fields, RecordWriter};
 use flow::{BASIC_MAX, Shape, View};
 use message::Messages;
 
-/// What is spoken.
+/// The version of the export protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// RFC 7011.
@@ -68,7 +68,7 @@ pub enum TimeUnit {
 pub struct Extra {
     /// MAC addresses, inner VLAN, MPLS labels, tunnel.
     pub link: bool,
-    /// How TCP went.
+    /// Handshake times, retransmissions and windows of TCP.
     pub tcp: bool,
     /// What the application said.
     pub apps: bool,
@@ -94,7 +94,6 @@ pub struct Profile {
 pub struct Interface {
     /// ifIndex (RFC 2863); 0: none, as of a file.
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// What is connected to it; may be empty.
     pub description: String,
@@ -103,7 +102,6 @@ pub struct Interface {
 /// How it is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What is exported.
     pub profile: Profile,
     /// Observation domain; of NetFlow version 5 the low 16 bits, as engine. 0 is that of the
     /// exporting process itself, whose statistics have messages of their own in IPFIX.
@@ -147,9 +145,9 @@ impl Config {
 counters! {
     /// What was exported, since the start.
     ExportCounters {
-        /// Messages.
+        /// Messages sent.
         messages,
-        /// Their bytes.
+        /// Octets of these messages.
         octets,
         /// Data records of flows: a biflow exported as two counts twice.
         records,
@@ -397,7 +395,6 @@ impl Exporter {
         }
     }
 
-    /// What was exported.
     pub fn counters(&self) -> ExportCounters {
         match &self.state {
             State::Templates(messages) => {

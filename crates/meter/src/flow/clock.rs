@@ -18,7 +18,6 @@ pub(super) enum ClockChange {
     Jump,
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// Latest time, ns TAI.

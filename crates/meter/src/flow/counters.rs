@@ -9,11 +9,9 @@ counters! {
     /// Offered packets are `packets` and the `refused_*` together. Of `packets`, what is no
     /// longer held was exported.
     Counters {
-        /// Packets metered.
         packets,
         /// Bytes of IP packets metered.
         bytes,
-        /// Flow records begun.
         flows,
         /// Records ended by the idle time-out.
         ended_idle,

@@ -7,7 +7,7 @@ use sonde_wire::ipv6;
 use super::hash::Hasher;
 use super::key::{self, Addresses, Key, Upper};
 
-/// Datagrams in pieces.
+/// Fragmented datagrams whose first fragment was seen.
 pub(super) struct Fragments {
     /// Sets of [`WAYS`].
     entries: Vec<Entry>,

@@ -194,7 +194,6 @@ impl Analyser {
         self.seen.harvest(end, take);
     }
 
-    /// Latencies so far.
     pub fn latency(&self) -> Hist {
         self.delays.latency()
     }

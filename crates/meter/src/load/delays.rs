@@ -28,7 +28,6 @@ impl Delays {
         self.latency.add(latency);
     }
 
-    /// Forgets all.
     pub fn clear(&mut self) {
         self.latency.clear();
         self.jitter.clear();

@@ -30,13 +30,11 @@ impl FastHist {
         self.buckets[(i32::from(bucket_of(value)) + BUCKETS) as usize] += 1;
     }
 
-    /// Values so far.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Empties it.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
         (self.min, self.max, self.sum, self.count) = (i64::MAX, i64::MIN, 0, 0);

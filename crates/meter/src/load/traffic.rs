@@ -19,16 +19,13 @@ pub struct Traffic {
     pub tags: Vec<Tag>,
     /// MPLS labels, outermost first (RFC 3032).
     pub labels: Vec<u32>,
-    /// Source MAC address.
     pub source_mac: MacRule,
     /// Destination MAC address: the next hop's, or the far tester port's behind a bridge.
     pub destination_mac: MacRule,
     pub source: AddressRule,
     /// Destination address, of the same family.
     pub destination: AddressRule,
-    /// UDP source port.
     pub source_port: PortRule,
-    /// UDP destination port.
     pub destination_port: PortRule,
     /// Flows, 1 to 2^20.
     pub flows: u32,
@@ -71,7 +68,6 @@ impl AddressRule {
         self.nth(pick(self.order, flow, self.count, seed))
     }
 
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
         (0..self.count.max(1)).map(|n| self.nth(n))
     }
@@ -197,7 +193,6 @@ pub enum LoadError {
         /// The size asked for.
         octets: u32,
         mtu: u32,
-        /// The longest frame.
         longest: u32,
     },
     /// Rules that do not go together.
@@ -283,7 +278,6 @@ impl Traffic {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// IPv6.
     pub fn ipv6(&self) -> bool {
         self.source.first.is_ipv6()
     }

@@ -83,7 +83,6 @@ impl Clock {
     }
 }
 
-/// Nanoseconds of ticks.
 #[inline]
 pub(super) const fn ticks_to_ns(ticks: u32) -> u64 {
     (ticks as u64) << TICK_BITS

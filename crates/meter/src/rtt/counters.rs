@@ -17,15 +17,11 @@ counters! {
         fragments,
         /// Frames that end too early or contradict themselves; TCP options likewise.
         malformed,
-        /// Frames without IP.
         not_ip,
         /// IP packets of protocols that are not timed.
         other_protocol,
-        /// Flows begun.
         flows,
-        /// Flows ended.
         flows_ended,
-        /// Clean samples.
         samples_clean,
         /// Samples taken in loss recovery.
         samples_recovery,

@@ -35,7 +35,7 @@ pub(super) struct Flow {
     pub(super) request_coarse: u16,
     /// The DNS identifier of the request, with [`Flow::REQUEST_DNS`].
     pub(super) request_id: u16,
-    /// The client's side.
+    /// The side that is the client, 0 or 1.
     pub(super) client: u8,
     pub(super) handshake: Handshake,
     pub(super) flags: u8,
@@ -90,7 +90,7 @@ pub(super) enum Handshake {
     Sent,
     /// The server's answer too.
     Received,
-    /// And the client's.
+    /// The client's acknowledgement too.
     Done,
 }
 

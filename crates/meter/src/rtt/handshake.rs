@@ -108,11 +108,11 @@ enum Known {
     Begins,
     /// Its sender's only, which no other one is timed by.
     Joins,
-    /// Sent again.
+    /// A repetition.
     Again,
     /// The answer to a SYN that crossed another.
     Crossed,
-    /// Nothing.
+    /// Not part of a handshake.
     Not,
 }
 

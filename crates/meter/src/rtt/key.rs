@@ -166,7 +166,7 @@ fn mix(h: u64) -> u64 {
 
 /// Bits that are left of a hidden IPv4 address.
 pub(super) const HIDDEN_V4: u8 = 24;
-/// Likewise IPv6.
+/// Bits that are left of a hidden IPv6 address.
 pub(super) const HIDDEN_V6: u8 = 48;
 
 #[cfg(test)]

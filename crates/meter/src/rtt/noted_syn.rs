@@ -15,7 +15,7 @@ pub(super) struct NotedSyn {
     pub(super) end: u32,
     /// When it passed first, ticks.
     pub(super) at: u32,
-    /// Of a SYN-ACK.
+    /// The acknowledgement number of a SYN-ACK; `None`: a plain SYN.
     pub(super) ack: Option<u32>,
     pub(super) tsval: Option<u32>,
     pub(super) ip_len: u32,

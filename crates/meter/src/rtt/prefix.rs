@@ -58,7 +58,6 @@ impl PrefixTable {
         Ok(table)
     }
 
-    /// Prefixes in it.
     pub fn len(&self) -> usize {
         self.v4.0.len() + self.v6.0.len()
     }

@@ -58,7 +58,6 @@ impl Requests {
         Requests { sets: vec![Set::default(); sets], seeds }
     }
 
-    /// Notes a request.
     pub(super) fn ask(
         &mut self,
         request: Request<'_>,

@@ -11,7 +11,6 @@ use super::counters::RttCounters;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Mode {
-    /// Nothing yet.
     #[default]
     Empty,
     /// TSvals.
@@ -20,7 +19,7 @@ pub(super) enum Mode {
     Sequence,
 }
 
-/// One thing sent.
+/// A value that was sent and waits for its echo or acknowledgement.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     key: u32,
@@ -288,7 +287,6 @@ impl Ring {
         (usize::from(self.head) + usize::from(i)) % OWN
     }
 
-    /// The oldest slot.
     #[inline]
     fn front(&self, pool: &Pool) -> Option<Slot> {
         let head = usize::from(self.head);

@@ -85,7 +85,6 @@ impl Table {
         self.stats[index] = stats;
     }
 
-    /// Frees a place.
     pub(super) fn remove(&mut self, index: usize) {
         self.tags[index / WAYS].0[index % WAYS] = 0;
     }

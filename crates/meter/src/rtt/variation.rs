@@ -70,7 +70,6 @@ impl Variation {
         srtt != 0 && u64::from(clock.age(self.at)) >= 4 * steps * u64::from(srtt)
     }
 
-    /// Begins anew.
     pub(super) fn restart(&mut self) {
         *self = Variation::default();
     }

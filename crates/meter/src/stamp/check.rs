@@ -5,7 +5,6 @@ use super::spec::{Schedule, SenderConfig, StreamSpec};
 /// Why a sender cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// No stream.
     #[error("there is nothing to send to: name a host or a targets file")]
     NoStreams,
     /// A value is out of its range.

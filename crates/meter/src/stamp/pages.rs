@@ -11,7 +11,6 @@ use sonde_results::hist::{SUB_BUCKETS, bucket_of};
 
 use crate::flow::prefetch::prefetch;
 
-/// The pool.
 pub(crate) struct Pages {
     headers: Vec<Header>,
     counts: Vec<Page>,

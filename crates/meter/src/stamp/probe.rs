@@ -145,7 +145,6 @@ impl ProbeTemplate {
         (self.period, self.schedule)
     }
 
-    /// No probe follows.
     pub(crate) fn end(&mut self) {
         self.count = 0;
     }
@@ -230,7 +229,6 @@ struct PeerTimes {
 /// A one-way delay beyond this is none, ns: a clock that is a day off, or not set at all.
 const ABSURD: i64 = 86_400_000_000_000;
 
-/// A reply's values.
 pub(crate) struct Reply {
     pub(crate) local_port: u16,
     pub(crate) ssid: u16,

@@ -7,7 +7,6 @@ use sonde_wire::{NotSent, Stamp, Time};
 pub struct Sample {
     /// Index of the stream.
     pub stream: u32,
-    /// Sequence number.
     pub seq: u32,
     /// When it left, and by which stamp.
     pub t1: Stamp,
@@ -18,7 +17,6 @@ pub struct Sample {
 /// How a probe ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fate {
-    /// Answered.
     Reply {
         /// T2 at the reflector, by its clock.
         t2: Time,

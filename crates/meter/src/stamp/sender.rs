@@ -186,7 +186,6 @@ impl Sender {
         }
     }
 
-    /// Counts so far.
     pub fn counters(&self) -> SenderCounters {
         SenderCounters { histogram_refused: self.pages.refused, ..self.counters }
     }

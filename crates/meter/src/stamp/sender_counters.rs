@@ -25,7 +25,6 @@ counters! {
         wrong_session,
         /// Replies after the timeout.
         late,
-        /// Repeated replies.
         duplicates,
         /// Replies whose delays were left out, because this host's clock was set meanwhile.
         clock_stepped,

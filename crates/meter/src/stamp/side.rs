@@ -261,7 +261,7 @@ fn after(a: u32, b: u32) -> bool {
 const STATELESS: u16 = 1;
 /// It has shown that it counts by itself.
 const STATEFUL: u16 = 1 << 1;
-/// Something was answered.
+/// Set once a probe was answered.
 const ANCHORED: u16 = 1 << 2;
 /// A reply has come.
 const SEEN: u16 = 1 << 3;

@@ -7,7 +7,7 @@ use std::io::{Cursor, Write as _};
 /// What a flow speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum App {
-    /// Nothing known.
+    /// Payload of no known protocol.
     #[default]
     None,
     /// DNS over UDP.

@@ -151,7 +151,6 @@ pub enum Encapsulation {
     /// Ethernet alone.
     #[default]
     None,
-    /// One 802.1Q tag.
     Vlan,
     /// An 802.1ad tag and an 802.1Q tag.
     Qinq,
@@ -212,10 +211,8 @@ impl Shares {
 /// Which IP header of a tunnel the truth is told by: as the meter under test is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TruthKeys {
-    /// The tunnel's.
     #[default]
     Outer,
-    /// The one inside.
     Inner,
 }
 

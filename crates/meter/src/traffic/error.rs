@@ -5,11 +5,9 @@ use thiserror::Error;
 /// Why traffic cannot be made as it was asked for.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 pub enum TrafficError {
-    /// Not a share.
     #[error("{what}: {share} is not a share; write 0 to 1, all shares together at most 1")]
     Share {
         what: &'static str,
-        /// The value.
         share: f64,
     },
     /// No protocol is left.

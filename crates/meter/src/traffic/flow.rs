@@ -7,7 +7,6 @@ use super::address::Tuple;
 use super::app::App;
 use super::config::Encapsulation;
 
-/// Transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Transport {
     #[default]
@@ -95,7 +94,7 @@ pub(super) struct Plan {
 /// What follows the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing.
+    /// No payload.
     Empty,
     /// As much as makes the frame so long on the wire.
     Fill(u16),

@@ -7,7 +7,7 @@ use super::error::TrafficError;
 /// Packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// All flows alike.
+    /// All flows of so many packets.
     Constant(u32),
     /// 1, 2, 3 ..., each further packet as likely as the one before: no memory.
     Geometric {
@@ -20,7 +20,6 @@ pub enum Length {
         alpha: f64,
         /// Least, at least 1.
         min: u32,
-        /// Most.
         max: u32,
     },
 }
@@ -122,7 +121,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// All frames alike.
+    /// All frames of `size` octets.
     pub fn constant(size: u16) -> Self {
         Sizes::mix(&[(size, 1.0)])
     }
@@ -183,7 +182,7 @@ impl Sizes {
 /// How packets of all flows together follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrival {
-    /// At equal distances.
+    /// The same time between all flows.
     Constant,
     /// With independent, exponentially distributed distances.
     Poisson,

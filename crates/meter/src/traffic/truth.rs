@@ -13,13 +13,12 @@ use super::frame::{self, OUTER_TTL};
 pub struct Truth {
     /// Who sent the first packet.
     pub source: IpAddr,
-    /// To whom.
+    /// Who received the first packet.
     pub destination: IpAddr,
     /// Source port; 0 without ports.
     pub source_port: u16,
     /// Destination port; 0 without ports.
     pub destination_port: u16,
-    /// IP protocol number.
     pub protocol: u8,
     /// From source to destination.
     pub forward: Side,

@@ -21,7 +21,6 @@ use super::{Next, Procedure};
 /// device that has none is left alone until their ageing time is over.
 pub const FORGET: &str = "forget";
 
-/// What is searched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AddressGoal {
     /// The greatest number of stations that are all known, up to so many.
@@ -47,7 +46,6 @@ pub enum AddressGoal {
 /// How it is searched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddressConfig {
-    /// What is searched.
     pub goal: AddressGoal,
     /// Test frames/s: well below the throughput, flooding included.
     pub test_fps: f64,
@@ -71,7 +69,6 @@ pub struct AddressSearch {
 }
 
 impl AddressSearch {
-    /// By bisection.
     pub fn new(config: AddressConfig) -> AddressSearch {
         let bisection = match config.goal {
             AddressGoal::Capacity { max_stations, .. } => {

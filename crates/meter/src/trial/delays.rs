@@ -93,7 +93,6 @@ impl Seen {
         }
     }
 
-    /// All directions together.
     pub fn all(&self) -> Delays {
         let mut all = Delays::default();
         self.directions.iter().for_each(|(_, d)| all.merge(d));

@@ -9,7 +9,6 @@ use super::script::{Script, scripted};
 use super::values::{SECOND, discard_within};
 use super::{Next, Procedure};
 
-/// The load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedLoadConfig {
     /// Frames/s in each direction.
@@ -47,7 +46,6 @@ struct Observed {
 }
 
 impl FixedLoad {
-    /// One trial.
     pub fn new(config: FixedLoadConfig) -> FixedLoad {
         let offer = Offer {
             discard_ns: discard_within(config.discard_ns, config.duration_ns),

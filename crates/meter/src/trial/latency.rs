@@ -70,7 +70,7 @@ impl LatencyConfig {
     }
 }
 
-/// Latency under way.
+/// The latency procedure, as far as it has come.
 #[derive(Clone, Debug)]
 pub struct Latency {
     config: LatencyConfig,

@@ -23,7 +23,7 @@ pub struct ResetConfig {
     pub at_ns: i64,
     /// Duration of a trial, ns: longer than the reset takes.
     pub duration_ns: i64,
-    /// Resets.
+    /// Trials; each resets the device once.
     pub trials: u32,
 }
 
@@ -51,7 +51,7 @@ struct Outcome {
     returned: bool,
 }
 
-/// Reset under way.
+/// The reset procedure, as far as it has come.
 #[derive(Clone, Debug)]
 pub struct Reset {
     script: Script<Outcome>,

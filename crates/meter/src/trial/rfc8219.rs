@@ -25,7 +25,7 @@ pub enum DelayKind {
 /// Where and how they are measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayConfig {
-    /// Which of them.
+    /// Which delay is measured.
     pub kind: DelayKind,
     /// Frames/s in each direction: the throughput, or a share of it.
     pub rate_fps: f64,

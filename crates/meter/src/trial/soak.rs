@@ -9,7 +9,6 @@ use super::delays::Seen;
 use super::values::{SECOND, reasons};
 use super::{Next, Procedure};
 
-/// Load and duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoakConfig {
     /// Frames/s in each direction.

@@ -99,7 +99,6 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Arithmetic mean.
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

@@ -41,7 +41,6 @@ pub struct ConfigurationTestConfig {
     pub tolerance: f64,
     /// Duration of a step, ns (1 to 60 s).
     pub step_ns: i64,
-    /// The criteria.
     pub sla: Sla,
 }
 
@@ -229,7 +228,6 @@ pub struct PerformanceTestConfig {
     pub cir_fps: f64,
     /// Duration, ns (15 min, 2 h or 24 h).
     pub duration_ns: i64,
-    /// The criteria.
     pub sla: Sla,
 }
 
@@ -249,7 +247,6 @@ pub struct PerformanceTest {
 }
 
 impl PerformanceTest {
-    /// One trial.
     pub fn new(config: PerformanceTestConfig) -> PerformanceTest {
         let offer = Offer::steady(config.cir_fps, config.duration_ns);
         let next = Next { offer, purpose: "service performance".into() };

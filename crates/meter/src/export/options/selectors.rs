@@ -11,7 +11,6 @@ use crate::flow::sampling::HashFunction;
 pub struct Selector {
     /// Its number (selectorId, 302).
     pub id: u64,
-    /// How it chooses.
     pub algorithm: SelectorAlgorithm,
     /// Packets that came to it (selectorIdTotalPktsObserved, 318).
     pub observed: u64,
@@ -33,9 +32,9 @@ pub enum SelectorAlgorithm {
     SystematicTime { interval: u32, space: u32 },
     /// 3: `size` at random of each `population` packets.
     RandomOutOf {
-        /// Packets taken.
+        /// Packets taken out of each population.
         size: u32,
-        /// Of so many.
+        /// Packets in a population.
         population: u32,
     },
     /// 4: each with the same probability.

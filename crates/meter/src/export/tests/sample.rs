@@ -99,7 +99,6 @@ impl Random {
     }
 }
 
-/// Every extra field.
 pub fn extra() -> FlowExtra {
     let packet =
         |reverse, length, after_ns| FlowPacketInfo { reverse, length, after_ns, tcp_flags: 24 };

@@ -25,7 +25,7 @@ pub(super) struct ClientHello<'a> {
     pub(super) server_name: Option<&'a [u8]>,
     /// The first protocol (RFC 7301); empty: none.
     pub(super) protocol: &'a [u8],
-    /// Everything was read.
+    /// The message was read to its end.
     pub(super) whole: bool,
 }
 

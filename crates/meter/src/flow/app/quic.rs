@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::text::Reader;
 use super::tls::client_info;
 
-/// A connection's beginning.
+/// The Initial packets of a connection, until the client's hello is whole.
 #[derive(Clone, Default)]
 pub(super) struct Quic {
     version: u32,

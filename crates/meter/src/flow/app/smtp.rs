@@ -6,7 +6,7 @@ use sonde_results::flow::App;
 use super::parse::{Input, Parse, Step};
 use super::text::{begins, line, text};
 
-/// The commands seen.
+/// What the client's first commands said.
 #[derive(Clone, Default)]
 pub(super) struct Smtp {
     helo: String,

@@ -21,7 +21,6 @@ struct Talk {
     next: [u32; 2],
 }
 
-/// One packet's payload.
 #[derive(Clone)]
 struct Said {
     reverse: bool,

@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// Likewise in two.
+    /// A vector whose length stands in two octets before it.
     pub(super) fn vector16(&mut self) -> Option<&'a [u8]> {
         let len = self.u16()?.into();
         self.take(len)

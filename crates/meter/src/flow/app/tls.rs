@@ -9,7 +9,6 @@ use super::hello::{
 use super::parse::{Input, Parse, Step};
 use super::text::text;
 
-/// A connection's hellos.
 #[derive(Clone, Default)]
 pub(super) struct Tls {
     info: TlsInfo,

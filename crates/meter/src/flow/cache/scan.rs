@@ -33,7 +33,7 @@ impl FlowCache {
 }
 
 impl Glimpse<'_> {
-    /// Where it is.
+    /// Index of the slot in the cache.
     pub fn slot(&self) -> u32 {
         self.slot
     }

@@ -58,7 +58,6 @@ impl HashFunction {
     }
 }
 
-/// What is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashInput {
     /// What does not change on a packet's way (RFC 5475, section 6.2.4): packets are selected

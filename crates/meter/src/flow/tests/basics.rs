@@ -9,7 +9,6 @@ use super::super::{Config, FlowCache};
 
 pub(super) const MS: i64 = 1_000_000;
 pub(super) const S: i64 = 1_000 * MS;
-/// Any day.
 pub(super) const START: i64 = 1_700_000_000 * S;
 pub(super) const FIN: u16 = 1;
 pub(super) const SYN: u16 = 2;

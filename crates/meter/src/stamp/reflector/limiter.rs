@@ -25,7 +25,6 @@ impl RateLimit {
     pub const OF_ALL: RateLimit = RateLimit { per_second: 1_000_000, burst: 250_000 };
 }
 
-/// The buckets.
 pub(super) struct Limiter {
     sets: Vec<[Bucket; WAYS]>,
     hash: KeyedHash,

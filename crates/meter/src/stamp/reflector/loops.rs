@@ -58,7 +58,7 @@ pub(super) struct Order {
 /// What the arrival of a request means to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// Answer it.
+    /// No sign of a loop: answer it.
     Usual,
     /// The sender began anew: so do its reply numbers (RFC 8762, section 4.3).
     Restart,

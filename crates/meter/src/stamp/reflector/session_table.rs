@@ -17,9 +17,7 @@ pub(super) struct SessionKey {
     pub source: u128,
     /// Our address; IPv4 as mapped.
     pub destination: u128,
-    /// The sender's port.
     pub source_port: u16,
-    /// Our port.
     pub destination_port: u16,
     /// Session identifier; 0: none.
     pub ssid: u16,
@@ -60,7 +58,6 @@ enum State {
 /// What became of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// The session exists.
     Known(u32),
     /// A newcomer asks again, and has become a session by it.
     Second(u32),

@@ -65,7 +65,6 @@ impl Default for DeviceConfig {
 /// Faults of a device; 0 or `None`: it has not that one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Nothing is forwarded.
     pub drops_all: bool,
     /// One of so many frames is lost.
     pub drops_one_in: u64,

@@ -1,4 +1,4 @@
-//! Protocols over UDP.
+//! Application protocols over UDP.
 
 use super::*;
 

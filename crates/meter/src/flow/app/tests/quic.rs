@@ -76,7 +76,6 @@ fn initial(version: u32, number: u32, frames: &[u8], len: usize) -> Vec<u8> {
     protect(keys, &header, &padded)
 }
 
-/// A CRYPTO frame.
 fn crypto(offset: usize, data: &[u8]) -> Vec<u8> {
     let numbers = [offset, data.len()].map(|number| (0x8000_0000 | number as u32).to_be_bytes());
     [&[6][..], &numbers[0], &numbers[1], data].concat()

@@ -1,4 +1,4 @@
-//! Protocols over TCP.
+//! Application protocols over TCP.
 
 use super::*;
 
