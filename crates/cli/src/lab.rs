@@ -14,7 +14,6 @@ use sonde_lab::device::{BedInfo, DeviceSpec};
 use self::args::{LabAction, PrintArgs};
 use crate::exit::{Exit, Failure};
 
-/// Runs it.
 pub fn run(command: &LabCommand) -> Result<Exit, Failure> {
     match &command.action {
         LabAction::Up(args) => up::run(args),

@@ -72,7 +72,6 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// The live table.
 struct Screen {
     place: InPlace,
     /// Of the flows that were open at the last look.

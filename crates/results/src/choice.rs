@@ -6,7 +6,7 @@ pub trait Choice: Copy + Send + Sync + 'static {
     /// Each value with its word and what it means, in the order of a help text.
     const ALL: &'static [(Self, &'static str, &'static str)];
 
-    /// Its word.
+    /// The value as it is typed and written.
     fn word(self) -> &'static str;
 }
 

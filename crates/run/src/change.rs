@@ -6,7 +6,7 @@ use serde_json::Value;
 /// What other settings mean for an instrument that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// The settings are the same.
     Same,
     /// It goes on without stopping.
     Live {

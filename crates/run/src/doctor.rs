@@ -32,7 +32,7 @@ pub type Opener<'a> = &'a dyn Fn(Engine, &OpenSpec) -> Result<Box<dyn Port>, Por
 pub enum Verdict {
     /// As it should be, or of no weight.
     Ok,
-    /// Numbers will suffer.
+    /// It works, with worse numbers.
     Warn,
 }
 
@@ -41,7 +41,7 @@ pub enum Verdict {
 pub struct Finding {
     /// What was looked at; stable, for programs.
     pub check: &'static str,
-    /// The verdict.
+    /// How bad it is.
     pub verdict: Verdict,
     /// What was found, for people.
     pub found: String,
@@ -53,7 +53,7 @@ pub struct Finding {
 /// What was looked at, on this host.
 #[derive(Clone, Debug)]
 pub struct Examined {
-    /// This host.
+    /// The machine that was looked at.
     pub host: Host,
     /// What was found, in the order in which it was looked at.
     pub findings: Vec<Finding>,

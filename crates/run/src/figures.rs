@@ -6,11 +6,11 @@ use sonde_results::Hist;
 /// Figures of one histogram, ns. Absent where it is empty.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Least.
+    /// Least value, ns.
     pub min: i64,
-    /// Mean.
+    /// Arithmetic mean, ns.
     pub mean: f64,
-    /// Quantiles.
+    /// Median, ns; the quantiles below likewise.
     pub p50: i64,
     /// 90 %.
     pub p90: i64,
@@ -18,12 +18,12 @@ pub struct Figures {
     pub p99: i64,
     /// 99.9 %.
     pub p999: i64,
-    /// Greatest.
+    /// Greatest value, ns.
     pub max: i64,
 }
 
 impl Figures {
-    /// Of `hist`.
+    /// Figures of `hist`; `None`: it is empty.
     pub fn of(hist: &Hist) -> Option<Figures> {
         Some(Figures {
             min: hist.min()?,

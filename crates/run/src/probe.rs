@@ -160,5 +160,5 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The same where each packet is told.
 const PATIENCE_FOR_SAMPLES: Duration = Duration::from_millis(5);
-/// Fates under way.
+/// Capacity of the queue of fates.
 const SAMPLES: usize = 1 << 17;

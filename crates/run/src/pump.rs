@@ -12,7 +12,7 @@ use sonde_wire::{Time, Verdict};
 pub struct Turn {
     /// The time that everything in it was told.
     pub now: Time,
-    /// Frames received.
+    /// Frames that the port handed over.
     pub received: usize,
     /// Frames sent, reflected ones included.
     pub sent: usize,

@@ -41,13 +41,13 @@ pub type Reflecting = Running<Record, Record, ()>;
 pub struct Record {
     /// When this was, ns since 1970 UTC.
     pub at_ns: i64,
-    /// Replies.
+    /// Replies sent since the start.
     pub reflected: u64,
     /// Replies a second since the record before.
     pub per_second: f64,
     /// Sessions of the reflector in user space.
     pub sessions: usize,
-    /// Its counters.
+    /// The counters of the reflector in user space, by name.
     pub user: BTreeMap<&'static str, u64>,
     /// Those of its engine.
     pub port: BTreeMap<&'static str, u64>,

@@ -209,9 +209,9 @@ impl<R> Records<R> {
 /// What comes next of [`Records`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<R> {
-    /// A record.
+    /// The next record.
     Record(R),
-    /// None yet.
+    /// None within the time.
     Nothing,
     /// There will be no more.
     End,
@@ -258,9 +258,9 @@ pub struct Ended {
 
 /// An instrument at work: `R` are its records, `S` its state, `C` what can be asked of it.
 pub struct Running<R, S, C> {
-    /// What it measures.
+    /// What the instrument measures, in a bounded queue.
     pub records: Records<R>,
-    /// How it goes.
+    /// The latest state of the instrument.
     pub status: Latest<S>,
     /// What can be asked of it while it runs.
     pub control: C,

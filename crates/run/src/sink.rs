@@ -32,7 +32,7 @@ pub struct Sink<W> {
 /// What is left undone at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsaved {
-    /// The file.
+    /// Name of the file or pipe.
     pub name: String,
     /// Lines that are not in it.
     pub lost: u64,

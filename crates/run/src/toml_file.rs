@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Source {
     /// The file's name as it was given.
     pub file: String,
-    /// What it holds.
+    /// The whole text of the file.
     pub text: String,
 }
 

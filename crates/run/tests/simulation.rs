@@ -59,7 +59,6 @@ fn config(seed: u64) -> SenderConfig {
     }
 }
 
-/// 40 streams.
 fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
     let (mut near, mut far, clock) = MemLink::new(seed, forward, backward);
     let streams: Vec<_> = (0..40).map(spec).collect();

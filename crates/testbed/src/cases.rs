@@ -22,7 +22,6 @@ pub struct Expanded {
 pub struct Device {
     /// As in the plan.
     pub name: String,
-    /// What it is.
     pub kind: DeviceKind,
     /// As in the plan; of the loop, one that has only a name.
     pub plan: DevicePlan,
@@ -32,7 +31,7 @@ pub struct Device {
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceKind {
     Lab(DeviceSpec),
-    /// It is there.
+    /// An external device, which is there already.
     External,
 }
 
@@ -43,7 +42,7 @@ pub struct Condition {
     pub name: String,
     /// Layers that are applied.
     pub layers: Vec<String>,
-    /// For external devices.
+    /// Shell command that configures an external device.
     pub command: Option<String>,
 }
 
@@ -58,15 +57,14 @@ pub struct PlannedCase {
     pub device: usize,
     /// Index of the condition.
     pub condition: usize,
-    /// What is done.
+    /// The procedure, with its parameters.
     pub procedure: ProcedurePlan,
-    /// Frame sizes.
+    /// Sizes of the frames.
     pub frames: Frames,
     /// 4 or 6.
     pub ip: u8,
     /// Frames that leave at a time.
     pub burst: u32,
-    /// Both directions.
     pub bidirectional: bool,
 }
 

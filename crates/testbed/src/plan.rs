@@ -43,7 +43,6 @@ pub struct Plan {
     pub agents: Vec<AgentPlan>,
     /// How we show agents who we are.
     pub controller: Option<ControllerPlan>,
-    /// What is sent.
     #[serde(default)]
     pub workload: WorkloadPlan,
     /// What is measured; the keys of each depend on its kind.
@@ -60,7 +59,6 @@ pub struct Plan {
     /// How the run goes.
     #[serde(default)]
     pub run: RunPlan,
-    /// What must hold.
     #[serde(default, rename = "check")]
     pub checks: Vec<CheckPlan>,
 }
@@ -176,9 +174,9 @@ pub struct AgentPlan {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerPlan {
-    /// PEM.
+    /// PEM file of the certificate.
     pub cert: PathBuf,
-    /// Its key, PEM.
+    /// PEM file of the key.
     pub key: PathBuf,
     /// The authority by which agents are trusted, PEM.
     pub ca: PathBuf,
@@ -190,7 +188,6 @@ pub struct ControllerPlan {
 pub struct PortPlan {
     /// The agent that has it; absent: it is on this host.
     pub agent: Option<String>,
-    /// The tester's interface.
     pub interface: String,
     /// The network namespace that it is in.
     pub netns: Option<String>,

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub directions: Vec<Direction>,
     /// Every counter that moved.
     pub ledger: Vec<LedgerEntry>,
-    /// The tester's state.
+    /// State of the tester and its host during the trial.
     pub health: TrialHealth,
     /// What the device or its ports did that makes the trial worthless.
     pub failed: Option<String>,
@@ -45,7 +45,6 @@ pub struct Outcome {
 
 /// Told what goes on.
 pub trait Progress {
-    /// A trial begins.
     fn trial(&mut self, measurement: &str, next: &Next, attempt: u32);
     /// It has ended, and is saved.
     fn ended(&mut self, trial: &Trial);

@@ -15,9 +15,9 @@ use sonde_run::pem::{authority, certificates, private_key, provider};
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Lends its ports.
+    /// The side that lends its ports to a controller.
     Agent,
-    /// Has them.
+    /// The side that runs the trials.
     Controller,
 }
 

@@ -12,7 +12,7 @@ use sonde_testbed::execution::{Event, Under};
 use crate::options;
 use crate::output::style::{Style, Tone};
 
-/// Prints.
+/// Prints the progress of a run, as [`Progress`] says.
 pub struct Printer {
     how: How,
     style: Style,

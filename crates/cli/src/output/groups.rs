@@ -16,7 +16,6 @@ pub struct Group<'a> {
     /// How many they are. What refers to one stream's own minimum or history (PDV, RFC
     /// 3550 jitter) has no meaning for several.
     pub members: usize,
-    /// Their numbers.
     pub interval: Cow<'a, Interval>,
 }
 

@@ -21,9 +21,7 @@ pub struct Snapshot<'a> {
     pub elapsed_ns: i64,
     /// The engine and how it runs.
     pub engine: &'a str,
-    /// The command line.
     pub command: &'a [String],
-    /// All streams.
     pub streams: &'a [StreamInfo],
     /// The latest record of each stream that has one.
     pub latest: &'a [Interval],

@@ -8,20 +8,15 @@ use sonde_wire::NotSent;
 /// What became of one probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PacketEvent {
-    /// Where it went.
     pub destination: SocketAddr,
-    /// Its DSCP.
     pub dscp: u8,
-    /// Its sequence number.
     pub seq: u32,
-    /// How it ended.
     pub outcome: Outcome,
 }
 
 /// How a probe ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Answered.
     Reply {
         /// Length of the reply's IP packet, bytes.
         length: u16,
@@ -38,12 +33,10 @@ pub enum Outcome {
     },
     /// It never left this host.
     NotSent {
-        /// Why.
         why: NotSent,
     },
     /// Not answered within the timeout, ns.
     Lost {
-        /// The timeout.
         timeout: i64,
         /// What a host or router last said of this destination.
         why: Option<String>,

@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal as _, stdout};
 
-/// Whether to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     colour: bool,
@@ -11,11 +10,9 @@ pub struct Style {
 /// What a piece of text tells at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As it is.
+    /// Without colour or weight.
     Plain,
-    /// A heading.
     Head,
-    /// Of less weight.
     Dim,
     /// Good.
     Good,
@@ -34,7 +31,6 @@ impl Style {
         Style { colour: stdout().is_terminal() && !set("NO_COLOR") && !dumb }
     }
 
-    /// Colours or none.
     #[cfg(test)]
     pub fn new(colour: bool) -> Style {
         Style { colour }

@@ -19,7 +19,6 @@ use crate::output::style::{Style, terminal_size};
 
 /// Everything measured so far, and where it is printed.
 pub struct Printing {
-    /// What came.
     pub collected: Collected,
     prints: Prints,
     records: Option<Records>,
@@ -70,7 +69,6 @@ impl Printing {
         Printing { collected, prints, records, out, saving: SaveSoFar::default() }
     }
 
-    /// Takes what came.
     pub fn add(&mut self, event: &Event) {
         self.collected.add(event);
         let utc_offset = self.collected.utc_offset();

@@ -12,12 +12,9 @@ use crate::output::grid::{Column, Grid};
 use crate::output::sparkline::bars;
 use crate::output::style::{Style, Tone, clip};
 
-/// One row.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    /// The group's name.
     pub label: String,
-    /// Its numbers.
     pub group: &'a RttGroup,
     /// Loss towards the hosts of this group; `None`: not known for this grouping.
     pub loss: Option<Loss>,

@@ -187,7 +187,6 @@ impl Agents {
         opened.expect("agents that answer")
     }
 
-    /// Waits for nobody.
     pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
         self.rig_with(ways, Copies::default(), CONTROLLER, Duration::ZERO)
     }

@@ -81,7 +81,6 @@ impl Folder {
         process.end_of(|| std::fs::metadata(&file).map_or(0, |m| m.len() as usize))
     }
 
-    /// What was measured.
     pub fn read(&self) -> BenchRun {
         store::read(&self.run()).unwrap()
     }
@@ -185,7 +184,6 @@ impl Between {
         })
     }
 
-    /// The kernel's router.
     pub fn route(&self) {
         self.device.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
         for (interface, network) in [("eth1", "198.18.0"), ("eth2", "198.19.0")] {

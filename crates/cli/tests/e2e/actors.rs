@@ -206,7 +206,6 @@ fn requests(local: &str, peer: &str) {
     ask("replayed", true, &mut std::iter::repeat_n(vec![7; BASE_LEN], 100));
 }
 
-/// Occupies a port.
 fn hold(local: &str) {
     let socket = bind(local);
     loop {

@@ -13,7 +13,6 @@ use sonde_wire::capture;
 
 use crate::process::{Ended, Process};
 
-/// The engines.
 pub const ENGINES: [&str; 3] = ["socket", "af_packet", "af_xdp"];
 
 /// A topology and a folder for files, both removed when dropped.
@@ -91,7 +90,6 @@ impl Net {
         Reflector(process)
     }
 
-    /// Starts `sonde probe`.
     pub fn start(&self, arguments: &str) -> Process {
         let mut command = self.topology.probe.command(SONDE);
         command.arg("probe").args(arguments.split_whitespace());
@@ -183,7 +181,6 @@ impl Reflector {
     }
 }
 
-/// A running `tcpdump`.
 pub struct Capture {
     process: Process,
     file: PathBuf,

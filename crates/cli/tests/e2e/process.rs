@@ -15,7 +15,6 @@ pub struct Process {
     line: String,
 }
 
-/// What has ended.
 pub struct Ended {
     /// The exit code; of a signal, 128 and its number, as a shell says it.
     pub code: i32,

@@ -28,7 +28,6 @@ pub fn silent_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Reads one message.
 pub fn message(stream: &mut impl Read) -> Vec<u8> {
     let mut message = vec![0; 16];
     stream.read_exact(&mut message).unwrap();

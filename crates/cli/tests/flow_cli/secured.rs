@@ -1,4 +1,4 @@
-//! TLS and SCTP.
+//! Export over TLS and over SCTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -25,7 +25,6 @@ pub fn flow(arguments: &str) -> Ended {
     Ended { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// `sonde flow`, started.
 pub fn start(arguments: &str) -> Process {
     let mut command = Command::new(SONDE);
     command.arg("flow").args(arguments.split_whitespace());

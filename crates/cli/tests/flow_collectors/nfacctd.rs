@@ -1,4 +1,4 @@
-//! pmacct's nfacctd.
+//! What pmacct's nfacctd makes of Sonde's exports.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;

@@ -83,7 +83,7 @@ fn without_the_token_nobody_is_heard() {
 struct Secured {
     folder: Folder,
     process: Process,
-    /// Where it listens.
+    /// The address it listens on.
     ip: String,
     address: String,
 }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use sonde_results::rtt::{RttClass, RttKind};
 use sonde_wire::capture;
 
-/// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// ns since 1970, as the file says.

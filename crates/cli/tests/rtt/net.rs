@@ -77,7 +77,6 @@ impl Drop for Net {
     }
 }
 
-/// A running `tcpdump`.
 pub struct Capture {
     process: Process,
     file: PathBuf,

@@ -12,7 +12,6 @@ use crate::capture::Frame;
 /// Source and destination of one direction.
 pub type Direction = (IpAddr, u16, IpAddr, u16);
 
-/// One round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OracleSample {
     /// Of the answer: its source is the host whose round trip it is.

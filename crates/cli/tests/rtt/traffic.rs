@@ -100,7 +100,6 @@ pub fn ping(net: &Net, ipv6: bool, count: u32) -> i64 {
     (minimum.parse::<f64>().unwrap() * 1e6) as i64
 }
 
-/// A running dnsmasq.
 pub struct DnsServer(#[expect(dead_code, reason = "held, not read")] Process);
 
 impl DnsServer {

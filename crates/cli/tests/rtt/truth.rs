@@ -352,7 +352,6 @@ pub const CLEAN: Impairment = Impairment {
 };
 /// A link that bulk traffic fills.
 pub const NARROW: Impairment = Impairment { rate: 20_000_000, ..CLEAN };
-/// Lost and overtaken.
 const LOSSY: Impairment =
     Impairment { loss: 0.02, reorder: 0.02, reorder_by: Duration::from_millis(2), ..CLEAN };
 const NO_PAUSE: Duration = Duration::ZERO;

@@ -15,7 +15,6 @@ fn under(host: &Host, wrapper: &[&str], arguments: &str) -> Command {
     command
 }
 
-/// Measures five echoes.
 fn measures(host: &Host, command: Command) {
     let mut run = Process::start(command);
     until_watching(&mut run);

@@ -31,9 +31,9 @@ pub struct Input {
 /// Packets that stay together: at most so many, and no longer than this after the first, ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// How many.
+    /// Packets, at most.
     pub packets: usize,
-    /// How long.
+    /// Time after the first packet, ns, at most.
     pub longest_ns: i64,
 }
 
@@ -66,19 +66,14 @@ enum Bytes {
 
 /// What is there before anything can be said.
 pub enum First {
-    /// Packets.
     Piece(Piece),
-    /// Nothing at all.
     Nothing,
     /// The wait for it was broken off.
     BrokenOff,
 }
 
-/// What comes next.
 pub enum Next {
-    /// Packets.
     Piece(Piece),
-    /// Nothing yet.
     Wait,
     /// A capture ends here, for this reason; what is behind it in a row still comes.
     Broken(String),
@@ -87,7 +82,6 @@ pub enum Next {
 }
 
 impl Piece {
-    /// Its packets.
     pub fn reader(&self) -> Reader<'_> {
         Reader::resume(State::clone(&self.state), self.bytes(), self.is_last)
     }
@@ -109,7 +103,6 @@ impl Piece {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// All of it.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(mapping) => mapping.as_slice(),
@@ -394,7 +387,7 @@ struct Whole {
     packets: u64,
     wrong: Option<CaptureError>,
     consumed: usize,
-    /// Behind them.
+    /// The reader's state behind them.
     state: State,
 }
 

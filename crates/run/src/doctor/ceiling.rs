@@ -11,7 +11,7 @@ use sonde_wire::{build, ethernet};
 
 use super::Opener;
 
-/// What was reached.
+/// What a pair of ports reached at full load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ceiling {
     /// Packets sent and received again, a second.

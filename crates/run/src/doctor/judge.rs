@@ -14,7 +14,7 @@ use super::{Finding, Verdict};
 /// What an engine turned out to be once open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// How it runs.
+    /// The engine's mode, as its port names it.
     pub mode: String,
     /// Where it stamps what it receives.
     pub rx: StampSource,

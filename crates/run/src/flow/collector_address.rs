@@ -19,14 +19,14 @@ pub enum Transport {
     Sctp,
 }
 
-/// A collector.
+/// A collector that records are exported to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
     /// How records reach it.
     pub transport: Transport,
-    /// Name or address.
+    /// Host name or IP address.
     pub host: String,
-    /// Port.
+    /// Port of the collector.
     pub port: u16,
 }
 

@@ -9,7 +9,7 @@ use crate::error::RunError;
 /// Told when the outputs have gone on in their next files.
 pub(super) type Rotation = SyncSender<()>;
 
-/// Orders to metering.
+/// A handle that asks the meters of a run to rotate their outputs.
 #[derive(Clone)]
 pub struct Control {
     rotations: Sender<Rotation>,

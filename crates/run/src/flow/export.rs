@@ -54,7 +54,7 @@ pub trait Output: Send {
     /// Sends what is left; waits for it within bounds.
     fn finish(&mut self, now_ns: i64, stats: &ExportStats);
 
-    /// Nothing more waits.
+    /// Called once `finish` is done: nothing more waits.
     fn close(&mut self) {}
 
     /// What went there, and what did not.
@@ -175,7 +175,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts one record, sent or waiting.
     pub fn add(&mut self) {
         self.all += 1;
         self.waiting += 1;

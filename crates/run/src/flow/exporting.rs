@@ -30,7 +30,7 @@ pub struct Shared {
     metered: AtomicBool,
     /// Records that found a queue full.
     pub queue_lost: AtomicU64,
-    /// By metering thread.
+    /// What each metering thread reported last, by its index.
     told: Mutex<BTreeMap<usize, Told>>,
     /// The interfaces, after they have changed, until the outputs know.
     interfaces: Mutex<Option<Vec<Interface>>>,
@@ -152,13 +152,13 @@ pub struct Exported {
     pub top: Vec<FlowRecord>,
     /// What times were ahead of UTC at the end, ns, where this host's clock gave them.
     pub utc_offset: Option<i64>,
-    /// What went where.
+    /// What went to each destination.
     pub exports: Vec<ExportTotal>,
     /// Records that reached some output never.
     pub lost: u64,
 }
 
-/// The export thread.
+/// The export thread, and what the metering threads hand it.
 pub struct Exporting {
     thread: JoinHandle<Exported>,
     shared: Arc<Shared>,

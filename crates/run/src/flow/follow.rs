@@ -17,7 +17,7 @@ pub type Index = Arc<AtomicU32>;
 pub struct Follow {
     watch: Watch,
     links: Links,
-    /// By point.
+    /// Name and index of each interface, by point.
     list: Vec<(String, Index)>,
     stale: bool,
 }

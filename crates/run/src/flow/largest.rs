@@ -12,12 +12,10 @@ pub struct Largest {
 }
 
 impl Largest {
-    /// Keeps `keep` records.
     pub fn new(keep: usize) -> Self {
         Largest { keep, records: Vec::with_capacity(2 * keep), least: None }
     }
 
-    /// Takes a record.
     #[inline]
     pub fn add(&mut self, record: &FlowRecord) {
         if self.least.is_none_or(|least| bytes(record) > least) {
@@ -49,7 +47,7 @@ impl Largest {
     }
 }
 
-/// Both directions.
+/// Octets of both directions together.
 pub fn bytes(record: &FlowRecord) -> u64 {
     record.forward.bytes + record.reverse.bytes
 }

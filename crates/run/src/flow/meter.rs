@@ -36,7 +36,6 @@ pub struct Group<'a, const N: usize> {
 }
 
 impl<const N: usize> Group<'_, N> {
-    /// An empty one.
     pub fn new() -> Self {
         Group { features: [Feature::default(); N], parts: [(&[], Layers::default()); N], len: 0 }
     }
@@ -215,7 +214,6 @@ impl Meter {
         self.joined
     }
 
-    /// The cache.
     pub fn cache(&self) -> &FlowCache {
         &self.cache
     }

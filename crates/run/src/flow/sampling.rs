@@ -76,7 +76,7 @@ impl fmt::Display for Sampling {
 }
 
 impl Sampling {
-    /// For people.
+    /// In words: "1 of 100 packets, systematic".
     pub fn describe(self) -> String {
         match self {
             Sampling::Count(n, of) => format!("{n} of {of} packets, systematic"),

@@ -150,7 +150,7 @@ pub struct Export {
     pub checksums: bool,
     /// A file of one JSON object a line.
     pub jsonl: Option<PathBuf>,
-    /// What collectors get.
+    /// Version of the export protocol.
     pub format: ExportFormat,
     /// IPFIX: both directions in one record (RFC 5103).
     pub biflow: bool,

@@ -14,7 +14,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All packets.
+    /// The only shard: all packets are its own.
     pub fn whole() -> Shard {
         Shard { number: 0, of: 1, secret: [0; 2], looks: false }
     }

@@ -18,7 +18,7 @@ use crate::running::{Ended, Latest, Running};
 /// Flows being metered. Records come in batches, where they are wanted.
 pub type Metering = Running<Vec<FlowRecord>, Status, Control>;
 
-/// How it goes.
+/// The latest state of a flow run.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The run: its points and caveats as they are now, and at the end all of it.
@@ -29,7 +29,7 @@ pub struct Status {
     pub protocols: Vec<ProtocolTotal>,
     /// Flows in the caches.
     pub held: u64,
-    /// Flows that began.
+    /// Flows that began since the start.
     pub created: u64,
     /// Records that went out.
     pub records: u64,

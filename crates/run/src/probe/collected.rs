@@ -17,7 +17,7 @@ use crate::running::Ended;
 /// Adds up what a probe hands out.
 pub struct Collected {
     about: About,
-    /// Of each stream.
+    /// Totals of each stream, in the order of the streams.
     totals: Vec<Interval>,
     unreachable: Unreachable,
 }
@@ -77,7 +77,7 @@ impl Collected {
         run
     }
 
-    /// The whole run.
+    /// The run file's content, once the instrument has ended.
     pub fn finish(self, ended: &Ended, clock: ClockState) -> Run {
         let mut health = Health { counters: ended.counters.clone(), ..ended.health.clone() };
         health.counters.extend(self.unreachable.counters());
@@ -116,7 +116,6 @@ impl Collected {
         }
     }
 
-    /// All streams together.
     fn overall(&self) -> (Interval, CaveatSet) {
         let mut overall = Interval::empty(0);
         for total in &self.totals {

@@ -62,7 +62,7 @@ pub struct CsvRows<W> {
 }
 
 impl<W: Write> CsvRows<W> {
-    /// Writes the header.
+    /// Writes the line of column names.
     pub fn begin(sink: Sink<W>, streams: &[StreamInfo]) -> Self {
         let mut rows = CsvRows { sink, streams: streams.to_vec() };
         rows.push(&HEADER.map(String::from));

@@ -33,7 +33,7 @@ pub struct About {
     pub engine: String,
     /// When the first probe may leave: steady time (TAI as it was when the program began).
     pub start: Time,
-    /// This host's clock.
+    /// How this host's clock stood at the start.
     pub clock: ClockState,
     /// Targets that are not measured, with the reason.
     pub left_out: Vec<(String, String)>,
@@ -46,9 +46,9 @@ pub struct About {
 /// How a probe goes.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Probes sent.
+    /// Probes that left this host.
     pub sent: u64,
-    /// Valid replies.
+    /// Valid replies, before any probe is settled.
     pub received: u64,
     /// Their round trips, before any is settled.
     pub delays: Delays,

@@ -78,9 +78,9 @@ pub fn is_name(host: &str) -> bool {
 /// resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The name.
+    /// The name, as the target gives it.
     pub host: String,
-    /// Those in use.
+    /// The addresses that are measured now.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -63,9 +63,9 @@ pub struct Session {
 /// All lanes together, as of their last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Probes sent.
+    /// Probes that left this host.
     pub sent: u64,
-    /// Valid replies.
+    /// Valid replies, before any probe is settled.
     pub received: u64,
     /// Their round trips, before any is settled.
     pub delays: Delays,

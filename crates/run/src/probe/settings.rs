@@ -124,7 +124,7 @@ pub struct TargetEntry {
     /// Of a range or prefix, take only so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
-    /// Its own settings.
+    /// What this target sets differently from the run.
     #[serde(default)]
     pub stream: StreamOptions,
     /// Where it stands: "targets.toml line 7"; empty for the command line.
@@ -327,13 +327,13 @@ pub struct StreamSettings {
     pub size: Option<u16>,
     /// DSCPs, each 0..=63, one stream each.
     pub dscp: Vec<u8>,
-    /// The reflector's port.
+    /// UDP port of the reflector.
     pub port: u16,
     /// Streams per destination and DSCP; above 1 their source ports are random.
     pub flows: u16,
     /// Where to draw destination ports from, for flows.
     pub flow_ports: Option<PortRange>,
-    /// When probes leave.
+    /// The law of the times between probes.
     pub schedule: Schedule,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -363,9 +363,9 @@ pub struct RunSettings {
 /// Ports `low..=high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
-    /// First.
+    /// The first port.
     pub low: u16,
-    /// Last.
+    /// The last port, included.
     pub high: u16,
 }
 
@@ -414,7 +414,7 @@ pub fn parse_ttl(text: &str) -> Result<u8, String> {
     in_range(text, 1, 255, "a TTL").map(|v| v as u8)
 }
 
-/// An IP address.
+/// An IP address, without a port or brackets.
 pub fn parse_address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("'{text}' is not an IP address"))
 }

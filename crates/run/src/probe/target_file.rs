@@ -20,7 +20,7 @@ use crate::toml_file::{Error, Source};
 pub struct TargetsFile {
     /// For all targets that say nothing themselves.
     pub stream: StreamOptions,
-    /// For the run.
+    /// Options of the run as a whole.
     pub run: RunOptions,
     /// The targets, in the file's order.
     pub targets: Vec<TargetEntry>,

@@ -17,7 +17,7 @@ use super::settings::{
 /// One destination address and what to do with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// For people.
+    /// Its name in tables and results.
     pub name: String,
     /// Where its probes go.
     pub address: IpAddr,
@@ -27,7 +27,7 @@ pub struct Target {
     pub interface: Option<String>,
     /// The name that was looked up.
     pub looked_up: Option<String>,
-    /// What they are.
+    /// How its probes are sent.
     pub settings: StreamSettings,
 }
 
@@ -47,9 +47,9 @@ impl Target {
 /// The streams of a run; `infos[i]` and `target_of[i]` are those of `streams[i]`.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// For the sender.
+    /// What the sender needs of each stream.
     pub streams: Vec<StreamSpec>,
-    /// For the results.
+    /// What the results say of each stream.
     pub infos: Vec<StreamInfo>,
     /// Indices of the targets: two of them may have one address.
     pub target_of: Vec<u32>,

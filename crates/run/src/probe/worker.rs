@@ -71,11 +71,11 @@ pub struct ProbeWorker {
     pub recycled: Producer<Box<Interval>>,
     /// Packet fates, where they were asked for.
     pub samples: Consumer<Sample>,
-    /// Self-reports.
+    /// What the worker reports of itself, a few times a second.
     pub status: Consumer<Status>,
     /// ICMP errors that the port heard of.
     pub errors: Consumer<IcmpError>,
-    /// Orders.
+    /// Changes of targets while it runs.
     pub commands: Producer<Command>,
     stop: Arc<AtomicBool>,
     hurry: Arc<AtomicBool>,
@@ -197,7 +197,7 @@ impl ProbeWorker {
     }
 }
 
-/// The worker's end.
+/// What the worker thread owns.
 struct Inner {
     sender: Sender,
     records: Producer<Box<Interval>>,
@@ -452,7 +452,7 @@ const PATIENT_TURNS: u32 = 32;
 const RECORDS: usize = 4096;
 /// ICMP errors under way.
 const ERRORS: usize = 1024;
-/// Samples under way.
+/// Capacity of the queue of fates.
 const SAMPLES: usize = 1 << 16;
 /// Between looks at orders and self-reports, ns.
 const HOUSEKEEPING: i64 = 50_000_000;

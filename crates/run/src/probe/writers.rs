@@ -11,12 +11,12 @@ use super::jsonl::JsonLines;
 use crate::running::Context;
 use crate::sink::Sink;
 
-/// Where records go.
+/// The files that records are written to.
 #[derive(Clone, Debug, Default)]
 pub struct WriterSettings {
-    /// JSON Lines.
+    /// File of JSON Lines; `None`: none.
     pub jsonl: Option<PathBuf>,
-    /// CSV.
+    /// File of CSV; `None`: none.
     pub csv: Option<PathBuf>,
 }
 

@@ -177,9 +177,9 @@ impl FromStr for Limit {
 /// An address of this host, with the interface that a link-local one belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// The address.
+    /// The address that requests are sent to.
     pub address: IpAddr,
-    /// Its interface.
+    /// The interface, where the address is link-local.
     pub interface: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::loss::Losses;
 use super::totals::Totals;
 use crate::running::Ended;
 
-/// Adds up events.
+/// Adds up the events of a run, for the run file.
 pub struct Collected {
     /// The run; its groups and coverage are filled in where it is asked for.
     run: RttRun,
@@ -37,7 +37,7 @@ impl Collected {
         }
     }
 
-    /// Takes what came.
+    /// Adds an event to the totals.
     pub fn add(&mut self, event: &Event) {
         match event {
             Event::Sample(_) => {}
@@ -95,7 +95,7 @@ impl Collected {
         so_far
     }
 
-    /// The whole run.
+    /// The run file's content, once the instrument has ended.
     pub fn finish(&mut self, ended: &Ended) -> RttRun {
         self.run.coverage.counters.clone_from(&ended.counters);
         self.run.caveats = self.with_own(ended.caveats);

@@ -29,7 +29,7 @@ pub enum Event {
     UtcOffset(i64),
 }
 
-/// One interval.
+/// The groups of one interval, with their losses.
 #[derive(Clone, Debug, Default)]
 pub struct RttInterval {
     /// Begin, ns.
@@ -56,7 +56,7 @@ impl RttInterval {
     }
 }
 
-/// How it goes.
+/// The latest state of an rtt run.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// Where packets are seen.

@@ -24,7 +24,7 @@ pub fn point(out: &mut Vec<u8>, index: usize, point: &RttPoint) {
     line(out, &PointLine { r#type: "point", index, point });
 }
 
-/// One sample.
+/// Writes a sample, as a line of type "sample".
 pub fn sample(out: &mut Vec<u8>, sample: &RttSample) {
     line(out, &Tagged { r#type: "sample", record: sample });
 }

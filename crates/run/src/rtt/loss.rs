@@ -9,11 +9,11 @@ use sonde_results::rtt::{FlowKey, GroupKey, RttFlow};
 /// What went towards the hosts of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Segments of TCP.
+    /// TCP segments sent.
     pub packets: u64,
     /// Those of them sent again.
     pub retransmitted: u64,
-    /// Requests.
+    /// Echo, DNS and heartbeat requests sent.
     pub requests: u64,
     /// Those of them whose answer did not come in time.
     pub unanswered: u64,
@@ -51,12 +51,12 @@ impl Losses {
         }
     }
 
-    /// Of one group.
+    /// What was lost towards one group; `None`: nothing is known of it.
     pub fn of(&self, key: &GroupKey) -> Option<Loss> {
         self.groups.get(key).copied()
     }
 
-    /// Of all together.
+    /// What was lost towards all groups together.
     pub fn all(&self) -> Loss {
         self.all
     }

@@ -48,7 +48,6 @@ impl Out {
         (out, receiver, status)
     }
 
-    /// Takes one sample.
     #[inline]
     pub fn sample(&mut self, sample: &RttSample) {
         if self.samples {
@@ -150,7 +149,7 @@ impl Out {
         self.doubt(Caveat::ClockStepped);
     }
 
-    /// Adds a doubt.
+    /// Adds a caveat to the run.
     pub fn doubt(&mut self, caveat: Caveat) {
         self.caveats.insert(caveat);
     }

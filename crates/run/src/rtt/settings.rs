@@ -182,7 +182,7 @@ choice! {
 /// How many samples of one direction of a flow are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleLimit {
-    /// All.
+    /// Every sample.
     None,
     /// At most one in this time, ns.
     Every(i64),

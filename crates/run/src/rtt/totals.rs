@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use sonde_results::rtt::{GroupKey, RttGroup};
 
-/// The merged groups.
+/// Groups merged over the whole run, up to a limit.
 #[derive(Debug, Default)]
 pub struct Totals {
     groups: HashMap<GroupKey, RttGroup>,

@@ -65,7 +65,7 @@ struct Watcher {
     swept: Instant,
 }
 
-/// One interface.
+/// An interface that is watched, while it exists.
 #[derive(Default)]
 struct Point {
     /// `None`: gone, for now.

@@ -173,7 +173,7 @@ fn letter_size(letter: char) -> Option<u16> {
 /// A threshold: a name, a comparison, a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// As typed.
+    /// The text as it stands in the plan.
     pub text: String,
     /// A name among a finding's values.
     pub name: String,
@@ -212,9 +212,7 @@ impl Limit {
 pub enum Operator {
     AtLeast,
     AtMost,
-    /// Greater.
     Above,
-    /// Less.
     Below,
 }
 

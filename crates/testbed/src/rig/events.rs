@@ -18,7 +18,6 @@ use super::made::Made;
 pub struct Events(Option<DeviceEvent>);
 
 impl Events {
-    /// Of this offer.
     pub fn of(offer: &Offer) -> Events {
         Events(offer.event.clone())
     }

@@ -13,7 +13,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads them.
+    /// Reads the counters before the trial.
     pub(super) fn begin(made: &Made) -> Result<Ledger> {
         Ok(Ledger { before: read(made)? })
     }

@@ -6,8 +6,8 @@ use super::external::External;
 
 /// Who made the bed.
 pub enum Made {
-    /// Made here.
+    /// Sonde made it, in a lab, and removes it.
     Lab(Box<Bed>),
-    /// It is there.
+    /// An external device, which is there already.
     There(External),
 }

@@ -7,7 +7,6 @@ use sonde_results::trial::{Direction, LoadStep, Offer, Pattern};
 
 /// An offer with frames before it.
 pub struct Warmed {
-    /// What is sent.
     pub offer: Offer,
     /// Frames of each direction that are not the trial's.
     pub frames: u64,

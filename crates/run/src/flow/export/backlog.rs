@@ -11,7 +11,7 @@ use sonde_wire::ipfix::{Header, Messages};
 use super::segments::{Segments, Waiting};
 use super::templates::Templates;
 
-/// What waits.
+/// Messages that wait for the collector, in memory and then on disk.
 pub struct Backlog {
     disk: Option<Segments>,
     /// Messages, and how many flow records are in each.
@@ -29,7 +29,7 @@ pub struct Backlog {
 /// What was given up because there was no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Messages.
+    /// Messages that were discarded.
     pub messages: u64,
     /// Flow records in them.
     pub records: u64,
@@ -136,7 +136,6 @@ impl Backlog {
         }
     }
 
-    /// Bytes that wait.
     pub fn bytes(&self) -> u64 {
         self.memory_bytes as u64 + self.disk.as_ref().map_or(0, Segments::bytes)
     }

@@ -15,7 +15,7 @@ use crate::whole_file;
 /// The files of a run. Whole messages are written, so that what a kill leaves is readable.
 pub struct IpfixFile {
     exporter: Exporter,
-    /// Of the first.
+    /// The path of the first file.
     path: PathBuf,
     /// Of the one that is being written.
     number: u32,

@@ -13,7 +13,6 @@ use super::Output;
 use crate::sink::Sink;
 use crate::whole_file;
 
-/// The lines.
 pub struct JsonLines {
     /// `None`: finished.
     sink: Option<Sink<Box<dyn Write + Send>>>,

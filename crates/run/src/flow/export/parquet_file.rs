@@ -26,7 +26,7 @@ use crate::whole_file::{self, numbered};
 
 /// The files of a run.
 pub struct ParquetFiles {
-    /// Of the first.
+    /// The path of the first file.
     path: PathBuf,
     limits: Limits,
     /// The one that is being written; `None` until there are records for it.
@@ -47,7 +47,7 @@ pub struct ParquetFiles {
 /// When a file is closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// After this time.
+    /// Time after which the next file is begun.
     pub every: Duration,
     /// With so many rows, to a row group.
     pub rows: u64,

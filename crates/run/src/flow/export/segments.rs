@@ -335,7 +335,6 @@ pub mod tests {
     pub struct Folder(pub PathBuf);
 
     impl Folder {
-        /// A new one.
         pub fn new() -> Folder {
             use std::sync::atomic::{AtomicU32, Ordering};
             static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -347,7 +346,6 @@ pub mod tests {
             Folder(std::env::temp_dir().join(name))
         }
 
-        /// Segments in it.
         pub fn segments(&self) -> usize {
             let names = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name());
             names.filter(|n| n.to_str().unwrap().ends_with(SUFFIX)).count()

@@ -225,7 +225,7 @@ impl Output for Stream {
     }
 }
 
-/// The sending thread.
+/// The thread that connects to the collector and sends.
 struct Sender {
     target: CollectorAddress,
     tls: Option<Tls>,

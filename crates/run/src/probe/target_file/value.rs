@@ -126,7 +126,7 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
-/// Of no target.
+/// A key that no target may have.
 pub(super) fn of_the_run<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     IgnoredAny::deserialize(deserializer)?;
     Err(D::Error::custom("holds for the whole run; move it above the first [[target]]"))
