@@ -13,10 +13,7 @@ pub enum Version {
     /// ICMP over IPv4; the checksum covers the message alone.
     V4,
     /// ICMPv6; the checksum covers a pseudo-header of these addresses too.
-    V6 {
-        source: Ipv6Addr,
-        destination: Ipv6Addr,
-    },
+    V6 { source: Ipv6Addr, destination: Ipv6Addr },
 }
 
 /// A checked view of a message.

@@ -32,9 +32,7 @@ pub enum Outcome {
         duplicate: bool,
     },
     /// It never left this host.
-    NotSent {
-        why: NotSent,
-    },
+    NotSent { why: NotSent },
     /// Not answered within the timeout, ns.
     Lost {
         timeout: i64,

@@ -6,10 +6,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 pub enum TrafficError {
     #[error("{what}: {share} is not a share; write 0 to 1, all shares together at most 1")]
-    Share {
-        what: &'static str,
-        share: f64,
-    },
+    Share { what: &'static str, share: f64 },
     /// No protocol is left.
     #[error("the protocols' weights must not be negative, and one must be above 0")]
     Protocols,

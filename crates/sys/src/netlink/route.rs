@@ -61,10 +61,7 @@ pub enum RouteError {
         "{interface}, the way to {destination}, is a VLAN device over a device of another \
          network namespace; run in that one, or use --engine socket"
     )]
-    Lower {
-        destination: IpAddr,
-        interface: String,
-    },
+    Lower { destination: IpAddr, interface: String },
     /// There is no such interface.
     #[error(transparent)]
     Interface(#[from] SysError),
@@ -72,10 +69,7 @@ pub enum RouteError {
     #[error(
         "asking the kernel for the route to {destination}: {source}; try 'ip route get {destination}'"
     )]
-    Io {
-        destination: IpAddr,
-        source: io::Error,
-    },
+    Io { destination: IpAddr, source: io::Error },
 }
 
 /// A socket to the kernel that asks for routes.
