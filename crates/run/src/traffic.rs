@@ -22,7 +22,7 @@ use crate::running::{Context, Ended, Latest, Running, Stop, records};
 /// Traffic being made. Its one record is what was made, whole; its state is the same so far.
 pub type Making = Running<Made, Made, ()>;
 
-/// What was made.
+/// Counts of what was made, and where it was written.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Made {
     /// Frames, fragments one by one.

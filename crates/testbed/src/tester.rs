@@ -64,7 +64,6 @@ pub struct Way {
     pub from: usize,
     /// Index of the receiving port.
     pub to: usize,
-    /// The frames.
     pub traffic: Traffic,
     /// Octets by which a frame arrives longer than it left (tags or labels that the device
     /// adds); negative: shorter.
@@ -79,7 +78,6 @@ pub struct TesterSpec {
     /// How frames are sent and received.
     pub engine: LoadEngine,
     pub ports: Vec<TesterPort>,
-    /// The directions.
     pub ways: Vec<Way>,
     /// How long to wait for the last frames (RFC 2544, section 23: 2 s). It ends earlier when
     /// all have arrived.

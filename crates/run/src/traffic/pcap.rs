@@ -16,7 +16,7 @@ pub(super) struct PcapFile {
     file: File,
     buffer: Vec<u8>,
     used: usize,
-    /// A frame's most.
+    /// Octets of the longest frame.
     longest: usize,
     resolution: Resolution,
 }

@@ -28,7 +28,7 @@ pub struct Settings {
     pub engine: Engine,
     /// A CSV file of the truth about every flow.
     pub truth: Option<PathBuf>,
-    /// Its columns.
+    /// Columns of the truth file.
     pub truth_form: TruthForm,
     /// Which IP header of a tunnel the truth is told by.
     pub keys: FlowKeys,

@@ -38,7 +38,7 @@ impl TruthFile {
         Ok(truth)
     }
 
-    /// One more flow.
+    /// Writes the line of a flow.
     pub fn add(&mut self, flow: &Truth) {
         self.flows += 1;
         if self.out.is_none() || self.error.is_some() {

@@ -21,17 +21,16 @@ use rustls::pki_types::pem::PemObject as _;
 use crate::tls::Role;
 use sonde_run::error::RunError;
 
-/// What to make.
+/// Which certificates to make, and where.
 #[derive(Clone, Debug)]
 pub struct CertRequest {
     /// Names or addresses of the agents' hosts, as plans have them, each for one certificate;
     /// "controller" is a controller's.
     pub hosts: Vec<String>,
-    /// Names of controllers.
     pub controllers: Vec<String>,
     /// Sign the certificates that are there anew, for another year; of `hosts`, or of all.
     pub renew: bool,
-    /// Where to write.
+    /// The directory to write to.
     pub dir: PathBuf,
 }
 
@@ -193,7 +192,7 @@ fn certificate(name: &str, role: Role) -> Result<CertificateParams> {
     Ok(params)
 }
 
-/// From now on.
+/// Valid for a year from now, with these names.
 fn for_a_year(names: &[String]) -> Result<CertificateParams> {
     let mut params = CertificateParams::new(names)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();

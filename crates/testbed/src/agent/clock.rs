@@ -170,7 +170,7 @@ fn is_nothing(e: &io::Error) -> bool {
 pub struct Answering {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Where.
+    /// UDP port on which the clock answers.
     pub port: u16,
 }
 
@@ -208,7 +208,7 @@ const TAG: usize = 16;
 const QUESTION: usize = SIGNED + TAG;
 const ASKED: u8 = 1;
 const ANSWERED: u8 = 2;
-/// For one answer.
+/// How long one answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// For all of them.
 const LONGEST: Duration = Duration::from_secs(5);

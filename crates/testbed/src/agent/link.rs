@@ -17,7 +17,7 @@ use super::protocol::{Channel, PROTOCOL, PortDescription, PortName, Reply, Reque
 /// An agent, as a plan names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAddress {
-    /// In messages.
+    /// The name used in messages.
     pub name: String,
     /// "HOST:PORT"; the agent's certificate carries HOST.
     pub address: String,

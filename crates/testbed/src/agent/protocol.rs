@@ -25,7 +25,9 @@ pub enum Request {
         version: String,
     },
     /// What a port is.
-    Look { port: PortName },
+    Look {
+        port: PortName,
+    },
     /// Takes ports for halves of directions, in place of those taken before.
     Open {
         /// Of the whole tester, in the signatures' digests.
@@ -33,7 +35,6 @@ pub enum Request {
         /// What this agent does.
         halves: Vec<Half>,
     },
-    /// Prepares a trial.
     Arm(Arm),
     /// How far is it?
     Status,
@@ -91,7 +92,6 @@ pub struct PortName {
 /// What a port is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortDescription {
-    /// Its MAC address.
     pub mac: Mac,
     /// Largest IP packet, octets.
     pub mtu: u32,
@@ -100,17 +100,14 @@ pub struct PortDescription {
     pub speed_bps: Option<u64>,
 }
 
-/// Half a direction.
+/// One end of a direction, sending or receiving.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Half {
     /// Number of the direction. Further places where frames of the first arrive follow all of
     /// them, and have receiving halves alone.
     pub way: usize,
-    /// Which half.
     pub role: Role,
-    /// Where.
     pub port: PortName,
-    /// The frames.
     #[serde(with = "TrafficText")]
     pub traffic: Traffic,
     /// Frames of a second class in the same stream.
@@ -125,16 +122,13 @@ pub struct Half {
 /// Which half of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Sends.
     Source,
-    /// Receives.
     Sink {
         /// What has to arrive.
         expects: Expects,
     },
 }
 
-/// A trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Arm {
     /// What is offered in each direction.
@@ -156,7 +150,6 @@ pub struct Status {
     pub sent: Vec<Option<u64>>,
     /// Frames received, by direction.
     pub received: Vec<Option<u64>>,
-    /// What is wrong.
     pub failed: Option<String>,
 }
 
@@ -181,7 +174,6 @@ pub struct Channel<S> {
 }
 
 impl<S: Read + Write> Channel<S> {
-    /// Over `stream`.
     pub fn new(stream: S) -> Channel<S> {
         Channel { stream, inbox: Vec::new() }
     }

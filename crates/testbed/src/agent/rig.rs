@@ -30,7 +30,6 @@ pub struct AgentRigSpec {
     pub tls: Arc<ClientConfig>,
     /// The ports, each with the index of its agent.
     pub ports: Vec<(usize, PortName)>,
-    /// The directions.
     pub ways: Vec<Way>,
     /// What goes out beside the first of them, and where else it may arrive.
     pub copies: Copies,

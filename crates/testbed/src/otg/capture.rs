@@ -48,7 +48,6 @@ impl Ring {
         Ok(Ring { memory, kept, next: 0, snap, overwrite, left_out: 0 })
     }
 
-    /// Forgets all frames.
     pub fn clear(&mut self) {
         self.kept.clear();
         (self.next, self.left_out) = (0, 0);

@@ -16,9 +16,8 @@ pub struct FlowState<'a> {
     pub plan: &'a FlowPlan,
     /// Names of its ports.
     pub from: &'a str,
-    /// Likewise.
+    /// Names of the receiving ports.
     pub to: Vec<&'a str>,
-    /// What was sent.
     pub sent: Sent,
     /// What has come, by port of `to`.
     pub received: Vec<Received>,

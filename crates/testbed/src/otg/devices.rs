@@ -63,7 +63,7 @@ impl NextHop {
         (mark != 0).then_some(mac)
     }
 
-    /// It has answered.
+    /// Takes the MAC address of its answer.
     pub fn learn(&self, mac: Mac) {
         let [a, b, c, d, e, f] = mac;
         self.known.store(u64::from_be_bytes([1, 0, a, b, c, d, e, f]), Ordering::Relaxed);
@@ -308,7 +308,7 @@ pub fn concerns_neighbours(frame: &[u8]) -> bool {
     }
 }
 
-/// The model's default.
+/// The default MTU of the OTG model.
 const USUAL_MTU: u64 = 1500;
 /// From one question to the next, until there is an answer (RFC 4861, section 10, has 1 s).
 const ASK_EVERY: Duration = Duration::from_secs(1);

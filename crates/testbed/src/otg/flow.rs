@@ -11,7 +11,6 @@ use super::devices::{self, Ends, Interface};
 use super::frames::Frames;
 use super::sizes::sizes;
 
-/// A flow.
 #[derive(Clone, Debug)]
 pub struct FlowPlan {
     /// As configured.
@@ -20,13 +19,11 @@ pub struct FlowPlan {
     pub from: usize,
     /// Indexes of the receiving ports.
     pub to: Vec<usize>,
-    /// How they look.
     pub frames: Frames,
     /// Octets without the FCS, in turn.
     pub sizes: Vec<u16>,
     /// How fast they leave.
     pub pace: Pace,
-    /// When they end.
     pub end: End,
     /// Frames in a row at the pace, and the pause behind them, ns.
     pub burst: Option<(u64, f64)>,

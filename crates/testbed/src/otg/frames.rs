@@ -162,7 +162,6 @@ impl Fix {
     }
 }
 
-/// Frames under construction.
 struct Build<'a> {
     octets: Vec<u8>,
     varying: Vec<Varying>,
@@ -173,7 +172,7 @@ struct Build<'a> {
     place: String,
     /// Where the innermost IP header is.
     ip: Option<usize>,
-    /// Of devices.
+    /// Where the flow runs between devices.
     ends: Option<&'a Ends>,
     next_hop: Option<Arc<NextHop>>,
 }

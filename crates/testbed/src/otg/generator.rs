@@ -62,7 +62,6 @@ struct Setup {
 }
 
 impl Generator {
-    /// With nothing configured.
     pub fn new(allowed: Allowed, secret: Secret) -> Generator {
         Generator { allowed, secret, setup: Mutex::new(None), reserved: AtomicBool::new(false) }
     }

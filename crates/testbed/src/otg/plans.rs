@@ -117,7 +117,7 @@ fn measurements_at_most(plan: &Plan) -> u64 {
         .fold(u64::from(plan.run.repetitions.max(1)), u64::saturating_mul)
 }
 
-/// Of a plan.
+/// Most measurements that a posted plan may expand to.
 const MEASUREMENTS_MAX: u64 = 10_000;
 
 #[cfg(test)]

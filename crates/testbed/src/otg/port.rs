@@ -27,7 +27,6 @@ use crate::tester::RING;
 pub struct TestPort {
     /// As in the configuration.
     pub name: String,
-    /// The interface.
     pub location: Location,
     ifindex: u32,
     links: Mutex<Links>,
@@ -83,11 +82,10 @@ pub struct Worker<O> {
 
 /// An interface, before it is a port.
 pub struct Found {
-    /// Where.
     pub location: Location,
     /// What tells its namespace from others.
     pub namespace: (u64, u64),
-    /// Its number there.
+    /// The interface's index in its namespace.
     pub ifindex: u32,
     /// Octets of an IP packet, at most.
     pub mtu: u32,

@@ -105,7 +105,7 @@ struct PortAnalyser {
     secret: Secret,
     report: ReceiverReport,
     rate: RateMeter,
-    /// The devices here.
+    /// Takes frames for the devices at this port.
     neighbours: Option<SyncSender<Vec<u8>>>,
     capture: Option<Box<Ring>>,
 }

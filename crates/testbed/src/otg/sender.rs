@@ -34,7 +34,7 @@ pub enum Order {
 /// How far the flows of a port are.
 #[derive(Clone, Debug, Default)]
 pub struct SenderReport {
-    /// By number.
+    /// By the flow's index.
     pub flows: Vec<(u16, Sent)>,
     pub stats: PortStats,
     /// Why it has ended.
@@ -44,7 +44,6 @@ pub struct SenderReport {
 /// What was sent of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
-    /// Whether it sends.
     pub state: TransmitState,
     pub frames: u64,
     /// Octets with the FCS.
@@ -118,7 +117,7 @@ struct PortSender {
     put_off: PutOff,
     /// How late a frame may leave before those that follow are put off.
     catch_up_ns: i64,
-    /// Of the generator.
+    /// Senders of the whole generator.
     senders: usize,
     /// While there is something to send.
     preferred: Option<Precedence>,

@@ -106,7 +106,7 @@ fn mbps(bps: u64) -> String {
     format!("{} Mbit/s", bps / 1_000_000)
 }
 
-/// Of the model.
+/// What the OTG model allows.
 const MTU: std::ops::RangeInclusive<u32> = 64..=14_000;
 
 #[cfg(test)]

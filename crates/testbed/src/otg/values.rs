@@ -11,13 +11,12 @@ pub enum Values {
     List(Box<[u128]>),
     /// At equal distances, modulo the field's size.
     Steps {
-        /// The first.
         start: u128,
         /// From one to the next; two's complement where downwards.
         step: u128,
         /// How many.
         count: u64,
-        /// The field's size.
+        /// The field's highest value: all of its bits set.
         mask: u128,
     },
 }

@@ -15,11 +15,9 @@ use super::TesterPort;
 pub struct PortFacts {
     /// Index of its interface, in its namespace.
     pub ifindex: u32,
-    /// Its MAC address.
     pub mac: Mac,
     /// Largest IP packet, octets.
     pub mtu: u32,
-    /// Receive queues.
     pub rx_queues: u32,
     /// "veth", "vlan" and so on; empty for hardware.
     pub kind: String,
@@ -30,12 +28,7 @@ pub struct PortFacts {
 pub enum FactsError {
     /// Its namespace cannot be entered.
     #[error("port {port}: {source}")]
-    Namespace {
-        /// Its name.
-        port: String,
-        /// Why.
-        source: SysError,
-    },
+    Namespace { port: String, source: SysError },
     /// The kernel does not tell its interfaces.
     #[error("port {port}: the kernel does not list interfaces: {source}")]
     Kernel {

@@ -303,7 +303,7 @@ fn date(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000_000 + fraction)
 }
 
-/// "...AP.SF", highest first.
+/// Flags as letters, the highest bit first, "." where one is not set: "...AP.SF".
 fn flag_letters(text: &str) -> u8 {
     let bit = |letter| match letter {
         b'F' => 1,

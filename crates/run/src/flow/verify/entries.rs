@@ -30,7 +30,6 @@ pub(super) struct Entry {
     pub joined: bool,
 }
 
-/// One direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
     pub truth: Sum,
@@ -88,7 +87,7 @@ impl Entry {
     }
 }
 
-/// All of them.
+/// The entries, found by their keys.
 pub(super) struct Entries {
     /// In pieces, so that growing neither copies nor takes twice the room.
     packed: Vec<Vec<Packed>>,
@@ -197,7 +196,6 @@ impl Entries {
         }
     }
 
-    /// Changes a flow.
     pub fn change(&mut self, at: u32, change: impl FnOnce(&mut Entry)) {
         if let Some(mut entry) = self.get(at) {
             change(&mut entry);

@@ -22,7 +22,6 @@ pub(super) enum Kind {
     Split,
     /// First or last packet at another time.
     Time,
-    /// Another field differs.
     Field,
     /// Exported later than the limit.
     Late,
@@ -48,7 +47,7 @@ impl Kind {
         Kind::Unreadable,
     ];
 
-    /// For people.
+    /// In words, for the report.
     pub fn title(self) -> &'static str {
         match self {
             Kind::Missing => "missing flows",
@@ -76,7 +75,6 @@ pub(super) struct Difference {
     pub examples: Vec<String>,
 }
 
-/// All differences.
 #[derive(Clone, Debug)]
 pub(super) struct Differences {
     kinds: Vec<Difference>,

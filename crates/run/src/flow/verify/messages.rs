@@ -11,7 +11,6 @@ use sonde_wire::ipfix::REVERSE;
 
 use super::observed::{End, Half, Observed, name_hash};
 
-/// Those who export.
 #[derive(Default)]
 pub(super) struct Exporters {
     decoders: HashMap<u32, Decoder>,
@@ -21,7 +20,7 @@ pub(super) struct Exporters {
     dropped: u64,
 }
 
-/// What was read.
+/// Messages, records and templates that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
     pub sessions: u64,

@@ -32,7 +32,6 @@ pub(super) struct Key {
     pub protocol: u8,
 }
 
-/// One direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Half {
     pub packets: u64,
@@ -57,7 +56,7 @@ pub(super) struct Fields {
     pub name: Option<u32>,
 }
 
-/// One flow.
+/// A flow as the exporter's records have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observed {
     pub source: End,

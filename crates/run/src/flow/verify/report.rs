@@ -12,7 +12,7 @@ use super::segments::Segment;
 use super::settings::{Model, Settings};
 use super::table::Findings;
 
-/// What was found.
+/// What a comparison of the exports with the truth found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Nothing differs that the model asks for.
@@ -22,7 +22,6 @@ pub struct Report {
     directions: u64,
     /// Those that were exported exactly.
     exact_directions: u64,
-    /// Flow records read.
     records: u64,
     /// Further records of a direction that a time-out asked for.
     rightly_split: u64,

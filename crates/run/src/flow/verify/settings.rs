@@ -20,7 +20,7 @@ use crate::{duration, text};
 pub struct Settings {
     /// What was exported: IPFIX files, captures of exports, CSV; also compressed.
     pub files: Vec<PathBuf>,
-    /// The truth: CSV.
+    /// CSV file of the flows that were really there.
     pub truth: PathBuf,
     /// Collect live, after the files.
     #[serde(with = "text::option")]
@@ -30,7 +30,7 @@ pub struct Settings {
     #[serde(with = "duration")]
     #[schemars(with = "String")]
     pub until_idle: i64,
-    /// What must agree.
+    /// How strictly the export must agree with the truth.
     pub model: Model,
     /// The exporter's idle time-out: records so far apart are one flow, rightly split.
     #[serde(with = "duration::option")]
@@ -139,10 +139,10 @@ choice! {
     }
 }
 
-/// Where to collect.
+/// Address and transport on which exports are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Datagrams.
+    /// IPFIX over UDP.
     Udp(SocketAddr),
     /// One connection or several, one after the other or together.
     Tcp(SocketAddr),

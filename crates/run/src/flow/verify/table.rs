@@ -19,7 +19,7 @@ pub(super) struct Limits {
     pub late_ns: Option<i64>,
     pub subnets: Vec<Prefix>,
     pub every_ns: Option<i64>,
-    /// Fields are compared.
+    /// Whether fields beyond keys and counters are compared.
     pub fields: bool,
     /// Examples of each kind of difference.
     pub show: u16,
@@ -37,7 +37,6 @@ pub(super) struct Table {
     lateness: Hist,
 }
 
-/// What came out.
 #[derive(Clone, Debug)]
 pub(super) struct Findings {
     /// Flows' directions in the truth, and those of them that were exported exactly.
@@ -220,7 +219,6 @@ impl Table {
         Some(self.chain(head).take_while(begun).last().map_or(head, |(at, _)| at))
     }
 
-    /// Names all differences.
     pub fn finish(mut self) -> Findings {
         let mut findings = Findings {
             directions: 0,
