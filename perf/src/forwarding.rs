@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::Sink;
-use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, Generator, GeneratorConfig, Pace};
+use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, GeneratorConfig, Pace, XdpGenerator};
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedPort, BedSpec, DeviceSpec};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
@@ -338,7 +338,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
         changes: Vec::new(),
         catch_up_ns: 20_000,
     };
-    let generator = netns::inside(Some(&a.netns), || Generator::load(&config, &[flow], &pace))??;
+    let generator = netns::inside(Some(&a.netns), || XdpGenerator::load(&config, &[flow], &pace))??;
     generator.start_at(tai_now().as_nanos());
     let before = (received(b)?, own_processor_seconds()?);
     std::thread::scope(|scope| {

@@ -7,5 +7,5 @@ mod hist;
 mod sink;
 
 pub use analyser::{Analyser, AnalyserConfig, Expected, WINDOW};
-pub use generator::{FlowHeader, Generator, GeneratorConfig, HEADER_MAX, Pace};
+pub use generator::{FlowHeader, GeneratorConfig, HEADER_MAX, Pace, XdpGenerator};
 pub use sink::Sink;

@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
-use sonde_bpf::{Analyser, AnalyserConfig, Expected, FlowHeader, Generator, GeneratorConfig, Pace};
+use sonde_bpf::{
+    Analyser, AnalyserConfig, Expected, FlowHeader, GeneratorConfig, Pace, XdpGenerator,
+};
 use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
 use sonde_results::hist::bucket_of;
@@ -45,7 +47,7 @@ fn traffic(ipv6: bool, tagged: bool, sizes: &[u32]) -> Traffic {
 }
 
 /// On the loopback: a test run sends nothing.
-fn kernel_generator(traffic: &Traffic, offer: &Offer) -> Generator {
+fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
     let headers = load::headers(traffic).unwrap();
     let config = GeneratorConfig {
         ifindex: index("lo"),
@@ -77,7 +79,7 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> Generator {
         changes: schedule.loads().skip(1).collect(),
         catch_up_ns: schedule.catch_up_ns(100_000) as u64,
     };
-    Generator::load(&config, &flows, &pace).unwrap()
+    XdpGenerator::load(&config, &flows, &pace).unwrap()
 }
 
 fn analyser(config: &AnalyserConfig, expected: &Expected) -> Analyser {
@@ -388,7 +390,7 @@ fn what_cannot_be_sent_is_refused() {
         catch_up_ns: 100_000,
     };
     let refused = |config: GeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
-        Generator::load(&config, flows, pace).unwrap_err().to_string()
+        XdpGenerator::load(&config, flows, pace).unwrap_err().to_string()
     };
     let one = std::slice::from_ref(&flow);
     let long = refused(GeneratorConfig { sizes: vec![9000], ..good.clone() }, one, &pace);

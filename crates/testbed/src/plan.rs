@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_bpf::load_gen::Generator;
+use sonde_bpf::load_gen::XdpGenerator;
 use sonde_meter::load::FCS_LEN;
 use sonde_port::{af_packet, af_xdp};
 use sonde_run::change::{Change, restart};
@@ -127,7 +127,7 @@ impl EngineName {
     /// The longest frame that it sends, octets with the FCS.
     pub fn longest_frame(self) -> u32 {
         let without_fcs = match self {
-            EngineName::Xdp => Generator::FRAME_MAX,
+            EngineName::Xdp => XdpGenerator::FRAME_MAX,
             EngineName::AfXdp => af_xdp::FRAME_MAX,
             EngineName::AfPacket => af_packet::MAX_FRAME,
         };

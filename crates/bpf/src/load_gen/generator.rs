@@ -79,7 +79,7 @@ pub struct Pace {
 
 /// A generator, ready to run. One thread runs it, others may watch and stop it.
 #[derive(Debug)]
-pub struct Generator {
+pub struct XdpGenerator {
     program: OwnedFd,
     state: Shared<State>,
     /// What a slot finds in new memory.
@@ -90,7 +90,7 @@ pub struct Generator {
     runner: AtomicI32,
 }
 
-impl Generator {
+impl XdpGenerator {
     /// Loads the program for this load.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Generator {
         config: &GeneratorConfig,
         flows: &[FlowHeader],
         pace: &Pace,
-    ) -> Result<Generator, BpfError> {
+    ) -> Result<XdpGenerator, BpfError> {
         config.check(flows, pace)?;
         load::check_interface(config.ifindex)?;
         let mut place = MaybeUninit::uninit();
@@ -150,7 +150,7 @@ impl Generator {
         let mut template = vec![0; shortest as usize];
         template[..config.header_len].copy_from_slice(&flows[0].header[..config.header_len]);
         let program = skel.progs.sonde_load_tx.as_fd().try_clone_to_owned();
-        Ok(Generator {
+        Ok(XdpGenerator {
             program: program.map_err(|e| BpfError::io("keep a program", e))?,
             state,
             template,
@@ -165,8 +165,8 @@ impl Generator {
         self.state[0].due[0].store(start_ns as u64, Ordering::Relaxed);
     }
 
-    /// Sends on this thread, until all frames have left or [`Generator::stop`] is called;
-    /// somebody must call [`Generator::end_if_done`] now and then, for the kernel goes on with
+    /// Sends on this thread, until all frames have left or [`XdpGenerator::stop`] is called;
+    /// somebody must call [`XdpGenerator::end_if_done`] now and then, for the kernel goes on with
     /// empty slots otherwise.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Ends [`Generator::run`] when all has been sent, or it was told to stop. To be called
+    /// Ends [`XdpGenerator::run`] when all has been sent, or it was told to stop. To be called
     /// again and again, from another thread: the thread may just be between two calls to the
     /// kernel.
     pub fn end_if_done(&self) {
@@ -267,12 +267,12 @@ impl GeneratorConfig {
         let longest = self.sizes.iter().copied().max().unwrap_or(0) as usize;
         // The header is copied in words of eight octets, the signature after it.
         let least = self.header_len.next_multiple_of(8).max(self.header_len + SIGNATURE_LEN);
-        if longest > Generator::FRAME_MAX {
+        if longest > XdpGenerator::FRAME_MAX {
             return wrong(format!(
                 "frames of {} octets are longer than live frames carry ({} with the FCS); choose \
                  engine af_packet or af_xdp",
                 longest + FCS as usize,
-                Generator::FRAME_MAX + FCS as usize,
+                XdpGenerator::FRAME_MAX + FCS as usize,
             ));
         }
         if self.header_len > HEADER_MAX || (self.shortest() as usize) < least {
@@ -281,11 +281,11 @@ impl GeneratorConfig {
         if self.l3_at + 20 > self.l4_at || self.l4_at + 8 > self.header_len {
             return wrong("the headers' offsets do not fit each other".into());
         }
-        if flows.is_empty() || flows.len() > Generator::FLOWS_MAX {
-            return wrong(format!("1 to {} flows, not {}", Generator::FLOWS_MAX, flows.len()));
+        if flows.is_empty() || flows.len() > XdpGenerator::FLOWS_MAX {
+            return wrong(format!("1 to {} flows, not {}", XdpGenerator::FLOWS_MAX, flows.len()));
         }
-        if self.sizes.len() > Generator::SIZES_MAX {
-            return wrong(format!("at most {} frames make a pattern", Generator::SIZES_MAX));
+        if self.sizes.len() > XdpGenerator::SIZES_MAX {
+            return wrong(format!("at most {} frames make a pattern", XdpGenerator::SIZES_MAX));
         }
         if self.batch == 0 || self.batch > BATCH_MAX {
             return wrong(format!("a batch has 1 to {BATCH_MAX} slots"));
@@ -295,17 +295,17 @@ impl GeneratorConfig {
         if pace.burst == 0 || rates.any(|r| r.is_nan() || r <= 0.0) {
             return wrong("bursts of no frames, or no frames a second".into());
         }
-        if pace.changes.len() > Generator::CHANGES_MAX || !changes().is_sorted_by_key(|c| c.0) {
+        if pace.changes.len() > XdpGenerator::CHANGES_MAX || !changes().is_sorted_by_key(|c| c.0) {
             return wrong(format!(
                 "the load changes at most {} times, at one frame after the other",
-                Generator::CHANGES_MAX
+                XdpGenerator::CHANGES_MAX
             ));
         }
         Ok(())
     }
 }
 
-impl Generator {
+impl XdpGenerator {
     /// Octets of a frame without its FCS, at most: a page, without what the kernel keeps in it.
     pub const FRAME_MAX: usize = 3200;
     pub const FLOWS_MAX: usize = 1 << 20;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Generator,
-    GeneratorConfig, Pace,
+    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, GeneratorConfig, Pace,
+    XdpGenerator,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
 use sonde_results::trial::{Direction, Offer};
@@ -124,7 +124,7 @@ impl Xdp {
                 }
                 turn += 1;
                 if failed || down.is_some() || now > limit_ns || stop.load(Ordering::Relaxed) {
-                    generators.iter().for_each(Generator::stop);
+                    generators.iter().for_each(XdpGenerator::stop);
                 }
                 for (track, generator) in tracks.iter_mut().zip(&sources) {
                     generator.end_if_done();
@@ -171,7 +171,7 @@ fn drain(
     drain: Duration,
     start_ns: i64,
     stop: &AtomicBool,
-    sources: &[&Generator],
+    sources: &[&XdpGenerator],
     tracks: &mut [Track],
     progress: &mut dyn FnMut(Progress),
 ) {
@@ -197,7 +197,7 @@ fn drain(
 }
 
 /// Of a branch that expects nothing, nothing.
-fn so_far(start_ns: i64, sources: &[&Generator], tracks: &[Track]) -> Progress {
+fn so_far(start_ns: i64, sources: &[&XdpGenerator], tracks: &[Track]) -> Progress {
     let mut all = Progress { start_ns, ..Progress::default() };
     for (track, generator) in tracks.iter().zip(sources) {
         let expected = track.share.of(generator.sent());
@@ -212,7 +212,7 @@ fn generator(
     ports: &[PortFacts],
     spec: &TesterSpec,
     secret: [u64; 2],
-) -> Result<Generator> {
+) -> Result<XdpGenerator> {
     let headers = load.headers()?;
     let Header { len, l3_at, l4_at, .. } = headers[0];
     let from = spec.ways[load.way].from;
@@ -247,7 +247,8 @@ fn generator(
     };
     let flows: Vec<FlowHeader> = headers.into_iter().map(flow).collect();
     let port = &spec.ports[from];
-    let loaded = netns::inside(port.netns.as_deref(), || Generator::load(&config, &flows, &pace));
+    let loaded =
+        netns::inside(port.netns.as_deref(), || XdpGenerator::load(&config, &flows, &pace));
     loaded?.with_context(|| format!("port {}", port.name))
 }
 
@@ -296,7 +297,7 @@ impl<'a> Track<'a> {
         }
     }
 
-    fn end(self, generator: &Generator) -> Direction {
+    fn end(self, generator: &XdpGenerator) -> Direction {
         let start_ns = self.start_ns;
         let mut direction = self.arrivals(generator.sent());
         generator.read(&mut direction);

@@ -2,7 +2,7 @@
 //! analyses, and somebody who knows both clocks puts the numbers together.
 
 use anyhow::{Context as _, Result};
-use sonde_bpf::{Analyser, AnalyserConfig, BpfError, Generator};
+use sonde_bpf::{Analyser, AnalyserConfig, BpfError, XdpGenerator};
 use sonde_meter::load::Schedule;
 use sonde_results::trial::Direction;
 use sonde_sys::netns;
@@ -15,7 +15,7 @@ use super::{LINEAR, Track, attach, generator};
 
 /// The sending half, loaded for one trial.
 pub struct Source {
-    generator: Generator,
+    generator: XdpGenerator,
     port: TesterPort,
     /// From the first frame to the first that counts.
     counted_ns: i64,
