@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::Sink;
-use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, GeneratorConfig, Pace, XdpGenerator};
+use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, Pace, XdpGenerator, XdpGeneratorConfig};
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedPort, BedSpec, DeviceSpec};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
@@ -312,7 +312,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
     let (from, to) = (index(a)?, index(b)?);
     let _sink = netns::inside(Some(&b.netns), || Sink::attach(to))??;
     let header = headers(&traffic(a, b)?)?.swap_remove(0);
-    let config = GeneratorConfig {
+    let config = XdpGeneratorConfig {
         ifindex: from,
         batch: 64,
         batch_stamps,

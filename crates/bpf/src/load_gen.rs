@@ -7,5 +7,5 @@ mod hist;
 mod sink;
 
 pub use analyser::{Analyser, AnalyserConfig, Expected, WINDOW};
-pub use generator::{FlowHeader, GeneratorConfig, HEADER_MAX, Pace, XdpGenerator};
+pub use generator::{FlowHeader, HEADER_MAX, Pace, XdpGenerator, XdpGeneratorConfig};
 pub use sink::Sink;

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{
-    Analyser, AnalyserConfig, Expected, FlowHeader, GeneratorConfig, Pace, XdpGenerator,
+    Analyser, AnalyserConfig, Expected, FlowHeader, Pace, XdpGenerator, XdpGeneratorConfig,
 };
 use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
@@ -49,7 +49,7 @@ fn traffic(ipv6: bool, tagged: bool, sizes: &[u32]) -> Traffic {
 /// On the loopback: a test run sends nothing.
 fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
     let headers = load::headers(traffic).unwrap();
-    let config = GeneratorConfig {
+    let config = XdpGeneratorConfig {
         ifindex: index("lo"),
         batch: 1,
         batch_stamps: false,
@@ -369,7 +369,7 @@ fn other_lengths_and_addresses_are_told() {
 #[test]
 fn what_cannot_be_sent_is_refused() {
     let flow = FlowHeader { header: [0; 112], ip_sum: 0, udp_sum: 0, stream: 0 };
-    let good = GeneratorConfig {
+    let good = XdpGeneratorConfig {
         ifindex: 1,
         batch: 1,
         batch_stamps: false,
@@ -389,17 +389,17 @@ fn what_cannot_be_sent_is_refused() {
         changes: Vec::new(),
         catch_up_ns: 100_000,
     };
-    let refused = |config: GeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
+    let refused = |config: XdpGeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
         XdpGenerator::load(&config, flows, pace).unwrap_err().to_string()
     };
     let one = std::slice::from_ref(&flow);
-    let long = refused(GeneratorConfig { sizes: vec![9000], ..good.clone() }, one, &pace);
+    let long = refused(XdpGeneratorConfig { sizes: vec![9000], ..good.clone() }, one, &pace);
     assert!(long.contains("af_packet"), "{long}");
     for (config, flows, pace) in [
-        (GeneratorConfig { sizes: vec![59], ..good.clone() }, vec![flow.clone()], pace.clone()),
-        (GeneratorConfig { sizes: vec![], ..good.clone() }, vec![flow.clone()], pace.clone()),
-        (GeneratorConfig { header_len: 113, ..good.clone() }, vec![flow.clone()], pace.clone()),
-        (GeneratorConfig { batch: 0, ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (XdpGeneratorConfig { sizes: vec![59], ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (XdpGeneratorConfig { sizes: vec![], ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (XdpGeneratorConfig { header_len: 113, ..good.clone() }, vec![flow.clone()], pace.clone()),
+        (XdpGeneratorConfig { batch: 0, ..good.clone() }, vec![flow.clone()], pace.clone()),
         (good.clone(), vec![], pace.clone()),
         (good.clone(), vec![flow.clone()], Pace { burst: 0, ..pace.clone() }),
         (good.clone(), vec![flow.clone()], Pace { rate_fps: f64::NAN, ..pace.clone() }),

@@ -35,7 +35,7 @@ pub struct FlowHeader {
 
 /// What a generator sends.
 #[derive(Clone, Debug)]
-pub struct GeneratorConfig {
+pub struct XdpGeneratorConfig {
     /// Out by this interface, of the network namespace of the thread that runs it. On virtual
     /// Ethernet the other end must run an XDP program, or have GRO switched on.
     pub ifindex: u32,
@@ -97,7 +97,7 @@ impl XdpGenerator {
     /// [`BpfError::Config`] for frames that live frames cannot carry;
     /// [`BpfError::Privilege`], [`BpfError::Verifier`].
     pub fn load(
-        config: &GeneratorConfig,
+        config: &XdpGeneratorConfig,
         flows: &[FlowHeader],
         pace: &Pace,
     ) -> Result<XdpGenerator, BpfError> {
@@ -257,7 +257,7 @@ impl XdpGenerator {
     }
 }
 
-impl GeneratorConfig {
+impl XdpGeneratorConfig {
     fn shortest(&self) -> u32 {
         self.sizes.iter().copied().min().unwrap_or(0)
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, GeneratorConfig, Pace,
-    XdpGenerator,
+    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Pace, XdpGenerator,
+    XdpGeneratorConfig,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
 use sonde_results::trial::{Direction, Offer};
@@ -217,7 +217,7 @@ fn generator(
     let Header { len, l3_at, l4_at, .. } = headers[0];
     let from = spec.ways[load.way].from;
     let offer = &load.offer;
-    let config = GeneratorConfig {
+    let config = XdpGeneratorConfig {
         ifindex: ports[from].ifindex,
         batch: batch(offer),
         batch_stamps: false,
