@@ -23,7 +23,7 @@ pub use flow::{FlowCounters, FlowInput, FlowInterface, FlowProgram, FlowRing};
 pub use forward::{ForwardCounters, ForwardPort, Forwarder};
 pub use load::{AttachMode, TestRun};
 pub use load_gen::{
-    Analyser, AnalyserConfig, Expected, FlowHeader, Pace, XdpGenerator, XdpGeneratorConfig,
+    AnalyserConfig, Expected, FlowHeader, Pace, XdpAnalyser, XdpGenerator, XdpGeneratorConfig,
 };
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{

@@ -6,6 +6,6 @@ mod generator;
 mod hist;
 mod sink;
 
-pub use analyser::{Analyser, AnalyserConfig, Expected, WINDOW};
+pub use analyser::{AnalyserConfig, Expected, WINDOW, XdpAnalyser};
 pub use generator::{FlowHeader, HEADER_MAX, Pace, XdpGenerator, XdpGeneratorConfig};
 pub use sink::Sink;

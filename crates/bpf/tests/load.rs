@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{
-    Analyser, AnalyserConfig, Expected, FlowHeader, Pace, XdpGenerator, XdpGeneratorConfig,
+    AnalyserConfig, Expected, FlowHeader, Pace, XdpAnalyser, XdpGenerator, XdpGeneratorConfig,
 };
 use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
@@ -82,8 +82,8 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
     XdpGenerator::load(&config, &flows, &pace).unwrap()
 }
 
-fn analyser(config: &AnalyserConfig, expected: &Expected) -> Analyser {
-    let mut analyser = Analyser::load(config).unwrap();
+fn analyser(config: &AnalyserConfig, expected: &Expected) -> XdpAnalyser {
+    let mut analyser = XdpAnalyser::load(config).unwrap();
     analyser.begin(expected);
     analyser
 }
@@ -337,7 +337,7 @@ fn other_lengths_and_addresses_are_told() {
         r.emit(&mut frame, &Secret(SECRET)).unwrap();
         frame
     };
-    let read = |analyser: &Analyser| {
+    let read = |analyser: &XdpAnalyser| {
         let mut d = Direction::default();
         analyser.read(&mut d);
         (d.received, d.stray, d.corrupted)
@@ -414,7 +414,7 @@ fn what_cannot_be_sent_is_refused() {
 #[test]
 #[ignore]
 fn attach_and_wait() {
-    let mut analyser = Analyser::load(&config()).unwrap();
+    let mut analyser = XdpAnalyser::load(&config()).unwrap();
     analyser.attach(index("va"), sonde_bpf::AttachMode::Native).unwrap();
     loop {
         std::thread::park();

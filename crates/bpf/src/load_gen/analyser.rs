@@ -53,7 +53,7 @@ pub struct Expected {
 /// A program that analyses test frames. It is detached when this is dropped, and when the
 /// process ends.
 #[derive(Debug)]
-pub struct Analyser {
+pub struct XdpAnalyser {
     program: OwnedFd,
     link: Option<XdpLink>,
     queues: Shared<Queue>,
@@ -65,13 +65,13 @@ pub struct Analyser {
     stream_count: usize,
 }
 
-impl Analyser {
+impl XdpAnalyser {
     /// Loads the program.
     ///
     /// # Errors
     /// [`BpfError::Config`] for more queues than it has states for;
     /// [`BpfError::Privilege`], [`BpfError::Verifier`], [`BpfError::Memory`].
-    pub fn load(config: &AnalyserConfig) -> Result<Analyser, BpfError> {
+    pub fn load(config: &AnalyserConfig) -> Result<XdpAnalyser, BpfError> {
         if config.queues == 0 || config.queues as usize > QUEUES {
             return Err(BpfError::Config(format!(
                 "the analyser counts for 1 to {QUEUES} receive queues, not {}; see 'ethtool -L'",
@@ -94,7 +94,7 @@ impl Analyser {
         let skel = load::loading("load the analyser", || open.load())?;
         let (maps, queues) = (&skel.maps, QUEUES);
         let program = skel.progs.sonde_load_rx.as_fd().try_clone_to_owned();
-        let analyser = Analyser {
+        let analyser = XdpAnalyser {
             program: program.map_err(|e| BpfError::io("keep a program", e))?,
             link: None,
             queues: Shared::map(&load::handle(&maps.load_rx)?, queues)?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    Analyser, AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Pace, XdpGenerator,
+    AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Pace, XdpAnalyser, XdpGenerator,
     XdpGeneratorConfig,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
@@ -25,7 +25,7 @@ use super::{Load, Outcome, Progress, SECOND, TesterSpec, Way, patiently, settle_
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
 /// where frames arrive.
 pub(super) struct Xdp {
-    analysers: Vec<Analyser>,
+    analysers: Vec<XdpAnalyser>,
     branches: Vec<Expects>,
     secret: [u64; 2],
     mode: String,
@@ -53,7 +53,7 @@ impl Xdp {
                 tagged,
             };
             let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
-                let mut analyser = Analyser::load(&config)?;
+                let mut analyser = XdpAnalyser::load(&config)?;
                 let mode = patiently(|| attach(&mut analyser, facts.ifindex))?;
                 Ok((analyser, mode))
             });
@@ -254,7 +254,7 @@ fn generator(
 
 /// One direction under way.
 struct Track<'a> {
-    analyser: &'a mut Analyser,
+    analyser: &'a mut XdpAnalyser,
     losses: Losses,
     /// What has to arrive.
     share: Share,
@@ -265,7 +265,7 @@ struct Track<'a> {
 
 impl<'a> Track<'a> {
     fn begin(
-        analyser: &'a mut Analyser,
+        analyser: &'a mut XdpAnalyser,
         load: &Load,
         share: Share,
         length_change: i32,
@@ -322,7 +322,7 @@ impl<'a> Track<'a> {
 }
 
 /// In the driver, or where it cannot, in the generic hook.
-fn attach(analyser: &mut Analyser, ifindex: u32) -> Result<AttachMode, BpfError> {
+fn attach(analyser: &mut XdpAnalyser, ifindex: u32) -> Result<AttachMode, BpfError> {
     match analyser.attach(ifindex, AttachMode::Native) {
         Err(BpfError::Mode { .. }) => {
             analyser.attach(ifindex, AttachMode::Generic).map(|()| AttachMode::Generic)

@@ -2,7 +2,7 @@
 //! analyses, and somebody who knows both clocks puts the numbers together.
 
 use anyhow::{Context as _, Result};
-use sonde_bpf::{Analyser, AnalyserConfig, BpfError, XdpGenerator};
+use sonde_bpf::{AnalyserConfig, BpfError, XdpAnalyser, XdpGenerator};
 use sonde_meter::load::Schedule;
 use sonde_results::trial::Direction;
 use sonde_sys::netns;
@@ -83,7 +83,7 @@ impl Source {
 
 /// The receiving half, attached to its port.
 pub struct Sink {
-    analyser: Analyser,
+    analyser: XdpAnalyser,
     mode: &'static str,
 }
 
@@ -107,7 +107,7 @@ impl Sink {
             tagged,
         };
         let attached = netns::inside(port.netns.as_deref(), || -> Result<_, BpfError> {
-            let mut analyser = Analyser::load(&config)?;
+            let mut analyser = XdpAnalyser::load(&config)?;
             let mode = attach(&mut analyser, facts.ifindex)?;
             Ok((analyser, mode))
         });
