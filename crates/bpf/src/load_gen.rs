@@ -6,6 +6,6 @@ mod generator;
 mod hist;
 mod sink;
 
-pub use analyser::{AnalyserConfig, Expected, WINDOW, XdpAnalyser};
+pub use analyser::{Expected, WINDOW, XdpAnalyser, XdpAnalyserConfig};
 pub use generator::{FlowHeader, HEADER_MAX, Pace, XdpGenerator, XdpGeneratorConfig};
 pub use sink::Sink;

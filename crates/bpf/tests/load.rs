@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{
-    AnalyserConfig, Expected, FlowHeader, Pace, XdpAnalyser, XdpGenerator, XdpGeneratorConfig,
+    Expected, FlowHeader, Pace, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig,
 };
 use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
@@ -82,14 +82,14 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
     XdpGenerator::load(&config, &flows, &pace).unwrap()
 }
 
-fn analyser(config: &AnalyserConfig, expected: &Expected) -> XdpAnalyser {
+fn analyser(config: &XdpAnalyserConfig, expected: &Expected) -> XdpAnalyser {
     let mut analyser = XdpAnalyser::load(config).unwrap();
     analyser.begin(expected);
     analyser
 }
 
-fn config() -> AnalyserConfig {
-    AnalyserConfig { queues: 1, secret: SECRET, ..AnalyserConfig::default() }
+fn config() -> XdpAnalyserConfig {
+    XdpAnalyserConfig { queues: 1, secret: SECRET, ..XdpAnalyserConfig::default() }
 }
 
 fn expected(frames: u64, streams: usize) -> Expected {
@@ -349,12 +349,12 @@ fn other_lengths_and_addresses_are_told() {
     added.test_run(&longer).unwrap();
     assert_eq!(read(&added), (1, 0, 0));
     // A tag that the kernel took out of it.
-    let tagged = AnalyserConfig { tagged: true, ..config() };
+    let tagged = XdpAnalyserConfig { tagged: true, ..config() };
     let taken = analyser(&tagged, &expected(1, 1));
     taken.test_run(&[&frame(68)[..12], &frame(68)[16..]].concat()).unwrap();
     assert_eq!(read(&taken), (1, 0, 0));
     for (mac, want) in [([2, 0, 0, 0, 0, 7], (1, 0, 0)), ([2, 0, 0, 0, 1, 7], (0, 1, 0))] {
-        let checked = AnalyserConfig { mac: Some(mac), ..config() };
+        let checked = XdpAnalyserConfig { mac: Some(mac), ..config() };
         let checked = analyser(&checked, &expected(1, 1));
         checked.test_run(&frame(64)).unwrap();
         assert_eq!(read(&checked), want);

@@ -18,7 +18,7 @@ pub const WINDOW: u64 = 1 << 26;
 
 /// What an analyser looks for.
 #[derive(Clone, Debug, Default)]
-pub struct AnalyserConfig {
+pub struct XdpAnalyserConfig {
     /// Receive queues of the interface.
     pub queues: u32,
     /// Of the tester, in the signature's digest.
@@ -71,7 +71,7 @@ impl XdpAnalyser {
     /// # Errors
     /// [`BpfError::Config`] for more queues than it has states for;
     /// [`BpfError::Privilege`], [`BpfError::Verifier`], [`BpfError::Memory`].
-    pub fn load(config: &AnalyserConfig) -> Result<XdpAnalyser, BpfError> {
+    pub fn load(config: &XdpAnalyserConfig) -> Result<XdpAnalyser, BpfError> {
         if config.queues == 0 || config.queues as usize > QUEUES {
             return Err(BpfError::Config(format!(
                 "the analyser counts for 1 to {QUEUES} receive queues, not {}; see 'ethtool -L'",

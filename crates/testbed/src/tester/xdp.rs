@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    AnalyserConfig, AttachMode, BpfError, Expected, FlowHeader, Pace, XdpAnalyser, XdpGenerator,
+    AttachMode, BpfError, Expected, FlowHeader, Pace, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
     XdpGeneratorConfig,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
@@ -45,7 +45,7 @@ impl Xdp {
         let branches = branches.map(|b| (b.to, b.for_mac, spec.ways.first().is_some_and(tagged)));
         for (to, mac, tagged) in ways.chain(branches) {
             let (port, facts) = (&spec.ports[to], &ports[to]);
-            let config = AnalyserConfig {
+            let config = XdpAnalyserConfig {
                 queues: facts.rx_queues,
                 secret,
                 mac,

@@ -2,7 +2,7 @@
 //! analyses, and somebody who knows both clocks puts the numbers together.
 
 use anyhow::{Context as _, Result};
-use sonde_bpf::{AnalyserConfig, BpfError, XdpAnalyser, XdpGenerator};
+use sonde_bpf::{BpfError, XdpAnalyser, XdpAnalyserConfig, XdpGenerator};
 use sonde_meter::load::Schedule;
 use sonde_results::trial::Direction;
 use sonde_sys::netns;
@@ -99,7 +99,7 @@ impl Sink {
         secret: [u64; 2],
     ) -> Result<Sink> {
         let facts: PortFacts = port_facts(port)?;
-        let config = AnalyserConfig {
+        let config = XdpAnalyserConfig {
             queues: facts.rx_queues,
             secret,
             mac: for_mac,
