@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::Sink;
-use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, Pace, XdpGenerator, XdpGeneratorConfig};
+use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, XdpGenerator, XdpGeneratorConfig, XdpPace};
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedPort, BedSpec, DeviceSpec};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
@@ -330,7 +330,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
         udp_sum: header.udp_sum,
         stream: 0,
     };
-    let pace = Pace {
+    let pace = XdpPace {
         frames: TRANSMITTED,
         counted_from: 0,
         burst: 1,

@@ -23,7 +23,7 @@ pub use flow::{FlowCounters, FlowInput, FlowInterface, FlowProgram, FlowRing};
 pub use forward::{ForwardCounters, ForwardPort, Forwarder};
 pub use load::{AttachMode, TestRun};
 pub use load_gen::{
-    Expected, FlowHeader, Pace, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig,
+    Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
 pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
 pub use rtt::{

@@ -7,5 +7,5 @@ mod hist;
 mod sink;
 
 pub use analyser::{Expected, WINDOW, XdpAnalyser, XdpAnalyserConfig};
-pub use generator::{FlowHeader, HEADER_MAX, Pace, XdpGenerator, XdpGeneratorConfig};
+pub use generator::{FlowHeader, HEADER_MAX, XdpGenerator, XdpGeneratorConfig, XdpPace};
 pub use sink::Sink;

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{
-    Expected, FlowHeader, Pace, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig,
+    Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
 use sonde_meter::Paced as _;
 use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
@@ -71,7 +71,7 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
         })
         .collect();
     let schedule = Schedule::new(offer);
-    let pace = Pace {
+    let pace = XdpPace {
         frames: offer.frames,
         counted_from: schedule.counted_from,
         burst: offer.burst.into(),
@@ -381,7 +381,7 @@ fn what_cannot_be_sent_is_refused() {
         tag: 0,
         secret: [0, 0],
     };
-    let pace = Pace {
+    let pace = XdpPace {
         frames: 1,
         counted_from: 0,
         burst: 1,
@@ -389,7 +389,7 @@ fn what_cannot_be_sent_is_refused() {
         changes: Vec::new(),
         catch_up_ns: 100_000,
     };
-    let refused = |config: XdpGeneratorConfig, flows: &[FlowHeader], pace: &Pace| {
+    let refused = |config: XdpGeneratorConfig, flows: &[FlowHeader], pace: &XdpPace| {
         XdpGenerator::load(&config, flows, pace).unwrap_err().to_string()
     };
     let one = std::slice::from_ref(&flow);
@@ -401,10 +401,10 @@ fn what_cannot_be_sent_is_refused() {
         (XdpGeneratorConfig { header_len: 113, ..good.clone() }, vec![flow.clone()], pace.clone()),
         (XdpGeneratorConfig { batch: 0, ..good.clone() }, vec![flow.clone()], pace.clone()),
         (good.clone(), vec![], pace.clone()),
-        (good.clone(), vec![flow.clone()], Pace { burst: 0, ..pace.clone() }),
-        (good.clone(), vec![flow.clone()], Pace { rate_fps: f64::NAN, ..pace.clone() }),
-        (good.clone(), vec![flow.clone()], Pace { changes: vec![(1, 0.0)], ..pace.clone() }),
-        (good.clone(), vec![flow.clone()], Pace { changes: vec![(5, 1.0), (4, 1.0)], ..pace }),
+        (good.clone(), vec![flow.clone()], XdpPace { burst: 0, ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], XdpPace { rate_fps: f64::NAN, ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], XdpPace { changes: vec![(1, 0.0)], ..pace.clone() }),
+        (good.clone(), vec![flow.clone()], XdpPace { changes: vec![(5, 1.0), (4, 1.0)], ..pace }),
     ] {
         refused(config, &flows, &pace);
     }

@@ -62,7 +62,7 @@ pub struct XdpGeneratorConfig {
 
 /// When frames are due.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pace {
+pub struct XdpPace {
     pub frames: u64,
     /// Frames before this one are sent, but are in none of the numbers.
     pub counted_from: u64,
@@ -99,7 +99,7 @@ impl XdpGenerator {
     pub fn load(
         config: &XdpGeneratorConfig,
         flows: &[FlowHeader],
-        pace: &Pace,
+        pace: &XdpPace,
     ) -> Result<XdpGenerator, BpfError> {
         config.check(flows, pace)?;
         load::check_interface(config.ifindex)?;
@@ -262,7 +262,7 @@ impl XdpGeneratorConfig {
         self.sizes.iter().copied().min().unwrap_or(0)
     }
 
-    fn check(&self, flows: &[FlowHeader], pace: &Pace) -> Result<(), BpfError> {
+    fn check(&self, flows: &[FlowHeader], pace: &XdpPace) -> Result<(), BpfError> {
         let wrong = |what: String| Err(BpfError::Config(what));
         let longest = self.sizes.iter().copied().max().unwrap_or(0) as usize;
         // The header is copied in words of eight octets, the signature after it.
@@ -344,7 +344,7 @@ struct State {
 unsafe impl Plain for State {}
 
 impl State {
-    fn set(&self, pace: &Pace) {
+    fn set(&self, pace: &XdpPace) {
         self.frames.store(pace.frames, Ordering::Relaxed);
         self.counted_from.store(pace.counted_from, Ordering::Relaxed);
         put(&self.due, [u64::MAX, 0]);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
-    AttachMode, BpfError, Expected, FlowHeader, Pace, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
-    XdpGeneratorConfig,
+    AttachMode, BpfError, Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
+    XdpGeneratorConfig, XdpPace,
 };
 use sonde_meter::load::{FCS_LEN, Header, Losses};
 use sonde_results::trial::{Direction, Offer};
@@ -231,7 +231,7 @@ fn generator(
     };
     let schedule = &load.schedule;
     let mut loads = schedule.loads();
-    let pace = Pace {
+    let pace = XdpPace {
         frames: schedule.frames,
         counted_from: schedule.counted_from,
         burst: schedule.burst,
