@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_bpf::load_gen::Sink;
+use sonde_bpf::load_gen::XdpDropper;
 use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, XdpGenerator, XdpGeneratorConfig, XdpPace};
 use sonde_lab::Mac;
 use sonde_lab::device::{Bed, BedPort, BedSpec, DeviceSpec};
@@ -310,7 +310,7 @@ fn transmit_only(batch_stamps: bool) -> Result<Rates> {
         .map(|facts| facts.ifindex)
     };
     let (from, to) = (index(a)?, index(b)?);
-    let _sink = netns::inside(Some(&b.netns), || Sink::attach(to))??;
+    let _sink = netns::inside(Some(&b.netns), || XdpDropper::attach(to))??;
     let header = headers(&traffic(a, b)?)?.swap_remove(0);
     let config = XdpGeneratorConfig {
         ifindex: from,

@@ -8,4 +8,4 @@ mod sink;
 
 pub use analyser::{Expected, WINDOW, XdpAnalyser, XdpAnalyserConfig};
 pub use generator::{FlowHeader, HEADER_MAX, XdpGenerator, XdpGeneratorConfig, XdpPace};
-pub use sink::Sink;
+pub use sink::XdpDropper;

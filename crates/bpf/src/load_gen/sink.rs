@@ -12,23 +12,23 @@ use crate::skel::load_sink::LoadSinkSkelBuilder;
 /// Drops what arrives at an interface, in the driver, until it is dropped itself. The
 /// interface's own counters tell how much that was.
 #[derive(Debug)]
-pub struct Sink {
+pub struct XdpDropper {
     _link: XdpLink,
 }
 
-impl Sink {
+impl XdpDropper {
     /// At an interface of this thread's network namespace.
     ///
     /// # Errors
     /// [`BpfError::NoInterface`], [`BpfError::Busy`], [`BpfError::Mode`];
     /// [`BpfError::Privilege`], [`BpfError::Verifier`].
-    pub fn attach(ifindex: u32) -> Result<Sink, BpfError> {
+    pub fn attach(ifindex: u32) -> Result<XdpDropper, BpfError> {
         load::check_interface(ifindex)?;
         let mut place = MaybeUninit::uninit();
         let open =
             load::loading("open the sink", || LoadSinkSkelBuilder::default().open(&mut place))?;
         let skel = load::loading("load the sink", || open.load())?;
         let program = skel.progs.sonde_load_sink.as_fd();
-        Ok(Sink { _link: load::attach(program, ifindex, AttachMode::Native)? })
+        Ok(XdpDropper { _link: load::attach(program, ifindex, AttachMode::Native)? })
     }
 }
