@@ -22,7 +22,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use live::LiveFrames;
-pub use ring::{FlowRing, RECORD_LEN, Record};
+pub use ring::{FlowRing, RECORD_LEN, RingRecord};
 
 use crate::BpfError;
 use crate::load::{self, AttachMode, XdpLink};

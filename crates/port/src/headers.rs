@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sonde_bpf::flow::{FlowCounters, RECORD_LEN, Record, Refused};
+use sonde_bpf::flow::{FlowCounters, RECORD_LEN, Refused, RingRecord};
 use sonde_bpf::{AttachMode, BpfError, FlowInput, FlowInterface, FlowProgram, FlowRing};
 use sonde_sys::clock::{steady_base, steady_now};
 use sonde_sys::promiscuous::Promiscuous;
@@ -200,8 +200,8 @@ const STEP: Duration = Duration::from_millis(1);
 
 const _: () = assert!(
     RECORD_LEN == size_of::<Feature>()
-        && size_of::<Record>() == size_of::<Feature>()
-        && align_of::<Record>() >= align_of::<Feature>()
+        && size_of::<RingRecord>() == size_of::<Feature>()
+        && align_of::<RingRecord>() >= align_of::<Feature>()
 );
 // The fields lie where `struct feature` of `bpf/c/flow_feature.h` has them; that they mean
 // the same is tested in crate `bpf`.

@@ -21,7 +21,7 @@ pub const RECORD_LEN: usize = 64;
 /// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Record(pub [u8; RECORD_LEN]);
+pub struct RingRecord(pub [u8; RECORD_LEN]);
 
 /// The reading side of a ring. One thread has it.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl FlowRing {
     /// The next records, at most `limit` and in one piece: none when there are none. They
     /// are the caller's until the next call, which gives their places back.
     #[inline]
-    pub fn take(&mut self, limit: usize) -> &[Record] {
+    pub fn take(&mut self, limit: usize) -> &[RingRecord] {
         self.give_back();
         let first = self.tail & self.mask;
         let limit = (limit as u64).min(self.mask + 1 - first);
@@ -74,7 +74,7 @@ impl FlowRing {
         // taken again only after it was given back, by the call that ends this borrow.
         unsafe {
             let first = self.records.bytes().add(first as usize * RECORD_LEN);
-            std::slice::from_raw_parts(first.cast::<Record>(), count as usize)
+            std::slice::from_raw_parts(first.cast::<RingRecord>(), count as usize)
         }
     }
 
