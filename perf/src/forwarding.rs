@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::XdpDropper;
 use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, XdpGenerator, XdpGeneratorConfig, XdpPace};
 use sonde_lab::Mac;
-use sonde_lab::device::{Bed, BedPort, BedSpec, DeviceSpec};
+use sonde_lab::device::{BedPort, BedSpec, DeviceSpec, LabBed};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::clock::tai_now;
@@ -230,12 +230,12 @@ fn run(tester: &mut Tester, offer: &Offer) -> Result<Direction> {
     outcome.directions.pop().context("one direction")
 }
 
-fn build(device: Device) -> Result<(Bed, Option<Forwarder>)> {
+fn build(device: Device) -> Result<(LabBed, Option<Forwarder>)> {
     let spec = match device {
         Device::Wire => BedSpec::new(DeviceSpec::Loop),
         Device::Router | Device::Xdp => BedSpec::new(DeviceSpec::Router { routes: 0 }),
     };
-    let bed = Bed::build(&spec)?;
+    let bed = LabBed::build(&spec)?;
     let Device::Xdp = device else { return Ok((bed, None)) };
     let dut = &bed.info().devices[0];
     let port = |interface: &String| -> Result<ForwardPort> {
@@ -253,7 +253,7 @@ fn build(device: Device) -> Result<(Bed, Option<Forwarder>)> {
 }
 
 /// A tester from a to b; the bed goes with what it holds.
-fn tester(device: Device, engine: LoadEngine) -> Result<((Bed, Option<Forwarder>), Tester)> {
+fn tester(device: Device, engine: LoadEngine) -> Result<((LabBed, Option<Forwarder>), Tester)> {
     let bed = build(device)?;
     let [a, b] = [&bed.0.info().ports[0], &bed.0.info().ports[1]];
     let port = |p: &BedPort| TesterPort {

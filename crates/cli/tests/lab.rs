@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sonde_lab::device::{Bed, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec};
+use sonde_lab::device::{BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed};
 use sonde_lab::{LabError, skip, skipped};
 use sonde_results::trial::Side;
 
@@ -20,8 +20,8 @@ fn the_xdp_forwarder_routes_and_counts() {
     }
     for chain in [1, 2] {
         let spec = BedSpec { chain, sonde: Some(SONDE.into()), ..BedSpec::new(DeviceSpec::Xdp) };
-        let mut bed = Bed::build(&spec).unwrap();
-        let forwarded = |bed: &Bed| {
+        let mut bed = LabBed::build(&spec).unwrap();
+        let forwarded = |bed: &LabBed| {
             let all = bed.counters().unwrap();
             all.iter().filter(|c| c.name == "forwarded").map(|c| c.value).collect::<Vec<_>>()
         };
@@ -47,7 +47,7 @@ fn the_xdp_forwarder_routes_and_counts() {
             }
         }
     }
-    let error = Bed::build(&BedSpec::new(DeviceSpec::Xdp)).unwrap_err().to_string();
+    let error = LabBed::build(&BedSpec::new(DeviceSpec::Xdp)).unwrap_err().to_string();
     assert!(error.contains("not told of"), "{error}");
 }
 
@@ -69,7 +69,7 @@ fn what_a_slow_tester_loses_behind_xdp_is_its_own() {
         sonde: Some(SONDE.into()),
         ..BedSpec::new(DeviceSpec::Xdp)
     };
-    let bed = Bed::build(&spec).unwrap();
+    let bed = LabBed::build(&spec).unwrap();
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n].netns);
     assert!(pings(a, "198.19.0.2"));
     let bind = |netns: &str, address: &str| {
@@ -163,7 +163,7 @@ fn what_a_kill_leaves_is_removed_with_its_processes() {
         return;
     }
     let ovs = BedSpec::new(DeviceSpec::OvsNetdev);
-    if let Err(error @ LabError::Missing { .. }) = Bed::build(&ovs).map(drop) {
+    if let Err(error @ LabError::Missing { .. }) = LabBed::build(&ovs).map(drop) {
         skipped("what_a_kill_leaves_is_removed_with_its_processes", error);
         return;
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sonde_lab::device::{
-    Bed, BedPort, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, Placement,
+    BedPort, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed, Placement,
 };
 use sonde_lab::{Family, LabError, skip, skipped};
 use sonde_results::trial::Side;
@@ -17,7 +17,7 @@ fn a_loop_joins_the_ports() {
     if skip("a_loop_joins_the_ports") {
         return;
     }
-    let bed = Bed::build(&BedSpec::new(DeviceSpec::Loop)).unwrap();
+    let bed = LabBed::build(&BedSpec::new(DeviceSpec::Loop)).unwrap();
     assert_eq!(bed.info().placement, Placement::None);
     assert_eq!(bed.info().diagram(), ["tester a -- tester b"]);
     passes(&bed);
@@ -28,7 +28,7 @@ fn a_router_forwards_by_many_routes_too() {
     if skip("a_router_forwards_by_many_routes_too") {
         return;
     }
-    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Router { routes: 1000 })).unwrap();
+    let mut bed = LabBed::build(&BedSpec::new(DeviceSpec::Router { routes: 1000 })).unwrap();
     assert_eq!(bed.info().placement, Placement::Inline);
     let routes = run(&["ip", "-n", &bed.info().devices[0].netns, "route"]);
     assert_eq!(routes.lines().filter(|l| l.contains(" via 198.19.0.2 ")).count(), 1000);
@@ -40,7 +40,7 @@ fn a_bridge_forwards() {
     if skip("a_bridge_forwards") {
         return;
     }
-    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Bridge { stations: 0 })).unwrap();
+    let mut bed = LabBed::build(&BedSpec::new(DeviceSpec::Bridge { stations: 0 })).unwrap();
     judge(&mut bed, "rx_packets");
 }
 
@@ -93,7 +93,7 @@ fn a_switch_in_the_kernel_forwards_or_its_module_is_named() {
     if skip("a_switch_in_the_kernel_forwards_or_its_module_is_named") {
         return;
     }
-    match Bed::build(&BedSpec::new(DeviceSpec::OvsKernel)) {
+    match LabBed::build(&BedSpec::new(DeviceSpec::OvsKernel)) {
         Ok(mut bed) => judge(&mut bed, "hit"),
         Err(LabError::Bed(what)) => assert!(what.contains("modprobe openvswitch"), "{what}"),
         Err(error) => panic!("{error}"),
@@ -132,7 +132,7 @@ fn one_family_alone_is_forwarded_alone() {
     }
     let families = vec![Family::V6];
     let spec = BedSpec { families, ..BedSpec::new(DeviceSpec::Router { routes: 0 }) };
-    let bed = Bed::build(&spec).unwrap();
+    let bed = LabBed::build(&spec).unwrap();
     assert!(exchange(&bed, 0, Family::V6).is_some());
     assert_eq!(bed.info().ports[0].addresses.len(), 1);
 }
@@ -156,7 +156,7 @@ fn what_a_slow_device_or_a_slow_tester_loses_is_in_the_ledger_as_its_own() {
         (BedSpec { own_cpu: Some(cpu), ..spec.clone() }, Side::Device, Side::Tester),
         (BedSpec { tester_cpu: Some(cpu), ..spec.clone() }, Side::Tester, Side::Device),
     ] {
-        let bed = Bed::build(&spec).unwrap();
+        let bed = LabBed::build(&spec).unwrap();
         if guilty == Side::Device {
             assert_eq!(bed.info().placement, Placement::OwnCpu { cpu, shared: false });
             let threads = bed.info().receive_threads(&bed.info().devices[0]).unwrap();
@@ -191,13 +191,13 @@ fn what_a_slow_device_or_a_slow_tester_loses_is_in_the_ledger_as_its_own() {
 #[test]
 fn impossible_beds_are_refused_by_name() {
     let spec = BedSpec { chain: 3, ..BedSpec::new(DeviceSpec::Bridge { stations: 0 }) };
-    let error = Bed::build(&spec).unwrap_err();
+    let error = LabBed::build(&spec).unwrap_err();
     assert!(error.to_string().contains("1 or 2"), "{error}");
 }
 
 /// Builds it; a package that is missing is a reason to skip, and named.
-fn build(spec: &BedSpec) -> Option<Bed> {
-    match Bed::build(spec) {
+fn build(spec: &BedSpec) -> Option<LabBed> {
+    match LabBed::build(spec) {
         Ok(bed) => Some(bed),
         Err(error @ LabError::Missing { .. }) => {
             skipped(&spec.device.to_string(), error);
@@ -212,8 +212,8 @@ fn build(spec: &BedSpec) -> Option<Bed> {
 }
 
 /// Frames pass, `counter` grows, resets take effect and end, and nothing stays.
-fn judge(bed: &mut Bed, counter: &str) {
-    let grown = |bed: &Bed| -> u64 {
+fn judge(bed: &mut LabBed, counter: &str) {
+    let grown = |bed: &LabBed| -> u64 {
         let all = bed.counters().unwrap();
         all.iter().filter(|c| c.name == counter && c.side == Side::Device).map(|c| c.value).sum()
     };
@@ -231,7 +231,7 @@ fn judge(bed: &mut Bed, counter: &str) {
     let info = bed.info().clone();
     let name = info.name.clone();
     assert!(sonde_lab::device::BedInfo::all().unwrap().contains(&info));
-    drop(std::mem::replace(bed, Bed::build(&bed.info().spec.clone()).unwrap()));
+    drop(std::mem::replace(bed, LabBed::build(&bed.info().spec.clone()).unwrap()));
     assert!(!run(&["ip", "netns", "list"]).contains(&name), "a namespace is left");
     assert!(!std::path::Path::new("/run/sonde").join(&name).exists(), "its folder is left");
     for pid in info.devices.iter().flat_map(|d| &d.processes) {
@@ -240,7 +240,7 @@ fn judge(bed: &mut Bed, counter: &str) {
 }
 
 /// Both ways, both families: UDP and an echo.
-fn passes(bed: &Bed) {
+fn passes(bed: &LabBed) {
     for family in bed.info().spec.families.clone() {
         for from in [0, 1] {
             if exchange(bed, from, family).is_none() {
@@ -267,7 +267,7 @@ fn passes(bed: &Bed) {
 }
 
 /// Sends datagrams from one port to the other until one arrives; whom it came from.
-fn exchange(bed: &Bed, from: usize, family: Family) -> Option<IpAddr> {
+fn exchange(bed: &LabBed, from: usize, family: Family) -> Option<IpAddr> {
     let [near, far] = [from, 1 - from].map(|n| &bed.info().ports[n]);
     let at = |port: &BedPort, number| {
         SocketAddr::new(address(port, family).address.parse().unwrap(), number)
@@ -287,7 +287,7 @@ fn exchange(bed: &Bed, from: usize, family: Family) -> Option<IpAddr> {
 
 /// Sends as many datagrams as asked for from a to b, without a pause, while another process
 /// of a real-time class keeps the device's processor busy.
-fn flood(bed: &Bed, cpu: usize, count: u64) {
+fn flood(bed: &LabBed, cpu: usize, count: u64) {
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n]);
     let at =
         |port: &BedPort| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
@@ -309,7 +309,7 @@ fn address(port: &BedPort, family: Family) -> &sonde_lab::device::PortAddress {
     port.addresses.iter().find(|a| a.family == family).unwrap()
 }
 
-fn value(bed: &Bed, place: &str, name: &str) -> u64 {
+fn value(bed: &LabBed, place: &str, name: &str) -> u64 {
     let all = bed.counters().unwrap();
     let found = all.iter().find(|c| c.place == place && c.name == name);
     found.unwrap_or_else(|| panic!("no {place} {name} in {all:#?}")).value

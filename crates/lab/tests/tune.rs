@@ -1,11 +1,11 @@
 //! Layers on a real bed: each takes effect and is reverted exactly. Needs root.
 
-use sonde_lab::device::{Bed, BedSpec, DeviceSpec, Placement};
+use sonde_lab::device::{BedSpec, DeviceSpec, LabBed, Placement};
 use sonde_lab::tune::{self, Layer, LayerScope, Setting, SettingChange};
 use sonde_lab::{LabError, skip, skipped};
 
 /// Everything that a layer of this bed could change.
-fn state(bed: &Bed) -> String {
+fn state(bed: &LabBed) -> String {
     let info = bed.info();
     let mut all = String::new();
     for device in &info.devices {
@@ -37,7 +37,7 @@ fn every_layer_is_applied_and_reverted_exactly() {
         return;
     }
     let firewall = DeviceSpec::Firewall { filters: 25, conntrack: true };
-    let bed = match Bed::build(&BedSpec { gro: false, ..BedSpec::new(firewall) }) {
+    let bed = match LabBed::build(&BedSpec { gro: false, ..BedSpec::new(firewall) }) {
         Err(error @ LabError::Missing { .. }) => return skipped("every layer", error),
         bed => bed.unwrap(),
     };
@@ -82,7 +82,7 @@ fn a_virtual_machine_with_real_time_threads_still_answers() {
     if skip("a_virtual_machine_with_real_time_threads_still_answers") {
         return;
     }
-    let bed = match Bed::build(&BedSpec::new(DeviceSpec::Vm).apart()) {
+    let bed = match LabBed::build(&BedSpec::new(DeviceSpec::Vm).apart()) {
         Err(error @ LabError::Missing { .. }) => return skipped("every layer", error),
         bed => bed.unwrap(),
     };
@@ -113,7 +113,7 @@ fn threads_take_a_device_out_of_its_sender() {
     if skip("threads_take_a_device_out_of_its_sender") {
         return;
     }
-    let mut bed = Bed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
+    let mut bed = LabBed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
     assert_eq!(bed.info().placement, Placement::Inline);
     tune::apply(Layer::ThreadedNapi, bed.info(), false).unwrap();
     bed.settle().unwrap();
@@ -128,7 +128,7 @@ fn a_layer_that_does_not_fit_says_why() {
     if skip("a_layer_that_does_not_fit_says_why") {
         return;
     }
-    let router = Bed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
+    let router = LabBed::build(&BedSpec::new(DeviceSpec::Router { routes: 0 })).unwrap();
     for (layer, part) in [
         (Layer::Gro, "already"),
         (Layer::Pinning, "threaded-napi first"),
@@ -137,6 +137,6 @@ fn a_layer_that_does_not_fit_says_why() {
         let why = layer.applies(router.info()).unwrap_err();
         assert!(why.contains(part), "{layer}: {why}");
     }
-    let wire = Bed::build(&BedSpec::new(DeviceSpec::Loop)).unwrap();
+    let wire = LabBed::build(&BedSpec::new(DeviceSpec::Loop)).unwrap();
     assert!(Layer::Rps.applies(wire.info()).unwrap_err().contains("no device"));
 }

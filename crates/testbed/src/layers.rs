@@ -2,7 +2,7 @@
 //! "batch", which is the tester's own.
 
 use anyhow::{Context as _, Result};
-use sonde_lab::device::{Bed, BedSpec};
+use sonde_lab::device::{BedSpec, LabBed};
 use sonde_lab::tune::{Layer, LayerScope, apply, revert};
 use sonde_meter::trial::{Next, Procedure};
 use sonde_results::Trial;
@@ -39,7 +39,7 @@ impl Applied {
     /// Applies them. One that changes nothing here (what it wants is so already, or there is
     /// no thread to pin) is left out, and named in `idle`: an ablation measures it all the
     /// same, and finds no share.
-    pub fn apply(bed: &Bed, names: &[String], host: bool) -> Result<(Applied, Vec<String>)> {
+    pub fn apply(bed: &LabBed, names: &[String], host: bool) -> Result<(Applied, Vec<String>)> {
         let (mut applied, mut idle) = (Applied(Vec::new()), Vec::new());
         for layer in of_lab(names).into_iter().filter(|l| l.scope() != LayerScope::Build) {
             if let Err(why) = layer.applies(bed.info()) {
@@ -56,7 +56,7 @@ impl Applied {
     }
 
     /// Takes them back, the last first.
-    pub fn revert(&mut self, bed: &Bed) -> Result<()> {
+    pub fn revert(&mut self, bed: &LabBed) -> Result<()> {
         while let Some(layer) = self.0.pop() {
             revert(layer, bed.info()).with_context(|| format!("layer {layer}"))?;
         }

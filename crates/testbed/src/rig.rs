@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use sonde_lab::device::{Bed, BedSpec, Placement};
+use sonde_lab::device::{BedSpec, LabBed, Placement};
 use sonde_meter::trial::{Ceiling, Next};
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -68,7 +68,7 @@ impl Bench {
         let (made, places, monitor) = match expanded.bed_spec(device) {
             Some(mut spec) => {
                 layers::build(&mut spec, &planned.case.layers)?;
-                let bed = Bed::build(&BedSpec { sonde, ..spec })?;
+                let bed = LabBed::build(&BedSpec { sonde, ..spec })?;
                 let places = traffic::lab_places(bed.info())?;
                 let monitor = traffic::lab_monitor(bed.info());
                 (Made::Lab(Box::new(bed)), places, monitor)

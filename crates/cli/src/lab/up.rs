@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_lab::Lab;
-use sonde_lab::device::{Bed, BedInfo, BedSpec};
+use sonde_lab::device::{BedInfo, BedSpec, LabBed};
 use sonde_lab::tune::{self, Layer, LayerScope};
 use sonde_run::running::Stop;
 
@@ -22,7 +22,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
     for layer in build {
         layer.build(&mut spec).map_err(|why| Failure::Usage(anyhow!("{layer}: {why}")))?;
     }
-    let bed = Bed::build(&spec).map_err(anyhow::Error::from)?;
+    let bed = LabBed::build(&spec).map_err(anyhow::Error::from)?;
     let host: Vec<Layer> =
         later.iter().copied().filter(|l| l.scope() == LayerScope::Host).collect();
     let held = hold(&bed, &later, args, &stop);
@@ -35,7 +35,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn hold(bed: &Bed, layers: &[Layer], args: &UpArgs, stop: &Stop) -> Result<()> {
+fn hold(bed: &LabBed, layers: &[Layer], args: &UpArgs, stop: &Stop) -> Result<()> {
     for layer in layers {
         tune::apply(*layer, bed.info(), args.host)?;
     }

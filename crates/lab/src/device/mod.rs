@@ -56,7 +56,7 @@ use crate::{Host, Lab, LabError, LinkOptions};
 
 /// A test bed in use. Dropping it, in a panic too, ends its processes and removes it; what a
 /// killed process left, [`Lab::sweep`] removes.
-pub struct Bed {
+pub struct LabBed {
     info: BedInfo,
     devices: Vec<Device>,
     // Dropped in this order: the namespaces go before the folder that their processes use.
@@ -81,13 +81,13 @@ pub enum DeviceReset {
     Power(Duration),
 }
 
-impl Bed {
+impl LabBed {
     /// Makes the namespaces, links, addresses and devices that the spec asks for.
     ///
     /// # Errors
     /// [`LabError::Bed`] for what cannot be built; a missing tool, kernel feature or
     /// privilege by its name.
-    pub fn build(spec: &BedSpec) -> Result<Bed, LabError> {
+    pub fn build(spec: &BedSpec) -> Result<LabBed, LabError> {
         spec.check()?;
         let mut lab = Lab::new("bed")?;
         let run_dir = RunDir::make(lab.stem())?;
@@ -157,7 +157,7 @@ impl Bed {
             devices: Vec::new(),
             placement: spec.placement(),
         };
-        let mut bed = Bed { info, devices, _lab: lab, _run_dir: run_dir };
+        let mut bed = LabBed { info, devices, _lab: lab, _run_dir: run_dir };
         bed.settle()?;
         Ok(bed)
     }
@@ -237,7 +237,7 @@ impl Bed {
     }
 }
 
-impl std::fmt::Debug for Bed {
+impl std::fmt::Debug for LabBed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bed").field("info", &self.info).finish_non_exhaustive()
     }

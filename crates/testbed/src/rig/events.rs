@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::Host;
-use sonde_lab::device::{Bed, DeviceReset};
+use sonde_lab::device::{DeviceReset, LabBed};
 use sonde_meter::trial::{FORGET, POWER, POWER_OFF_NS};
 use sonde_results::trial::{DeviceEvent, Offer};
 use sonde_sys::clock::tai_now;
@@ -68,7 +68,7 @@ fn act(made: &mut Made, action: &str) -> Result<()> {
 
 /// One packet there and one back, so that bridges know who is where. Routers of the lab have
 /// permanent neighbours, and lose nothing by it.
-pub fn learn(bed: &Bed) -> Result<()> {
+pub fn learn(bed: &LabBed) -> Result<()> {
     let [a, b, ..] = &bed.info().ports[..] else { return Ok(()) };
     for (from, to) in [(a, b), (b, a)] {
         for address in &to.addresses {

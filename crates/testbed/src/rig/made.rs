@@ -1,13 +1,13 @@
 //! Beds by who makes them.
 
-use sonde_lab::device::Bed;
+use sonde_lab::device::LabBed;
 
 use super::external::External;
 
 /// Who made the bed.
 pub enum Made {
     /// Sonde made it, in a lab, and removes it.
-    Lab(Box<Bed>),
+    Lab(Box<LabBed>),
     /// An external device, which is there already.
     There(External),
 }
