@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::XdpDropper;
 use sonde_bpf::{FlowHeader, ForwardPort, Forwarder, XdpGenerator, XdpGeneratorConfig, XdpPace};
 use sonde_lab::Mac;
-use sonde_lab::device::{BedPort, BedSpec, DeviceSpec, LabBed};
+use sonde_lab::device::{BedSpec, DeviceSpec, LabBed, LabPort};
 use sonde_meter::load::{AddressRule, FCS_LEN, MacRule, PortRule, Traffic, headers};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::clock::tai_now;
@@ -163,7 +163,7 @@ impl Sender {
         Ok((frames / (after.1 - before.1).max(0.01), frames / after.2.as_secs_f64()))
     }
 
-    fn start(self, a: &BedPort, b: &BedPort) -> Result<Child> {
+    fn start(self, a: &LabPort, b: &LabPort) -> Result<Child> {
         let [source, destination] = [a, b].map(|p| p.addresses[0].address.clone());
         let bare = |address: &str| address.split('/').next().unwrap_or(address).to_owned();
         let (source, destination) = (bare(&source), bare(&destination));
@@ -256,7 +256,7 @@ fn build(device: Device) -> Result<(LabBed, Option<Forwarder>)> {
 fn tester(device: Device, engine: LoadEngine) -> Result<((LabBed, Option<Forwarder>), Tester)> {
     let bed = build(device)?;
     let [a, b] = [&bed.0.info().ports[0], &bed.0.info().ports[1]];
-    let port = |p: &BedPort| TesterPort {
+    let port = |p: &LabPort| TesterPort {
         name: p.name.clone(),
         interface: p.interface.clone(),
         netns: Some(p.netns.clone()),
@@ -274,8 +274,8 @@ fn tester(device: Device, engine: LoadEngine) -> Result<((LabBed, Option<Forward
     Ok((bed, tester))
 }
 
-fn traffic(a: &BedPort, b: &BedPort) -> Result<Traffic> {
-    let address = |p: &BedPort| -> Result<AddressRule> {
+fn traffic(a: &LabPort, b: &LabPort) -> Result<Traffic> {
+    let address = |p: &LabPort| -> Result<AddressRule> {
         let text = &p.addresses[0].address;
         Ok(AddressRule::fixed(text.split('/').next().unwrap_or(text).parse()?))
     };
@@ -300,7 +300,7 @@ fn traffic(a: &BedPort, b: &BedPort) -> Result<Traffic> {
 fn transmit_only(batch_stamps: bool) -> Result<Rates> {
     let (bed, _) = build(Device::Wire)?;
     let [a, b] = [&bed.info().ports[0], &bed.info().ports[1]];
-    let index = |p: &BedPort| {
+    let index = |p: &LabPort| {
         port_facts(&TesterPort {
             name: p.name.clone(),
             interface: p.interface.clone(),
@@ -370,7 +370,7 @@ fn median(repeat: usize, measure: impl Fn() -> Result<Rates>) -> Result<String> 
 }
 
 /// Frames that have arrived at a port so far.
-fn received(port: &BedPort) -> Result<u64> {
+fn received(port: &LabPort) -> Result<u64> {
     let file = format!("/sys/class/net/{}/statistics/rx_packets", port.interface);
     let output = Command::new("ip")
         .args(["netns", "exec", &port.netns, "cat", &file])

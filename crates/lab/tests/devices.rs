@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sonde_lab::device::{
-    BedPort, BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed, Placement,
+    BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed, LabPort, Placement,
 };
 use sonde_lab::{Family, LabError, skip, skipped};
 use sonde_results::trial::Side;
@@ -269,7 +269,7 @@ fn passes(bed: &LabBed) {
 /// Sends datagrams from one port to the other until one arrives; whom it came from.
 fn exchange(bed: &LabBed, from: usize, family: Family) -> Option<IpAddr> {
     let [near, far] = [from, 1 - from].map(|n| &bed.info().ports[n]);
-    let at = |port: &BedPort, number| {
+    let at = |port: &LabPort, number| {
         SocketAddr::new(address(port, family).address.parse().unwrap(), number)
     };
     let to = inside(&far.netns, || UdpSocket::bind(at(far, 7000)).unwrap());
@@ -290,7 +290,7 @@ fn exchange(bed: &LabBed, from: usize, family: Family) -> Option<IpAddr> {
 fn flood(bed: &LabBed, cpu: usize, count: u64) {
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n]);
     let at =
-        |port: &BedPort| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
+        |port: &LabPort| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
     let sender = inside(&a.netns, || UdpSocket::bind(at(a)).unwrap());
     let mut hog = Command::new("chrt")
         .args(["-f", "1", "taskset", "-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"])
@@ -305,7 +305,7 @@ fn flood(bed: &LabBed, cpu: usize, count: u64) {
     hog.wait().unwrap();
 }
 
-fn address(port: &BedPort, family: Family) -> &sonde_lab::device::PortAddress {
+fn address(port: &LabPort, family: Family) -> &sonde_lab::device::PortAddress {
     port.addresses.iter().find(|a| a.family == family).unwrap()
 }
 
@@ -315,7 +315,7 @@ fn value(bed: &LabBed, place: &str, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {place} {name} in {all:#?}")).value
 }
 
-fn pings(from: &BedPort, target: &str, options: &[&str]) -> bool {
+fn pings(from: &LabPort, target: &str, options: &[&str]) -> bool {
     let command = ["ip", "netns", "exec", &from.netns, "ping", "-n", "-q", "-c", "3", "-i", "0.01"];
     let wait = ["-W", "2"];
     let mut all = Command::new(command[0]);

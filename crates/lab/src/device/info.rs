@@ -17,7 +17,7 @@ pub struct BedInfo {
     /// What was asked for.
     pub spec: BedSpec,
     /// The tester's ports: a, b and, where there is one, the monitoring port c.
-    pub ports: Vec<BedPort>,
+    pub ports: Vec<LabPort>,
     /// The devices, from a to b; none in a loop.
     pub devices: Vec<DeviceInfo>,
     /// On which processor the devices run.
@@ -26,7 +26,7 @@ pub struct BedInfo {
 
 /// A port of the tester.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BedPort {
+pub struct LabPort {
     /// "a", "b" or "c".
     pub name: String,
     /// Its network namespace, as `ip netns` knows it.
@@ -153,11 +153,11 @@ impl BedInfo {
     }
 }
 
-impl BedPort {
+impl LabPort {
     /// The monitoring port: nobody's station, and silent.
-    pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<BedPort, LabError> {
+    pub(super) fn monitor(host: &Host, mac: Mac, far: Mac) -> Result<LabPort, LabError> {
         disable_offloads(host, TESTER_PORTS[2])?;
-        Ok(BedPort {
+        Ok(LabPort {
             name: TESTERS[2].into(),
             netns: host.name().into(),
             interface: TESTER_PORTS[2].into(),
@@ -175,7 +175,7 @@ impl BedPort {
         far: Mac,
         bridged: bool,
         spec: &BedSpec,
-    ) -> Result<BedPort, LabError> {
+    ) -> Result<LabPort, LabError> {
         let interface = TESTER_PORTS[n];
         disable_offloads(host, interface)?;
         // Test frames for a port's own address that come up to the host must not fill the
@@ -206,7 +206,7 @@ impl BedPort {
                 far_network: addresses::network(1 - n, family).into(),
             });
         }
-        Ok(BedPort {
+        Ok(LabPort {
             name: TESTERS[n].into(),
             netns: host.name().into(),
             interface: interface.into(),

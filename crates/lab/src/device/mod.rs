@@ -41,7 +41,7 @@ mod vm;
 mod xdp;
 
 pub use counter::{Counter, CounterKind};
-pub use info::{BedInfo, BedPort, DeviceInfo, PortAddress};
+pub use info::{BedInfo, DeviceInfo, LabPort, PortAddress};
 pub use placement::Placement;
 pub use spec::{BedSpec, DeviceSpec};
 
@@ -126,7 +126,7 @@ impl LabBed {
             host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"])?;
             let last = duts.last().expect("a bridge, as was checked");
             let (far, own) = lab.link(last, MONITORED, &host, TESTER_PORTS[2], &link)?;
-            third = Some(BedPort::monitor(&host, own, far)?);
+            third = Some(LabPort::monitor(&host, own, far)?);
         }
 
         let bridged = count == 0 || spec.device.is_bridge();
@@ -136,7 +136,7 @@ impl LabBed {
                 0 => (macs[0].0, if bridged { macs[count].1 } else { macs[0].1 }),
                 _ => (macs[count].1, if bridged { macs[0].0 } else { macs[count].0 }),
             };
-            ports.push(BedPort::set_up(host, n, own, far, bridged, spec)?);
+            ports.push(LabPort::set_up(host, n, own, far, bridged, spec)?);
         }
         ports.extend(third);
         let mut devices = Vec::with_capacity(count);
