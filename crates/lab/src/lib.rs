@@ -22,7 +22,9 @@ pub use host::Host;
 pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
 pub use scratch::{skip, skipped};
-pub use topology::{Family, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks};
+pub use topology::{
+    AddressFamily, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks,
+};
 
 use sonde_sys::SysError;
 

@@ -17,7 +17,7 @@ use crate::{Host, Impairment, Lab, LabError, LinkOptions, Relay};
 /// The address family of the destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Family {
+pub enum AddressFamily {
     V4,
     V6,
 }
@@ -93,7 +93,7 @@ impl Topology {
     }
 
     /// The first `count` destinations that the reflector owns; at most 65,534.
-    pub fn targets(&self, family: Family, count: u16) -> Vec<IpAddr> {
+    pub fn targets(&self, family: AddressFamily, count: u16) -> Vec<IpAddr> {
         (1..=count.min(65_534)).map(|n| target(family, n)).collect()
     }
 }
@@ -213,13 +213,13 @@ fn give_targets(reflector: &Host) -> Result<(), LabError> {
     reflector.own_prefix(TARGETS_V6)
 }
 
-fn target(family: Family, n: u16) -> IpAddr {
+fn target(family: AddressFamily, n: u16) -> IpAddr {
     match family {
-        Family::V4 => {
+        AddressFamily::V4 => {
             let [high, low] = n.to_be_bytes();
             Ipv4Addr::new(10, 2, high, low).into()
         }
-        Family::V6 => Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, n).into(),
+        AddressFamily::V6 => Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, n).into(),
     }
 }
 
@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn targets_are_distinct_and_inside_the_prefix() {
-        assert_eq!(target(Family::V4, 1).to_string(), "10.2.0.1");
-        assert_eq!(target(Family::V4, 4000).to_string(), "10.2.15.160");
-        assert_eq!(target(Family::V4, 65_534).to_string(), "10.2.255.254");
-        assert_eq!(target(Family::V6, 4000).to_string(), "fd00:2::fa0");
+        assert_eq!(target(AddressFamily::V4, 1).to_string(), "10.2.0.1");
+        assert_eq!(target(AddressFamily::V4, 4000).to_string(), "10.2.15.160");
+        assert_eq!(target(AddressFamily::V4, 65_534).to_string(), "10.2.255.254");
+        assert_eq!(target(AddressFamily::V6, 4000).to_string(), "fd00:2::fa0");
     }
 }

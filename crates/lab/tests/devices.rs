@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sonde_lab::device::{
     BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed, LabPort, Placement,
 };
-use sonde_lab::{Family, LabError, skip, skipped};
+use sonde_lab::{AddressFamily, LabError, skip, skipped};
 use sonde_results::trial::Side;
 
 #[test]
@@ -70,7 +70,7 @@ fn a_translator_hides_port_a() {
     }
     let Some(mut bed) = build(&BedSpec::new(DeviceSpec::Nat)) else { return };
     judge(&mut bed, "ip permitted");
-    for family in [Family::V4, Family::V6] {
+    for family in [AddressFamily::V4, AddressFamily::V6] {
         let source = exchange(&bed, 0, family).expect("nothing arrived");
         let gateway = &address(&bed.info().ports[1], family).next_hop;
         assert_eq!(source, gateway.parse::<IpAddr>().unwrap());
@@ -130,10 +130,10 @@ fn one_family_alone_is_forwarded_alone() {
     if skip("one_family_alone_is_forwarded_alone") {
         return;
     }
-    let families = vec![Family::V6];
+    let families = vec![AddressFamily::V6];
     let spec = BedSpec { families, ..BedSpec::new(DeviceSpec::Router { routes: 0 }) };
     let bed = LabBed::build(&spec).unwrap();
-    assert!(exchange(&bed, 0, Family::V6).is_some());
+    assert!(exchange(&bed, 0, AddressFamily::V6).is_some());
     assert_eq!(bed.info().ports[0].addresses.len(), 1);
 }
 
@@ -254,10 +254,10 @@ fn passes(bed: &LabBed) {
             // Far beyond the link, as a test's many flows are.
             if !bed.info().spec.device.is_bridge() && bed.info().placement != Placement::None {
                 let target = match (family, 1 - from) {
-                    (Family::V4, 0) => "198.18.77.7",
-                    (Family::V4, _) => "198.19.77.7",
-                    (Family::V6, 0) => "2001:2:0:77::7",
-                    (Family::V6, _) => "2001:2:0:8077::7",
+                    (AddressFamily::V4, 0) => "198.18.77.7",
+                    (AddressFamily::V4, _) => "198.19.77.7",
+                    (AddressFamily::V6, 0) => "2001:2:0:77::7",
+                    (AddressFamily::V6, _) => "2001:2:0:8077::7",
                 };
                 run(&["ip", "-n", &far.netns, "addr", "replace", target, "dev", "lo"]);
                 assert!(pings(near, target, &[]), "{family:?} from {from}: no echo of {target}");
@@ -267,7 +267,7 @@ fn passes(bed: &LabBed) {
 }
 
 /// Sends datagrams from one port to the other until one arrives; whom it came from.
-fn exchange(bed: &LabBed, from: usize, family: Family) -> Option<IpAddr> {
+fn exchange(bed: &LabBed, from: usize, family: AddressFamily) -> Option<IpAddr> {
     let [near, far] = [from, 1 - from].map(|n| &bed.info().ports[n]);
     let at = |port: &LabPort, number| {
         SocketAddr::new(address(port, family).address.parse().unwrap(), number)
@@ -289,8 +289,9 @@ fn exchange(bed: &LabBed, from: usize, family: Family) -> Option<IpAddr> {
 /// of a real-time class keeps the device's processor busy.
 fn flood(bed: &LabBed, cpu: usize, count: u64) {
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n]);
-    let at =
-        |port: &LabPort| SocketAddr::new(address(port, Family::V4).address.parse().unwrap(), 7);
+    let at = |port: &LabPort| {
+        SocketAddr::new(address(port, AddressFamily::V4).address.parse().unwrap(), 7)
+    };
     let sender = inside(&a.netns, || UdpSocket::bind(at(a)).unwrap());
     let mut hog = Command::new("chrt")
         .args(["-f", "1", "taskset", "-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"])
@@ -305,7 +306,7 @@ fn flood(bed: &LabBed, cpu: usize, count: u64) {
     hog.wait().unwrap();
 }
 
-fn address(port: &LabPort, family: Family) -> &sonde_lab::device::PortAddress {
+fn address(port: &LabPort, family: AddressFamily) -> &sonde_lab::device::PortAddress {
     port.addresses.iter().find(|a| a.family == family).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Labs on the real kernel: built, used and removed. Needs root.
 
-use sonde_lab::{Family, Host, Lab, LinkOptions, ROUTER_REFLECTOR_SIDE, Topology, skip};
+use sonde_lab::{AddressFamily, Host, Lab, LinkOptions, ROUTER_REFLECTOR_SIDE, Topology, skip};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ fn every_target_answers_across_the_router() {
         return;
     }
     let net = Topology::three_hosts("t-router", &LinkOptions::default()).unwrap();
-    for family in [Family::V4, Family::V6] {
+    for family in [AddressFamily::V4, AddressFamily::V6] {
         for target in [net.targets(family, 1)[0], net.targets(family, 4000)[3999]] {
             assert_answers(&net.probe, &target.to_string());
         }
@@ -28,8 +28,8 @@ fn a_pair_has_the_queues_mtu_and_macs_asked_for() {
     }
     let options = LinkOptions { queues: 2, mtu: 3000, gro: true };
     let mut net = Topology::pair("t-pair", &options).unwrap();
-    assert_answers(&net.probe, &net.targets(Family::V4, 1)[0].to_string());
-    assert_answers(&net.probe, &net.targets(Family::V6, 1)[0].to_string());
+    assert_answers(&net.probe, &net.targets(AddressFamily::V4, 1)[0].to_string());
+    assert_answers(&net.probe, &net.targets(AddressFamily::V6, 1)[0].to_string());
 
     let link = net.probe.run(&["ip", "-d", "link", "show", "eth0"]).unwrap();
     for part in ["mtu 3000", "numrxqueues 2", "numtxqueues 2", "02:00:00:00:01:01"] {

@@ -1,50 +1,50 @@
 //! Who has which address on a bed.
 
-use crate::{Family, Mac};
+use crate::{AddressFamily, Mac};
 
 /// Port a's network and port b's, by family (RFC 6815, section 4.2; RFC 2544, appendix C.2.2).
-pub(crate) fn network(port: usize, family: Family) -> &'static str {
+pub(crate) fn network(port: usize, family: AddressFamily) -> &'static str {
     match (port, family) {
-        (0, Family::V4) => "198.18.0.0/16",
-        (_, Family::V4) => "198.19.0.0/16",
-        (0, Family::V6) => "2001:2::/49",
-        (_, Family::V6) => "2001:2:0:8000::/49",
+        (0, AddressFamily::V4) => "198.18.0.0/16",
+        (_, AddressFamily::V4) => "198.19.0.0/16",
+        (0, AddressFamily::V6) => "2001:2::/49",
+        (_, AddressFamily::V6) => "2001:2:0:8000::/49",
     }
 }
 
 /// All addresses of a bed.
-pub(crate) fn everything(family: Family) -> &'static str {
+pub(crate) fn everything(family: AddressFamily) -> &'static str {
     match family {
-        Family::V4 => "198.18.0.0/15",
-        Family::V6 => "2001:2::/48",
+        AddressFamily::V4 => "198.18.0.0/15",
+        AddressFamily::V6 => "2001:2::/48",
     }
 }
 
 /// The address of the tester's port itself.
-pub(crate) fn tester(port: usize, family: Family) -> &'static str {
+pub(crate) fn tester(port: usize, family: AddressFamily) -> &'static str {
     match (port, family) {
-        (0, Family::V4) => "198.18.0.2",
-        (_, Family::V4) => "198.19.0.2",
-        (0, Family::V6) => "2001:2::2",
-        (_, Family::V6) => "2001:2:0:8000::2",
+        (0, AddressFamily::V4) => "198.18.0.2",
+        (_, AddressFamily::V4) => "198.19.0.2",
+        (0, AddressFamily::V6) => "2001:2::2",
+        (_, AddressFamily::V6) => "2001:2:0:8000::2",
     }
 }
 
 /// The address of a routing device towards that port.
-pub(crate) fn gateway(port: usize, family: Family) -> &'static str {
+pub(crate) fn gateway(port: usize, family: AddressFamily) -> &'static str {
     match (port, family) {
-        (0, Family::V4) => "198.18.0.1",
-        (_, Family::V4) => "198.19.0.1",
-        (0, Family::V6) => "2001:2::1",
-        (_, Family::V6) => "2001:2:0:8000::1",
+        (0, AddressFamily::V4) => "198.18.0.1",
+        (_, AddressFamily::V4) => "198.19.0.1",
+        (0, AddressFamily::V6) => "2001:2::1",
+        (_, AddressFamily::V6) => "2001:2:0:8000::1",
     }
 }
 
 /// Length of the prefix on the link between a port and a routing device.
-pub(crate) fn link_prefix(family: Family) -> u8 {
+pub(crate) fn link_prefix(family: AddressFamily) -> u8 {
     match family {
-        Family::V4 => 24,
-        Family::V6 => 64,
+        AddressFamily::V4 => 24,
+        AddressFamily::V6 => 64,
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct DeviceSide {
 /// The addresses of one family at a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SideRoute {
-    pub(crate) family: Family,
+    pub(crate) family: AddressFamily,
     /// The device's own address and the length of the link's prefix.
     pub(crate) own: &'static str,
     pub(crate) prefix: u8,
@@ -77,11 +77,11 @@ pub(crate) fn sides(
     i: usize,
     count: usize,
     macs: [[Mac; 2]; 2],
-    families: &[Family],
+    families: &[AddressFamily],
 ) -> [DeviceSide; 2] {
     let side = |n: usize| {
         let at_tester = if n == 0 { i == 0 } else { i + 1 == count };
-        let route = |&family: &Family| {
+        let route = |&family: &AddressFamily| {
             let network = network(n, family);
             if at_tester {
                 let (own, next_hop) = (gateway(n, family), tester(n, family));
@@ -90,8 +90,8 @@ pub(crate) fn sides(
                 // Between two devices: addresses that take nothing from the test's. IPv6's
                 // are unique local ones, which a translator may forward from.
                 let (ends, prefix) = match family {
-                    Family::V4 => (["169.254.0.1", "169.254.0.2"], 30),
-                    Family::V6 => (["fd00:5::1", "fd00:5::2"], 64),
+                    AddressFamily::V4 => (["169.254.0.1", "169.254.0.2"], 30),
+                    AddressFamily::V6 => (["fd00:5::1", "fd00:5::2"], 64),
                 };
                 let (own, next_hop) = (ends[1 - n], ends[n]);
                 SideRoute { family, own, prefix, next_hop, network }
@@ -131,7 +131,7 @@ pub(crate) fn split(network: &str, count: u32) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+    const FAMILIES: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
 
     #[test]
     fn two_devices_in_series_point_at_each_other_and_at_the_ports() {

@@ -8,7 +8,7 @@ use sonde_results::units::format_mac;
 use super::addresses::DeviceSide;
 use super::ports::{MONITORED, PORTS, disable_offloads};
 use super::spec::BedSpec;
-use crate::{Family, Host, LabError};
+use crate::{AddressFamily, Host, LabError};
 
 /// A device's namespace with two ports, and its surroundings.
 pub(crate) struct DeviceContext {
@@ -65,7 +65,7 @@ impl DeviceContext {
         for (port, side) in PORTS.iter().zip(&self.sides) {
             let peer = format_mac(side.peer_mac);
             for r in &side.routes {
-                let nodad = if r.family == Family::V6 { " nodad" } else { "" };
+                let nodad = if r.family == AddressFamily::V6 { " nodad" } else { "" };
                 let (own, prefix, hop) = (r.own, r.prefix, r.next_hop);
                 batch += &format!("addr replace {own}/{prefix} dev {port}{nodad}\n");
                 batch += &format!("neigh replace {hop} lladdr {peer} dev {port} nud permanent\n");

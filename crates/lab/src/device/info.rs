@@ -7,7 +7,7 @@ use super::placement::Placement;
 use super::ports::{TESTER_PORTS, TESTERS, disable_offloads};
 use super::spec::BedSpec;
 use super::{addresses, netlink, run_dir};
-use crate::{Family, Host, LabError, Mac};
+use crate::{AddressFamily, Host, LabError, Mac};
 
 /// A bed: what it was made as, its ports, its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct LabPort {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortAddress {
     /// The family of all of them.
-    pub family: Family,
+    pub family: AddressFamily,
     /// The port's own address.
     pub address: String,
     /// Where it sends what is not for its own link: the device; or the other port itself.

@@ -10,7 +10,7 @@ use super::counter::{Counter, CounterKind};
 use super::function::Function;
 use super::netlink;
 use super::ports::PORTS;
-use crate::{Family, LabError};
+use crate::{AddressFamily, LabError};
 
 /// Filters as RFC 2544, section 11.4.1, has them: all but the last match nothing of the
 /// test's, so that every packet is held against each.
@@ -91,12 +91,12 @@ fn unload(at: &DeviceContext) -> Result<(), LabError> {
     netlink::flush_connections(&at.host)
 }
 
-fn firewall(filters: u32, conntrack: bool, families: &[Family]) -> String {
+fn firewall(filters: u32, conntrack: bool, families: &[AddressFamily]) -> String {
     let mut text = String::new();
     for &family in families {
         let (table, strange) = match family {
-            Family::V4 => ("ip", "192.0.2."),
-            Family::V6 => ("ip6", "2001:db8::"),
+            AddressFamily::V4 => ("ip", "192.0.2."),
+            AddressFamily::V6 => ("ip6", "2001:db8::"),
         };
         let all = everything(family);
         text +=
@@ -126,7 +126,7 @@ fn nat(at: &DeviceContext) -> String {
     let mut text = String::new();
     let [side_a, side_b] = &at.sides;
     for (a, b) in side_a.routes.iter().zip(&side_b.routes) {
-        let table = if a.family == Family::V4 { "ip" } else { "ip6" };
+        let table = if a.family == AddressFamily::V4 { "ip" } else { "ip6" };
         let (own, inner, [_, out]) = (b.own, a.next_hop, PORTS);
         text += &format!(
             "table {table} sonde {{\n counter permitted {{ }}\n counter denied {{ }}\n \
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn each_packet_is_held_against_as_many_filters_as_asked_for() {
         let rules = |filters| {
-            let text = firewall(filters, false, &[Family::V4]);
+            let text = firewall(filters, false, &[AddressFamily::V4]);
             text.lines().filter(|l| l.contains("saddr")).count()
         };
         assert_eq!([0, 1, 25].map(rules), [0, 1, 25]);
-        let text = firewall(25, false, &[Family::V4, Family::V6]);
+        let text = firewall(25, false, &[AddressFamily::V4, AddressFamily::V6]);
         assert_eq!(text.matches("ip6 saddr").count(), 25);
         // Only the last one permits.
         let last = text.lines().rfind(|l| l.contains("ip saddr")).unwrap();
         assert!(last.contains("accept") && text.matches("accept").count() == 2, "{text}");
-        assert!(firewall(0, false, &[Family::V4]).contains("policy accept"));
+        assert!(firewall(0, false, &[AddressFamily::V4]).contains("policy accept"));
     }
 }

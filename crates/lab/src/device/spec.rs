@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
-use crate::{Family, LabError};
+use crate::{AddressFamily, LabError};
 
 /// A test bed to build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct BedSpec {
     /// (vm.nr_hugepages).
     pub hugepages: bool,
     /// Address families that the devices forward.
-    pub families: Vec<Family>,
+    pub families: Vec<AddressFamily>,
     /// The program `sonde`, which runs the XDP forwarder in the device's namespace.
     pub sonde: Option<PathBuf>,
 }
@@ -56,7 +56,7 @@ impl BedSpec {
             gro: true,
             monitor: false,
             hugepages: false,
-            families: vec![Family::V4, Family::V6],
+            families: vec![AddressFamily::V4, AddressFamily::V6],
             sonde: None,
         }
     }

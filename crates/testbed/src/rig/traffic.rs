@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use sonde_lab::Family;
+use sonde_lab::AddressFamily;
 use sonde_lab::device::{BedInfo, DeviceSpec};
 use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
 use sonde_results::trial::Pattern;
@@ -72,8 +72,10 @@ pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
             let prefix: Prefix = address.network.parse().map_err(anyhow::Error::msg)?;
             // The link itself has the first network of it; test frames come from behind.
             let (first, step) = match (address.family, prefix.address) {
-                (Family::V4, IpAddr::V4(a)) => (IpAddr::V4((a.to_bits() + 256 + 10).into()), 256),
-                (Family::V6, IpAddr::V6(a)) => {
+                (AddressFamily::V4, IpAddr::V4(a)) => {
+                    (IpAddr::V4((a.to_bits() + 256 + 10).into()), 256)
+                }
+                (AddressFamily::V6, IpAddr::V6(a)) => {
                     (IpAddr::V6((a.to_bits() + (1 << 64) + 10).into()), 1 << 64)
                 }
                 _ => bail!("port {}: {} is of another family", port.name, address.network),

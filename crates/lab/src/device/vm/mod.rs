@@ -23,7 +23,7 @@ use super::counters::{guest_counters, guest_script};
 use super::function::Function;
 use super::ports::{PORTS, disable_offloads};
 use super::{addresses, bridge};
-use crate::{Family, LabError};
+use crate::{AddressFamily, LabError};
 
 /// The guest, while it runs, and the version of qemu.
 #[derive(Default)]
@@ -246,7 +246,7 @@ fn configure(at: &DeviceContext) -> String {
             // Of two machines in series the second is not there yet when the first asks.
             let own = r.next_hop == addresses::tester(n, r.family);
             let tries = if own { "1 2 3 4 5" } else { "1" };
-            let ping = if r.family == Family::V4 { "ping" } else { "ping6" };
+            let ping = if r.family == AddressFamily::V4 { "ping" } else { "ping6" };
             let hop = r.next_hop;
             text += &format!(
                 "for t in {tries}; do {ping} -c 1 -W 1 {hop} > /dev/null 2>&1 && break; done\n"
