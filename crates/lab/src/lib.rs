@@ -23,7 +23,7 @@ pub use lab::{Lab, LinkOptions, Mac};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
 pub use scratch::{skip, skipped};
 pub use topology::{
-    AddressFamily, Path, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology, Uplinks,
+    AddressFamily, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, RelayPath, Topology, Uplinks,
 };
 
 use sonde_sys::SysError;

@@ -102,21 +102,21 @@ impl Topology {
 /// and between them a host without addresses for a [`Relay`]: nothing passes before it
 /// runs. No interface joins or cuts segments. Dropping it removes everything.
 #[derive(Debug)]
-pub struct Path {
+pub struct RelayPath {
     /// Its interface is [`Topology::INTERFACE`].
     pub client: Host,
-    /// Its interfaces are [`Path::SIDES`].
+    /// Its interfaces are [`RelayPath::SIDES`].
     pub middle: Host,
     pub server: Host,
     /// For more beside these.
     pub lab: Lab,
 }
 
-impl Path {
+impl RelayPath {
     /// The middle's interfaces towards the client and towards the server.
     pub const SIDES: [&'static str; 2] = [ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE];
 
-    pub fn new(prefix: &str) -> Result<Path, LabError> {
+    pub fn new(prefix: &str) -> Result<RelayPath, LabError> {
         let mut lab = Lab::new(prefix)?;
         let (client, middle) = (lab.host("client")?, lab.host("middle")?);
         let server = lab.host("server")?;
@@ -137,7 +137,7 @@ impl Path {
         for side in Self::SIDES {
             middle.offloads_off(side)?;
         }
-        Ok(Path { client, middle, server, lab })
+        Ok(RelayPath { client, middle, server, lab })
     }
 
     /// Lets frames pass, `there` being from the client to the server.

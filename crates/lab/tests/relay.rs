@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use sonde_lab::{Impairment, Path, RelayReport, skip};
+use sonde_lab::{Impairment, RelayPath, RelayReport, skip};
 use sonde_sys::schedule::prefer_this_thread;
 
 const SERVER: &str = "10.1.0.2:7777";
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// the numbers in order of arrival, each with its one-way time and when it came after the
 /// first was sent, and the relay's report.
 fn carry(
-    path: &Path,
+    path: &RelayPath,
     count: u32,
     there: Impairment,
     seed: u64,
@@ -69,8 +69,8 @@ fn carry(
 }
 
 /// Without IPv6: its hosts tell the link of their multicast groups when they like.
-fn quiet_path() -> Path {
-    let path = Path::new("t-relay").unwrap();
+fn quiet_path() -> RelayPath {
+    let path = RelayPath::new("t-relay").unwrap();
     for host in [&path.client, &path.server] {
         host.sysctl(&["net.ipv6.conf.all.disable_ipv6=1"]).unwrap();
     }

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sonde_lab::{Host, Impairment, Path as Hosts, Relay, RelayReport};
+use sonde_lab::{Host, Impairment, Relay, RelayPath as Hosts, RelayReport};
 
 use crate::capture::{self, Frame};
 use crate::process::Process;
