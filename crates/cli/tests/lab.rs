@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sonde_lab::device::{BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed};
+use sonde_lab::device::{BedSpec, CounterKind, DeviceCounter, DeviceReset, DeviceSpec, LabBed};
 use sonde_lab::{LabError, skip, skipped};
 use sonde_results::trial::Side;
 
@@ -79,7 +79,7 @@ fn what_a_slow_tester_loses_behind_xdp_is_its_own() {
     let (near, _far) = (bind(a, "198.18.0.2"), bind(b, "198.19.0.2"));
     let sum = |side: Side| -> u64 {
         let all = bed.counters().unwrap();
-        let lost = |c: &&Counter| c.side == side && c.kind == CounterKind::Dropped;
+        let lost = |c: &&DeviceCounter| c.side == side && c.kind == CounterKind::Dropped;
         all.iter().filter(lost).map(|c| c.value).sum()
     };
     let arrived = || {

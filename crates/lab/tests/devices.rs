@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sonde_lab::device::{
-    BedSpec, Counter, CounterKind, DeviceReset, DeviceSpec, LabBed, LabPort, Placement,
+    BedSpec, CounterKind, DeviceCounter, DeviceReset, DeviceSpec, LabBed, LabPort, Placement,
 };
 use sonde_lab::{AddressFamily, LabError, skip, skipped};
 use sonde_results::trial::Side;
@@ -172,8 +172,9 @@ fn what_a_slow_device_or_a_slow_tester_loses_is_in_the_ledger_as_its_own() {
         let had = value(&bed, "tester b", "rx_packets");
         flood(&bed, cpu, SENT);
         let grown = |side: Side| -> u64 {
-            let dropped = |c: &&Counter| c.side == side && c.kind == CounterKind::Dropped;
-            let sum = |all: &[Counter]| all.iter().filter(dropped).map(|c| c.value).sum::<u64>();
+            let dropped = |c: &&DeviceCounter| c.side == side && c.kind == CounterKind::Dropped;
+            let sum =
+                |all: &[DeviceCounter]| all.iter().filter(dropped).map(|c| c.value).sum::<u64>();
             sum(&bed.counters().unwrap()) - sum(&before)
         };
         let arrived = || value(&bed, "tester b", "rx_packets") - had;

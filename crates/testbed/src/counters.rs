@@ -1,21 +1,22 @@
 //! Counters of what was dropped on the way: those of the tester's ports, and what moved.
 
-use sonde_lab::device::{Counter, CounterKind};
+use sonde_lab::device::{CounterKind, DeviceCounter};
 use sonde_results::trial::{LedgerEntry, Side};
 
 use super::tester::InterfaceCounts;
 
 /// What was dropped between two readings.
-pub fn dropped(before: &[Counter], after: Vec<Counter>) -> Vec<LedgerEntry> {
-    let same =
-        |a: &Counter, b: &Counter| a.side == b.side && a.place == b.place && a.name == b.name;
+pub fn dropped(before: &[DeviceCounter], after: Vec<DeviceCounter>) -> Vec<LedgerEntry> {
+    let same = |a: &DeviceCounter, b: &DeviceCounter| {
+        a.side == b.side && a.place == b.place && a.name == b.name
+    };
     let mut entries = Vec::new();
     for now in after.into_iter().filter(|c| c.kind == CounterKind::Dropped) {
         let before = before.iter().find(|c| same(c, &now)).map_or(0, |c| c.value);
         // A device that was reset begins anew.
         let frames = now.value.checked_sub(before).unwrap_or(now.value);
         if frames > 0 {
-            let Counter { side, place, name: counter, .. } = now;
+            let DeviceCounter { side, place, name: counter, .. } = now;
             entries.push(LedgerEntry { side, place, counter, frames });
         }
     }
@@ -29,7 +30,7 @@ pub fn of_port(
     netns: Option<&str>,
     interface: &str,
     virtual_end: bool,
-) -> Vec<Counter> {
+) -> Vec<DeviceCounter> {
     let Some(counts) = InterfaceCounts::read(netns, interface) else { return Vec::new() };
     let refused = if virtual_end { Side::Device } else { Side::Tester };
     [
@@ -38,7 +39,7 @@ pub fn of_port(
         (Side::Tester, "tx_errors", counts.tx_errors),
         (refused, "tx_dropped", counts.tx_dropped),
     ]
-    .map(|(side, counter, value)| Counter {
+    .map(|(side, counter, value)| DeviceCounter {
         side,
         place: format!("tester {name}"),
         name: counter.into(),
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_moved_is_told_and_what_began_anew_counts_from_zero() {
-        let counter = |place: &str, name: &str, kind, value| Counter {
+        let counter = |place: &str, name: &str, kind, value| DeviceCounter {
             side: Side::Tester,
             place: place.into(),
             name: name.into(),
@@ -64,7 +65,7 @@ mod tests {
         let dropping = |value| counter("a", "tx_dropped", CounterKind::Dropped, value);
         let still = counter("b", "tx_dropped", CounterKind::Dropped, 3);
         let new = counter("b", "rx_errors", CounterKind::Dropped, 2);
-        let told = |before: &[Counter], after: Vec<Counter>| {
+        let told = |before: &[DeviceCounter], after: Vec<DeviceCounter>| {
             let entries = dropped(before, after).into_iter();
             entries.map(|e| (e.place, e.counter, e.frames)).collect::<Vec<_>>()
         };

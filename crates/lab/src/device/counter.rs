@@ -4,7 +4,7 @@ use sonde_results::trial::Side;
 
 /// A counter as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
+pub struct DeviceCounter {
     /// Whose loss, if it is one.
     pub side: Side,
     /// Where: "dut eth0", "tester a".

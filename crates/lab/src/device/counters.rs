@@ -9,14 +9,14 @@
 
 use sonde_results::trial::Side;
 
-use super::counter::{Counter, CounterKind};
+use super::counter::{CounterKind, DeviceCounter};
 use super::info::BedInfo;
 use crate::{Host, LabError};
 
 impl BedInfo {
     /// The counters that every host has: interfaces, IP, connection tracking, the backlog
     /// of the processors.
-    pub(super) fn counters(&self) -> Result<Vec<Counter>, LabError> {
+    pub(super) fn counters(&self) -> Result<Vec<DeviceCounter>, LabError> {
         let mut all = Vec::new();
         for port in &self.ports {
             let host = Host::of(&port.netns);
@@ -57,7 +57,7 @@ fn host_counters(
     place: &str,
     side: Side,
     ring: impl Fn(&str) -> Option<Side>,
-    all: &mut Vec<Counter>,
+    all: &mut Vec<DeviceCounter>,
 ) -> Result<(), LabError> {
     let text = host.run(&["sh", "-c", READ])?;
     parse(&text, place, side, ring, all);
@@ -70,7 +70,7 @@ fn parse(
     place: &str,
     side: Side,
     ring: impl Fn(&str) -> Option<Side>,
-    all: &mut Vec<Counter>,
+    all: &mut Vec<DeviceCounter>,
 ) {
     let mut section = "";
     let mut names: Vec<&str> = Vec::new();
@@ -81,7 +81,7 @@ fn parse(
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut add = |place: String, side, name: &str, kind, value: u64| {
-            all.push(Counter { side, place, name: name.into(), kind, value });
+            all.push(DeviceCounter { side, place, name: name.into(), kind, value });
         };
         match (section.split_once(' ').unwrap_or((section, "")), &words[..]) {
             // "eth0/statistics/rx_dropped:7"
@@ -158,7 +158,7 @@ fn parse(
                         let name = format!("conntrack_{name}");
                         match all.iter_mut().find(|c| c.place == place && c.name == name) {
                             Some(sum) => sum.value += value,
-                            None => all.push(Counter {
+                            None => all.push(DeviceCounter {
                                 side,
                                 place: place.into(),
                                 name,
@@ -175,7 +175,7 @@ fn parse(
 }
 
 /// Adds the counters of a host that ran [`guest_script`] by itself.
-pub(super) fn guest_counters(text: &str, place: &str, side: Side, all: &mut Vec<Counter>) {
+pub(super) fn guest_counters(text: &str, place: &str, side: Side, all: &mut Vec<DeviceCounter>) {
     parse(text, place, side, |_| None, all);
 }
 
@@ -187,14 +187,14 @@ pub(super) fn guest_script() -> String {
 
 /// The backlogs of all processors, which all hosts share (/proc/net/softnet_stat; the second
 /// number is what found one full).
-fn softnet() -> Result<Option<Counter>, LabError> {
+fn softnet() -> Result<Option<DeviceCounter>, LabError> {
     let path = std::path::Path::new("/proc/net/softnet_stat");
     let text = std::fs::read_to_string(path).map_err(|e| super::run_dir::file_error(path, e))?;
     let dropped = text
         .lines()
         .filter_map(|l| u64::from_str_radix(l.split_whitespace().nth(1)?, 16).ok())
         .sum();
-    Ok(Some(Counter {
+    Ok(Some(DeviceCounter {
         side: Side::Shared,
         place: "processors".into(),
         name: "softnet dropped".into(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::context::DeviceContext;
-use super::counter::Counter;
+use super::counter::DeviceCounter;
 use crate::LabError;
 
 /// A kind of device: a network function that forwards between two ports.
@@ -26,7 +26,7 @@ pub(crate) trait Function: Send {
     }
 
     /// Counters of its own, beside those that every host has.
-    fn counters(&self, _at: &DeviceContext, _all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, _at: &DeviceContext, _all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         Ok(())
     }
 

@@ -40,7 +40,7 @@ mod spec;
 mod vm;
 mod xdp;
 
-pub use counter::{Counter, CounterKind};
+pub use counter::{CounterKind, DeviceCounter};
 pub use info::{BedInfo, DeviceInfo, LabPort, PortAddress};
 pub use placement::Placement;
 pub use spec::{BedSpec, DeviceSpec};
@@ -169,7 +169,7 @@ impl LabBed {
 
     /// Every counter on the way, as it stands. Those that grew during a trial are its
     /// ledger.
-    pub fn counters(&self) -> Result<Vec<Counter>, LabError> {
+    pub fn counters(&self) -> Result<Vec<DeviceCounter>, LabError> {
         let mut all = self.info.counters()?;
         for device in &self.devices {
             device.function.counters(&device.context, &mut all)?;

@@ -6,7 +6,7 @@ use sonde_results::trial::Side;
 
 use super::addresses::everything;
 use super::context::DeviceContext;
-use super::counter::{Counter, CounterKind};
+use super::counter::{CounterKind, DeviceCounter};
 use super::function::Function;
 use super::netlink;
 use super::ports::PORTS;
@@ -29,7 +29,7 @@ impl Function for Firewall {
         unload(at)
     }
 
-    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         rule_counters(at, all)
     }
 
@@ -60,7 +60,7 @@ impl Function for Nat {
         unload(at)
     }
 
-    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         rule_counters(at, all)
     }
 
@@ -142,8 +142,8 @@ fn nat(at: &DeviceContext) -> String {
 }
 
 /// The named counters, and those of connection tracking.
-fn rule_counters(at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
-    let counter = |name: String, kind, value| Counter {
+fn rule_counters(at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
+    let counter = |name: String, kind, value| DeviceCounter {
         side: Side::Device,
         place: format!("{} nft", at.name),
         name,

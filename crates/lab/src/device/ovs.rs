@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sonde_results::trial::Side;
 
 use super::context::DeviceContext;
-use super::counter::{Counter, CounterKind};
+use super::counter::{CounterKind, DeviceCounter};
 use super::function::Function;
 use super::netlink;
 use crate::LabError;
@@ -102,10 +102,10 @@ impl Function for Ovs {
         removed.map(drop)
     }
 
-    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         let text = self.tool(at, &["ovs-appctl", "dpctl/show", "-s"])?;
         let mut counter = |place: String, name: &str, kind, value| {
-            all.push(Counter { side: Side::Device, place, name: name.into(), kind, value });
+            all.push(DeviceCounter { side: Side::Device, place, name: name.into(), kind, value });
         };
         for line in text.lines() {
             let place = format!("{} ovs", at.name);

@@ -8,7 +8,7 @@ use sonde_results::trial::Side;
 
 use super::console::Console;
 use super::context::DeviceContext;
-use super::counter::{Counter, CounterKind};
+use super::counter::{CounterKind, DeviceCounter};
 use super::function::Function;
 use super::ports::PORTS;
 use crate::LabError;
@@ -38,7 +38,7 @@ impl Function for Xdp {
         at.unroute()
     }
 
-    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         let Some(forwarder) = &self.forwarder else { return Ok(()) };
         for line in forwarder.ask("counters", PATIENCE)? {
             let Some((name, value)) = line.split_once(' ') else { continue };
@@ -48,7 +48,7 @@ impl Function for Xdp {
             };
             let value = value.parse().unwrap_or(0);
             let place = format!("{} xdp", at.name);
-            all.push(Counter { side: Side::Device, place, name: name.into(), kind, value });
+            all.push(DeviceCounter { side: Side::Device, place, name: name.into(), kind, value });
         }
         Ok(())
     }

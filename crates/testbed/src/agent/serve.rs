@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use sonde_lab::device::Counter;
+use sonde_lab::device::DeviceCounter;
 use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
 use sonde_run::error::RunError;
@@ -578,7 +578,7 @@ fn describe(port: &PortName) -> Result<PortDescription> {
 }
 
 /// What the ports have dropped so far.
-fn counters(ports: &[(TesterPort, bool)]) -> Vec<Counter> {
+fn counters(ports: &[(TesterPort, bool)]) -> Vec<DeviceCounter> {
     let of = |(port, virtual_end): &(TesterPort, bool)| {
         of_port(&port.name, port.netns.as_deref(), &port.interface, *virtual_end)
     };

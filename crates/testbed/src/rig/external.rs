@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use sonde_lab::device::Counter;
+use sonde_lab::device::DeviceCounter;
 use sonde_results::units::parse_mac;
 use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netlink::{Neighbour, Neighbours, interface_index};
@@ -107,7 +107,7 @@ impl External {
     }
 
     /// The tester's own ports: the device's counters are the device's.
-    pub fn counters(&self) -> Vec<Counter> {
+    pub fn counters(&self) -> Vec<DeviceCounter> {
         if self.remote.is_some() {
             return Vec::new();
         }

@@ -1,7 +1,7 @@
 //! The loss ledger: every counter on the way that moved during a trial.
 
 use anyhow::Result;
-use sonde_lab::device::Counter;
+use sonde_lab::device::DeviceCounter;
 use sonde_results::trial::LedgerEntry;
 
 use super::made::Made;
@@ -9,7 +9,7 @@ use crate::counters::dropped;
 
 /// Counters as they stood when a trial began.
 pub(super) struct Ledger {
-    before: Vec<Counter>,
+    before: Vec<DeviceCounter>,
 }
 
 impl Ledger {
@@ -24,7 +24,7 @@ impl Ledger {
     }
 }
 
-fn read(made: &Made) -> Result<Vec<Counter>> {
+fn read(made: &Made) -> Result<Vec<DeviceCounter>> {
     Ok(match made {
         Made::Lab(bed) => bed.counters()?,
         Made::There(there) => there.counters(),

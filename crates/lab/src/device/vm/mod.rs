@@ -18,7 +18,7 @@ use sonde_results::units::format_mac;
 use self::image::Image;
 use super::console::Console;
 use super::context::DeviceContext;
-use super::counter::Counter;
+use super::counter::DeviceCounter;
 use super::counters::{guest_counters, guest_script};
 use super::function::Function;
 use super::ports::{PORTS, disable_offloads};
@@ -131,7 +131,7 @@ impl Function for Vm {
         }
     }
 
-    fn counters(&self, at: &DeviceContext, all: &mut Vec<Counter>) -> Result<(), LabError> {
+    fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         let Some(guest) = &self.guest else { return Ok(()) };
         let text = guest.console.ask("counters", PATIENCE)?.join("\n");
         guest_counters(&text, &format!("{} guest", at.name), Side::Device, all);
