@@ -8,7 +8,7 @@ use serde_json::json;
 use sonde_report::chart::svg;
 use sonde_report::compare::Row;
 use sonde_report::quantity::show;
-use sonde_report::{Comparison, Metrics, Page, Verdict, compare, figure};
+use sonde_report::{Comparison, ComparisonVerdict, Metrics, Page, compare, figure};
 use sonde_results::bench::BenchRun;
 use sonde_results::units::parse_share;
 use sonde_testbed::store;
@@ -139,9 +139,9 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     }));
     let lines = grid.lines(usize::MAX, Style::default(), |_, _| Tone::Plain);
     let verdicts = comparison.rows.iter().map(|row| match row.verdict {
-        Verdict::Better => Tone::Good,
-        Verdict::Worse if row.worse_beyond(threshold) => Tone::Bad,
-        Verdict::Worse | Verdict::Differs => Tone::Warn,
+        ComparisonVerdict::Better => Tone::Good,
+        ComparisonVerdict::Worse if row.worse_beyond(threshold) => Tone::Bad,
+        ComparisonVerdict::Worse | ComparisonVerdict::Differs => Tone::Warn,
         _ => Tone::Plain,
     });
     let mut out = String::new();
@@ -170,7 +170,7 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     if count(|r| r.a.tester_limited || r.b.tester_limited) > 0 {
         out += "\u{2265}: the tester, not the device, sets this value; the device may do better.\n";
     }
-    let few = count(|r| r.verdict == Verdict::TooFewRepetitions);
+    let few = count(|r| r.verdict == ComparisonVerdict::TooFewRepetitions);
     if few > 0 {
         out += &format!(
             "{few} comparisons have too few repetitions to show anything at the 5 % level (4 and 4 \
@@ -187,8 +187,8 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     let beyond = comparison.rows.iter().filter(|r| r.worse_beyond(threshold)).count();
     out += &format!(
         "{} better, {} worse, of these {beyond} by more than {}.\n",
-        count(|r| r.verdict == Verdict::Better),
-        count(|r| r.verdict == Verdict::Worse),
+        count(|r| r.verdict == ComparisonVerdict::Better),
+        count(|r| r.verdict == ComparisonVerdict::Worse),
         show(threshold, "ratio")
     );
     out

@@ -11,7 +11,7 @@ use crate::quantity::{Sense, sense};
 /// What a comparison shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// The second is better.
     Better,
     /// The second is worse.
@@ -26,21 +26,21 @@ pub enum Verdict {
     TesterLimited,
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     pub fn text(self) -> &'static str {
         match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Differs => "differs",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::TooFewRepetitions => "too few repetitions",
-            Verdict::TesterLimited => "tester-limited",
+            ComparisonVerdict::Better => "better",
+            ComparisonVerdict::Worse => "worse",
+            ComparisonVerdict::Differs => "differs",
+            ComparisonVerdict::NoDifferenceShown => "no difference shown",
+            ComparisonVerdict::TooFewRepetitions => "too few repetitions",
+            ComparisonVerdict::TesterLimited => "tester-limited",
         }
     }
 
     /// Whether the evidence does not decide which is better.
     pub fn undecided(self) -> bool {
-        matches!(self, Verdict::TooFewRepetitions | Verdict::TesterLimited)
+        matches!(self, ComparisonVerdict::TooFewRepetitions | ComparisonVerdict::TesterLimited)
     }
 }
 
@@ -85,14 +85,15 @@ pub struct Row {
     pub p: f64,
     /// Whether that was counted out, not approximated.
     pub p_exact: bool,
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 impl Row {
     /// Whether the second is worse by more than `threshold`, a share of the first's median.
     /// From 0 every change for the worse is beyond any threshold.
     pub fn worse_beyond(&self, threshold: f64) -> bool {
-        self.verdict == Verdict::Worse && self.relative.is_none_or(|r| r.abs() > threshold)
+        self.verdict == ComparisonVerdict::Worse
+            && self.relative.is_none_or(|r| r.abs() > threshold)
     }
 }
 
@@ -128,7 +129,8 @@ impl Comparison {
     /// How many differences chance alone is expected to show, each test erring in 5 % of the
     /// cases. 0 where there were too few repetitions for any.
     pub fn expected_by_chance(&self) -> f64 {
-        let tests = self.rows.iter().filter(|r| r.verdict != Verdict::TooFewRepetitions).count();
+        let tests =
+            self.rows.iter().filter(|r| r.verdict != ComparisonVerdict::TooFewRepetitions).count();
         tests as f64 * ALPHA
     }
 }
@@ -266,22 +268,28 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
     // A rate that the tester set may be any greater one of the device.
     let of_rate = a.unit == "frames/s";
     let verdict = match sense {
-        _ if stats::least_p(a.values.len(), b.values.len()) > ALPHA => Verdict::TooFewRepetitions,
+        _ if stats::least_p(a.values.len(), b.values.len()) > ALPHA => {
+            ComparisonVerdict::TooFewRepetitions
+        }
         // The test is of order, not of distance: where the two point in opposite ways, there
         // is a change of shape but none for better or worse.
         _ if test.p > ALPHA || effect == 0.0 || effect * shift.shift < 0.0 => {
-            Verdict::NoDifferenceShown
+            ComparisonVerdict::NoDifferenceShown
         }
-        None => Verdict::Differs,
-        Some(Sense::More) if effect > 0.0 => Verdict::Better,
-        Some(Sense::Less) if effect < 0.0 => Verdict::Better,
-        Some(_) => Verdict::Worse,
+        None => ComparisonVerdict::Differs,
+        Some(Sense::More) if effect > 0.0 => ComparisonVerdict::Better,
+        Some(Sense::Less) if effect < 0.0 => ComparisonVerdict::Better,
+        Some(_) => ComparisonVerdict::Worse,
     };
     let verdict = match verdict {
-        Verdict::Worse if of_rate && b.tester_limited => Verdict::TesterLimited,
-        Verdict::Better if of_rate && a.tester_limited => Verdict::TesterLimited,
-        Verdict::NoDifferenceShown if of_rate && (a.tester_limited || b.tester_limited) => {
-            Verdict::TesterLimited
+        ComparisonVerdict::Worse if of_rate && b.tester_limited => ComparisonVerdict::TesterLimited,
+        ComparisonVerdict::Better if of_rate && a.tester_limited => {
+            ComparisonVerdict::TesterLimited
+        }
+        ComparisonVerdict::NoDifferenceShown
+            if of_rate && (a.tester_limited || b.tester_limited) =>
+        {
+            ComparisonVerdict::TesterLimited
         }
         verdict => verdict,
     };

@@ -17,7 +17,7 @@ pub mod sheet;
 pub mod trials;
 
 pub use chart::Chart;
-pub use compare::{Comparison, Metrics, Verdict, compare};
+pub use compare::{Comparison, ComparisonVerdict, Metrics, compare};
 pub use file::{Format, Page, RenderError, render};
 pub use sheet::{Cell, Sheet, sheets};
 

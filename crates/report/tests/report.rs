@@ -4,7 +4,7 @@ mod synthetic;
 
 use sonde_report::chart::{Shape, svg};
 use sonde_report::figure::{ablations, charts};
-use sonde_report::{Format, Metrics, Page, Verdict, compare, render, sheets};
+use sonde_report::{ComparisonVerdict, Format, Metrics, Page, compare, render, sheets};
 use sonde_results::bench::BenchRun;
 use synthetic::Recipe;
 
@@ -219,25 +219,30 @@ fn runs_are_compared_case_by_case() {
     // Where the medium sets the limit there is nothing to compare.
     let free = worse.rows.iter().filter(|r| r.case.frame == "64");
     for row in free {
-        assert_eq!(row.verdict, Verdict::Worse, "{}", row.name);
+        assert_eq!(row.verdict, ComparisonVerdict::Worse, "{}", row.name);
         let i = row.relative_interval.unwrap();
         assert!(i.low < -0.1 && -0.1 < i.high + 0.03, "{i:?}");
         assert!(row.worse_beyond(0.05) && !row.worse_beyond(0.2));
     }
     let same = compare(&a, &a, &Metrics::All);
-    assert!(same.rows.iter().all(|r| r.verdict == Verdict::NoDifferenceShown && r.p == 1.0
-        || r.verdict == Verdict::TooFewRepetitions));
+    assert!(
+        same.rows.iter().all(|r| r.verdict == ComparisonVerdict::NoDifferenceShown && r.p == 1.0
+            || r.verdict == ComparisonVerdict::TooFewRepetitions)
+    );
     assert!(same.bed.is_empty() && same.only_a.is_empty());
     let faster = compare(&b, &a, &Metrics::First);
     let row = faster.rows.iter().find(|r| r.case.procedure == "throughput" && r.case.frame == "64");
-    assert_eq!(row.unwrap().verdict, Verdict::Better);
+    assert_eq!(row.unwrap().verdict, ComparisonVerdict::Better);
 
     let few = Recipe { repetitions: 3, ..slower };
     let few = compare(&a, &synthetic::run(&few), &Metrics::First);
-    assert!(few.rows.iter().any(|r| r.verdict == Verdict::Worse), "8 against 3 can show it");
+    assert!(
+        few.rows.iter().any(|r| r.verdict == ComparisonVerdict::Worse),
+        "8 against 3 can show it"
+    );
     let three = Recipe { repetitions: 3, ..Recipe::default() };
     let few = compare(&synthetic::run(&three), &synthetic::run(&three), &Metrics::First);
-    assert!(few.rows.iter().all(|r| r.verdict == Verdict::TooFewRepetitions));
+    assert!(few.rows.iter().all(|r| r.verdict == ComparisonVerdict::TooFewRepetitions));
 }
 
 #[test]
@@ -294,12 +299,14 @@ fn what_the_tester_limits_has_an_open_mark_and_no_verdict() {
     // Not slower, as far as anybody knows.
     let rows = of_64(compare(&free, &less, &metric));
     assert!(!rows.is_empty());
-    assert!(rows.iter().all(|r| r.verdict == Verdict::TesterLimited && r.b.tester_limited));
+    assert!(
+        rows.iter().all(|r| r.verdict == ComparisonVerdict::TesterLimited && r.b.tester_limited)
+    );
     let rows = of_64(compare(&less, &free, &metric));
-    assert!(rows.iter().all(|r| r.verdict == Verdict::TesterLimited));
+    assert!(rows.iter().all(|r| r.verdict == ComparisonVerdict::TesterLimited));
     // A lower bound that is greater is better all the same.
     let rows = of_64(compare(&free, &limited(1.2), &metric));
-    assert!(rows.iter().all(|r| r.verdict == Verdict::Better), "{rows:?}");
+    assert!(rows.iter().all(|r| r.verdict == ComparisonVerdict::Better), "{rows:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::id;
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
-use crate::compare::{Comparison, Metrics, Verdict, conditions};
+use crate::compare::{Comparison, ComparisonVerdict, Metrics, conditions};
 use crate::quantity::words;
 
 /// More conditions than this are an ablation's, which has a figure of its own.
@@ -22,7 +22,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
 pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
     let rows: Vec<_> = comparison.rows.iter().filter(|r| r.relative.is_some()).rev().collect();
     let names = rows.iter().map(|r| format!("{}: {}", words(&r.metric), r.name)).collect();
-    let shown = |wanted: fn(Verdict) -> bool| {
+    let shown = |wanted: fn(ComparisonVerdict) -> bool| {
         let rows = rows.iter().enumerate().filter(|(_, r)| wanted(r.verdict));
         let points = rows.filter_map(|(place, r)| {
             let x = r.relative?;
@@ -32,9 +32,9 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
         Shape::Rows(points.collect())
     };
     let series = [
-        (Some(0), shown(|v| v == Verdict::Better)),
-        (Some(1), shown(|v| v == Verdict::Worse)),
-        (None, shown(|v| !matches!(v, Verdict::Better | Verdict::Worse))),
+        (Some(0), shown(|v| v == ComparisonVerdict::Better)),
+        (Some(1), shown(|v| v == ComparisonVerdict::Worse)),
+        (None, shown(|v| !matches!(v, ComparisonVerdict::Better | ComparisonVerdict::Worse))),
     ];
     Chart {
         minor: false,
