@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Context as _;
 use serde_json::json;
 use sonde_results::Host;
-use sonde_run::doctor::{Examined, Finding, Verdict, examine};
+use sonde_run::doctor::{DoctorVerdict, Examined, Finding, examine};
 
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,7 @@ pub fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     }
     let mut out = crate::console::out();
     let printed = if args.json {
-        let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
+        let warnings = findings.iter().filter(|f| f.verdict == DoctorVerdict::Warn).count();
         let report = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "host": host,
@@ -57,15 +57,15 @@ fn print(
     writeln!(out, "{}", style.paint(Tone::Head, &title))?;
     for finding in findings {
         let (word, tone) = match finding.verdict {
-            Verdict::Ok => ("OK  ", Tone::Good),
-            Verdict::Warn => ("WARN", Tone::Warn),
+            DoctorVerdict::Ok => ("OK  ", Tone::Good),
+            DoctorVerdict::Warn => ("WARN", Tone::Warn),
         };
         writeln!(out, "{}  {:<22} {}", style.paint(tone, word), finding.check, finding.found)?;
         if let Some(advice) = &finding.advice {
             writeln!(out, "{:29}{}", "", style.paint(Tone::Dim, advice))?;
         }
     }
-    let warnings = findings.iter().filter(|f| f.verdict == Verdict::Warn).count();
+    let warnings = findings.iter().filter(|f| f.verdict == DoctorVerdict::Warn).count();
     writeln!(out, "{} checks, {warnings} warnings", findings.len())?;
     if !interface {
         writeln!(
@@ -85,13 +85,13 @@ mod tests {
         let findings = [
             Finding {
                 check: "clock source",
-                verdict: Verdict::Ok,
+                verdict: DoctorVerdict::Ok,
                 found: "tsc".into(),
                 advice: None,
             },
             Finding {
                 check: "clock sync",
-                verdict: Verdict::Warn,
+                verdict: DoctorVerdict::Warn,
                 found: "not synchronised".into(),
                 advice: Some("run chrony".into()),
             },

@@ -29,7 +29,7 @@ pub type Opener<'a> = &'a dyn Fn(Engine, &OpenSpec) -> Result<Box<dyn Port>, Por
 /// Whether a finding is worth a worry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum DoctorVerdict {
     /// As it should be, or of no weight.
     Ok,
     /// It works, with worse numbers.
@@ -42,7 +42,7 @@ pub struct Finding {
     /// What was looked at; stable, for programs.
     pub check: &'static str,
     /// How bad it is.
-    pub verdict: Verdict,
+    pub verdict: DoctorVerdict,
     /// What was found, for people.
     pub found: String,
     /// What to do about it, where there is something.

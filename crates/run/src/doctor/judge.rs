@@ -9,7 +9,7 @@ use sonde_wire::StampSource;
 use std::time::Duration;
 
 use super::ceiling::Ceiling;
-use super::{Finding, Verdict};
+use super::{DoctorVerdict, Finding};
 
 /// What an engine turned out to be once open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ const SLOW_LOOPBACK: i64 = 50_000;
 fn finding(check: &'static str, good: bool, found: String, advice: &'static str) -> Finding {
     Finding {
         check,
-        verdict: if good { Verdict::Ok } else { Verdict::Warn },
+        verdict: if good { DoctorVerdict::Ok } else { DoctorVerdict::Warn },
         found,
         advice: (!good).then_some(advice.into()),
     }
@@ -274,9 +274,9 @@ mod tests {
     use sonde_sys::host::Offloads;
 
     fn warns(finding: &Finding) -> bool {
-        assert_eq!(finding.advice.is_some(), finding.verdict == Verdict::Warn);
+        assert_eq!(finding.advice.is_some(), finding.verdict == DoctorVerdict::Warn);
         assert!(finding.advice.as_ref().is_none_or(|a| !a.is_empty()));
-        finding.verdict == Verdict::Warn
+        finding.verdict == DoctorVerdict::Warn
     }
 
     #[test]
