@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Context as _;
 use serde_json::json;
 use sonde_results::Host;
-use sonde_run::doctor::{DoctorVerdict, Examined, Finding, examine};
+use sonde_run::doctor::{DoctorFinding, DoctorVerdict, Examined, examine};
 
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
@@ -43,7 +43,7 @@ fn print(
     out: &mut impl Write,
     host: &Host,
     interface: bool,
-    findings: &[Finding],
+    findings: &[DoctorFinding],
     style: Style,
 ) -> std::io::Result<()> {
     let title = format!(
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn the_text() {
         let findings = [
-            Finding {
+            DoctorFinding {
                 check: "clock source",
                 verdict: DoctorVerdict::Ok,
                 found: "tsc".into(),
                 advice: None,
             },
-            Finding {
+            DoctorFinding {
                 check: "clock sync",
                 verdict: DoctorVerdict::Warn,
                 found: "not synchronised".into(),

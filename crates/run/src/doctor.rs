@@ -38,7 +38,7 @@ pub enum DoctorVerdict {
 
 /// One thing looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What was looked at; stable, for programs.
     pub check: &'static str,
     /// How bad it is.
@@ -56,7 +56,7 @@ pub struct Examined {
     /// The machine that was looked at.
     pub host: Host,
     /// What was found, in the order in which it was looked at.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
 }
 
 /// Examines this host, and one interface of it if it is named.
@@ -89,7 +89,7 @@ fn examine_by(interface: Option<&str>, open: Opener<'_>) -> Result<Examined, Run
 }
 
 /// What can be found without an interface.
-fn of_host(facts: &HostFacts, state: &ClockState) -> anyhow::Result<Vec<Finding>> {
+fn of_host(facts: &HostFacts, state: &ClockState) -> anyhow::Result<Vec<DoctorFinding>> {
     let pauses = clock::measure_pauses(WATCHED, PAUSE_THRESHOLD);
     let stolen = HostFacts::read().stolen.saturating_sub(facts.stolen);
     Ok(vec![

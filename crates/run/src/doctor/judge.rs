@@ -9,7 +9,7 @@ use sonde_wire::StampSource;
 use std::time::Duration;
 
 use super::ceiling::Ceiling;
-use super::{DoctorVerdict, Finding};
+use super::{DoctorFinding, DoctorVerdict};
 
 /// What an engine turned out to be once open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Opened {
     pub tx: StampSource,
 }
 
-pub fn clock_source(name: &str) -> Finding {
+pub fn clock_source(name: &str) -> DoctorFinding {
     let good = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
     finding(
         "clock source",
@@ -32,7 +32,7 @@ pub fn clock_source(name: &str) -> Finding {
     )
 }
 
-pub fn resolution(r: &ClockResolution) -> Finding {
+pub fn resolution(r: &ClockResolution) -> DoctorFinding {
     finding(
         "clock resolution",
         r.read_ns <= DEAR_READ && r.claimed_ns <= 1,
@@ -45,7 +45,7 @@ pub fn resolution(r: &ClockResolution) -> Finding {
     )
 }
 
-pub fn synchronisation(state: &ClockState) -> Finding {
+pub fn synchronisation(state: &ClockState) -> DoctorFinding {
     let bound = format_ns(state.max_error_ns as f64);
     finding(
         "clock synchronised",
@@ -58,7 +58,7 @@ pub fn synchronisation(state: &ClockState) -> Finding {
     )
 }
 
-pub fn tai_offset(state: &ClockState) -> Finding {
+pub fn tai_offset(state: &ClockState) -> DoctorFinding {
     let found = match state.tai_offset_s {
         0 => "not set: the kernel's TAI is UTC (of no weight but at a leap second)".to_string(),
         seconds => format!("TAI - UTC = {seconds} s"),
@@ -66,7 +66,7 @@ pub fn tai_offset(state: &ClockState) -> Finding {
     finding("TAI offset", true, found, "")
 }
 
-pub fn pauses(report: &PauseReport) -> Finding {
+pub fn pauses(report: &PauseReport) -> DoctorFinding {
     let watched = report.watched_ns.max(1) as f64;
     let lost = report.stats.total_ns as f64 / watched;
     finding(
@@ -83,7 +83,7 @@ pub fn pauses(report: &PauseReport) -> Finding {
     )
 }
 
-pub fn stolen(time: Duration) -> Finding {
+pub fn stolen(time: Duration) -> DoctorFinding {
     finding(
         "stolen time",
         time.is_zero(),
@@ -93,7 +93,7 @@ pub fn stolen(time: Duration) -> Finding {
 }
 
 /// What an engine carries over loopback; the error is why it could not be tried.
-pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> Finding {
+pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> DoctorFinding {
     let check = match engine {
         Engine::Socket => "ceiling of socket",
         Engine::AfPacket => "ceiling of af_packet",
@@ -114,7 +114,7 @@ pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> Finding {
     }
 }
 
-pub fn loopback(hist: &Hist) -> Finding {
+pub fn loopback(hist: &Hist) -> DoctorFinding {
     let at = |q| format_ns_or_dash(hist.quantile(q));
     finding(
         "loopback floor",
@@ -130,7 +130,7 @@ pub fn loopback(hist: &Hist) -> Finding {
     )
 }
 
-pub fn program(loaded: Result<(), String>) -> Finding {
+pub fn program(loaded: Result<(), String>) -> DoctorFinding {
     match loaded {
         Ok(()) => finding("BPF programs", true, "load".into(), ""),
         Err(e) => finding(
@@ -142,7 +142,7 @@ pub fn program(loaded: Result<(), String>) -> Finding {
     }
 }
 
-pub fn governors(governors: &[String]) -> Finding {
+pub fn governors(governors: &[String]) -> DoctorFinding {
     let found = if governors.is_empty() {
         "the frequency is not the kernel's to set".into()
     } else {
@@ -156,7 +156,7 @@ pub fn governors(governors: &[String]) -> Finding {
     )
 }
 
-pub fn isolated(list: &str, cpus: u32) -> Finding {
+pub fn isolated(list: &str, cpus: u32) -> DoctorFinding {
     let found = match list {
         "" => format!("none of {cpus}"),
         list => list.to_string(),
@@ -169,7 +169,7 @@ pub fn isolated(list: &str, cpus: u32) -> Finding {
     )
 }
 
-pub fn huge_pages(pages: &HugePages) -> Finding {
+pub fn huge_pages(pages: &HugePages) -> DoctorFinding {
     let found = format!(
         "{} of {} free, {} KiB each (not needed: transparent ones are used)",
         pages.free, pages.total, pages.size_kib
@@ -178,7 +178,7 @@ pub fn huge_pages(pages: &HugePages) -> Finding {
 }
 
 /// What the driver of an interface says about itself.
-pub fn interface(name: &str, facts: &InterfaceFacts) -> Vec<Finding> {
+pub fn interface(name: &str, facts: &InterfaceFacts) -> Vec<DoctorFinding> {
     let queues = |n: Option<u32>| n.map_or("?".to_string(), |n| n.to_string());
     let yes = |on: bool| if on { "yes" } else { "no" };
     let wait = facts.rx_coalesce_us.unwrap_or(0);
@@ -221,7 +221,7 @@ pub fn interface(name: &str, facts: &InterfaceFacts) -> Vec<Finding> {
 }
 
 /// What became of opening an engine.
-pub fn engine(engine: Engine, interface: &str, opened: Result<Opened, PortError>) -> Finding {
+pub fn engine(engine: Engine, interface: &str, opened: Result<Opened, PortError>) -> DoctorFinding {
     let check = match engine {
         Engine::Socket => "engine socket",
         Engine::AfPacket => "engine af_packet",
@@ -254,8 +254,8 @@ const DEAR_READ: i64 = 200;
 const LONG_PAUSE: i64 = 50_000;
 const SLOW_LOOPBACK: i64 = 50_000;
 
-fn finding(check: &'static str, good: bool, found: String, advice: &'static str) -> Finding {
-    Finding {
+fn finding(check: &'static str, good: bool, found: String, advice: &'static str) -> DoctorFinding {
+    DoctorFinding {
         check,
         verdict: if good { DoctorVerdict::Ok } else { DoctorVerdict::Warn },
         found,
@@ -273,7 +273,7 @@ mod tests {
     use sonde_sys::clock::PauseStats;
     use sonde_sys::host::Offloads;
 
-    fn warns(finding: &Finding) -> bool {
+    fn warns(finding: &DoctorFinding) -> bool {
         assert_eq!(finding.advice.is_some(), finding.verdict == DoctorVerdict::Warn);
         assert!(finding.advice.as_ref().is_none_or(|a| !a.is_empty()));
         finding.verdict == DoctorVerdict::Warn
