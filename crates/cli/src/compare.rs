@@ -195,7 +195,7 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
 }
 
 fn cells(row: &Row, threshold: f64) -> [String; 8] {
-    let side = |s: &sonde_report::compare::Side| {
+    let side = |s: &sonde_report::compare::SideSummary| {
         let unit = if row.unit == "frames/s" { "" } else { row.unit.as_str() };
         let unit =
             if ["ns", "ratio", ""].contains(&unit) { String::new() } else { format!(" {unit}") };

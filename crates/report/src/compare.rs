@@ -46,7 +46,7 @@ impl ComparisonVerdict {
 
 /// One of the two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Side {
+pub struct SideSummary {
     /// Complete repetitions.
     pub repetitions: usize,
     pub median: f64,
@@ -69,8 +69,8 @@ pub struct Row {
     pub unit: String,
     /// Which way it is better.
     pub sense: Option<Sense>,
-    pub a: Side,
-    pub b: Side,
+    pub a: SideSummary,
+    pub b: SideSummary,
     /// Hodges-Lehmann estimate of how far the second lies from the first, in the unit.
     pub difference: f64,
     /// Its interval at 95 %, by inversion of the rank-sum test.
@@ -295,7 +295,7 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
     };
     let scale = a.median.abs();
     let share = |v: f64| v / scale;
-    let side = |s: &Summary| Side {
+    let side = |s: &Summary| SideSummary {
         repetitions: s.values.len(),
         median: s.median,
         interval: s.interval,
