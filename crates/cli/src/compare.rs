@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use sonde_report::chart::svg;
-use sonde_report::compare::Row;
+use sonde_report::compare::ComparisonRow;
 use sonde_report::quantity::show;
 use sonde_report::{Comparison, ComparisonVerdict, Metrics, Page, compare, figure};
 use sonde_results::bench::BenchRun;
@@ -162,7 +162,8 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
         };
         out += &format!("The beds differ in {}: {} | {}\n", plain(name), short(a), short(b));
     }
-    let count = |wanted: fn(&Row) -> bool| comparison.rows.iter().filter(|r| wanted(r)).count();
+    let count =
+        |wanted: fn(&ComparisonRow) -> bool| comparison.rows.iter().filter(|r| wanted(r)).count();
     let undecided = comparison.undecided();
     if !undecided.is_empty() {
         out += &format!("Cannot tell: {}\n", plain(&undecided.join("; ")));
@@ -194,7 +195,7 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     out
 }
 
-fn cells(row: &Row, threshold: f64) -> [String; 8] {
+fn cells(row: &ComparisonRow, threshold: f64) -> [String; 8] {
     let side = |s: &sonde_report::compare::SideSummary| {
         let unit = if row.unit == "frames/s" { "" } else { row.unit.as_str() };
         let unit =

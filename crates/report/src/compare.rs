@@ -60,7 +60,7 @@ pub struct SideSummary {
 
 /// A case and a quantity of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ComparisonRow {
     /// The case, repetition 0.
     pub case: Case,
     /// The case by what tells it from the others.
@@ -88,7 +88,7 @@ pub struct Row {
     pub verdict: ComparisonVerdict,
 }
 
-impl Row {
+impl ComparisonRow {
     /// Whether the second is worse by more than `threshold`, a share of the first's median.
     /// From 0 every change for the worse is beyond any threshold.
     pub fn worse_beyond(&self, threshold: f64) -> bool {
@@ -100,7 +100,7 @@ impl Row {
 /// All that can be compared, and what cannot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Cases that only the first has.
     pub only_a: Vec<String>,
     /// Cases that only the second has.
@@ -117,7 +117,7 @@ impl Comparison {
     /// What was to be compared and could not be, in words: where there is any, it is not known
     /// that nothing is worse.
     pub fn undecided(&self) -> Vec<String> {
-        let of_row = |r: &&Row| r.verdict.undecided();
+        let of_row = |r: &&ComparisonRow| r.verdict.undecided();
         let rows = self.rows.iter().filter(of_row);
         let rows = rows.map(|r| format!("{}: {} ({})", r.name, r.metric, r.verdict.text()));
         let sided = self.one_sided.iter().map(|name| format!("{name} (found in one run only)"));
@@ -235,7 +235,13 @@ fn named(labels: &Labels, case: &Case, without: &[&str]) -> String {
     }
 }
 
-fn rows(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str, seed: u64) -> Vec<Row> {
+fn rows(
+    a: &Group<'_>,
+    b: &Group<'_>,
+    metrics: &Metrics,
+    name: &str,
+    seed: u64,
+) -> Vec<ComparisonRow> {
     let names = metrics.of(a).into_iter();
     names
         .filter_map(|metric| {
@@ -260,7 +266,7 @@ fn one_sided(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str) -> Vec
     all
 }
 
-fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Option<Row> {
+fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Option<ComparisonRow> {
     let test = stats::mann_whitney(&a.values, &b.values)?;
     let shift = stats::hodges_lehmann(&a.values, &b.values)?;
     let effect = stats::cliffs_delta(&a.values, &b.values)?;
@@ -302,7 +308,7 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
         samples: s.samples,
         tester_limited: s.tester_limited,
     };
-    Some(Row {
+    Some(ComparisonRow {
         case: case.clone(),
         name: name.to_string(),
         metric: metric.to_string(),
