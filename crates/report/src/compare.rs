@@ -5,7 +5,7 @@ use sonde_results::bench::{BenchRun, Case};
 use sonde_results::stats::{self, Interval};
 
 use crate::LOOP;
-use crate::group::{Group, Labels, Summary, groups, key};
+use crate::group::{CaseGroup, Labels, Summary, groups, key};
 use crate::quantity::{Sense, sense};
 
 /// What a comparison shows.
@@ -147,7 +147,7 @@ pub enum Metrics {
 }
 
 impl Metrics {
-    fn of<'g>(&self, group: &'g Group<'_>) -> Vec<&'g str> {
+    fn of<'g>(&self, group: &'g CaseGroup<'_>) -> Vec<&'g str> {
         let mut names = group.names();
         match self {
             Metrics::First => names.truncate(1),
@@ -165,7 +165,7 @@ impl Metrics {
 pub fn compare(a: &BenchRun, b: &BenchRun, metrics: &Metrics) -> Comparison {
     let (in_a, in_b) = (groups(a), groups(b));
     let labels = Labels::of(in_a.iter().chain(&in_b).map(|g| &g.case));
-    let full = |g: &Group<'_>| named(&labels, &g.case, &[]);
+    let full = |g: &CaseGroup<'_>| named(&labels, &g.case, &[]);
     let same_plan = a.config.plan_sha256 == b.config.plan_sha256;
     let bed = bed_differences(a, b);
     let mut comparison = Comparison { bed, same_plan, ..Comparison::default() };
@@ -192,7 +192,7 @@ pub fn conditions(run: &BenchRun, metrics: &Metrics) -> Vec<(String, String, Com
     groups.retain(|g| g.case.device != LOOP);
     let place = |name: &str| run.config.plan.find(&format!("\"{name}\"")).unwrap_or(usize::MAX);
     let mut names: Vec<(usize, usize, String)> = Vec::new();
-    for Group { case, .. } in &groups {
+    for CaseGroup { case, .. } in &groups {
         let entry = (case.layers.len(), place(&case.condition), case.condition.clone());
         if !names.contains(&entry) {
             names.push(entry);
@@ -236,8 +236,8 @@ fn named(labels: &Labels, case: &Case, without: &[&str]) -> String {
 }
 
 fn rows(
-    a: &Group<'_>,
-    b: &Group<'_>,
+    a: &CaseGroup<'_>,
+    b: &CaseGroup<'_>,
     metrics: &Metrics,
     name: &str,
     seed: u64,
@@ -253,8 +253,8 @@ fn rows(
 
 /// Quantities that one of the two has found in a finished measurement, and the other has not; a
 /// case of which one has found nothing at all.
-fn one_sided(a: &Group<'_>, b: &Group<'_>, metrics: &Metrics, name: &str) -> Vec<String> {
-    let found = |g: &Group<'_>, metric: &str| g.summary(metric, 0).is_some();
+fn one_sided(a: &CaseGroup<'_>, b: &CaseGroup<'_>, metrics: &Metrics, name: &str) -> Vec<String> {
+    let found = |g: &CaseGroup<'_>, metric: &str| g.summary(metric, 0).is_some();
     let mut names = metrics.of(a);
     // What comes first where a procedure found nothing else is not what was asked for.
     names.extend(metrics.of(b).into_iter().filter(|n| !metrics.of(a).contains(n)));

@@ -10,7 +10,7 @@ use crate::quantity::{procedure_words, sort_distributions};
 
 /// The repetitions of one case.
 #[derive(Clone, Debug)]
-pub struct Group<'a> {
+pub struct CaseGroup<'a> {
     /// The case, repetition 0.
     pub case: Case,
     /// Its measurements, in the order in which they were made.
@@ -47,13 +47,13 @@ impl Summary {
 }
 
 /// The groups of a run, in the order of their first measurements.
-pub fn groups(run: &BenchRun) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub fn groups(run: &BenchRun) -> Vec<CaseGroup<'_>> {
+    let mut groups: Vec<CaseGroup<'_>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for measurement in &run.measurements {
         let case = Case { repetition: 0, ..measurement.case.clone() };
         let place = *places.entry(key(&case)).or_insert_with(|| {
-            groups.push(Group { case, measurements: Vec::new() });
+            groups.push(CaseGroup { case, measurements: Vec::new() });
             groups.len() - 1
         });
         groups[place].measurements.push(measurement);
@@ -61,7 +61,7 @@ pub fn groups(run: &BenchRun) -> Vec<Group<'_>> {
     groups
 }
 
-impl Group<'_> {
+impl CaseGroup<'_> {
     /// Names of the quantities found, the most important first; those of a distribution from
     /// the least to the greatest.
     pub fn names(&self) -> Vec<&str> {
@@ -97,7 +97,7 @@ impl Group<'_> {
     }
 }
 
-impl Group<'_> {
+impl CaseGroup<'_> {
     /// Whether the tester, not the device, set that quantity in a repetition. Of older runs the
     /// caveat alone says so, of the rate that was searched.
     fn tester_limited(&self, name: &str) -> bool {

@@ -4,7 +4,7 @@ use sonde_results::bench::{BenchRun, Case};
 
 use super::{colour, id, split};
 use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
-use crate::group::{Group, Labels, groups, is_rate, mix_name, searches_rate};
+use crate::group::{CaseGroup, Labels, groups, is_rate, mix_name, searches_rate};
 use crate::{LOOP, line_rate_fps};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
@@ -17,7 +17,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let labels = Labels::of(&cases);
     let sets = split(&cases, &["frame", "device", "condition", "direction"]);
     let chart = |set: &Vec<usize>| {
-        let groups: Vec<&Group<'_>> = set.iter().map(|&i| &groups[i]).collect();
+        let groups: Vec<&CaseGroup<'_>> = set.iter().map(|&i| &groups[i]).collect();
         [Per::Frames, Per::Bits].map(|per| one(run, &groups, &labels, per))
     };
     // A single size is no curve.
@@ -39,7 +39,7 @@ impl Per {
     }
 }
 
-fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels, per: Per) -> Chart {
+fn one(run: &BenchRun, groups: &[&CaseGroup<'_>], labels: &Labels, per: Per) -> Chart {
     let mut frames: Vec<(f64, &str)> = Vec::new();
     for g in groups {
         if !frames.iter().any(|f| f.1 == g.case.frame) {
@@ -50,7 +50,7 @@ fn one(run: &BenchRun, groups: &[&Group<'_>], labels: &Labels, per: Per) -> Char
     let place = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
     let mut lines: Vec<(String, Option<usize>, Vec<Point>)> = Vec::new();
     let mut limited = false;
-    let rates = |g: &Group<'_>| -> Vec<String> {
+    let rates = |g: &CaseGroup<'_>| -> Vec<String> {
         g.names().into_iter().filter(|n| is_rate(n)).map(str::to_string).collect()
     };
     for (g, rate) in groups.iter().flat_map(|g| rates(g).into_iter().map(move |r| (g, r))) {

@@ -3,7 +3,7 @@
 use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Sheet, case_cells};
-use crate::group::{Group, groups};
+use crate::group::{CaseGroup, groups};
 use crate::quantity::words;
 
 /// A row for each case and load: the most important quantity, the loss, and the delays.
@@ -41,7 +41,7 @@ pub fn sheet(run: &BenchRun) -> Sheet {
 
 /// What stands behind the `@` of the quantities that tell of a load, a step or a goal; empty for
 /// those that stand alone. Directions and classes are in the tables below.
-fn labels<'g>(group: &'g Group<'_>) -> Vec<&'g str> {
+fn labels<'g>(group: &'g CaseGroup<'_>) -> Vec<&'g str> {
     let mut labels: Vec<&str> = Vec::new();
     for name in group.names() {
         let label = name.split_once('@').map_or("", |(_, at)| at);
@@ -58,7 +58,7 @@ fn labels<'g>(group: &'g Group<'_>) -> Vec<&'g str> {
     labels
 }
 
-fn row(group: &Group<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
+fn row(group: &CaseGroup<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
     let of = |base: &str| match label {
         "" => base.to_owned(),
         label => format!("{base}@{label}"),

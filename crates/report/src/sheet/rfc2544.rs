@@ -3,7 +3,7 @@
 use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
-use crate::group::{Group, groups, is_rate};
+use crate::group::{CaseGroup, groups, is_rate};
 use crate::quantity::{procedure_words, sort_distributions, words};
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
@@ -17,7 +17,7 @@ pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
             procedures.push(&group.case.procedure);
         }
     }
-    let of = |procedure: &str| -> Vec<&Group<'_>> {
+    let of = |procedure: &str| -> Vec<&CaseGroup<'_>> {
         groups.iter().filter(|g| g.case.procedure == procedure).collect()
     };
     let mut sheets = Vec::new();
@@ -73,7 +73,7 @@ fn heading(procedure: &str, what: &str) -> String {
 }
 
 /// Section 26.1: the rate for each frame size beside the medium's theoretical one.
-fn throughput(run: &BenchRun, procedure: &str, groups: &[&Group<'_>]) -> Sheet {
+fn throughput(run: &BenchRun, procedure: &str, groups: &[&CaseGroup<'_>]) -> Sheet {
     let columns = [
         ("rate", ""),
         ("repetitions", ""),
@@ -157,7 +157,7 @@ fn frame_loss(run: &BenchRun, procedure: &str) -> Sheet {
 fn by_label(
     run: &BenchRun,
     procedure: &str,
-    groups: &[&Group<'_>],
+    groups: &[&CaseGroup<'_>],
     (id, title): (String, String),
     wanted: impl Fn(&str) -> bool,
 ) -> Sheet {
