@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use sonde_report::{Format, Page, render};
+use sonde_report::{Page, ReportFormat, render};
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
@@ -22,7 +22,7 @@ pub struct ReportArgs {
     pub out: Option<PathBuf>,
     /// What to write: html, md, latex, csv, tsv, json, parquet, npy
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "html")]
-    pub format: Vec<Format>,
+    pub format: Vec<ReportFormat>,
 }
 
 /// Writes the report of a run.

@@ -18,7 +18,7 @@ use crate::sheet::{Sheet, sheets};
 
 /// What can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// One page, with its figures inside.
     Html,
     /// Markdown, with its figures as SVG files.
@@ -37,34 +37,34 @@ pub enum Format {
     Npy,
 }
 
-impl Format {
+impl ReportFormat {
     /// Every format with its name on the command line.
-    pub const ALL: [(Format, &str); 8] = [
-        (Format::Html, "html"),
-        (Format::Markdown, "md"),
-        (Format::Latex, "latex"),
-        (Format::Csv, "csv"),
-        (Format::Tsv, "tsv"),
-        (Format::Json, "json"),
-        (Format::Parquet, "parquet"),
-        (Format::Npy, "npy"),
+    pub const ALL: [(ReportFormat, &str); 8] = [
+        (ReportFormat::Html, "html"),
+        (ReportFormat::Markdown, "md"),
+        (ReportFormat::Latex, "latex"),
+        (ReportFormat::Csv, "csv"),
+        (ReportFormat::Tsv, "tsv"),
+        (ReportFormat::Json, "json"),
+        (ReportFormat::Parquet, "parquet"),
+        (ReportFormat::Npy, "npy"),
     ];
 }
 
-impl FromStr for Format {
+impl FromStr for ReportFormat {
     type Err = String;
-    fn from_str(text: &str) -> Result<Format, String> {
-        let found = Format::ALL.iter().find(|f| f.1 == text);
+    fn from_str(text: &str) -> Result<ReportFormat, String> {
+        let found = ReportFormat::ALL.iter().find(|f| f.1 == text);
         found.map(|f| f.0).ok_or_else(|| {
-            let names: Vec<&str> = Format::ALL.iter().map(|f| f.1).collect();
+            let names: Vec<&str> = ReportFormat::ALL.iter().map(|f| f.1).collect();
             format!("'{text}' is not a format; choose from {}", names.join(", "))
         })
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ReportFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Format::ALL.iter().find(|a| a.0 == *self).map_or("", |a| a.1))
+        f.write_str(ReportFormat::ALL.iter().find(|a| a.0 == *self).map_or("", |a| a.1))
     }
 }
 
@@ -98,26 +98,26 @@ struct Report<'a> {
 ///
 /// # Errors
 /// What an encoder refuses.
-pub fn render(run: &BenchRun, formats: &[Format]) -> Result<Vec<Page>, RenderError> {
+pub fn render(run: &BenchRun, formats: &[ReportFormat]) -> Result<Vec<Page>, RenderError> {
     let mut report = Report { run, sheets: sheets(run), charts: charts(run) };
     name_apart(report.charts.iter_mut().map(|c| &mut c.id));
     name_apart(report.sheets.iter_mut().map(|s| &mut s.id));
     let mut pages = Vec::new();
     for format in formats {
         match format {
-            Format::Html => pages.push(page("report.html", html::render(&report))),
-            Format::Markdown => {
+            ReportFormat::Html => pages.push(page("report.html", html::render(&report))),
+            ReportFormat::Markdown => {
                 pages.push(page("report.md", markdown::render(&report)));
                 pages.extend(
                     report.charts.iter().map(|c| page(&figure_name(c), svg::render(c, true))),
                 );
             }
-            Format::Latex => pages.push(page("report.tex", latex::render(&report))),
-            Format::Csv => pages.extend(delimited::render(&report, b',', "csv")?),
-            Format::Tsv => pages.extend(delimited::render(&report, b'\t', "tsv")?),
-            Format::Json => pages.push(page("report.json", delimited::json(&report))),
-            Format::Parquet => pages.extend(columnar::render(&report)?),
-            Format::Npy => pages.extend(matrix::render(&report)?),
+            ReportFormat::Latex => pages.push(page("report.tex", latex::render(&report))),
+            ReportFormat::Csv => pages.extend(delimited::render(&report, b',', "csv")?),
+            ReportFormat::Tsv => pages.extend(delimited::render(&report, b'\t', "tsv")?),
+            ReportFormat::Json => pages.push(page("report.json", delimited::json(&report))),
+            ReportFormat::Parquet => pages.extend(columnar::render(&report)?),
+            ReportFormat::Npy => pages.extend(matrix::render(&report)?),
         }
     }
     Ok(pages)

@@ -18,7 +18,7 @@ pub mod trials;
 
 pub use chart::Chart;
 pub use compare::{Comparison, ComparisonVerdict, Metrics, compare};
-pub use file::{Format, Page, RenderError, render};
+pub use file::{Page, RenderError, ReportFormat, render};
 pub use sheet::{Cell, Sheet, sheets};
 
 use sonde_results::bench::BenchRun;

@@ -4,12 +4,12 @@ mod synthetic;
 
 use sonde_report::chart::{Shape, svg};
 use sonde_report::figure::{ablations, charts};
-use sonde_report::{ComparisonVerdict, Format, Metrics, Page, compare, render, sheets};
+use sonde_report::{ComparisonVerdict, Metrics, Page, ReportFormat, compare, render, sheets};
 use sonde_results::bench::BenchRun;
 use synthetic::Recipe;
 
 fn everything(run: &BenchRun) -> Vec<Page> {
-    render(run, &Format::ALL.map(|f| f.0)).unwrap()
+    render(run, &ReportFormat::ALL.map(|f| f.0)).unwrap()
 }
 
 fn text<'a>(pages: &'a [Page], name: &str) -> &'a str {

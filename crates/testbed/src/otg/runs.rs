@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sonde_report::Format;
+use sonde_report::ReportFormat;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
@@ -190,7 +190,7 @@ impl Runs for PlanRuns {
 
     fn report(&self, id: &str) -> Result<Vec<u8>, Refusal> {
         let run = self.read(id)?;
-        let pages = sonde_report::render(&run, &[Format::Html]).map_err(failed)?;
+        let pages = sonde_report::render(&run, &[ReportFormat::Html]).map_err(failed)?;
         let page = pages.into_iter().next().context("the report has no page").map_err(failed)?;
         Ok(page.bytes)
     }
