@@ -32,7 +32,7 @@ pub struct Axis {
     /// Its title, with the unit of its tick labels.
     pub title: String,
     /// How values lie on it.
-    pub scale: Scale,
+    pub scale: AxisScale,
     /// Values are divided by this for the tick labels: 1000 for ns shown as us.
     pub divisor: f64,
     /// The numbers that names stand for, for files that programs read; empty: none.
@@ -41,7 +41,7 @@ pub struct Axis {
 
 /// How values lie on an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Scale {
+pub enum AxisScale {
     /// Even. From zero where all values are positive.
     Linear,
     /// Even, from 0 to 1 whatever is drawn (RFC 2544, section 26.3).
@@ -123,14 +123,14 @@ pub struct Area {
 
 impl Axis {
     /// Of times in ns: the tick labels are in the unit that fits `greatest`.
-    pub fn time(title: &str, greatest: f64, scale: Scale) -> Axis {
+    pub fn time(title: &str, greatest: f64, scale: AxisScale) -> Axis {
         // A decade more before the next unit: 5000 us reads better than 5 ms beside 1 us.
         let (divisor, unit) = time_unit(greatest / 10.0);
         Axis { title: format!("{title}, {unit}"), scale, divisor, numbers: Vec::new() }
     }
 
     /// Of rates, with a prefix that fits `greatest`.
-    pub fn rate(title: &str, greatest: f64, unit: &str, scale: Scale) -> Axis {
+    pub fn rate(title: &str, greatest: f64, unit: &str, scale: AxisScale) -> Axis {
         let (divisor, prefix) = crate::quantity::prefix(greatest);
         let title = match prefix {
             prefix if unit == "bit/s" => format!("{title}, {prefix}{unit}"),
@@ -143,12 +143,17 @@ impl Axis {
     }
 
     /// Of ratios, in per cent.
-    pub fn percent(title: &str, scale: Scale) -> Axis {
+    pub fn percent(title: &str, scale: AxisScale) -> Axis {
         Axis { title: format!("{title}, %"), scale, divisor: 0.01, numbers: Vec::new() }
     }
 
     pub fn names(title: &str, names: Vec<String>) -> Axis {
-        Axis { title: title.into(), scale: Scale::Names(names), divisor: 1.0, numbers: Vec::new() }
+        Axis {
+            title: title.into(),
+            scale: AxisScale::Names(names),
+            divisor: 1.0,
+            numbers: Vec::new(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::scale::{Placed, axes};
-use super::{Axis, COLOURS, Chart, HEAT, Scale, Series, Shape, wrapped};
+use super::{Axis, AxisScale, COLOURS, Chart, HEAT, Series, Shape, wrapped};
 use crate::latex_text::escape;
 
 /// The chart as a `tikzpicture`. The preamble needs [`PREAMBLE`].
@@ -11,7 +11,7 @@ pub fn render(chart: &Chart) -> String {
     let (x, y) = axes(chart);
     let mut out = String::from("\\begin{tikzpicture}\n\\begin{axis}[\n");
     let height = match &chart.y.scale {
-        Scale::Names(names) => format!("{:.1}cm", 2.4 + 0.55 * names.len() as f64),
+        AxisScale::Names(names) => format!("{:.1}cm", 2.4 + 0.55 * names.len() as f64),
         _ => "0.55\\linewidth".into(),
     };
     // A legend stands to the right; that of a heat map is in the caption.
@@ -54,7 +54,7 @@ fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
     let ticks: Vec<String> = placed.ticks.iter().map(|t| number(axis, t.0)).collect();
     // Names are broken into lines that fit between two ticks.
     let room = match &axis.scale {
-        Scale::Names(names) if letter == "x" => CHARACTERS / names.len().max(1),
+        AxisScale::Names(names) if letter == "x" => CHARACTERS / names.len().max(1),
         _ => CHARACTERS,
     };
     let broken = |text: &str| {
@@ -64,7 +64,7 @@ fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
     let labels: Vec<String> =
         placed.ticks.iter().map(|t| format!("{{{}}}", broken(&t.1))).collect();
     let mode = match axis.scale {
-        Scale::Log => format!("  {letter}mode=log,\n"),
+        AxisScale::Log => format!("  {letter}mode=log,\n"),
         _ => String::new(),
     };
     let _ = writeln!(
@@ -83,7 +83,7 @@ fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
 /// pgfplots has no such scale.
 fn number(axis: &Axis, value: f64) -> String {
     let value = match axis.scale {
-        Scale::Nines => -(1.0 - value).log10(),
+        AxisScale::Nines => -(1.0 - value).log10(),
         _ => value / axis.divisor,
     };
     // TeX's own arithmetic does not read 1e-7; pgf's does.
@@ -100,7 +100,7 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
     let mark = ["*", "square*", "triangle*", "diamond*"][i % 4];
     let at = |x: f64, y: f64| format!("({},{})", number(&chart.x, x), number(&chart.y, y));
     let finite = |v: f64, axis: &Axis| match axis.scale {
-        Scale::Log => v > 0.0,
+        AxisScale::Log => v > 0.0,
         _ => v.is_finite(),
     };
     let shown = |x: f64, y: f64| finite(x, &chart.x) && finite(y, &chart.y);
@@ -135,7 +135,7 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
             );
             for p in points.iter().filter(|p| shown(p.x, p.y)) {
                 let (axis, value) = if upright { (&chart.y, p.y) } else { (&chart.x, p.x) };
-                let error = |d: f64| number(&Axis { scale: Scale::Linear, ..axis.clone() }, d);
+                let error = |d: f64| number(&Axis { scale: AxisScale::Linear, ..axis.clone() }, d);
                 let _ = writeln!(
                     out,
                     "{} {} {} {}",

@@ -2,7 +2,7 @@
 
 use sonde_results::units::format_number;
 
-use super::{Axis, Chart, Scale, Shape};
+use super::{Axis, AxisScale, Chart, Shape};
 
 /// An axis with its range and ticks.
 pub(super) struct Placed<'a> {
@@ -72,30 +72,30 @@ fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
         shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let (low, high) = if low <= high { (low, high) } else { (1.0, 2.0) };
     match &axis.scale {
-        Scale::Names(names) => Placed {
+        AxisScale::Names(names) => Placed {
             axis,
             low: -0.5,
             high: names.len() as f64 - 0.5,
             ticks: names.iter().enumerate().map(|(i, n)| (i as f64, n.clone())).collect(),
         },
         // Room above the data: a mark on the frame of the figure is half a mark.
-        Scale::Linear if !tight && high > 0.0 => linear(axis, low.min(0.0), high * ROOM, tight),
-        Scale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
-        Scale::Whole => linear(axis, 0.0, 1.0, false),
-        Scale::Log if !tight => log(axis, low, high * ROOM),
-        Scale::Log => log(axis, low, high),
-        Scale::Nines => nines(axis, high),
+        AxisScale::Linear if !tight && high > 0.0 => linear(axis, low.min(0.0), high * ROOM, tight),
+        AxisScale::Linear => linear(axis, low.min(0.0), high.max(0.0), tight),
+        AxisScale::Whole => linear(axis, 0.0, 1.0, false),
+        AxisScale::Log if !tight => log(axis, low, high * ROOM),
+        AxisScale::Log => log(axis, low, high),
+        AxisScale::Nines => nines(axis, high),
     }
 }
 
 /// The greatest value lies below the axis' end by this at least.
 const ROOM: f64 = 1.04;
 
-fn along(scale: &Scale, value: f64) -> f64 {
+fn along(scale: &AxisScale, value: f64) -> f64 {
     match scale {
-        Scale::Linear | Scale::Whole | Scale::Names(_) => value,
-        Scale::Log => value.log10(),
-        Scale::Nines => -(1.0 - value).log10(),
+        AxisScale::Linear | AxisScale::Whole | AxisScale::Names(_) => value,
+        AxisScale::Log => value.log10(),
+        AxisScale::Nines => -(1.0 - value).log10(),
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_cover_the_values() {
         let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3, numbers: Vec::new() };
-        let linear_axis = axis(Scale::Linear);
+        let linear_axis = axis(AxisScale::Linear);
         let placed = place(&linear_axis, &[0.0, 740_000.0], false);
         assert_eq!(ticks(&placed), ["0", "200", "400", "600", "800"]);
         assert_eq!(placed.at(400_000.0), 0.5);
@@ -165,13 +165,13 @@ mod tests {
         assert_eq!(ticks(&placed), ["\u{2212}5", "0", "5", "10", "15"]);
         let placed = place(&linear_axis, &[0.0, 740_000.0], true);
         assert_eq!((ticks(&placed), placed.at(740_000.0)), (vec!["0", "200", "400", "600"], 1.0));
-        let whole = Axis { divisor: 0.01, ..axis(Scale::Whole) };
+        let whole = Axis { divisor: 0.01, ..axis(AxisScale::Whole) };
         let placed = place(&whole, &[0.0, 0.03], true);
         assert_eq!(
             (ticks(&placed), placed.at(0.5)),
             (vec!["0", "20", "40", "60", "80", "100"], 0.5)
         );
-        let log_axis = axis(Scale::Log);
+        let log_axis = axis(AxisScale::Log);
         let placed = place(&log_axis, &[900.0, 1.5e6], false);
         assert_eq!(
             (ticks(&placed), placed.range()),
@@ -181,7 +181,7 @@ mod tests {
         // A value at the end of the axis would have its mark on the figure's frame.
         assert_eq!(place(&log_axis, &[1e3, 1e6], false).range(), (1e3, 2e6));
         assert_eq!(place(&linear_axis, &[0.0, 800_000.0], false).range(), (0.0, 1e6));
-        let nine_axis = axis(Scale::Nines);
+        let nine_axis = axis(AxisScale::Nines);
         let placed = place(&nine_axis, &[0.2, 0.9992], true);
         assert_eq!(ticks(&placed), ["0", "50", "90", "99", "99.9"]);
         assert!((placed.at(0.999) - 3.0 / -(0.0008f64).log10()).abs() < 1e-9);
@@ -189,7 +189,12 @@ mod tests {
 
     #[test]
     fn odd_values_have_axes_all_the_same() {
-        for scale in [Scale::Linear, Scale::Log, Scale::Nines, Scale::Names(vec!["a".into()])] {
+        for scale in [
+            AxisScale::Linear,
+            AxisScale::Log,
+            AxisScale::Nines,
+            AxisScale::Names(vec!["a".into()]),
+        ] {
             let axis = Axis { title: String::new(), scale, divisor: 1.0, numbers: Vec::new() };
             for values in [&[][..], &[0.0], &[5.0, 5.0], &[f64::NAN, 3.0], &[-1.0, 0.0]] {
                 let placed = place(&axis, values, values.len() == 1);

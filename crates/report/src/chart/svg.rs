@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::scale::{Placed, axes};
-use super::{COLOURS, Chart, HEAT, Point, Scale, Series, Shape};
+use super::{AxisScale, COLOURS, Chart, HEAT, Point, Series, Shape};
 
 /// The chart as an `svg` element. `alone`: a file of its own, with its style inside.
 pub fn render(chart: &Chart, alone: bool) -> String {
@@ -92,7 +92,7 @@ impl<'a> Drawing<'a> {
         let labels = wide(&mut names.map(|n| n.chars().count()));
         let beside = if labels > 0.0 { labels.min(WIDTH * 0.36) + 32.0 } else { 14.0 };
         let height = match &chart.y.scale {
-            Scale::Names(names) => (names.len() as f64 * ROW_HEIGHT).max(60.0),
+            AxisScale::Names(names) => (names.len() as f64 * ROW_HEIGHT).max(60.0),
             _ => PLOT_HEIGHT,
         };
         let left = ticks.min(WIDTH * 0.48) + 32.0;
@@ -186,7 +186,7 @@ impl<'a> Drawing<'a> {
             escape(&self.chart.y.title)
         );
         let (low, high) = self.x.range();
-        if matches!(self.chart.x.scale, Scale::Linear) && low < 0.0 && high > 0.0 {
+        if matches!(self.chart.x.scale, AxisScale::Linear) && low < 0.0 && high > 0.0 {
             let x = self.px(0.0);
             let _ = write!(
                 self.out,
@@ -274,7 +274,7 @@ impl<'a> Drawing<'a> {
     /// Characters that a name on the x axis has room for; `None`: it has numbers.
     fn slot(&self) -> Option<usize> {
         match &self.chart.x.scale {
-            Scale::Names(names) => {
+            AxisScale::Names(names) => {
                 let width = (self.right - self.left) / names.len().max(1) as f64;
                 Some(((width - 6.0) / CHARACTER).max(4.0) as usize)
             }
@@ -454,9 +454,9 @@ pub(crate) fn wrapped(name: &str, most: usize) -> Vec<String> {
     lines
 }
 
-fn most_lines(scale: &Scale, most: usize) -> usize {
+fn most_lines(scale: &AxisScale, most: usize) -> usize {
     match scale {
-        Scale::Names(names) => names.iter().map(|n| wrapped(n, most).len()).max().unwrap_or(1),
+        AxisScale::Names(names) => names.iter().map(|n| wrapped(n, most).len()).max().unwrap_or(1),
         _ => 1,
     }
 }

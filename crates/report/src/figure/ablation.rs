@@ -5,7 +5,7 @@ use sonde_results::stats::{self, Interval, Share};
 use sonde_results::units::format_number;
 
 use super::id;
-use crate::chart::{Axis, Bar, Chart, Scale, Series, Shape};
+use crate::chart::{Axis, AxisScale, Bar, Chart, Series, Shape};
 use crate::group::{Labels, key};
 use crate::quantity::{show, words};
 use crate::{LOOP, quantity};
@@ -212,8 +212,8 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         ),
         x: Axis::names("Layer", names),
         y: match unit {
-            "ns" => Axis::time(&words(name), most, Scale::Linear),
-            unit => Axis::rate(&words(name), most, unit, Scale::Linear),
+            "ns" => Axis::time(&words(name), most, AxisScale::Linear),
+            unit => Axis::rate(&words(name), most, unit, AxisScale::Linear),
         },
         series: vec![series(None, ends), series(Some(0), good), series(Some(1), bad)],
     }

@@ -3,7 +3,7 @@
 use sonde_results::bench::BenchRun;
 
 use super::id;
-use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
+use crate::chart::{Axis, AxisScale, Chart, Point, Series, Shape};
 use crate::compare::{Comparison, ComparisonVerdict, Metrics, conditions};
 use crate::quantity::words;
 
@@ -44,7 +44,7 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
                   (none: too few repetitions). Blue: better, orange: worse by the rank-sum test at \
                   the 5 % level, grey: no difference shown."
             .into(),
-        x: Axis::percent(&format!("Difference from {base}"), Scale::Linear),
+        x: Axis::percent(&format!("Difference from {base}"), AxisScale::Linear),
         y: Axis::names("", names),
         series: series
             .into_iter()

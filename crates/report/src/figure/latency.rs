@@ -5,7 +5,7 @@ use sonde_results::bench::{BenchRun, Case};
 
 use super::{colour, id, split};
 use crate::LOOP;
-use crate::chart::{Axis, Chart, Scale, Series, Shape};
+use crate::chart::{Axis, AxisScale, Chart, Series, Shape};
 use crate::group::Labels;
 use crate::quantity::show;
 use crate::trials::{BEYOND, Pooled, percentile, pooled, reach};
@@ -105,8 +105,8 @@ fn by_nines(set: &[&Pooled], title: &str) -> Chart {
             "{} Each line ends where fewer than {BEYOND} frames lie beyond.",
             count_note(set)
         ),
-        x: Axis::percent("Percentile", Scale::Nines),
-        y: Axis::time("One-way latency", most, Scale::Log),
+        x: Axis::percent("Percentile", AxisScale::Nines),
+        y: Axis::time("One-way latency", most, AxisScale::Log),
         series: lines(set, |p| shares(&p.latency)),
     }
 }
@@ -119,8 +119,8 @@ fn cumulative(set: &[&Pooled], title: &str) -> Chart {
         id: id(&["latency_cdf", title]),
         title: format!("Cumulative distribution of latency: {title}"),
         caption: count_note(set),
-        x: Axis::time("One-way latency", most, Scale::Log),
-        y: Axis::percent("Share of frames at or below", Scale::Whole),
+        x: Axis::time("One-way latency", most, AxisScale::Log),
+        y: Axis::percent("Share of frames at or below", AxisScale::Whole),
         series: lines(set, swapped),
     }
 }
@@ -144,8 +144,8 @@ fn variation(set: &[&Pooled], title: &str) -> Chart {
              histogram's resolution are drawn at it.",
             count_note(set)
         ),
-        x: Axis::percent("Percentile", Scale::Nines),
-        y: Axis::time("PDV", most, Scale::Log),
+        x: Axis::percent("Percentile", AxisScale::Nines),
+        y: Axis::time("PDV", most, AxisScale::Log),
         series: lines(set, line),
     }
 }
@@ -173,8 +173,8 @@ fn signed_variation(set: &[&Pooled], title: &str) -> Chart {
                   the 1st to the 99th percentile. RFC 4689 and RFC 3550 jitter are in the table \
                   of trials."
             .into(),
-        x: Axis::time("IPDV", most, Scale::Linear),
-        y: Axis::percent("Share of pairs at or below", Scale::Whole),
+        x: Axis::time("IPDV", most, AxisScale::Linear),
+        y: Axis::percent("Share of pairs at or below", AxisScale::Whole),
         series: lines(set, line),
     }
 }
@@ -245,7 +245,7 @@ fn with_and_without(
                 rates.join("; ")
             ),
             x: Axis::names("Percentile", quantiles.iter().map(|q| q.0.to_string()).collect()),
-            y: Axis::time("One-way latency", most, Scale::Log),
+            y: Axis::time("One-way latency", most, AxisScale::Log),
             series,
         });
     }

@@ -3,7 +3,7 @@
 use sonde_results::bench::{BenchRun, Case};
 
 use super::{id, split};
-use crate::chart::{Axis, Chart, Scale, Series, Shape};
+use crate::chart::{Axis, AxisScale, Chart, Series, Shape};
 use crate::group::Labels;
 use crate::line_rate_fps;
 use crate::trials::{LossPoint, loss_curve};
@@ -90,14 +90,17 @@ fn one(
         title: format!("Frame loss by offered load: {title}"),
         caption,
         x: match of_line {
-            true => Axis::percent("Offered load, of the theoretical rate", Scale::Whole),
-            false => {
-                Axis::rate("Offered load in each direction", greatest, "frames/s", Scale::Linear)
-            }
+            true => Axis::percent("Offered load, of the theoretical rate", AxisScale::Whole),
+            false => Axis::rate(
+                "Offered load in each direction",
+                greatest,
+                "frames/s",
+                AxisScale::Linear,
+            ),
         },
         y: match magnified {
-            true => Axis::percent("Frame loss rate", Scale::Linear),
-            false => Axis::percent("Frame loss rate", Scale::Whole),
+            true => Axis::percent("Frame loss rate", AxisScale::Linear),
+            false => Axis::percent("Frame loss rate", AxisScale::Whole),
         },
         series,
     }

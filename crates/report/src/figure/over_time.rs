@@ -7,7 +7,7 @@ use sonde_results::{Hist, Trial};
 
 use super::id;
 use crate::LOOP;
-use crate::chart::{Area, Axis, Chart, LEVELS, Scale, Series, Shape};
+use crate::chart::{Area, Axis, AxisScale, Chart, LEVELS, Series, Shape};
 use crate::group::{Labels, key};
 use crate::trials::{kind_of, valid};
 
@@ -74,7 +74,7 @@ fn bands(trial: &Trial, title: &str) -> Chart {
             direction.map_or("", |d| &d.name)
         ),
         x: time_axis(end),
-        y: Axis::time("One-way latency", most, Scale::Log),
+        y: Axis::time("One-way latency", most, AxisScale::Log),
         series: vec![Series {
             name: "min to p50|p50 to p99|p99 to max".into(),
             colour: None,
@@ -103,7 +103,7 @@ fn losses(trial: &Trial, title: &str) -> Chart {
         x: time_axis(end.unwrap_or(0) as f64),
         y: Axis {
             title: "Frames lost".into(),
-            scale: Scale::Linear,
+            scale: AxisScale::Linear,
             divisor: 1.0,
             numbers: Vec::new(),
         },
@@ -184,7 +184,7 @@ fn heat_map(trials: &[&Trial], title: &str) -> Chart {
             columns.len()
         ),
         x: time_axis(end),
-        y: Axis::time("One-way latency", most, Scale::Log),
+        y: Axis::time("One-way latency", most, AxisScale::Log),
         series: vec![Series {
             name: "over 10 %|over 1 %|over 0.1 %|over 0.01 %|over 10⁻³ %|over 10⁻⁴ %|fewer".into(),
             colour: None,
@@ -200,5 +200,5 @@ fn time_axis(end: f64) -> Axis {
         e if e >= 3e11 => (6e10, "min"),
         e => time_unit(e / 2.0),
     };
-    Axis { title: format!("Time, {unit}"), scale: Scale::Linear, divisor, numbers: Vec::new() }
+    Axis { title: format!("Time, {unit}"), scale: AxisScale::Linear, divisor, numbers: Vec::new() }
 }

@@ -3,7 +3,7 @@
 use sonde_results::bench::{BenchRun, Case};
 
 use super::{colour, id, split};
-use crate::chart::{Axis, Chart, Point, Scale, Series, Shape};
+use crate::chart::{Axis, AxisScale, Chart, Point, Series, Shape};
 use crate::group::{CaseGroup, Labels, groups, is_rate, mix_name, searches_rate};
 use crate::{LOOP, line_rate_fps};
 
@@ -99,7 +99,7 @@ fn one(run: &BenchRun, groups: &[&CaseGroup<'_>], labels: &Labels, per: Per) -> 
         .filter(|y| *y > 0.0)
         .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), y| (least.min(y), most.max(y)));
     // Beside a medium far faster than the device its line would lie on the axis.
-    let scale = if greatest > 8.0 * least { Scale::Log } else { Scale::Linear };
+    let scale = if greatest > 8.0 * least { AxisScale::Log } else { AxisScale::Linear };
     let case = &groups[0].case;
     let title = labels.title(case, &["frame", "device", "condition", "direction"]);
     // RFC 2544, section 26.1, wants protocol, stream and medium named.

@@ -5,7 +5,7 @@ use npyz::WriterBuilder as _;
 use serde_json::{Map, Value, json};
 
 use super::{Page, RenderError, Report};
-use crate::chart::{Chart, Scale, Series, Shape};
+use crate::chart::{AxisScale, Chart, Series, Shape};
 use crate::sheet::Cell;
 
 pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
@@ -108,9 +108,9 @@ fn described(chart: &Chart, series: &Series, columns: &[&str]) -> Value {
     })
 }
 
-fn names(scale: &Scale) -> &[String] {
+fn names(scale: &AxisScale) -> &[String] {
     match scale {
-        Scale::Names(names) => names,
+        AxisScale::Names(names) => names,
         _ => &[],
     }
 }
