@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sonde_results::bench::{BenchRun, Case};
-use sonde_results::stats::{self, Interval};
+use sonde_results::stats::{self, ConfidenceInterval};
 
 use crate::LOOP;
 use crate::group::{CaseGroup, Labels, Summary, groups, key};
@@ -51,7 +51,7 @@ pub struct SideSummary {
     pub repetitions: usize,
     pub median: f64,
     /// Bootstrap interval of the median at 95 %.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Samples or trials behind all repetitions together.
     pub samples: u64,
     /// The tester set it, not the device, in a repetition at least: a rate is no less than this.
@@ -74,11 +74,11 @@ pub struct ComparisonRow {
     /// Hodges-Lehmann estimate of how far the second lies from the first, in the unit.
     pub difference: f64,
     /// Its interval at 95 %, by inversion of the rank-sum test.
-    pub difference_interval: Option<Interval>,
+    pub difference_interval: Option<ConfidenceInterval>,
     /// The difference as a share of the first's median; `None`: that is 0.
     pub relative: Option<f64>,
     /// Its interval, the first's median taken as known.
-    pub relative_interval: Option<Interval>,
+    pub relative_interval: Option<ConfidenceInterval>,
     /// Cliff's delta: how much more often a value of the second is the greater, -1 to 1.
     pub effect: f64,
     /// Two-sided probability by Mann and Whitney.
@@ -322,7 +322,7 @@ fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Optio
         relative_interval: shift
             .interval
             .filter(|_| scale > 0.0)
-            .map(|i| Interval { low: share(i.low), high: share(i.high) }),
+            .map(|i| ConfidenceInterval { low: share(i.low), high: share(i.high) }),
         effect,
         p: test.p,
         p_exact: test.exact,

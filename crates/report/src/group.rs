@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::Caveat;
-use sonde_results::stats::{self, Interval};
+use sonde_results::stats::{self, ConfidenceInterval};
 
 use crate::quantity::{procedure_words, sort_distributions};
 
@@ -25,9 +25,9 @@ pub struct Summary {
     pub values: Vec<f64>,
     pub median: f64,
     /// Bootstrap interval of the median; `None`: too few repetitions.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Bounds by the procedure itself, where there was but one measurement.
-    pub bounds: Option<Interval>,
+    pub bounds: Option<ConfidenceInterval>,
     /// Samples or trials behind all values together.
     pub samples: u64,
     /// The tester set one of the values at least, not the device.
@@ -37,8 +37,8 @@ pub struct Summary {
 impl Summary {
     /// What to draw around the median: the interval; with too few repetitions the whole range
     /// of the values; of a single one the procedure's own bounds.
-    pub fn spread(&self) -> Interval {
-        let range = || Interval {
+    pub fn spread(&self) -> ConfidenceInterval {
+        let range = || ConfidenceInterval {
             low: self.values.iter().copied().fold(f64::INFINITY, f64::min),
             high: self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         };
@@ -82,7 +82,7 @@ impl CaseGroup<'_> {
         let found: Vec<_> = complete.filter_map(|m| m.finding.value(name)).collect();
         let values: Vec<f64> = found.iter().map(|q| q.value).filter(|v| !v.is_nan()).collect();
         let bounds = match found[..] {
-            [only] => only.bounds.map(|[low, high]| Interval { low, high }),
+            [only] => only.bounds.map(|[low, high]| ConfidenceInterval { low, high }),
             _ => None,
         };
         Some(Summary {
@@ -255,9 +255,9 @@ mod tests {
         assert_eq!(groups.len(), 2);
         let summary = groups[0].summary("throughput", 1).unwrap();
         assert_eq!((summary.median, summary.samples, summary.interval), (12.0, 8, None));
-        assert_eq!(summary.spread(), Interval { low: 10.0, high: 14.0 });
+        assert_eq!(summary.spread(), ConfidenceInterval { low: 10.0, high: 14.0 });
         let single = groups[1].summary("throughput", 1).unwrap();
-        assert_eq!(single.spread(), Interval { low: 1.0, high: 9.0 });
+        assert_eq!(single.spread(), ConfidenceInterval { low: 1.0, high: 9.0 });
         assert_eq!(groups[0].names(), ["throughput"]);
         assert_eq!(groups[0].summary("none", 1), None);
     }

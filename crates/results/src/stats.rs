@@ -29,7 +29,7 @@ pub const MEDIAN_VALUES: usize = 6;
 
 /// An interval at [`LEVEL`], both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// Lower end, in the unit of the values.
     pub low: f64,
     /// Upper end, in the unit of the values.
@@ -41,7 +41,7 @@ pub struct Interval {
 ///
 /// BCa is not used: its acceleration comes from the jackknife, which is inconsistent for
 /// quantiles.
-pub fn median_interval(values: &[f64], seed: u64) -> Option<Interval> {
+pub fn median_interval(values: &[f64], seed: u64) -> Option<ConfidenceInterval> {
     if values.len() < MEDIAN_VALUES {
         return None;
     }
@@ -55,7 +55,7 @@ fn bootstrap(
     n: usize,
     seed: u64,
     mut statistic: impl FnMut(&[usize]) -> Option<f64>,
-) -> Option<Interval> {
+) -> Option<ConfidenceInterval> {
     let mut rng = Rng::with_seed(seed);
     let mut picked = vec![0; n];
     let mut found = Vec::with_capacity(RESAMPLES);
@@ -64,7 +64,7 @@ fn bootstrap(
         found.push(statistic(&picked)?);
     }
     let tail = (1.0 - LEVEL) / 2.0;
-    Some(Interval { low: quantile(&found, tail)?, high: quantile(&found, 1.0 - tail)? })
+    Some(ConfidenceInterval { low: quantile(&found, tail)?, high: quantile(&found, 1.0 - tail)? })
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
     fn too_few_values_have_no_interval() {
         assert_eq!(median_interval(&VALUES[..5], 1), None);
         assert!(median_interval(&VALUES[..6], 1).is_some());
-        assert_eq!(median_interval(&[4.0; 8], 1), Some(Interval { low: 4.0, high: 4.0 }));
+        assert_eq!(median_interval(&[4.0; 8], 1), Some(ConfidenceInterval { low: 4.0, high: 4.0 }));
     }
 
     #[test]

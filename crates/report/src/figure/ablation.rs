@@ -1,7 +1,7 @@
 //! What each layer of optimisation contributes: a waterfall of Shapley shares.
 
 use sonde_results::bench::{BenchRun, Case};
-use sonde_results::stats::{self, Interval, Share};
+use sonde_results::stats::{self, ConfidenceInterval, Share};
 use sonde_results::units::format_number;
 
 use super::id;
@@ -156,7 +156,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
             x: (place + 1) as f64,
             from: level,
             to: level + mean,
-            interval: interval.map(|Interval { low, high }| (level + low, level + high)),
+            interval: interval.map(|ConfidenceInterval { low, high }| (level + low, level + high)),
             label: match a.baseline {
                 0.0 => format!("{}{}", sign(mean), show(mean.abs(), unit)),
                 whole => format!(

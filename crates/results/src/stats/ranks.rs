@@ -1,6 +1,6 @@
 //! Two samples compared by ranks: Mann-Whitney, Hodges-Lehmann and Cliff's delta.
 
-use super::{Interval, LEVEL, median};
+use super::{ConfidenceInterval, LEVEL, median};
 
 /// The rank-sum test of two samples (Mann and Whitney 1947), two-sided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Shift {
     pub shift: f64,
     /// Those shifts which the rank-sum test does not refute; `None`: too few values for
     /// [`LEVEL`].
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
 /// Tests whether `a` and `b` may be of one distribution. `None` where one is empty.
@@ -54,9 +54,9 @@ pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<Shift> {
         b.iter().flat_map(|y| a.iter().map(move |x| y - x)).filter(|d| !d.is_nan()).collect();
     differences.sort_unstable_by(f64::total_cmp);
     let shift = median(&differences)?;
-    let interval = cut_off(a.len(), b.len())
-        .filter(|&k| 2 * k < differences.len())
-        .map(|k| Interval { low: differences[k], high: differences[differences.len() - 1 - k] });
+    let interval = cut_off(a.len(), b.len()).filter(|&k| 2 * k < differences.len()).map(|k| {
+        ConfidenceInterval { low: differences[k], high: differences[differences.len() - 1 - k] }
+    });
     Some(Shift { shift, interval })
 }
 
@@ -260,7 +260,7 @@ mod tests {
         let mut d: Vec<f64> = B.iter().flat_map(|b| A.iter().map(move |a| b - a)).collect();
         d.sort_by(f64::total_cmp);
         assert_eq!(s.shift, (d[20] + d[21]) / 2.0);
-        assert_eq!(s.interval, Some(Interval { low: d[6], high: d[35] }));
+        assert_eq!(s.interval, Some(ConfidenceInterval { low: d[6], high: d[35] }));
         assert_eq!(hodges_lehmann(&A[..3], &B[..3]).unwrap().interval, None);
         assert!((cliffs_delta(&A, &B).unwrap() - (38.0 - 4.0) / 42.0).abs() < 1e-12);
     }

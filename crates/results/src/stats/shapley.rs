@@ -1,6 +1,6 @@
 //! Attribution of a change to the layers that were switched on.
 
-use super::{Interval, bootstrap};
+use super::{ConfidenceInterval, bootstrap};
 
 /// What a layer contributes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ pub struct Share {
     /// Mean over the blocks, in the unit of the values.
     pub mean: f64,
     /// Its interval over the blocks; `None` below [`BLOCKS`].
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
 /// Fewest blocks for an interval.
@@ -108,7 +108,7 @@ mod tests {
         let i = got[0].interval.unwrap();
         assert!((got[0].mean - 10.0).abs() < 1e-12);
         assert!(i.low < 9.2 && i.low > 8.0 && i.high > 10.8 && i.high < 12.0, "{i:?}");
-        assert_eq!(got[1].interval, Some(Interval { low: 1.0, high: 1.0 }));
+        assert_eq!(got[1].interval, Some(ConfidenceInterval { low: 1.0, high: 1.0 }));
         assert_eq!(shares(&blocks[..4], 3)[0].interval, None);
     }
 
