@@ -10,7 +10,7 @@ mod shapley;
 
 pub use order::{median, quantile};
 pub use ranks::{MannWhitney, Shift, cliffs_delta, hodges_lehmann, least_p, mann_whitney};
-pub use shapley::{Share, interactions, shapley, shares};
+pub use shapley::{ShapleyValue, interactions, shapley, shares};
 
 use fastrand::Rng;
 use serde::Serialize;

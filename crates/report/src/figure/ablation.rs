@@ -1,7 +1,7 @@
 //! What each layer of optimisation contributes: a waterfall of Shapley shares.
 
 use sonde_results::bench::{BenchRun, Case};
-use sonde_results::stats::{self, ConfidenceInterval, Share};
+use sonde_results::stats::{self, ConfidenceInterval, ShapleyValue};
 use sonde_results::units::format_number;
 
 use super::id;
@@ -24,7 +24,7 @@ pub struct Ablation {
     /// Median with all layers on.
     pub all: f64,
     /// Share of each layer.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ShapleyValue>,
     /// Joint effect of two layers beyond both alone, mean over blocks: (layer, layer, value).
     pub interactions: Vec<(String, String, f64)>,
     /// Blocks that were measured in full.
@@ -151,7 +151,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let mut level = a.baseline;
     for (place, &i) in order.iter().enumerate() {
-        let Share { mean, interval } = a.shares[i];
+        let ShapleyValue { mean, interval } = a.shares[i];
         let bar = Bar {
             x: (place + 1) as f64,
             from: level,

@@ -4,7 +4,7 @@ use super::{ConfidenceInterval, bootstrap};
 
 /// What a layer contributes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub struct ShapleyValue {
     /// Mean over the blocks, in the unit of the values.
     pub mean: f64,
     /// Its interval over the blocks; `None` below [`BLOCKS`].
@@ -61,7 +61,7 @@ pub fn interactions(values: &[f64]) -> Vec<(usize, usize, f64)> {
 
 /// The layers' Shapley values over blocks, each with the values of all subsets. Blocks are
 /// resampled whole: what disturbed one disturbed all of its values.
-pub fn shares(blocks: &[Vec<f64>], seed: u64) -> Vec<Share> {
+pub fn shares(blocks: &[Vec<f64>], seed: u64) -> Vec<ShapleyValue> {
     let by_block: Vec<Vec<f64>> = blocks.iter().map(|b| shapley(b)).collect();
     let layers = by_block.first().map_or(0, Vec::len);
     (0..layers)
@@ -72,7 +72,7 @@ pub fn shares(blocks: &[Vec<f64>], seed: u64) -> Vec<Share> {
             let interval = (blocks.len() >= BLOCKS).then(|| {
                 bootstrap(blocks.len(), seed, |picked| Some(mean(&mut picked.iter().copied())))
             });
-            Share { mean: mean(&mut (0..by_block.len())), interval: interval.flatten() }
+            ShapleyValue { mean: mean(&mut (0..by_block.len())), interval: interval.flatten() }
         })
         .collect()
 }
