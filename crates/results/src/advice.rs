@@ -4,7 +4,7 @@ use crate::caveat::{Caveat, CaveatSet};
 
 /// What advice depends on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context<'a> {
+pub struct AdviceContext<'a> {
     /// The engine's name, at the start of a text; empty: none, or not known.
     pub engine: &'a str,
     /// The command line: advice is not to give an option that is there.
@@ -13,7 +13,7 @@ pub struct Context<'a> {
     pub caveats: CaveatSet,
 }
 
-impl Context<'_> {
+impl AdviceContext<'_> {
     fn engine(&self) -> &str {
         self.engine.split(' ').next().unwrap_or_default()
     }
@@ -34,7 +34,7 @@ impl Context<'_> {
 
 impl Caveat {
     /// What to do about it in this run, in one line.
-    pub fn advice_in(self, context: &Context<'_>) -> &'static str {
+    pub fn advice_in(self, context: &AdviceContext<'_>) -> &'static str {
         let engine = context.engine();
         match self {
             Caveat::SoftwareStamps if engine == "af_xdp" => {
@@ -72,7 +72,7 @@ impl Caveat {
     }
 
     /// What happened and what to do, as displays have it.
-    pub fn line(self, context: &Context<'_>) -> String {
+    pub fn line(self, context: &AdviceContext<'_>) -> String {
         format!("! {}: {}", self.text(), self.advice_in(context))
     }
 }
@@ -94,7 +94,7 @@ mod tests {
                 for other in Caveat::ALL {
                     let mut caveats = CaveatSet::default();
                     caveats.insert(other);
-                    let context = Context { engine, command: &command, caveats };
+                    let context = AdviceContext { engine, command: &command, caveats };
                     let name = context.engine();
                     for caveat in Caveat::ALL {
                         let advice = caveat.advice_in(&context);
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn an_option_is_found_with_its_value() {
         let command = ["sonde".to_string(), "probe".into(), "--cpu=1".into()];
-        let context = Context { command: &command, ..Context::default() };
+        let context = AdviceContext { command: &command, ..AdviceContext::default() };
         assert!(context.has("--cpu") && !context.has("--cp"));
     }
 }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use sonde_results::FlowRun;
-use sonde_results::advice::Context;
+use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
@@ -323,7 +323,7 @@ fn protocol_name(protocol: u8) -> String {
 
 fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {
     let command: Vec<String> = std::env::args().collect();
-    let context = Context { engine: "", command: &command, caveats };
+    let context = AdviceContext { engine: "", command: &command, caveats };
     let doubts = caveats.iter().flat_map(|c| wrapped(&c.line(&context), width));
     doubts.map(|line| style.paint(Tone::Warn, &line)).collect()
 }

@@ -1,6 +1,6 @@
 //! The live table: redrawn in place on a terminal, a line for each interval elsewhere.
 
-use sonde_results::advice::Context;
+use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::units::{
     SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
@@ -42,8 +42,11 @@ pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style)
     let by_dscp = groups::by_dscp(snapshot.streams, snapshot.latest);
     let all = groups::all(&by_dscp);
     let mut lines = header(snapshot, &all, width, style);
-    let context =
-        Context { engine: snapshot.engine, command: snapshot.command, caveats: snapshot.caveats };
+    let context = AdviceContext {
+        engine: snapshot.engine,
+        command: snapshot.command,
+        caveats: snapshot.caveats,
+    };
     let doubts: Vec<String> = snapshot
         .caveats
         .iter()

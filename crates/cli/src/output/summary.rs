@@ -1,7 +1,7 @@
 //! The summary at the end of a run: each stream when they are few, else all together,
 //! by DSCP, and the worst. It says how the numbers were made and what casts doubt on them.
 
-use sonde_results::advice::Context;
+use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
 use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
@@ -50,7 +50,7 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
     }
     how(out, run, width, style)?;
     let context =
-        Context { engine: &run.config.engine, command: &run.config.command, caveats: doubts };
+        AdviceContext { engine: &run.config.engine, command: &run.config.command, caveats: doubts };
     for caveat in doubts.iter() {
         for line in wrapped(&caveat.line(&context), width) {
             writeln!(out, "{}", style.paint(Tone::Warn, &line))?;

@@ -1,7 +1,7 @@
 //! The live table and the summary: groups, what was seen and left out, how it was
 //! measured, and what casts doubt on it.
 
-use sonde_results::advice::Context;
+use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
 use sonde_results::rtt_run::{RttPoint, RttRun};
@@ -100,7 +100,7 @@ pub fn footer(
     style: Style,
 ) -> Vec<String> {
     let command: Vec<String> = std::env::args().collect();
-    let context = Context { engine: "", command: &command, caveats };
+    let context = AdviceContext { engine: "", command: &command, caveats };
     let mut lines: Vec<String> =
         coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
