@@ -36,7 +36,7 @@ use load::{Load, Look, Outcome};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
-static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
+static ALLOCATOR: sonde_sys::memory::HugePageAllocator = sonde_sys::memory::HugePageAllocator;
 
 fn main() -> Result<()> {
     match args::parse(std::env::args().skip(1))? {

@@ -13,7 +13,7 @@ use sonde_cli::{
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
-static ALLOCATOR: sonde_sys::memory::HugePages = sonde_sys::memory::HugePages;
+static ALLOCATOR: sonde_sys::memory::HugePageAllocator = sonde_sys::memory::HugePageAllocator;
 
 fn main() -> ExitCode {
     let asked = Cli::parse();

@@ -8,14 +8,14 @@ use std::ptr;
 /// memory: exit code 3. The system's, but allocations of 2 MiB and more are mapped by
 /// themselves, aligned and advised to be backed by huge pages, where the kernel has any.
 ///
-/// A binary opts in with `#[global_allocator] static A: HugePages = HugePages;`.
-pub struct HugePages;
+/// A binary opts in with `#[global_allocator] static A: HugePageAllocator = HugePageAllocator;`.
+pub struct HugePageAllocator;
 
 // SAFETY: below `HUGE` every call goes to `System`. From `HUGE` on, memory is a private
 // anonymous mapping of its own, as long as the rounded size, aligned to `HUGE`; the size
 // and alignment in `layout` decide the same way in `alloc` and `dealloc`, so what was
 // mapped is unmapped and nothing else.
-unsafe impl GlobalAlloc for HugePages {
+unsafe impl GlobalAlloc for HugePageAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return map(layout.size());
@@ -137,22 +137,22 @@ mod tests {
         unsafe {
             for size in [8, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 4096] {
                 let layout = Layout::from_size_align(size, 64).unwrap();
-                let a = HugePages.alloc_zeroed(layout);
-                let b = HugePages.alloc(layout);
+                let a = HugePageAllocator.alloc_zeroed(layout);
+                let b = HugePageAllocator.alloc(layout);
                 assert!(!a.is_null() && !b.is_null() && (a as usize).is_multiple_of(64));
                 assert!((0..size).step_by(997).all(|i| *a.add(i) == 0));
                 a.write_bytes(7, size);
                 b.write_bytes(9, size);
                 assert!((0..size).step_by(997).all(|i| *a.add(i) == 7));
                 for grown in [size * 3, size / 2 + 1] {
-                    let c = HugePages.alloc(layout);
+                    let c = HugePageAllocator.alloc(layout);
                     c.write_bytes(5, size);
-                    let c = HugePages.realloc(c, layout, grown);
+                    let c = HugePageAllocator.realloc(c, layout, grown);
                     assert!((0..size.min(grown)).step_by(997).all(|i| *c.add(i) == 5));
-                    HugePages.dealloc(c, Layout::from_size_align(grown, 64).unwrap());
+                    HugePageAllocator.dealloc(c, Layout::from_size_align(grown, 64).unwrap());
                 }
-                HugePages.dealloc(a, layout);
-                HugePages.dealloc(b, layout);
+                HugePageAllocator.dealloc(a, layout);
+                HugePageAllocator.dealloc(b, layout);
             }
         }
     }
