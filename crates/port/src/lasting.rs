@@ -10,7 +10,7 @@
 use std::cell::Cell;
 
 use sonde_sys::clock::{steady_now, tai_now};
-use sonde_sys::netlink::{Event, Routes, Watch};
+use sonde_sys::netlink::{Event, NetlinkWatch, Routes};
 use sonde_sys::syscall;
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{NotSent, Time};
@@ -51,7 +51,7 @@ pub(crate) struct Lasting {
 /// Follows this host's addresses, for engines below the IP stack that are to take packets to
 /// all of them.
 struct Addresses {
-    watch: Watch,
+    watch: NetlinkWatch,
     routes: Routes,
     known: Vec<Prefix>,
 }
@@ -160,7 +160,7 @@ impl Lasting {
 impl Addresses {
     fn follow() -> std::io::Result<Self> {
         // The watch first, so that no change falls between the two.
-        let (watch, mut routes) = (Watch::open()?, Routes::open()?);
+        let (watch, mut routes) = (NetlinkWatch::open()?, Routes::open()?);
         let known = routes.local_prefixes()?;
         Ok(Addresses { watch, routes, known })
     }

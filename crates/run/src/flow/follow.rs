@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result};
 use sonde_meter::export::Interface;
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
-use sonde_sys::netlink::{Event, Link, Links, Watch};
+use sonde_sys::netlink::{Event, Link, Links, NetlinkWatch};
 
 /// The number that an interface has now; 0: there is none of its name.
 pub type Index = Arc<AtomicU32>;
 
 /// Follows the kernel's interfaces.
 pub struct Follow {
-    watch: Watch,
+    watch: NetlinkWatch,
     links: Links,
     /// Name and index of each interface, by point.
     list: Vec<(String, Index)>,
@@ -27,7 +27,8 @@ impl Follow {
     pub fn open(interfaces: &[Link]) -> Result<Follow> {
         let index = |l: &Link| (l.name.clone(), Arc::new(AtomicU32::new(l.ifindex)));
         Ok(Follow {
-            watch: Watch::open().with_context(|| netlink("follow the kernel's interfaces"))?,
+            watch: NetlinkWatch::open()
+                .with_context(|| netlink("follow the kernel's interfaces"))?,
             links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
             list: interfaces.iter().map(index).collect(),
             stale: true,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow};
 use sonde_port::{Engine, Filter, OpenSpec};
-use sonde_sys::netlink::{Event, Links, Routes, Watch};
+use sonde_sys::netlink::{Event, Links, NetlinkWatch, Routes};
 use sonde_wire::prefix::Prefix;
 
 use super::settings::Settings;
@@ -62,7 +62,7 @@ fn carries_vlans(name: &str) -> anyhow::Result<bool> {
 
 /// This host's addresses, as they come and go.
 pub struct Addresses {
-    watch: Watch,
+    watch: NetlinkWatch,
     routes: Routes,
     /// Whoever asks by this engine may be this host itself.
     own_may_ask: bool,
@@ -74,7 +74,8 @@ impl Addresses {
     /// # Errors
     /// The kernel does not say.
     pub fn follow(settings: &Settings) -> Result<Self, RunError> {
-        let watch = Watch::open().with_context(|| netlink("follow the kernel's addresses"))?;
+        let watch =
+            NetlinkWatch::open().with_context(|| netlink("follow the kernel's addresses"))?;
         // Between its own addresses a host talks by the loopback, where every engine but
         // that of sockets sees what the stack would refuse elsewhere.
         let own_may_ask = settings.engine.engine == Engine::Socket

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
-use sonde_sys::netlink::{Event, Link, Links, Watch};
+use sonde_sys::netlink::{Event, Link, Links, NetlinkWatch};
 
 use super::out::Out;
 use super::settings::Settings;
@@ -15,7 +15,7 @@ use crate::links::netlink;
 /// The interfaces, by name: numbers change when one returns.
 pub struct Points {
     links: Links,
-    watch: Watch,
+    watch: NetlinkWatch,
     list: Vec<Watched>,
     /// By interface: see [`joins::places`].
     joined: Vec<u8>,
@@ -43,7 +43,8 @@ impl Points {
         let place = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
         Ok(Points {
             // Before anything is attached, so that no change is missed.
-            watch: Watch::open().with_context(|| netlink("follow the kernel's interfaces"))?,
+            watch: NetlinkWatch::open()
+                .with_context(|| netlink("follow the kernel's interfaces"))?,
             links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
             list: links.iter().map(place).collect(),
             joined,

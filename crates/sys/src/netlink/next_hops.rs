@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::link::Links;
 use super::neighbour::{Neighbour, Neighbours};
 use super::route::Route;
-use super::watch::{Event, Watch};
+use super::watch::{Event, NetlinkWatch};
 use super::{Mac, Tag};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Changes {
 /// The next hops of a set of routes.
 pub struct NextHops {
     hops: Vec<NextHop>,
-    watch: Watch,
+    watch: NetlinkWatch,
     neighbours: Neighbours,
     links: Links,
     /// Somebody else has the kernel look for neighbours: they are only looked at.
@@ -81,7 +81,7 @@ impl NextHops {
         let mut next_hops = NextHops {
             hops: Vec::new(),
             // Before the first question, so that no later change is missed.
-            watch: Watch::open()?,
+            watch: NetlinkWatch::open()?,
             neighbours: Neighbours::open()?,
             links: Links::open()?,
             passive,

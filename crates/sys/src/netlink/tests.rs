@@ -258,7 +258,7 @@ fn changes_are_reported() {
         ip("link add a0 type veth peer name b0");
         ip("link set b0 up");
         let a0 = ifindex("a0");
-        let mut watch = Watch::open().unwrap();
+        let mut watch = NetlinkWatch::open().unwrap();
         let mut wait_for = |what: &str, is: &dyn Fn(&Event) -> bool| {
             eventually(what, || watch.poll().unwrap().iter().any(is).then_some(()));
         };
@@ -291,7 +291,7 @@ fn changes_are_reported() {
 fn lost_notifications_are_reported() {
     in_namespace(|| {
         link_d0();
-        let mut watch = Watch::open().unwrap();
+        let mut watch = NetlinkWatch::open().unwrap();
         // More than fit into the notification buffer, 1 MiB.
         let batch: String = (0..6000)
             .map(|i| {

@@ -38,12 +38,12 @@ pub enum Event {
 }
 
 /// A socket on which the kernel reports changes of interfaces, addresses and routes.
-pub struct Watch(Socket);
+pub struct NetlinkWatch(Socket);
 
-impl Watch {
+impl NetlinkWatch {
     /// In the network namespace of this thread. Reports what happens from now on.
     pub fn open() -> io::Result<Self> {
-        Ok(Watch(Socket::open(libc::NETLINK_ROUTE, GROUPS)?))
+        Ok(NetlinkWatch(Socket::open(libc::NETLINK_ROUTE, GROUPS)?))
     }
 
     /// What has happened since the last call. Does not block.
