@@ -10,7 +10,7 @@
 use std::cell::Cell;
 
 use sonde_sys::clock::{steady_now, tai_now};
-use sonde_sys::netlink::{Event, NetlinkWatch, Routes};
+use sonde_sys::netlink::{NetlinkEvent, NetlinkWatch, Routes};
 use sonde_sys::syscall;
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{NotSent, Time};
@@ -166,7 +166,9 @@ impl Addresses {
     }
 
     fn have_changed(&mut self) -> bool {
-        let told = |e: &Event| matches!(e, Event::Route | Event::Address | Event::Overrun);
+        let told = |e: &NetlinkEvent| {
+            matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
+        };
         if !self.watch.poll().is_ok_and(|events| events.iter().any(told)) {
             return false;
         }

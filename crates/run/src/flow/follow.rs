@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use sonde_meter::export::Interface;
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
-use sonde_sys::netlink::{Event, Link, Links, NetlinkWatch};
+use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
 /// The number that an interface has now; 0: there is none of its name.
 pub type Index = Arc<AtomicU32>;
@@ -54,7 +54,8 @@ impl Follow {
     pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<Interface>>> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
-        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
+        self.stale |=
+            events.iter().any(|e| matches!(e, NetlinkEvent::Link { .. } | NetlinkEvent::Overrun));
         if !std::mem::take(&mut self.stale) {
             return Ok(None);
         }

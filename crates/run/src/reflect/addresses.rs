@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow};
 use sonde_port::{Engine, Filter, OpenSpec};
-use sonde_sys::netlink::{Event, Links, NetlinkWatch, Routes};
+use sonde_sys::netlink::{Links, NetlinkEvent, NetlinkWatch, Routes};
 use sonde_wire::prefix::Prefix;
 
 use super::settings::Settings;
@@ -92,7 +92,9 @@ impl Addresses {
     /// # Errors
     /// The kernel does not say.
     pub fn have_changed(&mut self) -> anyhow::Result<bool> {
-        let told = |e: &Event| matches!(e, Event::Route | Event::Address | Event::Overrun);
+        let told = |e: &NetlinkEvent| {
+            matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
+        };
         Ok(self.watch.poll()?.iter().any(told))
     }
 

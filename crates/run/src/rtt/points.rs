@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
-use sonde_sys::netlink::{Event, Link, Links, NetlinkWatch};
+use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
 use super::out::Out;
 use super::settings::Settings;
@@ -78,7 +78,8 @@ impl Points {
     pub fn follow(&mut self, source: &mut impl Source, out: &mut Out) -> anyhow::Result<()> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
-        self.stale |= events.iter().any(|e| matches!(e, Event::Link { .. } | Event::Overrun));
+        self.stale |=
+            events.iter().any(|e| matches!(e, NetlinkEvent::Link { .. } | NetlinkEvent::Overrun));
         if !std::mem::take(&mut self.stale) {
             return Ok(());
         }

@@ -25,7 +25,7 @@ pub use link::{Link, Links};
 pub use neighbour::{Neighbour, Neighbours};
 pub use next_hops::{Changes, Macs, NextHop, NextHops};
 pub use route::{Route, RouteError, Routes};
-pub use watch::{Event, NetlinkWatch};
+pub use watch::{NetlinkEvent, NetlinkWatch};
 
 pub type Mac = [u8; 6];
 

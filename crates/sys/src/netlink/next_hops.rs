@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::link::Links;
 use super::neighbour::{Neighbour, Neighbours};
 use super::route::Route;
-use super::watch::{Event, NetlinkWatch};
+use super::watch::{NetlinkEvent, NetlinkWatch};
 use super::{Mac, Tag};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,12 +134,12 @@ impl NextHops {
         };
         for event in self.watch.poll()? {
             match event {
-                Event::Neighbour { ifindex, address, .. } => {
+                NetlinkEvent::Neighbour { ifindex, address, .. } => {
                     touch(&self.hops, &|h| h.ifindex == ifindex && h.address == Some(address));
                 }
-                Event::Link { ifindex, .. } => touch(&self.hops, &|h| h.ifindex == ifindex),
-                Event::Route | Event::Address => changes.routes = true,
-                Event::Overrun => {
+                NetlinkEvent::Link { ifindex, .. } => touch(&self.hops, &|h| h.ifindex == ifindex),
+                NetlinkEvent::Route | NetlinkEvent::Address => changes.routes = true,
+                NetlinkEvent::Overrun => {
                     changes.routes = true;
                     touch(&self.hops, &|_| true);
                 }

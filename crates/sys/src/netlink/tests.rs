@@ -259,31 +259,34 @@ fn changes_are_reported() {
         ip("link set b0 up");
         let a0 = ifindex("a0");
         let mut watch = NetlinkWatch::open().unwrap();
-        let mut wait_for = |what: &str, is: &dyn Fn(&Event) -> bool| {
+        let mut wait_for = |what: &str, is: &dyn Fn(&NetlinkEvent) -> bool| {
             eventually(what, || watch.poll().unwrap().iter().any(is).then_some(()));
         };
         ip("link set a0 up");
-        wait_for("up", &|e| matches!(e, Event::Link { ifindex, up: true, .. } if *ifindex == a0));
+        wait_for(
+            "up",
+            &|e| matches!(e, NetlinkEvent::Link { ifindex, up: true, .. } if *ifindex == a0),
+        );
         ip("address add 10.0.0.1/24 dev a0");
-        wait_for("address", &|e| *e == Event::Address);
+        wait_for("address", &|e| *e == NetlinkEvent::Address);
         ip("route add 10.9.0.0/16 via 10.0.0.2");
-        wait_for("route", &|e| *e == Event::Route);
+        wait_for("route", &|e| *e == NetlinkEvent::Route);
         let address = addr("10.0.0.2");
         for last in [1, 2] {
             ip(&format!("neigh replace 10.0.0.2 lladdr 02:00:00:00:00:0{last} dev a0"));
             let mac = Some([2, 0, 0, 0, 0, last]);
-            wait_for("mac", &|e| *e == Event::Neighbour { ifindex: a0, address, mac });
+            wait_for("mac", &|e| *e == NetlinkEvent::Neighbour { ifindex: a0, address, mac });
             assert_eq!(Neighbours::open().unwrap().neighbour(a0, address).unwrap(), mac);
         }
         ip("neigh del 10.0.0.2 dev a0");
-        wait_for("gone", &|e| *e == Event::Neighbour { ifindex: a0, address, mac: None });
+        wait_for("gone", &|e| *e == NetlinkEvent::Neighbour { ifindex: a0, address, mac: None });
         ip("link set b0 down");
         wait_for(
             "down",
-            &|e| matches!(e, Event::Link { ifindex, up: false, .. } if *ifindex == a0),
+            &|e| matches!(e, NetlinkEvent::Link { ifindex, up: false, .. } if *ifindex == a0),
         );
         ip("link del a0");
-        wait_for("deleted", &|e| *e == Event::Link { ifindex: a0, up: false, mac: [0; 6] });
+        wait_for("deleted", &|e| *e == NetlinkEvent::Link { ifindex: a0, up: false, mac: [0; 6] });
     });
 }
 
@@ -307,7 +310,7 @@ fn lost_notifications_are_reported() {
         let child = child.as_mut().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), batch.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success());
-        assert_eq!(watch.poll().unwrap().last(), Some(&Event::Overrun));
+        assert_eq!(watch.poll().unwrap().last(), Some(&NetlinkEvent::Overrun));
         assert_eq!(watch.poll().unwrap(), [], "it goes on after an overrun");
     });
 }

@@ -12,7 +12,7 @@ use super::socket::Socket;
 
 /// A change that the kernel reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum NetlinkEvent {
     /// A neighbour was resolved, changed, failed, or was forgotten.
     Neighbour {
         /// The interface's index.
@@ -47,10 +47,10 @@ impl NetlinkWatch {
     }
 
     /// What has happened since the last call. Does not block.
-    pub fn poll(&mut self) -> io::Result<Vec<Event>> {
+    pub fn poll(&mut self) -> io::Result<Vec<NetlinkEvent>> {
         let mut events = Vec::new();
         if self.0.notifications(|m| events.extend(event(m)))? {
-            events.push(Event::Overrun);
+            events.push(NetlinkEvent::Overrun);
         }
         Ok(events)
     }
@@ -61,7 +61,7 @@ impl NetlinkWatch {
     }
 }
 
-pub(super) fn event(message: Message<'_>) -> Option<Event> {
+pub(super) fn event(message: Message<'_>) -> Option<NetlinkEvent> {
     match message.kind {
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
             let (ifindex, address, what) = neighbour(message)?;
@@ -69,18 +69,18 @@ pub(super) fn event(message: Message<'_>) -> Option<Event> {
                 Neighbour::Known { mac, .. } => Some(mac),
                 _ => None,
             };
-            Some(Event::Neighbour { ifindex, address, mac })
+            Some(NetlinkEvent::Neighbour { ifindex, address, mac })
         }
         libc::RTM_NEWLINK => {
             let link = link(message)?;
-            Some(Event::Link { ifindex: link.ifindex, up: link.running, mac: link.mac })
+            Some(NetlinkEvent::Link { ifindex: link.ifindex, up: link.running, mac: link.mac })
         }
         // A bridge that loses a port says so in the same words, with its own family.
         libc::RTM_DELLINK if *message.body.first()? == libc::AF_UNSPEC as u8 => {
-            Some(Event::Link { ifindex: u32_at(message.body, 4)?, up: false, mac: [0; 6] })
+            Some(NetlinkEvent::Link { ifindex: u32_at(message.body, 4)?, up: false, mac: [0; 6] })
         }
-        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => Some(Event::Route),
-        libc::RTM_NEWADDR | libc::RTM_DELADDR => Some(Event::Address),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => Some(NetlinkEvent::Route),
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => Some(NetlinkEvent::Address),
         _ => None,
     }
 }
