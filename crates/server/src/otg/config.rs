@@ -27,7 +27,7 @@ pub struct Config {
     pub flows: Vec<Flow>,
     /// Accepted empty, or with what is the default anyway.
     #[serde(default)]
-    pub options: Options,
+    pub options: ConfigOptions,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -42,7 +42,7 @@ pub struct Port {
 /// Options of the whole configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Options {
+pub struct ConfigOptions {
     /// Options of every port.
     #[serde(default)]
     pub port_options: PortOptions,
