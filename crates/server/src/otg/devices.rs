@@ -24,7 +24,7 @@ pub struct DeviceEthernet {
     /// Unique among all names of the configuration.
     pub name: String,
     /// The port it is connected to.
-    pub connection: Option<Connection>,
+    pub connection: Option<EthernetConnection>,
     pub mac: Option<MacText>,
     /// Octets of an IP packet, at most.
     #[serde(default = "usual_mtu", deserialize_with = "whole")]
@@ -38,7 +38,7 @@ pub struct DeviceEthernet {
 /// Where an interface is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Connection {
+pub struct EthernetConnection {
     #[serde(default)]
     pub choice: ConnectionChoice,
     pub port_name: Option<String>,
