@@ -18,9 +18,9 @@ pub struct Pattern<T> {
     /// These, in this order.
     pub values: Option<Vec<T>>,
     /// Upwards.
-    pub increment: Option<Counter<T>>,
+    pub increment: Option<PatternCounter<T>>,
     /// Downwards.
-    pub decrement: Option<Counter<T>>,
+    pub decrement: Option<PatternCounter<T>>,
     /// Drawn from a seed.
     pub random: Option<Random<T>>,
     /// Shown to the client; what it really is depends on the rest of the frame.
@@ -46,7 +46,7 @@ pub enum PatternChoice {
 /// Values at equal distances.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counter<T> {
+pub struct PatternCounter<T> {
     pub start: Option<T>,
     /// From one to the next.
     pub step: Option<T>,
