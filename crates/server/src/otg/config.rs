@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::Deserialize;
 
 use super::devices::{Device, FlowDevices};
-use super::pattern::{ChecksumPattern, MacText, Number, Pattern, one, whole};
+use super::pattern::{ChecksumPattern, FieldPattern, MacText, Number, one, whole};
 use super::ports::{Capture, Layer1};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -184,72 +184,72 @@ fields! {
     /// Fields of the Ethernet header.
     Ethernet:
     /// Destination; auto is 0 between ports, and the gateway's between devices.
-    dst: Pattern<MacText>,
-    src: Pattern<MacText>,
+    dst: FieldPattern<MacText>,
+    src: FieldPattern<MacText>,
     /// What follows; auto: the next header's.
-    ether_type: Pattern<Number>,
+    ether_type: FieldPattern<Number>,
 }
 
 fields! {
     /// Fields of a VLAN tag.
     Vlan:
     /// Priority, 3 bits.
-    priority: Pattern<Number>,
+    priority: FieldPattern<Number>,
     /// Drop eligible, 1 bit.
-    cfi: Pattern<Number>,
+    cfi: FieldPattern<Number>,
     /// VLAN, 12 bits.
-    id: Pattern<Number>,
+    id: FieldPattern<Number>,
     /// The 16 bits behind them, which name what follows; absent: the next header's.
-    tpid: Pattern<Number>,
+    tpid: FieldPattern<Number>,
 }
 
 fields! {
     /// Fields of an MPLS label stack entry.
     Mpls:
     /// Label, 20 bits.
-    label: Pattern<Number>,
+    label: FieldPattern<Number>,
     /// Traffic class, 3 bits.
-    traffic_class: Pattern<Number>,
+    traffic_class: FieldPattern<Number>,
     /// Bottom of stack; auto: where no other label follows.
-    bottom_of_stack: Pattern<Number>,
+    bottom_of_stack: FieldPattern<Number>,
     /// Time to live, 8 bits.
-    time_to_live: Pattern<Number>,
+    time_to_live: FieldPattern<Number>,
 }
 
 fields! {
     /// Fields of the IPv4 header.
     Ipv4:
     /// 4 bits.
-    version: Pattern<Number>,
+    version: FieldPattern<Number>,
     /// Words of 32 bits.
-    header_length: Pattern<Number>,
+    header_length: FieldPattern<Number>,
     /// The octet once called type of service.
     priority: Priority,
     /// Octets from here on.
-    total_length: Pattern<Number>,
+    total_length: FieldPattern<Number>,
     /// 16 bits.
-    identification: Pattern<Number>,
+    identification: FieldPattern<Number>,
     /// 1 bit.
-    reserved: Pattern<Number>,
+    reserved: FieldPattern<Number>,
     /// 1 bit.
-    dont_fragment: Pattern<Number>,
+    dont_fragment: FieldPattern<Number>,
     /// 1 bit.
-    more_fragments: Pattern<Number>,
+    more_fragments: FieldPattern<Number>,
     /// 13 bits.
-    fragment_offset: Pattern<Number>,
+    fragment_offset: FieldPattern<Number>,
     /// 8 bits.
-    time_to_live: Pattern<Number>,
+    time_to_live: FieldPattern<Number>,
     /// What follows; auto: the next header's.
-    protocol: Pattern<Number>,
+    protocol: FieldPattern<Number>,
     header_checksum: ChecksumPattern,
-    src: Pattern<Ipv4Addr>,
-    dst: Pattern<Ipv4Addr>,
+    src: FieldPattern<Ipv4Addr>,
+    dst: FieldPattern<Ipv4Addr>,
 }
 
 chosen! {
     /// The octet that says how an IPv4 packet is to be treated.
     Priority, PriorityChoice, Dscp,
-    Raw raw: Pattern<Number>,
+    Raw raw: FieldPattern<Number>,
     /// In the bits of RFC 1349.
     Tos tos: Tos,
     /// In the bits of RFC 2474 and RFC 3168.
@@ -260,69 +260,69 @@ fields! {
     /// RFC 1349.
     Tos:
     /// 3 bits.
-    precedence: Pattern<Number>,
+    precedence: FieldPattern<Number>,
     /// 1 bit.
-    delay: Pattern<Number>,
+    delay: FieldPattern<Number>,
     /// 1 bit.
-    throughput: Pattern<Number>,
+    throughput: FieldPattern<Number>,
     /// 1 bit.
-    reliability: Pattern<Number>,
+    reliability: FieldPattern<Number>,
     /// 1 bit.
-    monetary: Pattern<Number>,
+    monetary: FieldPattern<Number>,
     /// 1 bit.
-    unused: Pattern<Number>,
+    unused: FieldPattern<Number>,
 }
 
 fields! {
     /// RFC 2474, RFC 3168.
     Dscp:
     /// 6 bits.
-    phb: Pattern<Number>,
+    phb: FieldPattern<Number>,
     /// 2 bits.
-    ecn: Pattern<Number>,
+    ecn: FieldPattern<Number>,
 }
 
 fields! {
     /// Fields of the IPv6 header.
     Ipv6:
     /// 4 bits.
-    version: Pattern<Number>,
+    version: FieldPattern<Number>,
     /// 8 bits.
-    traffic_class: Pattern<Number>,
+    traffic_class: FieldPattern<Number>,
     /// 20 bits.
-    flow_label: Pattern<Number>,
+    flow_label: FieldPattern<Number>,
     /// Octets behind the header.
-    payload_length: Pattern<Number>,
+    payload_length: FieldPattern<Number>,
     /// What follows; auto: the next header's.
-    next_header: Pattern<Number>,
+    next_header: FieldPattern<Number>,
     /// 8 bits.
-    hop_limit: Pattern<Number>,
-    src: Pattern<Ipv6Addr>,
-    dst: Pattern<Ipv6Addr>,
+    hop_limit: FieldPattern<Number>,
+    src: FieldPattern<Ipv6Addr>,
+    dst: FieldPattern<Ipv6Addr>,
 }
 
 fields! {
     /// Fields of the TCP header.
     Tcp:
-    src_port: Pattern<Number>,
-    dst_port: Pattern<Number>,
+    src_port: FieldPattern<Number>,
+    dst_port: FieldPattern<Number>,
     /// 32 bits.
-    seq_num: Pattern<Number>,
+    seq_num: FieldPattern<Number>,
     /// 32 bits.
-    ack_num: Pattern<Number>,
+    ack_num: FieldPattern<Number>,
     /// Words of 32 bits; absent: 5.
-    data_offset: Pattern<Number>,
-    ecn_ns: Pattern<Number>,
-    ecn_cwr: Pattern<Number>,
-    ecn_echo: Pattern<Number>,
-    ctl_urg: Pattern<Number>,
-    ctl_ack: Pattern<Number>,
-    ctl_psh: Pattern<Number>,
-    ctl_rst: Pattern<Number>,
-    ctl_syn: Pattern<Number>,
-    ctl_fin: Pattern<Number>,
+    data_offset: FieldPattern<Number>,
+    ecn_ns: FieldPattern<Number>,
+    ecn_cwr: FieldPattern<Number>,
+    ecn_echo: FieldPattern<Number>,
+    ctl_urg: FieldPattern<Number>,
+    ctl_ack: FieldPattern<Number>,
+    ctl_psh: FieldPattern<Number>,
+    ctl_rst: FieldPattern<Number>,
+    ctl_syn: FieldPattern<Number>,
+    ctl_fin: FieldPattern<Number>,
     /// 16 bits.
-    window: Pattern<Number>,
+    window: FieldPattern<Number>,
     /// Of pseudo-header and segment.
     checksum: ChecksumPattern,
 }
@@ -330,10 +330,10 @@ fields! {
 fields! {
     /// Fields of the UDP header.
     Udp:
-    src_port: Pattern<Number>,
-    dst_port: Pattern<Number>,
+    src_port: FieldPattern<Number>,
+    dst_port: FieldPattern<Number>,
     /// Octets from here on; absent: as it is.
-    length: Pattern<Number>,
+    length: FieldPattern<Number>,
     /// Of pseudo-header and datagram.
     checksum: ChecksumPattern,
 }
@@ -342,13 +342,13 @@ fields! {
     /// Fields of the VXLAN header (RFC 7348, section 5).
     Vxlan:
     /// 8 bits; absent: 8, the bit that says that there is an identifier.
-    flags: Pattern<Number>,
+    flags: FieldPattern<Number>,
     /// 24 bits.
-    reserved0: Pattern<Number>,
+    reserved0: FieldPattern<Number>,
     /// Identifier, 24 bits.
-    vni: Pattern<Number>,
+    vni: FieldPattern<Number>,
     /// 8 bits.
-    reserved1: Pattern<Number>,
+    reserved1: FieldPattern<Number>,
 }
 
 chosen! {

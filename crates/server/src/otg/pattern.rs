@@ -9,7 +9,7 @@ use sonde_results::units::parse_mac;
 /// A field's values: frame after frame takes the next, and after the last the first.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "T: Deserialize<'de>"))]
-pub struct Pattern<T> {
+pub struct FieldPattern<T> {
     /// Which of the others counts.
     #[serde(default)]
     pub choice: PatternChoice,
@@ -217,10 +217,11 @@ mod tests {
 
     #[test]
     fn what_a_pattern_cannot_do_is_refused() {
-        let error = read::<Pattern<Number>>(r#"{"choice":"value","metric_tags":[]}"#).unwrap_err();
+        let error =
+            read::<FieldPattern<Number>>(r#"{"choice":"value","metric_tags":[]}"#).unwrap_err();
         assert!(error.contains("metric_tags"), "{error}");
-        assert!(read::<Pattern<Number>>(r#"{"choice":"sometimes"}"#).is_err());
-        let all = read::<Pattern<Ipv4Addr>>(
+        assert!(read::<FieldPattern<Number>>(r#"{"choice":"sometimes"}"#).is_err());
+        let all = read::<FieldPattern<Ipv4Addr>>(
             r#"{"choice":"increment","increment":{"start":"198.18.0.1","step":"0.0.0.1","count":3}}"#,
         );
         assert_eq!(all.unwrap().increment.unwrap().count, 3);

@@ -9,7 +9,8 @@ use sonde_server::otg::config::{
     Priority, PriorityChoice, Tcp, Udp, Vlan, Vxlan,
 };
 use sonde_server::otg::pattern::{
-    ChecksumChoice, ChecksumPattern, FieldValue, Generated, MacText, Number, Pattern, PatternChoice,
+    ChecksumChoice, ChecksumPattern, FieldPattern, FieldValue, Generated, MacText, Number,
+    PatternChoice,
 };
 use sonde_wire::checksum;
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, address_bits};
@@ -427,7 +428,7 @@ impl Build<'_> {
     fn field<T: FieldValue>(
         &mut self,
         name: &str,
-        pattern: &Option<Pattern<T>>,
+        pattern: &Option<FieldPattern<T>>,
         at: usize,
         width: u32,
         default: u128,
@@ -443,7 +444,7 @@ impl Build<'_> {
     fn announce(
         &mut self,
         name: &str,
-        pattern: &Option<Pattern<Number>>,
+        pattern: &Option<FieldPattern<Number>>,
         at: usize,
         next: Option<HeaderChoice>,
     ) {
@@ -470,7 +471,7 @@ impl Build<'_> {
     fn address<T: FieldValue>(
         &mut self,
         name: &str,
-        pattern: &Option<Pattern<T>>,
+        pattern: &Option<FieldPattern<T>>,
         at: usize,
         width: u32,
         auto: Option<u128>,
@@ -496,7 +497,7 @@ impl Build<'_> {
     fn length<T: FieldValue>(
         &mut self,
         name: &str,
-        pattern: &Option<Pattern<T>>,
+        pattern: &Option<FieldPattern<T>>,
         at: usize,
         from: usize,
         default: u128,

@@ -1,6 +1,6 @@
 //! The values of a header field, frame by frame.
 
-use sonde_server::otg::pattern::{FieldValue, Pattern, PatternChoice};
+use sonde_server::otg::pattern::{FieldPattern, FieldValue, PatternChoice};
 
 /// What a field holds in frame after frame, from the first again after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Values {
     /// Of a field of `width` bits, which is `default` if nothing is said, and `auto` where
     /// the client leaves it to us (`None`: we do not know, either).
     pub fn of<T: FieldValue>(
-        pattern: Option<&Pattern<T>>,
+        pattern: Option<&FieldPattern<T>>,
         width: u32,
         default: u128,
         auto: Option<u128>,
@@ -156,7 +156,7 @@ mod tests {
     use sonde_server::otg::pattern::Number;
 
     fn of(text: &str, width: u32) -> Result<Values, String> {
-        let pattern: Pattern<Number> = serde_json::from_str(text).unwrap();
+        let pattern: FieldPattern<Number> = serde_json::from_str(text).unwrap();
         Values::of(Some(&pattern), width, 9, None)
     }
 
