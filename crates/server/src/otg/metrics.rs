@@ -89,7 +89,7 @@ pub struct FlowMetric {
     pub timestamps: Option<Timestamps>,
     /// `None` where the flow does not measure it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Latency>,
+    pub latency: Option<FlowLatency>,
 }
 
 /// Rates of a flow, in all the units of the model.
@@ -142,7 +142,7 @@ pub struct Timestamps {
 
 /// Latency, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
+pub struct FlowLatency {
     pub minimum_ns: f64,
     pub maximum_ns: f64,
     pub average_ns: f64,

@@ -13,7 +13,7 @@ use sonde_server::otg::config::Config;
 use sonde_server::otg::control::{CaptureState, FlowTransmit, PortCapture, Transmit};
 use sonde_server::otg::devices::Neighbor;
 use sonde_server::otg::metrics::{
-    FlowMetric, FlowRates, Latency, PortMetric, Timestamps, TransmitState,
+    FlowLatency, FlowMetric, FlowRates, PortMetric, Timestamps, TransmitState,
 };
 use sonde_server::otg::ports::CaptureRequest;
 use sonde_server::otg::{Problem, TrafficGenerator};
@@ -432,7 +432,7 @@ fn metric(s: &FlowState<'_>) -> FlowMetric {
             first_timestamp_ns: came.clone().map(|r| r.times[0]).min().unwrap_or(0) as f64,
             last_timestamp_ns: came.clone().map(|r| r.times[1]).max().unwrap_or(0) as f64,
         }),
-        latency: s.plan.told.latency.then(|| Latency {
+        latency: s.plan.told.latency.then(|| FlowLatency {
             minimum_ns: latency.min as f64,
             maximum_ns: latency.max as f64,
             average_ns: latency.mean().unwrap_or(0.0),
