@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::config::Config;
-use self::control::{Change, ControlState, FlowTransmit, PortCapture};
+use self::control::{ControlState, FlowTransmit, PortCapture, StateChange};
 use self::devices::{Neighbor, StatesChoice, StatesRequest};
 use self::metrics::{
     FlowMetric, FlowMetricsRequest, MetricsChoice, MetricsRequest, PortMetric, PortMetricsRequest,
@@ -182,9 +182,9 @@ impl<G: TrafficGenerator> Otg<G> {
     fn control(&self, request: &Request) -> Result<Value, Problem> {
         let state: ControlState = read(&request.body)?;
         let warnings = match state.change().map_err(Problem::invalid)? {
-            Change::Flows(change) => self.generator.transmit(&change)?,
-            Change::Protocols(start) => self.generator.protocols(start)?,
-            Change::Captures(change) => self.generator.capture(&change)?,
+            StateChange::Flows(change) => self.generator.transmit(&change)?,
+            StateChange::Protocols(start) => self.generator.protocols(start)?,
+            StateChange::Captures(change) => self.generator.capture(&change)?,
         };
         Ok(json!({ "warnings": warnings }))
     }

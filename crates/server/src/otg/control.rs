@@ -121,7 +121,7 @@ enum ProtocolAllState {
 
 /// What a request comes to.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum StateChange {
     Flows(FlowTransmit),
     /// Of all protocols: whether they are to be there.
     Protocols(bool),
@@ -133,21 +133,21 @@ impl ControlState {
     ///
     /// # Errors
     /// The choice is named and its content is missing.
-    pub fn change(self) -> Result<Change, &'static str> {
+    pub fn change(self) -> Result<StateChange, &'static str> {
         match self.choice {
             ControlChoice::Protocol => {
                 let protocol = self.protocol.ok_or("protocol: is missing")?;
                 let all = protocol.all.ok_or("protocol.all: is missing")?;
-                Ok(Change::Protocols(all.state == ProtocolAllState::Start))
+                Ok(StateChange::Protocols(all.state == ProtocolAllState::Start))
             }
             ControlChoice::Port => {
                 let port = self.port.ok_or("port: is missing")?;
-                Ok(Change::Captures(port.capture.ok_or("port.capture: is missing")?))
+                Ok(StateChange::Captures(port.capture.ok_or("port.capture: is missing")?))
             }
             ControlChoice::Traffic => {
                 let traffic = self.traffic.ok_or("traffic: is missing")?;
                 let flows = traffic.flow_transmit.ok_or("traffic.flow_transmit: is missing")?;
-                Ok(Change::Flows(flows))
+                Ok(StateChange::Flows(flows))
             }
         }
     }
