@@ -75,13 +75,13 @@ pub struct FlowTransmit {
     /// Of which flows; empty: of all.
     #[serde(default)]
     pub flow_names: Vec<String>,
-    pub state: Transmit,
+    pub state: TransmitChange,
 }
 
 /// What is to become of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Transmit {
+pub enum TransmitChange {
     /// From its first frame, with counters at 0.
     Start,
     /// Sending ends.

@@ -1,5 +1,5 @@
 use super::config::*;
-use super::control::Transmit;
+use super::control::TransmitChange;
 use super::*;
 use crate::http::testing::{self, ask_json as ask};
 
@@ -164,7 +164,7 @@ fn flows_are_started_and_their_metrics_read() {
     let told = generator.told.lock().unwrap().clone();
     assert_eq!(
         told,
-        [format!("{:?} []", Transmit::Start), format!("{:?} [\"x\"]", Transmit::Pause)]
+        [format!("{:?} []", TransmitChange::Start), format!("{:?} [\"x\"]", TransmitChange::Pause)]
     );
     let protocols =
         r#"{"choice": "protocol", "protocol": {"choice": "all", "all": {"state": "start"}}}"#;

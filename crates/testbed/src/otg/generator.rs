@@ -10,7 +10,7 @@ use sonde_port::PortError;
 use sonde_port::raw::NeighbourSocket;
 use sonde_server::http::Ends;
 use sonde_server::otg::config::Config;
-use sonde_server::otg::control::{CaptureState, FlowTransmit, PortCapture, Transmit};
+use sonde_server::otg::control::{CaptureState, FlowTransmit, PortCapture, TransmitChange};
 use sonde_server::otg::devices::Neighbor;
 use sonde_server::otg::metrics::{
     FlowLatency, FlowMetric, FlowRates, PortMetric, Timestamps, TransmitState,
@@ -117,7 +117,7 @@ impl TrafficGenerator for Generator {
 
     fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem> {
         self.with(|setup| {
-            let begins = matches!(change.state, Transmit::Start | Transmit::Resume);
+            let begins = matches!(change.state, TransmitChange::Start | TransmitChange::Resume);
             if begins && self.reserved.load(Ordering::Acquire) {
                 let why = "the run of a plan is under way: flows would disturb it";
                 return Err(Problem::Busy(why.into()));
@@ -336,7 +336,7 @@ impl Setup {
         names.iter().map(find).collect()
     }
 
-    fn change(&mut self, which: &[usize], change: Transmit) -> Result<(), Problem> {
+    fn change(&mut self, which: &[usize], change: TransmitChange) -> Result<(), Problem> {
         let tagged: Vec<(u16, u8)> = which
             .iter()
             .map(|&i| {
@@ -345,7 +345,8 @@ impl Setup {
             })
             .collect();
         let silent = which.iter().map(|&i| &self.flows[i]).find(|f| f.frames.unresolved());
-        if let Some(flow) = silent.filter(|_| matches!(change, Transmit::Start | Transmit::Resume))
+        if let Some(flow) =
+            silent.filter(|_| matches!(change, TransmitChange::Start | TransmitChange::Resume))
         {
             return Err(Problem::invalid(format!(
                 "flow '{}': its gateway's MAC address is not known; wait until POST \
@@ -354,8 +355,8 @@ impl Setup {
             )));
         }
         let begins = match change {
-            Transmit::Start => tagged.clone(),
-            Transmit::Resume => {
+            TransmitChange::Start => tagged.clone(),
+            TransmitChange::Resume => {
                 // Only those that are stopped begin anew.
                 let states = self.states()?;
                 let stopped = |&&(i, _): &&(u16, u8)| {
@@ -363,10 +364,10 @@ impl Setup {
                 };
                 tagged.iter().filter(stopped).copied().collect()
             }
-            Transmit::Stop | Transmit::Pause => Vec::new(),
+            TransmitChange::Stop | TransmitChange::Pause => Vec::new(),
         };
         if !begins.is_empty() {
-            let clear = change == Transmit::Start;
+            let clear = change == TransmitChange::Start;
             for port in &self.ports {
                 port.receiver.ask(|to| receiver::Order::Expect(begins.clone(), clear, to))?;
             }

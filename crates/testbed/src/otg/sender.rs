@@ -11,7 +11,7 @@ use sonde_meter::load::{CATCH_UP_MOST_NS, FCS_LEN, FastHist, PutOff, catch_up_ns
 use sonde_port::{Port, PortError, PortStats};
 use sonde_results::Hist;
 use sonde_run::pump;
-use sonde_server::otg::control::Transmit;
+use sonde_server::otg::control::TransmitChange;
 use sonde_server::otg::metrics::TransmitState;
 use sonde_sys::clock::tai_now;
 use sonde_sys::schedule::Precedence;
@@ -26,7 +26,7 @@ use crate::tester::precedence;
 pub enum Order {
     /// What is to become of flows: their numbers, and the tags of their next frames where
     /// they begin anew.
-    Change(Vec<(u16, u8)>, Transmit, Sender<()>),
+    Change(Vec<(u16, u8)>, TransmitChange, Sender<()>),
     /// Tell how far it is.
     Report(Sender<SenderReport>),
 }
@@ -236,7 +236,8 @@ impl PortSender {
             }
             Order::Change(which, change, done) => {
                 // It takes its time, and the first frame is due at once.
-                if matches!(change, Transmit::Start | Transmit::Resume) && self.preferred.is_none()
+                if matches!(change, TransmitChange::Start | TransmitChange::Resume)
+                    && self.preferred.is_none()
                 {
                     self.preferred = precedence(self.senders, Duration::ZERO);
                 }
@@ -267,12 +268,12 @@ impl PortSender {
 
     /// Spreads flows that begin together over the time from one frame, or burst, to the next:
     /// those with the same time evenly, and so that others do not meet them at the begin.
-    fn stagger(&mut self, which: &[(u16, u8)], change: Transmit) {
+    fn stagger(&mut self, which: &[(u16, u8)], change: TransmitChange) {
         let begins = |f: &&mut Outgoing| {
             let begins = match change {
-                Transmit::Start => true,
-                Transmit::Resume => f.sent.state == TransmitState::Stopped,
-                Transmit::Stop | Transmit::Pause => false,
+                TransmitChange::Start => true,
+                TransmitChange::Resume => f.sent.state == TransmitState::Stopped,
+                TransmitChange::Stop | TransmitChange::Pause => false,
             };
             begins && which.iter().any(|&(number, _)| number == f.number)
         };
@@ -340,29 +341,29 @@ impl Paced for PortSender {
 }
 
 /// `now`: on the scale of due times that are not put off. Whether it begins anew is returned.
-fn change_flow(flow: &mut Outgoing, change: Transmit, tag: u8, now: i64) -> bool {
+fn change_flow(flow: &mut Outgoing, change: TransmitChange, tag: u8, now: i64) -> bool {
     use TransmitState::{Paused, Started, Stopped};
     match (change, flow.sent.state) {
-        (Transmit::Start, _) => {
+        (TransmitChange::Start, _) => {
             flow.late.clear();
             flow.sent = Sent::default();
             flow.begin(now, tag);
             return true;
         }
-        (Transmit::Stop, _) => flow.sent.state = Stopped,
-        (Transmit::Pause, Started) => {
+        (TransmitChange::Stop, _) => flow.sent.state = Stopped,
+        (TransmitChange::Pause, Started) => {
             flow.sent.state = Paused;
             flow.paused_at = now;
         }
-        (Transmit::Resume, Paused) => {
+        (TransmitChange::Resume, Paused) => {
             flow.origin += now - flow.paused_at;
             flow.sent.state = Started;
         }
-        (Transmit::Resume, Stopped) => {
+        (TransmitChange::Resume, Stopped) => {
             flow.begin(now, tag);
             return true;
         }
-        (Transmit::Pause, Paused | Stopped) | (Transmit::Resume, Started) => {}
+        (TransmitChange::Pause, Paused | Stopped) | (TransmitChange::Resume, Started) => {}
     }
     false
 }

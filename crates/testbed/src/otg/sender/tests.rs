@@ -123,10 +123,10 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
     let plans = (0..150).map(|i| if i % 3 == 2 { of(40) } else { of(100) });
     let mut sender = sender(plans);
     let which: Vec<(u16, u8)> = (0..150).map(|i| (i, 1)).collect();
-    sender.stagger(&which, Transmit::Start);
+    sender.stagger(&which, TransmitChange::Start);
     let mut times = Vec::new();
     for flow in &mut sender.flows {
-        change_flow(flow, Transmit::Start, 1, 0);
+        change_flow(flow, TransmitChange::Start, 1, 0);
         while flow.due() < 1_000_000_000 {
             times.push(flow.due());
             flow.departed(60, 0);
@@ -141,7 +141,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
     });
     assert!(lump.clone().max() <= Some(2), "{:?}", lump.max());
     // A flow by itself begins when it is told to.
-    sender.stagger(&[(7, 2)], Transmit::Start);
+    sender.stagger(&[(7, 2)], TransmitChange::Start);
     assert_eq!(sender.flows[7].phase, 0.0);
 }
 
@@ -167,7 +167,7 @@ fn what_could_not_leave_in_time_does_not_leave_in_a_lump() {
     let mut port = Kept::new(&Arc::default());
     let (done, _acknowledged) = mpsc::channel();
     let which = (0..10).map(|i| (i, 1)).collect();
-    sender.obey(Order::Change(which, Transmit::Start, done), &mut port);
+    sender.obey(Order::Change(which, TransmitChange::Start, done), &mut port);
     assert_eq!(sender.catch_up_ns, MS);
     let mut buffer = [0; 128];
     let mut leave = |sender: &mut PortSender, now| {
@@ -198,7 +198,7 @@ fn what_could_not_leave_in_time_does_not_leave_in_a_lump() {
 
 #[test]
 fn a_change_does_what_the_model_says() {
-    use Transmit::{Pause, Resume, Start, Stop};
+    use TransmitChange::{Pause, Resume, Start, Stop};
     let mut flow = Outgoing::new(0, plan(json!({})));
     change_flow(&mut flow, Pause, 1, 0);
     assert_eq!(flow.sent.state, TransmitState::Stopped);
@@ -229,7 +229,7 @@ fn the_thread_sends_exactly_what_it_is_told_to() {
     let thread =
         std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, 1, &received));
     let (done, acknowledged) = mpsc::channel();
-    orders.send(Order::Change(vec![(7, 9)], Transmit::Start, done)).unwrap();
+    orders.send(Order::Change(vec![(7, 9)], TransmitChange::Start, done)).unwrap();
     acknowledged.recv().unwrap();
     let report = loop {
         let (to, answer) = mpsc::channel();
