@@ -102,7 +102,7 @@ pub struct RunState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<Present>,
     /// What has been found, by measurement.
-    pub findings: Vec<Found>,
+    pub findings: Vec<MeasurementFound>,
     /// Measurements and devices that could not be had since the run was last begun here.
     pub errors: Vec<String>,
 }
@@ -124,7 +124,7 @@ pub struct Present {
 
 /// What a measurement found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Found {
+pub struct MeasurementFound {
     pub id: String,
     pub finding: Finding,
     /// What casts doubt on them.

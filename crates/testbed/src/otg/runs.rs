@@ -14,7 +14,7 @@ use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Invocation, Next, Stop};
-use sonde_server::runs::{Found, Phase, Present, Refusal, RunState, RunSummary, Runs};
+use sonde_server::runs::{MeasurementFound, Phase, Present, Refusal, RunState, RunSummary, Runs};
 
 use super::allowed::Allowed;
 use super::generator::{Generator, Reserved};
@@ -163,7 +163,7 @@ impl Runs for PlanRuns {
 
     fn state(&self, id: &str) -> Result<RunState, Refusal> {
         let (summary, run, Said { present, errors, .. }) = self.summary(id)?;
-        let found = |m: Measurement| Found {
+        let found = |m: Measurement| MeasurementFound {
             id: m.id,
             finding: m.finding,
             caveats: m.caveats,
