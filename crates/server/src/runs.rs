@@ -24,43 +24,43 @@ pub trait Runs: Send + Sync + 'static {
     /// # Errors
     /// A plan that is wrong, or may not come by network; something is under way; the run's
     /// folder cannot be had.
-    fn start(&self, plan: &str) -> Result<RunState, Refusal>;
+    fn start(&self, plan: &str) -> Result<RunState, RunRefusal>;
 
     /// All runs that are kept, in the order of their beginnings.
     ///
     /// # Errors
     /// They cannot be read.
-    fn list(&self) -> Result<Vec<RunSummary>, Refusal>;
+    fn list(&self) -> Result<Vec<RunSummary>, RunRefusal>;
 
     /// How far a run has come.
     ///
     /// # Errors
     /// No such run; it cannot be read.
-    fn state(&self, id: &str) -> Result<RunState, Refusal>;
+    fn state(&self, id: &str) -> Result<RunState, RunRefusal>;
 
     /// What has been measured.
     ///
     /// # Errors
     /// As of `state`.
-    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, Refusal>;
+    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, RunRefusal>;
 
     /// Every trial so far, invalid ones included.
     ///
     /// # Errors
     /// As of `state`.
-    fn trials(&self, id: &str) -> Result<Vec<Trial>, Refusal>;
+    fn trials(&self, id: &str) -> Result<Vec<Trial>, RunRefusal>;
 
     /// Has a run end early; one that has ended stays as it is. Does not wait for it.
     ///
     /// # Errors
     /// As of `state`.
-    fn stop(&self, id: &str) -> Result<RunState, Refusal>;
+    fn stop(&self, id: &str) -> Result<RunState, RunRefusal>;
 
     /// The report so far, one page of HTML.
     ///
     /// # Errors
     /// As of `state`.
-    fn report(&self, id: &str) -> Result<Vec<u8>, Refusal>;
+    fn report(&self, id: &str) -> Result<Vec<u8>, RunRefusal>;
 }
 
 /// A run in the list.
@@ -135,7 +135,7 @@ pub struct MeasurementFound {
 
 /// Why a request for a run is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RunRefusal {
     /// The plan is wrong.
     #[error("{0}")]
     Wrong(String),
@@ -153,19 +153,19 @@ pub enum Refusal {
     Failed(String),
 }
 
-impl Refusal {
+impl RunRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            Refusal::Wrong(_) => StatusCode::BAD_REQUEST,
-            Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
-            Refusal::Unknown(_) => StatusCode::NOT_FOUND,
-            Refusal::Busy(_) => StatusCode::CONFLICT,
-            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            RunRefusal::Wrong(_) => StatusCode::BAD_REQUEST,
+            RunRefusal::Forbidden(_) => StatusCode::FORBIDDEN,
+            RunRefusal::Unknown(_) => StatusCode::NOT_FOUND,
+            RunRefusal::Busy(_) => StatusCode::CONFLICT,
+            RunRefusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for RunRefusal {
     fn into_response(self) -> Response {
         http::refusal(self.status(), &self.to_string())
     }
@@ -173,7 +173,7 @@ impl IntoResponse for Refusal {
 
 /// The paths of runs; `None`: no runs are kept, and the paths say how to have them.
 pub fn routes<R: Runs>(runs: Option<Arc<R>>) -> Router {
-    let on = |answer: fn(&R, &str, &[u8]) -> Result<Response, Refusal>| {
+    let on = |answer: fn(&R, &str, &[u8]) -> Result<Response, RunRefusal>| {
         let runs = runs.clone();
         move |uri: Uri, request: Request| {
             // As it stands there: what `Path` decodes may have slashes in it.
@@ -200,18 +200,18 @@ pub fn routes<R: Runs>(runs: Option<Arc<R>>) -> Router {
         )
 }
 
-fn start<R: Runs>(runs: &R, _: &str, body: &[u8]) -> Result<Response, Refusal> {
+fn start<R: Runs>(runs: &R, _: &str, body: &[u8]) -> Result<Response, RunRefusal> {
     if body.len() > PLAN_MAX {
         let why = format!("a request with a plan has at most {PLAN_MAX} octets");
-        return Err(Refusal::Wrong(why));
+        return Err(RunRefusal::Wrong(why));
     }
-    let StartRequest { plan } = read(body).map_err(|e| Refusal::Wrong(e.to_string()))?;
+    let StartRequest { plan } = read(body).map_err(|e| RunRefusal::Wrong(e.to_string()))?;
     Ok((StatusCode::CREATED, Json(written(runs.start(&plan)?))).into_response())
 }
 
-fn kept<R>(runs: Option<&R>) -> Result<&R, Refusal> {
+fn kept<R>(runs: Option<&R>) -> Result<&R, RunRefusal> {
     runs.ok_or_else(|| {
-        Refusal::Unknown("this server keeps no runs: start it as sonde otg --runs DIR".into())
+        RunRefusal::Unknown("this server keeps no runs: start it as sonde otg --runs DIR".into())
     })
 }
 
@@ -222,7 +222,7 @@ struct StartRequest {
     plan: String,
 }
 
-fn json(value: impl Serialize) -> Result<Response, Refusal> {
+fn json(value: impl Serialize) -> Result<Response, RunRefusal> {
     Ok(Json(written(value)).into_response())
 }
 

@@ -16,40 +16,40 @@ fn run() -> RunState {
     RunState { summary, present: None, findings: Vec::new(), errors: Vec::new() }
 }
 
-fn known(id: &str) -> Result<(), Refusal> {
+fn known(id: &str) -> Result<(), RunRefusal> {
     match id {
         "a1" => Ok(()),
-        _ => Err(Refusal::Unknown(format!("there is no run '{id}'"))),
+        _ => Err(RunRefusal::Unknown(format!("there is no run '{id}'"))),
     }
 }
 
 impl Runs for Shelf {
-    fn start(&self, plan: &str) -> Result<RunState, Refusal> {
+    fn start(&self, plan: &str) -> Result<RunState, RunRefusal> {
         match plan {
             "good" => Ok(run()),
-            "evil" => Err(Refusal::Forbidden("no commands".into())),
-            "late" => Err(Refusal::Busy("another run".into())),
-            _ => Err(Refusal::Wrong("plan line 1: what?".into())),
+            "evil" => Err(RunRefusal::Forbidden("no commands".into())),
+            "late" => Err(RunRefusal::Busy("another run".into())),
+            _ => Err(RunRefusal::Wrong("plan line 1: what?".into())),
         }
     }
-    fn list(&self) -> Result<Vec<RunSummary>, Refusal> {
+    fn list(&self) -> Result<Vec<RunSummary>, RunRefusal> {
         Ok(vec![run().summary])
     }
-    fn state(&self, id: &str) -> Result<RunState, Refusal> {
+    fn state(&self, id: &str) -> Result<RunState, RunRefusal> {
         known(id).map(|()| run())
     }
-    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, Refusal> {
+    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, RunRefusal> {
         known(id).map(|()| vec![Measurement { id: "m".into(), ..Default::default() }])
     }
-    fn trials(&self, _: &str) -> Result<Vec<Trial>, Refusal> {
-        Err(Refusal::Failed("the disk is gone".into()))
+    fn trials(&self, _: &str) -> Result<Vec<Trial>, RunRefusal> {
+        Err(RunRefusal::Failed("the disk is gone".into()))
     }
-    fn stop(&self, id: &str) -> Result<RunState, Refusal> {
+    fn stop(&self, id: &str) -> Result<RunState, RunRefusal> {
         known(id)?;
         *self.stopped.lock().unwrap() = true;
         Ok(run())
     }
-    fn report(&self, id: &str) -> Result<Vec<u8>, Refusal> {
+    fn report(&self, id: &str) -> Result<Vec<u8>, RunRefusal> {
         known(id).map(|()| b"<html>".to_vec())
     }
 }

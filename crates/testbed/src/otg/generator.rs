@@ -17,7 +17,7 @@ use sonde_server::otg::metrics::{
 };
 use sonde_server::otg::ports::CaptureRequest;
 use sonde_server::otg::{Problem, TrafficGenerator};
-use sonde_server::runs::Refusal;
+use sonde_server::runs::RunRefusal;
 use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
@@ -70,11 +70,11 @@ impl Generator {
     ///
     /// # Errors
     /// Flows are under way, or somebody has it already.
-    pub fn reserve(generator: &Arc<Generator>) -> Result<Reserved, Refusal> {
+    pub fn reserve(generator: &Arc<Generator>) -> Result<Reserved, RunRefusal> {
         let setup = generator.setup();
         if generator.reserved.load(Ordering::Acquire) {
             let why = "another run is under way; stop it, or wait for its end";
-            return Err(Refusal::Busy(why.into()));
+            return Err(RunRefusal::Busy(why.into()));
         }
         // A port that has failed sends nothing.
         let sending = setup
@@ -82,7 +82,7 @@ impl Generator {
             .and_then(|s| s.states().ok())
             .is_some_and(|states| states.iter().any(|s| s.sent.state != TransmitState::Stopped));
         if sending {
-            return Err(Refusal::Busy("flows are under way; stop them first".into()));
+            return Err(RunRefusal::Busy("flows are under way; stop them first".into()));
         }
         generator.reserved.store(true, Ordering::Release);
         Ok(Reserved(Arc::clone(generator)))

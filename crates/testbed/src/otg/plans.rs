@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use sonde_server::runs::Refusal;
+use sonde_server::runs::RunRefusal;
 use sonde_wire::prefix::Prefix;
 
 use super::allowed::Allowed;
@@ -14,13 +14,13 @@ use crate::plan::{Plan, PortPlan, Source};
 ///
 /// # Errors
 /// A plan that is wrong, with its line; one that asks for what it may not.
-pub fn may_be_run(source: &Source, allowed: &Allowed) -> Result<(), Refusal> {
-    let wrong = |e: crate::plan::PlanError| Refusal::Wrong(e.to_string());
+pub fn may_be_run(source: &Source, allowed: &Allowed) -> Result<(), RunRefusal> {
+    let wrong = |e: crate::plan::PlanError| RunRefusal::Wrong(e.to_string());
     let plan = source.parse().map_err(wrong)?;
-    may(&plan, allowed).map_err(Refusal::Forbidden)?;
+    may(&plan, allowed).map_err(RunRefusal::Forbidden)?;
     let most = measurements_at_most(&plan);
     if most > MEASUREMENTS_MAX {
-        return Err(Refusal::Wrong(format!(
+        return Err(RunRefusal::Wrong(format!(
             "plan: comes to up to {most} measurements; over the network at most {MEASUREMENTS_MAX}"
         )));
     }
@@ -131,7 +131,7 @@ mod tests {
     const PORT_B: &str = "ports.b = { interface = 'eth2', addresses = ['198.19.0.2/24'], mac = '02:00:00:00:00:01' }\n";
     const THROUGHPUT: &str = "[[procedure]]\nkind = 'throughput'\n";
 
-    fn read_text(text: &str) -> Result<usize, Refusal> {
+    fn read_text(text: &str) -> Result<usize, RunRefusal> {
         let prefixes = ["198.18.0.0/15", "10.0.0.0/8"].map(|p| p.parse().unwrap()).to_vec();
         let source = Source { file: "plan".into(), text: text.into() };
         may_be_run(&source, &Allowed { prefixes, types: Vec::new() })?;
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(read_text(&format!("{HEAD}{allowed}{ROUTER}{THROUGHPUT}")), Ok(2));
         let all = format!("{HEAD}[bed]\noutside_benchmark_range = 'all'\n{ROUTER}{THROUGHPUT}");
         match read_text(&all) {
-            Err(Refusal::Wrong(why)) => assert!(why.contains("not a prefix"), "{why}"),
+            Err(RunRefusal::Wrong(why)) => assert!(why.contains("not a prefix"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
@@ -186,7 +186,7 @@ mod tests {
             (port_b("interface = ''"), "no name"),
         ] {
             match read_text(&text) {
-                Err(Refusal::Forbidden(why)) => assert!(why.contains(word), "{why}"),
+                Err(RunRefusal::Forbidden(why)) => assert!(why.contains(word), "{why}"),
                 other => panic!("{other:?}: {text}"),
             }
         }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_wrong_plan_has_its_line_and_one_without_bounds_is_no_list() {
         let wrong = |text: &str| match read_text(text) {
-            Err(Refusal::Wrong(why)) => why,
+            Err(RunRefusal::Wrong(why)) => why,
             other => panic!("{other:?}: {text}"),
         };
         assert!(wrong("title = 'x'\nwhat = 1\n").contains("plan line 2: "));

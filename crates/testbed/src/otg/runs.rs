@@ -14,7 +14,9 @@ use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Invocation, Next, Stop};
-use sonde_server::runs::{MeasurementFound, Phase, Present, Refusal, RunState, RunSummary, Runs};
+use sonde_server::runs::{
+    MeasurementFound, Phase, Present, RunRefusal, RunState, RunSummary, Runs,
+};
 
 use super::allowed::Allowed;
 use super::generator::{Generator, Reserved};
@@ -82,17 +84,17 @@ impl PlanRuns {
     }
 
     /// The folder of a run that is there.
-    fn find(&self, id: &str) -> Result<PathBuf, Refusal> {
+    fn find(&self, id: &str) -> Result<PathBuf, RunRefusal> {
         // Nothing else is looked for: no path leads out of the folder.
         let named = id.len() == ID_LEN && id.bytes().all(|b| b.is_ascii_hexdigit());
         let folder = self.folder.join(id);
         match named && folder.is_dir() {
             true => Ok(folder),
-            false => Err(Refusal::Unknown(format!("there is no run '{id}'"))),
+            false => Err(RunRefusal::Unknown(format!("there is no run '{id}'"))),
         }
     }
 
-    fn read(&self, id: &str) -> Result<BenchRun, Refusal> {
+    fn read(&self, id: &str) -> Result<BenchRun, RunRefusal> {
         store::read(&self.find(id)?).map_err(failed)
     }
 
@@ -100,7 +102,7 @@ impl PlanRuns {
         self.begun().get(id).map(|run| run.told.said().clone()).unwrap_or_default()
     }
 
-    fn summary(&self, id: &str) -> Result<(RunSummary, BenchRun, Said), Refusal> {
+    fn summary(&self, id: &str) -> Result<(RunSummary, BenchRun, Said), RunRefusal> {
         // Before the folder: a run that has ended meanwhile is then told as running once more.
         let said = self.said(id);
         let run = store::read_findings(&self.find(id)?).map_err(failed)?;
@@ -125,7 +127,7 @@ impl PlanRuns {
 }
 
 impl Runs for PlanRuns {
-    fn start(&self, plan: &str) -> Result<RunState, Refusal> {
+    fn start(&self, plan: &str) -> Result<RunState, RunRefusal> {
         let source = Source { file: "plan".into(), text: plan.to_owned() };
         plans::may_be_run(&source, &self.allowed)?;
         let reserved = Generator::reserve(&self.generator)?;
@@ -134,7 +136,7 @@ impl Runs for PlanRuns {
         let kept = std::fs::read_dir(&self.folder).map_err(failed)?.count();
         if kept >= RUNS_MAX && !folder.exists() {
             let why = format!("{} has {kept} runs; remove some", self.folder.display());
-            return Err(Refusal::Failed(why));
+            return Err(RunRefusal::Failed(why));
         }
         let context = Context { invocation: self.invocation.clone(), ..Context::default() };
         let (stop, told) = (context.stop.clone(), Arc::new(Told::default()));
@@ -151,7 +153,7 @@ impl Runs for PlanRuns {
         self.state(&id)
     }
 
-    fn list(&self) -> Result<Vec<RunSummary>, Refusal> {
+    fn list(&self) -> Result<Vec<RunSummary>, RunRefusal> {
         let entries = std::fs::read_dir(&self.folder).map_err(failed)?;
         let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
         // What else is in the folder is not ours to tell.
@@ -161,7 +163,7 @@ impl Runs for PlanRuns {
         Ok(runs)
     }
 
-    fn state(&self, id: &str) -> Result<RunState, Refusal> {
+    fn state(&self, id: &str) -> Result<RunState, RunRefusal> {
         let (summary, run, Said { present, errors, .. }) = self.summary(id)?;
         let found = |m: Measurement| MeasurementFound {
             id: m.id,
@@ -173,22 +175,22 @@ impl Runs for PlanRuns {
         Ok(RunState { summary, present, findings, errors })
     }
 
-    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, Refusal> {
+    fn measurements(&self, id: &str) -> Result<Vec<Measurement>, RunRefusal> {
         Ok(self.summary(id)?.1.measurements)
     }
 
-    fn trials(&self, id: &str) -> Result<Vec<Trial>, Refusal> {
+    fn trials(&self, id: &str) -> Result<Vec<Trial>, RunRefusal> {
         Ok(self.read(id)?.trials)
     }
 
-    fn stop(&self, id: &str) -> Result<RunState, Refusal> {
+    fn stop(&self, id: &str) -> Result<RunState, RunRefusal> {
         if let Some(run) = self.begun().get(id) {
             run.stop.ask();
         }
         self.state(id)
     }
 
-    fn report(&self, id: &str) -> Result<Vec<u8>, Refusal> {
+    fn report(&self, id: &str) -> Result<Vec<u8>, RunRefusal> {
         let run = self.read(id)?;
         let pages = sonde_report::render(&run, &[ReportFormat::Html]).map_err(failed)?;
         let page = pages.into_iter().next().context("the report has no page").map_err(failed)?;
@@ -233,8 +235,8 @@ impl Told {
     }
 }
 
-fn failed(error: impl Into<anyhow::Error>) -> Refusal {
-    Refusal::Failed(format!("{:#}", error.into()))
+fn failed(error: impl Into<anyhow::Error>) -> RunRefusal {
+    RunRefusal::Failed(format!("{:#}", error.into()))
 }
 
 /// Hexadecimal digits of the plan's fingerprint.
