@@ -42,21 +42,23 @@ pub(crate) struct Request {
     /// At most [`BODY_MAX`] octets.
     pub body: Bytes,
     /// Between whom it came.
-    pub ends: Ends,
+    pub ends: ConnectionAddresses,
 }
 
 /// The ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct ConnectionAddresses {
     pub peer: IpAddr,
     /// The address of this host that the client has called.
     pub local: IpAddr,
 }
 
-impl Ends {
+impl ConnectionAddresses {
     /// Both on this host.
-    pub const LOOPBACK: Ends =
-        Ends { peer: IpAddr::V4(Ipv4Addr::LOCALHOST), local: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+    pub const LOOPBACK: ConnectionAddresses = ConnectionAddresses {
+        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
 }
 
 /// A server that listens.
@@ -147,7 +149,7 @@ impl Server {
             };
             let (close, closed) = oneshot::channel::<()>();
             let guest = door.admit(peer.ip(), move || drop(close));
-            let ends = Ends { peer: peer.ip(), local: local.ip() };
+            let ends = ConnectionAddresses { peer: peer.ip(), local: local.ip() };
             let client = Client {
                 access: access.clone(),
                 routes: routes.clone(),
@@ -178,7 +180,7 @@ struct Client {
     access: Arc<Access>,
     routes: Router,
     guest: Arc<Guest>,
-    ends: Ends,
+    ends: ConnectionAddresses,
 }
 
 impl Client {

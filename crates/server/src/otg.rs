@@ -25,7 +25,7 @@ use self::metrics::{
     columns,
 };
 use self::ports::CaptureRequest;
-use crate::http::{self, Ends, Request, error};
+use crate::http::{self, ConnectionAddresses, Request, error};
 
 /// The version of the model, as `/capabilities/version` tells it: any that is compatible with
 /// it by the rules of semantic versioning will do for a client.
@@ -38,7 +38,11 @@ pub trait TrafficGenerator: Send + Sync + 'static {
     ///
     /// # Errors
     /// Every reason why it cannot be done. Then nothing is configured.
-    fn configure(&self, config: Config, client: Ends) -> Result<Vec<String>, Problem>;
+    fn configure(
+        &self,
+        config: Config,
+        client: ConnectionAddresses,
+    ) -> Result<Vec<String>, Problem>;
 
     /// Starts, stops, pauses or resumes flows. Returns warnings.
     ///

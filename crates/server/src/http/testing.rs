@@ -6,7 +6,8 @@ use super::*;
 
 /// The status and the body of an answer.
 pub(crate) fn ask(routes: &Router, method: &str, path: &str, body: &str) -> (u16, Bytes) {
-    let request = hyper::Request::builder().method(method).uri(path).extension(Ends::LOOPBACK);
+    let request =
+        hyper::Request::builder().method(method).uri(path).extension(ConnectionAddresses::LOOPBACK);
     let request = request.body(Body::from(body.to_owned())).unwrap();
     let routes = routes.clone().fallback(nowhere);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -10,7 +10,7 @@ struct Recorder {
 }
 
 impl TrafficGenerator for Recorder {
-    fn configure(&self, config: Config, _: Ends) -> Result<Vec<String>, Problem> {
+    fn configure(&self, config: Config, _: ConnectionAddresses) -> Result<Vec<String>, Problem> {
         if config.ports.is_empty() {
             return Err(Problem::Invalid(vec!["a".into(), "b".into()]));
         }

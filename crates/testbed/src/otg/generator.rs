@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use sonde_port::PortError;
 use sonde_port::raw::NeighbourSocket;
-use sonde_server::http::Ends;
+use sonde_server::http::ConnectionAddresses;
 use sonde_server::otg::config::Config;
 use sonde_server::otg::control::{CaptureState, FlowTransmit, PortCapture, TransmitChange};
 use sonde_server::otg::devices::Neighbor;
@@ -102,7 +102,11 @@ impl Generator {
 }
 
 impl TrafficGenerator for Generator {
-    fn configure(&self, config: Config, client: Ends) -> Result<Vec<String>, Problem> {
+    fn configure(
+        &self,
+        config: Config,
+        client: ConnectionAddresses,
+    ) -> Result<Vec<String>, Problem> {
         let mut setup = self.setup();
         // The old threads hold the ports that the new ones may want.
         *setup = None;
@@ -479,7 +483,9 @@ mod tests {
             "flows": [{ "name": "a", "tx_rx": { "port": { "tx_name": "a" } } }],
         });
         let config: Config = serde_json::from_value(config).unwrap();
-        let Err(Problem::Invalid(errors)) = generator.configure(config, Ends::LOOPBACK) else {
+        let Err(Problem::Invalid(errors)) =
+            generator.configure(config, ConnectionAddresses::LOOPBACK)
+        else {
             panic!()
         };
         for part in ["name 'a'", "ports[0].location: no interface", "ports[1].location: name an"] {
@@ -489,7 +495,8 @@ mod tests {
         // What the whole host needs is no port, by whatever name.
         let lo = json!({ "ports": [{ "name": "a", "location": "lo" }] });
         let lo: Config = serde_json::from_value(lo).unwrap();
-        let Err(Problem::Invalid(errors)) = generator.configure(lo, Ends::LOOPBACK) else {
+        let Err(Problem::Invalid(errors)) = generator.configure(lo, ConnectionAddresses::LOOPBACK)
+        else {
             panic!()
         };
         assert!(errors[0].contains("loopback") && errors[0].contains("veth"), "{errors:?}");

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use sonde_server::http::Ends;
+use sonde_server::http::ConnectionAddresses;
 use sonde_sys::netlink::{Link, Links, Routes};
 
 /// Interfaces of the server's own namespace that must go on working, each with why.
@@ -13,7 +13,7 @@ pub struct Ways(Vec<(u32, String)>);
 impl Ways {
     /// Those by which a client has come, and by which this host is reached from elsewhere: who is
     /// here by a tunnel (ssh -L) has come by loopback, and by an interface that nobody knows.
-    pub fn of(client: Ends) -> Ways {
+    pub fn of(client: ConnectionAddresses) -> Ways {
         let (Ok(mut routes), Ok(mut links)) = (Routes::open(), Links::open()) else {
             return Ways::default();
         };
