@@ -68,12 +68,12 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug)]
-pub struct Stop(Arc<watch::Sender<bool>>);
+pub struct ServerStop(Arc<watch::Sender<bool>>);
 
-impl Stop {
+impl ServerStop {
     /// Of a server that is yet to be started.
-    pub fn new() -> Stop {
-        Stop(Arc::new(watch::Sender::new(false)))
+    pub fn new() -> ServerStop {
+        ServerStop(Arc::new(watch::Sender::new(false)))
     }
 
     /// Requests under way are answered, then [`Server::serve`] returns.
@@ -82,9 +82,9 @@ impl Stop {
     }
 }
 
-impl Default for Stop {
-    fn default() -> Stop {
-        Stop::new()
+impl Default for ServerStop {
+    fn default() -> ServerStop {
+        ServerStop::new()
     }
 }
 
@@ -115,7 +115,7 @@ impl Server {
     ///
     /// # Errors
     /// No threads or no event queue to be had.
-    pub fn serve(self, routes: Router, stop: &Stop) -> io::Result<()> {
+    pub fn serve(self, routes: Router, stop: &ServerStop) -> io::Result<()> {
         // One thread moves octets; what answers has its own: see [`work`].
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

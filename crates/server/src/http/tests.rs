@@ -23,7 +23,7 @@ fn with_server(client: impl FnOnce(SocketAddr)) {
     let access = Access::Token(Token::new(TOKEN).unwrap());
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), access).unwrap();
     let address = server.address().unwrap();
-    let stop = Stop::new();
+    let stop = ServerStop::new();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| server.serve(echo(), &stop));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(address)));
