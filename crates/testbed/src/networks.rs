@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::load::{AddressRule, Order};
+use sonde_meter::load::{AddressRule, ValueOrder};
 use sonde_wire::prefix::{Prefix, is_for_benchmarks};
 
 use super::plan::PortPlan;
@@ -30,7 +30,7 @@ impl TestNetwork {
     /// The addresses of so many flows.
     pub fn rule(&self, flows: u32) -> AddressRule {
         let count = flows.min(self.count);
-        AddressRule { first: self.first, count, step: self.step, order: Order::Increment }
+        AddressRule { first: self.first, count, step: self.step, order: ValueOrder::Increment }
     }
 
     /// Whether it is of IP's version `ip`.

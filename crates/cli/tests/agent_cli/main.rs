@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use sonde_cli::agent::SKEW_VARIABLE;
-use sonde_meter::load::{AddressRule, MacRule, Order, Traffic};
+use sonde_meter::load::{AddressRule, MacRule, Traffic, ValueOrder};
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Direction, Offer, Pattern};
 use sonde_testbed::agent::rig::AgentRig;
@@ -348,7 +348,7 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         // Half of the frames are for groups, and these alone have to come to both.
         let group = with(MacRule::Group).traffic;
         let first = AddressRule::fixed([239, 192, 0, 1].into()).first;
-        let destination = AddressRule { first, count: 4, step: 1, order: Order::Increment };
+        let destination = AddressRule { first, count: 4, step: 1, order: ValueOrder::Increment };
         let traffic = Traffic { destination, ..group };
         let mixed = Some(Mixed { traffic, share: 0.5 });
         let copies = Copies { mixed, branches: vec![to_c(Expects::Mixed)] };

@@ -31,7 +31,7 @@ pub use neighbours::Neighbours;
 pub use questions::{answered, question};
 pub use schedule::{PutOff, Schedule, catch_up_ns};
 pub use streams::{STREAMS_KEPT, fill_streams};
-pub use traffic::{AddressRule, LoadError, MacRule, Order, PortRule, Traffic};
+pub use traffic::{AddressRule, LoadError, MacRule, PortRule, Traffic, ValueOrder};
 
 /// Octets of the frame check sequence, which belong to a frame's size (RFC 2544, section 9)
 /// and which engines neither see nor send.

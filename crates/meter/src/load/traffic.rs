@@ -40,7 +40,7 @@ pub struct Traffic {
 
 /// In which order a rule goes through its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ValueOrder {
     /// One after the other; flow 0 has the first.
     Increment,
     /// Drawn from the seed, flow by flow.
@@ -55,12 +55,12 @@ pub struct AddressRule {
     pub count: u32,
     /// From one to the next: 1, or 256 for a network of 24 bits each.
     pub step: u128,
-    pub order: Order,
+    pub order: ValueOrder,
 }
 
 impl AddressRule {
     pub fn fixed(address: IpAddr) -> AddressRule {
-        AddressRule { first: address, count: 1, step: 1, order: Order::Increment }
+        AddressRule { first: address, count: 1, step: 1, order: ValueOrder::Increment }
     }
 
     /// That of a flow; wraps at the end of the address space.
@@ -99,19 +99,19 @@ impl AddressRule {
 pub struct PortRule {
     pub first: u16,
     pub last: u16,
-    pub order: Order,
+    pub order: ValueOrder,
 }
 
 impl PortRule {
     /// Pseudo-random source ports (RFC 4814, section 4.5).
     pub const RFC4814_SOURCE: PortRule =
-        PortRule { first: 1024, last: 65_535, order: Order::Random };
+        PortRule { first: 1024, last: 65_535, order: ValueOrder::Random };
     /// Pseudo-random destination ports (RFC 4814, section 4.5).
     pub const RFC4814_DESTINATION: PortRule =
-        PortRule { first: 1, last: 49_151, order: Order::Random };
+        PortRule { first: 1, last: 49_151, order: ValueOrder::Random };
 
     pub const fn fixed(port: u16) -> PortRule {
-        PortRule { first: port, last: port, order: Order::Increment }
+        PortRule { first: port, last: port, order: ValueOrder::Increment }
     }
 
     pub fn of(&self, flow: u32, seed: u64) -> u16 {
@@ -287,11 +287,11 @@ impl Traffic {
     }
 }
 
-fn pick(order: Order, flow: u32, count: u32, seed: u64) -> u32 {
+fn pick(order: ValueOrder, flow: u32, count: u32, seed: u64) -> u32 {
     let count = count.max(1);
     match order {
-        Order::Increment => flow % count,
-        Order::Random => {
+        ValueOrder::Increment => flow % count,
+        ValueOrder::Random => {
             let bits = split_mix(seed ^ u64::from(flow).wrapping_mul(GOLDEN));
             (((bits >> 32) * u64::from(count)) >> 32) as u32
         }

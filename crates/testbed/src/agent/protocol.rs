@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
+use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic, ValueOrder};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, TrialHealth};
 use sonde_wire::ethernet::{Mac, Tag};
 
@@ -259,7 +259,7 @@ struct TrafficText {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Order")]
+#[serde(remote = "ValueOrder")]
 enum OrderText {
     Increment,
     Random,
@@ -272,7 +272,7 @@ struct AddressRuleText {
     count: u32,
     step: u128,
     #[serde(with = "OrderText")]
-    order: Order,
+    order: ValueOrder,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -281,7 +281,7 @@ struct PortRuleText {
     first: u16,
     last: u16,
     #[serde(with = "OrderText")]
-    order: Order,
+    order: ValueOrder,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -360,7 +360,7 @@ mod tests {
                     first: "2001:2::1".parse().unwrap(),
                     count: 3,
                     step: 1 << 64,
-                    order: Order::Random,
+                    order: ValueOrder::Random,
                 },
                 source_port: PortRule::RFC4814_SOURCE,
                 destination_port: PortRule::fixed(7),

@@ -618,7 +618,7 @@ const GRACE_NS: i64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sonde_meter::load::Order;
+    use sonde_meter::load::ValueOrder;
 
     #[test]
     fn all_addresses_of_a_rule_must_lie_in_a_prefix() {
@@ -626,7 +626,7 @@ mod tests {
             first: first.parse().unwrap(),
             count,
             step,
-            order: Order::Random,
+            order: ValueOrder::Random,
         };
         let (v4, v6) = ("198.18.0.0/15".parse().unwrap(), "2001:2::/48".parse().unwrap());
         for (rule, prefix, whether) in [

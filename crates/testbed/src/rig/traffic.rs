@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, bail, ensure};
 use sonde_lab::AddressFamily;
 use sonde_lab::device::{BedInfo, DeviceSpec};
-use sonde_meter::load::{AddressRule, MacRule, Order, PortRule, Traffic};
+use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic, ValueOrder};
 use sonde_results::trial::Pattern;
 use sonde_wire::ethernet::{ETHERTYPE_QINQ, ETHERTYPE_VLAN, Mac, Tag};
 use sonde_wire::prefix::Prefix;
@@ -151,7 +151,7 @@ pub fn ways(
                 4 => IpAddr::from([239, 192, 0, 1]),
                 _ => IpAddr::from([0xff18, 0, 0, 0, 0, 0, 0, 1]),
             };
-            let (order, count) = (Order::Increment, 1 << 16);
+            let (order, count) = (ValueOrder::Increment, 1 << 16);
             forth.traffic.destination = AddressRule { first, count, step: 1, order };
             if share < 1.0 {
                 let traffic = std::mem::replace(&mut forth.traffic, unicast);
@@ -183,7 +183,8 @@ fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> 
     let (source_port, destination_port) = match w.ports {
         PortsName::Rfc4814 => (PortRule::RFC4814_SOURCE, PortRule::RFC4814_DESTINATION),
         PortsName::Increment => {
-            let ascending = |first| PortRule { first, last: u16::MAX, order: Order::Increment };
+            let ascending =
+                |first| PortRule { first, last: u16::MAX, order: ValueOrder::Increment };
             (ascending(10_000), PortRule::fixed(7))
         }
     };
