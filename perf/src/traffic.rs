@@ -1,7 +1,7 @@
 //! `--only gen`: what making traffic costs, with the truth about it.
 
 use anyhow::{Context as _, Result};
-use sonde_meter::traffic::{Config, Generator, Order, Sizes};
+use sonde_meter::traffic::{Config, Generator, PacketOrder, Sizes};
 use sonde_run::running::Context;
 use sonde_run::traffic::{Length, Reorder, Settings, Shares, start};
 use sonde_sys::usage::Usage;
@@ -15,7 +15,7 @@ pub fn bench(repeat: usize) -> Result<()> {
     println!("| traffic | 2^11 flows at once | 2^18 | 2^21 |\n|---|---|---|---|");
     let round = |size| {
         let sizes = Sizes::constant(size);
-        Config { order: Order::RoundRobin, sizes, ..Config::default() }
+        Config { order: PacketOrder::RoundRobin, sizes, ..Config::default() }
     };
     let rows = [
         ("round robin, 64 bytes", round(64)),

@@ -26,7 +26,9 @@ use self::fragment::Fragments;
 use self::frame::Filler;
 
 pub use self::app::{App, write_name};
-pub use self::config::{Config, Encapsulation, Net, Order, Protocols, Reorder, Shares, TruthKeys};
+pub use self::config::{
+    Config, Encapsulation, Net, PacketOrder, Protocols, Reorder, Shares, TruthKeys,
+};
 pub use self::error::{MAX_FLOWS, TrafficError};
 pub use self::flow::Side;
 pub use self::law::{Arrival, Length, Sizes};
@@ -143,8 +145,8 @@ impl Generator {
     fn packet(&mut self, at_ns: i64, buffer: &mut [u8]) -> usize {
         let config = &self.config;
         let slot = match config.order {
-            Order::Random => self.rng.usize(..self.flows.len()),
-            Order::RoundRobin => {
+            PacketOrder::Random => self.rng.usize(..self.flows.len()),
+            PacketOrder::RoundRobin => {
                 let flows = self.flows.len() as u64;
                 ((self.packets % flows) * 0x9E37_79B1 % flows) as usize
             }
@@ -191,7 +193,7 @@ impl Generator {
         let number = self.begun;
         self.begun += 1;
         let mut flow = Flow::new(number, config.sizes.draw(rng), [rng.u32(..), rng.u32(..)]);
-        if config.order == Order::RoundRobin {
+        if config.order == PacketOrder::RoundRobin {
             flow.tuple = address::in_turn(config.net, number as u32);
             flow.server_port = SERVER_PORTS;
             flow.ttl = [64; 2];

@@ -26,7 +26,7 @@ pub struct Config {
     /// How packets follow each other in time.
     pub arrival: Arrival,
     /// Which flow sends next.
-    pub order: Order,
+    pub order: PacketOrder,
     /// Packets of a flow, both directions together.
     pub length: Length,
     /// Lengths of packets with data.
@@ -65,7 +65,7 @@ impl Default for Config {
             start_ns: 0,
             tick_ns: 1,
             arrival: Arrival::Poisson,
-            order: Order::Random,
+            order: PacketOrder::Random,
             length: Length::Pareto { alpha: 1.2, min: 5, max: 100_000 },
             sizes: Sizes::imix(),
             variety: 1.0,
@@ -126,7 +126,7 @@ impl Config {
 
 /// Which flow sends the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum PacketOrder {
     /// Any of the open ones, each as likely.
     Random,
     /// Packet i belongs to flow (i * 0x9E3779B1) mod F; the flows are IPv4 UDP in one

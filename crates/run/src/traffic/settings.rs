@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_meter::traffic::{
-    Arrival, Config, Length, Net, Order, Protocols, Reorder, Shares, Sizes, TrafficError, TruthKeys,
+    Arrival, Config, Length, Net, PacketOrder, Protocols, Reorder, Shares, Sizes, TrafficError,
+    TruthKeys,
 };
 use sonde_port::Engine;
 use sonde_results::choice;
@@ -186,7 +187,7 @@ impl Settings {
             start_ns: if self.out.is_some() { FILE_START_NS } else { 0 },
             tick_ns: if self.out.is_some() { self.resolution.tick_ns() } else { 1 },
             arrival: if self.round_robin { Arrival::Constant } else { self.arrival },
-            order: if self.round_robin { Order::RoundRobin } else { Order::Random },
+            order: if self.round_robin { PacketOrder::RoundRobin } else { PacketOrder::Random },
             length: self.length().unwrap_or(self.length),
             sizes: self.sizes.clone(),
             variety: self.variety,

@@ -129,7 +129,7 @@ fn the_round_is_as_flow_md_describes_it() {
     let (flows, packets) = (1 << 11, 1 << 13);
     for net in [Net::Benchmark, Net::Private] {
         let config = Config {
-            order: Order::RoundRobin,
+            order: PacketOrder::RoundRobin,
             arrival: Arrival::Constant,
             flows,
             packets: Some(packets),
