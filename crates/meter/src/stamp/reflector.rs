@@ -48,7 +48,7 @@ use address::{Addresses, is_unicast, number};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use limiter::{Limiter, Total};
-use loops::{Arrival, Order};
+use loops::{Arrival, RequestOrder};
 use session_table::{Lookup, SessionKey, SessionTable};
 
 /// A STAMP and TWAMP-Light reflector.
@@ -291,7 +291,7 @@ impl Reflector {
             }
             Lookup::New(index) => {
                 let session = sessions.session(index);
-                session.order = Order::first(sequence, timestamp);
+                session.order = RequestOrder::first(sequence, timestamp);
                 session.received = 1;
                 return Ok(Some(index));
             }

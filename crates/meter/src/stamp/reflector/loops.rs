@@ -47,7 +47,7 @@ pub(super) fn is_service(port: u16) -> bool {
 
 /// The numbers and times of one session's requests.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Order {
+pub(super) struct RequestOrder {
     /// The greatest number so far, and the middle half of its time stamp.
     sequence: u32,
     sent: u32,
@@ -66,10 +66,10 @@ pub(super) enum Arrival {
     Stray,
 }
 
-impl Order {
+impl RequestOrder {
     /// Of the first request.
     pub(super) fn first(sequence: u32, timestamp: u64) -> Self {
-        Order { sequence, sent: middle(timestamp), forgiven: i64::MIN }
+        RequestOrder { sequence, sent: middle(timestamp), forgiven: i64::MIN }
     }
 
     /// Files the next request. `plain`: it is zero where a STAMP request is.
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_new_beginning_is_told_from_a_late_or_doubled_request() {
         let ms = SECOND / 1000;
-        let mut order = Order::first(0, NOW);
+        let mut order = RequestOrder::first(0, NOW);
         for n in 1..10 {
             assert_eq!(order.next(n, NOW + u64::from(n) * ms, true, at(0)), Arrival::Usual);
         }
@@ -202,18 +202,18 @@ mod tests {
         );
         assert_eq!(order.next(2, NOW + 51 * ms, true, at(0)), Arrival::Usual);
         // Whoever has no clock is known by the number 0 alone.
-        let mut order = Order::first(5, 0);
+        let mut order = RequestOrder::first(5, 0);
         assert_eq!(order.next(5, 0, true, at(0)), Arrival::Usual);
         assert_eq!(order.next(3, 0, true, at(0)), Arrival::Usual);
         assert_eq!(order.next(0, 0, true, at(0)), Arrival::Restart);
         // A number that wraps goes on.
-        let mut order = Order::first(u32::MAX, NOW);
+        let mut order = RequestOrder::first(u32::MAX, NOW);
         assert_eq!(order.next(0, NOW + ms, true, at(0)), Arrival::Usual);
     }
 
     #[test]
     fn what_is_not_stamp_has_to_be_numbered_or_is_a_stray() {
-        let mut order = Order::first(0, NOW);
+        let mut order = RequestOrder::first(0, NOW);
         for n in 1..10_000 {
             assert_eq!(
                 order.next(2 * n, NOW, false, at(0)),
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(answered, 504);
         assert_eq!(order.next(0x4552_524f, 0, true, at(500)), Arrival::Usual, "STAMP by its shape");
         // One that turns its letters round, ten times a second, goes no faster than that.
-        let mut order = Order::first(0, 0);
+        let mut order = RequestOrder::first(0, 0);
         let answered = (0..20_000u32)
             .filter(|&i| {
                 let said = 0x2021_2223u32.wrapping_add((i % 90) * 0x0101_0101);

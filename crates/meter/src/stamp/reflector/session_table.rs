@@ -7,7 +7,7 @@
 
 use sonde_wire::{Stamp, Time, TxDone};
 
-use super::loops::Order;
+use super::loops::RequestOrder;
 use crate::keyed_hash::KeyedHash;
 
 /// What identifies a session: 4-tuple and session identifier (RFC 8972, section 3).
@@ -34,7 +34,7 @@ pub(super) struct Session {
     /// When the previous reply truly left, once its stamp has come.
     pub previous_sent: Option<Stamp>,
     /// The sender's own numbers.
-    pub order: Order,
+    pub order: RequestOrder,
     last_used: Time,
     /// Among newcomers: the one before and the one after.
     older: u32,
