@@ -29,7 +29,7 @@ pub use sonde_port::icmp::{IcmpError, IcmpKind};
 use sonde_results::run::Health;
 
 pub use self::collected::Collected;
-use self::control::Order;
+use self::control::ReloadRequest;
 pub use self::control::{Control, Reloaded};
 use self::event::Changed;
 pub use self::event::{About, Event, Status};
@@ -98,12 +98,12 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
 fn drive(
     mut session: Session,
     watch: Option<names::Watch>,
-    (mut outbox, status, orders): (Outbox, &Latest<Status>, &Receiver<Order>),
+    (mut outbox, status, orders): (Outbox, &Latest<Status>, &Receiver<ReloadRequest>),
     stop: &Stop,
     patience: Duration,
 ) -> Ended {
     while !session.is_finished() {
-        while let Ok(Order { targets, done }) = orders.try_recv() {
+        while let Ok(ReloadRequest { targets, done }) = orders.try_recv() {
             let changed = session.change(targets);
             if let Ok(Changed { added, ended, .. }) = &changed {
                 outbox.push(Event::Added(added.clone()));

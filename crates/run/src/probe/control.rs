@@ -14,12 +14,12 @@ use crate::error::RunError;
 
 /// Orders to a probe.
 pub struct Control {
-    orders: Sender<Order>,
+    orders: Sender<ReloadRequest>,
     settings: Mutex<Settings>,
 }
 
 /// What the probe's thread is asked for.
-pub(super) struct Order {
+pub(super) struct ReloadRequest {
     pub(super) targets: Vec<Target>,
     /// Where what it came to is waited for.
     pub(super) done: std::sync::mpsc::SyncSender<Result<Changed, RunError>>,
@@ -36,7 +36,7 @@ pub struct Reloaded {
 
 impl Control {
     /// Of a probe that runs by `settings`, and where its thread finds orders.
-    pub(super) fn new(settings: Settings) -> (Control, Receiver<Order>) {
+    pub(super) fn new(settings: Settings) -> (Control, Receiver<ReloadRequest>) {
         let (orders, given) = channel();
         (Control { orders, settings: Mutex::new(settings) }, given)
     }
@@ -60,7 +60,7 @@ impl Control {
         let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
         let (done, waits) = sync_channel(1);
         let gone = || anyhow!("the probe has ended: its targets cannot change; start it anew");
-        self.orders.send(Order { targets, done }).map_err(|_| gone())?;
+        self.orders.send(ReloadRequest { targets, done }).map_err(|_| gone())?;
         let changed = waits.recv().with_context(|| gone().to_string())??;
         left_out.extend(changed.left_out);
         *settings = new;
