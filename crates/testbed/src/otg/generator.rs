@@ -380,7 +380,7 @@ impl Setup {
             let own = |&&(n, _): &&(u16, u8)| self.flows[usize::from(n)].from == i;
             let own: Vec<_> = tagged.iter().filter(own).copied().collect();
             if let Some(sender) = port.sender.as_ref().filter(|_| !own.is_empty()) {
-                sender.ask(|to| sender::Order::Change(own, change, to))?;
+                sender.ask(|to| sender::SenderCommand::Change(own, change, to))?;
             }
         }
         Ok(())

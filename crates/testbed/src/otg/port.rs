@@ -31,7 +31,7 @@ pub struct TestPort {
     ifindex: u32,
     links: Mutex<Links>,
     /// Where a flow leaves here.
-    pub sender: Option<Worker<sender::Order>>,
+    pub sender: Option<Worker<sender::SenderCommand>>,
     /// Takes every frame that comes.
     pub receiver: Worker<receiver::Order>,
     capture: Option<Mutex<Captured>>,
@@ -325,7 +325,7 @@ impl TestPort {
     /// The port has failed.
     pub fn sent(&self) -> Result<SenderReport, Problem> {
         let Some(sender) = &self.sender else { return Ok(SenderReport::default()) };
-        let report = sender.ask(sender::Order::Report)?;
+        let report = sender.ask(sender::SenderCommand::Report)?;
         self.sound(report.failed.as_ref())?;
         Ok(report)
     }

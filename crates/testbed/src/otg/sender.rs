@@ -23,7 +23,7 @@ use super::rates::{PERIOD_NS, RateMeter};
 use crate::tester::precedence;
 
 /// What the thread is told.
-pub enum Order {
+pub enum SenderCommand {
     /// What is to become of flows: their numbers, and the tags of their next frames where
     /// they begin anew.
     Change(Vec<(u16, u8)>, TransmitChange, Sender<()>),
@@ -60,7 +60,7 @@ pub fn run(
     flows: Vec<(u16, Arc<FlowPlan>)>,
     secret: Secret,
     senders: usize,
-    orders: &Receiver<Order>,
+    orders: &Receiver<SenderCommand>,
 ) {
     let mut sender = PortSender {
         flows: flows.into_iter().map(|(number, plan)| Outgoing::new(number, plan)).collect(),
@@ -219,9 +219,9 @@ impl PortSender {
         self.flows.iter_mut().for_each(|f| f.sent.state = TransmitState::Stopped);
     }
 
-    fn obey(&mut self, order: Order, port: &mut dyn Port) {
+    fn obey(&mut self, order: SenderCommand, port: &mut dyn Port) {
         match order {
-            Order::Report(to) => {
+            SenderCommand::Report(to) => {
                 let now = tai_now().as_nanos();
                 let report = |f: &mut Outgoing| {
                     let sends = f.sent.state == TransmitState::Started;
@@ -234,7 +234,7 @@ impl PortSender {
                 let failed = self.failed.clone();
                 let _ = to.send(SenderReport { flows, stats: port.stats(), failed });
             }
-            Order::Change(which, change, done) => {
+            SenderCommand::Change(which, change, done) => {
                 // It takes its time, and the first frame is due at once.
                 if matches!(change, TransmitChange::Start | TransmitChange::Resume)
                     && self.preferred.is_none()

@@ -167,7 +167,7 @@ fn what_could_not_leave_in_time_does_not_leave_in_a_lump() {
     let mut port = Kept::new(&Arc::default());
     let (done, _acknowledged) = mpsc::channel();
     let which = (0..10).map(|i| (i, 1)).collect();
-    sender.obey(Order::Change(which, TransmitChange::Start, done), &mut port);
+    sender.obey(SenderCommand::Change(which, TransmitChange::Start, done), &mut port);
     assert_eq!(sender.catch_up_ns, MS);
     let mut buffer = [0; 128];
     let mut leave = |sender: &mut PortSender, now| {
@@ -229,11 +229,11 @@ fn the_thread_sends_exactly_what_it_is_told_to() {
     let thread =
         std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, 1, &received));
     let (done, acknowledged) = mpsc::channel();
-    orders.send(Order::Change(vec![(7, 9)], TransmitChange::Start, done)).unwrap();
+    orders.send(SenderCommand::Change(vec![(7, 9)], TransmitChange::Start, done)).unwrap();
     acknowledged.recv().unwrap();
     let report = loop {
         let (to, answer) = mpsc::channel();
-        orders.send(Order::Report(to)).unwrap();
+        orders.send(SenderCommand::Report(to)).unwrap();
         let report = answer.recv().unwrap();
         if report.flows[0].1.state == TransmitState::Stopped {
             break report;
