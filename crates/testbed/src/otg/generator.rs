@@ -302,7 +302,7 @@ impl Setup {
     /// The devices answer no more, and forget their gateways.
     fn part(&mut self) -> Result<(), Problem> {
         for port in &self.ports {
-            port.receiver.ask(|to| receiver::Order::Neighbours(None, to))?;
+            port.receiver.ask(|to| receiver::ReceiverCommand::Neighbours(None, to))?;
         }
         self.present.clear();
         Ok(())
@@ -322,7 +322,7 @@ impl Setup {
             let failed = |why: String| Problem::Internal(format!("port {}: {why}", port.name));
             let socket = socket.map_err(|e| failed(e.to_string()))?;
             let (frames, taken) = mpsc::sync_channel(QUESTIONS);
-            port.receiver.ask(|to| receiver::Order::Neighbours(Some(frames), to))?;
+            port.receiver.ask(|to| receiver::ReceiverCommand::Neighbours(Some(frames), to))?;
             self.present.push(Presence::start(socket, own, taken).map_err(failed)?);
         }
         Ok(Vec::new())
@@ -373,7 +373,8 @@ impl Setup {
         if !begins.is_empty() {
             let clear = change == TransmitChange::Start;
             for port in &self.ports {
-                port.receiver.ask(|to| receiver::Order::Expect(begins.clone(), clear, to))?;
+                port.receiver
+                    .ask(|to| receiver::ReceiverCommand::Expect(begins.clone(), clear, to))?;
             }
         }
         for (i, port) in self.ports.iter().enumerate() {

@@ -33,7 +33,7 @@ pub struct TestPort {
     /// Where a flow leaves here.
     pub sender: Option<Worker<sender::SenderCommand>>,
     /// Takes every frame that comes.
-    pub receiver: Worker<receiver::Order>,
+    pub receiver: Worker<receiver::ReceiverCommand>,
     capture: Option<Mutex<Captured>>,
     /// By what it sends, where a flow leaves here, and by what it receives.
     pub engines: (Option<String>, String),
@@ -284,7 +284,7 @@ impl TestPort {
         }
         if let Some(mut ring) = captured.ring.take() {
             ring.clear();
-            self.receiver.ask(|to| receiver::Order::Capture(ring, to))?;
+            self.receiver.ask(|to| receiver::ReceiverCommand::Capture(ring, to))?;
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl TestPort {
 
     fn stop_capture(&self, captured: &mut Captured) -> Result<(), Problem> {
         if captured.ring.is_none() {
-            captured.ring = self.receiver.ask(receiver::Order::Captured)?;
+            captured.ring = self.receiver.ask(receiver::ReceiverCommand::Captured)?;
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl TestPort {
     /// # Errors
     /// The port has failed.
     pub fn received(&self) -> Result<ReceiverReport, Problem> {
-        let report = self.receiver.ask(receiver::Order::Report)?;
+        let report = self.receiver.ask(receiver::ReceiverCommand::Report)?;
         self.sound(report.failed.as_ref())?;
         Ok(report)
     }

@@ -14,7 +14,7 @@ use super::devices::concerns_neighbours;
 use super::rates::RateMeter;
 
 /// What the thread is told.
-pub enum Order {
+pub enum ReceiverCommand {
     /// Flows that begin anew, with their tags; whether their counters go back to 0.
     Expect(Vec<(u16, u8)>, bool, Sender<()>),
     /// Pass on what neighbours ask and answer, or no longer.
@@ -75,7 +75,12 @@ pub struct Received {
 }
 
 /// Receives until the other end of `orders` is gone. `flows` are those expected here.
-pub fn run(mut port: Box<dyn Port>, flows: &[u16], secret: Secret, orders: &Receiver<Order>) {
+pub fn run(
+    mut port: Box<dyn Port>,
+    flows: &[u16],
+    secret: Secret,
+    orders: &Receiver<ReceiverCommand>,
+) {
     let highest = flows.iter().max().map_or(0, |&n| usize::from(n) + 1);
     let mut analyser = PortAnalyser::new(highest, secret, tai_now().as_nanos());
     flows.iter().for_each(|&n| analyser.flows[usize::from(n)] = Some(Incoming::new()));
@@ -203,9 +208,9 @@ impl PortAnalyser {
         }
     }
 
-    fn obey(&mut self, order: Order, port: &mut dyn Port) {
+    fn obey(&mut self, order: ReceiverCommand, port: &mut dyn Port) {
         match order {
-            Order::Expect(flows, clear, done) => {
+            ReceiverCommand::Expect(flows, clear, done) => {
                 let now = tai_now().as_nanos();
                 for (number, tag) in flows {
                     if let Some(Some(flow)) = self.flows.get_mut(usize::from(number)) {
@@ -214,16 +219,16 @@ impl PortAnalyser {
                 }
                 let _ = done.send(());
             }
-            Order::Neighbours(to, done) => {
+            ReceiverCommand::Neighbours(to, done) => {
                 self.neighbours = to;
                 let _ = done.send(());
             }
-            Order::Capture(ring, done) => {
+            ReceiverCommand::Capture(ring, done) => {
                 self.capture = Some(ring);
                 let _ = done.send(());
             }
-            Order::Captured(to) => _ = to.send(self.capture.take()),
-            Order::Report(to) => {
+            ReceiverCommand::Captured(to) => _ = to.send(self.capture.take()),
+            ReceiverCommand::Report(to) => {
                 let now = tai_now().as_nanos();
                 let mut report = self.report.clone();
                 report.rates = self.rate.read(now, [report.frames, report.bytes]);
