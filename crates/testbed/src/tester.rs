@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::load::{Header, Schedule, Traffic, fill_streams, headers};
+use sonde_meter::load::{HeaderTemplate, Schedule, Traffic, fill_streams, headers};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
 use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
@@ -324,7 +324,7 @@ impl Load {
     }
 
     /// The headers of all flows.
-    fn headers(&self) -> Result<Vec<Header>> {
+    fn headers(&self) -> Result<Vec<HeaderTemplate>> {
         match &self.mixed {
             Some((classes, second)) => classes.headers(&self.traffic, second),
             None => Ok(headers(&self.traffic)?),

@@ -5,13 +5,13 @@ use sonde_results::trial::Direction;
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Time, checksum};
 
-use super::{FCS_LEN, FastHist, Header, PutOff, Schedule};
+use super::{FCS_LEN, FastHist, HeaderTemplate, PutOff, Schedule};
 use crate::Paced;
 
 /// Sends the frames of one direction, in one trial.
 #[derive(Debug)]
 pub struct Generator {
-    headers: Vec<Header>,
+    headers: Vec<HeaderTemplate>,
     sizes: Vec<u32>,
     ipv6: bool,
     schedule: Schedule,
@@ -35,7 +35,7 @@ impl Generator {
     /// For frames with these headers, of these sizes (octets with the FCS) in turn, the first
     /// of them due at `start`; `tag` is that of trial and direction.
     pub fn new(
-        headers: Vec<Header>,
+        headers: Vec<HeaderTemplate>,
         sizes: &[u32],
         schedule: Schedule,
         start: Time,
@@ -149,7 +149,7 @@ impl Paced for Generator {
 }
 
 /// Lengths and checksums, which depend on the frame's size or on its signature.
-fn finish_header(header: &Header, ipv6: bool, frame: &mut [u8]) {
+fn finish_header(header: &HeaderTemplate, ipv6: bool, frame: &mut [u8]) {
     let (l3_at, l4_at) = (header.l3_at, header.l4_at);
     let l4_len = (frame.len() - l4_at) as u16;
     frame[l4_at + 4..l4_at + 6].copy_from_slice(&l4_len.to_be_bytes());

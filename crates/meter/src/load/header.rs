@@ -12,7 +12,7 @@ pub const HEADER_MAX: usize = 112;
 
 /// The headers of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct HeaderTemplate {
     /// From the Ethernet header to the UDP header, with the lengths of the shortest of the
     /// frames; zeros behind. IPv4 UDP goes without checksum (RFC 768); IPv6 has yet none.
     pub octets: [u8; HEADER_MAX],
@@ -35,11 +35,11 @@ pub struct Header {
 /// # Errors
 /// What [`Traffic::check`] finds is not found again here: the only error is
 /// [`LoadError::Rule`], of a frame longer than an IP packet can be.
-pub fn headers(traffic: &Traffic) -> Result<Vec<Header>, LoadError> {
+pub fn headers(traffic: &Traffic) -> Result<Vec<HeaderTemplate>, LoadError> {
     (0..traffic.flows).map(|flow| header(traffic, flow)).collect()
 }
 
-fn header(traffic: &Traffic, flow: u32) -> Result<Header, LoadError> {
+fn header(traffic: &Traffic, flow: u32) -> Result<HeaderTemplate, LoadError> {
     // Rules that have the same range must not walk in step.
     let seed = |n: u64| traffic.seed.wrapping_add(n);
     let source = traffic.source.of(flow, seed(0));
@@ -63,7 +63,7 @@ fn header(traffic: &Traffic, flow: u32) -> Result<Header, LoadError> {
     };
     // The sum of a datagram without payload, less the length that is in it twice (8 octets).
     let udp_sum = build::udp_header_sum(source, destination, 0).map(|sum| sum - 16);
-    Ok(Header {
+    Ok(HeaderTemplate {
         octets,
         len,
         l3_at,

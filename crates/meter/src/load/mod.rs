@@ -24,7 +24,7 @@ pub use analyser::{Analyser, AnalyserConfig};
 pub use arrival_window::ArrivalWindow;
 pub use delays::Delays;
 pub use generator::{CATCH_UP_MOST_NS, Generator};
-pub use header::{HEADER_MAX, Header, headers};
+pub use header::{HEADER_MAX, HeaderTemplate, headers};
 pub use hist::FastHist;
 pub use losses::Losses;
 pub use neighbours::Neighbours;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use sonde_meter::load::{Header, LoadError, Traffic, headers};
+use sonde_meter::load::{HeaderTemplate, LoadError, Traffic, headers};
 use sonde_results::trial::Direction;
 use sonde_wire::ethernet::Mac;
 
@@ -93,13 +93,13 @@ impl Classes {
     }
 
     /// The headers of both, in that order.
-    pub(super) fn headers(&self, first: &Traffic, second: &Traffic) -> Result<Vec<Header>> {
+    pub(super) fn headers(&self, first: &Traffic, second: &Traffic) -> Result<Vec<HeaderTemplate>> {
         let (firsts, seconds) = (headers(first)?, headers(second)?);
         let (mut firsts, mut seconds) = (firsts.iter().cycle(), seconds.iter().cycle());
         let pick = |(place, &is_second): (usize, &bool)| {
             let next = if is_second { seconds.next() } else { firsts.next() };
             let header = next.cloned().ok_or(LoadError::Rule("a class without flows".into()))?;
-            Ok(Header { stream: place as u16, ..header })
+            Ok(HeaderTemplate { stream: place as u16, ..header })
         };
         self.0.iter().enumerate().map(pick).collect()
     }

@@ -12,7 +12,7 @@ use sonde_bpf::{
     AttachMode, BpfError, Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
     XdpGeneratorConfig, XdpPace,
 };
-use sonde_meter::load::{FCS_LEN, Header, Losses};
+use sonde_meter::load::{FCS_LEN, HeaderTemplate, Losses};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
@@ -214,7 +214,7 @@ fn generator(
     secret: [u64; 2],
 ) -> Result<XdpGenerator> {
     let headers = load.headers()?;
-    let Header { len, l3_at, l4_at, .. } = headers[0];
+    let HeaderTemplate { len, l3_at, l4_at, .. } = headers[0];
     let from = spec.ways[load.way].from;
     let offer = &load.offer;
     let config = XdpGeneratorConfig {
@@ -239,7 +239,7 @@ fn generator(
         changes: loads.collect(),
         catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
     };
-    let flow = |h: Header| FlowHeader {
+    let flow = |h: HeaderTemplate| FlowHeader {
         header: h.octets,
         ip_sum: h.ip_sum,
         udp_sum: h.udp_sum,
