@@ -12,7 +12,7 @@ use sonde_results::hist::{SUB_BUCKETS, bucket_of};
 use crate::flow::prefetch::prefetch;
 
 pub(crate) struct Pages {
-    headers: Vec<Header>,
+    headers: Vec<PageHeader>,
     counts: Vec<Page>,
     fresh: u32,
     free: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Pages {
 }
 
 #[derive(Clone, Copy)]
-struct Header {
+struct PageHeader {
     next: u32,
     block: i16,
 }
@@ -52,7 +52,7 @@ impl Pages {
         let mut counts = vec![Page([1; SUB_BUCKETS]); limit];
         counts.iter_mut().for_each(|page| page.0.fill(0));
         Pages {
-            headers: vec![Header { next: NONE, block: 0 }; limit],
+            headers: vec![PageHeader { next: NONE, block: 0 }; limit],
             counts,
             fresh: 0,
             free: NONE,
@@ -63,7 +63,7 @@ impl Pages {
     /// Adds so many pages.
     pub(crate) fn grow(&mut self, more: usize) {
         let limit = self.headers.len().saturating_add(more).min(NONE as usize - 1);
-        self.headers.resize(limit, Header { next: NONE, block: 0 });
+        self.headers.resize(limit, PageHeader { next: NONE, block: 0 });
         self.counts.resize(limit, Page([0; SUB_BUCKETS]));
     }
 
@@ -78,7 +78,7 @@ impl Pages {
         } else {
             return None;
         };
-        self.headers[page as usize] = Header { next, block };
+        self.headers[page as usize] = PageHeader { next, block };
         Some(page)
     }
 }
