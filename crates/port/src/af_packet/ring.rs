@@ -91,7 +91,7 @@ impl Ring {
             while self.left > 0 && frames.len() < frames.capacity() {
                 let at = self.next;
                 let end = (self.block + 1) * BLOCK;
-                let Some(header) = syscall::read::<Header>(&self.memory()[..end], at) else {
+                let Some(header) = syscall::read::<TpacketHeader>(&self.memory()[..end], at) else {
                     self.left = 0;
                     break;
                 };
@@ -126,7 +126,7 @@ impl Ring {
     }
 
     /// The frame behind a packet header, its VLAN tag back in place.
-    fn frame(&mut self, at: usize, end: usize, h: &Header, tai: ToTai) -> Option<FrameDesc> {
+    fn frame(&mut self, at: usize, end: usize, h: &TpacketHeader, tai: ToTai) -> Option<FrameDesc> {
         let mut offset = at + usize::from(h.mac);
         let (mut len, mut wire_len) = (h.snaplen as usize, h.len as usize);
         if (h.snaplen < h.len && !self.cut) || len < 14 || offset + len > end {
@@ -182,7 +182,7 @@ struct Request {
 /// `struct tpacket3_hdr` without its padding.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Header {
+struct TpacketHeader {
     next_offset: u32,
     sec: u32,
     nsec: u32,
@@ -210,7 +210,7 @@ struct NetHeader {
 }
 
 // SAFETY: integers alone.
-unsafe impl Plain for Header {}
+unsafe impl Plain for TpacketHeader {}
 // SAFETY: integers alone.
 unsafe impl Plain for NetHeader {}
 
