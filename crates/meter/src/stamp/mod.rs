@@ -23,4 +23,4 @@ pub use reflector::{
 pub use sample::{Fate, Sample};
 pub use sender::Sender;
 pub use sender_counters::SenderCounters;
-pub use spec::{LinkHeader, ReflectorKind, Schedule, SenderConfig, StreamSpec, Way};
+pub use spec::{LinkHeader, NextHopLink, ReflectorKind, Schedule, SenderConfig, StreamSpec};

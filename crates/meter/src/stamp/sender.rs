@@ -24,7 +24,7 @@ use super::probe::{Clock, ProbeTemplate, Refusal, Reply};
 use super::sample::{Fate, Sample};
 use super::schedule::{Queue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
-use super::spec::{LinkHeader, SenderConfig, StreamSpec, Way};
+use super::spec::{LinkHeader, NextHopLink, SenderConfig, StreamSpec};
 use super::stream::{self, Settling, Slot, Stream};
 use crate::flow::prefetch::prefetch_all;
 use crate::{Instrument, Transmit};
@@ -34,7 +34,7 @@ pub struct Sender {
     clock: Clock,
     streams: Vec<Stream>,
     probes: Vec<ProbeTemplate>,
-    ways: Vec<Way>,
+    ways: Vec<NextHopLink>,
     demux: Demux,
     queue: Queue,
     random: Rng,
@@ -68,7 +68,7 @@ impl Sender {
     pub fn new(
         config: SenderConfig,
         specs: &[StreamSpec],
-        ways: Vec<Way>,
+        ways: Vec<NextHopLink>,
     ) -> Result<Self, SpecError> {
         check(&config, specs, ways.len())?;
         let probes = templates(specs)?;
@@ -122,7 +122,7 @@ impl Sender {
     }
 
     /// A next hop was resolved, changed its address, or went away.
-    pub fn set_way(&mut self, index: u16, way: Way) {
+    pub fn set_way(&mut self, index: u16, way: NextHopLink) {
         if let Some(place) = self.ways.get_mut(usize::from(index)) {
             *place = way;
             self.suspect_unsent();
@@ -130,7 +130,7 @@ impl Sender {
     }
 
     /// The routes have changed: the ways anew, and that of each stream.
-    pub fn set_routes(&mut self, ways: Vec<Way>, of_stream: &[u16]) {
+    pub fn set_routes(&mut self, ways: Vec<NextHopLink>, of_stream: &[u16]) {
         for (probe, &way) in self.probes.iter_mut().zip(of_stream) {
             if usize::from(way) < ways.len() {
                 probe.set_next_hop(way);

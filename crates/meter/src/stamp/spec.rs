@@ -101,7 +101,7 @@ pub struct StreamSpec {
 }
 
 /// How a next hop is reached, or why it is not.
-pub type Way = Result<LinkHeader, NotSent>;
+pub type NextHopLink = Result<LinkHeader, NotSent>;
 
 /// The link-layer header in front of the IP packet: Ethernet, with VLAN tags if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

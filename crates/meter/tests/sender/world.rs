@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use sonde_meter::stamp::{
-    LinkHeader, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec, Way,
+    LinkHeader, NextHopLink, ReflectorKind, Schedule, Sender, SenderConfig, StreamSpec,
 };
 use sonde_meter::{Instrument, Transmit};
 use sonde_results::Interval;
@@ -53,7 +53,7 @@ pub fn spec(i: u16) -> StreamSpec {
     }
 }
 
-pub fn hops() -> Vec<Way> {
+pub fn hops() -> Vec<NextHopLink> {
     vec![Ok(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))]
 }
 

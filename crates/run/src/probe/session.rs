@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_meter::stamp::{Delays, LinkHeader, Sender, SenderConfig, StreamSpec, Way};
+use sonde_meter::stamp::{Delays, LinkHeader, NextHopLink, Sender, SenderConfig, StreamSpec};
 use sonde_port::icmp;
 use sonde_port::{Caps, Engine, OpenSpec};
 use sonde_results::StreamInfo;
@@ -120,7 +120,7 @@ impl Session {
             tracing::debug!("{} streams leave by {engine} ({mode})", opened.streams.len());
             check_frames(opened.port.caps(), &plan, &opened.streams).map_err(RunError::Settings)?;
         }
-        let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
+        let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
         if ways.is_empty() {
             ways.push(Ok(LinkHeader::new([0; 6], [0; 6], &[])));
         }
@@ -174,7 +174,7 @@ impl Session {
         &self,
         opened: Opened,
         plan: &[StreamSpec],
-        ways: &[Way],
+        ways: &[NextHopLink],
         (start, cpu): (Time, Option<usize>),
     ) -> Result<Lane> {
         let Opened { port, spec, ifindex, streams } = opened;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sonde_meter::Instrument;
-use sonde_meter::stamp::{Delays, Sample, Sender, StreamSpec, Way};
+use sonde_meter::stamp::{Delays, NextHopLink, Sample, Sender, StreamSpec};
 use sonde_port::icmp::IcmpError;
 use sonde_port::{Filter, Port, PortStats};
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -28,9 +28,9 @@ use crate::running::Ended;
 /// What the main thread tells a probe worker.
 pub enum Command {
     /// A next hop has a new link header, or none.
-    Way(u16, Way),
+    Way(u16, NextHopLink),
     /// The routes have changed: all ways, and that of each stream.
-    Routes(Vec<Way>, Vec<u16>),
+    Routes(Vec<NextHopLink>, Vec<u16>),
     /// This host has other addresses: the source of each stream, and what to receive.
     Sources(Vec<IpAddr>, Filter),
     /// Whether our clock is synchronised, its greatest error (ns).

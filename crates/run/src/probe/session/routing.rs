@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use sonde_meter::stamp::{LinkHeader, StreamSpec, Way};
+use sonde_meter::stamp::{LinkHeader, NextHopLink, StreamSpec};
 use sonde_results::units::format_mac;
 use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
 use sonde_wire::NotSent;
@@ -30,7 +30,7 @@ pub struct Routing {
     /// Where the probes to each target leave from.
     pub sources: Vec<IpAddr>,
     /// The ways that lanes were told last, and for each target which of them is its.
-    pub ways: Vec<Way>,
+    pub ways: Vec<NextHopLink>,
     pub way_of: Vec<u16>,
     /// The streams as they were planned.
     pub plan: Vec<StreamSpec>,
@@ -120,7 +120,7 @@ impl Routing {
             true => NextHops::resolve(&found, Duration::ZERO)?,
             false => NextHops::watch(&found)?,
         };
-        let mut ways: Vec<Way> = next_hops.all().iter().map(way).collect();
+        let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
         let nowhere = ways.len();
         ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
         let way_of = place.iter().map(|place| match place {
@@ -259,7 +259,7 @@ fn way_to(
     }
 }
 
-pub fn way(hop: &NextHop) -> Way {
+pub fn way(hop: &NextHop) -> NextHopLink {
     let Some(Macs { destination, source }) = hop.macs else {
         return Err(if hop.running { NotSent::NoNeighbour } else { NotSent::LinkDown });
     };

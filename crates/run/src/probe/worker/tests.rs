@@ -28,7 +28,7 @@ fn spec(i: i64) -> StreamSpec {
     }
 }
 
-fn way() -> Way {
+fn way() -> NextHopLink {
     Ok(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))
 }
 
