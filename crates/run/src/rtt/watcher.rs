@@ -70,7 +70,7 @@ struct Watcher {
 struct Point {
     /// `None`: gone, for now.
     port: Option<Box<dyn Port>>,
-    way: Way,
+    way: PointLink,
     /// Packets lost by ports that are closed.
     lost: u64,
 }
@@ -89,7 +89,7 @@ fn lost(port: &mut dyn Port) -> u64 {
 
 /// How packets of an interface come to the matcher.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct PointLink {
     /// The number of its place.
     place: u8,
     header: Header,
@@ -97,7 +97,7 @@ struct Way {
     tunnels: bool,
 }
 
-impl Way {
+impl PointLink {
     /// Takes a packet of `wire_len` octets, which is said to carry `told` octets of payload in
     /// each of the packets that it was on the wire.
     #[inline]
@@ -187,7 +187,7 @@ impl Source for Watcher {
         }
         let point = &mut self.points[i];
         let (place, tunnels) = (self.joined[i], self.tunnels);
-        point.way = Way { place, header, mtu: link.mtu, tunnels };
+        point.way = PointLink { place, header, mtu: link.mtu, tunnels };
         point.port = Some(port);
         Ok(how)
     }
