@@ -19,7 +19,9 @@ use sonde_sys::clock::tai_now;
 use sonde_sys::cpu_time::stat_field;
 use sonde_sys::netns;
 use sonde_sys::schedule::Precedence;
-use sonde_testbed::tester::{LoadEngine, Tester, TesterPort, TesterSpec, Way, port_facts};
+use sonde_testbed::tester::{
+    DirectionSpec, LoadEngine, Tester, TesterPort, TesterSpec, port_facts,
+};
 
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## Forwarding\n");
@@ -262,8 +264,13 @@ fn tester(device: Device, engine: LoadEngine) -> Result<((LabBed, Option<Forward
         netns: Some(p.netns.clone()),
         cpu: None,
     };
-    let way =
-        Way { from: 0, to: 1, traffic: traffic(a, b)?, length_change: 0, for_mac: Some(b.mac) };
+    let way = DirectionSpec {
+        from: 0,
+        to: 1,
+        traffic: traffic(a, b)?,
+        length_change: 0,
+        for_mac: Some(b.mac),
+    };
     let spec = TesterSpec {
         engine,
         ports: vec![port(a), port(b)],

@@ -59,7 +59,7 @@ pub struct TesterPort {
 /// A direction: what is sent from one port and expected at another. At most one leaves each
 /// port, and at most one arrives.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct DirectionSpec {
     /// Index of the sending port.
     pub from: usize,
     /// Index of the receiving port.
@@ -78,7 +78,7 @@ pub struct TesterSpec {
     /// How frames are sent and received.
     pub engine: LoadEngine,
     pub ports: Vec<TesterPort>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<DirectionSpec>,
     /// How long to wait for the last frames (RFC 2544, section 23: 2 s). It ends earlier when
     /// all have arrived.
     pub drain: Duration,

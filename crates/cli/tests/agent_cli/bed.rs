@@ -17,7 +17,7 @@ use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::agent::link::{AgentAddress, BUSY};
 use sonde_testbed::agent::protocol::PortName;
 use sonde_testbed::agent::rig::{AgentRig, AgentRigSpec};
-use sonde_testbed::tester::{Copies, Way};
+use sonde_testbed::tester::{Copies, DirectionSpec};
 use sonde_testbed::tls;
 use sonde_wire::ethernet::Mac;
 
@@ -149,7 +149,7 @@ impl Agents {
     }
 
     /// From a to b through the device, or back.
-    pub fn way(&self, back: bool) -> Way {
+    pub fn way(&self, back: bool) -> DirectionSpec {
         let [mac_a, mac_1, mac_2, mac_b] = self.macs;
         let (from, to, source_mac, hop, for_mac, source, destination) = match back {
             false => (0, 1, mac_a, mac_1, mac_b, [198, 18, 0, 2], [198, 19, 0, 2]),
@@ -170,16 +170,16 @@ impl Agents {
             ttl: 64,
             seed: 7,
         };
-        Way { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
+        DirectionSpec { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
     }
 
     /// Waits for agents that are busy.
-    pub fn rig(&self, ways: &[Way]) -> AgentRig {
+    pub fn rig(&self, ways: &[DirectionSpec]) -> AgentRig {
         self.rig_of_copies(ways, Copies::default())
     }
 
     /// With copies of the first direction's frames: port 2 is the bridge's further one.
-    pub fn rig_of_copies(&self, ways: &[Way], copies: Copies) -> AgentRig {
+    pub fn rig_of_copies(&self, ways: &[DirectionSpec], copies: Copies) -> AgentRig {
         // A machine that is too busy may keep an agent from answering in time.
         let mut tries = (0..5).map(|_| self.rig_with(ways, copies.clone(), CONTROLLER, BUSY));
         let opened =
@@ -187,23 +187,23 @@ impl Agents {
         opened.expect("agents that answer")
     }
 
-    pub fn try_rig(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+    pub fn try_rig(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
         self.rig_with(ways, Copies::default(), CONTROLLER, Duration::ZERO)
     }
 
     /// With a certificate that another authority has signed.
-    pub fn try_rig_of_a_stranger(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+    pub fn try_rig_of_a_stranger(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
         self.rig_with(ways, Copies::default(), "strangers/controller", Duration::ZERO)
     }
 
     /// With the certificate of an agent of the laboratory.
-    pub fn try_rig_of_an_agent(&self, ways: &[Way]) -> anyhow::Result<AgentRig> {
+    pub fn try_rig_of_an_agent(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
         self.rig_with(ways, Copies::default(), "lab/10.77.1.2", Duration::ZERO)
     }
 
     fn rig_with(
         &self,
-        ways: &[Way],
+        ways: &[DirectionSpec],
         copies: Copies,
         whose: &str,
         busy: Duration,

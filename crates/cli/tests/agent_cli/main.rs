@@ -17,7 +17,7 @@ use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Direction, Offer, Pattern};
 use sonde_testbed::agent::rig::AgentRig;
 use sonde_testbed::runner::{Outcome, Rig as _};
-use sonde_testbed::tester::{Branch, Copies, Expects, Mixed, Way};
+use sonde_testbed::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
 
 use self::bed::Agents;
 
@@ -318,10 +318,10 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
     let with = |destination_mac: MacRule| {
         let way = agents.way(false);
         let traffic = Traffic { destination_mac, ..way.traffic };
-        Way { traffic, for_mac: None, ..way }
+        DirectionSpec { traffic, for_mac: None, ..way }
     };
     agents.control(|| {
-        let measure = |ways: &[Way], copies: Copies, offer: Offer| {
+        let measure = |ways: &[DirectionSpec], copies: Copies, offer: Offer| {
             let mut rig = agents.rig_of_copies(ways, copies);
             self::offer(&mut rig, &offer)
         };
@@ -339,7 +339,7 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         // The bridge learns where they are, and floods no more.
         let back = agents.way(true);
         let source_mac = MacRule::Random { seed: 5 };
-        let learning = Way { traffic: Traffic { source_mac, ..back.traffic }, ..back };
+        let learning = DirectionSpec { traffic: Traffic { source_mac, ..back.traffic }, ..back };
         let learned = measure(&[learning], Copies::default(), offer(Pattern::Learning));
         assert_sound(&learned, &["b>a"], 500);
         let sent_on = measure(&unknown, copies, offer(Pattern::Stations));
@@ -352,7 +352,7 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         let traffic = Traffic { destination, ..group };
         let mixed = Some(Mixed { traffic, share: 0.5 });
         let copies = Copies { mixed, branches: vec![to_c(Expects::Mixed)] };
-        let known = [Way { for_mac: None, ..agents.way(false) }];
+        let known = [DirectionSpec { for_mac: None, ..agents.way(false) }];
         let both = measure(&known, copies, offer(Pattern::Multicast { share: 0.5 }));
         let counts = |d: &Direction| (d.name.clone(), d.intended, d.sent, d.received, d.lost);
         let found: Vec<_> = both.directions.iter().map(counts).collect();

@@ -8,7 +8,9 @@ use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_results::trial::{Direction, Offer};
 use sonde_results::units::format_mac;
 use sonde_sys::schedule::prefer_this_process;
-use sonde_testbed::tester::{LoadEngine, Outcome, Tester, TesterPort, TesterSpec, Way, port_facts};
+use sonde_testbed::tester::{
+    DirectionSpec, LoadEngine, Outcome, Tester, TesterPort, TesterSpec, port_facts,
+};
 use sonde_wire::ethernet::Mac;
 
 /// Two ports of a tester and what is between them.
@@ -77,7 +79,7 @@ impl Bed {
     }
 
     /// From a to b through the router, or back.
-    pub fn way(&self, back: bool, ipv6: bool, sizes: &[u32]) -> Way {
+    pub fn way(&self, back: bool, ipv6: bool, sizes: &[u32]) -> DirectionSpec {
         let [mac_a, mac_1, mac_2, mac_b] = self.macs;
         let [near, far] = match ipv6 {
             false => ["198.18.0.2", "198.19.0.2"],
@@ -102,10 +104,10 @@ impl Bed {
             ttl: 64,
             seed: 7,
         };
-        Way { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
+        DirectionSpec { from, to, traffic, length_change: 0, for_mac: Some(for_mac) }
     }
 
-    pub fn spec(&self, engine: LoadEngine, ways: Vec<Way>) -> TesterSpec {
+    pub fn spec(&self, engine: LoadEngine, ways: Vec<DirectionSpec>) -> TesterSpec {
         TesterSpec { engine, ports: self.ports(), ways, drain: Duration::from_millis(500) }
     }
 }

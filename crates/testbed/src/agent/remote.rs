@@ -12,7 +12,7 @@ use super::link::{AgentAddress, BUSY, Link};
 use super::protocol::{PortDescription, PortName};
 use super::rig::{AgentRig, AgentRigSpec};
 use crate::plan::{DevicePlan, Plan, PortPlan};
-use crate::tester::{Copies, Way};
+use crate::tester::{Copies, DirectionSpec};
 use crate::tls::{self, Role};
 
 /// The agents that have the ports of one device.
@@ -69,7 +69,7 @@ impl Remote {
         &self,
         device: &DevicePlan,
         names: &[String],
-        ways: Vec<Way>,
+        ways: Vec<DirectionSpec>,
         copies: Copies,
         drain: Duration,
     ) -> Result<AgentRig> {

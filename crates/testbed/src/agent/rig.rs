@@ -20,7 +20,7 @@ use super::clock::ClockOffset;
 use super::link::{AgentAddress, Link};
 use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
 use crate::runner::{Outcome, Rig};
-use crate::tester::{Branch, Copies, Expects, Load, MTU_MAX, Mixed, Way};
+use crate::tester::{Branch, Copies, DirectionSpec, Expects, Load, MTU_MAX, Mixed};
 
 /// What a rig of agents is opened with.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub struct AgentRigSpec {
     pub tls: Arc<ClientConfig>,
     /// The ports, each with the index of its agent.
     pub ports: Vec<(usize, PortName)>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<DirectionSpec>,
     /// What goes out beside the first of them, and where else it may arrive.
     pub copies: Copies,
     /// How long to wait for the last frames; it ends earlier when all have arrived.
@@ -100,7 +100,7 @@ impl AgentRig {
         let mut halves = Vec::new();
         let half = |number, role, way: usize, at: usize, for_mac: Option<Mac>| {
             let (whose, port) = &self.spec.ports[at];
-            let Way { traffic, length_change, .. } = &self.spec.ways[way];
+            let DirectionSpec { traffic, length_change, .. } = &self.spec.ways[way];
             (*whose == agent).then(|| Half {
                 way: number,
                 role,

@@ -13,7 +13,7 @@ use sonde_wire::prefix::Prefix;
 use crate::cases::PlannedCase;
 use crate::networks::{NETWORKS, TestNetwork};
 use crate::plan::{MacsName, Plan, PortsName};
-use crate::tester::{Branch, Copies, Expects, Mixed, Way};
+use crate::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
 
 /// A port of the tester, and what lies behind it as far as the device knows.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub fn ways(
     planned: &PlannedCase,
     plan: &Plan,
     pattern: Pattern,
-) -> Result<(Vec<Way>, Copies)> {
+) -> Result<(Vec<DirectionSpec>, Copies)> {
     let stations = |seed| MacRule::Random { seed };
     let mut forth = way(places, 0, planned, plan)?;
     let mut copies = Copies::default();
@@ -176,7 +176,12 @@ fn seen(monitor: Option<&Place>) -> Result<()> {
     Ok(())
 }
 
-fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> Result<Way> {
+fn way(
+    places: &[Place; 2],
+    from: usize,
+    planned: &PlannedCase,
+    plan: &Plan,
+) -> Result<DirectionSpec> {
     let (here, there) = (&places[from], &places[1 - from]);
     let w = &plan.workload;
     let flows = planned.case.flows;
@@ -220,7 +225,7 @@ fn way(places: &[Place; 2], from: usize, planned: &PlannedCase, plan: &Plan) -> 
         // The directions are not to use the same ports in the same order.
         seed,
     };
-    Ok(Way { from, to: 1 - from, traffic, length_change: 0, for_mac: Some(there.mac) })
+    Ok(DirectionSpec { from, to: 1 - from, traffic, length_change: 0, for_mac: Some(there.mac) })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use sonde_sys::netns;
 use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{Copies, Expects, Share};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterSpec, Way, patiently, settle_sender};
+use super::{DirectionSpec, Load, Outcome, Progress, SECOND, TesterSpec, patiently, settle_sender};
 
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
 /// where frames arrive.
@@ -39,7 +39,7 @@ impl Xdp {
         secret: [u64; 2],
     ) -> Result<Xdp> {
         let (mut analysers, mut modes) = (Vec::new(), Vec::new());
-        let tagged = |way: &Way| !way.traffic.tags.is_empty();
+        let tagged = |way: &DirectionSpec| !way.traffic.tags.is_empty();
         let ways = spec.ways.iter().map(|way| (way.to, way.for_mac, tagged(way)));
         let branches = copies.branches.iter();
         let branches = branches.map(|b| (b.to, b.for_mac, spec.ways.first().is_some_and(tagged)));

@@ -10,7 +10,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};
 use super::super::copies::Expects;
-use super::super::{Load, LoadEngine, TesterPort, TesterSpec, Way, settle_sender};
+use super::super::{DirectionSpec, Load, LoadEngine, TesterPort, TesterSpec, settle_sender};
 use super::{LINEAR, Track, attach, generator};
 
 /// The sending half, loaded for one trial.
@@ -31,7 +31,7 @@ impl Source {
         let spec = TesterSpec {
             engine: LoadEngine::Xdp,
             ports: vec![port.clone()],
-            ways: vec![Way {
+            ways: vec![DirectionSpec {
                 from: 0,
                 to: 0,
                 traffic: load.traffic.clone(),
