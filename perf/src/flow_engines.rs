@@ -20,7 +20,7 @@ use sonde_wire::feature::{Feature, Keys, parse};
 use sonde_wire::flow::Link;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum EngineSetup {
     /// Packet sockets that get whole frames, or the first bytes, or are several.
     AfPacket { snap: usize, workers: usize },
     /// AF_XDP with whole frames, or cut by the XDP program.
@@ -29,16 +29,16 @@ enum Way {
     Header { workers: u32, consume: bool },
 }
 
-impl Way {
+impl EngineSetup {
     fn name(self) -> String {
         let cut = |snap| if snap == WHOLE { "whole".into() } else { format!("{snap} B") };
         match self {
-            Way::AfPacket { snap, workers: 1 } => format!("af_packet, {}", cut(snap)),
-            Way::AfPacket { snap, workers } => {
+            EngineSetup::AfPacket { snap, workers: 1 } => format!("af_packet, {}", cut(snap)),
+            EngineSetup::AfPacket { snap, workers } => {
                 format!("af_packet, {}, {workers} workers", cut(snap))
             }
-            Way::AfXdp { snap } => format!("af_xdp, {}", cut(snap)),
-            Way::Header { workers, consume } => format!(
+            EngineSetup::AfXdp { snap } => format!("af_xdp, {}", cut(snap)),
+            EngineSetup::Header { workers, consume } => format!(
                 "header, {}{}",
                 if consume { "consumed" } else { "passed on" },
                 if workers > 1 { format!(", {workers} workers") } else { String::new() }
@@ -204,13 +204,13 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
 }
 
 /// Each means by itself: the cost without it, by the cost with it.
-fn gains(medians: &BTreeMap<(usize, Way), [f64; 2]>) {
+fn gains(medians: &BTreeMap<(usize, EngineSetup), [f64; 2]>) {
     println!("\n| gain in | by | 64 B | 512 B | 1500 B |\n|---|---|---|---|---|");
-    let whole = Way::AfXdp { snap: WHOLE };
-    let cut = Way::AfXdp { snap: CUT };
-    let packet = |snap, workers| Way::AfPacket { snap, workers };
-    let passed = Way::Header { workers: 1, consume: false };
-    let two = Way::Header { workers: 2, consume: true };
+    let whole = EngineSetup::AfXdp { snap: WHOLE };
+    let cut = EngineSetup::AfXdp { snap: CUT };
+    let packet = |snap, workers| EngineSetup::AfPacket { snap, workers };
+    let passed = EngineSetup::Header { workers: 1, consume: false };
+    let two = EngineSetup::Header { workers: 2, consume: true };
     for (which, name, with, without) in [
         (0, "trimming: af_xdp, 128 B against whole frames", cut, whole),
         (0, "trimming: af_packet, 128 B against whole frames", packet(CUT, 1), packet(WHOLE, 1)),
@@ -274,7 +274,7 @@ fn program_cost(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn run(way: Way, size: usize, duration: Duration) -> Result<Outcome> {
+fn run(way: EngineSetup, size: usize, duration: Duration) -> Result<Outcome> {
     let mut lab = Lab::new("flow-engines")?;
     let (near, far) = (lab.host("near")?, lab.host("far")?);
     let options = LinkOptions { mtu: 1500, ..LinkOptions::default() };
@@ -308,16 +308,16 @@ fn run(way: Way, size: usize, duration: Duration) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn open(way: Way) -> Result<Vec<Box<dyn Source>>> {
+fn open(way: EngineSetup) -> Result<Vec<Box<dyn Source>>> {
     let frames = |engine, snap, workers| -> Result<Vec<Box<dyn Source>>> {
         let spec = OpenSpec { snap, consume: true, ..OpenSpec::watching("eth0".into()) };
         let ports = open_group(engine, &spec, workers)?;
         Ok(ports.into_iter().map(|port| Box::new(Frames(port)) as Box<dyn Source>).collect())
     };
     match way {
-        Way::AfPacket { snap, workers } => frames(Engine::AfPacket, snap, workers),
-        Way::AfXdp { snap } => frames(Engine::AfXdp, snap, 1),
-        Way::Header { workers, consume } => {
+        EngineSetup::AfPacket { snap, workers } => frames(Engine::AfPacket, snap, workers),
+        EngineSetup::AfXdp { snap } => frames(Engine::AfXdp, snap, 1),
+        EngineSetup::Header { workers, consume } => {
             let spec = HeaderSpec { workers, consume, ..HeaderSpec::new("eth0".into()) };
             let ports = headers::open(&spec)?;
             Ok(ports.into_iter().map(|port| Box::new(Headers(port)) as Box<dyn Source>).collect())
@@ -397,17 +397,17 @@ fn median(all: &[Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
-const WAYS: [Way; 8] = [
-    Way::AfPacket { snap: WHOLE, workers: 1 },
-    Way::AfPacket { snap: CUT, workers: 1 },
-    Way::AfPacket { snap: CUT, workers: 2 },
-    Way::AfXdp { snap: WHOLE },
-    Way::AfXdp { snap: CUT },
+const WAYS: [EngineSetup; 8] = [
+    EngineSetup::AfPacket { snap: WHOLE, workers: 1 },
+    EngineSetup::AfPacket { snap: CUT, workers: 1 },
+    EngineSetup::AfPacket { snap: CUT, workers: 2 },
+    EngineSetup::AfXdp { snap: WHOLE },
+    EngineSetup::AfXdp { snap: CUT },
     HEADER,
-    Way::Header { workers: 2, consume: true },
-    Way::Header { workers: 1, consume: false },
+    EngineSetup::Header { workers: 2, consume: true },
+    EngineSetup::Header { workers: 1, consume: false },
 ];
-const HEADER: Way = Way::Header { workers: 1, consume: true };
+const HEADER: EngineSetup = EngineSetup::Header { workers: 1, consume: true };
 const WHOLE: usize = usize::MAX;
 const CUT: usize = 128;
 const FLOWS: u32 = 1 << 14;
