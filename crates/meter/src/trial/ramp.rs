@@ -29,7 +29,7 @@ impl Default for RampConfig {
 
 /// What a trial showed.
 #[derive(Clone, Debug)]
-struct Outcome {
+struct RampResult {
     /// The load at which the first lost frame was offered, frames/s.
     onset_fps: Option<f64>,
     /// The greatest rate of arrivals of a piece of the series, frames/s.
@@ -41,7 +41,7 @@ struct Outcome {
 /// A ramp under way.
 #[derive(Clone, Debug)]
 pub struct Ramp {
-    script: Script<Outcome>,
+    script: Script<RampResult>,
     config: RampConfig,
 }
 
@@ -69,7 +69,7 @@ impl Ramp {
     }
 }
 
-fn outcome(offer: &Offer, trial: &Trial) -> Outcome {
+fn outcome(offer: &Offer, trial: &Trial) -> RampResult {
     // Of all directions the first that loses a frame, whatever way the load goes.
     let first = trial.directions.iter().filter_map(|d| Some(d.losses.first()?.first)).min();
     // The last piece of a series ends with the trial; of a short rest nothing can be said.
@@ -81,7 +81,7 @@ fn outcome(offer: &Offer, trial: &Trial) -> Outcome {
     };
     let forwarded = trial.directions.iter().flat_map(|d| &d.series).filter_map(rate);
     let (sent, lost) = trial.sent_and_lost();
-    Outcome {
+    RampResult {
         onset_fps: first.map(|n| offer.rate_at(n)),
         forwarded_fps: forwarded.fold(0.0, f64::max),
         sent,
@@ -99,7 +99,7 @@ impl Procedure for Ramp {
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
-        let seen: Vec<&Outcome> = self.script.seen().map(|(_, o)| o).collect();
+        let seen: Vec<&RampResult> = self.script.seen().map(|(_, o)| o).collect();
         if seen.is_empty() {
             return finding;
         }
