@@ -37,7 +37,7 @@ impl Default for RecoveryConfig {
 
 /// What a trial showed.
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum RecoveryResult {
     /// ns from the change of the load to the last lost frame.
     Recovered(f64),
     /// Frames were lost to the end.
@@ -52,7 +52,7 @@ enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Recovery {
     config: RecoveryConfig,
-    script: Script<Outcome>,
+    script: Script<RecoveryResult>,
 }
 
 impl Recovery {
@@ -79,24 +79,24 @@ fn last_loss(direction: &Direction) -> Option<LossRun> {
     direction.last_loss.or_else(|| direction.losses.last().copied().filter(|_| complete))
 }
 
-fn outcome(offer: &Offer, trial: &Trial) -> Outcome {
+fn outcome(offer: &Offer, trial: &Trial) -> RecoveryResult {
     let step = offer.steps[0];
     let mut slowest: Option<f64> = None;
     for direction in &trial.directions {
         if direction.lost == 0 {
             continue;
         }
-        let Some(run) = last_loss(direction) else { return Outcome::Unknown };
+        let Some(run) = last_loss(direction) else { return RecoveryResult::Unknown };
         let last = run.first + run.frames - 1;
         // Nothing in the last hundredth of the time says that it is over.
         let tail = (direction.sent - step.after_frames.min(direction.sent)) / 100;
         if last + tail.max(1) >= direction.sent {
-            return Outcome::Never;
+            return RecoveryResult::Never;
         }
         let after = (last as f64 - step.after_frames as f64) / step.rate_fps * SECOND as f64;
         slowest = Some(slowest.unwrap_or(0.0).max(after));
     }
-    slowest.map_or(Outcome::NoOverload, Outcome::Recovered)
+    slowest.map_or(RecoveryResult::NoOverload, RecoveryResult::Recovered)
 }
 
 impl Procedure for Recovery {
@@ -111,7 +111,7 @@ impl Procedure for Recovery {
         let mut finding = self.script.finding();
         let outcomes = || self.script.seen().map(|(_, o)| o);
         let times: Vec<f64> = outcomes()
-            .filter_map(|o| if let Outcome::Recovered(ns) = o { Some(*ns) } else { None })
+            .filter_map(|o| if let RecoveryResult::Recovered(ns) = o { Some(*ns) } else { None })
             .collect();
         if let Some(time) = mean(&times) {
             let (least, most) = extremes(&times);
@@ -120,7 +120,7 @@ impl Procedure for Recovery {
             );
             finding.notes.push("Mean of the trials, between least and greatest.".into());
         }
-        let count = |f: fn(&Outcome) -> bool| outcomes().filter(|o| f(o)).count();
+        let count = |f: fn(&RecoveryResult) -> bool| outcomes().filter(|o| f(o)).count();
         let mut note = |trials: usize, what: String| {
             if trials > 0 {
                 finding.notes.push(format!("{trials} trials: {what}"));
@@ -128,15 +128,15 @@ impl Procedure for Recovery {
         };
         let after = self.config.after_ns as f64 / SECOND as f64;
         note(
-            count(|o| matches!(o, Outcome::Never)),
+            count(|o| matches!(o, RecoveryResult::Never)),
             format!("the device still lost frames {after} s after the load was halved."),
         );
         note(
-            count(|o| matches!(o, Outcome::NoOverload)),
+            count(|o| matches!(o, RecoveryResult::NoOverload)),
             "nothing was lost in the overload, so there is nothing to recover from.".into(),
         );
         note(
-            count(|o| matches!(o, Outcome::Unknown)),
+            count(|o| matches!(o, RecoveryResult::Unknown)),
             "more losses than the tester keeps, and it did not tell the last one.".into(),
         );
         finding
