@@ -41,7 +41,7 @@ impl Default for ResetConfig {
 
 /// What a trial showed.
 #[derive(Clone, Copy, Debug)]
-struct Outcome {
+struct ResetResult {
     /// Frames that the reset cost, all directions together.
     lost: u64,
     /// The longest of the directions, ns.
@@ -54,7 +54,7 @@ struct Outcome {
 /// The reset procedure, as far as it has come.
 #[derive(Clone, Debug)]
 pub struct Reset {
-    script: Script<Outcome>,
+    script: Script<ResetResult>,
     /// For how long the device was without power at the least, ns.
     off_ns: i64,
 }
@@ -73,9 +73,9 @@ impl Reset {
     }
 }
 
-fn outcome(trial: &Trial) -> Outcome {
+fn outcome(trial: &Trial) -> ResetResult {
     let lost = trial.sent_and_lost().1;
-    let mut outcome = Outcome { lost, by_loss_ns: 0.0, by_gap_ns: 0.0, returned: true };
+    let mut outcome = ResetResult { lost, by_loss_ns: 0.0, by_gap_ns: 0.0, returned: true };
     for direction in &trial.directions {
         let by_loss = direction.lost as f64 / trial.offered_fps() * SECOND as f64;
         outcome.by_loss_ns = outcome.by_loss_ns.max(by_loss);
@@ -96,11 +96,11 @@ impl Procedure for Reset {
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
-        let returned: Vec<Outcome> =
+        let returned: Vec<ResetResult> =
             self.script.seen().map(|(_, o)| *o).filter(|o| o.returned).collect();
         // Without loss nothing was interrupted, and a gap is one as any other.
         let interrupted = || returned.iter().filter(|o| o.lost > 0);
-        let mut add = |name: &str, unit: &str, of: &dyn Fn(&Outcome) -> f64| {
+        let mut add = |name: &str, unit: &str, of: &dyn Fn(&ResetResult) -> f64| {
             let all: Vec<f64> = interrupted().map(of).collect();
             let Some(mean) = mean(&all) else { return };
             let (least, most) = extremes(&all);
