@@ -97,7 +97,7 @@ pub struct Progress {
 
 /// What became of a load.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct LoadResult {
     /// When the first frame was due, ns since 1970 TAI.
     pub start_ns: i64,
     /// In the order of [`TesterSpec::ways`].
@@ -189,7 +189,7 @@ impl Tester {
         offer: &Offer,
         stop: &AtomicBool,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<LoadResult, RunError> {
         Ok(self.offer(offer, stop, progress)?)
     }
 
@@ -198,7 +198,7 @@ impl Tester {
         offer: &Offer,
         stop: &AtomicBool,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome> {
+    ) -> Result<LoadResult> {
         ensure!(
             offer.frames > 0 && offer.rate_fps.is_finite() && offer.rate_fps > 0.0,
             "a trial needs frames and a rate"
@@ -225,7 +225,7 @@ impl Tester {
         Ok(outcome)
     }
 
-    fn add_branches(&self, outcome: &mut Outcome, arrived: Vec<Direction>, loads: &[Load]) {
+    fn add_branches(&self, outcome: &mut LoadResult, arrived: Vec<Direction>, loads: &[Load]) {
         for (branch, direction) in self.copies.branches.iter().zip(arrived) {
             let load = &loads[0];
             let [from, to] =

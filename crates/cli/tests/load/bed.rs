@@ -9,7 +9,7 @@ use sonde_results::trial::{Direction, Offer};
 use sonde_results::units::format_mac;
 use sonde_sys::schedule::prefer_this_process;
 use sonde_testbed::tester::{
-    DirectionSpec, LoadEngine, Outcome, Tester, TesterPort, TesterSpec, port_facts,
+    DirectionSpec, LoadEngine, LoadResult, Tester, TesterPort, TesterSpec, port_facts,
 };
 use sonde_wire::ethernet::Mac;
 
@@ -113,7 +113,7 @@ impl Bed {
 }
 
 /// Runs one load that nobody stops, before other work of this host, as a benchmark does.
-pub fn run(tester: &mut Tester, offer: &Offer) -> Outcome {
+pub fn run(tester: &mut Tester, offer: &Offer) -> LoadResult {
     // Where that is not permitted the host may be too busy.
     let _ = prefer_this_process();
     tester.run(offer, &AtomicBool::new(false), &mut |_| {}).unwrap()

@@ -19,7 +19,7 @@ use sonde_wire::signature::Secret;
 use super::bed::{PortFacts, Watch, refused_beyond};
 use super::copies::{Copies, Expects, Share};
 use super::series::Series;
-use super::{Load, Outcome, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
+use super::{Load, LoadResult, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
 
 /// Ports are opened for every trial, so that none has anything left of the one before.
 pub(super) struct Ports {
@@ -70,7 +70,7 @@ impl Ports {
         loads: &[Load],
         stop: &AtomicBool,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome> {
+    ) -> Result<LoadResult> {
         let mut watch = Watch::open(&spec.ports, ports)?;
         let mut opened = Vec::new();
         for load in loads {
@@ -191,7 +191,7 @@ impl Ports {
             let beyond = refused_after[from].saturating_sub(refused_before[from]);
             sent.stats.tx_dropped = sent.stats.tx_dropped.saturating_sub(beyond);
         }
-        let mut outcome = Outcome { start_ns: start.as_nanos(), down, ..Outcome::default() };
+        let mut outcome = LoadResult { start_ns: start.as_nanos(), down, ..LoadResult::default() };
         // Each sender's drops count once; a branch is of the first one.
         let none = PortStats::default();
         let whole = loads.iter().zip(&sent).map(|(load, sent)| (&spec.ways[load.way], sent));

@@ -20,7 +20,9 @@ use sonde_sys::netns;
 use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{Copies, Expects, Share};
 use super::series::Series;
-use super::{DirectionSpec, Load, Outcome, Progress, SECOND, TesterSpec, patiently, settle_sender};
+use super::{
+    DirectionSpec, Load, LoadResult, Progress, SECOND, TesterSpec, patiently, settle_sender,
+};
 
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
 /// where frames arrive.
@@ -77,7 +79,7 @@ impl Xdp {
         loads: &[Load],
         stop: &AtomicBool,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome> {
+    ) -> Result<LoadResult> {
         let mut watch = Watch::open(&spec.ports, ports)?;
         let before: Vec<Option<u64>> = spec.ports.iter().map(handed_on).collect();
         let generators = loads.iter().map(|load| generator(load, ports, spec, self.secret));
@@ -162,7 +164,7 @@ impl Xdp {
                 port.interface
             );
         }
-        Ok(Outcome { start_ns, directions, counters: Vec::new(), down })
+        Ok(LoadResult { start_ns, directions, counters: Vec::new(), down })
     }
 }
 
