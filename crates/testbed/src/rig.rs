@@ -37,7 +37,7 @@ use super::health::Watch;
 use super::layers::{self, Applied};
 use super::networks::refuse_others_addresses;
 use super::plan::{EngineName, Plan};
-use super::runner::{Book, Outcome, Progress, Rig, Rules, measure};
+use super::runner::{Book, Progress, Rig, Rules, TrialOutcome, measure};
 use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
 use crate::agent::remote::Remote;
 use crate::agent::rig::AgentRig;
@@ -261,7 +261,7 @@ impl DeviceRig<'_> {
 }
 
 impl Rig for DeviceRig<'_> {
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
         self.aim(offer.pattern)?;
         let flows = offer.flows.unwrap_or(self.planned.case.flows);
         let warmed = Warmed::new(offer, self.plan.run.warm_up.0, flows);
@@ -291,7 +291,7 @@ impl Rig for DeviceRig<'_> {
             let outcome = match tester {
                 AnyTester::Here(tester) => {
                     tell(tai_now());
-                    let ran = tester.run(offer, stop, &mut |_| {}).map(|o| Outcome {
+                    let ran = tester.run(offer, stop, &mut |_| {}).map(|o| TrialOutcome {
                         directions: o.directions,
                         ledger: o.counters,
                         health: TrialHealth::default(),
@@ -315,7 +315,7 @@ impl Rig for DeviceRig<'_> {
         };
         let mut entries = ledger.end(&self.bench.made)?;
         entries.extend(outcome.ledger);
-        Ok(Outcome {
+        Ok(TrialOutcome {
             directions: outcome.directions,
             ledger: entries,
             health,

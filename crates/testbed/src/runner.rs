@@ -25,7 +25,7 @@ pub trait Rig {
     ///
     /// # Errors
     /// What no further try can mend: no such port, no privilege.
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome>;
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome>;
 
     /// What casts doubt on all that this rig measures.
     fn caveats(&self) -> CaveatSet;
@@ -33,7 +33,7 @@ pub trait Rig {
 
 /// What became of an offer.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct TrialOutcome {
     pub directions: Vec<Direction>,
     /// Every counter that moved.
     pub ledger: Vec<LedgerEntry>,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     impl Rig for Simulated {
-        fn offer(&mut self, offer: &Offer, _: &AtomicBool) -> Result<Outcome> {
+        fn offer(&mut self, offer: &Offer, _: &AtomicBool) -> Result<TrialOutcome> {
             self.offered += 1;
             if self.stop_at == Some(self.offered) {
                 self.stop.store(true, Ordering::Relaxed);
@@ -309,7 +309,7 @@ mod tests {
                     d.sent = (d.sent as f64 * self.fastest / offer.rate_fps) as u64;
                 }
             }
-            Ok(Outcome {
+            Ok(TrialOutcome {
                 directions,
                 ledger: ledger.into_iter().collect(),
                 health: TrialHealth::default(),
@@ -470,10 +470,10 @@ mod tests {
     fn an_agent_that_was_lost_is_waited_for_at_the_next_start() {
         struct Lost(Simulated, u32);
         impl Rig for Lost {
-            fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+            fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
                 let outcome = self.0.offer(offer, stop)?;
                 let failed = (self.0.offered > self.1).then(|| "agent x is lost".to_owned());
-                Ok(Outcome { failed, ..outcome })
+                Ok(TrialOutcome { failed, ..outcome })
             }
             fn caveats(&self) -> CaveatSet {
                 CaveatSet::default()

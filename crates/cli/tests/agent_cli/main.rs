@@ -16,7 +16,7 @@ use sonde_meter::load::{AddressRule, MacRule, Traffic, ValueOrder};
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Direction, Offer, Pattern};
 use sonde_testbed::agent::rig::AgentRig;
-use sonde_testbed::runner::{Outcome, Rig as _};
+use sonde_testbed::runner::{Rig as _, TrialOutcome};
 use sonde_testbed::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
 
 use self::bed::Agents;
@@ -27,12 +27,12 @@ fn steady(rate_fps: f64, milliseconds: i64) -> Offer {
 
 /// A trial that came about. One for which this machine was too busy (agents that were ready too
 /// late, or not done in time) is offered again, as a benchmark does.
-fn offer(rig: &mut AgentRig, offer: &Offer) -> Outcome {
+fn offer(rig: &mut AgentRig, offer: &Offer) -> TrialOutcome {
     again_while(rig, offer, &AtomicBool::new(false), |_| true)
 }
 
 /// A trial that began.
-fn begun(rig: &mut AgentRig, offer: &Offer, stop: &AtomicBool) -> Outcome {
+fn begun(rig: &mut AgentRig, offer: &Offer, stop: &AtomicBool) -> TrialOutcome {
     again_while(rig, offer, stop, |why| why.contains("ready only after"))
 }
 
@@ -41,9 +41,9 @@ fn again_while(
     offer: &Offer,
     stop: &AtomicBool,
     too_busy: impl Fn(&str) -> bool,
-) -> Outcome {
+) -> TrialOutcome {
     let mut tries = (0..TRIES).map(|_| rig.offer(offer, stop).unwrap());
-    let came_about = |outcome: &Outcome| {
+    let came_about = |outcome: &TrialOutcome| {
         let why = outcome.failed.as_ref().filter(|why| too_busy(why));
         why.iter().for_each(|why| eprintln!("{why}: again"));
         why.is_none()
@@ -66,7 +66,7 @@ fn bench(agents: &Agents, text: &str) -> (process::Ended, PathBuf) {
 }
 
 /// Everything arrived, and the tester's halves agree with each other.
-fn assert_sound(outcome: &Outcome, ways: &[&str], frames: u64) {
+fn assert_sound(outcome: &TrialOutcome, ways: &[&str], frames: u64) {
     assert_eq!(outcome.failed, None);
     let names: Vec<&str> = outcome.directions.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ways);
@@ -185,7 +185,7 @@ fn an_agent_that_dies_in_the_middle_ends_its_trial_and_not_the_run() {
         let mut tries = (0..20).map(|_| {
             agents.control(|| rig.offer(&steady(1000.0, 100), &AtomicBool::new(false)).unwrap())
         });
-        let sent = |o: &Outcome| {
+        let sent = |o: &TrialOutcome| {
             assert!(!o.failed.iter().any(|why| why.contains("busy")), "{:?}", o.failed);
             o.directions.first().is_some_and(|d| d.sent == d.intended)
         };

@@ -19,7 +19,7 @@ use sonde_wire::ethernet::Mac;
 use super::clock::ClockOffset;
 use super::link::{AgentAddress, Link};
 use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
-use crate::runner::{Outcome, Rig};
+use crate::runner::{Rig, TrialOutcome};
 use crate::tester::{Branch, Copies, DirectionSpec, Expects, Load, MTU_MAX, Mixed};
 
 /// What a rig of agents is opened with.
@@ -158,14 +158,14 @@ impl AgentRig {
         offer: &Offer,
         stop: &AtomicBool,
         begins: impl FnOnce(i64),
-    ) -> Result<Outcome> {
+    ) -> Result<TrialOutcome> {
         match self.trial(offer, stop, begins) {
             Ok(outcome) => Ok(outcome),
             Err(e) => {
                 // In the middle of a trial nobody knows what the others still do: all agents
                 // are left, which stops them, and found again at the next try.
                 self.links.iter_mut().for_each(|link| *link = None);
-                Ok(Outcome { failed: Some(format!("{e:#}")), ..Outcome::default() })
+                Ok(TrialOutcome { failed: Some(format!("{e:#}")), ..TrialOutcome::default() })
             }
         }
     }
@@ -175,7 +175,7 @@ impl AgentRig {
         offer: &Offer,
         stop: &AtomicBool,
         begins: impl FnOnce(i64),
-    ) -> Result<Outcome> {
+    ) -> Result<TrialOutcome> {
         self.connect(stop)?;
         let before = self.offsets(QUESTIONS)?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
@@ -220,7 +220,7 @@ impl AgentRig {
         let health = health(&ends, &ended, &before, &during, &after);
         let directions = self.directions(offer, &loads, start_ns, &ended, &before)?;
         let ledger = ended.into_iter().flat_map(|e| e.ledger).collect();
-        Ok(Outcome { directions, ledger, health, failed: None })
+        Ok(TrialOutcome { directions, ledger, health, failed: None })
     }
 
     /// Until all has been sent and has arrived, or should have. What was sent by direction,
@@ -321,7 +321,7 @@ impl AgentRig {
 }
 
 impl Rig for AgentRig {
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<Outcome> {
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
         self.offer_telling(offer, stop, |_| {})
     }
 
