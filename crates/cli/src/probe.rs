@@ -22,7 +22,7 @@ use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::options;
 use crate::output::live::{self, InPlace, Snapshot};
-use crate::output::ping_line::{self, Outcome, PacketEvent};
+use crate::output::ping_line::{self, PacketEvent, PingOutcome};
 use crate::output::run_file::SaveSoFar;
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::{run_file, summary};
@@ -225,11 +225,11 @@ impl Printing {
         let about = self.collected.about();
         let info = &about.streams[sample.stream as usize];
         let outcome = match sample.fate {
-            Fate::Lost => Outcome::Lost {
+            Fate::Lost => PingOutcome::Lost {
                 timeout: about.run.timeout,
                 why: self.collected.undelivered(info.destination).map(icmp_text),
             },
-            Fate::NotSent(why) => Outcome::NotSent { why },
+            Fate::NotSent(why) => PingOutcome::NotSent { why },
             Fate::Reply {
                 t2,
                 t3,
@@ -240,7 +240,7 @@ impl Printing {
                 peer_synchronised,
                 comparable,
                 ..
-            } => Outcome::Reply {
+            } => PingOutcome::Reply {
                 length: length + headers(info.destination),
                 rtt: t4.at - sample.t1.at,
                 dwell: t3 - t2,

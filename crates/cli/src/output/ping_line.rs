@@ -11,12 +11,12 @@ pub struct PacketEvent {
     pub destination: SocketAddr,
     pub dscp: u8,
     pub seq: u32,
-    pub outcome: Outcome,
+    pub outcome: PingOutcome,
 }
 
 /// How a probe ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum PingOutcome {
     Reply {
         /// Length of the reply's IP packet, bytes.
         length: u16,
@@ -45,18 +45,18 @@ pub enum Outcome {
 pub fn format(event: &PacketEvent) -> String {
     let PacketEvent { destination, dscp, seq, outcome } = event;
     match *outcome {
-        Outcome::NotSent { why } => format!(
+        PingOutcome::NotSent { why } => format!(
             "not sent to {destination}: seq={seq} {} dscp={}",
             why.text(),
             format_dscp(*dscp)
         ),
-        Outcome::Lost { timeout, ref why } => format!(
+        PingOutcome::Lost { timeout, ref why } => format!(
             "no reply from {destination}: seq={seq} after {} dscp={}{}",
             format_ns(timeout as f64),
             format_dscp(*dscp),
             why.as_ref().map_or(String::new(), |why| format!(" ({why})"))
         ),
-        Outcome::Reply { length, rtt, dwell, one_way, ttl, duplicate } => {
+        PingOutcome::Reply { length, rtt, dwell, one_way, ttl, duplicate } => {
             let mut line = format!(
                 "{length} bytes from {destination}: seq={seq} rtt={} (net {})",
                 format_ns(rtt as f64),
@@ -91,7 +91,7 @@ mod tests {
             destination: "10.2.0.1:862".parse().unwrap(),
             dscp: 46,
             seq: 12,
-            outcome: Outcome::Reply {
+            outcome: PingOutcome::Reply {
                 length: 150,
                 rtt: 31_400,
                 dwell: 1_600,
@@ -104,7 +104,7 @@ mod tests {
             format(&event),
             "150 bytes from 10.2.0.1:862: seq=12 rtt=31.4 us (net 29.8 us) fwd=15.0 us bwd=14.8 us ttl=254 dscp=EF"
         );
-        event.outcome = Outcome::Reply {
+        event.outcome = PingOutcome::Reply {
             length: 92,
             rtt: 31_400,
             dwell: 1_600,
@@ -117,12 +117,12 @@ mod tests {
             format(&event),
             "92 bytes from [2001:db8::1]:862: seq=12 rtt=31.4 us (net 29.8 us) dscp=EF (duplicate)"
         );
-        event.outcome = Outcome::NotSent { why: NotSent::LinkDown };
+        event.outcome = PingOutcome::NotSent { why: NotSent::LinkDown };
         assert_eq!(format(&event), "not sent to [2001:db8::1]:862: seq=12 link down dscp=EF");
-        event.outcome = Outcome::Lost { timeout: 2_000_000_000, why: None };
+        event.outcome = PingOutcome::Lost { timeout: 2_000_000_000, why: None };
         assert_eq!(format(&event), "no reply from [2001:db8::1]:862: seq=12 after 2.00 s dscp=EF");
         event.outcome =
-            Outcome::Lost { timeout: 2_000_000_000, why: Some("the port is closed".into()) };
+            PingOutcome::Lost { timeout: 2_000_000_000, why: Some("the port is closed".into()) };
         assert!(format(&event).ends_with("dscp=EF (the port is closed)"));
     }
 }
