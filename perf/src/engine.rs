@@ -11,11 +11,11 @@ use sonde_run::probe::settings::{RunOptions, StreamOptions};
 use sonde_run::probe::{self, Event, Fate, Settings};
 use sonde_run::running::{Context, Next};
 
-use crate::load::{CLASSES, DESTINATIONS, Load, Look, Outcome, SIZE, peak_memory};
+use crate::load::{CLASSES, DESTINATIONS, EngineResult, Load, Look, SIZE, peak_memory};
 use crate::near::Near;
 
 /// Runs the load from this namespace on processor `cpu`.
-pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Outcome> {
+pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<EngineResult> {
     let address = |host: u32| std::net::Ipv4Addr::from(0x0a02_0000 + host);
     let settings = Settings {
         targets: vec![TargetEntry::of(format!("{}-{}", address(1), address(DESTINATIONS as u32)))],
@@ -37,7 +37,7 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Out
     };
     let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;
     let (about, running) = probe::start(settings, &Context::default())?;
-    let mut out = Outcome { name: engine.name().into(), ..Outcome::default() };
+    let mut out = EngineResult { name: engine.name().into(), ..EngineResult::default() };
     out.mode.clone_from(&about.engine);
     let streams: Vec<_> =
         about.streams.iter().map(|i| (i.destination.ip(), i.source.port())).collect();

@@ -32,7 +32,7 @@ pub enum Look {
 
 /// One engine under one load. Histograms in ns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct EngineResult {
     pub name: String,
     pub sent: u64,
     /// From the first to the last send, s.
@@ -84,7 +84,7 @@ pub struct NearEnd {
     pub missed: u64,
 }
 
-impl Outcome {
+impl EngineResult {
     /// Packets a second reached.
     pub fn rate(&self) -> f64 {
         self.sent as f64 / self.seconds.max(1e-9)

@@ -32,7 +32,7 @@ use sonde_port::Engine;
 use sonde_sys::clock;
 
 use args::{Args, Asked, Measure};
-use load::{Load, Look, Outcome};
+use load::{EngineResult, Load, Look};
 
 /// The state of thousands of streams lies in a few large allocations.
 #[global_allocator]
@@ -115,7 +115,7 @@ fn bench(args: &Args) -> Result<()> {
 fn accuracy(args: &Args) -> Result<()> {
     for rate in [10_000, 200_000] {
         let names = ["plain", "socket", "af_packet", "af_xdp"];
-        let mut runs: Vec<Vec<Outcome>> = vec![Vec::new(); names.len()];
+        let mut runs: Vec<Vec<EngineResult>> = vec![Vec::new(); names.len()];
         for round in 0..args.repeat {
             for (i, name) in names.iter().enumerate() {
                 eprintln!("{rate} packets/s, round {}, {name} ...", round + 1);
@@ -151,14 +151,14 @@ fn endurance(args: &Args) -> Result<()> {
 }
 
 /// A fresh pair of hosts, the kernel reflector at the far end, the measurement at this end.
-fn in_pair(name: &str, load: Load, look: Look) -> Result<Outcome> {
+fn in_pair(name: &str, load: Load, look: Look) -> Result<EngineResult> {
     let topology = Topology::pair("bench", &LinkOptions::default())?;
     let _far = reflectors::start_kernel(&topology)?;
     measure(&topology, name, load, look)
 }
 
 /// The measurement in the probe's namespace, as a process of its own.
-fn measure(topology: &Topology, name: &str, load: Load, look: Look) -> Result<Outcome> {
+fn measure(topology: &Topology, name: &str, load: Load, look: Look) -> Result<EngineResult> {
     let me = std::env::current_exe()?;
     let Load { rate, seconds } = load;
     let asked = Measure { name: name.to_owned(), rate, seconds, look };

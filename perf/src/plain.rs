@@ -9,11 +9,11 @@ use sonde_sys::schedule;
 use sonde_wire::stamp::{ReflectorPacket, SenderRepr};
 use sonde_wire::{ErrorEstimate, NtpTime};
 
-use crate::load::{CLASSES, DESTINATIONS, Load, Look, Outcome, SIZE, peak_memory};
+use crate::load::{CLASSES, DESTINATIONS, EngineResult, Load, Look, SIZE, peak_memory};
 use crate::near::Near;
 
 /// Runs the load from this namespace on processor `cpu`.
-pub fn measure(load: Load, cpu: usize, look: Look) -> Result<Outcome> {
+pub fn measure(load: Load, cpu: usize, look: Look) -> Result<EngineResult> {
     schedule::pin_to_cpu(cpu)?;
     let sockets = (0..CLASSES.len())
         .map(|class| {
@@ -25,7 +25,7 @@ pub fn measure(load: Load, cpu: usize, look: Look) -> Result<Outcome> {
         .context("cannot bind the plain sockets")?;
     let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;
     let tai_offset = i64::from(clock::clock_state().tai_offset_s) * 1_000_000_000;
-    let mut out = Outcome { name: "plain sockets".into(), ..Outcome::default() };
+    let mut out = EngineResult { name: "plain sockets".into(), ..EngineResult::default() };
     out.mode = "one call a packet, stamps in user space".into();
     let mut watch = PauseWatch::new(50_000);
     let gap = 1_000_000_000 / load.rate as i64;

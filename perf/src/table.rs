@@ -2,17 +2,17 @@
 
 use sonde_results::Hist;
 
-use crate::load::Outcome;
+use crate::load::EngineResult;
 
 /// A row an engine: of its runs the one whose T1+T4 p99.9 is the median; maxima over all.
-pub fn accuracy(runs: &[Vec<Outcome>]) {
+pub fn accuracy(runs: &[Vec<EngineResult>]) {
     println!(
         "| engine | reached/s | lost | own drops | skipped | late p50/p99/max us | \
          T1 off p50/p99/p99.9/max us | T4 off p50/p99/p99.9/max us | RTT beyond the far end, p50 us | \
          pauses >50 us: n, max us |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    let middle: Vec<&Outcome> = runs.iter().map(|r| median(r)).collect();
+    let middle: Vec<&EngineResult> = runs.iter().map(|r| median(r)).collect();
     for outcome in &middle {
         println!(
             "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {} | {}, {} |",
@@ -54,7 +54,7 @@ pub fn accuracy(runs: &[Vec<Outcome>]) {
 
 /// Every reported stamp against every independent one, in the order in which a packet
 /// passes them; and the round trips between.
-pub fn near_end(runs: &[Outcome]) {
+pub fn near_end(runs: &[EngineResult]) {
     println!("\nFrom T1 to the independent stamp, least / p0.1 / p50 / p99.9 / most, us:\n");
     println!(
         "| engine | near: tc egress | near: handed over by the driver | \
@@ -97,7 +97,7 @@ pub fn near_end(runs: &[Outcome]) {
 }
 
 /// A row a run.
-pub fn endurance(runs: &[(u64, Outcome)]) {
+pub fn endurance(runs: &[(u64, EngineResult)]) {
     println!(
         "| engine | asked/s | reached/s | sent | lost | own drops | skipped | late p50/p99/p99.9/max us | \
          pauses >50 us: n, max us | peak memory MiB | how |"
@@ -121,14 +121,14 @@ pub fn endurance(runs: &[(u64, Outcome)]) {
     }
 }
 
-fn both(outcome: &Outcome) -> Hist {
+fn both(outcome: &EngineResult) -> Hist {
     let mut all = outcome.t1.clone();
     all.merge(&outcome.t4);
     all
 }
 
-fn median(runs: &[Outcome]) -> &Outcome {
-    let mut order: Vec<&Outcome> = runs.iter().collect();
+fn median(runs: &[EngineResult]) -> &EngineResult {
+    let mut order: Vec<&EngineResult> = runs.iter().collect();
     order.sort_by_key(|o| both(o).quantile(0.999));
     order[order.len() / 2]
 }
