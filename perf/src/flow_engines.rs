@@ -49,7 +49,7 @@ impl EngineSetup {
 
 /// What one run came to.
 #[derive(Clone, Copy, Default)]
-struct Outcome {
+struct EngineRun {
     /// That reached the interface.
     sent: u64,
     received: u64,
@@ -63,7 +63,7 @@ struct Outcome {
     most: u64,
 }
 
-impl Outcome {
+impl EngineRun {
     fn kernel(&self) -> f64 {
         self.kernel_ns as f64 / self.sent as f64
     }
@@ -175,7 +175,7 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
     println!("|---|---|---|---|---|---|---|");
     let mut medians = BTreeMap::new();
     for frame in [64, 512, 1500] {
-        let mut runs: BTreeMap<usize, Vec<Outcome>> = BTreeMap::new();
+        let mut runs: BTreeMap<usize, Vec<EngineRun>> = BTreeMap::new();
         for round in 0..rounds {
             for (i, way) in WAYS.iter().enumerate() {
                 eprintln!("{frame} B, {}, round {} ...", way.name(), round + 1);
@@ -189,13 +189,13 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
             println!(
                 "| {frame} B | {} | {:.0} | {:.0} | {:.0} | {:.1} % | {:.0} % |",
                 way.name(),
-                median(all, Outcome::kernel),
-                median(all, Outcome::worker),
-                median(all, Outcome::both),
+                median(all, EngineRun::kernel),
+                median(all, EngineRun::worker),
+                median(all, EngineRun::both),
                 median(all, |o| 100.0 * o.lost as f64 / o.sent as f64),
                 median(all, |o| 100.0 * o.most as f64 / o.received as f64),
             );
-            let costs = [median(all, Outcome::both), median(all, Outcome::busiest)];
+            let costs = [median(all, EngineRun::both), median(all, EngineRun::busiest)];
             medians.insert((frame, *way), costs);
         }
     }
@@ -274,14 +274,14 @@ fn program_cost(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn run(way: EngineSetup, size: usize, duration: Duration) -> Result<Outcome> {
+fn run(way: EngineSetup, size: usize, duration: Duration) -> Result<EngineRun> {
     let mut lab = Lab::new("flow-engines")?;
     let (near, far) = (lab.host("near")?, lab.host("far")?);
     let options = LinkOptions { mtu: 1500, ..LinkOptions::default() };
     lab.link(&near, "eth0", &far, "eth0", &options)?;
     let sources = near.inside(|| open(way))??;
     let (reading, taken) = (AtomicBool::new(true), AtomicU64::new(0));
-    let mut outcome = Outcome::default();
+    let mut outcome = EngineRun::default();
     std::thread::scope(|scope| -> Result<()> {
         let (reading, taken) = (&reading, &taken);
         let readers: Vec<_> = sources
@@ -391,7 +391,7 @@ fn frame(size: usize) -> Vec<u8> {
     frame
 }
 
-fn median(all: &[Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
+fn median(all: &[EngineRun], value: impl Fn(&EngineRun) -> f64) -> f64 {
     let mut values: Vec<f64> = all.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
