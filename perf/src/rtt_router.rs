@@ -19,7 +19,7 @@ struct Monitor {
 }
 
 /// What one run came to.
-struct Outcome {
+struct RouterRun {
     gbps: f64,
     /// Both directions at the watched interface.
     packets: u64,
@@ -50,7 +50,7 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for flows in [1, 10, 100, 1000] {
-        let mut runs: BTreeMap<&str, Vec<Outcome>> = BTreeMap::new();
+        let mut runs: BTreeMap<&str, Vec<RouterRun>> = BTreeMap::new();
         for round in 0..rounds {
             for monitor in MONITORS {
                 eprintln!("{flows} flows, {}, round {} ...", monitor.name, round + 1);
@@ -59,7 +59,7 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
                 runs.entry(monitor.name).or_default().push(outcome);
             }
         }
-        let per_packet = |o: &Outcome| o.cpu * 1e6 / o.packets as f64;
+        let per_packet = |o: &RouterRun| o.cpu * 1e6 / o.packets as f64;
         let none = median(&runs[MONITORS[0].name], per_packet);
         for monitor in MONITORS {
             let all = &runs[monitor.name];
@@ -85,7 +85,7 @@ pub fn bench(seconds: u64, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
+fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<RouterRun> {
     let topology = routed::network()?;
     let router = routed::router(&topology)?;
     let report = std::env::temp_dir().join(format!("sonde-rtt-{}.json", std::process::id()));
@@ -132,7 +132,7 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<Outcome> {
         (seen, samples, lost_events) =
             (count("packets"), samples_of(counters), count("events_lost"));
     }
-    Ok(Outcome {
+    Ok(RouterRun {
         gbps: bits / 1e9,
         packets: after.0 - before.0,
         cpu: after.1 - before.1,
@@ -206,7 +206,7 @@ fn busy() -> Result<f64> {
     }
 }
 
-fn median(all: &[Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
+fn median(all: &[RouterRun], value: impl Fn(&RouterRun) -> f64) -> f64 {
     let mut values: Vec<f64> = all.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
