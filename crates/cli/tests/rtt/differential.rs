@@ -8,7 +8,7 @@ use sonde_bpf::RttSide;
 use sonde_results::rtt::RttFlow;
 
 use crate::capture::{Frame, golden};
-use crate::subject::{Outcome, kernel, user_space};
+use crate::subject::{MatcherResult, kernel, user_space};
 
 #[test]
 fn both_matchers_agree_on_every_golden_capture() {
@@ -78,7 +78,7 @@ fn first_difference<T: Serialize + PartialEq>(
 }
 
 /// Flows that are open at the end have no order.
-fn sorted(outcome: &Outcome) -> Vec<RttFlow> {
+fn sorted(outcome: &MatcherResult) -> Vec<RttFlow> {
     let mut flows = outcome.flows.clone();
     flows.sort_by_key(|f| (f.flow, f.start_ns, f.end_ns, f.forward.packets));
     flows

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::capture::{ExpectedSample, Golden, golden};
-use crate::subject::{Outcome, user_space};
+use crate::subject::{MatcherResult, user_space};
 
 #[test]
 fn golden_captures_give_what_they_were_made_to_give() {
@@ -16,7 +16,7 @@ fn golden_captures_give_what_they_were_made_to_give() {
 }
 
 /// Every way in which an outcome is not as the capture was made.
-pub fn differences(case: &Golden, outcome: &Outcome) -> Vec<String> {
+pub fn differences(case: &Golden, outcome: &MatcherResult) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut say =
         |what: String| wrong.push(format!("{} ({}): {what}", case.name, case.expected.why));

@@ -14,20 +14,20 @@ use crate::oracle::Direction;
 
 /// All that a matcher makes of a capture.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct MatcherResult {
     pub samples: Vec<RttSample>,
     pub flows: Vec<RttFlow>,
     pub counters: BTreeMap<String, u64>,
 }
 
-impl Outcome {
+impl MatcherResult {
     pub fn counter(&self, name: &str) -> u64 {
         *self.counters.get(name).unwrap_or_else(|| panic!("{name}: {:?}", self.counters))
     }
 }
 
 /// The matcher of user space.
-pub fn user_space(frames: &[Frame], tunnels: bool) -> Outcome {
+pub fn user_space(frames: &[Frame], tunnels: bool) -> MatcherResult {
     let config = Config {
         seed: SEED,
         events: RttEvents::All,
@@ -48,11 +48,11 @@ pub fn user_space(frames: &[Frame], tunnels: bool) -> Outcome {
     let counters = matcher.coverage().counters;
     matcher.finish(Time::from_nanos(frames.last().map_or(0, |f| f.at_ns)));
     flows.extend(std::iter::from_fn(|| matcher.poll_flow()));
-    Outcome { samples, flows, counters }
+    MatcherResult { samples, flows, counters }
 }
 
 /// The kernel's program, run on each frame. Which hook makes no difference to what it finds.
-pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Outcome {
+pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> MatcherResult {
     let config = RttConfig {
         flows: FLOWS as u32,
         seed: SEED,
@@ -79,7 +79,7 @@ pub fn kernel(frames: &[Frame], tunnels: bool, side: RttSide) -> Outcome {
         let reason = if flow.reason == EndReason::Open { EndReason::Stopped } else { flow.reason };
         flows.push(RttFlow { reason, ..flow });
     });
-    Outcome { samples, flows, counters: program.coverage().unwrap().counters }
+    MatcherResult { samples, flows, counters: program.coverage().unwrap().counters }
 }
 
 /// Source and destination of a flow.

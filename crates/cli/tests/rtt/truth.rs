@@ -12,7 +12,7 @@ use crate::capture::Frame;
 use crate::differential::disagreements;
 use crate::net::Net;
 use crate::oracle::{Direction, OracleSample, segment, timestamp_samples};
-use crate::subject::{Outcome, direction, user_space};
+use crate::subject::{MatcherResult, direction, user_space};
 use crate::tools::{Analysis, count, missing, tcptrace, tshark};
 use crate::traffic::{DnsServer, Exchange, dig, ping, tcp};
 
@@ -193,7 +193,7 @@ fn sent_again(host: &Host) -> u64 {
 
 /// tshark times each segment by the first acknowledgement that covers it, and shows the
 /// time of the last one: where we have a sample, it must have the same.
-fn compare_ack_rtt(frames: &[Frame], analysis: &[Analysis], outcome: &Outcome) {
+fn compare_ack_rtt(frames: &[Frame], analysis: &[Analysis], outcome: &MatcherResult) {
     let by_time: HashMap<i64, &Analysis> = frames.iter().map(|f| f.at_ns).zip(analysis).collect();
     let (mut same, mut other) = (0, Vec::new());
     for sample in outcome.samples.iter().filter(|s| s.kind == RttKind::TcpSequence) {
