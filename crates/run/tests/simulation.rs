@@ -16,7 +16,7 @@ use sonde_wire::{StampSource, Time};
 const MS: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;
 
-struct Outcome {
+struct SimulationResult {
     total: Interval,
     path: MemStats,
     sender: sonde_meter::stamp::SenderCounters,
@@ -59,7 +59,7 @@ fn config(seed: u64) -> SenderConfig {
     }
 }
 
-fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
+fn run(seed: u64, forward: Model, backward: Model) -> SimulationResult {
     let (mut near, mut far, clock) = MemLink::new(seed, forward, backward);
     let streams: Vec<_> = (0..40).map(spec).collect();
     let config = config(seed);
@@ -82,7 +82,7 @@ fn run(seed: u64, forward: Model, backward: Model) -> Outcome {
     while sender.poll_record(&mut record) {
         total.merge(&record);
     }
-    Outcome {
+    SimulationResult {
         total,
         path: clock.stats(),
         sender: sender.counters(),
