@@ -30,7 +30,7 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));
         let memory = program.memory_bytes();
 
-        let (mut ended, mut samples, mut resident) = (Told::new(), Vec::new(), 0);
+        let (mut ended, mut samples, mut resident) = (EndedFlows::new(), Vec::new(), 0);
         let begun = Instant::now();
         for n in 0..FLOWS {
             let [_, x, y, z] = n.to_be_bytes();
@@ -59,7 +59,7 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
         );
         // The kernel goes on to end flows that are idle: each is open, or has ended, or was
         // both while they were counted.
-        let mut open = Told::new();
+        let mut open = EndedFlows::new();
         program.open_flows(&mut |flow| open.add(&flow));
         fetch(&mut program, &mut ended, &mut samples);
         assert_eq!((ended.twice, open.twice), (0, 0), "a flow that is told of twice");
@@ -84,22 +84,22 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
     });
 }
 
-fn fetch(program: &mut RttProgram, ended: &mut Told, samples: &mut Vec<RttSample>) {
+fn fetch(program: &mut RttProgram, ended: &mut EndedFlows, samples: &mut Vec<RttSample>) {
     program.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |flow| ended.add(&flow)).unwrap();
 }
 
 /// Flows of which the program has told, by their number; that of the echoes is the last.
-struct Told {
+struct EndedFlows {
     told: Vec<bool>,
     twice: u64,
 }
 
-impl Told {
+impl EndedFlows {
     fn new() -> Self {
         // All of it is written to: it must not grow while memory is watched.
         let mut told = vec![true; FLOWS as usize + 1];
         told.fill(false);
-        Told { told, twice: 0 }
+        EndedFlows { told, twice: 0 }
     }
 
     fn add(&mut self, flow: &RttFlow) {
@@ -114,7 +114,7 @@ impl Told {
     }
 
     /// How many these and those are together.
-    fn with(&self, other: &Told) -> u64 {
+    fn with(&self, other: &EndedFlows) -> u64 {
         self.told.iter().zip(&other.told).filter(|(a, b)| **a || **b).count() as u64
     }
 }
