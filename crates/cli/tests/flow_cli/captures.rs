@@ -7,7 +7,7 @@ use sonde_results::Caveat;
 use sonde_results::flow::FlowEnd;
 
 use crate::packets::{flows, pcap, pcapng, ten};
-use crate::support::{Folder, SONDE, Told, assert_conserved, flow, records, run_of};
+use crate::support::{Exported, Folder, SONDE, assert_conserved, flow, records, run_of};
 
 #[test]
 fn all_formats_of_a_capture_tell_the_same() {
@@ -279,7 +279,7 @@ fn generated_traffic_is_verified_against_its_truth() {
     assert!(made.status.success(), "{made:?}");
     let ended = flow(&format!("{capture} --write {out} --json"));
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Told::of(&std::fs::read(&out).unwrap());
+    let told = Exported::of(&std::fs::read(&out).unwrap());
     assert!(told.is_whole);
     let packets: u64 = told.flows.iter().map(|r| r.forward.packets).sum();
     assert_eq!(packets, run_of(&ended.out).counters["exported_packets"]);

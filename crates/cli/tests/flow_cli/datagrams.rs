@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::packets::{flows, number, pcap};
 use crate::process;
-use crate::support::{Folder, SONDE, Told, flow, meter, pair, run_of};
+use crate::support::{Exported, Folder, SONDE, flow, meter, pair, run_of};
 
 /// The datagrams that have come, in order.
 fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
@@ -33,7 +33,7 @@ fn no_message_is_longer_than_the_path_takes_and_none_is_missing() {
         let messages = received(&socket);
         let longest = messages.iter().map(Vec::len).max().unwrap();
         assert!(longest <= mtu - 28 && longest > mtu - 28 - 100, "{longest}");
-        let told = Told::of(&messages.concat());
+        let told = Exported::of(&messages.concat());
         assert!(told.is_whole);
         let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
         numbers.sort_unstable();
@@ -63,7 +63,7 @@ fn a_path_that_becomes_narrower_gets_shorter_messages() {
     let mut buffer = [0; 65_536];
     let mut long: Vec<Vec<u8>> = Vec::new();
     send(100);
-    while Told::of(&long.concat()).flows.len() < 100 {
+    while Exported::of(&long.concat()).flows.len() < 100 {
         let n = socket.recv(&mut buffer).unwrap();
         long.push(buffer[..n].to_vec());
     }
@@ -78,7 +78,8 @@ fn a_path_that_becomes_narrower_gets_shorter_messages() {
     let run = run_of(&ended.out);
     let lost = run.exports[0].counters["records_lost"];
     assert_eq!(
-        Told::of(&long.into_iter().chain(short).collect::<Vec<_>>().concat()).flows.len() as u64
+        Exported::of(&long.into_iter().chain(short).collect::<Vec<_>>().concat()).flows.len()
+            as u64
             + lost,
         200
     );

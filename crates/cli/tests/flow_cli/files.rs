@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::packets::{flows, number, pcap, ten};
-use crate::support::{Folder, Told, flow, records, run_of};
+use crate::support::{Exported, Folder, flow, records, run_of};
 
 #[test]
 fn every_form_of_output_has_every_record() {
@@ -13,7 +13,7 @@ fn every_form_of_output_has_every_record() {
     let ended =
         flow(&format!("{capture} --write {ipfix} --write {parquet} --jsonl {lines} --json"));
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Told::of(&std::fs::read(ipfix).unwrap());
+    let told = Exported::of(&std::fs::read(ipfix).unwrap());
     assert!(told.is_whole);
     let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
     numbers.sort_unstable();
@@ -42,7 +42,7 @@ fn the_last_options_records_tell_what_the_summary_tells() {
         let c = &run_of(&ended.out).counters;
         let parts = ["refused_not_ip", "refused_truncated", "refused_malformed"].map(|n| c[n]);
         assert_eq!(parts, [2, 1, 1]);
-        assert_eq!(Told::of(&std::fs::read(&ipfix).unwrap()).ignored, Some(4));
+        assert_eq!(Exported::of(&std::fs::read(&ipfix).unwrap()).ignored, Some(4));
     }
 }
 
@@ -68,7 +68,7 @@ fn a_full_disk_is_told_and_everything_is_metered() {
         let run = run_of(&ended.out);
         let lost = if name == "full.json" { 0 } else { 3_000 };
         assert_eq!((run.counters["records_lost"], run.counters["exported_packets"]), (lost, 3_000));
-        let told = Told::of(&std::fs::read(other).unwrap());
+        let told = Exported::of(&std::fs::read(other).unwrap());
         assert!(told.is_whole && told.flows.len() == 3_000, "{name}");
     }
 }

@@ -9,7 +9,7 @@ use sonde_results::Caveat;
 use sonde_results::flow::{FlowEnd, FlowRecord};
 
 use crate::process::{self, Process};
-use crate::support::{Folder, SONDE, Told, assert_conserved, meter, pair, records, run_of};
+use crate::support::{Exported, Folder, SONDE, assert_conserved, meter, pair, records, run_of};
 
 /// Datagrams there and back over one pair of ports, one after the other.
 fn exchange(net: &Topology, count: usize) {
@@ -59,7 +59,7 @@ fn both_directions_are_one_record_and_every_packet_is_counted() {
             && r.reverse.bytes == 228 * r.reverse.packets
             && r.end == FlowEnd::Forced));
         let index = net.probe.run(&["cat", "/sys/class/net/eth0/ifindex"]).unwrap();
-        let told = Told::of(&std::fs::read(ipfix).unwrap());
+        let told = Exported::of(&std::fs::read(ipfix).unwrap());
         assert!(told.is_whole && told.flows.len() == 2 * flows);
         let counters = run_of(&std::fs::read_to_string(file).unwrap()).counters;
         let left_out = ["packets_lost", "refused_not_ip", "refused_truncated", "refused_malformed"];
@@ -198,7 +198,7 @@ fn an_interface_that_returns_is_metered_again() {
     let all = interrupt(run, &lines, &file);
     let counts: Vec<_> = all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
     assert_eq!((counts.first(), counts.last()), (Some(&(4, 4)), Some(&(7, 7))));
-    let told = Told::of(&std::fs::read(ipfix).unwrap());
+    let told = Exported::of(&std::fs::read(ipfix).unwrap());
     assert!(told.is_whole && first != index(&net));
     let [.., last, _] = told.interfaces[..] else { panic!("{:?}", told.interfaces) };
     assert_eq!((told.interfaces[0], last), (first, index(&net)));

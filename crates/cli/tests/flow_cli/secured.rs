@@ -12,7 +12,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::collector::{accept, silent_port};
 use crate::packets::{flows, number, pcap};
-use crate::support::{Folder, Told, flow, run_of, start};
+use crate::support::{Exported, Folder, flow, run_of, start};
 
 /// An authority, and certificates that it has signed, made by openssl.
 struct Authority {
@@ -116,7 +116,7 @@ fn over_tls_every_record_arrives_with_and_without_our_certificate() {
         let all = collect(authority.server(demanding), accept(&listener)).unwrap();
         let ended = run.end();
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let told = Told::of(&all);
+        let told = Exported::of(&all);
         assert!(told.is_whole);
         let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
         numbers.sort_unstable();
@@ -154,7 +154,7 @@ fn a_collector_that_cannot_be_trusted_or_does_not_trust_us_gets_nothing() {
             ours.file("client.key")
         ));
         for _ in 0..2 {
-            let told = Told::of(&collect(ours.server(demanding), accept(&listener)).unwrap());
+            let told = Exported::of(&collect(ours.server(demanding), accept(&listener)).unwrap());
             assert!(told.is_whole && told.flows.len() == 200, "{}", told.flows.len());
         }
         assert_eq!(run.end().code, 0);

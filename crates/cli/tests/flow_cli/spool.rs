@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::collector::{accept, rest, silent_port, unread};
 use crate::packets::{flows, number, pcap};
 use crate::process;
-use crate::support::{Folder, Told, start};
+use crate::support::{Exported, Folder, start};
 
 /// The segments of all spools in `folder`, the oldest first.
 fn segments(folder: &Path) -> Vec<PathBuf> {
@@ -20,7 +20,7 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn numbers(told: &Told) -> Vec<u32> {
+fn numbers(told: &Exported) -> Vec<u32> {
     let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
     numbers.sort_unstable();
     numbers
@@ -38,14 +38,14 @@ fn the_next_run_sends_what_waited_and_then_its_own() {
     assert!(ended.err.contains("wait in the spool"), "{}", ended.err);
     let waiting = segments(&spool);
     assert_eq!(waiting.len(), 1);
-    let told = Told::of(&std::fs::read(&waiting[0]).unwrap());
+    let told = Exported::of(&std::fs::read(&waiting[0]).unwrap());
     assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000), "a readable IPFIX file");
 
     let listener = TcpListener::bind(address).unwrap();
     let run = start(&line);
     // The sequence numbers of each run begin anew, and so do connections.
     for _ in 0..2 {
-        let told = Told::of(&rest(&mut accept(&listener)));
+        let told = Exported::of(&rest(&mut accept(&listener)));
         assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000));
     }
     let ended = run.end();
@@ -70,16 +70,16 @@ fn a_kill_leaves_a_spool_that_can_be_read_and_sent() {
     let mut left: Vec<u32> = Vec::new();
     for path in segments(&spool) {
         let bytes = std::fs::read(path).unwrap();
-        left.extend(numbers(&Told::of(&bytes[..whole(&bytes)])));
+        left.extend(numbers(&Exported::of(&bytes[..whole(&bytes)])));
     }
     assert!(left.len() > 10_000);
     let listener = TcpListener::bind(address).unwrap();
     let run = start(&line);
-    let first = Told::of(&rest(&mut accept(&listener)));
+    let first = Exported::of(&rest(&mut accept(&listener)));
     assert!(first.is_whole);
     left.sort_unstable();
     assert_eq!(numbers(&first), left);
-    let second = Told::of(&rest(&mut accept(&listener)));
+    let second = Exported::of(&rest(&mut accept(&listener)));
     assert!(second.is_whole && numbers(&second).into_iter().eq(0..count));
     assert_eq!(run.end().code, 0);
 }
@@ -121,13 +121,13 @@ fn after_a_kill_only_what_was_not_confirmed_comes_twice() {
     let run = start(&line);
     let second = rest(&mut accept(&listener));
     // The sequence numbers of a connection begin at 0: only the records are compared.
-    let (a, b) = (Told::of(&segment[..confirmed]), Told::of(&second));
+    let (a, b) = (Exported::of(&segment[..confirmed]), Exported::of(&second));
     assert!(b.is_whole);
     let mut all = numbers(&a);
     all.extend(numbers(&b));
     all.sort_unstable();
     assert!(all.into_iter().eq(0..count), "what was confirmed does not come again");
-    assert!(Told::of(&rest(&mut accept(&listener))).is_whole);
+    assert!(Exported::of(&rest(&mut accept(&listener))).is_whole);
     assert_eq!(run.end().code, 0);
 }
 
@@ -174,7 +174,7 @@ fn the_spool_is_bounded_and_what_it_cannot_hold_is_counted() {
     let paths = segments(&spool);
     let bytes: Vec<u8> = paths.iter().flat_map(|p| std::fs::read(p).unwrap()).collect();
     assert!(bytes.len() <= 1 << 20, "{}", bytes.len());
-    let told = Told::of(&bytes);
+    let told = Exported::of(&bytes);
     assert!(told.is_whole);
     let run = crate::support::run_of(&ended.out);
     assert_eq!(run.counters["records_lost"] + told.flows.len() as u64, u64::from(count));

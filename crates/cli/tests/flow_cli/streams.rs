@@ -7,10 +7,10 @@ use sonde_lab::Host;
 use crate::collector::{accept, message, rest, silent_port, unread};
 use crate::packets::{flows, number, pcap};
 use crate::process;
-use crate::support::{Folder, Told, meter, pair, run_of, start};
+use crate::support::{Exported, Folder, meter, pair, run_of, start};
 
 /// All of `0..count` once, in any order: flows end in the order of the cache's slots.
-fn assert_each_once(told: &Told, count: u32) {
+fn assert_each_once(told: &Exported, count: u32) {
     let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(0..count), "{} records", told.flows.len());
@@ -36,7 +36,7 @@ fn a_collector_that_is_slow_gets_everything_in_order() {
     let all = rest(&mut stream);
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Told::of(&all);
+    let told = Exported::of(&all);
     assert!(told.is_whole);
     assert_each_once(&told, count);
     let run = run_of(&ended.out);
@@ -56,7 +56,7 @@ fn a_collector_that_comes_late_gets_everything() {
     let all = rest(&mut accept(&listener));
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Told::of(&all);
+    let told = Exported::of(&all);
     assert!(told.is_whole);
     assert_each_once(&told, 5_000);
 }
@@ -90,7 +90,7 @@ fn a_collector_that_is_killed_gets_what_it_had_not_received() {
     let second = rest(&mut accept(&listener));
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let (a, b) = (Told::of(&first), Told::of(&second));
+    let (a, b) = (Exported::of(&first), Exported::of(&second));
     assert!(a.is_whole && b.is_whole, "each connection has its templates and its own sequence");
     let mut numbers: Vec<u32> = a.flows.iter().chain(&b.flows).map(number).collect();
     numbers.sort_unstable();
@@ -127,7 +127,7 @@ fn a_collector_that_restarts_in_order_gets_each_record_once() {
     send(&net.probe, 9_001, 30);
     // Reads until the first round is there, and closes with nothing unread.
     let mut all = Vec::new();
-    while Told::of(&all).flows.is_empty() {
+    while Exported::of(&all).flows.is_empty() {
         all.extend(message(&mut stream));
     }
     rounds.push(all);
@@ -140,9 +140,9 @@ fn a_collector_that_restarts_in_order_gets_each_record_once() {
     rounds.push(rest(&mut stream));
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told: Vec<_> = rounds.iter().map(|all| Told::of(all)).collect();
+    let told: Vec<_> = rounds.iter().map(|all| Exported::of(all)).collect();
     assert!(told.iter().all(|t| t.is_whole));
-    let each = |t: &Told| -> Vec<(u16, u64)> {
+    let each = |t: &Exported| -> Vec<(u16, u64)> {
         t.flows.iter().map(|r| (r.key.destination_port, r.forward.packets)).collect()
     };
     assert_eq!((each(&told[0]), each(&told[1])), (vec![(9_001, 30)], vec![(9_002, 40)]));

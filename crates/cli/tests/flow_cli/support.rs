@@ -107,7 +107,7 @@ pub fn assert_conserved(run: &FlowRun, records: &[FlowRecord]) {
 
 /// What IPFIX messages tell.
 #[derive(Default)]
-pub struct Told {
+pub struct Exported {
     pub flows: Vec<FlowRecord>,
     /// ingressInterface of each.
     pub interfaces: Vec<u32>,
@@ -117,9 +117,9 @@ pub struct Told {
     pub is_whole: bool,
 }
 
-impl Told {
-    pub fn of(messages: &[u8]) -> Told {
-        let mut told = Told::default();
+impl Exported {
+    pub fn of(messages: &[u8]) -> Exported {
+        let mut told = Exported::default();
         // Times in UTC, as they come.
         let mut decoder = Decoder::new(0);
         let left = decoder.file(messages, &mut |decoded| match decoded {
