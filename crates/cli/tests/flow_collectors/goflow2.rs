@@ -11,7 +11,7 @@ use crate::collector::{
     BIFLOW, Collector, DEFAULT, Folder, MICROS, NETFLOW5, NETFLOW9, RECORDS, config, free_port,
     skipped,
 };
-use crate::truth::{self, Flows, Told, compare};
+use crate::truth::{self, CollectorFlow, Flows, compare};
 
 /// The program that the variable `SONDE_GOFLOW2` names: scripts/interop.sh installs it.
 fn goflow2(test: &str) -> Option<PathBuf> {
@@ -53,7 +53,7 @@ fn collect(test: &str, profile: Profile, ipv6: bool, wanted: usize) -> Option<Fl
     Some(flows)
 }
 
-fn flow(record: &Value) -> (truth::Key, Told) {
+fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let number = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
     let address = |name: &str| record[name].as_str().unwrap().parse().unwrap();
     let protocol = match record["proto"].as_str().unwrap() {
@@ -70,7 +70,7 @@ fn flow(record: &Value) -> (truth::Key, Told) {
         number("dst_port") as u16,
         protocol,
     );
-    let told = Told {
+    let told = CollectorFlow {
         packets: number("packets"),
         bytes: number("bytes"),
         first_us: number("time_flow_start_ns") as i64 / 1000,

@@ -10,7 +10,7 @@ use crate::collector::{
     BIFLOW, Collector, DEFAULT, Folder, MICROS, NETFLOW5, NETFLOW9, RECORDS, config, free_port,
     program,
 };
-use crate::truth::{self, Flows, Told, compare};
+use crate::truth::{self, CollectorFlow, Flows, compare};
 
 /// What nfacctd printed: `wanted` flows, then nothing more.
 fn collect(test: &str, profile: Profile, ipv6: bool, wanted: usize) -> Option<Flows> {
@@ -63,7 +63,7 @@ fn collect(test: &str, profile: Profile, ipv6: bool, wanted: usize) -> Option<Fl
     Some(flows)
 }
 
-fn flow(record: &Value) -> (truth::Key, Told) {
+fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let text = |name: &str| record[name].as_str().unwrap_or_else(|| panic!("{name}: {record}"));
     let number = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
     let protocol = match text("ip_proto") {
@@ -80,7 +80,7 @@ fn flow(record: &Value) -> (truth::Key, Told) {
         number("port_dst") as u16,
         protocol,
     );
-    let told = Told {
+    let told = CollectorFlow {
         packets: number("packets"),
         bytes: number("bytes"),
         first_us: truth::iso_us(text("timestamp_start")),

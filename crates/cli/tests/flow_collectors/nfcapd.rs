@@ -9,7 +9,7 @@ use crate::collector::{
     BIFLOW, Collector, DEFAULT, Folder, MICROS, NETFLOW5, NETFLOW9, RECORDS, config, free_port,
     program,
 };
-use crate::truth::{self, Flows, Told, compare};
+use crate::truth::{self, CollectorFlow, Flows, compare};
 
 /// What nfcapd wrote down, and what it says itself of sequence numbers.
 fn collect(
@@ -44,7 +44,7 @@ fn collect(
     Some((flows, records.len()))
 }
 
-fn flow(record: &Value) -> (truth::Key, Told) {
+fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let number = |name: &str| record[name].as_u64().unwrap_or(0);
     let address = |name: &str| {
         let text = [format!("{name}4_addr"), format!("{name}6_addr")];
@@ -60,7 +60,7 @@ fn flow(record: &Value) -> (truth::Key, Told) {
     let time = |name: &str| truth::iso_us(record[name].as_str().unwrap());
     let flags = record["tcp_flags"].as_str().unwrap_or("");
     let bits = flags.bytes().rev().enumerate().filter(|(_, c)| *c != b'.');
-    let told = Told {
+    let told = CollectorFlow {
         packets: number("in_packets"),
         bytes: number("in_bytes"),
         first_us: time("first"),

@@ -15,7 +15,7 @@ pub type Key = (IpAddr, IpAddr, u16, u16, u8);
 
 /// What a collector says of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CollectorFlow {
     pub packets: u64,
     pub bytes: u64,
     /// us since 1970 UTC.
@@ -25,7 +25,7 @@ pub struct Told {
 }
 
 /// Flows by key: each key is there once.
-pub type Flows = BTreeMap<Key, Told>;
+pub type Flows = BTreeMap<Key, CollectorFlow>;
 
 /// Records of both directions, of one, IPv4 and IPv6, TCP, UDP and ICMP; times differ in
 /// every digit down to the nanosecond.
@@ -104,9 +104,9 @@ pub fn forward_flows(records: &[FlowRecord]) -> Flows {
     flows(&one_way)
 }
 
-fn told(side: &FlowSide) -> Told {
+fn told(side: &FlowSide) -> CollectorFlow {
     let us = |ns: i64| (ns - TAI_OFFSET_S * 1_000_000_000).div_euclid(1000);
-    Told {
+    CollectorFlow {
         packets: side.packets,
         bytes: side.bytes,
         first_us: us(side.first_ns),

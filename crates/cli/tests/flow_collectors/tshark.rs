@@ -8,7 +8,7 @@ use sonde_wire::{build, pcap};
 use crate::collector::{
     BIFLOW, DEFAULT, Folder, MICROS, NETFLOW5, NETFLOW9, RECORDS, config, program,
 };
-use crate::truth::{self, Flows, Key, Told, compare};
+use crate::truth::{self, CollectorFlow, Flows, Key, compare};
 
 /// What tshark says of the messages in a capture of UDP datagrams, or in an IPFIX file.
 fn dissect(test: &str, profile: Profile, ipv6: bool, as_file: bool) -> Option<Flows> {
@@ -135,7 +135,7 @@ impl Pdu {
         let reverse = (destination, source, reply.0, reply.1, self.protocol);
         let keys: [Key; 2] = [forward, reverse];
         for (at, key) in keys.into_iter().enumerate().take(self.packets.len()) {
-            let told = Told {
+            let told = CollectorFlow {
                 packets: self.packets[at],
                 bytes: self.octets[at],
                 first_us: self.first[at],
