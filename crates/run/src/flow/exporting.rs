@@ -31,7 +31,7 @@ pub struct Shared {
     /// Records that found a queue full.
     pub queue_lost: AtomicU64,
     /// What each metering thread reported last, by its index.
-    told: Mutex<BTreeMap<usize, Told>>,
+    told: Mutex<BTreeMap<usize, WorkerReport>>,
     /// The interfaces, after they have changed, until the outputs know.
     interfaces: Mutex<Option<Vec<Interface>>>,
     /// Records that went out.
@@ -42,7 +42,7 @@ pub struct Shared {
 
 /// What a metering thread tells of itself.
 #[derive(Debug, Default)]
-struct Told {
+struct WorkerReport {
     /// How packets are selected.
     selectors: Vec<Selector>,
     /// Packets that came in and could not be metered, or were dropped on the way.
@@ -56,7 +56,7 @@ impl Shared {
         let selectors = meter.sequence().map(selection::report).unwrap_or_default();
         let ignored = meter.cache().counters().refused() + lost;
         let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
-        told.insert(worker, Told { selectors, ignored });
+        told.insert(worker, WorkerReport { selectors, ignored });
     }
 
     /// Says that the interfaces have changed; by the flow key's `point`.
@@ -65,9 +65,9 @@ impl Shared {
     }
 
     /// Of all threads together: the selectors are the same, their counts add up.
-    fn told(&self) -> Told {
+    fn told(&self) -> WorkerReport {
         let all = self.told.lock().unwrap_or_else(|e| e.into_inner());
-        let mut sum = Told::default();
+        let mut sum = WorkerReport::default();
         for told in all.values() {
             sum.ignored += told.ignored;
             for (i, selector) in told.selectors.iter().enumerate() {
@@ -326,7 +326,7 @@ impl Inner {
     }
 
     fn stats(&self) -> ExportStats {
-        let Told { selectors, ignored } = self.shared.told();
+        let WorkerReport { selectors, ignored } = self.shared.told();
         ExportStats {
             process: std::process::id(),
             ignored_packets: ignored,
