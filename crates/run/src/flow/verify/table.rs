@@ -30,7 +30,7 @@ pub(super) struct Table {
     limits: Limits,
     entries: Entries,
     /// Of each entry, where fields are compared.
-    fields: Vec<[Told; 2]>,
+    fields: Vec<[FieldPair; 2]>,
     differences: Differences,
     segments: Segments,
     records: u64,
@@ -54,7 +54,7 @@ pub(super) struct Findings {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct FieldPair {
     truth: Fields,
     seen: Fields,
 }
@@ -414,7 +414,7 @@ fn merge(sum: &mut Fields, new: &Fields) {
 }
 
 /// Fields that both tell, differently: name, exported, true.
-fn unequal(told: &Told) -> impl Iterator<Item = (&'static str, u32, u32)> + use<> {
+fn unequal(told: &FieldPair) -> impl Iterator<Item = (&'static str, u32, u32)> + use<> {
     let (t, s) = (told.truth, told.seen);
     let wide = |a: Option<u8>| a.map(u32::from);
     [
