@@ -32,12 +32,12 @@ pub struct FlowPlan {
     /// Whether they carry signatures and are counted by flow.
     pub measured: bool,
     /// What of it is to be told.
-    pub told: Told,
+    pub told: RequestedMetrics,
 }
 
 /// Which optional metrics a client asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct RequestedMetrics {
     /// Loss, in percent of so many times the frames sent.
     pub loss: Option<f64>,
     /// First and last arrival.
@@ -147,7 +147,7 @@ impl FlowPlan {
             burst: timing.burst,
             delay_ns: timing.delay_ns,
             measured: flow.metrics.enable,
-            told: Told {
+            told: RequestedMetrics {
                 loss: flow.metrics.loss.then_some(ratio),
                 timestamps: flow.metrics.timestamps,
                 latency: flow.metrics.latency.enable,
