@@ -37,13 +37,13 @@ pub struct PlanRuns {
 
 struct Begun {
     stop: Stop,
-    told: Arc<Told>,
+    told: Arc<RunProgress>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What a run under way says that is not in its folder.
 #[derive(Default)]
-struct Told(Mutex<Said>);
+struct RunProgress(Mutex<Said>);
 
 #[derive(Clone, Default)]
 struct Said {
@@ -139,7 +139,7 @@ impl Runs for PlanRuns {
             return Err(RunRefusal::Failed(why));
         }
         let context = Context { invocation: self.invocation.clone(), ..Context::default() };
-        let (stop, told) = (context.stop.clone(), Arc::new(Told::default()));
+        let (stop, told) = (context.stop.clone(), Arc::new(RunProgress::default()));
         // Its folder is there from now on.
         let settings = Settings { plan: source, out: folder };
         let (_, benchmarking) = execution::start(settings, &context).map_err(failed)?;
@@ -199,7 +199,7 @@ impl Runs for PlanRuns {
 }
 
 /// Follows a run until its end. Nobody may begin another before all of this one is given back.
-fn follow(benchmarking: Benchmarking, told: &Told, reserved: Reserved) {
+fn follow(benchmarking: Benchmarking, told: &RunProgress, reserved: Reserved) {
     loop {
         match benchmarking.records.next(Duration::from_secs(3600)) {
             Next::Record(event) => told.hear(event),
@@ -214,7 +214,7 @@ fn follow(benchmarking: Benchmarking, told: &Told, reserved: Reserved) {
     drop(reserved);
 }
 
-impl Told {
+impl RunProgress {
     fn said(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
