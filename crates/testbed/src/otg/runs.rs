@@ -43,10 +43,10 @@ struct Begun {
 
 /// What a run under way says that is not in its folder.
 #[derive(Default)]
-struct RunProgress(Mutex<Said>);
+struct RunProgress(Mutex<ProgressState>);
 
 #[derive(Clone, Default)]
-struct Said {
+struct ProgressState {
     running: bool,
     present: Option<Present>,
     errors: Vec<String>,
@@ -98,11 +98,11 @@ impl PlanRuns {
         store::read(&self.find(id)?).map_err(failed)
     }
 
-    fn said(&self, id: &str) -> Said {
+    fn said(&self, id: &str) -> ProgressState {
         self.begun().get(id).map(|run| run.told.said().clone()).unwrap_or_default()
     }
 
-    fn summary(&self, id: &str) -> Result<(RunSummary, BenchRun, Said), RunRefusal> {
+    fn summary(&self, id: &str) -> Result<(RunSummary, BenchRun, ProgressState), RunRefusal> {
         // Before the folder: a run that has ended meanwhile is then told as running once more.
         let said = self.said(id);
         let run = store::read_findings(&self.find(id)?).map_err(failed)?;
@@ -164,7 +164,7 @@ impl Runs for PlanRuns {
     }
 
     fn state(&self, id: &str) -> Result<RunState, RunRefusal> {
-        let (summary, run, Said { present, errors, .. }) = self.summary(id)?;
+        let (summary, run, ProgressState { present, errors, .. }) = self.summary(id)?;
         let found = |m: Measurement| MeasurementFound {
             id: m.id,
             finding: m.finding,
@@ -215,7 +215,7 @@ fn follow(benchmarking: Benchmarking, told: &RunProgress, reserved: Reserved) {
 }
 
 impl RunProgress {
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
