@@ -114,7 +114,7 @@ fn open_frames(
         None if apps => SNAP_APPS,
         None => OpenSpec::WATCHED_BYTES,
     };
-    let mut places: Vec<Vec<Place>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut places: Vec<Vec<CapturePort>> = (0..workers).map(|_| Vec::new()).collect();
     let (mut how, consume) = (String::new(), asked.input.mirror);
     for (interface, index) in interfaces.iter().zip(indexes) {
         let name = &interface.name;
@@ -127,7 +127,7 @@ fn open_frames(
         let group = Arc::new(Group::new(name, index, open));
         let link = if has_ethernet(interface) { Link::Ethernet } else { Link::RawIp };
         for (worker, port) in ports.into_iter().enumerate() {
-            places[worker].push(Place {
+            places[worker].push(CapturePort {
                 group: group.clone(),
                 worker,
                 port: Some(port),
@@ -221,7 +221,7 @@ pub enum Input {
 
 /// One thread's share of the frames.
 pub struct Frames {
-    places: Vec<Place>,
+    places: Vec<CapturePort>,
     /// Where interfaces are joined, their packets.
     ordered: Option<Ordered>,
     /// Nothing more is read.
@@ -356,7 +356,7 @@ impl Headers {
 }
 
 /// One interface, as one thread sees it.
-pub struct Place {
+pub struct CapturePort {
     group: Arc<Group<Box<dyn Port>>>,
     worker: usize,
     /// `None`: gone, for now.
@@ -382,7 +382,7 @@ impl Input {
         match self {
             Input::Headers(headers) => headers.wait(until),
             Input::Frames(frames) => match &mut frames.places[..] {
-                [Place { port: Some(port), .. }] => port.wait(until)?,
+                [CapturePort { port: Some(port), .. }] => port.wait(until)?,
                 // With several, none may be waited for alone.
                 _ => {
                     let until = until.min(steady_now() + SHORT_NS);
@@ -432,7 +432,7 @@ impl Input {
     /// Packets that came in and did not reach the meter.
     pub fn lost(&mut self) -> u64 {
         match self {
-            Input::Frames(frames) => frames.places.iter_mut().map(Place::lost).sum(),
+            Input::Frames(frames) => frames.places.iter_mut().map(CapturePort::lost).sum(),
             Input::Headers(headers) => headers.loss().lost,
         }
     }
@@ -456,7 +456,7 @@ impl Input {
     }
 }
 
-impl Place {
+impl CapturePort {
     /// Takes one burst, and hands it on, or keeps it to be put in order. Whether it was not
     /// empty.
     #[inline]

@@ -91,8 +91,8 @@ fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
     (Box::new(Metered { port, lost, gone: gone.clone() }), Wire { far, clock }, gone)
 }
 
-fn place(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> Place {
-    Place { group, worker: 0, port: Some(port), link: Link::Ethernet, index: 7, lost: 0 }
+fn place(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> CapturePort {
+    CapturePort { group, worker: 0, port: Some(port), link: Link::Ethernet, index: 7, lost: 0 }
 }
 
 fn never() -> Arc<Group<Box<dyn Port>>> {
@@ -100,7 +100,7 @@ fn never() -> Arc<Group<Box<dyn Port>>> {
     Arc::new(Group::new("never0", &Index::new(7.into()), open))
 }
 
-fn frames(places: Vec<Place>, ordered: Option<Ordered>) -> Input {
+fn frames(places: Vec<CapturePort>, ordered: Option<Ordered>) -> Input {
     Input::Frames(Frames { places, ordered, is_over: false })
 }
 
