@@ -93,17 +93,17 @@ impl Source {
 
 /// A key, or the table that it is the name of.
 #[derive(Default)]
-struct Place<'a> {
+struct KeyPosition<'a> {
     key: &'a str,
     /// As it stands in the file: "[bed]", "[[target]]", "" at the top.
     table: String,
-    /// The key has a table's name: [`Place::table`] is where that stands.
+    /// The key has a table's name: [`KeyPosition::table`] is where that stands.
     names: Option<String>,
 }
 
 /// What stands at `offset`; the top if nothing does.
-fn find<'a>(table: &'a DeTable<'_>, offset: usize) -> Place<'a> {
-    fn inside<'a>(table: &'a DeTable<'_>, name: &str, offset: usize) -> Option<Place<'a>> {
+fn find<'a>(table: &'a DeTable<'_>, offset: usize) -> KeyPosition<'a> {
+    fn inside<'a>(table: &'a DeTable<'_>, name: &str, offset: usize) -> Option<KeyPosition<'a>> {
         for (key, value) in table {
             let at_key = key.span().contains(&offset);
             let key: &str = key.get_ref();
@@ -111,7 +111,7 @@ fn find<'a>(table: &'a DeTable<'_>, offset: usize) -> Place<'a> {
                 "" => key.to_owned(),
                 name => format!("{}.{key}", name.trim_matches(['[', ']'])),
             };
-            let here = |names| Place { key, table: name.to_owned(), names };
+            let here = |names| KeyPosition { key, table: name.to_owned(), names };
             if at_key {
                 return Some(here(None));
             }
@@ -142,8 +142,8 @@ fn find<'a>(table: &'a DeTable<'_>, offset: usize) -> Place<'a> {
 }
 
 /// What serde says, in the words of who writes the file.
-fn told(message: &str, place: Place<'_>) -> String {
-    let Place { key, table, names } = place;
+fn told(message: &str, place: KeyPosition<'_>) -> String {
+    let KeyPosition { key, table, names } = place;
     let of = |table: &str| match table {
         "" => String::new(),
         table => format!(" in {table}"),
