@@ -29,7 +29,7 @@ use self::external::External;
 use self::host_facts::host_facts;
 use self::ledger::Ledger;
 use self::made::Made;
-use self::traffic::{Place, ways};
+use self::traffic::{RigPort, ways};
 use self::warm_up::Warmed;
 use super::cases::{DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::device_health::DeviceWatch;
@@ -45,9 +45,9 @@ use crate::agent::rig::AgentRig;
 /// A device, in the state that was asked for, between two ports.
 pub struct Bench {
     made: Made,
-    places: [Place; 2],
+    places: [RigPort; 2],
     /// The tester's third port, which sees what the device floods.
-    monitor: Option<Place>,
+    monitor: Option<RigPort>,
     applied: Option<Applied>,
     /// How the last tester sent and received.
     mode: String,
@@ -94,7 +94,7 @@ impl Bench {
         };
         if device.kind == DeviceKind::External {
             let allowed = &expanded.plan.bed.outside_benchmark_range.0;
-            refuse_others_addresses(places.iter().flat_map(Place::networks), allowed)
+            refuse_others_addresses(places.iter().flat_map(RigPort::networks), allowed)
                 .map_err(anyhow::Error::msg)?;
         }
         Ok(Bench { made, places, monitor, applied, mode: String::new(), notes })
@@ -137,7 +137,7 @@ impl Bench {
             EngineName::AfPacket => LoadEngine::AfPacket,
         };
         let cpus = generator_cpus(expanded, planned);
-        let port = |(i, place): (usize, &Place)| TesterPort {
+        let port = |(i, place): (usize, &RigPort)| TesterPort {
             name: place.name.clone(),
             interface: place.interface.clone(),
             netns: place.netns.clone(),
@@ -184,7 +184,7 @@ impl Bench {
         events::learn(bed)
     }
 
-    fn port(&self, place: &Place) -> BedPort {
+    fn port(&self, place: &RigPort) -> BedPort {
         let facts = sonde_sys::netns::inside(place.netns.as_deref(), || {
             InterfaceFacts::read(&place.interface)
         });

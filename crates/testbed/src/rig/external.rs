@@ -13,7 +13,7 @@ use sonde_sys::netlink::{Neighbour, Neighbours, interface_index};
 use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
 
-use super::traffic::Place;
+use super::traffic::RigPort;
 use crate::agent::remote::Remote;
 use crate::cases::{Condition, Device};
 use crate::counters::of_port;
@@ -66,19 +66,19 @@ impl External {
     }
 
     /// The tester's ports at it.
-    pub fn places(&self, plan: &DevicePlan) -> Result<[Place; 2]> {
+    pub fn places(&self, plan: &DevicePlan) -> Result<[RigPort; 2]> {
         let place = |name| place(name, &plan.ports[name], self.remote.as_ref());
         Ok([place("a")?, place("b")?])
     }
 
     /// The tester's monitoring port at it, where the plan names one.
-    pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<Place>> {
+    pub fn monitor(&self, plan: &DevicePlan) -> Result<Option<RigPort>> {
         let Some(port) = plan.ports.get("c") else { return Ok(None) };
         let mac = match &self.remote {
             Some(remote) => remote.look("c", port)?.mac,
             None => port_facts(&tester_port("c", port))?.mac,
         };
-        Ok(Some(Place::monitor("c", &port.interface, port.netns.clone(), mac)))
+        Ok(Some(RigPort::monitor("c", &port.interface, port.netns.clone(), mac)))
     }
 
     /// How it is joined.
@@ -138,7 +138,7 @@ fn tester_port(name: &str, plan: &PortPlan) -> TesterPort {
     }
 }
 
-fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> {
+fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigPort> {
     let port = tester_port(name, plan);
     let (own_mac, speed_bps) = match remote {
         Some(remote) => {
@@ -161,7 +161,7 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<Place> 
         (None, Some(gateway)) => resolve(plan, gateway)?,
         (None, None) => bail!("port {name}: name the device's mac, or its address as gateway"),
     };
-    Ok(Place {
+    Ok(RigPort {
         name: name.into(),
         interface: plan.interface.clone(),
         netns: plan.netns.clone(),

@@ -17,7 +17,7 @@ use crate::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
 
 /// A port of the tester, and what lies behind it as far as the device knows.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct RigPort {
     /// "a" or "b"; "c" monitors.
     pub name: String,
     pub interface: String,
@@ -35,10 +35,10 @@ pub struct Place {
     pub translated: bool,
 }
 
-impl Place {
+impl RigPort {
     /// A port behind which nobody is.
-    pub fn monitor(name: &str, interface: &str, netns: Option<String>, mac: Mac) -> Place {
-        Place {
+    pub fn monitor(name: &str, interface: &str, netns: Option<String>, mac: Mac) -> RigPort {
+        RigPort {
             name: name.into(),
             interface: interface.into(),
             netns,
@@ -64,8 +64,8 @@ impl Place {
 }
 
 /// The ports of a bed that the lab made.
-pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
-    let place = |n: usize| -> Result<Place> {
+pub fn lab_places(bed: &BedInfo) -> Result<[RigPort; 2]> {
+    let place = |n: usize| -> Result<RigPort> {
         let port = bed.ports.get(n).context("the bed has two ports")?;
         let mut nets = Vec::new();
         for address in &port.addresses {
@@ -82,7 +82,7 @@ pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
             };
             nets.push(TestNetwork { prefix, first, step, count: NETWORKS });
         }
-        Ok(Place {
+        Ok(RigPort {
             name: port.name.clone(),
             interface: port.interface.clone(),
             netns: Some(port.netns.clone()),
@@ -98,16 +98,16 @@ pub fn lab_places(bed: &BedInfo) -> Result<[Place; 2]> {
 }
 
 /// The bed's monitoring port, where it has one.
-pub fn lab_monitor(bed: &BedInfo) -> Option<Place> {
+pub fn lab_monitor(bed: &BedInfo) -> Option<RigPort> {
     let port = bed.ports.get(2)?;
-    Some(Place::monitor(&port.name, &port.interface, Some(port.netns.clone()), port.mac))
+    Some(RigPort::monitor(&port.name, &port.interface, Some(port.netns.clone()), port.mac))
 }
 
 /// The directions of a case's trials of this pattern, and where copies of the first one's frames
 /// are looked for. The monitoring port, if any, is the third of the tester.
 pub fn ways(
-    places: &[Place; 2],
-    monitor: Option<&Place>,
+    places: &[RigPort; 2],
+    monitor: Option<&RigPort>,
     planned: &PlannedCase,
     plan: &Plan,
     pattern: Pattern,
@@ -167,7 +167,7 @@ pub fn ways(
 }
 
 /// What a device floods is seen at a port of which it does not know.
-fn seen(monitor: Option<&Place>) -> Result<()> {
+fn seen(monitor: Option<&RigPort>) -> Result<()> {
     ensure!(
         monitor.is_some(),
         "this takes a third port, c, that monitors what is flooded (RFC 2889, section 5.7.3): the \
@@ -177,7 +177,7 @@ fn seen(monitor: Option<&Place>) -> Result<()> {
 }
 
 fn way(
-    places: &[Place; 2],
+    places: &[RigPort; 2],
     from: usize,
     planned: &PlannedCase,
     plan: &Plan,
@@ -238,11 +238,11 @@ mod tests {
     use crate::expand::expand;
     use crate::plan::Source;
 
-    fn place(name: &str, mac: u8, network: &str, count: u32) -> Place {
+    fn place(name: &str, mac: u8, network: &str, count: u32) -> RigPort {
         let prefix: Prefix = network.parse().unwrap();
         let net = TestNetwork { prefix, first: prefix.address, step: 256, count };
         let mac = [2, 0, 0, 0, 0, mac];
-        Place { nets: vec![net], next_hop: [2; 6], ..Place::monitor(name, "eth0", None, mac) }
+        RigPort { nets: vec![net], next_hop: [2; 6], ..RigPort::monitor(name, "eth0", None, mac) }
     }
 
     #[test]
