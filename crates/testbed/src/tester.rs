@@ -26,7 +26,7 @@ use sonde_sys::schedule::Precedence;
 use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::ethernet::Mac;
 
-use self::copies::{Classes, Share};
+use self::copies::{Classes, CopyShare};
 
 pub use bed::{InterfaceCounts, PortFacts, port_facts};
 pub use copies::{Branch, Copies, Expects, Mixed};
@@ -342,8 +342,8 @@ impl Load {
     }
 
     /// What a port has to receive of it.
-    fn share(&self, expects: Expects) -> Share {
-        Share { expects, classes: self.mixed.as_ref().map(|(classes, _)| classes.clone()) }
+    fn share(&self, expects: Expects) -> CopyShare {
+        CopyShare { expects, classes: self.mixed.as_ref().map(|(classes, _)| classes.clone()) }
     }
 
     /// Points of the time series are this long: a second, or longer where there would be too

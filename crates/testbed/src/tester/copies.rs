@@ -111,12 +111,12 @@ impl Classes {
 
 /// Of the stream of both classes, what a port has to receive.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
+pub(super) struct CopyShare {
     pub(super) expects: Expects,
     pub(super) classes: Option<Classes>,
 }
 
-impl Share {
+impl CopyShare {
     /// Frames of the first `n` that have to arrive.
     pub(super) fn of(&self, n: u64) -> u64 {
         match (self.expects, &self.classes) {
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_share_of_a_port_is_all_that_it_is_judged_by() {
         let classes = Classes::new(0.5, 1, 1).ok();
-        let share = Share { expects: Expects::Mixed, classes };
+        let share = CopyShare { expects: Expects::Mixed, classes };
         assert_eq!(share.excused(0) & 0b1111, 0b0101, "the second of each two is of the group");
         let of = |stream: u16, received| StreamCount { stream, sent: 10, received };
         let mut d = Direction {
@@ -218,7 +218,7 @@ mod tests {
             share in 0.0..=1.0f64, first in 1u32..50, second in 1u32..50, word in 0u64..100,
         ) {
             let classes = Some(Classes::new(share, first, second).unwrap());
-            let share = Share { expects: Expects::Mixed, classes };
+            let share = CopyShare { expects: Expects::Mixed, classes };
             let from = word * 64;
             let expected = share.of(from + 64) - share.of(from);
             prop_assert_eq!(expected + u64::from(share.excused(from).count_ones()), 64);

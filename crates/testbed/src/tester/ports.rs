@@ -17,7 +17,7 @@ use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch, refused_beyond};
-use super::copies::{Copies, Expects, Share};
+use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
 use super::{Load, LoadResult, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
 
@@ -135,7 +135,7 @@ impl Ports {
                     receive(receiver, analyser, load, share, start, counts, finish)
                 }));
             }
-            let shares: Vec<Share> =
+            let shares: Vec<CopyShare> =
                 copies.branches.iter().map(|b| loads[0].share(b.expects)).collect();
             let so_far = || {
                 let sent = |s: &Shared| s.sent.load(Ordering::Relaxed);
@@ -247,7 +247,7 @@ struct Sent {
 struct Received {
     analyser: Analyser,
     losses: Losses,
-    share: Share,
+    share: CopyShare,
     series: Series,
     stats: PortStats,
 }
@@ -292,7 +292,7 @@ fn receive(
     mut port: Box<dyn Port>,
     mut analyser: Analyser,
     load: &Load,
-    share: Share,
+    share: CopyShare,
     start: Time,
     (sent, received): (&AtomicU64, &AtomicU64),
     finish: &AtomicBool,

@@ -18,7 +18,7 @@ use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 
 use super::bed::{PortFacts, Watch, handed_on};
-use super::copies::{Copies, Expects, Share};
+use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
 use super::{
     DirectionSpec, Load, LoadResult, Progress, SECOND, TesterSpec, patiently, settle_sender,
@@ -259,7 +259,7 @@ struct Track<'a> {
     analyser: &'a mut XdpAnalyser,
     losses: Losses,
     /// What has to arrive.
-    share: Share,
+    share: CopyShare,
     series: Series,
     /// When the first counted frame was due.
     start_ns: i64,
@@ -269,7 +269,7 @@ impl<'a> Track<'a> {
     fn begin(
         analyser: &'a mut XdpAnalyser,
         load: &Load,
-        share: Share,
+        share: CopyShare,
         length_change: i32,
         start_ns: i64,
     ) -> Self {
