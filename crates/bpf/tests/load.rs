@@ -124,7 +124,7 @@ fn both_generators_write_the_same_octets() {
                 let offer = Offer::steady(1e9, 20);
                 let kernel = kernel_generator(&traffic, &offer);
                 kernel.start_at(1);
-                let mut user = load::Generator::new(
+                let mut user = load::LoadGenerator::new(
                     load::headers(&traffic).unwrap(),
                     sizes,
                     Schedule::new(&offer),
@@ -190,7 +190,7 @@ fn arrivals(seed: u64, ipv6: bool) -> (Vec<Vec<u8>>, u64) {
         (x >> 33) % below
     };
     let (frames, traffic) = (600u64, traffic(ipv6, false, &[90, 140]));
-    let mut generator = load::Generator::new(
+    let mut generator = load::LoadGenerator::new(
         load::headers(&traffic).unwrap(),
         &traffic.sizes,
         // Due a nanosecond apart, as they leave below.

@@ -10,7 +10,7 @@ use crate::Paced;
 
 /// Sends the frames of one direction, in one trial.
 #[derive(Debug)]
-pub struct Generator {
+pub struct LoadGenerator {
     headers: Vec<HeaderTemplate>,
     sizes: Vec<u32>,
     ipv6: bool,
@@ -31,7 +31,7 @@ pub struct Generator {
     late: FastHist,
 }
 
-impl Generator {
+impl LoadGenerator {
     /// For frames with these headers, of these sizes (octets with the FCS) in turn, the first
     /// of them due at `start`; `tag` is that of trial and direction.
     pub fn new(
@@ -41,9 +41,9 @@ impl Generator {
         start: Time,
         tag: u8,
         secret: Secret,
-    ) -> Generator {
+    ) -> LoadGenerator {
         assert!(!headers.is_empty() && !sizes.is_empty(), "a load has flows and sizes");
-        Generator {
+        LoadGenerator {
             ipv6: headers[0].l4_at - headers[0].l3_at == 40,
             sizes: sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
             headers,
@@ -93,7 +93,7 @@ impl Generator {
     }
 }
 
-impl Paced for Generator {
+impl Paced for LoadGenerator {
     #[inline]
     fn due(&self) -> Option<Time> {
         (self.next < self.schedule.frames).then_some(self.due)

@@ -2,7 +2,7 @@
 //! of them. Whatever engine sends and receives, it is described and judged by what is here.
 //!
 //! [`Traffic`] says what one direction carries; [`headers`] makes the flows' headers from it.
-//! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`Generator`] and
+//! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`LoadGenerator`] and
 //! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
@@ -23,7 +23,7 @@ mod traffic;
 pub use analyser::{Analyser, AnalyserConfig};
 pub use arrival_window::ArrivalWindow;
 pub use delays::Delays;
-pub use generator::{CATCH_UP_MOST_NS, Generator};
+pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};
 pub use header::{HEADER_MAX, HeaderTemplate, headers};
 pub use hist::FastHist;
 pub use losses::Losses;

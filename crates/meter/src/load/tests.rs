@@ -41,19 +41,19 @@ fn traffic(ipv6: bool, sizes: &[u32], flows: u32) -> Traffic {
     }
 }
 
-fn pair(traffic: &Traffic, offer: &Offer) -> (Generator, Analyser) {
+fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, Analyser) {
     traffic.check(16_000).unwrap();
     let schedule = Schedule::new(offer);
     let headers = headers(traffic).unwrap();
     let start = START + schedule.counted_ns();
-    let generator = Generator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
+    let generator = LoadGenerator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
     let config =
         AnalyserConfig { streams: traffic.flows as usize, start, ..analyser_config(offer) };
     (generator, Analyser::new(config))
 }
 
 /// All frames, each with its time of departure: it leaves when it is due.
-fn send_all(generator: &mut Generator) -> Vec<(Time, Vec<u8>)> {
+fn send_all(generator: &mut LoadGenerator) -> Vec<(Time, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut buffer = [0xee; 16_000];
     while let Some(due) = generator.due() {
@@ -64,7 +64,7 @@ fn send_all(generator: &mut Generator) -> Vec<(Time, Vec<u8>)> {
     frames
 }
 
-fn result(generator: &Generator, mut analyser: Analyser, offer: &Offer) -> Direction {
+fn result(generator: &LoadGenerator, mut analyser: Analyser, offer: &Offer) -> Direction {
     let mut d = Direction::default();
     generator.read(&mut d, 0);
     analyser.read(&mut d);

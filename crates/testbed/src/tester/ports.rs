@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::Paced as _;
-use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, Generator, Losses};
+use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, LoadGenerator, Losses};
 use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
@@ -103,7 +103,7 @@ impl Ports {
             for ((load, shared), (sender, receiver)) in loads.iter().zip(&shared).zip(opened) {
                 let way = &spec.ways[load.way];
                 let headers = load.headers()?;
-                let generator = Generator::new(
+                let generator = LoadGenerator::new(
                     headers,
                     &load.traffic.sizes,
                     load.schedule.clone(),
@@ -240,7 +240,7 @@ struct Shared {
 }
 
 struct Sent {
-    generator: Generator,
+    generator: LoadGenerator,
     stats: PortStats,
 }
 
@@ -272,7 +272,7 @@ impl Received {
 
 fn send(
     mut port: Box<dyn Port>,
-    mut generator: Generator,
+    mut generator: LoadGenerator,
     shared: &Shared,
     enough: &AtomicBool,
 ) -> Result<Sent> {

@@ -83,7 +83,7 @@ fn over(path: Model, offer: &Offer, enough: bool) -> (Direction, PathStats) {
     let near = Ticking { port: near, clock: clock.clone(), fails_at: None };
     let sizes = &load.traffic.sizes;
     let headers = load.headers().unwrap();
-    let generator = Generator::new(headers, sizes, schedule.clone(), START, load.tag, SECRET);
+    let generator = LoadGenerator::new(headers, sizes, schedule.clone(), START, load.tag, SECRET);
     let analyser = Analyser::new(AnalyserConfig {
         tag: load.tag,
         secret: SECRET,
@@ -179,7 +179,7 @@ fn a_port_that_cannot_send_ends_the_trial_with_its_reason() {
     let near = Ticking { port: near, clock, fails_at: Some(START + 1_000_000) };
     let (sizes, schedule) = (&load.traffic.sizes, load.schedule.clone());
     let generator =
-        Generator::new(load.headers().unwrap(), sizes, schedule, START, load.tag, SECRET);
+        LoadGenerator::new(load.headers().unwrap(), sizes, schedule, START, load.tag, SECRET);
     let sent = send(Box::new(near), generator, &Shared::default(), &AtomicBool::new(false));
     let error = sent.err().expect("it fails").to_string();
     assert!(error.contains("the cable was cut"), "{error}");
