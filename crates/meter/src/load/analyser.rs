@@ -33,7 +33,7 @@ pub struct AnalyserConfig {
 
 /// Analyses the frames of one direction, in one trial.
 #[derive(Debug)]
-pub struct Analyser {
+pub struct LoadAnalyser {
     config: AnalyserConfig,
     received: u64,
     bytes: u64,
@@ -51,20 +51,20 @@ pub struct Analyser {
     slots: Vec<SeriesPoint>,
     streams: Vec<(u64, u64)>,
     recent: Vec<(u64, i64)>,
-    seen: ArrivalWindow<{ (Analyser::WINDOW / 64) as usize }>,
+    seen: ArrivalWindow<{ (LoadAnalyser::WINDOW / 64) as usize }>,
     delays: Delays,
     ipdv: FastHist,
 }
 
-impl Analyser {
+impl LoadAnalyser {
     /// Frames that are told apart: those no further from each other.
     pub const WINDOW: u64 = 1 << 26;
 
     /// Ready for the first frame.
-    pub fn new(config: AnalyserConfig) -> Analyser {
+    pub fn new(config: AnalyserConfig) -> LoadAnalyser {
         let streams = config.streams.min(1 << 16);
         let slots = (config.schedule.duration_ns() / config.slot_ns.max(1)) as usize + 120;
-        Analyser {
+        LoadAnalyser {
             received: 0,
             bytes: 0,
             duplicates: 0,

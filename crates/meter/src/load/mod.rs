@@ -3,7 +3,7 @@
 //!
 //! [`Traffic`] says what one direction carries; [`headers`] makes the flows' headers from it.
 //! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`LoadGenerator`] and
-//! [`Analyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
+//! [`LoadAnalyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
 mod arrival_window;
@@ -20,7 +20,7 @@ mod streams;
 mod tests;
 mod traffic;
 
-pub use analyser::{Analyser, AnalyserConfig};
+pub use analyser::{AnalyserConfig, LoadAnalyser};
 pub use arrival_window::ArrivalWindow;
 pub use delays::Delays;
 pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};

@@ -41,7 +41,7 @@ fn traffic(ipv6: bool, sizes: &[u32], flows: u32) -> Traffic {
     }
 }
 
-fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, Analyser) {
+fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, LoadAnalyser) {
     traffic.check(16_000).unwrap();
     let schedule = Schedule::new(offer);
     let headers = headers(traffic).unwrap();
@@ -49,7 +49,7 @@ fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, Analyser) {
     let generator = LoadGenerator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
     let config =
         AnalyserConfig { streams: traffic.flows as usize, start, ..analyser_config(offer) };
-    (generator, Analyser::new(config))
+    (generator, LoadAnalyser::new(config))
 }
 
 /// All frames, each with its time of departure: it leaves when it is due.
@@ -64,7 +64,7 @@ fn send_all(generator: &mut LoadGenerator) -> Vec<(Time, Vec<u8>)> {
     frames
 }
 
-fn result(generator: &LoadGenerator, mut analyser: Analyser, offer: &Offer) -> Direction {
+fn result(generator: &LoadGenerator, mut analyser: LoadAnalyser, offer: &Offer) -> Direction {
     let mut d = Direction::default();
     generator.read(&mut d, 0);
     analyser.read(&mut d);
@@ -305,8 +305,8 @@ fn frames_of_others_are_stray_or_none_of_our_business() {
     let frames = send_all(&mut generator);
     let (other, mut config) = (Secret([8, 9]), analyser_config(&offer));
     config.tag = 8;
-    let mut next_trial = Analyser::new(config.clone());
-    let mut other_tester = Analyser::new(AnalyserConfig { secret: other, ..config });
+    let mut next_trial = LoadAnalyser::new(config.clone());
+    let mut other_tester = LoadAnalyser::new(AnalyserConfig { secret: other, ..config });
     for (at, frame) in &frames {
         analyser.input(frame, *at + 5);
         next_trial.input(frame, *at + 5);
@@ -315,7 +315,7 @@ fn frames_of_others_are_stray_or_none_of_our_business() {
         analyser.input(&[0xb5; 60], *at);
         analyser.input(&[0xb5; 9], *at);
     }
-    let read = |a: Analyser| result(&generator, a, &offer);
+    let read = |a: LoadAnalyser| result(&generator, a, &offer);
     let (ours, next, others) = (read(analyser), read(next_trial), read(other_tester));
     assert_eq!((ours.received, ours.stray, ours.corrupted), (10, 0, 0));
     assert_eq!((next.received, next.stray, next.corrupted), (0, 10, 0));

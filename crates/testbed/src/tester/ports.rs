@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::Paced as _;
-use sonde_meter::load::{Analyser, AnalyserConfig, FCS_LEN, LoadGenerator, Losses};
+use sonde_meter::load::{AnalyserConfig, FCS_LEN, LoadAnalyser, LoadGenerator, Losses};
 use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
@@ -216,9 +216,15 @@ impl Ports {
         Ok(outcome)
     }
 
-    fn analyser(&self, load: &Load, spec: &TesterSpec, mac: Option<Mac>, start: Time) -> Analyser {
+    fn analyser(
+        &self,
+        load: &Load,
+        spec: &TesterSpec,
+        mac: Option<Mac>,
+        start: Time,
+    ) -> LoadAnalyser {
         let way = &spec.ways[load.way];
-        Analyser::new(AnalyserConfig {
+        LoadAnalyser::new(AnalyserConfig {
             tag: load.tag,
             secret: self.secret,
             schedule: load.schedule.clone(),
@@ -245,7 +251,7 @@ struct Sent {
 }
 
 struct Received {
-    analyser: Analyser,
+    analyser: LoadAnalyser,
     losses: Losses,
     share: CopyShare,
     series: Series,
@@ -290,7 +296,7 @@ fn send(
 
 fn receive(
     mut port: Box<dyn Port>,
-    mut analyser: Analyser,
+    mut analyser: LoadAnalyser,
     load: &Load,
     share: CopyShare,
     start: Time,
@@ -322,7 +328,7 @@ fn receive(
             series.note(now.as_nanos(), analyser.latency());
         }
         let sent = sent.load(Ordering::Relaxed);
-        let old = sent.saturating_sub(Analyser::WINDOW / 2) & !63;
+        let old = sent.saturating_sub(LoadAnalyser::WINDOW / 2) & !63;
         let mut read = |first, arrived| losses.read(first, arrived | share.excused(first), sent);
         analyser.harvest(old, &mut read);
         port.wait(now + WAIT_NS)?;
