@@ -239,7 +239,7 @@ fn both_analysers_count_the_same() {
         let schedule = Schedule::new(&offer);
         let expected = Expected { counted_from: schedule.counted_from, ..expected(sent, 3) };
         let mut kernel = analyser(&config(), &expected);
-        let mut user = load::LoadAnalyser::new(load::AnalyserConfig {
+        let mut user = load::LoadAnalyser::new(load::LoadAnalyserConfig {
             tag: TAG,
             secret: Secret(SECRET),
             schedule: schedule.clone(),

@@ -10,7 +10,7 @@ use super::{ArrivalWindow, Delays, FCS_LEN, FastHist, Schedule};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
-pub struct AnalyserConfig {
+pub struct LoadAnalyserConfig {
     /// Of trial and direction.
     pub tag: u8,
     /// Of the tester.
@@ -34,7 +34,7 @@ pub struct AnalyserConfig {
 /// Analyses the frames of one direction, in one trial.
 #[derive(Debug)]
 pub struct LoadAnalyser {
-    config: AnalyserConfig,
+    config: LoadAnalyserConfig,
     received: u64,
     bytes: u64,
     duplicates: u64,
@@ -61,7 +61,7 @@ impl LoadAnalyser {
     pub const WINDOW: u64 = 1 << 26;
 
     /// Ready for the first frame.
-    pub fn new(config: AnalyserConfig) -> LoadAnalyser {
+    pub fn new(config: LoadAnalyserConfig) -> LoadAnalyser {
         let streams = config.streams.min(1 << 16);
         let slots = (config.schedule.duration_ns() / config.slot_ns.max(1)) as usize + 120;
         LoadAnalyser {

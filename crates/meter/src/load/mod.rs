@@ -20,7 +20,7 @@ mod streams;
 mod tests;
 mod traffic;
 
-pub use analyser::{AnalyserConfig, LoadAnalyser};
+pub use analyser::{LoadAnalyser, LoadAnalyserConfig};
 pub use arrival_window::ArrivalWindow;
 pub use delays::Delays;
 pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};

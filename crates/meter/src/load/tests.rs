@@ -48,7 +48,7 @@ fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, LoadAnalyser) {
     let start = START + schedule.counted_ns();
     let generator = LoadGenerator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
     let config =
-        AnalyserConfig { streams: traffic.flows as usize, start, ..analyser_config(offer) };
+        LoadAnalyserConfig { streams: traffic.flows as usize, start, ..analyser_config(offer) };
     (generator, LoadAnalyser::new(config))
 }
 
@@ -306,7 +306,7 @@ fn frames_of_others_are_stray_or_none_of_our_business() {
     let (other, mut config) = (Secret([8, 9]), analyser_config(&offer));
     config.tag = 8;
     let mut next_trial = LoadAnalyser::new(config.clone());
-    let mut other_tester = LoadAnalyser::new(AnalyserConfig { secret: other, ..config });
+    let mut other_tester = LoadAnalyser::new(LoadAnalyserConfig { secret: other, ..config });
     for (at, frame) in &frames {
         analyser.input(frame, *at + 5);
         next_trial.input(frame, *at + 5);
@@ -322,8 +322,8 @@ fn frames_of_others_are_stray_or_none_of_our_business() {
     assert_eq!((others.received, others.stray, others.corrupted), (0, 0, 10));
 }
 
-fn analyser_config(offer: &Offer) -> AnalyserConfig {
-    AnalyserConfig {
+fn analyser_config(offer: &Offer) -> LoadAnalyserConfig {
+    LoadAnalyserConfig {
         tag: 7,
         secret: SECRET,
         schedule: Schedule::new(offer),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::Paced as _;
-use sonde_meter::load::{AnalyserConfig, FCS_LEN, LoadAnalyser, LoadGenerator, Losses};
+use sonde_meter::load::{FCS_LEN, LoadAnalyser, LoadAnalyserConfig, LoadGenerator, Losses};
 use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
@@ -224,7 +224,7 @@ impl Ports {
         start: Time,
     ) -> LoadAnalyser {
         let way = &spec.ways[load.way];
-        LoadAnalyser::new(AnalyserConfig {
+        LoadAnalyser::new(LoadAnalyserConfig {
             tag: load.tag,
             secret: self.secret,
             schedule: load.schedule.clone(),

@@ -84,7 +84,7 @@ fn over(path: Model, offer: &Offer, enough: bool) -> (Direction, PathStats) {
     let sizes = &load.traffic.sizes;
     let headers = load.headers().unwrap();
     let generator = LoadGenerator::new(headers, sizes, schedule.clone(), START, load.tag, SECRET);
-    let analyser = LoadAnalyser::new(AnalyserConfig {
+    let analyser = LoadAnalyser::new(LoadAnalyserConfig {
         tag: load.tag,
         secret: SECRET,
         schedule,
