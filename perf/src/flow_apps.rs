@@ -7,7 +7,7 @@ use std::hint::black_box;
 use anyhow::{Result, ensure};
 use sonde_meter::flow::features;
 use sonde_meter::flow::{BURST, Config, FlowCache};
-use sonde_meter::traffic::{self, Generator};
+use sonde_meter::traffic::{self, TrafficGenerator};
 use sonde_results::flow::FlowRecord;
 use sonde_wire::capture;
 use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
@@ -45,7 +45,7 @@ fn generated() -> Result<(Load, u64)> {
         ..traffic::Config::default()
     };
     let mut buffer = vec![0; config.longest_frame()];
-    let mut generator = Generator::new(config)?;
+    let mut generator = TrafficGenerator::new(config)?;
     let mut load = Load::default();
     while let Some(at_ns) = generator.next_at() {
         let len = generator.emit(at_ns, &mut buffer, &mut |_| {});

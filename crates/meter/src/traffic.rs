@@ -1,6 +1,6 @@
 //! Traffic with known flows: what a flow meter is tested, compared and loaded with.
 //!
-//! A [`Generator`] makes one frame after the other, in time order and from a seed, and
+//! A [`TrafficGenerator`] makes one frame after the other, in time order and from a seed, and
 //! tells the truth about each flow when it has ended: what an exact meter without
 //! time-outs would report. It holds the open flows and nothing else, and nothing is
 //! allocated for a packet.
@@ -34,7 +34,7 @@ pub use self::flow::Side;
 pub use self::law::{Arrival, Length, Sizes};
 pub use self::truth::Truth;
 
-pub struct Generator {
+pub struct TrafficGenerator {
     config: Config,
     rng: Rng,
     tuples: Tuples,
@@ -53,13 +53,13 @@ pub struct Generator {
     fragments: Fragments,
 }
 
-impl Generator {
+impl TrafficGenerator {
     /// Makes ready the first flows.
     pub fn new(config: Config) -> Result<Self, TrafficError> {
         config.check()?;
         let mut rng = Rng::with_seed(config.seed);
         let longest = config.longest_frame();
-        let mut generator = Generator {
+        let mut generator = TrafficGenerator {
             tuples: Tuples::new(rng.u64(..)),
             filler: Filler::new(&mut rng, longest),
             flows: Vec::new(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use sonde_meter::traffic::Generator;
+use sonde_meter::traffic::TrafficGenerator;
 pub use sonde_meter::traffic::{Arrival, Length, MAX_FLOWS, Protocols, Reorder, Shares, Sizes};
 use sonde_port::Port;
 
@@ -51,7 +51,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     let config = settings.config();
     let longest = config.longest_frame();
-    let generator = Generator::new(config).map_err(|e| RunError::Settings(e.into()))?;
+    let generator = TrafficGenerator::new(config).map_err(|e| RunError::Settings(e.into()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
         (Some(path), None) => Output::File(PcapFile::create(path, settings.resolution, longest)?),
@@ -102,7 +102,7 @@ fn counters(made: &Made) -> BTreeMap<String, u64> {
 
 /// All of it, as fast as it goes.
 fn to_file(
-    mut generator: Generator,
+    mut generator: TrafficGenerator,
     mut file: PcapFile,
     truth: &mut TruthFile,
     status: &Latest<Made>,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::Paced;
-use sonde_meter::traffic::Generator;
+use sonde_meter::traffic::TrafficGenerator;
 use sonde_port::{Engine, OpenSpec, Port};
 use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
@@ -35,7 +35,7 @@ pub(super) fn open(
 /// packets were handed to the port.
 pub(super) fn run(
     mut port: Box<dyn Port>,
-    generator: Generator,
+    generator: TrafficGenerator,
     truth: &mut TruthFile,
     status: &Latest<Made>,
     stop: &Stop,
@@ -83,7 +83,7 @@ pub(super) fn run(
 
 /// A generator at the time of a port.
 struct Timed<'a> {
-    generator: Generator,
+    generator: TrafficGenerator,
     truth: &'a mut TruthFile,
     start: Time,
     /// Ports count TAI, the truth UTC.

@@ -21,7 +21,7 @@ fn mapped(address: std::net::IpAddr) -> [u8; 16] {
 pub(super) fn run(config: Config) -> (Vec<(i64, Vec<u8>)>, Vec<Truth>) {
     println!("{config:?}");
     let mut buffer = vec![0xA5; config.longest_frame()];
-    let mut generator = Generator::new(config).unwrap();
+    let mut generator = TrafficGenerator::new(config).unwrap();
     let (mut frames, mut truth) = (Vec::new(), Vec::new());
     while let Some(at) = generator.next_at() {
         let len = generator.emit(at, &mut buffer, &mut |t| truth.push(t.clone()));

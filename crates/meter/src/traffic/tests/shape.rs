@@ -294,6 +294,6 @@ fn what_cannot_be_made_is_refused() {
         },
         Config { length: Length::Constant(0), ..good },
     ] {
-        assert!(Generator::new(bad.clone()).is_err(), "{bad:?}");
+        assert!(TrafficGenerator::new(bad.clone()).is_err(), "{bad:?}");
     }
 }

@@ -2,7 +2,7 @@
 //! must be found and named, and nothing else.
 
 use sonde_meter::export::{Config as ExportConfig, Exporter, Extra, Profile, Protocol, TimeUnit};
-use sonde_meter::traffic::{Config, Generator, Side, Truth};
+use sonde_meter::traffic::{Config, Side, TrafficGenerator, Truth};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 
 use super::examples::Kind;
@@ -25,7 +25,7 @@ fn truth() -> Vec<Truth> {
         ..Config::default()
     };
     let mut buffer = vec![0; config.longest_frame()];
-    let mut generator = Generator::new(config).unwrap();
+    let mut generator = TrafficGenerator::new(config).unwrap();
     let mut all = Vec::new();
     while let Some(at) = generator.next_at() {
         generator.emit(at, &mut buffer, &mut |flow| all.push(flow.clone()));
