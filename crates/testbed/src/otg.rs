@@ -25,7 +25,7 @@ mod way;
 
 use allowed::Allowed;
 pub use frames::EtherType;
-use generator::Generator;
+use generator::OtgGenerator;
 use runs::PlanRuns;
 pub use serve::{About, Serving, start};
 pub use settings::Settings;

@@ -32,7 +32,7 @@ use super::setting::{PortSettings, settings};
 use super::way::Ways;
 
 /// A traffic generator on this host's ports.
-pub struct Generator {
+pub struct OtgGenerator {
     allowed: Allowed,
     secret: Secret,
     setup: Mutex<Option<Setup>>,
@@ -41,7 +41,7 @@ pub struct Generator {
 }
 
 /// While it is there this host sends no flows, and nobody else has another one.
-pub struct Reserved(Arc<Generator>);
+pub struct Reserved(Arc<OtgGenerator>);
 
 impl Drop for Reserved {
     fn drop(&mut self) {
@@ -61,16 +61,16 @@ struct Setup {
     tag: u8,
 }
 
-impl Generator {
-    pub fn new(allowed: Allowed, secret: Secret) -> Generator {
-        Generator { allowed, secret, setup: Mutex::new(None), reserved: AtomicBool::new(false) }
+impl OtgGenerator {
+    pub fn new(allowed: Allowed, secret: Secret) -> OtgGenerator {
+        OtgGenerator { allowed, secret, setup: Mutex::new(None), reserved: AtomicBool::new(false) }
     }
 
     /// Has this host for something that flows would disturb.
     ///
     /// # Errors
     /// Flows are under way, or somebody has it already.
-    pub fn reserve(generator: &Arc<Generator>) -> Result<Reserved, RunRefusal> {
+    pub fn reserve(generator: &Arc<OtgGenerator>) -> Result<Reserved, RunRefusal> {
         let setup = generator.setup();
         if generator.reserved.load(Ordering::Acquire) {
             let why = "another run is under way; stop it, or wait for its end";
@@ -101,7 +101,7 @@ impl Generator {
     }
 }
 
-impl TrafficGenerator for Generator {
+impl TrafficGenerator for OtgGenerator {
     fn configure(
         &self,
         config: Config,
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_names_all_that_is_wrong() {
         let generator =
-            Generator::new(Allowed { prefixes: Vec::new(), types: Vec::new() }, Secret([1, 2]));
+            OtgGenerator::new(Allowed { prefixes: Vec::new(), types: Vec::new() }, Secret([1, 2]));
         let config = json!({
             "ports": [{ "name": "a", "location": "no such" }, { "name": "a" }],
             "flows": [{ "name": "a", "tx_rx": { "port": { "tx_name": "a" } } }],

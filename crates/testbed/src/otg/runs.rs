@@ -19,7 +19,7 @@ use sonde_server::runs::{
 };
 
 use super::allowed::Allowed;
-use super::generator::{Generator, Reserved};
+use super::generator::{OtgGenerator, Reserved};
 use super::plans;
 use crate::execution::{self, Benchmarking, Event, Settings, Under, fingerprint};
 use crate::plan::Source;
@@ -29,7 +29,7 @@ use crate::store;
 pub struct PlanRuns {
     folder: PathBuf,
     allowed: Allowed,
-    generator: Arc<Generator>,
+    generator: Arc<OtgGenerator>,
     invocation: Invocation,
     /// Those that were begun since the start of this server, by id.
     begun: Mutex<BTreeMap<String, Begun>>,
@@ -60,7 +60,7 @@ impl PlanRuns {
     pub fn open(
         folder: &Path,
         allowed: Allowed,
-        generator: Arc<Generator>,
+        generator: Arc<OtgGenerator>,
         invocation: Invocation,
     ) -> Result<PlanRuns, RunError> {
         std::fs::create_dir_all(folder)
@@ -130,7 +130,7 @@ impl Runs for PlanRuns {
     fn start(&self, plan: &str) -> Result<RunState, RunRefusal> {
         let source = Source { file: "plan".into(), text: plan.to_owned() };
         plans::may_be_run(&source, &self.allowed)?;
-        let reserved = Generator::reserve(&self.generator)?;
+        let reserved = OtgGenerator::reserve(&self.generator)?;
         let id = fingerprint(&source)[..ID_LEN].to_owned();
         let folder = self.folder.join(&id);
         let kept = std::fs::read_dir(&self.folder).map_err(failed)?.count();
