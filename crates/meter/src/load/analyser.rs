@@ -6,7 +6,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Error, Time, parse};
 
-use super::{ArrivalWindow, Delays, FCS_LEN, FastHist, Schedule};
+use super::{ArrivalDelays, ArrivalWindow, FCS_LEN, FastHist, Schedule};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct LoadAnalyser {
     streams: Vec<(u64, u64)>,
     recent: Vec<(u64, i64)>,
     seen: ArrivalWindow<{ (LoadAnalyser::WINDOW / 64) as usize }>,
-    delays: Delays,
+    delays: ArrivalDelays,
     ipdv: FastHist,
 }
 
@@ -81,7 +81,7 @@ impl LoadAnalyser {
             streams: vec![(0, 0); streams],
             recent: vec![(0, 0); RECENT as usize],
             seen: ArrivalWindow::new(config.schedule.counted_from),
-            delays: Delays::default(),
+            delays: ArrivalDelays::default(),
             ipdv: FastHist::default(),
             config,
         }

@@ -6,7 +6,7 @@ use super::FastHist;
 
 /// Latencies in the order of arrival.
 #[derive(Clone, Debug, Default)]
-pub struct Delays {
+pub struct ArrivalDelays {
     latency: FastHist,
     jitter: FastHist,
     /// RFC 3550, section A.8: 16 times the jitter.
@@ -14,7 +14,7 @@ pub struct Delays {
     before: i64,
 }
 
-impl Delays {
+impl ArrivalDelays {
     /// That of a frame that has arrived, ns.
     #[inline]
     pub fn add(&mut self, latency: i64) {

@@ -22,7 +22,7 @@ mod traffic;
 
 pub use analyser::{LoadAnalyser, LoadAnalyserConfig};
 pub use arrival_window::ArrivalWindow;
-pub use delays::Delays;
+pub use delays::ArrivalDelays;
 pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};
 pub use header::{HEADER_MAX, HeaderTemplate, headers};
 pub use hist::FastHist;

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
-use sonde_meter::load::{ArrivalWindow, Delays, FCS_LEN};
+use sonde_meter::load::{ArrivalDelays, ArrivalWindow, FCS_LEN};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_sys::clock::tai_now;
@@ -121,7 +121,7 @@ struct Incoming {
     after: u64,
     /// Twice as many as [`WINDOW`]: it moves by 64 frames.
     seen: ArrivalWindow<{ (WINDOW / 32) as usize }>,
-    delays: Delays,
+    delays: ArrivalDelays,
     received: Received,
     rate: RateMeter,
 }
@@ -132,7 +132,7 @@ impl Incoming {
             tag: 0,
             after: 0,
             seen: ArrivalWindow::new(0),
-            delays: Delays::default(),
+            delays: ArrivalDelays::default(),
             received: Received::default(),
             rate: RateMeter::new(0, [0; 2]),
         }
