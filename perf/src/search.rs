@@ -3,7 +3,7 @@
 //! load. All in virtual time: the figures do not depend on the machine.
 
 use anyhow::{Context as _, Result};
-use sonde_meter::trial::sim::{Device, DeviceConfig};
+use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
 use sonde_meter::trial::{
     Goal, MlrConfig, MlrSearch, Next, Procedure, RateSearch, RateSearchConfig,
 };
@@ -59,7 +59,7 @@ pub fn bench() -> Result<()> {
             let config = DeviceConfig { stalls_per_s, ..DeviceConfig::default() };
             let (mut rates, mut seconds, mut lossless) = (Vec::new(), 0.0, 0);
             for seed in 1..=SEEDS {
-                let mut device = Device::new(config.clone(), seed);
+                let mut device = SimulatedDevice::new(config.clone(), seed);
                 let mut search = make();
                 while let Some(next) = search.next() {
                     seconds += next.offer.duration_ns() as f64 / 1e9;

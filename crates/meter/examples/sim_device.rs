@@ -8,7 +8,7 @@
 use std::io::{BufRead as _, Write as _};
 
 use sonde_meter::trial::Next;
-use sonde_meter::trial::sim::{Device, DeviceConfig};
+use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
 use sonde_results::trial::Offer;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stall_ns,
         ..DeviceConfig::default()
     };
-    let mut device = Device::new(config, seed as u64);
+    let mut device = SimulatedDevice::new(config, seed as u64);
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;

@@ -272,12 +272,12 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    use sonde_meter::trial::sim::{Device, DeviceConfig};
+    use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
     use sonde_meter::trial::{RateSearch, RateSearchConfig};
 
     /// A simulated device of known capacity, and a tester that can fail.
     struct Simulated {
-        device: Device,
+        device: SimulatedDevice,
         /// Trials, counted from 1, in which the tester drops frames of its own.
         unfit: Vec<u32>,
         offered: u32,
@@ -362,7 +362,7 @@ mod tests {
     fn simulated(unfit: &[u32], stop_at: Option<u32>) -> Simulated {
         let config = DeviceConfig { capacity_fps: CAPACITY, ..DeviceConfig::default() };
         Simulated {
-            device: Device::new(config, 7),
+            device: SimulatedDevice::new(config, 7),
             unfit: unfit.into(),
             offered: 0,
             fastest: f64::INFINITY,

@@ -216,7 +216,7 @@ const SOAK: &[&str] =
 
 #[cfg(test)]
 mod tests {
-    use sonde_meter::trial::sim::{Device, DeviceConfig, Faults};
+    use sonde_meter::trial::sim::{DeviceConfig, Faults, SimulatedDevice};
 
     use super::super::registry::REGISTRY;
     use super::*;
@@ -265,7 +265,7 @@ mod tests {
             let plan = read(&text);
             let mut found = 0;
             for device in &devices {
-                let mut device = Device::new(device.clone(), 3);
+                let mut device = SimulatedDevice::new(device.clone(), 3);
                 let mut procedure = plan.make(1e6, 64.0);
                 while let Some(next) = procedure.next() {
                     procedure.observe(&device.run(&next));

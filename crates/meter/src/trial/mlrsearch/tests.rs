@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use sonde_results::trial::{Direction, Invalid, TrialHealth};
 
-use super::super::sim::{Device, DeviceConfig, Faults, Tester};
+use super::super::sim::{DeviceConfig, Faults, SimulatedDevice, Tester};
 use super::*;
 
 /// A trial of one direction with so many frames sent and lost.
@@ -108,7 +108,7 @@ fn each_trial_is_the_reference_implementations() {
 
 #[test]
 fn a_quiet_devices_capacity_is_found() {
-    let mut device = Device::new(DeviceConfig::default(), 1);
+    let mut device = SimulatedDevice::new(DeviceConfig::default(), 1);
     let mut search = MlrSearch::new(MlrConfig { max_fps: 2e6, ..MlrConfig::default() });
     let mut seconds = 0.0;
     let estimate = search.remaining_ns();
@@ -126,7 +126,7 @@ fn a_quiet_devices_capacity_is_found() {
 
 #[test]
 fn a_search_that_is_cut_off_before_its_first_lower_bound_claims_nothing() {
-    let mut device = Device::new(DeviceConfig::default(), 1);
+    let mut device = SimulatedDevice::new(DeviceConfig::default(), 1);
     let goals = vec![Goal::ndr()];
     let longest_ns = 8_000_000_000;
     let config = MlrConfig { max_fps: 2e6, goals, longest_ns, ..MlrConfig::default() };
@@ -146,7 +146,7 @@ fn a_search_that_is_cut_off_before_its_first_lower_bound_claims_nothing() {
 #[test]
 fn what_the_tester_cannot_offer_is_its_own_bound() {
     let tester = Tester { max_fps: 6e5, ..Tester::default() };
-    let mut device = Device::new(DeviceConfig { tester, ..DeviceConfig::default() }, 1);
+    let mut device = SimulatedDevice::new(DeviceConfig { tester, ..DeviceConfig::default() }, 1);
     let mut search = MlrSearch::new(MlrConfig { max_fps: 2e6, ..MlrConfig::default() });
     while let Some(next) = search.next() {
         search.observe(&device.run(&next));
@@ -199,7 +199,7 @@ proptest! {
         let faults =
             Faults { drops_all: drops_all && seed % 4 == 0, drops_one_in: drops, ..Faults::default() };
         let tester = Tester { starved_every: starved, ..Tester::default() };
-        let mut device = Device::new(
+        let mut device = SimulatedDevice::new(
             DeviceConfig {
                 capacity_fps: capacity, buffer_frames: buffer, stalls_per_s: stalls, stall_ns,
                 faults, tester, ..DeviceConfig::default()

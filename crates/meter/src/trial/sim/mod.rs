@@ -89,7 +89,7 @@ pub struct Tester {
 
 /// A simulated device, between two trials.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct SimulatedDevice {
     config: DeviceConfig,
     random: fastrand::Rng,
     trials: u64,
@@ -120,11 +120,11 @@ fn changes(offer: &Offer) -> Vec<(f64, f64)> {
     changes
 }
 
-impl Device {
+impl SimulatedDevice {
     /// Everything random follows from `seed`.
-    pub fn new(config: DeviceConfig, seed: u64) -> Device {
+    pub fn new(config: DeviceConfig, seed: u64) -> SimulatedDevice {
         let random = fastrand::Rng::with_seed(seed);
-        Device { config, random, trials: 0, now_ns: 0, learned: 0 }
+        SimulatedDevice { config, random, trials: 0, now_ns: 0, learned: 0 }
     }
 
     /// Runs the trial that a procedure wants.

@@ -262,7 +262,8 @@ fn loss_verification_forgives_a_stall_and_says_so() {
     let verified = RateSearch::with_loss_verification(search_config());
     let mut found = [plain, verified].map(|mut search| {
         let rates = (1..=9).map(|seed| {
-            let (finding, trials) = run(&mut search.clone(), &mut Device::new(busy.clone(), seed));
+            let (finding, trials) =
+                run(&mut search.clone(), &mut SimulatedDevice::new(busy.clone(), seed));
             (value(&finding, "throughput"), says(&finding, "passed only when tried again"), trials)
         });
         let all: Vec<_> = rates.collect();

@@ -137,7 +137,7 @@ proptest! {
     fn every_procedure_ends_on_every_device((config, seed) in any_device()) {
         for (name, bounded, make) in every() {
             let mut procedure = make();
-            let (finding, trials) = run(&mut *procedure, &mut Device::new(config.clone(), seed));
+            let (finding, trials) = run(&mut *procedure, &mut SimulatedDevice::new(config.clone(), seed));
             for trial in &trials {
                 let rate = trial.offer.rate_fps;
                 let least = if bounded { LEAST } else { 0.0 };

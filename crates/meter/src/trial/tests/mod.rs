@@ -8,7 +8,7 @@ mod general;
 use sonde_results::Trial;
 use sonde_results::bench::Finding;
 
-use super::sim::{Device, DeviceConfig, Faults};
+use super::sim::{DeviceConfig, Faults, SimulatedDevice};
 use super::*;
 
 /// The loads within which the procedures of these tests search, frames/s.
@@ -20,7 +20,7 @@ type Boxed = Box<dyn Procedure + Send>;
 type Make = Box<dyn Fn() -> Boxed>;
 
 /// Runs a procedure to its end.
-fn run(procedure: &mut dyn Procedure, device: &mut Device) -> (Finding, Vec<Trial>) {
+fn run(procedure: &mut dyn Procedure, device: &mut SimulatedDevice) -> (Finding, Vec<Trial>) {
     let mut trials = Vec::new();
     while let Some(next) = procedure.next() {
         assert!(procedure.remaining_trials() > 0, "{next:?}");
@@ -34,12 +34,12 @@ fn run(procedure: &mut dyn Procedure, device: &mut Device) -> (Finding, Vec<Tria
     (procedure.finding(), trials)
 }
 
-fn device(config: DeviceConfig) -> Device {
-    Device::new(config, 7)
+fn device(config: DeviceConfig) -> SimulatedDevice {
+    SimulatedDevice::new(config, 7)
 }
 
 /// A device of 1 M frames/s, with faults.
-fn faulty(faults: Faults) -> Device {
+fn faulty(faults: Faults) -> SimulatedDevice {
     device(DeviceConfig { faults, ..DeviceConfig::default() })
 }
 
