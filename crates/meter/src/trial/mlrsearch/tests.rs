@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use sonde_results::trial::{Direction, Invalid, TrialHealth};
 
-use super::super::sim::{DeviceConfig, Faults, SimulatedDevice, Tester};
+use super::super::sim::{DeviceConfig, Faults, SimulatedDevice, SimulatedTester};
 use super::*;
 
 /// A trial of one direction with so many frames sent and lost.
@@ -145,7 +145,7 @@ fn a_search_that_is_cut_off_before_its_first_lower_bound_claims_nothing() {
 
 #[test]
 fn what_the_tester_cannot_offer_is_its_own_bound() {
-    let tester = Tester { max_fps: 6e5, ..Tester::default() };
+    let tester = SimulatedTester { max_fps: 6e5, ..SimulatedTester::default() };
     let mut device = SimulatedDevice::new(DeviceConfig { tester, ..DeviceConfig::default() }, 1);
     let mut search = MlrSearch::new(MlrConfig { max_fps: 2e6, ..MlrConfig::default() });
     while let Some(next) = search.next() {
@@ -198,7 +198,7 @@ proptest! {
         };
         let faults =
             Faults { drops_all: drops_all && seed % 4 == 0, drops_one_in: drops, ..Faults::default() };
-        let tester = Tester { starved_every: starved, ..Tester::default() };
+        let tester = SimulatedTester { starved_every: starved, ..SimulatedTester::default() };
         let mut device = SimulatedDevice::new(
             DeviceConfig {
                 capacity_fps: capacity, buffer_frames: buffer, stalls_per_s: stalls, stall_ns,

@@ -40,7 +40,7 @@ pub struct DeviceConfig {
     /// What is wrong with it.
     pub faults: Faults,
     /// What is wrong with the tester in front of it.
-    pub tester: Tester,
+    pub tester: SimulatedTester,
 }
 
 impl Default for DeviceConfig {
@@ -57,7 +57,7 @@ impl Default for DeviceConfig {
             addresses: 1024,
             learning_fps: 1e6,
             faults: Faults::default(),
-            tester: Tester::default(),
+            tester: SimulatedTester::default(),
         }
     }
 }
@@ -80,7 +80,7 @@ pub struct Faults {
 
 /// Faults of the tester.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tester {
+pub struct SimulatedTester {
     /// Every so many-th trial is invalid: starved; 0: none.
     pub starved_every: u64,
     /// More frames a second it cannot send; 0: any.

@@ -2,7 +2,7 @@
 
 use sonde_results::trial::{Invalid, Pattern};
 
-use super::super::sim::Tester;
+use super::super::sim::SimulatedTester;
 use super::*;
 
 #[test]
@@ -52,13 +52,13 @@ fn a_faster_device_is_known_up_to_the_greatest_load_only() {
 
 #[test]
 fn the_greatest_load_is_one_that_the_tester_can_offer() {
-    let found = |tester: Tester, line: f64| {
+    let found = |tester: SimulatedTester, line: f64| {
         let config = DeviceConfig { tester, ..DeviceConfig::default() };
         let (finding, trials) = run(&mut Ceiling::new(line), &mut device(config));
         assert!(finding.complete && trials.len() <= 46, "{finding:?}");
         (finding.value("greatest_load").unwrap().value, trials)
     };
-    let slow = Tester { max_fps: 7e5, ..Tester::default() };
+    let slow = SimulatedTester { max_fps: 7e5, ..SimulatedTester::default() };
     let (load, trials) = found(slow.clone(), f64::INFINITY);
     assert!((7e5 * 0.94..=7e5).contains(&load), "{load}");
     assert_eq!(trials.last().unwrap().offer.rate_fps, load);
@@ -66,7 +66,7 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
     // A medium that is slower than the tester.
     assert_eq!(found(slow, 1e5).0, 1e5);
     // A pause of the host is not of the load.
-    let disturbed = Tester { starved_every: 1, ..Tester::default() };
+    let disturbed = SimulatedTester { starved_every: 1, ..SimulatedTester::default() };
     let (load, trials) = found(disturbed, 1e6);
     assert_eq!((load, trials.len()), (1e6, 3));
     // A load that was kept once, in a quiet moment, is not taken for one that can be kept.
@@ -101,7 +101,7 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
 
 #[test]
 fn the_testers_limit_is_not_called_the_devices() {
-    let tester = Tester { max_fps: 7e5, ..Tester::default() };
+    let tester = SimulatedTester { max_fps: 7e5, ..SimulatedTester::default() };
     let config = DeviceConfig { tester, ..DeviceConfig::default() };
     let (finding, _) = run(&mut RateSearch::throughput(search_config()), &mut device(config));
     near(&finding, "throughput", 7e5, 0.005);
@@ -161,7 +161,7 @@ fn a_rate_is_told_as_it_was_offered() {
 /// Whatever a search is for: without a valid trial there is no 0.
 #[test]
 fn no_valid_trial_is_no_rate_of_zero() {
-    let tester = Tester { starved_every: 1, ..Tester::default() };
+    let tester = SimulatedTester { starved_every: 1, ..SimulatedTester::default() };
     let config = DeviceConfig { tester, ..DeviceConfig::default() };
     let found = |procedure: &mut dyn Procedure| run(procedure, &mut device(config.clone())).0;
     let short = RateSearchConfig { duration_ns: SECOND, ..search_config() };

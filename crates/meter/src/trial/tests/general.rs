@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sonde_results::Trial;
 
-use super::super::sim::Tester;
+use super::super::sim::SimulatedTester;
 use super::*;
 
 /// Taken up again after any of its trials, from what is stored of them, a procedure asks for
@@ -12,7 +12,7 @@ use super::*;
 fn a_procedure_goes_on_where_it_was_interrupted() {
     for (name, _, make) in every() {
         let busy = DeviceConfig { stalls_per_s: 0.5, jitter_ns: 700.0, ..DeviceConfig::default() };
-        let tester = Tester { starved_every: 7, ..Tester::default() };
+        let tester = SimulatedTester { starved_every: 7, ..SimulatedTester::default() };
         let (finding, trials) = run(&mut *make(), &mut device(DeviceConfig { tester, ..busy }));
         let stored: Vec<Trial> = trials
             .iter()
@@ -65,7 +65,7 @@ fn no_procedure_takes_longer_than_it_says() {
 #[test]
 fn an_unfit_tester_finds_nothing() {
     for (name, _, make) in every() {
-        let tester = Tester { starved_every: 1, ..Tester::default() };
+        let tester = SimulatedTester { starved_every: 1, ..SimulatedTester::default() };
         let config = DeviceConfig { tester, ..DeviceConfig::default() };
         let (finding, _) = run(&mut *make(), &mut device(config));
         assert!(says(&finding, "the tester was not fit"), "{name}: {finding:?}");
@@ -123,7 +123,7 @@ fn any_device() -> impl Strategy<Value = (DeviceConfig, u64)> {
             addresses: r.2,
             learning_fps: r.3,
             faults,
-            tester: Tester { starved_every: r.0, max_fps },
+            tester: SimulatedTester { starved_every: r.0, max_fps },
             ..DeviceConfig::default()
         };
         (config, r.4)
