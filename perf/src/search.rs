@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result};
 use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
 use sonde_meter::trial::{
-    Goal, MlrConfig, MlrSearch, Next, Procedure, RateSearch, RateSearchConfig,
+    Goal, MlrConfig, MlrSearch, NextTrial, Procedure, RateSearch, RateSearchConfig,
 };
 use sonde_results::trial::Offer;
 
@@ -69,7 +69,7 @@ pub fn bench() -> Result<()> {
                 let rate = finding.value(value).context("the search found nothing")?.value;
                 for _ in 0..MINUTES {
                     let offer = Offer::steady(rate, 60 * SECOND);
-                    let trial = device.run(&Next { offer, purpose: String::new() });
+                    let trial = device.run(&NextTrial { offer, purpose: String::new() });
                     lossless += u64::from(trial.sent_and_lost().1 == 0);
                 }
                 rates.push(rate);

@@ -7,7 +7,7 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use sonde_meter::trial::Next;
+use sonde_meter::trial::NextTrial;
 use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
 use sonde_results::trial::Offer;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let line = line?;
         let (rate, duration) = line.split_once(' ').ok_or("RATE DURATION_NS expected")?;
         let offer = Offer::steady(rate.parse()?, duration.parse()?);
-        let (sent, lost) = device.run(&Next { offer, purpose: String::new() }).sent_and_lost();
+        let (sent, lost) = device.run(&NextTrial { offer, purpose: String::new() }).sent_and_lost();
         writeln!(out, "{sent} {lost}")?;
         out.flush()?;
     }

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use sonde_lab::device::{BedSpec, LabBed};
 use sonde_lab::tune::{Layer, LayerScope, apply, revert};
-use sonde_meter::trial::{Next, Procedure};
+use sonde_meter::trial::{NextTrial, Procedure};
 use sonde_results::Trial;
 use sonde_results::bench::Finding;
 
@@ -81,7 +81,7 @@ pub fn batched(
 }
 
 impl Procedure for Batched {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         let mut next = self.0.next()?;
         next.offer.burst = next.offer.burst.max(self.1);
         Some(next)

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_lab::device::{BedSpec, LabBed, Placement};
-use sonde_meter::trial::{Ceiling, Next};
+use sonde_meter::trial::{Ceiling, NextTrial};
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
@@ -396,7 +396,7 @@ impl Ceilings {
 struct Quietly<'a>(&'a mut dyn Progress);
 
 impl Progress for Quietly<'_> {
-    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+    fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32) {
         self.0.trial(measurement, next, attempt);
     }
 

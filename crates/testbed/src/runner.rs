@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-pub use sonde_meter::trial::Next;
+pub use sonde_meter::trial::NextTrial;
 use sonde_meter::trial::{Procedure, add_evidence};
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -45,7 +45,7 @@ pub struct TrialOutcome {
 
 /// Told what goes on.
 pub trait Progress {
-    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32);
+    fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32);
     /// It has ended, and is saved.
     fn ended(&mut self, trial: &Trial);
 }
@@ -294,7 +294,7 @@ mod tests {
             if self.stop_at == Some(self.offered) {
                 self.stop.store(true, Ordering::Relaxed);
             }
-            let next = Next { offer: offer.clone(), purpose: String::new() };
+            let next = NextTrial { offer: offer.clone(), purpose: String::new() };
             let trial = self.device.run(&next);
             let own = LedgerEntry {
                 side: sonde_results::trial::Side::Tester,
@@ -324,7 +324,7 @@ mod tests {
 
     struct Silent;
     impl Progress for Silent {
-        fn trial(&mut self, _: &str, _: &Next, _: u32) {}
+        fn trial(&mut self, _: &str, _: &NextTrial, _: u32) {}
         fn ended(&mut self, _: &Trial) {}
     }
 

@@ -15,7 +15,7 @@ use sonde_results::trial::{DeviceEvent, Offer, Pattern};
 
 use super::bisection::Bisection;
 use super::values::{SECOND, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// The action by which a device forgets its stations, before the first frame of a trial. A
 /// device that has none is left alone until their ageing time is over.
@@ -110,19 +110,19 @@ impl AddressSearch {
 }
 
 impl Procedure for AddressSearch {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         let (stations, learning_fps) = self.point(self.bisection.next()?);
         let offer =
             Offer { frames: u64::from(stations), flows: Some(stations), ..Offer::default() };
         Some(if self.learned {
             let rate_fps = self.config.test_fps;
-            Next {
+            NextTrial {
                 offer: Offer { rate_fps, pattern: Pattern::Stations, ..offer },
                 purpose: "test frames".into(),
             }
         } else {
             let event = DeviceEvent { action: FORGET.into(), at_ns: -SECOND };
-            Next {
+            NextTrial {
                 offer: Offer {
                     rate_fps: learning_fps,
                     pattern: Pattern::Learning,

@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::bisection::Bisection;
 use super::values::{SECOND, deviation, extremes, mean, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// How bursts are searched.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,14 +97,14 @@ impl BackToBack {
 }
 
 impl Procedure for BackToBack {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         if self.begun >= self.config.tests {
             return None;
         }
         let frames = self.bisection.next()? as u64;
         let offer = Offer { rate_fps: self.config.rate_fps, frames, ..Offer::default() };
         let purpose = if self.failed > 0 { "loss verification" } else { "burst" };
-        Some(Next { offer, purpose: format!("{purpose}, test {}", self.begun + 1) })
+        Some(NextTrial { offer, purpose: format!("{purpose}, test {}", self.begun + 1) })
     }
 
     fn observe(&mut self, trial: &Trial) {

@@ -6,7 +6,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Invalid, Offer};
 
 use super::values::{SECOND, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// A search for it: once as fast as can be, then evenly, at a little less each time until the
 /// frames leave in time, twice.
@@ -64,16 +64,16 @@ impl Ceiling {
 }
 
 impl Procedure for Ceiling {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         if self.ended {
             return None;
         }
         Some(match self.present {
-            None => Next {
+            None => NextTrial {
                 offer: Offer { rate_fps: UNPACED_FPS, frames: FRAMES, ..Offer::default() },
                 purpose: "as fast as the tester can".into(),
             },
-            Some(rate) => Next {
+            Some(rate) => NextTrial {
                 offer: Offer::steady(rate, TRIAL_NS),
                 purpose: "the greatest load that the tester can pace".into(),
             },

@@ -4,7 +4,7 @@
 use sonde_results::Trial;
 use sonde_results::bench::Finding;
 
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Makes the second procedure from the number that the first one found.
 type Make = Box<dyn Fn(f64) -> Box<dyn Procedure + Send> + Send>;
@@ -48,7 +48,7 @@ impl Chain {
 }
 
 impl Procedure for Chain {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         self.advance();
         match &mut self.second {
             Some(second) => second.next(),

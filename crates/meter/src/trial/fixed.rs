@@ -7,7 +7,7 @@ use sonde_results::trial::{Offer, Pattern};
 use super::delays::Seen;
 use super::script::{Script, scripted};
 use super::values::{SECOND, discard_within};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedLoadConfig {
@@ -52,7 +52,7 @@ impl FixedLoad {
             pattern: config.pattern,
             ..Offer::steady(config.rate_fps, config.duration_ns)
         };
-        FixedLoad { script: Script::new(vec![Next { offer, purpose: "fixed load".into() }]) }
+        FixedLoad { script: Script::new(vec![NextTrial { offer, purpose: "fixed load".into() }]) }
     }
 }
 

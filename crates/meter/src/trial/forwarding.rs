@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::script::{Script, scripted};
 use super::values::SECOND;
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Loads of the measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ impl ForwardingRate {
         let step = config.step_percent.clamp(1, 50) as usize;
         let load = |percent: u32| config.max_fps * f64::from(percent) / 100.0;
         let loads: Vec<f64> = (1..=100).rev().step_by(step).map(load).collect();
-        let next = |&rate: &f64| Next {
+        let next = |&rate: &f64| NextTrial {
             offer: Offer::steady(rate, config.duration_ns),
             purpose: "forwarding rate".into(),
         };

@@ -11,7 +11,7 @@ use sonde_results::trial::{Offer, Pattern};
 use super::delays::Seen;
 use super::script::{Script, scripted};
 use super::values::{SECOND, discard_within, extremes, labelled, mean};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// A load at which latency is measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ impl Latency {
                 flows: config.flows,
                 ..Offer::steady(load.rate_fps, config.duration_ns)
             };
-            Next { offer, purpose }
+            NextTrial { offer, purpose }
         };
         let steps = (0..config.trials).flat_map(|_| config.loads.iter().map(step)).collect();
         Latency { script: Script::new(steps), config }

@@ -7,7 +7,7 @@ use sonde_results::trial::Offer;
 
 use super::script::{Script, scripted};
 use super::values::SECOND;
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Loads of the measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ impl LossRate {
     pub fn new(config: LossRateConfig) -> LossRate {
         let step = config.step_percent.clamp(1, 10) as usize;
         let percents: Vec<u32> = (1..=100).rev().step_by(step).collect();
-        let next = |&percent: &u32| Next {
+        let next = |&percent: &u32| NextTrial {
             offer: Offer::steady(config.max_fps * f64::from(percent) / 100.0, config.duration_ns),
             purpose: format!("loss at {percent} %"),
         };

@@ -61,7 +61,7 @@ use sonde_results::trial::Offer;
 
 /// A trial that a procedure wants.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Next {
+pub struct NextTrial {
     pub offer: Offer,
     /// Why, in a few words: "search", "loss verification", "latency at 50 %".
     pub purpose: String,
@@ -70,7 +70,7 @@ pub struct Next {
 /// A procedure under way.
 pub trait Procedure {
     /// The next trial; `None` when it has come to its end. The same until `observe` is called.
-    fn next(&mut self) -> Option<Next>;
+    fn next(&mut self) -> Option<NextTrial>;
 
     /// The outcome of what `next` asked for. Where no try was valid, the last one: the
     /// procedure sees that by [`Trial::valid`] and ends, or goes on without it.

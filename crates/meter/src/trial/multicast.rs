@@ -12,7 +12,7 @@ use super::latency::{LabelledLoad, LatencyConfig};
 use super::rate_search::{RateSearch, RateSearchConfig};
 use super::script::{Script, scripted};
 use super::values::SECOND;
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 impl RateSearch {
     /// Mixed class throughput (section 4.1): the share `multicast` of the frames goes to
@@ -85,7 +85,7 @@ pub struct GroupMatrix {
 impl GroupMatrix {
     /// One trial for each number of groups.
     pub fn new(config: GroupMatrixConfig) -> GroupMatrix {
-        let next = |&groups: &u32| Next {
+        let next = |&groups: &u32| NextTrial {
             offer: Offer {
                 flows: Some(groups),
                 pattern: Pattern::Multicast { share: 1.0 },

@@ -7,7 +7,7 @@ use sonde_results::trial::{LoadStep, Offer, SeriesPoint};
 
 use super::script::{Script, scripted};
 use super::values::{SECOND, extremes, median};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// From where to where.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,7 @@ impl Ramp {
             .collect();
         let frames = ends[STEPS as usize];
         let offer = Offer { rate_fps: rate(0), frames, steps, ..Offer::default() };
-        let next = Next { offer, purpose: "ramp".into() };
+        let next = NextTrial { offer, purpose: "ramp".into() };
         Ramp { script: Script::new(vec![next; config.trials as usize]), config }
     }
 }

@@ -8,7 +8,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::bisection::Bisection;
 use super::values::{SECOND, labelled, off_pace, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Bounds and criterion of a search for a load.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +138,7 @@ impl RateSearch {
 }
 
 impl Procedure for RateSearch {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         let rate = self.bisection.next()?;
         let config = &self.config;
         let offer = Offer {
@@ -147,7 +147,7 @@ impl Procedure for RateSearch {
             ..Offer::steady(rate, config.duration_ns)
         };
         let purpose = if self.failed > 0 { "loss verification" } else { "search" };
-        Some(Next { offer, purpose: purpose.into() })
+        Some(NextTrial { offer, purpose: purpose.into() })
     }
 
     fn observe(&mut self, trial: &Trial) {

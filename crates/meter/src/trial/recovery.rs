@@ -7,7 +7,7 @@ use sonde_results::trial::{Direction, LoadStep, LossRun, Offer};
 
 use super::script::{Script, scripted};
 use super::values::{SECOND, extremes, mean};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Loads and durations of the measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +68,7 @@ impl Recovery {
             steps: vec![step],
             ..Offer::default()
         };
-        let next = Next { offer, purpose: "overload and recovery".into() };
+        let next = NextTrial { offer, purpose: "overload and recovery".into() };
         Recovery { script: Script::new(vec![next; config.trials as usize]), config }
     }
 }

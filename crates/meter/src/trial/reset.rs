@@ -8,7 +8,7 @@ use sonde_results::trial::{DeviceEvent, Offer};
 
 use super::script::{Script, scripted};
 use super::values::{SECOND, extremes, mean};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// The reset and the load during it.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,7 @@ impl Reset {
     pub fn new(config: ResetConfig) -> Reset {
         let event = DeviceEvent { action: config.action.clone(), at_ns: config.at_ns };
         let offer = Offer::steady(config.rate_fps, config.duration_ns);
-        let next = Next {
+        let next = NextTrial {
             offer: Offer { event: Some(event), ..offer },
             purpose: format!("reset: {}", config.action),
         };

@@ -8,7 +8,7 @@ use sonde_results::trial::Offer;
 use super::delays::{Delays, Seen};
 use super::script::{Script, scripted};
 use super::values::{SECOND, add_spread, discard_within, labelled, mean};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl DelaySummary {
         };
         let discard_ns = discard_within(config.discard_ns, config.duration_ns);
         let offer = Offer { discard_ns, ..Offer::steady(config.rate_fps, config.duration_ns) };
-        let next = Next { offer, purpose: purpose.into() };
+        let next = NextTrial { offer, purpose: purpose.into() };
         let script = Script::new(vec![next; config.trials as usize]);
         DelaySummary { config, script }
     }

@@ -3,13 +3,13 @@
 use sonde_results::Trial;
 use sonde_results::bench::Finding;
 
-use super::Next;
+use super::NextTrial;
 use super::values::reasons;
 
 /// A list of trials, and what was read from each.
 #[derive(Clone, Debug)]
 pub(super) struct Script<T> {
-    steps: Vec<Next>,
+    steps: Vec<NextTrial>,
     /// `None`: no try was valid.
     seen: Vec<Option<T>>,
     /// Why the invalid ones were.
@@ -17,11 +17,11 @@ pub(super) struct Script<T> {
 }
 
 impl<T> Script<T> {
-    pub fn new(steps: Vec<Next>) -> Script<T> {
+    pub fn new(steps: Vec<NextTrial>) -> Script<T> {
         Script { steps, seen: Vec::new(), unfit: Vec::new() }
     }
 
-    pub fn next(&self) -> Option<Next> {
+    pub fn next(&self) -> Option<NextTrial> {
         self.steps.get(self.seen.len()).cloned()
     }
 
@@ -81,7 +81,7 @@ impl<T> Script<T> {
 /// What every procedure that is a script does alike: all but `observe` and `finding`.
 macro_rules! scripted {
     () => {
-        fn next(&mut self) -> Option<$crate::trial::Next> {
+        fn next(&mut self) -> Option<$crate::trial::NextTrial> {
             self.script.next()
         }
 

@@ -7,7 +7,7 @@ use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::Seen;
 use super::values::{SECOND, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoakConfig {
@@ -66,11 +66,11 @@ impl Soak {
 }
 
 impl Procedure for Soak {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         let steady = Offer::steady(self.config.rate_fps, self.config.window_ns.max(1));
         let offer = Offer { pattern: self.config.pattern, ..steady };
         let purpose = format!("soak, {} of {}", self.done + 1, self.windows);
-        (self.done < self.windows).then_some(Next { offer, purpose })
+        (self.done < self.windows).then_some(NextTrial { offer, purpose })
     }
 
     fn observe(&mut self, trial: &Trial) {

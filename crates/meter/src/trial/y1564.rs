@@ -11,7 +11,7 @@ use sonde_results::trial::{Direction, Offer};
 use super::delays::Seen;
 use super::script::{Script, scripted};
 use super::values::{SECOND, labelled, supports};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 
 /// Service acceptance criteria; `None`: not agreed upon.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -157,7 +157,7 @@ impl ConfigurationTest {
                 Step::Policing if eir >= 0.2 * cir => (cir + 1.25 * eir, "policing".into()),
                 Step::Policing => (1.25 * cir + eir, "policing".into()),
             };
-            Next { offer: Offer::steady(rate, config.step_ns), purpose }
+            NextTrial { offer: Offer::steady(rate, config.step_ns), purpose }
         };
         let script = Script::new(steps.iter().map(next).collect());
         ConfigurationTest { config, steps, script }
@@ -249,7 +249,7 @@ pub struct PerformanceTest {
 impl PerformanceTest {
     pub fn new(config: PerformanceTestConfig) -> PerformanceTest {
         let offer = Offer::steady(config.cir_fps, config.duration_ns);
-        let next = Next { offer, purpose: "service performance".into() };
+        let next = NextTrial { offer, purpose: "service performance".into() };
         PerformanceTest { config, script: Script::new(vec![next]) }
     }
 }

@@ -22,7 +22,7 @@ use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
 use super::values::{SECOND, labelled, off_pace, reasons};
-use super::{Next, Procedure};
+use super::{NextTrial, Procedure};
 use grid::{Grid, Load, Width};
 use selector::{Nomination, Selector};
 use target::{Bounds, Database, Target};
@@ -436,12 +436,12 @@ impl MlrSearch {
 }
 
 impl Procedure for MlrSearch {
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextTrial> {
         let (nomination, _) = self.next.as_ref().filter(|_| !self.too_long())?;
         let duration_ns = (nomination.trial_s * SECONDS).round() as i64;
         let offer = Offer::steady(self.grid.rate(nomination.load), duration_ns);
         let purpose = if self.stage == Stage::Warmup { "warm-up" } else { "search" };
-        Some(Next {
+        Some(NextTrial {
             offer: Offer { pattern: self.config.pattern, ..offer },
             purpose: purpose.into(),
         })

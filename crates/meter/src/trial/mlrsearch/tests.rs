@@ -8,7 +8,7 @@ use super::super::sim::{DeviceConfig, Faults, SimulatedDevice, SimulatedTester};
 use super::*;
 
 /// A trial of one direction with so many frames sent and lost.
-fn trial(next: &Next, sent: u64, lost: u64) -> Trial {
+fn trial(next: &NextTrial, sent: u64, lost: u64) -> Trial {
     // At the pace asked for, whatever was left unsent.
     let between = (sent.max(2) - 1) as f64 / next.offer.rate_fps;
     let direction = Direction {

@@ -12,7 +12,7 @@ mod tally;
 use sonde_results::Trial;
 use sonde_results::trial::{Invalid, Offer, Pattern, TrialHealth};
 
-use super::Next;
+use super::NextTrial;
 use super::values::SECOND;
 use tally::{Piece, Tally};
 
@@ -128,7 +128,7 @@ impl SimulatedDevice {
     }
 
     /// Runs the trial that a procedure wants.
-    pub fn run(&mut self, next: &Next) -> Trial {
+    pub fn run(&mut self, next: &NextTrial) -> Trial {
         self.trials += 1;
         let offer = &next.offer;
         if let Some(event) = &offer.event

@@ -84,7 +84,7 @@ fn the_simulated_device_keeps_every_frame() {
         ..DeviceConfig::default()
     };
     for rate in [3e5, 9.9e5, 1.3e6] {
-        let next = Next { offer: Offer::steady(rate, 4 * SECOND), purpose: String::new() };
+        let next = NextTrial { offer: Offer::steady(rate, 4 * SECOND), purpose: String::new() };
         let trial = device(config.clone()).run(&next);
         let d = &trial.directions[0];
         assert_eq!((d.sent, d.received + d.lost), (next.offer.frames, d.sent));
