@@ -72,7 +72,7 @@ pub enum First {
     BrokenOff,
 }
 
-pub enum Next {
+pub enum NextPiece {
     Piece(Piece),
     Wait,
     /// A capture ends here, for this reason; what is behind it in a row still comes.
@@ -145,11 +145,11 @@ impl Input {
     pub fn first(&mut self, is_over: impl Fn() -> bool) -> Result<First> {
         loop {
             match self.next(LOOK_AROUND)? {
-                Next::Piece(piece) => return Ok(First::Piece(piece)),
-                Next::Broken(why) => return Err(anyhow!(why)),
-                Next::End => return Ok(First::Nothing),
-                Next::Wait if is_over() => return Ok(First::BrokenOff),
-                Next::Wait => {}
+                NextPiece::Piece(piece) => return Ok(First::Piece(piece)),
+                NextPiece::Broken(why) => return Err(anyhow!(why)),
+                NextPiece::End => return Ok(First::Nothing),
+                NextPiece::Wait if is_over() => return Ok(First::BrokenOff),
+                NextPiece::Wait => {}
             }
         }
     }
@@ -158,34 +158,34 @@ impl Input {
     ///
     /// # Errors
     /// No thread or memory to be had.
-    pub fn next(&mut self, patience: Duration) -> Result<Next> {
+    pub fn next(&mut self, patience: Duration) -> Result<NextPiece> {
         let Some(current) = &mut self.current else {
-            let Some(source) = self.waiting.pop_front() else { return Ok(Next::End) };
+            let Some(source) = self.waiting.pop_front() else { return Ok(NextPiece::End) };
             match source.begin() {
                 Ok(current) => self.current = Some(current),
-                Err(error) => return Ok(Next::Broken(format!("{error:#}"))),
+                Err(error) => return Ok(NextPiece::Broken(format!("{error:#}"))),
             }
             return self.next(patience);
         };
         match current {
             Current::Stream(stream) => {
                 let next = stream.next(patience, self.groups);
-                if matches!(next, Next::End | Next::Broken(_)) {
+                if matches!(next, NextPiece::End | NextPiece::Broken(_)) {
                     self.current = None;
                 }
                 match next {
-                    Next::End => self.next(patience),
+                    NextPiece::End => self.next(patience),
                     next => Ok(next),
                 }
             }
             Current::Mapped(..) => {
                 let Some(Current::Mapped(name, mapping)) = self.current.take() else {
-                    return Ok(Next::End);
+                    return Ok(NextPiece::End);
                 };
                 if let Err(error) = Reader::new(mapping.as_slice()) {
-                    return Ok(Next::Broken(describe(&name, error)));
+                    return Ok(NextPiece::Broken(describe(&name, error)));
                 }
-                Ok(Next::Piece(Piece {
+                Ok(NextPiece::Piece(Piece {
                     bytes: Bytes::Mapped(mapping),
                     state: Box::default(),
                     is_last: true,
@@ -299,13 +299,13 @@ impl Stream {
         })
     }
 
-    fn next(&mut self, patience: Duration, groups: Option<Groups>) -> Next {
+    fn next(&mut self, patience: Duration, groups: Option<Groups>) -> NextPiece {
         loop {
             if let Some(error) = self.failed.take() {
-                return Next::Broken(format!("{}: {error}", self.name));
+                return NextPiece::Broken(format!("{}: {error}", self.name));
             }
             if self.is_over {
-                return Next::End;
+                return NextPiece::End;
             }
             let (mut is_last, mut groups, mut waits) = (false, groups, false);
             match self.came.recv_timeout(patience) {
@@ -318,11 +318,11 @@ impl Stream {
                 Err(RecvTimeoutError::Timeout) if self.is_live && !self.window.is_empty() => {
                     (groups, waits) = (None, true);
                 }
-                Err(RecvTimeoutError::Timeout) => return Next::Wait,
+                Err(RecvTimeoutError::Timeout) => return NextPiece::Wait,
                 Err(RecvTimeoutError::Disconnected) => is_last = true,
             }
             if is_last && self.has_begun && self.window.is_empty() {
-                return Next::End;
+                return NextPiece::End;
             }
             let Whole { packets, wrong, consumed, state } = self.whole(is_last, groups);
             if let Some(error) = wrong
@@ -330,14 +330,14 @@ impl Stream {
                 && !self.has_begun
                 && is_of_header(error.kind, self.window.len())
             {
-                return Next::Broken(describe(&self.name, error));
+                return NextPiece::Broken(describe(&self.name, error));
             }
             self.is_over = wrong.is_some();
             if consumed > 0 || is_last {
-                return Next::Piece(self.take(consumed, state, is_last));
+                return NextPiece::Piece(self.take(consumed, state, is_last));
             }
             if waits {
-                return Next::Wait;
+                return NextPiece::Wait;
             }
         }
     }

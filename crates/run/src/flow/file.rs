@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{Metering, Status, empty_run, ended};
 use super::{outcome, setup};
-use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, point};
+use crate::capture_file::{First, Input, LOOK_AROUND, NextPiece, Piece, point};
 use crate::error::RunError;
 use crate::joins::Numbers;
 use crate::running::{Context, Latest, Running, Stop};
@@ -137,17 +137,17 @@ fn feed(
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<String>> {
     let mut broken = Vec::new();
-    let mut next = first.map_or(Next::End, Next::Piece);
+    let mut next = first.map_or(NextPiece::End, NextPiece::Piece);
     while !stop.load(Ordering::Relaxed) {
         match next {
-            Next::Piece(piece) => {
+            NextPiece::Piece(piece) => {
                 let piece = Arc::new(piece);
                 // One that has ended wants no more.
                 gives.iter().for_each(|give| drop(give.send(Arc::clone(&piece))));
             }
-            Next::Broken(why) => broken.push(why),
-            Next::Wait => {}
-            Next::End => break,
+            NextPiece::Broken(why) => broken.push(why),
+            NextPiece::Wait => {}
+            NextPiece::End => break,
         }
         next = input.next(LOOK_AROUND)?;
     }

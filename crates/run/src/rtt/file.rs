@@ -15,7 +15,7 @@ use super::control::Control;
 use super::event::Watching;
 use super::out::Out;
 use super::settings::{self, Settings};
-use crate::capture_file::{First, Input, LOOK_AROUND, Next, Piece, Unread, describe, point};
+use crate::capture_file::{First, Input, LOOK_AROUND, NextPiece, Piece, Unread, describe, point};
 use crate::error::RunError;
 use crate::joins::Numbers;
 use crate::running::{Context, Ended, Running, Stop};
@@ -133,23 +133,23 @@ impl Replay {
     }
 
     fn run(mut self, mut input: Input, first: Option<Piece>, several: bool, stop: &Stop) -> Ended {
-        let mut next = first.map_or(Next::End, Next::Piece);
+        let mut next = first.map_or(NextPiece::End, NextPiece::Piece);
         let mut failure = None;
         loop {
             match next {
-                Next::Piece(piece) => {
+                NextPiece::Piece(piece) => {
                     if !self.piece(&piece, stop) {
                         break;
                     }
                     // What came by a pipe is shown at once.
                     self.out.flush();
                 }
-                Next::Broken(why) => {
+                NextPiece::Broken(why) => {
                     tracing::warn!("{why}");
                     self.out.doubt(Caveat::CaptureCutShort);
                 }
-                Next::Wait => {}
-                Next::End => break,
+                NextPiece::Wait => {}
+                NextPiece::End => break,
             }
             if stop.is_asked() || self.out.is_unread() {
                 break;

@@ -13,7 +13,7 @@ use sonde_wire::ipv4::PROTOCOL_UDP;
 use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
-use crate::capture_file::{self, Input, LOOK_AROUND, Next, describe, octets};
+use crate::capture_file::{self, Input, LOOK_AROUND, NextPiece, describe, octets};
 use crate::running::Stop;
 
 /// Reads a file of whatever kind, as session `session` << 16 and up, until an urgent end is asked
@@ -99,11 +99,11 @@ fn capture(
     let mut sessions = HashMap::new();
     loop {
         let piece = match input.next(LOOK_AROUND)? {
-            Next::Piece(piece) => piece,
-            Next::Wait if stop.is_urgent() => return Ok(()),
-            Next::Wait => continue,
-            Next::Broken(why) => return Err(anyhow!(why)),
-            Next::End => return Ok(()),
+            NextPiece::Piece(piece) => piece,
+            NextPiece::Wait if stop.is_urgent() => return Ok(()),
+            NextPiece::Wait => continue,
+            NextPiece::Broken(why) => return Err(anyhow!(why)),
+            NextPiece::End => return Ok(()),
         };
         if stop.is_urgent() {
             return Ok(());
