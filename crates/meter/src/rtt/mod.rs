@@ -41,7 +41,7 @@ pub use config_error::ConfigError;
 pub use counters::RttCounters;
 pub use filter::Filter;
 pub(crate) use filter::either_end;
-pub use prefix::{PrefixError, PrefixTable};
+pub use prefix::{PrefixFileError, PrefixTable};
 
 use sonde_results::rtt::{Coverage, EndReason, RttFlow, RttGroup, RttSample};
 use sonde_wire::flow::{Detail, FlowPacket, Quic, Tcp};

@@ -12,7 +12,7 @@ pub struct PrefixTable {
 /// A line of a prefix file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the prefix file: {problem}")]
-pub struct PrefixError {
+pub struct PrefixFileError {
     /// Counted from 1.
     pub line: usize,
     /// What is wrong, and what to write.
@@ -36,13 +36,13 @@ struct Entry {
 impl PrefixTable {
     /// Reads lines of `prefix` or `prefix ASN`, such as `192.0.2.0/24 64500` (`AS64500` will
     /// do too). What follows a `#` is a comment. Of equal prefixes the last line holds.
-    pub fn parse(text: &str) -> Result<Self, PrefixError> {
+    pub fn parse(text: &str) -> Result<Self, PrefixFileError> {
         let mut table = PrefixTable::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default();
             let mut words = line.split_whitespace();
             let Some(prefix) = words.next() else { continue };
-            let at = |problem| PrefixError { line: i + 1, problem };
+            let at = |problem| PrefixFileError { line: i + 1, problem };
             let (address, length) = parse_prefix(prefix).map_err(at)?;
             let asn = words.next().map(parse_asn).transpose().map_err(at)?;
             if let Some(word) = words.next() {
