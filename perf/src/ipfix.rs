@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
-use sonde_meter::export::{Config, Exporter, Extra, Profile, Protocol, TimeUnit};
+use sonde_meter::export::{Config, ExportProtocol, Exporter, Extra, Profile, TimeUnit};
 use sonde_results::flow::{
     App, FlowEnd, FlowExtra, FlowKey, FlowRecord, FlowSide, FlowTcp, TlsInfo,
 };
@@ -37,12 +37,12 @@ pub fn bench() -> Result<()> {
         ("IPFIX, IPv4, TCP and TLS fields", extra, records(false, false, Some(tls()))),
         (
             "NetFlow 9, IPv4",
-            Profile { protocol: Protocol::Netflow9, ..default },
+            Profile { protocol: ExportProtocol::Netflow9, ..default },
             records(false, false, None),
         ),
         (
             "NetFlow 5, IPv4",
-            Profile { protocol: Protocol::Netflow5, ..default },
+            Profile { protocol: ExportProtocol::Netflow5, ..default },
             records(false, false, None),
         ),
     ];

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use sonde_meter::export::{Config, Profile, Protocol, TimeUnit};
+use sonde_meter::export::{Config, ExportProtocol, Profile, TimeUnit};
 
 use crate::process::Process;
 
 /// IPFIX as it is by default.
 pub const DEFAULT: Profile = Profile {
-    protocol: Protocol::Ipfix,
+    protocol: ExportProtocol::Ipfix,
     biflow: false,
     time: TimeUnit::Milli,
     lists: false,
@@ -19,8 +19,8 @@ pub const DEFAULT: Profile = Profile {
 };
 pub const MICROS: Profile = Profile { time: TimeUnit::Micro, ..DEFAULT };
 pub const BIFLOW: Profile = Profile { biflow: true, ..DEFAULT };
-pub const NETFLOW9: Profile = Profile { protocol: Protocol::Netflow9, ..DEFAULT };
-pub const NETFLOW5: Profile = Profile { protocol: Protocol::Netflow5, ..DEFAULT };
+pub const NETFLOW9: Profile = Profile { protocol: ExportProtocol::Netflow9, ..DEFAULT };
+pub const NETFLOW5: Profile = Profile { protocol: ExportProtocol::Netflow5, ..DEFAULT };
 
 /// How many records a test sends: several messages of each template.
 pub const RECORDS: u32 = 400;

@@ -7,7 +7,7 @@ use sonde_wire::netflow9;
 use super::fields::{RecordWriter, TemplateWriter};
 use super::flow::{BASIC_MAX, Shape};
 use super::uptime::Uptime;
-use super::{Config, ExportCounters, Protocol};
+use super::{Config, ExportCounters, ExportProtocol};
 
 /// Which rules the bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ impl Template {
 impl Messages {
     pub fn new(config: &Config) -> Self {
         let dialect = match config.profile.protocol {
-            Protocol::Netflow9 => Dialect::Netflow9,
-            Protocol::Ipfix | Protocol::Netflow5 => Dialect::Ipfix,
+            ExportProtocol::Netflow9 => Dialect::Netflow9,
+            ExportProtocol::Ipfix | ExportProtocol::Netflow5 => Dialect::Ipfix,
         };
         let header = header_len(dialect);
         // NetFlow's sets end on a multiple of 4 bytes (RFC 3954, section 5.3).

@@ -30,7 +30,7 @@ use message::Messages;
 
 /// The version of the export protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Protocol {
+pub enum ExportProtocol {
     /// RFC 7011.
     #[default]
     Ipfix,
@@ -40,13 +40,13 @@ pub enum Protocol {
     Netflow5,
 }
 
-impl Protocol {
+impl ExportProtocol {
     /// As people write it.
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Ipfix => "IPFIX",
-            Protocol::Netflow9 => "NetFlow v9",
-            Protocol::Netflow5 => "NetFlow v5",
+            ExportProtocol::Ipfix => "IPFIX",
+            ExportProtocol::Netflow9 => "NetFlow v9",
+            ExportProtocol::Netflow5 => "NetFlow v5",
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct Extra {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// What is spoken. The rest is for IPFIX only.
-    pub protocol: Protocol,
+    pub protocol: ExportProtocol,
     /// Both directions in one record (RFC 5103); else each is one of its own.
     pub biflow: bool,
     /// Unit of the times.
@@ -190,15 +190,15 @@ impl Exporter {
     /// Nothing is sent before the first record.
     pub fn new(config: Config) -> Self {
         let state = match config.profile.protocol {
-            Protocol::Netflow5 => State::Netflow5(Box::new(netflow5::Packets::new(&config))),
-            Protocol::Ipfix | Protocol::Netflow9 => {
+            ExportProtocol::Netflow5 => State::Netflow5(Box::new(netflow5::Packets::new(&config))),
+            ExportProtocol::Ipfix | ExportProtocol::Netflow9 => {
                 State::Templates(Box::new(Messages::new(&config)))
             }
         };
-        let own = config.profile.protocol == Protocol::Ipfix && config.domain != 0;
+        let own = config.profile.protocol == ExportProtocol::Ipfix && config.domain != 0;
         let process = own.then(|| Box::new(Messages::new(&Config { domain: 0, ..config.clone() })));
         let mut profile = config.profile;
-        if profile.protocol != Protocol::Ipfix {
+        if profile.protocol != ExportProtocol::Ipfix {
             profile = Profile { protocol: profile.protocol, ..Profile::default() };
         }
         Exporter {
@@ -293,7 +293,7 @@ impl Exporter {
             profile: self.profile,
         };
         match &mut self.state {
-            State::Templates(messages) if self.profile.protocol == Protocol::Ipfix => {
+            State::Templates(messages) if self.profile.protocol == ExportProtocol::Ipfix => {
                 self.window.add(near.first_ns, near.last_ns, now_ns);
                 if let Some(far) = far {
                     self.window.add(far.first_ns, far.last_ns, now_ns);
@@ -377,7 +377,7 @@ impl Exporter {
         }
         let process = self.process.as_mut().unwrap_or(messages);
         process.set_now(now_ns);
-        let ipfix = self.profile.protocol == Protocol::Ipfix;
+        let ipfix = self.profile.protocol == ExportProtocol::Ipfix;
         options::statistics(process, ipfix, domain, &total, stats, out);
         process.emit(out);
     }
@@ -387,7 +387,7 @@ impl Exporter {
     pub fn finish_file(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
         if let State::Templates(messages) = &mut self.state {
             messages.set_now(now_ns);
-            if self.profile.protocol == Protocol::Ipfix {
+            if self.profile.protocol == ExportProtocol::Ipfix {
                 let window = std::mem::take(&mut self.window);
                 window.export(messages, now_ns, self.tai_offset_ns, out);
             }

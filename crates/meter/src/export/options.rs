@@ -21,7 +21,7 @@ pub(super) use window::Window;
 use super::fields::{Fields, RecordWriter};
 use super::flow::Shape;
 use super::message::{Messages, Template};
-use super::{ExportCounters, Interface, Profile, Protocol};
+use super::{ExportCounters, ExportProtocol, Interface, Profile};
 
 /// What metering and transport did, for the collector. Counts are totals since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +87,7 @@ pub(super) fn information(
     stats: &ExportStats,
     out: &mut impl FnMut(&[u8]),
 ) {
-    let ipfix = profile.protocol == Protocol::Ipfix;
+    let ipfix = profile.protocol == ExportProtocol::Ipfix;
     let domain = messages.domain();
     for interface in interfaces {
         send(messages, &InterfaceName { ipfix, interface }, out);

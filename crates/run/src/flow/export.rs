@@ -19,7 +19,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use sonde_meter::export::{Config, ExportStats, Extra, Interface, Profile, Protocol, TimeUnit};
+use sonde_meter::export::{
+    Config, ExportProtocol, ExportStats, Extra, Interface, Profile, TimeUnit,
+};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -116,7 +118,7 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, Records<Vec<FlowRecord>>)> 
 fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("ipfix") => {
-            let config = common.config(Protocol::Ipfix, FILE_MESSAGE, false);
+            let config = common.config(ExportProtocol::Ipfix, FILE_MESSAGE, false);
             Ok(Box::new(ipfix_file::IpfixFile::create(
                 path,
                 config,
@@ -137,7 +139,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
 
 impl Common<'_> {
     /// The exporter's settings for one destination.
-    fn config(&self, protocol: Protocol, message_bytes: usize, datagram: bool) -> Config {
+    fn config(&self, protocol: ExportProtocol, message_bytes: usize, datagram: bool) -> Config {
         let Export { biflow, times, domain, template_every, .. } = self.settings.export;
         let fields = &self.settings.metering.fields;
         Config {
@@ -211,11 +213,11 @@ impl OptionsDue {
 }
 
 /// The protocol that collectors get.
-fn protocol(format: ExportFormat) -> Protocol {
+fn protocol(format: ExportFormat) -> ExportProtocol {
     match format {
-        ExportFormat::Ipfix => Protocol::Ipfix,
-        ExportFormat::Netflow9 => Protocol::Netflow9,
-        ExportFormat::Netflow5 => Protocol::Netflow5,
+        ExportFormat::Ipfix => ExportProtocol::Ipfix,
+        ExportFormat::Netflow9 => ExportProtocol::Netflow9,
+        ExportFormat::Netflow5 => ExportProtocol::Netflow5,
     }
 }
 

@@ -5,7 +5,7 @@ use sonde_results::flow::{FlowRecord, FlowSide};
 use super::sample::{NOW, Random, assert_same, export, extra, read, tls};
 use crate::export::decode::value;
 use crate::export::{
-    Config, Decoded, Decoder, Exporter, Extra, Interface, Profile, Protocol, TimeUnit,
+    Config, Decoded, Decoder, ExportProtocol, Exporter, Extra, Interface, Profile, TimeUnit,
 };
 
 /// The record as one direction of it is told, with times in whole `unit`s.
@@ -141,7 +141,7 @@ fn tcp_flags_take_one_byte_where_one_will_do() {
 #[test]
 fn netflow_9_tells_milliseconds_exactly() {
     let records = records(5, 3000);
-    let config = config(Profile { protocol: Protocol::Netflow9, ..Profile::default() });
+    let config = config(Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() });
     let (_, messages) = export(&config, &records);
     let mut wanted = uniflows(&records, 1_000_000);
     for record in &mut wanted {
@@ -160,7 +160,7 @@ fn netflow_5_counts_what_it_cannot_tell() {
     records[0].forward.packets = 1;
     records[0].forward.bytes = 1 << 32;
     records[0].reverse.packets = 0;
-    let config = config(Profile { protocol: Protocol::Netflow5, ..Profile::default() });
+    let config = config(Profile { protocol: ExportProtocol::Netflow5, ..Profile::default() });
     let (exporter, messages) = export(&config, &records);
     let all = uniflows(&records, 1_000_000);
     let mut wanted: Vec<FlowRecord> = all[1..].to_vec();
@@ -315,7 +315,7 @@ fn times_before_any_other_are_told_by_netflow_9() {
     let mut record = Random(10).biflow();
     record.reverse.packets = 0;
     let mut exporter =
-        Exporter::new(config(Profile { protocol: Protocol::Netflow9, ..Profile::default() }));
+        Exporter::new(config(Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() }));
     let mut messages = Vec::new();
     let year = 365 * 24 * 3600 * 1_000_000_000;
     let out = &mut |message: &[u8]| messages.push(message.to_vec());

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::sample::{NOW, Random, export, extra};
-use crate::export::{Config, Decoder, ExportStats, Extra, Profile, Protocol, TimeUnit};
+use crate::export::{Config, Decoder, ExportProtocol, ExportStats, Extra, Profile, TimeUnit};
 
 /// Messages of every format, with every field.
 fn messages() -> Vec<Vec<u8>> {
@@ -16,8 +16,12 @@ fn messages() -> Vec<Vec<u8>> {
         ..Profile::default()
     };
     let netflow = |protocol| Profile { protocol, ..Profile::default() };
-    let profiles =
-        [Profile::default(), full, netflow(Protocol::Netflow9), netflow(Protocol::Netflow5)];
+    let profiles = [
+        Profile::default(),
+        full,
+        netflow(ExportProtocol::Netflow9),
+        netflow(ExportProtocol::Netflow5),
+    ];
     let mut random = Random(1);
     let mut messages = Vec::new();
     for profile in profiles {

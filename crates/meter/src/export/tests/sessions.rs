@@ -8,7 +8,7 @@ use sonde_wire::ipfix::{Message, OPTIONS_TEMPLATE_SET, TEMPLATE_SET};
 use super::sample::{NOW, Random, export, read};
 use crate::export::decode::value;
 use crate::export::{
-    Config, Decoded, Decoder, ExportStats, Exporter, Interface, Profile, Protocol, Selector,
+    Config, Decoded, Decoder, ExportProtocol, ExportStats, Exporter, Interface, Profile, Selector,
     SelectorAlgorithm,
 };
 use crate::flow::sampling::HashFunction;
@@ -237,7 +237,7 @@ fn options_tell_what_rfc_7011_asks_for() {
 
 #[test]
 fn netflow_9_has_options_of_its_own_kind() {
-    let profile = Profile { protocol: Protocol::Netflow9, ..Profile::default() };
+    let profile = Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() };
     let interface = Interface { index: 3, name: "eth0".into(), ..Interface::default() };
     let mut exporter =
         Exporter::new(Config { profile, interfaces: vec![interface], ..Config::default() });

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_meter::export::{Config, ExportStats, Exporter, Interface, Protocol};
+use sonde_meter::export::{Config, ExportProtocol, ExportStats, Exporter, Interface};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 use sonde_sys::stream::has_sctp;
@@ -47,7 +47,7 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
                 Transport::Tls => Some(Tls::new(&target.host, export)?),
                 _ => None,
             };
-            let config = common.config(Protocol::Ipfix, STREAM_MESSAGE, false);
+            let config = common.config(ExportProtocol::Ipfix, STREAM_MESSAGE, false);
             // Each collector has a folder of its own.
             let folder =
                 export.spool.as_ref().map(|s| s.join(target.to_string().replace(['/', ':'], "_")));

@@ -187,7 +187,7 @@ const LONGEST_WAIT_NS: i64 = 1_000_000_000;
 mod tests {
     use std::net::Ipv4Addr;
 
-    use sonde_meter::export::{Decoded, Decoder, Profile, Protocol};
+    use sonde_meter::export::{Decoded, Decoder, ExportProtocol, Profile};
     use sonde_results::flow::{FlowEnd, FlowKey, FlowSide};
 
     use super::*;
@@ -216,7 +216,7 @@ mod tests {
         let path = folder.0.join("flows.ipfix");
         // Of somebody else: it is left alone.
         std::fs::write(folder.0.join("flows-0003.ipfix"), "old").unwrap();
-        let profile = Profile { protocol: Protocol::Ipfix, ..Profile::default() };
+        let profile = Profile { protocol: ExportProtocol::Ipfix, ..Profile::default() };
         let config = Config { profile, message_bytes: 65_535, ..Config::default() };
         let mut file = IpfixFile::create(&path, config, true).unwrap();
         let stats = ExportStats::default();

@@ -1,7 +1,9 @@
 //! Generated truth, exported by Sonde's own exporter, with one fault put in at a time: each
 //! must be found and named, and nothing else.
 
-use sonde_meter::export::{Config as ExportConfig, Exporter, Extra, Profile, Protocol, TimeUnit};
+use sonde_meter::export::{
+    Config as ExportConfig, ExportProtocol, Exporter, Extra, Profile, TimeUnit,
+};
 use sonde_meter::traffic::{Config, Side, TrafficGenerator, Truth};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 
@@ -369,12 +371,12 @@ fn profiles() -> Vec<Profile> {
         extra: Extra::default(),
     };
     vec![
-        of(Protocol::Ipfix, false, TimeUnit::Milli),
-        of(Protocol::Ipfix, true, TimeUnit::Milli),
-        of(Protocol::Ipfix, false, TimeUnit::Micro),
-        of(Protocol::Ipfix, true, TimeUnit::Nano),
-        of(Protocol::Netflow9, false, TimeUnit::Milli),
-        of(Protocol::Netflow5, false, TimeUnit::Milli),
+        of(ExportProtocol::Ipfix, false, TimeUnit::Milli),
+        of(ExportProtocol::Ipfix, true, TimeUnit::Milli),
+        of(ExportProtocol::Ipfix, false, TimeUnit::Micro),
+        of(ExportProtocol::Ipfix, true, TimeUnit::Nano),
+        of(ExportProtocol::Netflow9, false, TimeUnit::Milli),
+        of(ExportProtocol::Netflow5, false, TimeUnit::Milli),
     ]
 }
 
@@ -383,7 +385,7 @@ fn every_protocol_is_read_without_a_difference() {
     for profile in profiles() {
         println!("{profile:?}");
         let mut flows = truth();
-        if profile.protocol == Protocol::Netflow5 {
+        if profile.protocol == ExportProtocol::Netflow5 {
             flows.retain(|flow| flow.source.is_ipv4());
         }
         let (findings, counters) = judged_messages(&flows, &messages(profile, &flows));
@@ -399,7 +401,7 @@ fn a_lost_message_shows_in_the_sequence_and_in_missing_flows() {
     for profile in profiles() {
         println!("{profile:?}");
         let mut flows = truth();
-        if profile.protocol == Protocol::Netflow5 {
+        if profile.protocol == ExportProtocol::Netflow5 {
             flows.retain(|flow| flow.source.is_ipv4());
         }
         let mut messages = messages(profile, &flows);
@@ -408,7 +410,7 @@ fn a_lost_message_shows_in_the_sequence_and_in_missing_flows() {
         let found = kinds(&findings);
         let [(Kind::Missing, missing)] = found[..] else { panic!("{found:?}") };
         let per_message = match profile.protocol {
-            Protocol::Netflow9 => 1,
+            ExportProtocol::Netflow9 => 1,
             _ if profile.biflow => counters.sequence_missing,
             _ => missing,
         };
