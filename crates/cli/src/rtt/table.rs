@@ -6,7 +6,7 @@ use sonde_results::rtt::{GroupKey, RttGroup};
 use sonde_results::rtt_run::RttPoint;
 use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 use sonde_run::rtt::Loss;
-use sonde_run::rtt::epping::Protocol;
+use sonde_run::rtt::epping::EppingProtocol;
 
 use crate::output::grid::{Column, Grid};
 use crate::output::sparkline::bars;
@@ -39,7 +39,7 @@ pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
                 "{} ← {} {}{at}",
                 std::net::SocketAddr::new(flow.source, flow.source_port),
                 std::net::SocketAddr::new(flow.destination, flow.destination_port),
-                Protocol(flow.protocol)
+                EppingProtocol(flow.protocol)
             )
         }
         GroupKey::Other => "other".into(),

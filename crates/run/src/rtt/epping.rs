@@ -72,7 +72,7 @@ impl Printer {
                 Clock(utc),
                 Decimal { value: sample.rtt_ns, digits: 6 },
                 Decimal { value: min, digits: 6 },
-                Protocol(sample.flow.protocol),
+                EppingProtocol(sample.flow.protocol),
                 Ends(&sample.flow)
             ),
             Dialect::Ppviz => writeln!(
@@ -137,7 +137,7 @@ impl Printer {
                 out,
                 "{} {} {} {kind} due to {reason} from {by}",
                 Clock(utc),
-                Protocol(flow.protocol),
+                EppingProtocol(flow.protocol),
                 Ends(flow)
             ),
             Dialect::Json => {
@@ -163,16 +163,16 @@ impl Printer {
             flow.source_port,
             flow.destination,
             flow.destination_port,
-            Protocol(flow.protocol)
+            EppingProtocol(flow.protocol)
         );
     }
 }
 
 /// The name of an IP protocol, as ePPing writes it; its number where it has none.
 #[derive(Clone, Copy, Debug)]
-pub struct Protocol(pub u8);
+pub struct EppingProtocol(pub u8);
 
-impl std::fmt::Display for Protocol {
+impl std::fmt::Display for EppingProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             1 => f.write_str("ICMP"),
