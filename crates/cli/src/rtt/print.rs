@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sonde_results::rtt::Coverage;
 use sonde_results::{Caveat, RttRun, ToUtc};
-use sonde_run::rtt::epping::{Dialect, Printer};
+use sonde_run::rtt::epping::{Dialect, EppingPrinter};
 use sonde_run::rtt::{About, Collected, Event, RttInterval, coverage, jsonl};
 use sonde_run::running::Ended;
 use sonde_run::sink::Sink;
@@ -34,7 +34,7 @@ struct Records {
 }
 
 enum Form {
-    Epping(Printer, String),
+    Epping(EppingPrinter, String),
     Jsonl,
 }
 
@@ -51,7 +51,7 @@ impl Printing {
         out: Option<PathBuf>,
     ) -> Self {
         let utc_offset = about.run.header.tai_offset_ns();
-        let epping = |dialect| Form::Epping(Printer::new(dialect, utc_offset), String::new());
+        let epping = |dialect| Form::Epping(EppingPrinter::new(dialect, utc_offset), String::new());
         let form = prints.format.and_then(|format| match format {
             Format::Table => None,
             Format::Standard => Some(epping(Dialect::Standard)),
@@ -190,7 +190,7 @@ impl Records {
 
     fn with(
         &mut self,
-        epping: impl FnOnce(&mut Printer, &mut String),
+        epping: impl FnOnce(&mut EppingPrinter, &mut String),
         jsonl: impl FnOnce(&mut Vec<u8>),
     ) {
         match &mut self.form {

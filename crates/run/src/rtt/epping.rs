@@ -22,7 +22,7 @@ pub enum Dialect {
 
 /// Writes samples and flow events as text, each a whole record.
 #[derive(Debug)]
-pub struct Printer {
+pub struct EppingPrinter {
     dialect: Dialect,
     /// What times are ahead of UTC, ns: ePPing's times are UTC.
     utc_offset: i64,
@@ -30,10 +30,10 @@ pub struct Printer {
     begun: bool,
 }
 
-impl Printer {
+impl EppingPrinter {
     /// `utc_offset` (ns) is taken off every time.
-    pub fn new(dialect: Dialect, utc_offset: i64) -> Printer {
-        Printer { dialect, utc_offset, begun: false }
+    pub fn new(dialect: Dialect, utc_offset: i64) -> EppingPrinter {
+        EppingPrinter { dialect, utc_offset, begun: false }
     }
 
     /// As at first, from now on.
@@ -242,7 +242,7 @@ mod tests {
     use sonde_results::testing::{golden, rtt as sample};
 
     fn print(dialect: Dialect) -> String {
-        let mut printer = Printer::new(dialect, 37_000_000_000);
+        let mut printer = EppingPrinter::new(dialect, 37_000_000_000);
         let mut text = String::new();
         printer.begin(&mut text);
         for sample in sample::samples() {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_measured_is_an_empty_array() {
         let mut text = String::new();
-        let printer = Printer::new(Dialect::Json, 0);
+        let printer = EppingPrinter::new(Dialect::Json, 0);
         printer.begin(&mut text);
         printer.end(&mut text);
         assert_eq!(text, "[]\n");
