@@ -18,7 +18,7 @@ use sonde_testbed::expand::{self, expand};
 use sonde_testbed::plan::{PlanError, Source};
 
 use self::args::BenchArgs;
-use self::progress::{How, Printer};
+use self::progress::{How, ProgressPrinter};
 use crate::exit::{Exit, Failure};
 use crate::signals;
 
@@ -40,7 +40,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         (_, true) => How::Quiet,
         _ => How::Text,
     };
-    let mut printer = Printer::new(how, about.planned);
+    let mut printer = ProgressPrinter::new(how, about.planned);
     let mut run = BenchRun::default();
     loop {
         match benchmarking.records.next(Duration::from_secs(3600)) {

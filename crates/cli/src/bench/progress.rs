@@ -13,7 +13,7 @@ use crate::options;
 use crate::output::style::{Style, Tone};
 
 /// Prints the progress of a run, as [`Progress`] says.
-pub struct Printer {
+pub struct ProgressPrinter {
     how: How,
     style: Style,
     /// On a terminal the last line is the trial's and is overwritten.
@@ -42,11 +42,18 @@ pub enum How {
     Quiet,
 }
 
-impl Printer {
+impl ProgressPrinter {
     /// For a run of so many measurements.
-    pub fn new(how: How, planned: usize) -> Printer {
+    pub fn new(how: How, planned: usize) -> ProgressPrinter {
         let live = how != How::Quiet && stderr().is_terminal();
-        Printer { how, style: Style::for_stdout(), live, finished: 0, planned, failed: None }
+        ProgressPrinter {
+            how,
+            style: Style::for_stdout(),
+            live,
+            finished: 0,
+            planned,
+            failed: None,
+        }
     }
 
     /// Something worth a line of its own, on standard error.
@@ -107,7 +114,7 @@ impl Printer {
     }
 }
 
-impl Printer {
+impl ProgressPrinter {
     /// What has come.
     pub fn print(&mut self, event: &Event) -> Result<()> {
         match event {
@@ -296,7 +303,7 @@ mod tests {
             };
             let checks = vec![check(Some(2e3)), check(None)];
             let m = Measurement { id: "m".into(), finding, checks, ..Measurement::default() };
-            Printer::new(How::Quiet, 1).line(&m, false)
+            ProgressPrinter::new(How::Quiet, 1).line(&m, false)
         };
         let mut rate = quantity("throughput", "frames/s", 1e6);
         rate.tester_limited = true;
@@ -348,7 +355,7 @@ mod tests {
     #[test]
     fn an_offer_has_one_line_however_often_it_was_tried() {
         let drops = |frames| vec![Invalid::TesterDrops { frames }];
-        let mut printer = Printer::new(How::Quiet, 1);
+        let mut printer = ProgressPrinter::new(How::Quiet, 1);
         printer.tried(&trial(1, drops(7)));
         printer.tried(&trial(2, drops(8)));
         let pending = printer.failed.as_ref().unwrap();
