@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sonde_meter::export::{Config, ExportStats, Exporter, Interface};
+use sonde_meter::export::{Config, ExportInterface, ExportStats, Exporter};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 
 /// A time in 2023, ns since 1970 TAI; no leap second since.
@@ -119,7 +119,7 @@ fn told(side: &FlowSide) -> CollectorFlow {
 pub fn messages(mut config: Config, stats: &ExportStats, records: &[FlowRecord]) -> Vec<Vec<u8>> {
     config.tai_offset_s = TAI_OFFSET_S;
     config.interfaces =
-        vec![Interface { index: 3, name: "eth0".into(), description: "uplink".into() }];
+        vec![ExportInterface { index: 3, name: "eth0".into(), description: "uplink".into() }];
     let mut exporter = Exporter::new(config);
     let mut messages = Vec::new();
     // Before the flows, as a probe does: a collector must not stumble over it.

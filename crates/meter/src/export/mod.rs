@@ -91,7 +91,7 @@ pub struct Profile {
 
 /// An interface that packets come by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct ExportInterface {
     /// ifIndex (RFC 2863); 0: none, as of a file.
     pub index: u32,
     pub name: String,
@@ -118,7 +118,7 @@ pub struct Config {
     /// TAI - UTC, s: times inside are TAI, times exported UTC.
     pub tai_offset_s: i64,
     /// The interfaces, by the flow key's `point`.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<ExportInterface>,
 }
 
 impl Default for Config {
@@ -167,7 +167,7 @@ counters! {
 /// allocated.
 pub struct Exporter {
     profile: Profile,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<ExportInterface>,
     tai_offset_ns: i64,
     state: State,
     /// IPFIX: messages of no observation domain, with the process's statistics (RFC 7011,
@@ -227,7 +227,7 @@ impl Exporter {
 
     /// The interfaces have changed, as when one has vanished and returned by another index:
     /// with the next options they are told again.
-    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+    pub fn set_interfaces(&mut self, interfaces: &[ExportInterface]) {
         self.interfaces = interfaces.to_vec();
         self.options_sent = None;
     }

@@ -21,7 +21,7 @@ pub(super) use window::Window;
 use super::fields::{Fields, RecordWriter};
 use super::flow::Shape;
 use super::message::{Messages, Template};
-use super::{ExportCounters, ExportProtocol, Interface, Profile};
+use super::{ExportCounters, ExportInterface, ExportProtocol, Profile};
 
 /// What metering and transport did, for the collector. Counts are totals since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,7 +83,7 @@ fn algorithms(stats: &ExportStats) -> impl Iterator<Item = (u64, SelectorAlgorit
 pub(super) fn information(
     messages: &mut Messages,
     profile: Profile,
-    interfaces: &[Interface],
+    interfaces: &[ExportInterface],
     stats: &ExportStats,
     out: &mut impl FnMut(&[u8]),
 ) {

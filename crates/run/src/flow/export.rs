@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use sonde_meter::export::{
-    Config, ExportProtocol, ExportStats, Extra, Interface, Profile, TimeUnit,
+    Config, ExportInterface, ExportProtocol, ExportStats, Extra, Profile, TimeUnit,
 };
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
@@ -35,7 +35,7 @@ pub trait Output: Send {
     fn records(&mut self, records: &[FlowRecord], now_ns: i64);
 
     /// The interfaces have changed, by the flow key's `point`.
-    fn interfaces(&mut self, _: &[Interface]) {}
+    fn interfaces(&mut self, _: &[ExportInterface]) {}
 
     /// What the times of records are ahead of UTC, ns, from now on.
     fn set_utc_offset(&mut self, ns: i64);
@@ -81,7 +81,7 @@ pub struct Common<'a> {
     /// TAI - UTC, s.
     pub tai_offset_s: i32,
     /// By the flow key's `point`.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<ExportInterface>,
     /// Records can wait for a collector: their packets are in a file.
     pub can_wait: bool,
     /// Asks for the end; urgently: nobody waits for what collectors have not taken yet.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
-use sonde_meter::export::{ExportStats, Interface, Selector};
+use sonde_meter::export::{ExportInterface, ExportStats, Selector};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 use sonde_sys::clock::{steady_now, steady_scale};
@@ -33,7 +33,7 @@ pub struct Shared {
     /// What each metering thread reported last, by its index.
     told: Mutex<BTreeMap<usize, WorkerReport>>,
     /// The interfaces, after they have changed, until the outputs know.
-    interfaces: Mutex<Option<Vec<Interface>>>,
+    interfaces: Mutex<Option<Vec<ExportInterface>>>,
     /// Records that went out.
     pub records: AtomicU64,
     /// The reader of an output has gone: the run is to end.
@@ -60,7 +60,7 @@ impl Shared {
     }
 
     /// Says that the interfaces have changed; by the flow key's `point`.
-    pub fn tell_interfaces(&self, interfaces: Vec<Interface>) {
+    pub fn tell_interfaces(&self, interfaces: Vec<ExportInterface>) {
         *self.interfaces.lock().unwrap_or_else(|e| e.into_inner()) = Some(interfaces);
     }
 

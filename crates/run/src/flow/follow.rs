@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::links::netlink;
 use anyhow::{Context as _, Result};
-use sonde_meter::export::Interface;
+use sonde_meter::export::ExportInterface;
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
 use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
@@ -41,8 +41,8 @@ impl Follow {
     }
 
     /// As collectors are told of them, by point.
-    pub fn interfaces(&self) -> Vec<Interface> {
-        let interface = |(name, index): &(String, Index)| Interface {
+    pub fn interfaces(&self) -> Vec<ExportInterface> {
+        let interface = |(name, index): &(String, Index)| ExportInterface {
             index: index.load(Ordering::Relaxed),
             name: name.clone(),
             description: String::new(),
@@ -51,7 +51,7 @@ impl Follow {
     }
 
     /// Notes what has vanished and what has returned. The interfaces, if one has returned.
-    pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<Interface>>> {
+    pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<ExportInterface>>> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
         self.stale |=

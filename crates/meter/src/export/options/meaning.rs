@@ -6,7 +6,7 @@ use sonde_wire::ipfix::template::FieldSpecifier;
 use sonde_wire::netflow9;
 
 use super::{OptionRecord, SYSTEM};
-use crate::export::Interface;
+use crate::export::ExportInterface;
 use crate::export::fields::{Fields, Floor as _};
 
 /// Which fields are keys (RFC 7011, section 4.4).
@@ -28,7 +28,7 @@ impl OptionRecord for FlowKeys {
 
 pub(super) struct InterfaceName<'a> {
     pub ipfix: bool,
-    pub interface: &'a Interface,
+    pub interface: &'a ExportInterface,
 }
 
 impl OptionRecord for InterfaceName<'_> {
@@ -37,7 +37,7 @@ impl OptionRecord for InterfaceName<'_> {
     }
 
     fn fields<W: Fields>(&self, w: &mut W) {
-        let Interface { index, name, description } = self.interface;
+        let ExportInterface { index, name, description } = self.interface;
         w.u32(if self.ipfix { ie::INGRESS_INTERFACE } else { INTERFACE }, *index);
         w.put(ie::INTERFACE_NAME, padded::<32>(name));
         if self.ipfix {

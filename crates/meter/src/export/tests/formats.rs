@@ -5,7 +5,7 @@ use sonde_results::flow::{FlowRecord, FlowSide};
 use super::sample::{NOW, Random, assert_same, export, extra, read, tls};
 use crate::export::decode::value;
 use crate::export::{
-    Config, Decoded, Decoder, ExportProtocol, Exporter, Extra, Interface, Profile, TimeUnit,
+    Config, Decoded, Decoder, ExportInterface, ExportProtocol, Exporter, Extra, Profile, TimeUnit,
 };
 
 /// The record as one direction of it is told, with times in whole `unit`s.
@@ -47,7 +47,7 @@ fn records(seed: u64, count: usize) -> Vec<FlowRecord> {
 
 pub fn config(profile: Profile) -> Config {
     let interface =
-        |index| Interface { index, name: format!("eth{index}"), description: String::new() };
+        |index| ExportInterface { index, name: format!("eth{index}"), description: String::new() };
     Config { profile, interfaces: vec![interface(3), interface(4)], ..Config::default() }
 }
 

@@ -8,8 +8,8 @@ use sonde_wire::ipfix::{Message, OPTIONS_TEMPLATE_SET, TEMPLATE_SET};
 use super::sample::{NOW, Random, export, read};
 use crate::export::decode::value;
 use crate::export::{
-    Config, Decoded, Decoder, ExportProtocol, ExportStats, Exporter, Interface, Profile, Selector,
-    SelectorAlgorithm,
+    Config, Decoded, Decoder, ExportInterface, ExportProtocol, ExportStats, Exporter, Profile,
+    Selector, SelectorAlgorithm,
 };
 use crate::flow::sampling::HashFunction;
 
@@ -188,7 +188,7 @@ fn options(messages: &[Vec<u8>], has: u16, wanted: u16) -> Vec<Vec<u8>> {
 
 #[test]
 fn options_tell_what_rfc_7011_asks_for() {
-    let interface = Interface { index: 3, name: "eth0".into(), description: "uplink".into() };
+    let interface = ExportInterface { index: 3, name: "eth0".into(), description: "uplink".into() };
     let profile = Profile { lists: true, ..Profile::default() };
     let config = Config { profile, interfaces: vec![interface], ..Config::default() };
     let mut exporter = Exporter::new(config);
@@ -238,7 +238,7 @@ fn options_tell_what_rfc_7011_asks_for() {
 #[test]
 fn netflow_9_has_options_of_its_own_kind() {
     let profile = Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() };
-    let interface = Interface { index: 3, name: "eth0".into(), ..Interface::default() };
+    let interface = ExportInterface { index: 3, name: "eth0".into(), ..ExportInterface::default() };
     let mut exporter =
         Exporter::new(Config { profile, interfaces: vec![interface], ..Config::default() });
     let mut messages = Vec::new();

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_meter::export::{Config, ExportProtocol, ExportStats, Exporter, Interface};
+use sonde_meter::export::{Config, ExportInterface, ExportProtocol, ExportStats, Exporter};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 use sonde_sys::stream::has_sctp;
@@ -259,7 +259,7 @@ impl Output for Udp {
         }
     }
 
-    fn interfaces(&mut self, interfaces: &[Interface]) {
+    fn interfaces(&mut self, interfaces: &[ExportInterface]) {
         self.exporter.set_interfaces(interfaces);
         self.options.hurry();
     }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::export::{Checksums, Config, ExportStats, Exporter, Interface};
+use sonde_meter::export::{Checksums, Config, ExportInterface, ExportStats, Exporter};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -128,7 +128,7 @@ impl Output for IpfixFile {
         }
     }
 
-    fn interfaces(&mut self, interfaces: &[Interface]) {
+    fn interfaces(&mut self, interfaces: &[ExportInterface]) {
         self.exporter.set_interfaces(interfaces);
     }
 

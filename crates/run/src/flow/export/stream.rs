@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::export::{Config, ExportStats, Exporter, Interface};
+use sonde_meter::export::{Config, ExportInterface, ExportStats, Exporter};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
@@ -133,7 +133,7 @@ impl Output for Stream {
         }
     }
 
-    fn interfaces(&mut self, interfaces: &[Interface]) {
+    fn interfaces(&mut self, interfaces: &[ExportInterface]) {
         self.exporter.set_interfaces(interfaces);
         self.options.hurry();
     }
