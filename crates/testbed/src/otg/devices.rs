@@ -22,7 +22,7 @@ use super::allowed::Allowed;
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct EmulatedInterface {
     /// Of the device, of its interface, of the address.
     names: [String; 3],
     /// Index of the port.
@@ -76,7 +76,7 @@ impl NextHop {
     }
 }
 
-impl Interface {
+impl EmulatedInterface {
     /// As the model has its state.
     pub fn neighbor(&self) -> Neighbor {
         Neighbor {
@@ -92,7 +92,7 @@ impl Interface {
         mac: Mac,
         ip: &DeviceIp<A>,
         allowed: &Allowed,
-    ) -> Result<Interface, String> {
+    ) -> Result<EmulatedInterface, String> {
         let (address, gateway): (IpAddr, IpAddr) = (ip.address.into(), ip.gateway.into());
         let (width, usual) = if address.is_ipv4() { (32, 24) } else { (128, 64) };
         for (key, ip) in [("address", address), ("gateway", gateway)] {
@@ -120,7 +120,7 @@ impl Interface {
             (GatewayMacChoice::Value, None) => return Err("gateway_mac.value: is missing".into()),
         };
         let names = names.map(str::to_owned);
-        Ok(Interface { names, port, mac, address, gateway, next_hop: Arc::new(next_hop) })
+        Ok(EmulatedInterface { names, port, mac, address, gateway, next_hop: Arc::new(next_hop) })
     }
 }
 
@@ -130,7 +130,7 @@ pub fn interfaces(
     ports: &[String],
     allowed: &Allowed,
     errors: &mut Vec<String>,
-) -> Vec<Interface> {
+) -> Vec<EmulatedInterface> {
     let mut all = Vec::new();
     for (d, device) in devices.iter().enumerate() {
         for (e, ethernet) in device.ethernets.iter().enumerate() {
@@ -143,14 +143,12 @@ pub fn interfaces(
                 }
             };
             let names = [device.name.as_str(), &ethernet.name];
-            let v4 = ethernet
-                .ipv4_addresses
-                .iter()
-                .map(|ip| Interface::read([names[0], names[1], &ip.name], port, mac, ip, allowed));
-            let v6 = ethernet
-                .ipv6_addresses
-                .iter()
-                .map(|ip| Interface::read([names[0], names[1], &ip.name], port, mac, ip, allowed));
+            let v4 = ethernet.ipv4_addresses.iter().map(|ip| {
+                EmulatedInterface::read([names[0], names[1], &ip.name], port, mac, ip, allowed)
+            });
+            let v6 = ethernet.ipv6_addresses.iter().map(|ip| {
+                EmulatedInterface::read([names[0], names[1], &ip.name], port, mac, ip, allowed)
+            });
             for (list, found) in
                 [("ipv4_addresses", v4.collect::<Vec<_>>()), ("ipv6_addresses", v6.collect())]
             {
@@ -189,7 +187,7 @@ fn at(ethernet: &DeviceEthernet, ports: &[String]) -> Result<(usize, Mac), Strin
 pub fn ends(
     flow: &Flow,
     devices: &FlowDevices,
-    interfaces: &[Interface],
+    interfaces: &[EmulatedInterface],
 ) -> Result<(usize, usize, Ends), String> {
     if devices.bidirectional {
         return Err("tx_rx.device.bidirectional: make the way back a flow of its own".into());
@@ -245,7 +243,7 @@ impl Presence {
     /// No thread to be had.
     pub fn start(
         socket: NeighbourSocket,
-        own: Vec<Interface>,
+        own: Vec<EmulatedInterface>,
         frames: Receiver<Vec<u8>>,
     ) -> Result<Presence, String> {
         let thread = std::thread::Builder::new().name("sonde-devices".into());
@@ -263,8 +261,9 @@ impl Drop for Presence {
 }
 
 /// Answers, asks and learns, until there are no more frames to come.
-fn stand_in(socket: &NeighbourSocket, own: &[Interface], frames: &Receiver<Vec<u8>>) {
-    let answering = |i: &Interface| Neighbours::new(i.mac, vec![AddressRule::fixed(i.address)]);
+fn stand_in(socket: &NeighbourSocket, own: &[EmulatedInterface], frames: &Receiver<Vec<u8>>) {
+    let answering =
+        |i: &EmulatedInterface| Neighbours::new(i.mac, vec![AddressRule::fixed(i.address)]);
     let answering: Vec<Neighbours> = own.iter().map(answering).collect();
     let mut reply = [0; Neighbours::ANSWER_MAX];
     let mut ask_at = Instant::now();
@@ -335,7 +334,7 @@ mod tests {
         .unwrap()
     }
 
-    fn read(devices: &[Device]) -> Result<Vec<Interface>, Vec<String>> {
+    fn read(devices: &[Device]) -> Result<Vec<EmulatedInterface>, Vec<String>> {
         let allowed = Allowed { prefixes: BENCHMARK_PREFIXES.to_vec(), types: Vec::new() };
         let mut errors = Vec::new();
         let all = interfaces(devices, &["a", "b"].map(String::from), &allowed, &mut errors);

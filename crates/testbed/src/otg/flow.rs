@@ -7,7 +7,7 @@ use sonde_server::otg::config::{
 };
 
 use super::allowed::Allowed;
-use super::devices::{self, Ends, Interface};
+use super::devices::{self, EmulatedInterface, Ends};
 use super::frames::Frames;
 use super::sizes::sizes;
 
@@ -72,7 +72,7 @@ pub struct PortsView<'a> {
     /// Octets of a frame with the FCS, at most.
     pub longest: &'a [usize],
     /// The devices at them.
-    pub interfaces: &'a [Interface],
+    pub interfaces: &'a [EmulatedInterface],
 }
 
 impl Pace {

@@ -23,7 +23,7 @@ use sonde_wire::signature::Secret;
 
 use super::allowed::Allowed;
 use super::details::{self, FlowState};
-use super::devices::{self, Interface, Presence};
+use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::port::{Found, Location, TestPort};
 use super::receiver::{self, Received};
@@ -54,7 +54,7 @@ struct Setup {
     ports: Vec<TestPort>,
     /// Dropped after the ports, which give them their frames.
     present: Vec<Presence>,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<EmulatedInterface>,
     flows: Vec<Arc<FlowPlan>>,
     data_integrity: bool,
     /// Of the flow that is started next.
@@ -165,7 +165,7 @@ impl TrafficGenerator for OtgGenerator {
     }
 
     fn neighbors(&self) -> Result<Vec<Neighbor>, Problem> {
-        self.with(|setup| Ok(setup.interfaces.iter().map(Interface::neighbor).collect()))
+        self.with(|setup| Ok(setup.interfaces.iter().map(EmulatedInterface::neighbor).collect()))
     }
 
     fn flow_metrics(&self, names: &[String]) -> Result<Vec<FlowMetric>, Problem> {
@@ -312,7 +312,7 @@ impl Setup {
     fn appear(&mut self) -> Result<Vec<String>, Problem> {
         for (i, port) in self.ports.iter().enumerate() {
             let own = self.interfaces.iter().filter(|own| own.port == i).cloned();
-            let own: Vec<Interface> = own.collect();
+            let own: Vec<EmulatedInterface> = own.collect();
             if own.is_empty() {
                 continue;
             }
