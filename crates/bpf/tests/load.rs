@@ -11,7 +11,9 @@ use sonde_bpf::{
     Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
 use sonde_meter::Paced as _;
-use sonde_meter::load::{self, AddressRule, FCS_LEN, Losses, MacRule, PortRule, Schedule, Traffic};
+use sonde_meter::load::{
+    self, AddressRule, FCS_LEN, LoadSchedule, Losses, MacRule, PortRule, Traffic,
+};
 use sonde_results::hist::bucket_of;
 use sonde_results::trial::{Direction, Offer};
 use sonde_wire::Time;
@@ -70,7 +72,7 @@ fn kernel_generator(traffic: &Traffic, offer: &Offer) -> XdpGenerator {
             stream: h.stream,
         })
         .collect();
-    let schedule = Schedule::new(offer);
+    let schedule = LoadSchedule::new(offer);
     let pace = XdpPace {
         frames: offer.frames,
         counted_from: schedule.counted_from,
@@ -127,7 +129,7 @@ fn both_generators_write_the_same_octets() {
                 let mut user = load::LoadGenerator::new(
                     load::headers(&traffic).unwrap(),
                     sizes,
-                    Schedule::new(&offer),
+                    LoadSchedule::new(&offer),
                     Time::from_nanos(1),
                     TAG,
                     Secret(SECRET),
@@ -194,7 +196,7 @@ fn arrivals(seed: u64, ipv6: bool) -> (Vec<Vec<u8>>, u64) {
         load::headers(&traffic).unwrap(),
         &traffic.sizes,
         // Due a nanosecond apart, as they leave below.
-        Schedule::new(&Offer { frames, ..Offer::steady(1e9, 1) }),
+        LoadSchedule::new(&Offer { frames, ..Offer::steady(1e9, 1) }),
         Time::from_nanos(1),
         TAG,
         Secret(SECRET),
@@ -236,7 +238,7 @@ fn both_analysers_count_the_same() {
     for (seed, ipv6) in [(1, false), (2, true), (3, false)] {
         let (frames, sent) = arrivals(seed, ipv6);
         let offer = Offer { frames: sent, discard_ns: 20_000, ..Offer::steady(1e6, 1) };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         let expected = Expected { counted_from: schedule.counted_from, ..expected(sent, 3) };
         let mut kernel = analyser(&config(), &expected);
         let mut user = load::LoadAnalyser::new(load::LoadAnalyserConfig {

@@ -4,7 +4,7 @@
 //! Nothing that the tester did wrong may count as loss of the device; a trial that is in
 //! doubt is repeated. The limits are those of docs/bench.md.
 
-use sonde_meter::load::Schedule;
+use sonde_meter::load::LoadSchedule;
 use sonde_results::Hist;
 use sonde_results::trial::{
     Direction, Invalid, LedgerEntry, Offer, Side, Trial, TrialHealth, is_for_latency,
@@ -18,7 +18,7 @@ pub fn judge(
     health: &TrialHealth,
 ) -> Vec<Invalid> {
     let mut reasons = Vec::new();
-    let schedule = Schedule::new(offer);
+    let schedule = LoadSchedule::new(offer);
     // What is discarded is sent, but not told of.
     let counted = schedule.duration_ns() - schedule.counted_ns();
     let planned = schedule.duration_ns();
@@ -87,7 +87,7 @@ pub fn disturbed(
     health: &TrialHealth,
 ) -> Option<Invalid> {
     let device = health.device.as_ref()?;
-    let planned = Schedule::new(offer).duration_ns().max(1) as f64;
+    let planned = LoadSchedule::new(offer).duration_ns().max(1) as f64;
     let reason = |ns: i64| Invalid::Disturbed { ns, share: ns as f64 / planned };
     let (all, work) = (device.disturbed_ns(), device.foreign_work_ns());
     if is_for_latency(purpose) && all as f64 > planned * DISTURBED {
@@ -102,7 +102,7 @@ pub fn disturbed(
 /// The share of a trial's time for which the device was kept from running: percentiles beyond its
 /// complement are the host's.
 pub fn disturbed_share(trial: &Trial) -> f64 {
-    let planned = Schedule::new(&trial.offer).duration_ns().max(1) as f64;
+    let planned = LoadSchedule::new(&trial.offer).duration_ns().max(1) as f64;
     trial.health.device.as_ref().map_or(0.0, |d| d.disturbed_ns() as f64 / planned)
 }
 
@@ -110,7 +110,7 @@ pub fn disturbed_share(trial: &Trial) -> f64 {
 /// for it by far, longer than a host stops a processor, and nothing but its own speed was in
 /// its way.
 pub fn hopeless(trial: &Trial) -> bool {
-    let planned = Schedule::new(&trial.offer).duration_ns() as f64;
+    let planned = LoadSchedule::new(&trial.offer).duration_ns() as f64;
     let far = |reason: &Invalid| match reason {
         Invalid::NotSent { ratio, .. } => *ratio < HOPELESS && (1.0 - ratio) * planned > STOPPED_NS,
         Invalid::Slow { ratio, .. } => {

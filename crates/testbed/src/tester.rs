@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::load::{HeaderTemplate, Schedule, Traffic, fill_streams, headers};
+use sonde_meter::load::{HeaderTemplate, LoadSchedule, Traffic, fill_streams, headers};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
 use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
@@ -262,7 +262,7 @@ pub struct Load {
     traffic: Traffic,
     /// A second class of frames in its stream.
     mixed: Option<(Classes, Traffic)>,
-    schedule: Schedule,
+    schedule: LoadSchedule,
     tag: u8,
     offer: Offer,
 }
@@ -293,7 +293,7 @@ impl Load {
             }
             None => None,
         };
-        let schedule = Schedule::new(offer);
+        let schedule = LoadSchedule::new(offer);
         Ok(Load { way: 0, traffic, mixed, schedule, tag, offer: offer.clone() })
     }
 

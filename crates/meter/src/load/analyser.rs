@@ -6,7 +6,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Error, Time, parse};
 
-use super::{ArrivalDelays, ArrivalWindow, FCS_LEN, FastHist, Schedule};
+use super::{ArrivalDelays, ArrivalWindow, FCS_LEN, FastHist, LoadSchedule};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct LoadAnalyserConfig {
     /// Of the tester.
     pub secret: Secret,
     /// When frames are due; those that are not to be counted are not.
-    pub schedule: Schedule,
+    pub schedule: LoadSchedule,
     /// Streams, from 0: at most 2^16.
     pub streams: usize,
     /// When the first counted frame is due.

@@ -5,7 +5,7 @@ use sonde_results::trial::Direction;
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Time, checksum};
 
-use super::{FCS_LEN, FastHist, HeaderTemplate, PutOff, Schedule};
+use super::{FCS_LEN, FastHist, HeaderTemplate, LoadSchedule, PutOff};
 use crate::Paced;
 
 /// Sends the frames of one direction, in one trial.
@@ -14,8 +14,8 @@ pub struct LoadGenerator {
     headers: Vec<HeaderTemplate>,
     sizes: Vec<u32>,
     ipv6: bool,
-    schedule: Schedule,
-    /// `Schedule::catch_up_ns`.
+    schedule: LoadSchedule,
+    /// `LoadSchedule::catch_up_ns`.
     catch_up_ns: i64,
     start: Time,
     put_off: PutOff,
@@ -37,7 +37,7 @@ impl LoadGenerator {
     pub fn new(
         headers: Vec<HeaderTemplate>,
         sizes: &[u32],
-        schedule: Schedule,
+        schedule: LoadSchedule,
         start: Time,
         tag: u8,
         secret: Secret,

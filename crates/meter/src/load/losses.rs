@@ -2,12 +2,12 @@
 
 use sonde_results::trial::{Direction, LossRun, SeriesPoint};
 
-use super::Schedule;
+use super::LoadSchedule;
 
 /// Reads who arrived, in the order of sending, and notes who did not.
 #[derive(Clone, Debug)]
 pub struct Losses {
-    schedule: Schedule,
+    schedule: LoadSchedule,
     slot_ns: i64,
     /// Frames of which the fate is known.
     read: u64,
@@ -22,7 +22,7 @@ pub struct Losses {
 
 impl Losses {
     /// For frames due by `schedule`, in a time series with points of `slot_ns`.
-    pub fn new(schedule: Schedule, slot_ns: i64) -> Losses {
+    pub fn new(schedule: LoadSchedule, slot_ns: i64) -> Losses {
         Losses {
             slot_ns: slot_ns.max(1),
             read: schedule.counted_from & !63,
@@ -118,7 +118,7 @@ mod tests {
     use sonde_results::trial::Offer;
 
     fn read(arrived: &[bool]) -> Direction {
-        let schedule = Schedule::new(&Offer::steady(100.0, 1_000_000_000));
+        let schedule = LoadSchedule::new(&Offer::steady(100.0, 1_000_000_000));
         let mut losses = Losses::new(schedule, 1_000_000_000);
         for (i, chunk) in arrived.chunks(64).enumerate() {
             let bits = chunk.iter().enumerate().map(|(i, &a)| u64::from(a) << i).sum();

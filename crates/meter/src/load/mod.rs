@@ -2,7 +2,7 @@
 //! of them. Whatever engine sends and receives, it is described and judged by what is here.
 //!
 //! [`Traffic`] says what one direction carries; [`headers`] makes the flows' headers from it.
-//! [`Schedule`] says when each frame is due. [`Losses`] reads who arrived. [`LoadGenerator`] and
+//! [`LoadSchedule`] says when each frame is due. [`Losses`] reads who arrived. [`LoadGenerator`] and
 //! [`LoadAnalyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
@@ -29,7 +29,7 @@ pub use hist::FastHist;
 pub use losses::Losses;
 pub use neighbours::Neighbours;
 pub use questions::{answered, question};
-pub use schedule::{PutOff, Schedule, catch_up_ns};
+pub use schedule::{LoadSchedule, PutOff, catch_up_ns};
 pub use streams::{STREAMS_KEPT, fill_streams};
 pub use traffic::{AddressRule, LoadError, MacRule, PortRule, Traffic, ValueOrder};
 

@@ -4,7 +4,7 @@ use sonde_results::trial::Offer;
 
 /// The due times of one direction: bursts at equal distances, which may change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct LoadSchedule {
     pub frames: u64,
     /// Frames that are due together.
     pub burst: u64,
@@ -31,9 +31,9 @@ impl Segment {
     }
 }
 
-impl Schedule {
+impl LoadSchedule {
     /// That of an offer. With steps, the load changes at the first burst at or after each.
-    pub fn new(offer: &Offer) -> Schedule {
+    pub fn new(offer: &Offer) -> LoadSchedule {
         let burst = u64::from(offer.burst.max(1));
         let step_ns = |rate: f64| burst as f64 * 1e9 / rate;
         let first = Segment { from: 0, at_ns: 0.0, step_ns: step_ns(offer.rate_fps) };
@@ -48,7 +48,7 @@ impl Schedule {
             }
             segments.push(Segment { from, at_ns, step_ns: step_ns(step.rate_fps) });
         }
-        let mut schedule = Schedule { frames: offer.frames, burst, counted_from: 0, segments };
+        let mut schedule = LoadSchedule { frames: offer.frames, burst, counted_from: 0, segments };
         if offer.discard_ns > 0 {
             let (mut low, mut high) = (0, schedule.frames);
             while low < high {
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn frames_are_due_at_the_offered_rate_and_change_with_it() {
-        let steady = Schedule::new(&Offer::steady(3.0, 4_000_000_000));
+        let steady = LoadSchedule::new(&Offer::steady(3.0, 4_000_000_000));
         assert_eq!(steady.frames, 12);
         assert_eq!(steady.due_ns(7), 2_333_333_333);
         let steps = vec![LoadStep { after_frames: 10, rate_fps: 10.0 }];
         let offer = Offer { rate_fps: 100.0, frames: 20, steps, ..Offer::steady(1.0, 1) };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         assert_eq!((schedule.due_ns(10), schedule.due_ns(11)), (100_000_000, 200_000_000));
         assert_eq!(schedule.duration_ns(), offer.duration_ns());
     }
@@ -169,7 +169,7 @@ mod tests {
         // 10 ms, then 5 ms, 2 ms, 1 ms apart.
         let steps = vec![step(2, 200.0), step(4, 500.0), step(4, 1000.0)];
         let offer = Offer { rate_fps: 100.0, frames: 8, steps, ..Offer::default() };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         let due: Vec<i64> = (0..9).map(|n| schedule.due_ns(n) / 1_000_000).collect();
         assert_eq!(due, [0, 10, 20, 25, 30, 31, 32, 33, 34]);
         assert_eq!(schedule.duration_ns(), offer.duration_ns());
@@ -180,7 +180,7 @@ mod tests {
         let step = |after_frames, rate_fps| LoadStep { after_frames, rate_fps };
         let steps = vec![step(9, 200.0), step(10, 400.0), step(16, 800.0), step(20, 1600.0)];
         let offer = Offer { rate_fps: 100.0, burst: 8, frames: 40, steps, ..Offer::default() };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         let loads: Vec<(u64, f64)> = schedule.loads().collect();
         assert_eq!(loads, [(0, 100.0), (16, 800.0), (24, 1600.0)]);
         let due = [0, 8, 16, 24, 32].map(|n| schedule.due_ns(n) / 1_000_000);
@@ -190,27 +190,27 @@ mod tests {
     #[test]
     fn what_is_due_early_is_not_counted() {
         let offer = Offer { discard_ns: 20_000_000, ..Offer::steady(1000.0, 1_000_000_000) };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         assert_eq!((schedule.counted_from, schedule.counted_ns()), (20, 20_000_000));
-        let all = Schedule::new(&Offer { discard_ns: i64::MAX, ..offer });
+        let all = LoadSchedule::new(&Offer { discard_ns: i64::MAX, ..offer });
         assert_eq!(all.counted_from, all.frames);
     }
 
     #[test]
     fn what_may_be_made_up_for_is_bounded_in_frames_and_in_time() {
-        let of = |rate| Schedule::new(&Offer::steady(rate, 1_000_000_000)).catch_up_ns(100_000);
+        let of = |rate| LoadSchedule::new(&Offer::steady(rate, 1_000_000_000)).catch_up_ns(100_000);
         assert_eq!([1e3, 1e6, 2e6, 1e9].map(of), [100_000, 100_000, 64_000, 20_000]);
         let steps = vec![LoadStep { after_frames: 10, rate_fps: 4e6 }];
-        let rising = Schedule::new(&Offer { steps, ..Offer::steady(1e6, 1_000_000_000) });
+        let rising = LoadSchedule::new(&Offer { steps, ..Offer::steady(1e6, 1_000_000_000) });
         assert_eq!(rising.catch_up_ns(100_000), 32_000);
-        let burst = Schedule::new(&Offer { burst: 16, ..Offer::steady(2e6, 1_000_000_000) });
+        let burst = LoadSchedule::new(&Offer { burst: 16, ..Offer::steady(2e6, 1_000_000_000) });
         assert_eq!(burst.catch_up_ns(100_000), 64_000);
     }
 
     #[test]
     fn bursts_keep_the_mean_rate() {
         let offer = Offer { burst: 16, frames: 64, ..Offer::steady(1000.0, 1) };
-        let schedule = Schedule::new(&offer);
+        let schedule = LoadSchedule::new(&offer);
         assert_eq!((schedule.due_ns(15), schedule.due_ns(16)), (0, 16_000_000));
         assert!(schedule.leads(16) && !schedule.leads(17));
         assert_eq!(schedule.duration_ns(), 64_000_000);

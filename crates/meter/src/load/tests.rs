@@ -43,7 +43,7 @@ fn traffic(ipv6: bool, sizes: &[u32], flows: u32) -> Traffic {
 
 fn pair(traffic: &Traffic, offer: &Offer) -> (LoadGenerator, LoadAnalyser) {
     traffic.check(16_000).unwrap();
-    let schedule = Schedule::new(offer);
+    let schedule = LoadSchedule::new(offer);
     let headers = headers(traffic).unwrap();
     let start = START + schedule.counted_ns();
     let generator = LoadGenerator::new(headers, &traffic.sizes, schedule, START, 7, SECRET);
@@ -68,7 +68,7 @@ fn result(generator: &LoadGenerator, mut analyser: LoadAnalyser, offer: &Offer) 
     let mut d = Direction::default();
     generator.read(&mut d, 0);
     analyser.read(&mut d);
-    let mut losses = Losses::new(Schedule::new(offer), 1_000_000_000);
+    let mut losses = Losses::new(LoadSchedule::new(offer), 1_000_000_000);
     let sent = generator.sent();
     analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
     losses.finish(&mut d);
@@ -229,7 +229,7 @@ proptest! {
         // One microsecond apart.
         let offer = Offer { frames: fates.len() as u64, discard_ns: discard, ..Offer::steady(1e6, 1) };
         let (mut generator, mut analyser) = pair(&traffic, &offer);
-        let from = Schedule::new(&offer).counted_from;
+        let from = LoadSchedule::new(&offer).counted_from;
         let (mut arrivals, mut lost, mut changed, mut copies) = (Vec::new(), 0, 0, 0);
         for (n, ((at, frame), fate)) in send_all(&mut generator).into_iter().zip(&fates).enumerate() {
             let counted = u64::from(n as u64 >= from);
@@ -326,7 +326,7 @@ fn analyser_config(offer: &Offer) -> LoadAnalyserConfig {
     LoadAnalyserConfig {
         tag: 7,
         secret: SECRET,
-        schedule: Schedule::new(offer),
+        schedule: LoadSchedule::new(offer),
         streams: 1,
         start: START,
         slot_ns: 1_000_000_000,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use rustls::ClientConfig;
-use sonde_meter::load::Schedule;
+use sonde_meter::load::LoadSchedule;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Offer, TrialHealth};
 use sonde_sys::clock::tai_now;
@@ -282,7 +282,7 @@ impl AgentRig {
         ended: &[Ended],
         clocks: &[ClockOffset],
     ) -> Result<Vec<Direction>> {
-        let counted_from = Schedule::new(offer).counted_from;
+        let counted_from = LoadSchedule::new(offer).counted_from;
         let mut directions = Vec::new();
         for (number, arrival) in self.arrivals.iter().enumerate() {
             let [source, sink] = self.ends(arrival);
@@ -310,7 +310,7 @@ impl AgentRig {
                 ..came
             };
             // They count from when the first frame was due: now from when it left.
-            let first_due = start_ns + Schedule::new(offer).counted_ns();
+            let first_due = start_ns + LoadSchedule::new(offer).counted_ns();
             let late = if direction.sent > 0 { sent_ns[0] - first_due } else { 0 };
             direction.worst.iter_mut().for_each(|worst| worst.at_ns -= late);
             // The whole of a stream, too, is a share of it.

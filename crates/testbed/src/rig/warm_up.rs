@@ -2,7 +2,7 @@
 //! there): a device that has been idle, and needs a while until it forwards again, is not judged
 //! by its awakening.
 
-use sonde_meter::load::Schedule;
+use sonde_meter::load::LoadSchedule;
 use sonde_results::trial::{Direction, LoadStep, Offer, Pattern};
 
 /// An offer with frames before it.
@@ -39,7 +39,7 @@ impl Warmed {
             discard_ns: 0,
             ..offer.clone()
         };
-        let begins_ns = Schedule::new(&warmed).due_ns(frames);
+        let begins_ns = LoadSchedule::new(&warmed).due_ns(frames);
         warmed.discard_ns = begins_ns + offer.discard_ns;
         if let Some(event) = &mut warmed.event {
             event.at_ns += begins_ns;
@@ -81,7 +81,7 @@ mod tests {
             Offer::steady(100.0, 3_000_000_000),
         ] {
             let warmed = Warmed::new(&offer, WARM_NS, 256);
-            let (before, after) = (Schedule::new(&offer), Schedule::new(&warmed.offer));
+            let (before, after) = (LoadSchedule::new(&offer), LoadSchedule::new(&warmed.offer));
             let n = warmed.frames;
             assert!(n >= 50 && after.due_ns(n) >= WARM_NS, "{offer:?}");
             assert_eq!(after.frames - after.counted_from, before.frames - before.counted_from);

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use sonde_meter::load::{AddressRule, MacRule, PortRule, Schedule, Traffic};
+use sonde_meter::load::{AddressRule, LoadSchedule, MacRule, PortRule, Traffic};
 use sonde_port::mem::{MemClock, MemLink, MemPort, Model, PathStats};
 use sonde_port::{Caps, PortError, RxBurst, TxBurst};
 use sonde_results::trial::Offer;
@@ -78,7 +78,7 @@ fn load(offer: &Offer) -> Load {
 /// it is told to stop before it begins.
 fn over(path: Model, offer: &Offer, enough: bool) -> (Direction, PathStats) {
     let load = load(offer);
-    let schedule: Schedule = load.schedule.clone();
+    let schedule: LoadSchedule = load.schedule.clone();
     let (near, far, clock) = MemLink::new(3, path, Model::default());
     let near = Ticking { port: near, clock: clock.clone(), fails_at: None };
     let sizes = &load.traffic.sizes;

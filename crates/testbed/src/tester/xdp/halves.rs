@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use sonde_bpf::{BpfError, XdpAnalyser, XdpAnalyserConfig, XdpGenerator};
-use sonde_meter::load::Schedule;
+use sonde_meter::load::LoadSchedule;
 use sonde_results::trial::Direction;
 use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
@@ -141,7 +141,7 @@ impl Sink {
 /// A trial that is being counted.
 pub struct Watching<'a> {
     track: Track<'a>,
-    schedule: Schedule,
+    schedule: LoadSchedule,
     start_ns: i64,
 }
 
