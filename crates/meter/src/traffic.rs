@@ -27,7 +27,7 @@ use self::frame::Filler;
 
 pub use self::app::{App, write_name};
 pub use self::config::{
-    Config, Encapsulation, Net, PacketOrder, Protocols, Reorder, Shares, TruthKeys,
+    Config, Encapsulation, Net, PacketOrder, ProtocolWeights, Reorder, Shares, TruthKeys,
 };
 pub use self::error::{MAX_FLOWS, TrafficError};
 pub use self::flow::Side;
@@ -201,7 +201,7 @@ impl TrafficGenerator {
             return flow;
         }
         flow.length = config.length.draw(rng);
-        let Protocols { tcp, udp, icmp } = config.protocols;
+        let ProtocolWeights { tcp, udp, icmp } = config.protocols;
         let point = rng.f64() * (tcp + udp + icmp);
         flow.transport = match point {
             p if p < tcp => Transport::Tcp,

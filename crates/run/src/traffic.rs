@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use serde::Serialize;
 use sonde_meter::traffic::TrafficGenerator;
-pub use sonde_meter::traffic::{Arrival, Length, MAX_FLOWS, Protocols, Reorder, Shares, Sizes};
+pub use sonde_meter::traffic::{
+    Arrival, Length, MAX_FLOWS, ProtocolWeights, Reorder, Shares, Sizes,
+};
 use sonde_port::Port;
 
 use self::pcap::PcapFile;

@@ -7,7 +7,8 @@ use sonde_results::units::{parse_positive_duration, parse_rate, parse_share};
 use sonde_run::engine::Engine;
 use sonde_run::flow::settings::FlowKeys;
 use sonde_run::traffic::{
-    Arrival, Length, MAX_FLOWS, Protocols, Reorder, Resolution, Settings, Shares, Sizes, TruthForm,
+    Arrival, Length, MAX_FLOWS, ProtocolWeights, Reorder, Resolution, Settings, Shares, Sizes,
+    TruthForm,
 };
 
 use crate::choice::choice;
@@ -107,7 +108,7 @@ pub struct FlowsArgs {
         default_value = "tcp=0.7,udp=0.28,icmp=0.02",
         help_heading = "Packets"
     )]
-    pub proto: Protocols,
+    pub proto: ProtocolWeights,
     /// Share of flows over IPv6
     #[arg(long, value_name = "SHARE", default_value = "0.2", help_heading = "Packets",
           value_parser = |t: &str| parse_share(t, 1.0))]

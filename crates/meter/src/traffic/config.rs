@@ -35,7 +35,7 @@ pub struct Config {
     /// 0..=1. 0: all of a flow's data packets are equally long.
     pub variety: f64,
     /// Which protocols, by flows.
-    pub protocols: Protocols,
+    pub protocols: ProtocolWeights,
     /// Share of flows over IPv6, 0..=1.
     pub ipv6: f64,
     /// Shares of flows in each encapsulation; the rest has none.
@@ -69,7 +69,7 @@ impl Default for Config {
             length: Length::Pareto { alpha: 1.2, min: 5, max: 100_000 },
             sizes: Sizes::imix(),
             variety: 1.0,
-            protocols: Protocols { tcp: 0.7, udp: 0.28, icmp: 0.02 },
+            protocols: ProtocolWeights { tcp: 0.7, udp: 0.28, icmp: 0.02 },
             ipv6: 0.2,
             encapsulation: Shares::default(),
             keys: TruthKeys::Outer,
@@ -108,7 +108,7 @@ impl Config {
                 return Err(TrafficError::Share { what, share });
             }
         }
-        let Protocols { tcp, udp, icmp } = self.protocols;
+        let ProtocolWeights { tcp, udp, icmp } = self.protocols;
         if ![tcp, udp, icmp].iter().all(|s| *s >= 0.0) || !(tcp + udp + icmp).is_normal() {
             return Err(TrafficError::Protocols);
         }
@@ -137,7 +137,7 @@ pub enum PacketOrder {
 
 /// Weights of the transport protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Protocols {
+pub struct ProtocolWeights {
     /// TCP: handshake, data, FIN or RST.
     pub tcp: f64,
     pub udp: f64,

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::{Arrival, Length, Protocols, Reorder, Shares, Sizes};
+use super::{Arrival, Length, ProtocolWeights, Reorder, Shares, Sizes};
 
 impl FromStr for Length {
     type Err = String;
@@ -102,11 +102,11 @@ impl Display for Sizes {
     }
 }
 
-impl FromStr for Protocols {
+impl FromStr for ProtocolWeights {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut mix = Protocols { tcp: 0.0, udp: 0.0, icmp: 0.0 };
+        let mut mix = ProtocolWeights { tcp: 0.0, udp: 0.0, icmp: 0.0 };
         let wrong =
             || format!("'{text}' is not a mix of protocols; write tcp=0.7,udp=0.28,icmp=0.02");
         for (name, weight) in pairs(text) {
@@ -122,7 +122,7 @@ impl FromStr for Protocols {
     }
 }
 
-impl Display for Protocols {
+impl Display for ProtocolWeights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [("tcp", self.tcp), ("udp", self.udp), ("icmp", self.icmp)];
         list(f, all.into_iter().filter(|(_, weight)| *weight > 0.0))
@@ -234,7 +234,7 @@ mod tests {
         back::<Length>(&["constant:20", "geometric:12.5", "pareto:1.2:5:100000"]);
         back::<Arrival>(&["constant", "poisson", "bursts:100:10"]);
         back::<Sizes>(&["imix", "64", "64=5,576=3,1518=2.5"]);
-        back::<Protocols>(&["tcp=0.7,udp=0.28,icmp=0.02", "udp=1"]);
+        back::<ProtocolWeights>(&["tcp=0.7,udp=0.28,icmp=0.02", "udp=1"]);
         back::<Shares>(&["vlan=0.2,geneve=0.1", "vlan=0"]);
         back::<Reorder>(&["0.01:3"]);
         assert_eq!("64=7,594=4,1518=1".parse::<Sizes>().unwrap().to_string(), "imix");

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_meter::traffic::{
-    Arrival, Config, Length, Net, PacketOrder, Protocols, Reorder, Shares, Sizes, TrafficError,
-    TruthKeys,
+    Arrival, Config, Length, Net, PacketOrder, ProtocolWeights, Reorder, Shares, Sizes,
+    TrafficError, TruthKeys,
 };
 use sonde_port::Engine;
 use sonde_results::choice;
@@ -69,7 +69,7 @@ pub struct Settings {
     /// Transport protocols by flows.
     #[serde(with = "text")]
     #[schemars(with = "String")]
-    pub protocols: Protocols,
+    pub protocols: ProtocolWeights,
     /// Share of flows over IPv6, 0 to 1.
     pub ipv6: f64,
     /// Shares of flows in tunnels and behind tags.

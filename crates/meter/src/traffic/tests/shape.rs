@@ -24,7 +24,7 @@ fn count(truth: &[Truth], is: impl Fn(&Truth) -> bool) -> usize {
 
 #[test]
 fn flows_come_in_their_shares() {
-    let protocols = Protocols { tcp: 2.0, udp: 1.0, icmp: 1.0 };
+    let protocols = ProtocolWeights { tcp: 2.0, udp: 1.0, icmp: 1.0 };
     let length = Length::Constant(4);
     let config = Config { protocols, length, ipv6: 0.3, apps: 0.4, ..small() };
     let (_, truth) = run(config);
@@ -171,7 +171,7 @@ fn tcp_is_played_by_the_rules() {
 fn packets_are_overtaken_by_as_many_as_asked_for() {
     for distance in [1u8, 3] {
         let config = Config {
-            protocols: Protocols { tcp: 1.0, udp: 0.0, icmp: 0.0 },
+            protocols: ProtocolWeights { tcp: 1.0, udp: 0.0, icmp: 0.0 },
             length: Length::Constant(200),
             ipv6: 0.0,
             apps: 0.0,
@@ -211,7 +211,7 @@ fn packets_are_overtaken_by_as_many_as_asked_for() {
 fn variety_is_within_flows() {
     let sizes_of = |variety| {
         let config = Config {
-            protocols: Protocols { tcp: 0.0, udp: 1.0, icmp: 0.0 },
+            protocols: ProtocolWeights { tcp: 0.0, udp: 1.0, icmp: 0.0 },
             length: Length::Constant(50),
             apps: 0.0,
             variety,
@@ -232,7 +232,7 @@ fn variety_is_within_flows() {
 #[test]
 fn fragments_come_in_their_share_one_after_the_other() {
     let config = Config {
-        protocols: Protocols { tcp: 0.0, udp: 1.0, icmp: 0.0 },
+        protocols: ProtocolWeights { tcp: 0.0, udp: 1.0, icmp: 0.0 },
         sizes: Sizes::constant(1_000),
         apps: 0.0,
         fragments: 0.2,
@@ -283,7 +283,7 @@ fn what_cannot_be_made_is_refused() {
         Config { tick_ns: 0, ..good.clone() },
         Config { ipv6: 1.5, ..good.clone() },
         Config { fragments: f64::NAN, ..good.clone() },
-        Config { protocols: Protocols { tcp: 0.0, udp: 0.0, icmp: 0.0 }, ..good.clone() },
+        Config { protocols: ProtocolWeights { tcp: 0.0, udp: 0.0, icmp: 0.0 }, ..good.clone() },
         Config {
             encapsulation: Shares { vlan: 0.7, gre: 0.7, ..Shares::default() },
             ..good.clone()
