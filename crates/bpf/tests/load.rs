@@ -12,7 +12,7 @@ use sonde_bpf::{
 };
 use sonde_meter::Paced as _;
 use sonde_meter::load::{
-    self, AddressRule, FCS_LEN, LoadSchedule, Losses, MacRule, PortRule, Traffic,
+    self, AddressRule, FCS_LEN, LoadSchedule, LossLog, MacRule, PortRule, Traffic,
 };
 use sonde_results::hist::bucket_of;
 use sonde_results::trial::{Direction, Offer};
@@ -271,7 +271,7 @@ fn both_analysers_count_the_same() {
         };
         assert_eq!(counts(&a), counts(&b), "seed {seed}");
         assert!(a.duplicates > 0 && a.reordered > 0 && a.corrupted > 0 && a.stray > 0);
-        let mut losses = [(); 2].map(|()| Losses::new(schedule.clone(), 1 << 40));
+        let mut losses = [(); 2].map(|()| LossLog::new(schedule.clone(), 1 << 40));
         kernel.harvest(sent, |first, arrived| losses[0].read(first, arrived, sent));
         user.harvest(sent, |first, arrived| losses[1].read(first, arrived, sent));
         let [first, second] = losses;

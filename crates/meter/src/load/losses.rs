@@ -6,7 +6,7 @@ use super::LoadSchedule;
 
 /// Reads who arrived, in the order of sending, and notes who did not.
 #[derive(Clone, Debug)]
-pub struct Losses {
+pub struct LossLog {
     schedule: LoadSchedule,
     slot_ns: i64,
     /// Frames of which the fate is known.
@@ -20,10 +20,10 @@ pub struct Losses {
     by_slot: Vec<u64>,
 }
 
-impl Losses {
+impl LossLog {
     /// For frames due by `schedule`, in a time series with points of `slot_ns`.
-    pub fn new(schedule: LoadSchedule, slot_ns: i64) -> Losses {
-        Losses {
+    pub fn new(schedule: LoadSchedule, slot_ns: i64) -> LossLog {
+        LossLog {
             slot_ns: slot_ns.max(1),
             read: schedule.counted_from & !63,
             schedule,
@@ -119,7 +119,7 @@ mod tests {
 
     fn read(arrived: &[bool]) -> Direction {
         let schedule = LoadSchedule::new(&Offer::steady(100.0, 1_000_000_000));
-        let mut losses = Losses::new(schedule, 1_000_000_000);
+        let mut losses = LossLog::new(schedule, 1_000_000_000);
         for (i, chunk) in arrived.chunks(64).enumerate() {
             let bits = chunk.iter().enumerate().map(|(i, &a)| u64::from(a) << i).sum();
             losses.read(i as u64 * 64, bits, arrived.len() as u64);

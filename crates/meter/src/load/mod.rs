@@ -2,7 +2,7 @@
 //! of them. Whatever engine sends and receives, it is described and judged by what is here.
 //!
 //! [`Traffic`] says what one direction carries; [`headers`] makes the flows' headers from it.
-//! [`LoadSchedule`] says when each frame is due. [`Losses`] reads who arrived. [`LoadGenerator`] and
+//! [`LoadSchedule`] says when each frame is due. [`LossLog`] reads who arrived. [`LoadGenerator`] and
 //! [`LoadAnalyser`] do in user space what the programs of `sonde-bpf` do in the kernel.
 
 mod analyser;
@@ -26,7 +26,7 @@ pub use delays::ArrivalDelays;
 pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};
 pub use header::{HEADER_MAX, HeaderTemplate, headers};
 pub use hist::FastHist;
-pub use losses::Losses;
+pub use losses::LossLog;
 pub use neighbours::Neighbours;
 pub use questions::{answered, question};
 pub use schedule::{LoadSchedule, PutOff, catch_up_ns};

@@ -68,7 +68,7 @@ fn result(generator: &LoadGenerator, mut analyser: LoadAnalyser, offer: &Offer) 
     let mut d = Direction::default();
     generator.read(&mut d, 0);
     analyser.read(&mut d);
-    let mut losses = Losses::new(LoadSchedule::new(offer), 1_000_000_000);
+    let mut losses = LossLog::new(LoadSchedule::new(offer), 1_000_000_000);
     let sent = generator.sent();
     analyser.harvest(sent, |first, arrived| losses.read(first, arrived, sent));
     losses.finish(&mut d);

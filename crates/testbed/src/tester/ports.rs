@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use sonde_meter::Paced as _;
-use sonde_meter::load::{FCS_LEN, LoadAnalyser, LoadAnalyserConfig, LoadGenerator, Losses};
+use sonde_meter::load::{FCS_LEN, LoadAnalyser, LoadAnalyserConfig, LoadGenerator, LossLog};
 use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
@@ -252,7 +252,7 @@ struct Sent {
 
 struct Received {
     analyser: LoadAnalyser,
-    losses: Losses,
+    losses: LossLog,
     share: CopyShare,
     series: Series,
     stats: PortStats,
@@ -304,7 +304,7 @@ fn receive(
     finish: &AtomicBool,
 ) -> Result<Received> {
     let slot_ns = load.slot_ns();
-    let mut losses = Losses::new(load.schedule.clone(), slot_ns);
+    let mut losses = LossLog::new(load.schedule.clone(), slot_ns);
     let counted = start.as_nanos() + load.schedule.counted_ns();
     let mut series = Series::new(counted, slot_ns);
     loop {

@@ -12,7 +12,7 @@ use sonde_bpf::{
     AttachMode, BpfError, Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
     XdpGeneratorConfig, XdpPace,
 };
-use sonde_meter::load::{FCS_LEN, HeaderTemplate, Losses};
+use sonde_meter::load::{FCS_LEN, HeaderTemplate, LossLog};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
@@ -257,7 +257,7 @@ fn generator(
 /// One direction under way.
 struct Track<'a> {
     analyser: &'a mut XdpAnalyser,
-    losses: Losses,
+    losses: LossLog,
     /// What has to arrive.
     share: CopyShare,
     series: Series,
@@ -284,7 +284,7 @@ impl<'a> Track<'a> {
             slot_ns,
             length_change,
         });
-        let losses = Losses::new(schedule, slot_ns);
+        let losses = LossLog::new(schedule, slot_ns);
         Track { analyser, losses, share, series: Series::new(start_ns, slot_ns), start_ns }
     }
 
