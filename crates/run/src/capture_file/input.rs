@@ -22,7 +22,7 @@ use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, State};
 use sonde_wire::pcap;
 
 /// Captures, one behind the other.
-pub struct Input {
+pub struct CaptureFiles {
     waiting: VecDeque<Source>,
     current: Option<Current>,
     groups: Option<Groups>,
@@ -111,31 +111,31 @@ impl Piece {
     }
 }
 
-impl Input {
+impl CaptureFiles {
     /// Finds captures, `-` being standard input. Regular files are mapped: they must not be
     /// shortened while they are read.
     ///
     /// # Errors
     /// One of them is not there or cannot be opened.
-    pub fn open(paths: &[PathBuf]) -> Result<Input> {
+    pub fn open(paths: &[PathBuf]) -> Result<CaptureFiles> {
         let waiting = paths.iter().map(|path| Source::find(path)).collect::<Result<_>>()?;
-        Ok(Input { waiting, current: None, groups: None })
+        Ok(CaptureFiles { waiting, current: None, groups: None })
     }
 
     /// Pieces end where such groups end, so that how a file was read makes no difference; but
     /// what is live does not wait for the rest of a group.
-    pub fn in_groups(self, groups: Groups) -> Input {
-        Input { groups: Some(groups), ..self }
+    pub fn in_groups(self, groups: Groups) -> CaptureFiles {
+        CaptureFiles { groups: Some(groups), ..self }
     }
 
     /// A capture that is being read already.
     ///
     /// # Errors
     /// No thread to be had.
-    pub fn of(name: &str, octets: impl Read + Send + 'static) -> Result<Input> {
+    pub fn of(name: &str, octets: impl Read + Send + 'static) -> Result<CaptureFiles> {
         let stream = Stream::begin(name.into(), octets, true)?;
         let current = Some(Current::Stream(Box::new(stream)));
-        Ok(Input { waiting: VecDeque::new(), current, groups: None })
+        Ok(CaptureFiles { waiting: VecDeque::new(), current, groups: None })
     }
 
     /// The first packets, for which it waits until `is_over` says that they are not wanted.

@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{Metering, Status, empty_run, ended};
 use super::{outcome, setup};
-use crate::capture_file::{First, Input, LOOK_AROUND, NextPiece, Piece, point};
+use crate::capture_file::{CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, point};
 use crate::error::RunError;
 use crate::joins::Numbers;
 use crate::running::{Context, Latest, Running, Stop};
@@ -40,7 +40,7 @@ pub fn start(
         )));
     }
     let stop = context.stop.clone();
-    let mut input = Input::open(paths)?.in_groups(GROUPS);
+    let mut input = CaptureFiles::open(paths)?.in_groups(GROUPS);
     let first = match input.first(|| stop.is_asked())? {
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
@@ -85,7 +85,7 @@ pub fn start(
 fn read_all(
     run: &FlowRun,
     settings: &Settings,
-    (input, first, offset_ns): (Input, Option<Piece>, i64),
+    (input, first, offset_ns): (CaptureFiles, Option<Piece>, i64),
     (meters, queues): (Vec<Meter>, Vec<Queue>),
     shared: &Shared,
     asked: &Stop,
@@ -131,7 +131,7 @@ fn failed(what: &str) -> anyhow::Error {
 /// Gives every metering thread every piece. Returns what captures could not be read to their
 /// ends.
 fn feed(
-    mut input: Input,
+    mut input: CaptureFiles,
     first: Option<Piece>,
     gives: Vec<SyncSender<Arc<Piece>>>,
     stop: &AtomicBool,

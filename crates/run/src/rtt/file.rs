@@ -15,7 +15,9 @@ use super::control::Control;
 use super::event::Watching;
 use super::out::Out;
 use super::settings::{self, Settings};
-use crate::capture_file::{First, Input, LOOK_AROUND, NextPiece, Piece, Unread, describe, point};
+use crate::capture_file::{
+    CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, Unread, describe, point,
+};
 use crate::error::RunError;
 use crate::joins::Numbers;
 use crate::running::{Context, Ended, Running, Stop};
@@ -35,7 +37,7 @@ pub fn start(
     let config = settings::config(&settings).map_err(RunError::Settings)?;
     let joined = Numbers::new(&settings.join).map_err(RunError::Settings)?;
     let stop = context.stop.clone();
-    let mut input = Input::open(paths)?;
+    let mut input = CaptureFiles::open(paths)?;
     let first = match input.first(|| stop.is_asked())? {
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
@@ -132,7 +134,13 @@ impl Replay {
         }
     }
 
-    fn run(mut self, mut input: Input, first: Option<Piece>, several: bool, stop: &Stop) -> Ended {
+    fn run(
+        mut self,
+        mut input: CaptureFiles,
+        first: Option<Piece>,
+        several: bool,
+        stop: &Stop,
+    ) -> Ended {
         let mut next = first.map_or(NextPiece::End, NextPiece::Piece);
         let mut failure = None;
         loop {

@@ -13,7 +13,7 @@ use sonde_wire::ipv4::PROTOCOL_UDP;
 use super::csv;
 use super::messages::Exporters;
 use super::observed::Observed;
-use crate::capture_file::{self, Input, LOOK_AROUND, NextPiece, describe, octets};
+use crate::capture_file::{self, CaptureFiles, LOOK_AROUND, NextPiece, describe, octets};
 use crate::running::Stop;
 
 /// Reads a file of whatever kind, as session `session` << 16 and up, until an urgent end is asked
@@ -36,7 +36,7 @@ pub(super) fn read(
         [0x0A, 0x0D, 0x0D, 0x0A]
         | [0xA1, 0xB2, 0xC3 | 0x3C, 0xD4 | 0x4D]
         | [0xD4 | 0x4D, 0xC3 | 0x3C, 0xB2, 0xA1] => {
-            capture(Input::of(&name, file)?, session << 16, exporters, take, stop)
+            capture(CaptureFiles::of(&name, file)?, session << 16, exporters, take, stop)
         }
         [0, 10, ..] => {
             let mut file = BufReader::with_capacity(1 << 20, file);
@@ -90,7 +90,7 @@ fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 /// UDP datagrams that begin as messages do; all else in the capture is left alone. Each pair
 /// of ends is a session.
 fn capture(
-    mut input: Input,
+    mut input: CaptureFiles,
     first_session: u32,
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&Observed),
