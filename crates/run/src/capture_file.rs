@@ -9,7 +9,7 @@ use sonde_wire::capture::Skipped;
 use sonde_wire::flow::{Link, WlanKind};
 
 pub use self::input::{
-    CaptureFiles, First, Groups, LOOK_AROUND, NextPiece, Octets, Piece, describe, fill, octets,
+    BatchLimits, CaptureFiles, First, LOOK_AROUND, NextPiece, Octets, Piece, describe, fill, octets,
 };
 
 /// What of a file was not read, by kind.

@@ -25,12 +25,12 @@ use sonde_wire::pcap;
 pub struct CaptureFiles {
     waiting: VecDeque<Source>,
     current: Option<Current>,
-    groups: Option<Groups>,
+    groups: Option<BatchLimits>,
 }
 
 /// Packets that stay together: at most so many, and no longer than this after the first, ns.
 #[derive(Clone, Copy, Debug)]
-pub struct Groups {
+pub struct BatchLimits {
     /// Packets, at most.
     pub packets: usize,
     /// Time after the first packet, ns, at most.
@@ -124,7 +124,7 @@ impl CaptureFiles {
 
     /// Pieces end where such groups end, so that how a file was read makes no difference; but
     /// what is live does not wait for the rest of a group.
-    pub fn in_groups(self, groups: Groups) -> CaptureFiles {
+    pub fn in_groups(self, groups: BatchLimits) -> CaptureFiles {
         CaptureFiles { groups: Some(groups), ..self }
     }
 
@@ -299,7 +299,7 @@ impl Stream {
         })
     }
 
-    fn next(&mut self, patience: Duration, groups: Option<Groups>) -> NextPiece {
+    fn next(&mut self, patience: Duration, groups: Option<BatchLimits>) -> NextPiece {
         loop {
             if let Some(error) = self.failed.take() {
                 return NextPiece::Broken(format!("{}: {error}", self.name));
@@ -343,7 +343,7 @@ impl Stream {
     }
 
     /// What of the window can be handed on.
-    fn whole(&self, is_last: bool, groups: Option<Groups>) -> Whole {
+    fn whole(&self, is_last: bool, groups: Option<BatchLimits>) -> Whole {
         let mut reader = Reader::resume(self.state.clone(), &self.window, is_last);
         let (mut packets, mut wrong) = (0, None);
         // Where the group under way began, and its packets and time.

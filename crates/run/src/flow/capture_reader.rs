@@ -12,7 +12,7 @@ use sonde_wire::flow::Link;
 
 use super::meter::Frame;
 use super::shard::Shard;
-use crate::capture_file::{Groups, Piece, Unread, describe};
+use crate::capture_file::{BatchLimits, Piece, Unread, describe};
 
 /// A way through captures, one piece after the other.
 pub struct CaptureReader {
@@ -207,7 +207,7 @@ impl Pace {
 /// in the processor's nearest cache.
 pub const GROUP: usize = 64;
 /// As pieces of captures are to have them.
-pub const GROUPS: Groups = Groups { packets: GROUP, longest_ns: LONGEST_NS };
+pub const GROUPS: BatchLimits = BatchLimits { packets: GROUP, longest_ns: LONGEST_NS };
 /// How much later than its first a packet of a group may be, ns: less than the flow cache
 /// gives stragglers, so that no flow is over before a packet that belongs to it.
 const LONGEST_NS: i64 = 250_000_000;
