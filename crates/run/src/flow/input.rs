@@ -27,7 +27,7 @@ use crate::links::has_ethernet;
 /// What was opened for a run.
 pub struct Opened {
     /// One for each metering thread.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<MeterInput>,
     /// The engine, and how it runs.
     pub engine: String,
 }
@@ -94,7 +94,7 @@ fn open_headers(interfaces: &[Interface], indexes: &[Index], asked: &Settings) -
         };
         let returning = groups.iter().zip(interfaces).map(watched).collect();
         let gone = HeaderLoss::default();
-        Input::Headers(Headers { worker, port, returning, gone })
+        MeterInput::Headers(Headers { worker, port, returning, gone })
     };
     let inputs = ports.into_iter().enumerate().map(input).collect();
     Ok(Opened { inputs, engine })
@@ -138,7 +138,11 @@ fn open_frames(
         }
     }
     let input = |places| {
-        Input::Frames(Frames { places, ordered: are_joined.then(Ordered::default), is_over: false })
+        MeterInput::Frames(Frames {
+            places,
+            ordered: are_joined.then(Ordered::default),
+            is_over: false,
+        })
     };
     let inputs = places.into_iter().map(input).collect();
     Ok(Opened { inputs, engine: how })
@@ -212,7 +216,7 @@ fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec
 }
 
 /// What one metering thread reads.
-pub enum Input {
+pub enum MeterInput {
     /// Frames of several interfaces.
     Frames(Frames),
     /// Headers of all interfaces, made by XDP programs.
@@ -368,20 +372,20 @@ pub struct CapturePort {
     lost: u64,
 }
 
-impl Input {
+impl MeterInput {
     /// Takes what has come. Whether there was anything.
     pub fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
         match self {
-            Input::Frames(frames) => frames.turn(meter, sink),
-            Input::Headers(headers) => headers.turn(meter, sink),
+            MeterInput::Frames(frames) => frames.turn(meter, sink),
+            MeterInput::Headers(headers) => headers.turn(meter, sink),
         }
     }
 
     /// Sleeps until something has come, or `until`.
     pub fn wait(&mut self, until: Time) -> Result<()> {
         match self {
-            Input::Headers(headers) => headers.wait(until),
-            Input::Frames(frames) => match &mut frames.places[..] {
+            MeterInput::Headers(headers) => headers.wait(until),
+            MeterInput::Frames(frames) => match &mut frames.places[..] {
                 [CapturePort { port: Some(port), .. }] => port.wait(until)?,
                 // With several, none may be waited for alone.
                 _ => {
@@ -397,8 +401,8 @@ impl Input {
     /// Lets go of interfaces that have vanished, and takes up those that have returned.
     pub fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
         let frames = match self {
-            Input::Frames(frames) => frames,
-            Input::Headers(headers) => return headers.follow(meter, sink),
+            MeterInput::Frames(frames) => frames,
+            MeterInput::Headers(headers) => return headers.follow(meter, sink),
         };
         for (i, place) in frames.places.iter_mut().enumerate() {
             let now = place.group.index.load(Ordering::Relaxed);
@@ -422,7 +426,7 @@ impl Input {
                 self.wait(steady_now() + SHORT_NS)?;
             }
         }
-        if let Input::Frames(frames) = self {
+        if let MeterInput::Frames(frames) = self {
             frames.is_over = true;
             frames.turn(meter, sink);
         }
@@ -432,15 +436,15 @@ impl Input {
     /// Packets that came in and did not reach the meter.
     pub fn lost(&mut self) -> u64 {
         match self {
-            Input::Frames(frames) => frames.places.iter_mut().map(CapturePort::lost).sum(),
-            Input::Headers(headers) => headers.loss().lost,
+            MeterInput::Frames(frames) => frames.places.iter_mut().map(CapturePort::lost).sum(),
+            MeterInput::Headers(headers) => headers.loss().lost,
         }
     }
 
     /// Packets that the kernel's program could not read, by why: the first thread tells.
     pub fn refused(&self) -> BTreeMap<String, u64> {
         let refused = match self {
-            Input::Headers(headers) if headers.worker == 0 => headers.loss().refused,
+            MeterInput::Headers(headers) if headers.worker == 0 => headers.loss().refused,
             _ => return BTreeMap::new(),
         };
         let of = |error: Error| match error {

@@ -20,7 +20,7 @@ use sonde_wire::Time;
 use super::export::{self, Common};
 use super::exporting::{Exporting, Queue, Shared};
 use super::follow::Follow;
-use super::input::{Input, Opened};
+use super::input::{MeterInput, Opened};
 use super::meter::Meter;
 use super::settings::{InputEngine, Settings};
 use super::shard::Shard;
@@ -281,7 +281,7 @@ impl Worker {
 /// A metering thread, from inside.
 struct Inner {
     meter: Meter,
-    input: Input,
+    input: MeterInput,
     queue: Queue,
     report: Arc<Mutex<Report>>,
     shared: Arc<Shared>,

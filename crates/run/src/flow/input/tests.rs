@@ -100,8 +100,8 @@ fn never() -> Arc<Group<Box<dyn Port>>> {
     Arc::new(Group::new("never0", &Index::new(7.into()), open))
 }
 
-fn frames(places: Vec<CapturePort>, ordered: Option<Ordered>) -> Input {
-    Input::Frames(Frames { places, ordered, is_over: false })
+fn frames(places: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
+    MeterInput::Frames(Frames { places, ordered, is_over: false })
 }
 
 /// `places`: which interfaces are one.
