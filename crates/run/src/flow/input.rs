@@ -138,7 +138,7 @@ fn open_frames(
         }
     }
     let input = |places| {
-        MeterInput::Frames(Frames {
+        MeterInput::Frames(FrameInput {
             places,
             ordered: are_joined.then(Ordered::default),
             is_over: false,
@@ -218,13 +218,13 @@ fn open_frames_of(engine: Engine, spec: &OpenSpec, workers: usize) -> Result<Vec
 /// What one metering thread reads.
 pub enum MeterInput {
     /// Frames of several interfaces.
-    Frames(Frames),
+    Frames(FrameInput),
     /// Headers of all interfaces, made by XDP programs.
     Headers(Headers),
 }
 
 /// One thread's share of the frames.
-pub struct Frames {
+pub struct FrameInput {
     places: Vec<CapturePort>,
     /// Where interfaces are joined, their packets.
     ordered: Option<Ordered>,
@@ -232,7 +232,7 @@ pub struct Frames {
     is_over: bool,
 }
 
-impl Frames {
+impl FrameInput {
     fn turn(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> bool {
         let mut busy = false;
         if let Some(ordered) = &mut self.ordered {

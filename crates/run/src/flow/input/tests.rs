@@ -101,7 +101,7 @@ fn never() -> Arc<Group<Box<dyn Port>>> {
 }
 
 fn frames(places: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
-    MeterInput::Frames(Frames { places, ordered, is_over: false })
+    MeterInput::Frames(FrameInput { places, ordered, is_over: false })
 }
 
 /// `places`: which interfaces are one.
