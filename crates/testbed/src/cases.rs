@@ -3,7 +3,7 @@
 use sonde_lab::device::{BedSpec, DeviceSpec};
 use sonde_results::bench::Case;
 
-use super::plan::{DevicePlan, Frames, Plan};
+use super::plan::{DevicePlan, FrameSizes, Plan};
 use super::procedures::ProcedurePlan;
 
 /// A checked plan, and what it comes to.
@@ -60,7 +60,7 @@ pub struct PlannedCase {
     /// The procedure, with its parameters.
     pub procedure: ProcedurePlan,
     /// Sizes of the frames.
-    pub frames: Frames,
+    pub frames: FrameSizes,
     /// 4 or 6.
     pub ip: u8,
     /// Frames that leave at a time.

@@ -8,7 +8,7 @@ use sonde_results::bench::{Case, Check as Held, Measurement};
 
 use super::cases::{LOOP, PlannedCase};
 use super::nearest::{did_you_mean, nearest};
-use super::plan::{Check, CheckPlan, Frames, Load, PlanError, Source};
+use super::plan::{Check, CheckPlan, FrameSizes, Load, PlanError, Source};
 use super::procedures::{ProcedurePlan, unit_of};
 
 /// What `when` may name.
@@ -161,7 +161,7 @@ fn fits(case: &Case, key: &str, wanted: &str) -> bool {
     let Some(have) = value(case, key) else { return false };
     have == wanted
         || match key {
-            "frame" => wanted.parse::<Frames>().is_ok_and(|f| f.label == have),
+            "frame" => wanted.parse::<FrameSizes>().is_ok_and(|f| f.label == have),
             "load" => wanted.parse::<Load>().is_ok_and(|l| l.to_string() == have),
             _ => false,
         }

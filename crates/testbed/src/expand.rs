@@ -7,7 +7,7 @@ use sonde_results::bench::Case;
 
 use super::cases::{BASELINE, Condition, Device, DeviceKind, Expanded, LOOP, PlannedCase};
 use super::plan::{
-    AblationPlan, ConditionPlan, DevicePlan, DirectionName, Frames, Plan, PlanError, Source,
+    AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, Source,
 };
 use super::procedures::{Keys, ProcedurePlan};
 
@@ -237,7 +237,7 @@ fn beds(
 }
 
 struct Workload<'a> {
-    frames: &'a Frames,
+    frames: &'a FrameSizes,
     ip: u8,
     burst: u32,
     flows: u32,

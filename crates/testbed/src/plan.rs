@@ -20,7 +20,7 @@ use toml::Spanned;
 use crate::procedures::Keys;
 
 pub use sonde_run::toml_file::{Error as PlanError, Source};
-pub use values::{Check, Frames, Load, Ns, Prefixes, Rate};
+pub use values::{Check, FrameSizes, Load, Ns, Prefixes, Rate};
 
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -206,7 +206,7 @@ pub struct PortPlan {
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadPlan {
     /// Frame sizes, octets with the FCS, and mixes; each is a case of its own.
-    pub frames: Vec<Frames>,
+    pub frames: Vec<FrameSizes>,
     /// 4, 6, or both, each a case of its own.
     pub ip: Vec<u8>,
     /// Flows a direction; each is a case of its own.
@@ -233,7 +233,7 @@ pub struct WorkloadPlan {
 impl Default for WorkloadPlan {
     fn default() -> Self {
         WorkloadPlan {
-            frames: vec![Frames::size(64)],
+            frames: vec![FrameSizes::size(64)],
             ip: vec![4],
             flows: vec![1],
             bursts: vec![1],
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_short_plan_has_the_standards_defaults() {
         let plan = parse("title = 'x'\n[[procedure]]\nkind = 'throughput'\n").unwrap();
-        assert_eq!(plan.workload.frames, [Frames::size(64)]);
+        assert_eq!(plan.workload.frames, [FrameSizes::size(64)]);
         assert_eq!((plan.seed, plan.run.repetitions, plan.bed.drain.0), (1, 1, 2_000_000_000));
     }
 

@@ -4,7 +4,7 @@ use sonde_lab::device::DeviceSpec;
 use sonde_meter::load::Traffic;
 
 use super::super::cases::{Condition, Device, DeviceKind, FRAME_BEYOND_IP};
-use super::super::plan::{DevicePlan, Frames, Plan, PlanError, Source};
+use super::super::plan::{DevicePlan, FrameSizes, Plan, PlanError, Source};
 use super::super::procedures::ProcedurePlan;
 
 /// What no engine can send.
@@ -146,7 +146,7 @@ pub fn size(
 ) -> Result<(), PlanError> {
     let w = &plan.workload;
     let of_one = |p: &ProcedurePlan| {
-        let frames = p.frames().map_or(w.frames.len(), <[Frames]>::len);
+        let frames = p.frames().map_or(w.frames.len(), <[FrameSizes]>::len);
         let factors = [w.ip.len(), w.directions.len(), w.flows.len(), w.bursts.len(), frames];
         factors.iter().fold(p.loads_apart() as u64, |n, &f| n.saturating_mul(f as u64))
     };
@@ -180,7 +180,7 @@ pub fn size(
 fn all_frames<'a>(
     plan: &'a Plan,
     procedures: &'a [ProcedurePlan],
-) -> impl Iterator<Item = &'a Frames> {
+) -> impl Iterator<Item = &'a FrameSizes> {
     let own = procedures.iter().filter_map(ProcedurePlan::frames).flatten();
     let common = procedures.iter().any(|p| p.frames().is_none());
     plan.workload.frames.iter().filter(move |_| common).chain(own)

@@ -53,16 +53,16 @@ impl fmt::Display for Load {
 
 /// Frame sizes: one, or a repeated sequence (RFC 6985).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Frames {
+pub struct FrameSizes {
     /// As reports show it: "64", "imix:aaaaaaaddddg".
     pub label: String,
     /// Octets with the FCS, in the order of sending, repeated.
     pub sizes: Vec<u16>,
 }
 
-impl Frames {
-    pub fn size(size: u16) -> Frames {
-        Frames { label: size.to_string(), sizes: vec![size] }
+impl FrameSizes {
+    pub fn size(size: u16) -> FrameSizes {
+        FrameSizes { label: size.to_string(), sizes: vec![size] }
     }
 
     /// Mean octets of a frame.
@@ -86,13 +86,13 @@ impl Frames {
     }
 }
 
-impl FromStr for Frames {
+impl FromStr for FrameSizes {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Frames, String> {
+    fn from_str(text: &str) -> Result<FrameSizes, String> {
         if let Ok(size) = text.parse::<u16>() {
             return match size {
-                SMALLEST..=LARGEST => Ok(Frames::size(size)),
+                SMALLEST..=LARGEST => Ok(FrameSizes::size(size)),
                 _ => Err(format!(
                     "a frame of {size} octets cannot be; sizes count the FCS, {SMALLEST} to {LARGEST}"
                 )),
@@ -100,10 +100,10 @@ impl FromStr for Frames {
         }
         if text == "imix" {
             // 7 x 64, 4 x 594, 1 x 1518: the simple mix, with sizes that include the FCS.
-            return Frames::genome("imix", "7(64)4(594)1(1518)");
+            return FrameSizes::genome("imix", "7(64)4(594)1(1518)");
         }
         match text.split_once(':') {
-            Some((name @ ("imix" | "genome"), genome)) => Frames::genome(name, genome),
+            Some((name @ ("imix" | "genome"), genome)) => FrameSizes::genome(name, genome),
             _ => Err(format!(
                 "'{text}' is no frame size; write 64, imix, or imix:aaaaaaaddddg with letters of \
                  RFC 6985, or imix:7(64)4(594)1(1518)"
@@ -112,10 +112,10 @@ impl FromStr for Frames {
     }
 }
 
-impl Frames {
+impl FrameSizes {
     /// Letters stand for the sizes of RFC 6985, section 4; "7(64)" for seven frames of 64;
     /// "7a" for seven of the letter's.
-    fn genome(name: &str, genome: &str) -> Result<Frames, String> {
+    fn genome(name: &str, genome: &str) -> Result<FrameSizes, String> {
         let wrong = |what: &str| {
             format!("'{genome}': {what}; write aaaaaaaddddg, 7a4d1g or 7(64)4(594)1(1518)")
         };
@@ -149,7 +149,7 @@ impl Frames {
         if sizes.is_empty() {
             return Err(wrong("no frame"));
         }
-        Ok(Frames { label: format!("{name}:{genome}"), sizes })
+        Ok(FrameSizes { label: format!("{name}:{genome}"), sizes })
     }
 }
 
@@ -273,7 +273,7 @@ impl fmt::Display for Check {
     }
 }
 
-impl fmt::Display for Frames {
+impl fmt::Display for FrameSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.label)
     }
@@ -436,7 +436,7 @@ from_text! {
     Ns, false, "5s";
     Rate, true, "1.5M";
     Load, true, "50 %";
-    Frames, true, "64";
+    FrameSizes, true, "64";
     Check, false, "throughput >= 1.0e6";
 }
 
@@ -455,13 +455,13 @@ mod tests {
 
     #[test]
     fn frame_sizes_and_mixes() {
-        assert_eq!("1518".parse::<Frames>().unwrap().sizes, [1518]);
-        let mix: Frames = "imix".parse().unwrap();
+        assert_eq!("1518".parse::<FrameSizes>().unwrap().sizes, [1518]);
+        let mix: FrameSizes = "imix".parse().unwrap();
         assert_eq!((mix.sizes.len(), mix.largest(), mix.smallest()), (12, 1518, 64));
         // 7 x 64 + 4 x 594 + 1518 = 4342 octets in 12 frames.
         assert!((mix.mean() - 4342.0 / 12.0).abs() < 1e-9);
         for same in ["genome:aabg", "genome:2abg", "genome:2(64)1(128)g"] {
-            assert_eq!(same.parse::<Frames>().unwrap().sizes, [64, 64, 128, 1518], "{same}");
+            assert_eq!(same.parse::<FrameSizes>().unwrap().sizes, [64, 64, 128, 1518], "{same}");
         }
         for bad in [
             "",
@@ -476,7 +476,7 @@ mod tests {
             "genome:99999999999999999999a",
             "jumbo",
         ] {
-            assert!(bad.parse::<Frames>().is_err(), "{bad}");
+            assert!(bad.parse::<FrameSizes>().is_err(), "{bad}");
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sonde_meter::trial::{RateSearchConfig, Sla};
 
-use crate::plan::{Frames, Load, Ns, Rate};
+use crate::plan::{FrameSizes, Load, Ns, Rate};
 
 /// What a case adds to the plan's keys.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ macro_rules! keys {
 }
 
 keys! {
-    frames: Vec<Frames>,
+    frames: Vec<FrameSizes>,
     trial: Ns,
     trials: u32,
     discard: Ns,

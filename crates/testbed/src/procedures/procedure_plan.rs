@@ -6,7 +6,7 @@ use sonde_results::units::format_elapsed;
 
 use super::keys::{CaseLoad, Keys, SECOND};
 use super::registry::{ProcedureKind, REGISTRY, mlr_config};
-use crate::plan::{Frames, Load, Ns, Rate};
+use crate::plan::{FrameSizes, Load, Ns, Rate};
 
 /// A procedure with its settings.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl ProcedurePlan {
     }
 
     /// Frame sizes of its own, in place of the workload's.
-    pub fn frames(&self) -> Option<&[Frames]> {
+    pub fn frames(&self) -> Option<&[FrameSizes]> {
         self.keys.frames.as_deref()
     }
 
