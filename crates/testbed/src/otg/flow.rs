@@ -8,7 +8,7 @@ use sonde_server::otg::config::{
 
 use super::allowed::Allowed;
 use super::devices::{self, EmulatedInterface, Ends};
-use super::frames::Frames;
+use super::frames::FrameTemplate;
 use super::sizes::sizes;
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct FlowPlan {
     pub from: usize,
     /// Indexes of the receiving ports.
     pub to: Vec<usize>,
-    pub frames: Frames,
+    pub frames: FrameTemplate,
     /// Octets without the FCS, in turn.
     pub sizes: Vec<u16>,
     /// How fast they leave.
@@ -131,11 +131,12 @@ impl FlowPlan {
                 ports.names[from]
             ));
         }
-        let frames = match Frames::new(flow, least.into(), most.into(), allowed, devices.as_ref()) {
-            Ok(frames) if errors.is_empty() => frames,
-            Ok(_) => return Err(errors),
-            Err(more) => return Err([errors, more].concat()),
-        };
+        let frames =
+            match FrameTemplate::new(flow, least.into(), most.into(), allowed, devices.as_ref()) {
+                Ok(frames) if errors.is_empty() => frames,
+                Ok(_) => return Err(errors),
+                Err(more) => return Err([errors, more].concat()),
+            };
         Ok(FlowPlan {
             name: flow.name.clone(),
             from,

@@ -24,7 +24,7 @@ use super::values::{Values, set_bits};
 
 /// How the frames of a flow look.
 #[derive(Clone, Debug)]
-pub struct Frames {
+pub struct FrameTemplate {
     /// A frame of the greatest length, with all that is the same in every frame.
     template: Vec<u8>,
     varying: Vec<Varying>,
@@ -53,7 +53,7 @@ enum Fix {
     Transport { at: usize, field: usize, ip: usize, protocol: u8, wrong: bool },
 }
 
-impl Frames {
+impl FrameTemplate {
     /// The frames of `flow`, the longest of which has `longest` octets and the shortest
     /// `shortest`, without the FCS. Between devices `ends` are what its headers leave open.
     ///
@@ -65,7 +65,7 @@ impl Frames {
         longest: usize,
         allowed: &Allowed,
         ends: Option<&Ends>,
-    ) -> Result<Frames, Vec<String>> {
+    ) -> Result<FrameTemplate, Vec<String>> {
         let mut build = Build::new(allowed, ends);
         let one = [Header::default()];
         let packet = if flow.packet.is_empty() { &one[..] } else { &flow.packet };
@@ -96,7 +96,7 @@ impl Frames {
         let (lengths, sums): (Vec<Fix>, _) =
             build.fixes.iter().partition(|f| matches!(f, Fix::Length { .. }));
         let fixes = [lengths, sums].concat();
-        Ok(Frames { template, varying: build.varying, fixes, next_hop: build.next_hop })
+        Ok(FrameTemplate { template, varying: build.varying, fixes, next_hop: build.next_hop })
     }
 
     /// Whether it is not known to whom they go.

@@ -15,11 +15,11 @@ fn flow(packet: serde_json::Value, metrics: bool) -> Flow {
     serde_json::from_value(flow).unwrap()
 }
 
-fn frames(packet: serde_json::Value, octets: usize) -> Result<Frames, Vec<String>> {
-    Frames::new(&flow(packet, true), octets, octets, &allowed(), None)
+fn frames(packet: serde_json::Value, octets: usize) -> Result<FrameTemplate, Vec<String>> {
+    FrameTemplate::new(&flow(packet, true), octets, octets, &allowed(), None)
 }
 
-fn nth(frames: &Frames, n: u64, octets: usize) -> Vec<u8> {
+fn nth(frames: &FrameTemplate, n: u64, octets: usize) -> Vec<u8> {
     let secret = Secret([1, 2]);
     let signature = signature::Repr { trial: 1, stream: 2, sequence: n as u32, sent: 4 };
     let mut frame = vec![0xee; octets];
@@ -50,7 +50,7 @@ fn a_type_that_the_user_names_is_sent() {
     let allowed = Allowed { types: vec![0x0806, ethertype::MPLS], ..allowed() };
     let labels = json!([ethernet(), { "choice": "mpls" }]);
     for packet in [json!([typed(0x0806)]), labels] {
-        let frames = Frames::new(&flow(packet, true), 60, 60, &allowed, None).unwrap();
+        let frames = FrameTemplate::new(&flow(packet, true), 60, 60, &allowed, None).unwrap();
         assert_ne!(nth(&frames, 0, 60)[12..14], [255, 255]);
     }
 }
@@ -161,7 +161,7 @@ fn payloads_fill_what_is_left() {
     ] {
         let mut flow = flow(json!([ethernet()]), false);
         flow.payload = serde_json::from_value(payload).unwrap();
-        let frames = Frames::new(&flow, 60, 1514, &allowed(), None).unwrap();
+        let frames = FrameTemplate::new(&flow, 60, 1514, &allowed(), None).unwrap();
         let mut frame = [0; 60];
         frames.write(0, &mut frame, None);
         assert_eq!((&frame[12..14], &frame[14..18]), (&[255, 255][..], &want[..]));
@@ -232,7 +232,7 @@ fn what_cannot_be_sent_is_named_with_its_place() {
     }
     // Without metrics there is no signature that needs room.
     let flow = flow(json!([ethernet(), v4(json!({})), { "choice": "tcp" }]), false);
-    assert!(Frames::new(&flow, 60, 60, &allowed(), None).is_ok());
+    assert!(FrameTemplate::new(&flow, 60, 60, &allowed(), None).is_ok());
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn flows_between_devices_have_their_addresses_and_the_gateways_mac_once_it_is_kn
         let packet = json!([
             { "choice": "ethernet", "ethernet": ethernet }, { "choice": "ipv4", "ipv4": ipv4 }
         ]);
-        Frames::new(&flow(packet, true), 60, 60, &allowed(), Some(&ends)).unwrap()
+        FrameTemplate::new(&flow(packet, true), 60, 60, &allowed(), Some(&ends)).unwrap()
     };
     let auto = of(json!({ "dst": { "choice": "auto" } }), json!({}));
     assert!(auto.unresolved() && nth(&auto, 0, 60)[..6] == [0; 6]);
