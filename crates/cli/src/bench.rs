@@ -15,7 +15,7 @@ use sonde_run::error::RunError;
 use sonde_run::running::Next;
 use sonde_testbed::execution::{self, Event, Settings};
 use sonde_testbed::expand::{self, expand};
-use sonde_testbed::plan::{PlanError, Source};
+use sonde_testbed::plan::{PlanError, TomlText};
 
 use self::args::BenchArgs;
 use self::progress::{How, ProgressPrinter};
@@ -25,7 +25,7 @@ use crate::signals;
 /// Runs a plan, or what is left of it.
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     let source =
-        Source::read(&args.plan, "the plans in examples/bench are a beginning").map_err(usage)?;
+        TomlText::read(&args.plan, "the plans in examples/bench are a beginning").map_err(usage)?;
     let expanded = expand(&source).map_err(usage)?;
     expand::host(&source, &expanded).map_err(usage)?;
     if args.dry_run {

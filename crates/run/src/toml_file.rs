@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// A file's text, for messages that name a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct TomlText {
     /// The file's name as it was given.
     pub file: String,
     /// The whole text of the file.
@@ -41,15 +41,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl Source {
+impl TomlText {
     /// Reads the file; `advice` is for who has none.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn read(path: &Path, advice: &str) -> Result<Source, Error> {
+    pub fn read(path: &Path, advice: &str) -> Result<TomlText, Error> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Source { file, text }),
+            Ok(text) => Ok(TomlText { file, text }),
             Err(e) => {
                 let message = format!("cannot be read: {e}; {advice}");
                 Err(Error { file, line: None, message })
@@ -245,7 +245,7 @@ mod tests {
                 "f line 3: cpus: invalid value: integer `256`, expected u8",
             ),
         ] {
-            let source = Source { file: "f".into(), text: text.into() };
+            let source = TomlText { file: "f".into(), text: text.into() };
             assert_eq!(source.parse::<Top>().unwrap_err().to_string(), message, "{text}");
         }
     }
@@ -253,7 +253,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[\\PC\n]{0,80}") {
-            let _ = Source { file: "f".into(), text }.parse::<Top>();
+            let _ = TomlText { file: "f".into(), text }.parse::<Top>();
         }
 
         #[test]

@@ -8,7 +8,7 @@ use sonde_results::bench::{Case, Check as Held, Measurement};
 
 use super::cases::{LOOP, PlannedCase};
 use super::nearest::{did_you_mean, nearest};
-use super::plan::{Check, CheckPlan, FrameSizes, Load, PlanError, Source};
+use super::plan::{Check, CheckPlan, FrameSizes, Load, PlanError, TomlText};
 use super::procedures::{ProcedurePlan, unit_of};
 
 /// What `when` may name.
@@ -30,14 +30,14 @@ pub const KEYS: [&str; 10] = [
 /// # Errors
 /// One that cannot, with its line and what may have been meant.
 pub fn sound(
-    source: &Source,
+    source: &TomlText,
     checks: &[CheckPlan],
     cases: &[PlannedCase],
 ) -> Result<(), PlanError> {
     checks.iter().try_for_each(|check| one(source, check, cases))
 }
 
-fn one(source: &Source, check: &CheckPlan, cases: &[PlannedCase]) -> Result<(), PlanError> {
+fn one(source: &TomlText, check: &CheckPlan, cases: &[PlannedCase]) -> Result<(), PlanError> {
     let wrong = |at: std::ops::Range<usize>, message: String| Err(source.error(at, message));
     for (key, wanted) in &check.when {
         if !KEYS.contains(&key.as_str()) {
@@ -189,7 +189,7 @@ mod tests {
 
     fn refused(check: &str) -> PlanError {
         let text = format!("{PLAN}[[check]]\n{check}");
-        let source = Source { file: "p.toml".into(), text };
+        let source = TomlText { file: "p.toml".into(), text };
         expand(&source).err().unwrap_or_else(|| panic!("accepted: {check}"))
     }
 
@@ -250,7 +250,7 @@ mod tests {
             "expect = 'loss_ratio@upper_bound <= 0.1'\nwhen = { flows = '1' }",
         ] {
             let text = format!("{PLAN}[[check]]\n{check}");
-            let made = expand(&Source { file: "p.toml".into(), text });
+            let made = expand(&TomlText { file: "p.toml".into(), text });
             assert!(made.is_ok(), "{check}: {}", made.err().unwrap());
         }
     }

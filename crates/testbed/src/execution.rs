@@ -22,7 +22,7 @@ pub use self::event::{About, Benchmarking, Event, Status, Under};
 pub use self::settings::Settings;
 use super::cases::{Expanded, PlannedCase};
 use super::expand::expand;
-use super::plan::Source;
+use super::plan::TomlText;
 use super::rig::{Bench, Ceilings};
 use super::runner::{Book, Rules, measure};
 use super::store::Store;
@@ -187,12 +187,12 @@ impl Execution {
 }
 
 /// SHA-256 of a plan's text, in hexadecimal: by it a folder knows its plan.
-pub fn fingerprint(source: &Source) -> String {
+pub fn fingerprint(source: &TomlText) -> String {
     let sha = digest(&SHA256, source.text.as_bytes());
     sha.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn head(source: &Source, expanded: &Expanded, invocation: &Invocation) -> BenchRun {
+fn head(source: &TomlText, expanded: &Expanded, invocation: &Invocation) -> BenchRun {
     BenchRun {
         header: run_header("bench", BENCH_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
         config: BenchConfig {

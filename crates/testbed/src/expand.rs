@@ -7,7 +7,7 @@ use sonde_results::bench::Case;
 
 use super::cases::{BASELINE, Condition, Device, DeviceKind, Expanded, LOOP, PlannedCase};
 use super::plan::{
-    AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, Source,
+    AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, TomlText,
 };
 use super::procedures::{Keys, ProcedurePlan};
 
@@ -20,7 +20,7 @@ pub use beds::host;
 ///
 /// # Errors
 /// What cannot be measured, with the line where it is asked for.
-pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
+pub fn expand(source: &TomlText) -> Result<Expanded, PlanError> {
     let plan = source.parse()?;
     let devices = devices(source, &plan)?;
     let conditions = conditions(source, &plan)?;
@@ -39,7 +39,7 @@ pub fn expand(source: &Source) -> Result<Expanded, PlanError> {
     Ok(expanded)
 }
 
-fn devices(source: &Source, plan: &Plan) -> Result<Vec<Device>, PlanError> {
+fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<Device>, PlanError> {
     let mut devices = Vec::new();
     let mut names = HashSet::new();
     for spanned in &plan.devices {
@@ -107,7 +107,7 @@ fn devices(source: &Source, plan: &Plan) -> Result<Vec<Device>, PlanError> {
 }
 
 /// Those of the plan, or every subset of the layers of its ablation.
-fn conditions(source: &Source, plan: &Plan) -> Result<Vec<Condition>, PlanError> {
+fn conditions(source: &TomlText, plan: &Plan) -> Result<Vec<Condition>, PlanError> {
     let mut conditions: Vec<Condition> = Vec::new();
     for spanned in &plan.conditions {
         let ConditionPlan { name, layers, command } = spanned.get_ref().clone();
@@ -146,7 +146,11 @@ fn conditions(source: &Source, plan: &Plan) -> Result<Vec<Condition>, PlanError>
     Ok(conditions)
 }
 
-fn known(source: &Source, at: std::ops::Range<usize>, layers: &[String]) -> Result<(), PlanError> {
+fn known(
+    source: &TomlText,
+    at: std::ops::Range<usize>,
+    layers: &[String],
+) -> Result<(), PlanError> {
     let all = super::layers::names();
     match layers.iter().find(|l| !all.contains(&l.as_str())) {
         None => Ok(()),
@@ -157,7 +161,7 @@ fn known(source: &Source, at: std::ops::Range<usize>, layers: &[String]) -> Resu
     }
 }
 
-fn procedures(source: &Source, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanError> {
+fn procedures(source: &TomlText, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanError> {
     if plan.procedures.is_empty() {
         return Err(source.whole("names no procedure; add [[procedure]] with kind = 'throughput'"));
     }
@@ -319,7 +323,7 @@ mod tests {
     use super::*;
 
     fn expanded(text: &str) -> Result<Expanded, PlanError> {
-        expand(&Source { file: "p.toml".into(), text: text.into() })
+        expand(&TomlText { file: "p.toml".into(), text: text.into() })
     }
 
     const ROUTER: &str = "[[device]]\nname = 'router'\nkind = 'router'\n";

@@ -19,7 +19,7 @@ use toml::Spanned;
 
 use crate::procedures::Keys;
 
-pub use sonde_run::toml_file::{Error as PlanError, Source};
+pub use sonde_run::toml_file::{Error as PlanError, TomlText};
 pub use values::{Check, FrameSizes, Load, Ns, Prefixes, Rate};
 
 /// A plan.
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Plan, PlanError> {
-        Source { file: "p.toml".into(), text: text.into() }.parse()
+        TomlText { file: "p.toml".into(), text: text.into() }.parse()
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
         let mut plans = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let plan: Plan = Source::read(&path, "").unwrap().parse().unwrap();
+            let plan: Plan = TomlText::read(&path, "").unwrap().parse().unwrap();
             let written = parse(&toml::to_string(&plan).unwrap()).unwrap();
             assert_eq!(plan.change(&written), Change::Same, "{}", path.display());
             plans += 1;

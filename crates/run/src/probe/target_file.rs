@@ -13,7 +13,7 @@ use sonde_meter::stamp::{ReflectorKind, Schedule};
 use toml::Spanned;
 
 use super::settings::{PortRange, RunOptions, StreamOptions, TargetEntry};
-use crate::toml_file::{Error, Source};
+use crate::toml_file::{Error, TomlText};
 
 /// What a targets file says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,14 +32,14 @@ impl TargetsFile {
     /// # Errors
     /// It cannot be read, or says what cannot be.
     pub fn read(path: &Path) -> Result<TargetsFile, Error> {
-        TargetsFile::parse(&Source::read(path, "name a TOML or text file")?)
+        TargetsFile::parse(&TomlText::read(path, "name a TOML or text file")?)
     }
 
     /// Checks what a file holds.
     ///
     /// # Errors
     /// It says what cannot be.
-    pub fn parse(source: &Source) -> Result<TargetsFile, Error> {
+    pub fn parse(source: &TomlText) -> Result<TargetsFile, Error> {
         let read = if is_toml(&source.text) { toml(source) } else { plain(source) }?;
         if read.targets.is_empty() {
             let why = "holds no target; add one host a line, or [[target]] tables with 'host'";
@@ -50,7 +50,7 @@ impl TargetsFile {
     }
 }
 
-fn plain(source: &Source) -> Result<TargetsFile, Error> {
+fn plain(source: &TomlText) -> Result<TargetsFile, Error> {
     let mut read = TargetsFile::default();
     for (index, line) in source.text.lines().enumerate() {
         let host = line.split('#').next().unwrap_or_default().trim();
@@ -67,7 +67,7 @@ fn plain(source: &Source) -> Result<TargetsFile, Error> {
     Ok(read)
 }
 
-fn toml(source: &Source) -> Result<TargetsFile, Error> {
+fn toml(source: &TomlText) -> Result<TargetsFile, Error> {
     let top: Top = source.parse()?;
     let stream = top.stream();
     let Top { duration, timeout, record_interval, late_limit, seed, target, .. } = top;
@@ -158,7 +158,7 @@ fn is_toml(text: &str) -> bool {
 }
 
 /// The same host with the same settings is a slip: its streams would be the same twice.
-fn refuse_twins(source: &Source, targets: &[TargetEntry]) -> Result<(), Error> {
+fn refuse_twins(source: &TomlText, targets: &[TargetEntry]) -> Result<(), Error> {
     let mut seen = std::collections::HashMap::<&str, Vec<&TargetEntry>>::new();
     for target in targets {
         let namesakes = seen.entry(&target.host).or_default();

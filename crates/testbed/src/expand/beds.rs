@@ -12,11 +12,11 @@ use sonde_results::units::parse_mac;
 use super::super::cases::{Device, DeviceKind, Expanded, FRAME_BEYOND_IP, PlannedCase};
 use super::super::layers;
 use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
-use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, Source};
+use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, TomlText};
 use super::super::tester::{TesterPort, port_facts};
 
 /// Whether every device can be brought to every state.
-pub fn states(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
+pub fn states(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
     let external = devices.iter().find(|d| d.kind == DeviceKind::External);
     let of_lab =
         |d: &&Device| !matches!(d.kind, DeviceKind::External | DeviceKind::Lab(DeviceSpec::Loop));
@@ -75,7 +75,7 @@ fn possible(plan: &Plan, devices: &[Device], names: &[String]) -> Result<(), Str
 }
 
 /// Whether every case can be sent, and every device be asked what its procedures ask.
-pub fn cases(source: &Source, expanded: &Expanded) -> Result<(), PlanError> {
+pub fn cases(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
     let spanned =
         |device: &Device| expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name);
     // The loop is asked for elsewhere: what is wrong with a device, too, is told with its line.
@@ -248,7 +248,7 @@ fn addressed(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> 
 ///
 /// # Errors
 /// What is not there, with its line.
-pub fn host(source: &Source, expanded: &Expanded) -> Result<(), PlanError> {
+pub fn host(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     let absent = |cpu: &&usize| **cpu >= cpus;
     if let Some(cpu) = expanded.plan.bed.cpus.iter().find(absent) {

@@ -4,12 +4,12 @@ use sonde_lab::device::DeviceSpec;
 use sonde_meter::load::Traffic;
 
 use super::super::cases::{Condition, Device, DeviceKind, FRAME_BEYOND_IP};
-use super::super::plan::{DevicePlan, FrameSizes, Plan, PlanError, Source};
+use super::super::plan::{DevicePlan, FrameSizes, Plan, PlanError, TomlText};
 use super::super::procedures::ProcedurePlan;
 
 /// What no engine can send.
 pub fn workload(
-    source: &Source,
+    source: &TomlText,
     plan: &Plan,
     procedures: &[ProcedurePlan],
 ) -> Result<(), PlanError> {
@@ -115,7 +115,7 @@ pub fn workload(
 }
 
 /// The lab's routers have neither VLANs nor labels: they would drop every frame.
-pub fn tags(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
+pub fn tags(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
     let w = &plan.workload;
     let routes = |d: &&Device| match &d.kind {
         DeviceKind::Lab(DeviceSpec::Loop) | DeviceKind::External => false,
@@ -138,7 +138,7 @@ pub fn tags(source: &Source, plan: &Plan, devices: &[Device]) -> Result<(), Plan
 /// A plan that comes to more measurements than anybody can wait for is refused before they are
 /// listed.
 pub fn size(
-    source: &Source,
+    source: &TomlText,
     plan: &Plan,
     devices: &[Device],
     conditions: &[Condition],

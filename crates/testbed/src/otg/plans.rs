@@ -8,13 +8,13 @@ use sonde_wire::prefix::Prefix;
 
 use super::allowed::Allowed;
 use crate::expand::expand;
-use crate::plan::{Plan, PortPlan, Source};
+use crate::plan::{Plan, PortPlan, TomlText};
 
 /// Reads and checks a plan.
 ///
 /// # Errors
 /// A plan that is wrong, with its line; one that asks for what it may not.
-pub fn may_be_run(source: &Source, allowed: &Allowed) -> Result<(), RunRefusal> {
+pub fn may_be_run(source: &TomlText, allowed: &Allowed) -> Result<(), RunRefusal> {
     let wrong = |e: crate::plan::PlanError| RunRefusal::Wrong(e.to_string());
     let plan = source.parse().map_err(wrong)?;
     may(&plan, allowed).map_err(RunRefusal::Forbidden)?;
@@ -133,7 +133,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<usize, RunRefusal> {
         let prefixes = ["198.18.0.0/15", "10.0.0.0/8"].map(|p| p.parse().unwrap()).to_vec();
-        let source = Source { file: "plan".into(), text: text.into() };
+        let source = TomlText { file: "plan".into(), text: text.into() };
         may_be_run(&source, &Allowed { prefixes, types: Vec::new() })?;
         Ok(expand(&source).unwrap().cases.len())
     }

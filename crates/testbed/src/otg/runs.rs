@@ -22,7 +22,7 @@ use super::allowed::Allowed;
 use super::generator::{OtgGenerator, Reserved};
 use super::plans;
 use crate::execution::{self, Benchmarking, Event, Settings, Under, fingerprint};
-use crate::plan::Source;
+use crate::plan::TomlText;
 use crate::store;
 
 /// The runs in a folder.
@@ -128,7 +128,7 @@ impl PlanRuns {
 
 impl Runs for PlanRuns {
     fn start(&self, plan: &str) -> Result<RunState, RunRefusal> {
-        let source = Source { file: "plan".into(), text: plan.to_owned() };
+        let source = TomlText { file: "plan".into(), text: plan.to_owned() };
         plans::may_be_run(&source, &self.allowed)?;
         let reserved = OtgGenerator::reserve(&self.generator)?;
         let id = fingerprint(&source)[..ID_LEN].to_owned();

@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::expand::expand;
-    use crate::plan::Source;
+    use crate::plan::TomlText;
 
     fn place(name: &str, mac: u8, network: &str, count: u32) -> RigPort {
         let prefix: Prefix = network.parse().unwrap();
@@ -250,7 +250,7 @@ mod tests {
         let text = "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\n\
                     kind = 'throughput'\n[run]\nloop = false\n[workload]\nflows = [12]\n\
                     sources = 3\ndscp = [0, 46]\nmacs = 'random'\n";
-        let source = Source { file: "p.toml".into(), text: text.into() };
+        let source = TomlText { file: "p.toml".into(), text: text.into() };
         let expanded = expand(&source).unwrap();
         let (planned, plan) = (&expanded.cases[0], &expanded.plan);
         let places =

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<TargetsFile, String> {
-    let source = Source { file: "t.toml".into(), text: text.into() };
+    let source = TomlText { file: "t.toml".into(), text: text.into() };
     TargetsFile::parse(&source).map_err(|e| e.to_string())
 }
 
