@@ -21,7 +21,7 @@ use super::live;
 use super::out::Out;
 use super::points::{Points, joined};
 use super::settings::{self, Hook, Settings};
-use super::source::Source;
+use super::source::InterfaceWatcher;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::links::has_ethernet;
@@ -73,7 +73,7 @@ struct Kernel {
     promiscuous: BTreeMap<u8, Promiscuous>,
 }
 
-impl Source for Kernel {
+impl InterfaceWatcher for Kernel {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
         // There what leaves comes in again: seen twice, it would pass for its own
         // retransmission.

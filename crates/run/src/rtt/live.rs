@@ -19,7 +19,7 @@ use super::loss::Losses;
 use super::out::Out;
 use super::points::Points;
 use super::settings::{self, Settings};
-use super::source::Source;
+use super::source::InterfaceWatcher;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::running::{Context, Ended, Running, Stop};
@@ -36,7 +36,7 @@ pub fn check_number(links: &[Link]) -> Result<(), RunError> {
 
 /// Measures by `source`, which watches `points` already, until the time is over or the end is
 /// asked for. It uses `uses` and writes to `writes` from now on; `last` is said at the end.
-pub fn start<S: Source + 'static>(
+pub fn start<S: InterfaceWatcher + 'static>(
     source: S,
     points: (Points, Vec<RttPoint>),
     settings: Settings,
@@ -105,7 +105,7 @@ struct Watch<S, C> {
     begun: Time,
 }
 
-impl<S: Source, C: Clock> Watch<S, C> {
+impl<S: InterfaceWatcher, C: Clock> Watch<S, C> {
     fn run(&mut self, end: Option<Time>, interval: i64, stop: &Stop) -> anyhow::Result<()> {
         let (mut steps, mut look_around) = (self.clock.steps(), self.begun);
         loop {
@@ -180,7 +180,7 @@ struct OpenFlows {
 
 impl OpenFlows {
     /// A full table takes long to read: so at most a fiftieth of the time goes into this.
-    fn look(&mut self, source: &impl Source) -> Option<Losses> {
+    fn look(&mut self, source: &impl InterfaceWatcher) -> Option<Losses> {
         let begin = Instant::now();
         if begin < self.rest {
             return None;

@@ -7,7 +7,7 @@ use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
 use super::out::Out;
 use super::settings::Settings;
-use super::source::Source;
+use super::source::InterfaceWatcher;
 use crate::error::RunError;
 use crate::joins;
 use crate::links::netlink;
@@ -53,7 +53,7 @@ impl Points {
     }
 
     /// Attaches to all; one that cannot be watched at the start is a failure.
-    pub fn attach(&mut self, source: &mut impl Source) -> anyhow::Result<Vec<RttPoint>> {
+    pub fn attach(&mut self, source: &mut impl InterfaceWatcher) -> anyhow::Result<Vec<RttPoint>> {
         let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let mut points = Vec::new();
         for (i, place) in self.list.iter_mut().enumerate() {
@@ -75,7 +75,11 @@ impl Points {
     }
 
     /// Lets go of what has vanished and takes up what has returned.
-    pub fn follow(&mut self, source: &mut impl Source, out: &mut Out) -> anyhow::Result<()> {
+    pub fn follow(
+        &mut self,
+        source: &mut impl InterfaceWatcher,
+        out: &mut Out,
+    ) -> anyhow::Result<()> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
         self.stale |=
@@ -122,7 +126,7 @@ impl Points {
     }
 
     /// Lets go of all.
-    pub fn detach(&mut self, source: &mut impl Source) {
+    pub fn detach(&mut self, source: &mut impl InterfaceWatcher) {
         for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
             source.detach(i as u8);
         }

@@ -6,7 +6,7 @@ use sonde_sys::netlink::Link;
 use super::out::Out;
 
 /// What watches interfaces and finds round-trip times.
-pub trait Source: Send {
+pub trait InterfaceWatcher: Send {
     /// Begins to watch an interface as point `i`, and says how it does.
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String>;
 

@@ -18,7 +18,7 @@ use super::live;
 use super::out::Out;
 use super::points::{Points, joined};
 use super::settings::{self, Settings};
-use super::source::Source;
+use super::source::InterfaceWatcher;
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::joins;
@@ -174,7 +174,7 @@ impl Watcher {
     }
 }
 
-impl Source for Watcher {
+impl InterfaceWatcher for Watcher {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
         let spec = OpenSpec { steady: true, ..OpenSpec::watching(link.name.clone()) };
         let port = open(self.engine, &spec)?;

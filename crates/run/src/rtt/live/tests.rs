@@ -45,7 +45,7 @@ enum What {
     Stop,
 }
 
-impl Source for Scripted {
+impl InterfaceWatcher for Scripted {
     fn attach(&mut self, _: &Link, _: u8) -> anyhow::Result<String> {
         unreachable!("no interface is watched here")
     }
