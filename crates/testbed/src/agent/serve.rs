@@ -29,7 +29,9 @@ use super::protocol::{
 use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::Watch;
-use crate::tester::{Expects, Load, MTU_MAX, Sink, Source, TesterPort, Watching, port_facts};
+use crate::tester::{
+    Expects, Load, MTU_MAX, Sink, TesterPort, Watching, XdpSendingEnd, port_facts,
+};
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
 
@@ -516,7 +518,7 @@ fn prepare<'a>(
     let source = |half: &'a Half| -> Result<_> {
         let port = tester_port(&half.port);
         let load = load(half, port_facts(&port)?.mtu)?;
-        Ok((half, Source::load(&port, &load, secret)?))
+        Ok((half, XdpSendingEnd::load(&port, &load, secret)?))
     };
     let expected = |half: &Half| match half.role {
         // It is for the sender to carry it.
@@ -530,7 +532,7 @@ fn prepare<'a>(
 }
 
 /// Generators with their halves, and what each sink is to count.
-type Prepared<'a> = (Vec<(&'a Half, Source)>, Vec<(Load, Expects)>);
+type Prepared<'a> = (Vec<(&'a Half, XdpSendingEnd)>, Vec<(Load, Expects)>);
 
 /// Multicast groups that an organisation uses as it likes (RFC 2365, section 6.2; RFC 7346,
 /// section 2): no router takes them beyond it.
@@ -543,7 +545,7 @@ fn groups() -> [Prefix; 2] {
 
 /// Stops all sources when it goes, however that happens, and waits until their threads have
 /// ended.
-struct StopAll<'a, 'h, 't>(&'a [(&'h Half, Source)], &'a [ScopedJoinHandle<'t, Result<()>>]);
+struct StopAll<'a, 'h, 't>(&'a [(&'h Half, XdpSendingEnd)], &'a [ScopedJoinHandle<'t, Result<()>>]);
 
 impl Drop for StopAll<'_, '_, '_> {
     fn drop(&mut self) {

@@ -14,19 +14,19 @@ use super::super::{DirectionSpec, Load, LoadEngine, TesterPort, TesterSpec, sett
 use super::{LINEAR, Track, attach, generator};
 
 /// The sending half, loaded for one trial.
-pub struct Source {
+pub struct XdpSendingEnd {
     generator: XdpGenerator,
     port: TesterPort,
     /// From the first frame to the first that counts.
     counted_ns: i64,
 }
 
-impl Source {
+impl XdpSendingEnd {
     /// Loads the generator.
     ///
     /// # Errors
     /// No such interface; what the kernel refuses.
-    pub fn load(port: &TesterPort, load: &Load, secret: [u64; 2]) -> Result<Source> {
+    pub fn load(port: &TesterPort, load: &Load, secret: [u64; 2]) -> Result<XdpSendingEnd> {
         let facts = port_facts(port)?;
         let spec = TesterSpec {
             engine: LoadEngine::Xdp,
@@ -42,11 +42,11 @@ impl Source {
         };
         let generator = generator(load, &[facts], &spec, secret)?;
         let counted_ns = load.schedule.counted_ns();
-        Ok(Source { generator, port: port.clone(), counted_ns })
+        Ok(XdpSendingEnd { generator, port: port.clone(), counted_ns })
     }
 
     /// Sends on this thread, one of `senders` of this process, the first frame at `start_ns` (TAI
-    /// of this host), until all have left or [`Source::stop`] is called.
+    /// of this host), until all have left or [`XdpSendingEnd::stop`] is called.
     ///
     /// # Errors
     /// What the kernel refuses.
