@@ -31,7 +31,7 @@ use self::copies::{Classes, CopyShare};
 pub use bed::{InterfaceCounts, PortFacts, port_facts};
 pub use copies::{Branch, Copies, Expects, Mixed};
 pub(crate) use ports::RING;
-pub use xdp::halves::{Sink, Watching, XdpSendingEnd};
+pub use xdp::halves::{Watching, XdpReceivingEnd, XdpSendingEnd};
 
 /// How frames are sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

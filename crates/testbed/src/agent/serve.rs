@@ -30,7 +30,7 @@ use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::Watch;
 use crate::tester::{
-    Expects, Load, MTU_MAX, Sink, TesterPort, Watching, XdpSendingEnd, port_facts,
+    Expects, Load, MTU_MAX, TesterPort, Watching, XdpReceivingEnd, XdpSendingEnd, port_facts,
 };
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
@@ -256,7 +256,7 @@ impl Drop for Taken {
 struct Session<'a> {
     agent: &'a Agent,
     sources: Vec<Half>,
-    sinks: Vec<(Half, Sink)>,
+    sinks: Vec<(Half, XdpReceivingEnd)>,
     /// Those of both, each with whether the device is at the other end of a virtual link.
     ports: Vec<(TesterPort, bool)>,
     secret: [u64; 2],
@@ -343,7 +343,7 @@ impl Session<'_> {
                 }
                 Role::Sink { .. } => {
                     let tagged = !half.traffic.tags.is_empty();
-                    let sink = Sink::open(&port, half.for_mac, tagged, secret)?;
+                    let sink = XdpReceivingEnd::open(&port, half.for_mac, tagged, secret)?;
                     modes.push(format!("analyser in XDP, {}", sink.mode()));
                     self.sinks.push((half, sink));
                 }
@@ -492,7 +492,7 @@ fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
 /// Checks a trial and loads its generators; and what each of the sinks is to count.
 fn prepare<'a>(
     sources: &'a [Half],
-    sinks: &[(Half, Sink)],
+    sinks: &[(Half, XdpReceivingEnd)],
     ways: usize,
     secret: [u64; 2],
     arm: &Arm,

@@ -82,12 +82,12 @@ impl XdpSendingEnd {
 }
 
 /// The receiving half, attached to its port.
-pub struct Sink {
+pub struct XdpReceivingEnd {
     analyser: XdpAnalyser,
     mode: &'static str,
 }
 
-impl Sink {
+impl XdpReceivingEnd {
     /// Attaches the analyser.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Sink {
         for_mac: Option<Mac>,
         tagged: bool,
         secret: [u64; 2],
-    ) -> Result<Sink> {
+    ) -> Result<XdpReceivingEnd> {
         let facts: PortFacts = port_facts(port)?;
         let config = XdpAnalyserConfig {
             queues: facts.rx_queues,
@@ -112,7 +112,7 @@ impl Sink {
             Ok((analyser, mode))
         });
         let (analyser, mode) = attached?.with_context(|| format!("port {}", port.name))?;
-        Ok(Sink { analyser, mode: mode.name() })
+        Ok(XdpReceivingEnd { analyser, mode: mode.name() })
     }
 
     /// How frames are received, for people.
