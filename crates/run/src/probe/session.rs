@@ -27,7 +27,7 @@ use super::event::Event;
 use super::outbox::Outbox;
 use super::settings::RunSettings;
 use super::targets::Target;
-use super::worker::{Command, ProbeWorker, Reopen, Status};
+use super::worker::{Command, ProbeWorker, Reopen, WorkerStatus};
 use crate::engine::EngineSettings;
 use crate::error::RunError;
 use crate::links::netlink;
@@ -202,7 +202,7 @@ impl Session {
             Ok(sonde_port::open(kind, &OpenSpec { filter, ..spec.clone() })?)
         });
         let worker = ProbeWorker::start(port, reopen, sender, run.timeout, end, cpu)?;
-        Ok(Lane { worker, config, ifindex, filter, streams, latest: Status::default() })
+        Ok(Lane { worker, config, ifindex, filter, streams, latest: WorkerStatus::default() })
     }
 
     /// Our clock as last looked at.

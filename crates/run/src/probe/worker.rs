@@ -52,7 +52,7 @@ pub type Reopen = Box<dyn FnMut(&Filter) -> Result<Box<dyn Port>> + Send>;
 
 /// What a worker says about itself, about twice a second.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Status {
+pub struct WorkerStatus {
     /// Probes handed to the port so far.
     pub sent: u64,
     /// Valid replies so far.
@@ -72,7 +72,7 @@ pub struct ProbeWorker {
     /// Packet fates, where they were asked for.
     pub samples: Consumer<Sample>,
     /// What the worker reports of itself, a few times a second.
-    pub status: Consumer<Status>,
+    pub status: Consumer<WorkerStatus>,
     /// ICMP errors that the port heard of.
     pub errors: Consumer<IcmpError>,
     /// Changes of targets while it runs.
@@ -204,7 +204,7 @@ struct Inner {
     empty: Consumer<Box<Interval>>,
     spare: Option<Box<Interval>>,
     samples: Producer<Sample>,
-    status: Producer<Status>,
+    status: Producer<WorkerStatus>,
     errors: Producer<IcmpError>,
     commands: Consumer<Command>,
     stop: Arc<AtomicBool>,
@@ -383,7 +383,7 @@ impl Inner {
     fn report(&mut self) {
         let c = self.sender.counters();
         let delays = self.sender.delays();
-        let _ = self.status.push(Status { sent: c.sent, received: c.replies, delays });
+        let _ = self.status.push(WorkerStatus { sent: c.sent, received: c.replies, delays });
         if let Ok(mut health) = self.health.try_lock() {
             self.sender.take_lateness(&mut self.recent);
             health.send_lateness.merge(&self.recent);

@@ -5,7 +5,7 @@ use sonde_port::Filter;
 
 use crate::probe::event::Event;
 use crate::probe::outbox::Outbox;
-use crate::probe::worker::{ProbeWorker, Status};
+use crate::probe::worker::{ProbeWorker, WorkerStatus};
 
 /// One port, one worker, and the streams that leave there.
 pub struct Lane {
@@ -18,7 +18,7 @@ pub struct Lane {
     pub filter: Filter,
     /// Global number of each of its streams.
     pub streams: Vec<u32>,
-    pub latest: Status,
+    pub latest: WorkerStatus,
 }
 
 impl Lane {

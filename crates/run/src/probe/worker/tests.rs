@@ -92,7 +92,7 @@ fn it_probes_until_its_end_and_awaits_the_last_replies() {
     // The last replies come 44 ms after the end, which is looked for every 50 ms.
     let after = seen.last - (BEGIN + 2 * SECOND);
     assert!((44 * MS..2 * HOUSEKEEPING).contains(&after), "it ended {after} ns later");
-    let mut last = Status::default();
+    let mut last = WorkerStatus::default();
     while let Ok(status) = worker.status.pop() {
         last = status;
     }
