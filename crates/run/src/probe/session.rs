@@ -27,7 +27,7 @@ use super::event::Event;
 use super::outbox::Outbox;
 use super::settings::RunSettings;
 use super::targets::Target;
-use super::worker::{Command, ProbeWorker, Reopen, WorkerStatus};
+use super::worker::{ProbeWorker, Reopen, WorkerCommand, WorkerStatus};
 use crate::engine::EngineSettings;
 use crate::error::RunError;
 use crate::links::netlink;
@@ -321,7 +321,7 @@ impl Session {
         }
         self.clock = clock;
         for lane in &mut self.lanes {
-            let state = Command::Clock(clock.synchronised, clock.max_error_ns);
+            let state = WorkerCommand::Clock(clock.synchronised, clock.max_error_ns);
             let _ = lane.worker.commands.push(state);
         }
     }

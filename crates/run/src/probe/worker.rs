@@ -26,7 +26,7 @@ use crate::pump;
 use crate::running::Ended;
 
 /// What the main thread tells a probe worker.
-pub enum Command {
+pub enum WorkerCommand {
     /// A next hop has a new link header, or none.
     Way(u16, NextHopLink),
     /// The routes have changed: all ways, and that of each stream.
@@ -76,7 +76,7 @@ pub struct ProbeWorker {
     /// ICMP errors that the port heard of.
     pub errors: Consumer<IcmpError>,
     /// Changes of targets while it runs.
-    pub commands: Producer<Command>,
+    pub commands: Producer<WorkerCommand>,
     stop: Arc<AtomicBool>,
     hurry: Arc<AtomicBool>,
     /// `None`: joined.
@@ -170,7 +170,7 @@ impl ProbeWorker {
     }
 
     /// Gives an order that must not be lost: waits for room, unless the worker has ended.
-    pub fn order(&mut self, mut command: Command) {
+    pub fn order(&mut self, mut command: WorkerCommand) {
         while let Err(PushError::Full(back)) = self.commands.push(command) {
             if self.is_finished() {
                 return;
@@ -206,7 +206,7 @@ struct Inner {
     samples: Producer<Sample>,
     status: Producer<WorkerStatus>,
     errors: Producer<IcmpError>,
-    commands: Consumer<Command>,
+    commands: Consumer<WorkerCommand>,
     stop: Arc<AtomicBool>,
     hurry: Arc<AtomicBool>,
     timeout: i64,
@@ -350,18 +350,20 @@ impl Inner {
     fn obey(&mut self, now: Time) -> Result<()> {
         while let Ok(command) = self.commands.pop() {
             match command {
-                Command::Way(index, way) => self.sender.set_way(index, way),
-                Command::Routes(ways, of_stream) => self.sender.set_routes(ways, &of_stream),
-                Command::Sources(sources, filter) => {
+                WorkerCommand::Way(index, way) => self.sender.set_way(index, way),
+                WorkerCommand::Routes(ways, of_stream) => self.sender.set_routes(ways, &of_stream),
+                WorkerCommand::Sources(sources, filter) => {
                     self.sender.set_sources(&sources);
                     self.new_filter = Some(filter);
                 }
-                Command::Clock(synchronised, error) => self.sender.set_clock(synchronised, error),
-                Command::Add { specs, pages } => {
+                WorkerCommand::Clock(synchronised, error) => {
+                    self.sender.set_clock(synchronised, error)
+                }
+                WorkerCommand::Add { specs, pages } => {
                     // The session has checked and numbered them.
                     self.sender.add(&specs, now, pages).context("targets cannot be added")?;
                 }
-                Command::End(streams) => self.sender.end(&streams),
+                WorkerCommand::End(streams) => self.sender.end(&streams),
             }
         }
         Ok(())

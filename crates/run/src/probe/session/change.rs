@@ -19,7 +19,7 @@ use super::routing::find_routes;
 use super::{LEAD, PAGES_A_STREAM, PATIENCE, Session};
 use crate::probe::event::Changed;
 use crate::probe::targets::{Plan, Target};
-use crate::probe::worker::Command;
+use crate::probe::worker::WorkerCommand;
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
 /// in a plan.
@@ -75,7 +75,7 @@ impl Session {
                 .map(|(local, stream)| (local as u32, *stream))
                 .unzip();
             if !local.is_empty() {
-                lane.worker.order(Command::End(local));
+                lane.worker.order(WorkerCommand::End(local));
                 ended.extend(global);
             }
         }
@@ -114,7 +114,7 @@ impl Session {
             let specs = of_lane(&plan.streams, &streams);
             let lane = &mut self.lanes[lane];
             lane.streams.extend(streams.iter().map(|i| first + i));
-            lane.worker.order(Command::Add { specs, pages: streams.len() * PAGES_A_STREAM });
+            lane.worker.order(WorkerCommand::Add { specs, pages: streams.len() * PAGES_A_STREAM });
         }
         for mut lane in lanes {
             lane.streams.iter_mut().for_each(|i| *i += first);

@@ -15,7 +15,7 @@ use super::ports::filter;
 use crate::engine::EngineSettings;
 use crate::links::netlink;
 use crate::probe::targets::Target;
-use crate::probe::worker::Command;
+use crate::probe::worker::WorkerCommand;
 
 /// What is asked of the kernel again when it says that something has changed.
 pub struct Routing {
@@ -58,7 +58,7 @@ impl Routing {
             let way = way(hop);
             self.ways[index] = way;
             for lane in &mut *lanes {
-                lane.worker.order(Command::Way(index as u16, way));
+                lane.worker.order(WorkerCommand::Way(index as u16, way));
             }
         }
         lost.tell("next hop");
@@ -132,7 +132,7 @@ impl Routing {
             let targets = lane.streams.iter().map(|&s| self.target_of[s as usize] as usize);
             let targets: Vec<usize> = targets.collect();
             let of_stream = targets.iter().map(|&target| self.way_of[target]).collect();
-            lane.worker.order(Command::Routes(self.ways.clone(), of_stream));
+            lane.worker.order(WorkerCommand::Routes(self.ways.clone(), of_stream));
             if moved {
                 let sources: Vec<_> = targets.iter().map(|&target| self.sources[target]).collect();
                 for (&stream, &source) in lane.streams.iter().zip(&sources) {
@@ -141,7 +141,7 @@ impl Routing {
                 let filter = filter(lane.streams.iter().map(|&s| &self.plan[s as usize]));
                 // What joins later is held against what it receives then.
                 lane.filter = filter.clone();
-                lane.worker.order(Command::Sources(sources, filter));
+                lane.worker.order(WorkerCommand::Sources(sources, filter));
             }
         }
         self.next_hops = next_hops;

@@ -126,8 +126,8 @@ fn a_stop_awaits_what_is_in_flight_and_an_urgent_one_does_not() {
 fn streams_are_added_and_ended_by_order() {
     let (port, _) = ReflectedPort::new(BEGIN, &delay(MS));
     let (mut worker, inner) = worker(no_other_port(), 1);
-    worker.order(Command::End(vec![3]));
-    worker.order(Command::Add { specs: vec![spec(4), spec(5)], pages: 100 });
+    worker.order(WorkerCommand::End(vec![3]));
+    worker.order(WorkerCommand::Add { specs: vec![spec(4), spec(5)], pages: 100 });
     let ended = inner.probe(Box::new(port), None);
     assert!(ended.failure.is_none(), "{:?}", ended.failure);
     let sent: Vec<u64> = totals(&mut worker).iter().map(|t| t.counters.sent).collect();
@@ -155,7 +155,7 @@ fn other_addresses_are_another_port_and_nothing_is_counted_twice_or_left_out() {
     let (mut worker, inner) = worker(reopen, 1);
     let sources = vec!["10.0.0.9".parse().unwrap()];
     let filter = Filter { local_ports: vec![62_009], ..Filter::default() };
-    worker.order(Command::Sources(sources.repeat(4), filter));
+    worker.order(WorkerCommand::Sources(sources.repeat(4), filter));
     let ended = inner.probe(Box::new(port), None);
     assert!(ended.failure.is_none(), "{:?}", ended.failure);
     assert_eq!(tries.load(Ordering::Relaxed), 2);
