@@ -112,7 +112,7 @@ fn opened(
     engine: Engine,
     interface: Option<&str>,
     open: Opener<'_>,
-) -> Result<judge::Opened, PortError> {
+) -> Result<judge::OpenedEngine, PortError> {
     // Any port will do that nobody has: ask the kernel for one.
     let free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|s| s.local_addr())
@@ -120,7 +120,7 @@ fn opened(
     let filter = Filter { local_ports: vec![free], ..Filter::default() };
     let port = open(engine, &OpenSpec::new(interface.map(String::from), filter))?;
     let caps = port.caps();
-    Ok(judge::Opened { mode: caps.mode.clone(), rx: caps.rx_stamp, tx: caps.tx_stamp })
+    Ok(judge::OpenedEngine { mode: caps.mode.clone(), rx: caps.rx_stamp, tx: caps.tx_stamp })
 }
 
 /// Loads the reflector's program, attached to nothing.

@@ -13,7 +13,7 @@ use super::{DoctorFinding, DoctorVerdict};
 
 /// What an engine turned out to be once open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedEngine {
     /// The engine's mode, as its port names it.
     pub mode: String,
     /// Where it stamps what it receives.
@@ -221,7 +221,11 @@ pub fn interface(name: &str, facts: &InterfaceFacts) -> Vec<DoctorFinding> {
 }
 
 /// What became of opening an engine.
-pub fn engine(engine: Engine, interface: &str, opened: Result<Opened, PortError>) -> DoctorFinding {
+pub fn engine(
+    engine: Engine,
+    interface: &str,
+    opened: Result<OpenedEngine, PortError>,
+) -> DoctorFinding {
     let check = match engine {
         Engine::Socket => "engine socket",
         Engine::AfPacket => "engine af_packet",
@@ -328,8 +332,11 @@ mod tests {
 
     #[test]
     fn engines() {
-        let mut opened =
-            Opened { mode: "copy mode".into(), rx: StampSource::Driver, tx: StampSource::Kernel };
+        let mut opened = OpenedEngine {
+            mode: "copy mode".into(),
+            rx: StampSource::Driver,
+            tx: StampSource::Kernel,
+        };
         let good = engine(Engine::AfXdp, "eth0", Ok(opened.clone()));
         assert!(!warns(&good));
         assert_eq!(
