@@ -25,14 +25,14 @@ use crate::joins::ordered::{HANDED_OVER, Ordered};
 use crate::links::has_ethernet;
 
 /// What was opened for a run.
-pub struct Opened {
+pub struct OpenedInputs {
     /// One for each metering thread.
     pub inputs: Vec<MeterInput>,
     /// The engine, and how it runs.
     pub engine: String,
 }
 
-impl Opened {
+impl OpenedInputs {
     /// Where packets are seen.
     pub fn points(&self, interfaces: &[Interface]) -> Vec<RttPoint> {
         let point = |l: &Interface| RttPoint {
@@ -50,7 +50,7 @@ pub fn open(
     indexes: &[Index],
     places: &[u8],
     asked: &Settings,
-) -> Result<Opened, RunError> {
+) -> Result<OpenedInputs, RunError> {
     let engine = match asked.input.engine {
         Some(InputEngine::Header) => None,
         Some(InputEngine::AfXdp) => Some(Engine::AfXdp),
@@ -63,7 +63,11 @@ pub fn open(
     Ok(opened?)
 }
 
-fn open_headers(interfaces: &[Interface], indexes: &[Index], asked: &Settings) -> Result<Opened> {
+fn open_headers(
+    interfaces: &[Interface],
+    indexes: &[Index],
+    asked: &Settings,
+) -> Result<OpenedInputs> {
     let spec = |interfaces: &[Interface], first_point| HeaderSpec {
         interfaces: interfaces.iter().map(|i| i.name.clone()).collect(),
         first_point,
@@ -97,7 +101,7 @@ fn open_headers(interfaces: &[Interface], indexes: &[Index], asked: &Settings) -
         MeterInput::Headers(Headers { worker, port, returning, gone })
     };
     let inputs = ports.into_iter().enumerate().map(input).collect();
-    Ok(Opened { inputs, engine })
+    Ok(OpenedInputs { inputs, engine })
 }
 
 fn open_frames(
@@ -106,7 +110,7 @@ fn open_frames(
     indexes: &[Index],
     are_joined: bool,
     asked: &Settings,
-) -> Result<Opened> {
+) -> Result<OpenedInputs> {
     let workers = usize::from(asked.input.workers);
     let apps = asked.metering.fields.contains(&Field::Apps);
     let snap = match asked.input.trim {
@@ -145,7 +149,7 @@ fn open_frames(
         })
     };
     let inputs = places.into_iter().map(input).collect();
-    Ok(Opened { inputs, engine: how })
+    Ok(OpenedInputs { inputs, engine: how })
 }
 
 /// The ports of one interface, one for each metering thread. After the interface was gone

@@ -20,7 +20,7 @@ use sonde_wire::Time;
 use super::export::{self, Common};
 use super::exporting::{Exporting, Queue, Shared};
 use super::follow::Follow;
-use super::input::{MeterInput, Opened};
+use super::input::{MeterInput, OpenedInputs};
 use super::meter::Meter;
 use super::settings::{InputEngine, Settings};
 use super::shard::Shard;
@@ -78,7 +78,7 @@ pub fn start(
     context.opened(&[uses(&settings)], &written_later(&settings))?;
     let (exporting, queues) = Exporting::start(outputs, workers, ROOM)?;
     let control = exporting.control();
-    let Opened { inputs, .. } = opened;
+    let OpenedInputs { inputs, .. } = opened;
     let end = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for (i, ((meter, input), queue)) in meters.into_iter().zip(inputs).zip(queues).enumerate() {
