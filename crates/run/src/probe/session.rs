@@ -21,7 +21,7 @@ use sonde_wire::Time;
 
 use self::lane::{Lane, of_lane};
 pub use self::ports::Options;
-use self::ports::{Opened, check_frames, check_sizes, lane_of, open_ports, with_free_ports};
+use self::ports::{OpenedPort, check_frames, check_sizes, lane_of, open_ports, with_free_ports};
 use self::routing::{Routing, find_routes, way};
 use super::event::Event;
 use super::outbox::Outbox;
@@ -172,12 +172,12 @@ impl Session {
     /// Starts a worker on a port, for its streams of `plan`.
     fn start_lane(
         &self,
-        opened: Opened,
+        opened: OpenedPort,
         plan: &[StreamSpec],
         ways: &[NextHopLink],
         (start, cpu): (Time, Option<usize>),
     ) -> Result<Lane> {
-        let Opened { port, spec, ifindex, streams } = opened;
+        let OpenedPort { port, spec, ifindex, streams } = opened;
         let specs = of_lane(plan, &streams);
         let (run, n) = (&self.run, specs.len());
         let config = SenderConfig {

@@ -13,7 +13,7 @@ use sonde_sys::netlink::{NextHops, Route};
 
 use super::lane::{Lane, of_lane};
 use super::ports::{
-    Opened, check_frames, check_sizes, filter, lane_of, open_ports, with_free_ports,
+    OpenedPort, check_frames, check_sizes, filter, lane_of, open_ports, with_free_ports,
 };
 use super::routing::find_routes;
 use super::{LEAD, PAGES_A_STREAM, PATIENCE, Session};
@@ -23,7 +23,7 @@ use crate::probe::worker::WorkerCommand;
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
 /// in a plan.
-type Placed = (BTreeMap<usize, Vec<u32>>, Vec<Opened>);
+type Placed = (BTreeMap<usize, Vec<u32>>, Vec<OpenedPort>);
 
 impl Session {
     /// Measures to `wanted` from now on. A target that was there before goes on without losing a
@@ -135,7 +135,7 @@ impl Session {
         &mut self,
         plan: &mut Plan,
         first: usize,
-        opened: Vec<Opened>,
+        opened: Vec<OpenedPort>,
     ) -> Result<(Vec<Caps>, Vec<Lane>)> {
         self.routing.look_again(&mut self.lanes, self.engine.iface.as_deref())?;
         for (stream, target) in plan.streams.iter_mut().zip(&plan.target_of) {

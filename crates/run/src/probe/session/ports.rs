@@ -12,7 +12,7 @@ use crate::engine::EngineSettings;
 use crate::probe::targets::{self, Plan, Target};
 
 /// A port that is open.
-pub struct Opened {
+pub struct OpenedPort {
     pub port: Box<dyn Port>,
     /// How it was opened.
     pub spec: OpenSpec,
@@ -53,14 +53,14 @@ pub fn open_ports(
     groups: BTreeMap<u32, Vec<u32>>,
     found: &[Route],
     options: Options,
-) -> Result<Vec<Opened>, PortError> {
+) -> Result<Vec<OpenedPort>, PortError> {
     let mut opened = Vec::new();
     for (ifindex, streams) in groups {
         let routes: Vec<&Route> =
             streams.iter().map(|&i| &found[plan.target_of[i as usize] as usize]).collect();
         let spec = open_spec(engine, plan, &streams, &routes, options);
         let port = sonde_port::open(engine.engine, &spec)?;
-        opened.push(Opened { port, spec, ifindex, streams });
+        opened.push(OpenedPort { port, spec, ifindex, streams });
     }
     Ok(opened)
 }
