@@ -57,7 +57,8 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     let expanded = targets::expand(entries, stream, *family, *all_addresses);
     let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
     let names = names_of(&targets, &left_out);
-    let options = session::Options { samples: settings.samples, fragment: settings.fragment };
+    let options =
+        session::SessionOptions { samples: settings.samples, fragment: settings.fragment };
     let mut session = Session::open(targets, &run, engine, options)?;
     left_out.append(&mut session.left_out);
     let watch = match names.is_empty() {

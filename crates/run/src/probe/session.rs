@@ -20,7 +20,7 @@ use sonde_sys::netlink::{NextHops, Routes};
 use sonde_wire::Time;
 
 use self::lane::{Lane, of_lane};
-pub use self::ports::Options;
+pub use self::ports::SessionOptions;
 use self::ports::{OpenedPort, check_frames, check_sizes, lane_of, open_ports, with_free_ports};
 use self::routing::{Routing, find_routes, way};
 use super::event::Event;
@@ -45,7 +45,7 @@ pub struct Session {
     routing: Routing,
     engine: EngineSettings,
     run: RunSettings,
-    options: Options,
+    options: SessionOptions,
     clock: ClockState,
     clock_checked: Instant,
     /// How often the clock had been set when last looked at.
@@ -78,7 +78,7 @@ impl Session {
         mut targets: Vec<Target>,
         run: &RunSettings,
         engine: &EngineSettings,
-        options: Options,
+        options: SessionOptions,
     ) -> Result<Self, RunError> {
         let mut routes = Routes::open().with_context(|| netlink("ask the kernel for routes"))?;
         let alone = targets.len() == 1;

@@ -52,7 +52,7 @@ pub fn open_ports(
     plan: &Plan,
     groups: BTreeMap<u32, Vec<u32>>,
     found: &[Route],
-    options: Options,
+    options: SessionOptions,
 ) -> Result<Vec<OpenedPort>, PortError> {
     let mut opened = Vec::new();
     for (ifindex, streams) in groups {
@@ -70,7 +70,7 @@ fn open_spec(
     plan: &Plan,
     streams: &[u32],
     routes: &[&Route],
-    options: Options,
+    options: SessionOptions,
 ) -> OpenSpec {
     let of = |i: &u32| &plan.streams[*i as usize];
     let filter = filter(streams.iter().map(of));
@@ -168,7 +168,7 @@ pub fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
 
 /// How a session differs from what is usual.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct SessionOptions {
     /// Each packet's fate is wanted.
     pub samples: bool,
     /// Packets longer than the path's MTU go in pieces.
