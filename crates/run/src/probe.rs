@@ -63,7 +63,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     left_out.append(&mut session.left_out);
     let watch = match names.is_empty() {
         true => None,
-        false => Some(names::Watch::start(names, *family, LOOK_UP_EVERY)?),
+        false => Some(names::NameWatch::start(names, *family, LOOK_UP_EVERY)?),
     };
     let caps = &session.caps[0];
     let about = About {
@@ -98,7 +98,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
 /// Follows a session until its end.
 fn drive(
     mut session: Session,
-    watch: Option<names::Watch>,
+    watch: Option<names::NameWatch>,
     (mut outbox, status, orders): (Outbox, &Latest<Status>, &Receiver<ReloadRequest>),
     stop: &Stop,
     patience: Duration,
@@ -114,7 +114,7 @@ fn drive(
             let _ = done.send(changed.map_err(RunError::Host));
         }
         let progress = session.poll(&mut outbox);
-        watch.iter().flat_map(names::Watch::notices).for_each(|text| tracing::warn!("{text}"));
+        watch.iter().flat_map(names::NameWatch::notices).for_each(|text| tracing::warn!("{text}"));
         let (health, clock) = (session.health(), session.clock());
         status.update(|s| {
             (s.sent, s.received, s.delays) = (progress.sent, progress.received, progress.delays);

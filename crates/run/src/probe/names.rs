@@ -85,18 +85,18 @@ pub struct Watched {
 }
 
 /// Looks names up again while a run goes on.
-pub struct Watch {
+pub struct NameWatch {
     notices: Receiver<String>,
     /// Dropped, it ends the thread.
     _stop: Sender<()>,
 }
 
-impl Watch {
+impl NameWatch {
     /// Looks at `names` once each `every`.
     ///
     /// # Errors
     /// No thread to be had.
-    pub fn start(mut names: Vec<Watched>, family: Family, every: Duration) -> Result<Watch> {
+    pub fn start(mut names: Vec<Watched>, family: Family, every: Duration) -> Result<NameWatch> {
         let (tell, notices) = channel();
         let (stop, stopped) = channel::<()>();
         std::thread::Builder::new().name("sonde-names".into()).spawn(move || {
@@ -111,7 +111,7 @@ impl Watch {
                 }
             }
         })?;
-        Ok(Watch { notices, _stop: stop })
+        Ok(NameWatch { notices, _stop: stop })
     }
 
     /// What has changed since the last call.
