@@ -9,23 +9,23 @@ use sonde_results::Hist;
 use sonde_results::trial::TrialHealth;
 use sonde_sys::usage::Usage;
 
-/// Watches from [`Watch::start`] to [`Watch::end`].
-pub struct Watch {
+/// Watches from [`HealthWatch::start`] to [`HealthWatch::end`].
+pub struct HealthWatch {
     before: Usage,
     stop: Arc<AtomicBool>,
     sleeper: Option<JoinHandle<Hist>>,
 }
 
-impl Watch {
+impl HealthWatch {
     /// Begins. A thread that does nothing but sleep notes how late the host wakes it: what
     /// it sees, a device or a tester on this host sees as well.
-    pub fn start() -> Watch {
+    pub fn start() -> HealthWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let sleeper = std::thread::Builder::new().name("sonde-jitter".into());
         // Without the thread the rest is still true.
         let sleeper = sleeper.spawn(move || oversleeping(&told)).ok();
-        Watch { before: Usage::read(), stop, sleeper }
+        HealthWatch { before: Usage::read(), stop, sleeper }
     }
 
     /// Ends, and tells what happened meanwhile. Offsets between clocks are not known here.
@@ -49,7 +49,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for HealthWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

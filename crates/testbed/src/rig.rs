@@ -33,7 +33,7 @@ use self::traffic::{RigPort, ways};
 use self::warm_up::Warmed;
 use super::cases::{DeviceKind, Expanded, PlannedCase, free_cpus};
 use super::device_health::DeviceWatch;
-use super::health::Watch;
+use super::health::HealthWatch;
 use super::layers::{self, Applied};
 use super::networks::refuse_others_addresses;
 use super::plan::{EngineName, Plan};
@@ -276,7 +276,7 @@ impl Rig for DeviceRig<'_> {
             events::learn(bed)?;
         }
         let ledger = Ledger::begin(&self.bench.made)?;
-        let watch = Watch::start();
+        let watch = HealthWatch::start();
         let device = match &self.bench.made {
             Made::Lab(bed) => DeviceWatch::start(bed.info()),
             Made::There(_) => None,

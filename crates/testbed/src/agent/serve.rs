@@ -28,7 +28,7 @@ use super::protocol::{
 };
 use super::{Event, Status};
 use crate::counters::{dropped, of_port};
-use crate::health::Watch;
+use crate::health::HealthWatch;
 use crate::tester::{
     Expects, Load, MTU_MAX, TesterPort, Watching, XdpReceivingEnd, XdpSendingEnd, port_facts,
 };
@@ -391,7 +391,7 @@ impl Session<'_> {
             .collect();
         let ports: Vec<TesterPort> = sources.iter().map(|(h, _)| tester_port(&h.port)).collect();
         let counted = counters(&self.ports);
-        let watch = Watch::start();
+        let watch = HealthWatch::start();
         channel.send(&Reply::Done)?;
         channel.stream().sock.set_read_timeout(Some(TICK))?;
         let limit_ns = start_ns + 2 * arm.offer.duration_ns() + GRACE_NS;
