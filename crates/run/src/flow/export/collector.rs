@@ -12,7 +12,7 @@ use sonde_sys::stream::has_sctp;
 use sonde_sys::udp::Datagrams;
 
 use super::backlog::Backlog;
-use super::pace::Pace;
+use super::pace::MessagePace;
 use super::stream::{PATIENCE, Stream};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, protocol};
@@ -78,7 +78,7 @@ struct Udp {
 struct Sending {
     name: String,
     socket: Datagrams,
-    pace: Pace,
+    pace: MessagePace,
     begun: Instant,
     /// Messages that wait for their turn, and how many flow records are in each.
     waiting: VecDeque<(Vec<u8>, u64)>,
@@ -114,7 +114,7 @@ impl Udp {
         let out = Sending {
             name,
             socket,
-            pace: Pace::new(per_second),
+            pace: MessagePace::new(per_second),
             begun: Instant::now(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,

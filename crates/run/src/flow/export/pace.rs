@@ -3,17 +3,20 @@
 
 /// The generic cell rate algorithm (ITU-T I.371, annex A) over times in ns.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct MessagePace {
     /// Between two datagrams; 0: they need not wait.
     every_ns: u64,
     /// When the next one would leave if they left evenly.
     next_ns: u64,
 }
 
-impl Pace {
+impl MessagePace {
     /// So many datagrams a second; 0: as many as can be sent.
     pub fn new(per_second: u32) -> Self {
-        Pace { every_ns: 1_000_000_000u64.checked_div(per_second.into()).unwrap_or(0), next_ns: 0 }
+        MessagePace {
+            every_ns: 1_000_000_000u64.checked_div(per_second.into()).unwrap_or(0),
+            next_ns: 0,
+        }
     }
 
     /// Whether one may leave at `now_ns`, and is counted as having left.
@@ -42,7 +45,7 @@ mod tests {
     #[test]
     fn no_stretch_of_time_gets_more_than_the_rate_and_a_burst() {
         for (rate, step_ns) in [(4_000, 100_000), (4_000, 1_000_000), (50, 7_000_000)] {
-            let mut pace = Pace::new(rate);
+            let mut pace = MessagePace::new(rate);
             let mut left: Vec<u64> = Vec::new();
             // A second without traffic saves nothing up.
             for now in (1_000_000_000..4_000_000_000u64).step_by(step_ns) {
@@ -64,8 +67,8 @@ mod tests {
 
     #[test]
     fn without_a_rate_nothing_waits() {
-        let mut pace = Pace::new(0);
+        let mut pace = MessagePace::new(0);
         assert!((0..10_000).all(|_| pace.lets_go(5)));
-        assert_eq!((pace.takes_ns(9), Pace::new(1_000).takes_ns(9)), (0, 9_000_000));
+        assert_eq!((pace.takes_ns(9), MessagePace::new(1_000).takes_ns(9)), (0, 9_000_000));
     }
 }
