@@ -23,7 +23,7 @@ pub struct FlowPlan {
     /// Octets without the FCS, in turn.
     pub sizes: Vec<u16>,
     /// How fast they leave.
-    pub pace: Pace,
+    pub pace: FlowPace,
     pub end: End,
     /// Frames in a row at the pace, and the pause behind them, ns.
     pub burst: Option<(u64, f64)>,
@@ -47,7 +47,7 @@ pub struct RequestedMetrics {
 
 /// The time from one frame to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum FlowPace {
     /// Always the same, ns.
     Even(f64),
     /// So many ns for each octet that the frame before took on the wire.
@@ -75,13 +75,13 @@ pub struct PortsView<'a> {
     pub interfaces: &'a [EmulatedInterface],
 }
 
-impl Pace {
+impl FlowPace {
     /// From a frame of so many octets without the FCS to the next, ns.
     #[inline]
     pub fn after(self, octets: u16) -> f64 {
         match self {
-            Pace::Even(ns) => ns,
-            Pace::ByLength(ns) => ns * (usize::from(octets) + FCS_LEN + WIRE) as f64,
+            FlowPace::Even(ns) => ns,
+            FlowPace::ByLength(ns) => ns * (usize::from(octets) + FCS_LEN + WIRE) as f64,
         }
     }
 }
@@ -116,7 +116,7 @@ impl FlowPlan {
             (0, Vec::new(), None)
         });
         let speed = ports.speeds.get(from).copied().flatten();
-        let pace = pace(&flow.rate, speed).map_err(&mut note).unwrap_or(Pace::Even(1.0));
+        let pace = pace(&flow.rate, speed).map_err(&mut note).unwrap_or(FlowPace::Even(1.0));
         let timing = timing(&flow.duration, speed).map_err(&mut note).unwrap_or_default();
         let ratio = ratio(flow, to.len()).map_err(&mut note).unwrap_or(1.0);
         let sizes = sizes(&flow.size).map_err(&mut note).unwrap_or_default();
@@ -184,13 +184,13 @@ fn ends(flow: &Flow, ports: &PortsView<'_>) -> Result<(usize, Vec<usize>, Option
     Ok((from, to, None))
 }
 
-fn pace(rate: &Rate, speed: Option<u64>) -> Result<Pace, String> {
+fn pace(rate: &Rate, speed: Option<u64>) -> Result<FlowPace, String> {
     let bits = |value: Option<f64>, default: f64, unit: f64| {
-        Pace::ByLength(8e9 / (value.unwrap_or(default) * unit))
+        FlowPace::ByLength(8e9 / (value.unwrap_or(default) * unit))
     };
     let number = |n: Option<sonde_server::otg::pattern::Number>| n.map(|n| n.0 as f64);
     let pace = match rate.choice {
-        RateChoice::Pps => Pace::Even(1e9 / number(rate.pps).unwrap_or(1000.0)),
+        RateChoice::Pps => FlowPace::Even(1e9 / number(rate.pps).unwrap_or(1000.0)),
         RateChoice::Bps => bits(number(rate.bps), 1e9, 1.0),
         RateChoice::Kbps => bits(number(rate.kbps), 1e6, 1e3),
         RateChoice::Mbps => bits(number(rate.mbps), 1e3, 1e6),
@@ -202,7 +202,7 @@ fn pace(rate: &Rate, speed: Option<u64>) -> Result<Pace, String> {
             bits(rate.percentage, 100.0, speed as f64 / 100.0)
         }
     };
-    let (Pace::Even(ns) | Pace::ByLength(ns)) = pace;
+    let (FlowPace::Even(ns) | FlowPace::ByLength(ns)) = pace;
     if !ns.is_finite() || ns <= 0.0 {
         return Err("rate: must be greater than 0".into());
     }
