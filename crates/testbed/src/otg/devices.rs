@@ -44,7 +44,7 @@ pub struct NextHop {
 
 /// From where to where a flow between devices goes.
 #[derive(Clone, Debug)]
-pub struct Ends {
+pub struct FlowEndpoints {
     /// Of the sending device.
     pub mac: Mac,
     /// Of the sending device.
@@ -188,7 +188,7 @@ pub fn ends(
     flow: &Flow,
     devices: &FlowDevices,
     interfaces: &[EmulatedInterface],
-) -> Result<(usize, usize, Ends), String> {
+) -> Result<(usize, usize, FlowEndpoints), String> {
     if devices.bidirectional {
         return Err("tx_rx.device.bidirectional: make the way back a flow of its own".into());
     }
@@ -223,7 +223,7 @@ pub fn ends(
     if from.port == to.port {
         return Err("tx_rx.device: both are at one port, which cannot receive what it sends".into());
     }
-    let ends = Ends {
+    let ends = FlowEndpoints {
         mac: from.mac,
         source: from.address,
         destination: to.address,

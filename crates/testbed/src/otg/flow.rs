@@ -7,7 +7,7 @@ use sonde_server::otg::config::{
 };
 
 use super::allowed::Allowed;
-use super::devices::{self, EmulatedInterface, Ends};
+use super::devices::{self, EmulatedInterface, FlowEndpoints};
 use super::frames::FrameTemplate;
 use super::sizes::sizes;
 
@@ -158,7 +158,10 @@ impl FlowPlan {
 }
 
 /// The sending port, the receiving ports, and the devices there.
-fn ends(flow: &Flow, ports: &PortsView<'_>) -> Result<(usize, Vec<usize>, Option<Ends>), String> {
+fn ends(
+    flow: &Flow,
+    ports: &PortsView<'_>,
+) -> Result<(usize, Vec<usize>, Option<FlowEndpoints>), String> {
     if flow.tx_rx.choice == TxRxChoice::Device {
         let between = flow.tx_rx.device.as_ref().ok_or("tx_rx.device: is missing")?;
         let (from, to, ends) = devices::ends(flow, between, ports.interfaces)?;

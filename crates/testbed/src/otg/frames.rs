@@ -17,7 +17,7 @@ use sonde_wire::prefix::{BENCHMARK_PREFIXES, address_bits};
 use sonde_wire::signature::{self, Secret};
 
 use super::allowed::Allowed;
-use super::devices::{Ends, NextHop};
+use super::devices::{FlowEndpoints, NextHop};
 use super::ethertype;
 pub use super::ethertype::EtherType;
 use super::values::{Values, set_bits};
@@ -64,7 +64,7 @@ impl FrameTemplate {
         shortest: usize,
         longest: usize,
         allowed: &Allowed,
-        ends: Option<&Ends>,
+        ends: Option<&FlowEndpoints>,
     ) -> Result<FrameTemplate, Vec<String>> {
         let mut build = Build::new(allowed, ends);
         let one = [Header::default()];
@@ -174,12 +174,12 @@ struct Build<'a> {
     /// Where the innermost IP header is.
     ip: Option<usize>,
     /// Where the flow runs between devices.
-    ends: Option<&'a Ends>,
+    ends: Option<&'a FlowEndpoints>,
     next_hop: Option<Arc<NextHop>>,
 }
 
 impl Build<'_> {
-    fn new<'a>(allowed: &'a Allowed, ends: Option<&'a Ends>) -> Build<'a> {
+    fn new<'a>(allowed: &'a Allowed, ends: Option<&'a FlowEndpoints>) -> Build<'a> {
         Build {
             octets: Vec::new(),
             varying: Vec::new(),
