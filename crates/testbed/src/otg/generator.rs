@@ -25,7 +25,7 @@ use super::allowed::Allowed;
 use super::details::{self, FlowState};
 use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
-use super::port::{Found, Location, TestPort};
+use super::port::{FoundInterface, Location, TestPort};
 use super::receiver::{self, Received};
 use super::sender;
 use super::setting::{PortSettings, settings};
@@ -212,7 +212,7 @@ impl Setup {
         for (i, port) in config.ports.iter().enumerate() {
             let location = port.location.as_deref().unwrap_or_default();
             match Location::read(location)
-                .and_then(|l| Found::look(l).map_err(|e| format!("{e:#}")))
+                .and_then(|l| FoundInterface::look(l).map_err(|e| format!("{e:#}")))
             {
                 Ok(port) => {
                     if let Some(why) =
@@ -228,7 +228,9 @@ impl Setup {
                 Err(e) => errors.push(format!("ports[{i}].location: {e}")),
             }
         }
-        let same = |a: &Found, b: &Found| (a.namespace, a.ifindex) == (b.namespace, b.ifindex);
+        let same = |a: &FoundInterface, b: &FoundInterface| {
+            (a.namespace, a.ifindex) == (b.namespace, b.ifindex)
+        };
         if found.iter().enumerate().any(|(i, a)| found[..i].iter().any(|b| same(a, b))) {
             errors.push("ports: two have the same location".into());
         }
@@ -250,7 +252,7 @@ impl Setup {
         for ((port, w), name) in found.iter().zip(&wanted).zip(&names) {
             warnings.extend(w.warnings(name, port.speed_bps));
         }
-        let longest: Vec<usize> = found.iter().map(Found::longest).collect();
+        let longest: Vec<usize> = found.iter().map(FoundInterface::longest).collect();
         let interfaces = devices::interfaces(&config.devices, &names, allowed, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::Invalid(errors));

@@ -81,7 +81,7 @@ pub struct Worker<O> {
 }
 
 /// An interface, before it is a port.
-pub struct Found {
+pub struct FoundInterface {
     pub location: Location,
     /// What tells its namespace from others.
     pub namespace: (u64, u64),
@@ -129,12 +129,12 @@ impl Location {
     }
 }
 
-impl Found {
+impl FoundInterface {
     /// Looks it up.
     ///
     /// # Errors
     /// It is not there, or down.
-    pub fn look(location: Location) -> Result<Found, PortError> {
+    pub fn look(location: Location) -> Result<FoundInterface, PortError> {
         let missing = || SysError::NoInterface(location.text());
         let io = |source| SysError::Io {
             what: "read this host's interfaces".into(),
@@ -164,7 +164,7 @@ impl Found {
             let namespace = netns::identity().map_err(io)?;
             let location = location.clone();
             let settings = Settings::default();
-            Ok(Found {
+            Ok(FoundInterface {
                 location,
                 namespace,
                 ifindex,
@@ -213,7 +213,7 @@ impl TestPort {
     pub fn open(
         index: usize,
         name: &str,
-        found: Found,
+        found: FoundInterface,
         capture: Option<&Capture>,
         flows: &[Arc<FlowPlan>],
         secret: Secret,
