@@ -25,7 +25,7 @@ use super::allowed::Allowed;
 use super::details::{self, FlowState};
 use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
-use super::port::{FoundInterface, Location, TestPort};
+use super::port::{FoundInterface, PortLocation, TestPort};
 use super::receiver::{self, Received};
 use super::sender;
 use super::setting::{PortSettings, settings};
@@ -211,7 +211,7 @@ impl Setup {
         let mut found = Vec::new();
         for (i, port) in config.ports.iter().enumerate() {
             let location = port.location.as_deref().unwrap_or_default();
-            match Location::read(location)
+            match PortLocation::read(location)
                 .and_then(|l| FoundInterface::look(l).map_err(|e| format!("{e:#}")))
             {
                 Ok(port) => {

@@ -27,7 +27,7 @@ use crate::tester::RING;
 pub struct TestPort {
     /// As in the configuration.
     pub name: String,
-    pub location: Location,
+    pub location: PortLocation,
     ifindex: u32,
     links: Mutex<Links>,
     /// Where a flow leaves here.
@@ -55,7 +55,7 @@ struct Settings {
 }
 
 struct Mtu {
-    location: Location,
+    location: PortLocation,
     before: u32,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Mtu {
 
 /// Where a port is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct PortLocation {
     /// By its name in `ip netns`; none: this one.
     pub netns: Option<String>,
     pub interface: String,
@@ -82,7 +82,7 @@ pub struct Worker<O> {
 
 /// An interface, before it is a port.
 pub struct FoundInterface {
-    pub location: Location,
+    pub location: PortLocation,
     /// What tells its namespace from others.
     pub namespace: (u64, u64),
     /// The interface's index in its namespace.
@@ -98,12 +98,12 @@ pub struct FoundInterface {
     settings: Settings,
 }
 
-impl Location {
+impl PortLocation {
     /// From `INTERFACE` or `NAMESPACE/INTERFACE`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(text: &str) -> Result<Location, String> {
+    pub fn read(text: &str) -> Result<PortLocation, String> {
         let (netns, interface) = match text.split_once('/') {
             Some((netns, interface)) => (Some(netns.to_owned()), interface),
             None => (None, text),
@@ -111,7 +111,7 @@ impl Location {
         if interface.is_empty() || interface.contains('/') || netns.as_deref() == Some("") {
             return Err("name an INTERFACE of this host, or NAMESPACE/INTERFACE".into());
         }
-        Ok(Location { netns, interface: interface.to_owned() })
+        Ok(PortLocation { netns, interface: interface.to_owned() })
     }
 
     /// As a client writes it.
@@ -134,7 +134,7 @@ impl FoundInterface {
     ///
     /// # Errors
     /// It is not there, or down.
-    pub fn look(location: Location) -> Result<FoundInterface, PortError> {
+    pub fn look(location: PortLocation) -> Result<FoundInterface, PortError> {
         let missing = || SysError::NoInterface(location.text());
         let io = |source| SysError::Io {
             what: "read this host's interfaces".into(),
@@ -443,7 +443,7 @@ struct Engines {
 /// AF_XDP, and where it cannot send, packet sockets.
 fn open_engines(
     name: &str,
-    location: &Location,
+    location: &PortLocation,
     watching: &OpenSpec,
     sends: bool,
     warnings: &mut Vec<String>,
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn locations() {
-        let of = |text| Location::read(text).map(|l| l.text());
+        let of = |text| PortLocation::read(text).map(|l| l.text());
         assert_eq!(of("eth0"), Ok("eth0".into()));
         assert_eq!(of("gen/eth0"), Ok("gen/eth0".into()));
         for bad in ["", "/", "/eth0", "gen/", "a/b/c"] {
