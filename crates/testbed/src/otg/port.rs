@@ -38,7 +38,7 @@ pub struct TestPort {
     /// By what it sends, where a flow leaves here, and by what it receives.
     pub engines: (Option<String>, String),
     /// Held until the threads have ended.
-    _settings: Settings,
+    _settings: PortSettings,
 }
 
 /// What a port keeps of what comes.
@@ -50,7 +50,7 @@ struct Captured {
 
 /// What was set on an interface; dropping it sets it back.
 #[derive(Default)]
-struct Settings {
+struct PortSettings {
     _mtu: Option<Mtu>,
 }
 
@@ -95,7 +95,7 @@ pub struct FoundInterface {
     pub speed_bps: Option<u64>,
     rx_queues: u32,
     links: Links,
-    settings: Settings,
+    settings: PortSettings,
 }
 
 impl PortLocation {
@@ -163,7 +163,7 @@ impl FoundInterface {
             let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
             let namespace = netns::identity().map_err(io)?;
             let location = location.clone();
-            let settings = Settings::default();
+            let settings = PortSettings::default();
             Ok(FoundInterface {
                 location,
                 namespace,
@@ -200,7 +200,7 @@ impl FoundInterface {
                 }
             }
         });
-        self.settings = Settings { _mtu: mtu };
+        self.settings = PortSettings { _mtu: mtu };
     }
 }
 
