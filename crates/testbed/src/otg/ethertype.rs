@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use sonde_server::otg::config::HeaderChoice;
 
-use super::values::Values;
+use super::values::FieldValues;
 
 /// An EtherType (IEEE 802.3, clause 3.2.6), as a user names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,11 @@ pub fn announcing(next: Option<HeaderChoice>) -> u16 {
 ///
 /// # Errors
 /// One that announces what is not there.
-pub fn check(values: &Values, next: Option<HeaderChoice>, allowed: &[u16]) -> Result<(), String> {
+pub fn check(
+    values: &FieldValues,
+    next: Option<HeaderChoice>,
+    allowed: &[u16],
+) -> Result<(), String> {
     let further: &[u16] = match next {
         Some(HeaderChoice::Vlan) => &TAGS,
         Some(HeaderChoice::Mpls) => &[0x8848],
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_type_announces_the_header_behind_it_or_must_be_allowed() {
-        let one = |number: u16| Values::One(number.into());
+        let one = |number: u16| FieldValues::One(number.into());
         let (v4, raw) = (Some(HeaderChoice::Ipv4), None);
         assert_eq!(check(&one(0x0800), v4, &[]), Ok(()));
         assert_eq!(check(&one(0x88a8), Some(HeaderChoice::Vlan), &[]), Ok(()));
@@ -129,10 +133,11 @@ mod tests {
         // A whole packet of the client's own, and a header under another name.
         assert!(check(&one(0x0800), raw, &[]).is_err());
         assert!(check(&one(0x86dd), v4, &[]).is_err());
-        let listed = Values::List([0xffff, 0x88cc].into());
+        let listed = FieldValues::List([0xffff, 0x88cc].into());
         assert!(check(&listed, raw, &[]).unwrap_err().contains("lldp"));
         // Steps that pass what is forbidden, the one at the end alone included.
-        let steps = |start, step: u128, count| Values::Steps { start, step, count, mask: 0xffff };
+        let steps =
+            |start, step: u128, count| FieldValues::Steps { start, step, count, mask: 0xffff };
         assert_eq!(check(&steps(0x88b5, 1, 2), raw, &[]), Ok(()));
         assert!(check(&steps(0x88b5, 1, 3), raw, &[]).unwrap_err().contains("0x88b7"));
         assert_eq!(check(&steps(0x88b6, 1u128.wrapping_neg(), 2), raw, &[]), Ok(()));

@@ -20,7 +20,7 @@ use super::allowed::Allowed;
 use super::devices::{FlowEndpoints, NextHop};
 use super::ethertype;
 pub use super::ethertype::EtherType;
-use super::values::{Values, set_bits};
+use super::values::{FieldValues, set_bits};
 
 /// How the frames of a flow look.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct FrameTemplate {
 struct Varying {
     at: usize,
     width: u32,
-    values: Values,
+    values: FieldValues,
 }
 
 /// What depends on the length or on other fields.
@@ -270,7 +270,7 @@ impl Build<'_> {
             self.wrong("mpls", why.into());
         }
         let bottom = u128::from(last);
-        let said = Values::of(h.bottom_of_stack.as_ref(), 1, bottom, Some(bottom));
+        let said = FieldValues::of(h.bottom_of_stack.as_ref(), 1, bottom, Some(bottom));
         if said.is_ok_and(|said| !said.within(&[(bottom, bottom)])) {
             let why = format!(
                 "is {bottom} here; start sonde otg with --allow-ethertype mpls for other frames"
@@ -434,7 +434,7 @@ impl Build<'_> {
         default: u128,
         auto: Option<u128>,
     ) {
-        match Values::of(pattern.as_ref(), width, default, auto) {
+        match FieldValues::of(pattern.as_ref(), width, default, auto) {
             Ok(values) => self.put(at, width, values),
             Err(e) => self.wrong(name, e),
         }
@@ -449,7 +449,7 @@ impl Build<'_> {
         next: Option<HeaderChoice>,
     ) {
         let own = u128::from(ethertype::announcing(next));
-        match Values::of(pattern.as_ref(), 16, 0xffff, Some(own)) {
+        match FieldValues::of(pattern.as_ref(), 16, 0xffff, Some(own)) {
             Ok(values) => {
                 if let Err(e) = ethertype::check(&values, next, &self.allowed.types) {
                     self.wrong(name, e);
@@ -460,9 +460,9 @@ impl Build<'_> {
         }
     }
 
-    fn put(&mut self, at: usize, width: u32, values: Values) {
+    fn put(&mut self, at: usize, width: u32, values: FieldValues) {
         set_bits(&mut self.octets, at, width, values.nth(0));
-        if !matches!(values, Values::One(_)) {
+        if !matches!(values, FieldValues::One(_)) {
             self.varying.push(Varying { at, width, values });
         }
     }
@@ -476,7 +476,7 @@ impl Build<'_> {
         width: u32,
         auto: Option<u128>,
     ) {
-        match Values::of(pattern.as_ref(), width, 0, auto) {
+        match FieldValues::of(pattern.as_ref(), width, 0, auto) {
             Ok(values) => {
                 let [v4, v6] = BENCHMARK_PREFIXES;
                 let own = if width == 32 { v4 } else { v6 };
@@ -516,7 +516,7 @@ impl Build<'_> {
         match (sum.choice, sum.custom) {
             (ChecksumChoice::Generated, _) => return Some(sum.generated == Generated::Bad),
             (ChecksumChoice::Custom, Some(n)) if n.0 <= 0xffff => {
-                self.put(at, 16, Values::One(n.0.into()));
+                self.put(at, 16, FieldValues::One(n.0.into()));
             }
             (ChecksumChoice::Custom, _) => self.wrong(name, "custom: a number of 16 bits".into()),
         }

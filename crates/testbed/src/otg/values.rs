@@ -4,7 +4,7 @@ use sonde_server::otg::pattern::{FieldPattern, FieldValue, PatternChoice};
 
 /// What a field holds in frame after frame, from the first again after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum FieldValues {
     /// Always this.
     One(u128),
     /// These in turn.
@@ -21,7 +21,7 @@ pub enum Values {
     },
 }
 
-impl Values {
+impl FieldValues {
     /// Of a field of `width` bits, which is `default` if nothing is said, and `auto` where
     /// the client leaves it to us (`None`: we do not know, either).
     pub fn of<T: FieldValue>(
@@ -29,7 +29,7 @@ impl Values {
         width: u32,
         default: u128,
         auto: Option<u128>,
-    ) -> Result<Values, String> {
+    ) -> Result<FieldValues, String> {
         let mask = u128::MAX >> (128 - width);
         let fits = |value: u128| match value <= mask {
             true => Ok(value),
@@ -37,24 +37,24 @@ impl Values {
         };
         let bits =
             |value: &Option<T>, else_: u128| value.as_ref().map_or(Ok(else_), |v| fits(v.bits()));
-        let Some(pattern) = pattern else { return Ok(Values::One(auto.unwrap_or(default))) };
+        let Some(pattern) = pattern else { return Ok(FieldValues::One(auto.unwrap_or(default))) };
         let counted = |count: u64, most: u64| match count {
             0 => Err("count: at least 1".to_owned()),
             n if n > most => Err(format!("count: at most {most}")),
             n => Ok(n),
         };
         Ok(match pattern.choice {
-            PatternChoice::Value => Values::One(bits(&pattern.value, default)?),
-            PatternChoice::Auto => {
-                Values::One(auto.ok_or("auto: this is resolved for devices, and there are none")?)
-            }
+            PatternChoice::Value => FieldValues::One(bits(&pattern.value, default)?),
+            PatternChoice::Auto => FieldValues::One(
+                auto.ok_or("auto: this is resolved for devices, and there are none")?,
+            ),
             PatternChoice::Values => {
                 let list = pattern.values.as_deref().unwrap_or_default();
                 let list: Result<Box<[u128]>, String> =
                     list.iter().map(|v| fits(v.bits())).collect();
                 match list? {
-                    list if list.is_empty() => Values::One(default),
-                    list => Values::List(list),
+                    list if list.is_empty() => FieldValues::One(default),
+                    list => FieldValues::List(list),
                 }
             }
             PatternChoice::Increment | PatternChoice::Decrement => {
@@ -65,7 +65,7 @@ impl Values {
                 };
                 let counter = counter.as_ref().ok_or_else(|| format!("{name}: is missing"))?;
                 let step = bits(&counter.step, 1)?;
-                Values::Steps {
+                FieldValues::Steps {
                     start: bits(&counter.start, default)?,
                     step: if down { step.wrapping_neg() } else { step },
                     count: counted(counter.count, u64::MAX)?,
@@ -80,7 +80,7 @@ impl Values {
                 }
                 let mut rng = fastrand::Rng::with_seed(random.seed);
                 let count = counted(random.count, RANDOM_MAX)?;
-                Values::List((0..count).map(|_| rng.u128(low..=high)).collect())
+                FieldValues::List((0..count).map(|_| rng.u128(low..=high)).collect())
             }
         })
     }
@@ -89,9 +89,9 @@ impl Values {
     #[inline]
     pub fn nth(&self, n: u64) -> u128 {
         match self {
-            Values::One(value) => *value,
-            Values::List(list) => list[(n % list.len() as u64) as usize],
-            Values::Steps { start, step, count, mask } => {
+            FieldValues::One(value) => *value,
+            FieldValues::List(list) => list[(n % list.len() as u64) as usize],
+            FieldValues::Steps { start, step, count, mask } => {
                 start.wrapping_add(step.wrapping_mul(u128::from(n % count))) & mask
             }
         }
@@ -100,10 +100,10 @@ impl Values {
     /// The first of 16 bits that is none of `numbers`.
     pub fn beyond(&self, numbers: &[u16]) -> Option<u16> {
         let distinct = match self {
-            Values::One(_) => 1,
-            Values::List(list) => list.len() as u64,
+            FieldValues::One(_) => 1,
+            FieldValues::List(list) => list.len() as u64,
             // Of 16 bits: then they come again.
-            Values::Steps { count, .. } => (*count).min(1 << 16),
+            FieldValues::Steps { count, .. } => (*count).min(1 << 16),
         };
         (0..distinct).map(|n| self.nth(n) as u16).find(|value| !numbers.contains(value))
     }
@@ -113,9 +113,9 @@ impl Values {
     pub fn within(&self, ranges: &[(u128, u128)]) -> bool {
         let inside = |value: u128| ranges.iter().find(|r| (r.0..=r.1).contains(&value));
         match self {
-            Values::One(value) => inside(*value).is_some(),
-            Values::List(list) => list.iter().all(|&value| inside(value).is_some()),
-            &Values::Steps { start, step, count, .. } => {
+            FieldValues::One(value) => inside(*value).is_some(),
+            FieldValues::List(list) => list.iter().all(|&value| inside(value).is_some()),
+            &FieldValues::Steps { start, step, count, .. } => {
                 let Some(&(first, last)) = inside(start) else { return false };
                 let times = u128::from(count - 1);
                 // The step of a decrement is the negative of a small number.
@@ -155,9 +155,9 @@ mod tests {
     use proptest::prelude::*;
     use sonde_server::otg::pattern::Number;
 
-    fn of(text: &str, width: u32) -> Result<Values, String> {
+    fn of(text: &str, width: u32) -> Result<FieldValues, String> {
         let pattern: FieldPattern<Number> = serde_json::from_str(text).unwrap();
-        Values::of(Some(&pattern), width, 9, None)
+        FieldValues::of(Some(&pattern), width, 9, None)
     }
 
     fn first(text: &str, width: u32, n: u64) -> Vec<u128> {
@@ -197,17 +197,17 @@ mod tests {
     #[test]
     fn ranges_hold_all_values_or_not() {
         let ranges = [(10, 20), (100, 110)];
-        let steps = |start, step: i128, count| Values::Steps {
+        let steps = |start, step: i128, count| FieldValues::Steps {
             start,
             step: step as u128,
             count,
             mask: 0xffff_ffff,
         };
         for (values, inside) in [
-            (Values::One(10), true),
-            (Values::One(21), false),
-            (Values::List([10, 105].into()), true),
-            (Values::List([10, 99].into()), false),
+            (FieldValues::One(10), true),
+            (FieldValues::One(21), false),
+            (FieldValues::List([10, 105].into()), true),
+            (FieldValues::List([10, 99].into()), false),
             (steps(10, 1, 11), true),
             (steps(10, 1, 12), false),
             (steps(20, -1, 11), true),
