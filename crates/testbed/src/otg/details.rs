@@ -7,7 +7,7 @@ use sonde_results::Hist;
 
 use super::flow::FlowPlan;
 use super::port::TestPort;
-use super::receiver::Received;
+use super::receiver::FlowReceived;
 use super::receiver::ReceiverReport;
 use super::sender::Sent;
 
@@ -20,7 +20,7 @@ pub struct FlowState<'a> {
     pub to: Vec<&'a str>,
     pub sent: Sent,
     /// What has come, by port of `to`.
-    pub received: Vec<Received>,
+    pub received: Vec<FlowReceived>,
 }
 
 /// A flow, with what came at each of its ports.

@@ -26,7 +26,7 @@ use super::details::{self, FlowState};
 use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::port::{FoundInterface, PortLocation, TestPort};
-use super::receiver::{self, Received};
+use super::receiver::{self, FlowReceived};
 use super::sender;
 use super::setting::{PortSettings, settings};
 use super::way::Ways;
@@ -415,7 +415,7 @@ impl Setup {
 }
 
 fn metric(s: &FlowState<'_>) -> FlowMetric {
-    let sum = |of: fn(&Received) -> u64| s.received.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&FlowReceived) -> u64| s.received.iter().map(of).sum::<u64>();
     let rate = |i: usize| s.received.iter().map(|r| r.rates[i]).sum::<f64>();
     let frames_rx = sum(|r| r.frames);
     let expected = |ratio: f64| s.sent.frames as f64 * ratio;

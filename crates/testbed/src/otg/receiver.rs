@@ -31,7 +31,7 @@ pub enum ReceiverCommand {
 #[derive(Clone, Debug, Default)]
 pub struct ReceiverReport {
     /// By number of the flow.
-    pub flows: Vec<(u16, Received)>,
+    pub flows: Vec<(u16, FlowReceived)>,
     /// Frames, whosever they are.
     pub frames: u64,
     /// Their octets with the FCS.
@@ -51,7 +51,7 @@ pub struct ReceiverReport {
 
 /// What has come of a flow.
 #[derive(Clone, Debug, Default)]
-pub struct Received {
+pub struct FlowReceived {
     /// Frames, each once.
     pub frames: u64,
     /// Octets with the FCS.
@@ -122,7 +122,7 @@ struct Incoming {
     /// Twice as many as [`WINDOW`]: it moves by 64 frames.
     seen: ArrivalWindow<{ (WINDOW / 32) as usize }>,
     delays: ArrivalDelays,
-    received: Received,
+    received: FlowReceived,
     rate: RateMeter,
 }
 
@@ -133,7 +133,7 @@ impl Incoming {
             after: 0,
             seen: ArrivalWindow::new(0),
             delays: ArrivalDelays::default(),
-            received: Received::default(),
+            received: FlowReceived::default(),
             rate: RateMeter::new(0, [0; 2]),
         }
     }
@@ -144,7 +144,7 @@ impl Incoming {
         self.seen.clear();
         if clear {
             self.delays.clear();
-            self.received = Received::default();
+            self.received = FlowReceived::default();
         }
         self.rate = RateMeter::new(now, self.totals());
     }
@@ -153,8 +153,8 @@ impl Incoming {
         [self.received.frames, self.received.bytes]
     }
 
-    fn received(&self) -> Received {
-        Received {
+    fn received(&self) -> FlowReceived {
+        FlowReceived {
             latency: self.delays.latency(),
             jitter: self.delays.jitter(),
             rfc3550_jitter_ns: self.delays.rfc3550_jitter_ns(),

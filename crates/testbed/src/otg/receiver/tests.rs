@@ -2,7 +2,7 @@ use super::*;
 
 /// What an analyser makes of these frames: number and time of arrival; each was sent 1,000 ns
 /// before its number times 100.
-fn taken(frames: &[(u32, i64)]) -> Received {
+fn taken(frames: &[(u32, i64)]) -> FlowReceived {
     let mut flow = Incoming::new();
     flow.expect(1, true, 0);
     for &(sequence, at) in frames {
