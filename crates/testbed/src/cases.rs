@@ -10,7 +10,7 @@ use super::procedures::ProcedurePlan;
 pub struct Expanded {
     pub plan: Plan,
     /// Its devices; the first is the loop where the plan wants it.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceUnderTest>,
     /// States of the devices; never empty.
     pub conditions: Vec<Condition>,
     /// The measurements in their order.
@@ -19,7 +19,7 @@ pub struct Expanded {
 
 /// What stands between the tester's ports.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct DeviceUnderTest {
     /// As in the plan.
     pub name: String,
     pub kind: DeviceKind,
@@ -76,7 +76,7 @@ impl Expanded {
     }
 
     /// The lab's bed for a device; external ones have none.
-    pub fn bed_spec(&self, device: &Device) -> Option<BedSpec> {
+    pub fn bed_spec(&self, device: &DeviceUnderTest) -> Option<BedSpec> {
         let DeviceKind::Lab(spec) = device.kind else { return None };
         let largest = self.cases.iter().map(|c| c.frames.largest()).max().unwrap_or(0);
         let needed = u32::from(largest).saturating_sub(FRAME_BEYOND_IP);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use sonde_lab::device::DeviceSpec;
 use sonde_results::bench::Case;
 
-use super::cases::{BASELINE, Condition, Device, DeviceKind, Expanded, LOOP, PlannedCase};
+use super::cases::{BASELINE, Condition, DeviceKind, DeviceUnderTest, Expanded, LOOP, PlannedCase};
 use super::plan::{
     AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, TomlText,
 };
@@ -39,7 +39,7 @@ pub fn expand(source: &TomlText) -> Result<Expanded, PlanError> {
     Ok(expanded)
 }
 
-fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<Device>, PlanError> {
+fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<DeviceUnderTest>, PlanError> {
     let mut devices = Vec::new();
     let mut names = HashSet::new();
     for spanned in &plan.devices {
@@ -82,7 +82,7 @@ fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<Device>, PlanError> {
         if !(1..=2).contains(&device.chain) {
             return wrong(format!("device {name}: chain is 1 or 2"));
         }
-        devices.push(Device { name: name.clone(), kind, plan: device.clone() });
+        devices.push(DeviceUnderTest { name: name.clone(), kind, plan: device.clone() });
     }
     let lab_made = devices.iter().any(|d| d.kind != DeviceKind::External) || devices.is_empty();
     if plan.run.with_loop && lab_made {
@@ -95,7 +95,8 @@ fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<Device>, PlanError> {
             ports: Default::default(),
             commands: Default::default(),
         };
-        let device = Device { name: LOOP.into(), kind: DeviceKind::Lab(DeviceSpec::Loop), plan };
+        let device =
+            DeviceUnderTest { name: LOOP.into(), kind: DeviceKind::Lab(DeviceSpec::Loop), plan };
         devices.insert(0, device);
     }
     if devices.is_empty() {
@@ -174,7 +175,7 @@ fn procedures(source: &TomlText, plan: &Plan) -> Result<Vec<ProcedurePlan>, Plan
 /// Blocks of repetitions, each with every measurement of every bed.
 fn order(
     plan: &Plan,
-    devices: &[Device],
+    devices: &[DeviceUnderTest],
     conditions: &[Condition],
     procedures: &[ProcedurePlan],
 ) -> Vec<PlannedCase> {
@@ -223,7 +224,7 @@ fn order(
 /// repetitions, so that a drift of the host falls on all alike; the loop is always first.
 fn beds(
     plan: &Plan,
-    devices: &[Device],
+    devices: &[DeviceUnderTest],
     conditions: &[Condition],
     random: &mut fastrand::Rng,
 ) -> Vec<(usize, usize)> {

@@ -9,17 +9,22 @@ use sonde_lab::tune::{Layer, LayerScope};
 use sonde_meter::trial::POWER;
 use sonde_results::units::parse_mac;
 
-use super::super::cases::{Device, DeviceKind, Expanded, FRAME_BEYOND_IP, PlannedCase};
+use super::super::cases::{DeviceKind, DeviceUnderTest, Expanded, FRAME_BEYOND_IP, PlannedCase};
 use super::super::layers;
 use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
 use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, TomlText};
 use super::super::tester::{TesterPort, port_facts};
 
 /// Whether every device can be brought to every state.
-pub fn states(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
+pub fn states(
+    source: &TomlText,
+    plan: &Plan,
+    devices: &[DeviceUnderTest],
+) -> Result<(), PlanError> {
     let external = devices.iter().find(|d| d.kind == DeviceKind::External);
-    let of_lab =
-        |d: &&Device| !matches!(d.kind, DeviceKind::External | DeviceKind::Lab(DeviceSpec::Loop));
+    let of_lab = |d: &&DeviceUnderTest| {
+        !matches!(d.kind, DeviceKind::External | DeviceKind::Lab(DeviceSpec::Loop))
+    };
     let made = devices.iter().find(of_lab);
     for spanned in &plan.conditions {
         let condition = spanned.get_ref();
@@ -54,7 +59,7 @@ pub fn states(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), 
     Ok(())
 }
 
-fn possible(plan: &Plan, devices: &[Device], names: &[String]) -> Result<(), String> {
+fn possible(plan: &Plan, devices: &[DeviceUnderTest], names: &[String]) -> Result<(), String> {
     for layer in names.iter().filter_map(|name| name.parse::<Layer>().ok()) {
         if layer.scope() == LayerScope::Host && !plan.bed.host_layers {
             return Err(format!(
@@ -76,8 +81,9 @@ fn possible(plan: &Plan, devices: &[Device], names: &[String]) -> Result<(), Str
 
 /// Whether every case can be sent, and every device be asked what its procedures ask.
 pub fn cases(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
-    let spanned =
-        |device: &Device| expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name);
+    let spanned = |device: &DeviceUnderTest| {
+        expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name)
+    };
     // The loop is asked for elsewhere: what is wrong with a device, too, is told with its line.
     let (listed, own): (Vec<_>, Vec<_>) =
         expanded.devices.iter().partition(|device| spanned(device).is_some());
@@ -120,7 +126,7 @@ pub fn cases(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn one(expanded: &Expanded, device: &Device, case: &PlannedCase) -> Result<(), String> {
+fn one(expanded: &Expanded, device: &DeviceUnderTest, case: &PlannedCase) -> Result<(), String> {
     let remote = device.plan.ports.values().any(|p| p.agent.is_some());
     // Agents send live frames, whatever the plan says of this host's engine.
     let engine = if remote { EngineName::Xdp } else { expanded.plan.bed.engine };

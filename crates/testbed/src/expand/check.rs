@@ -3,7 +3,7 @@
 use sonde_lab::device::DeviceSpec;
 use sonde_meter::load::Traffic;
 
-use super::super::cases::{Condition, Device, DeviceKind, FRAME_BEYOND_IP};
+use super::super::cases::{Condition, DeviceKind, DeviceUnderTest, FRAME_BEYOND_IP};
 use super::super::plan::{DevicePlan, FrameSizes, Plan, PlanError, TomlText};
 use super::super::procedures::ProcedurePlan;
 
@@ -115,9 +115,9 @@ pub fn workload(
 }
 
 /// The lab's routers have neither VLANs nor labels: they would drop every frame.
-pub fn tags(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), PlanError> {
+pub fn tags(source: &TomlText, plan: &Plan, devices: &[DeviceUnderTest]) -> Result<(), PlanError> {
     let w = &plan.workload;
-    let routes = |d: &&Device| match &d.kind {
+    let routes = |d: &&DeviceUnderTest| match &d.kind {
         DeviceKind::Lab(DeviceSpec::Loop) | DeviceKind::External => false,
         DeviceKind::Lab(spec) => !spec.is_bridge(),
     };
@@ -140,7 +140,7 @@ pub fn tags(source: &TomlText, plan: &Plan, devices: &[Device]) -> Result<(), Pl
 pub fn size(
     source: &TomlText,
     plan: &Plan,
-    devices: &[Device],
+    devices: &[DeviceUnderTest],
     conditions: &[Condition],
     procedures: &[ProcedurePlan],
 ) -> Result<(), PlanError> {

@@ -15,7 +15,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::traffic::RigPort;
 use crate::agent::remote::Remote;
-use crate::cases::{Condition, Device};
+use crate::cases::{Condition, DeviceUnderTest};
 use crate::counters::of_port;
 use crate::networks::port_networks;
 use crate::plan::{DevicePlan, PortPlan};
@@ -33,7 +33,7 @@ pub struct External {
 impl External {
     /// Runs its `start`, and the condition's command.
     pub fn start(
-        device: &Device,
+        device: &DeviceUnderTest,
         condition: &Condition,
         remote: Option<Remote>,
     ) -> Result<External> {
