@@ -27,7 +27,7 @@ pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};
 pub use header::{HEADER_MAX, HeaderTemplate, headers};
 pub use hist::FastHist;
 pub use losses::LossLog;
-pub use neighbours::Neighbours;
+pub use neighbours::NeighbourAnswers;
 pub use questions::{answered, question};
 pub use schedule::{LoadSchedule, PutOff, catch_up_ns};
 pub use streams::{STREAMS_KEPT, fill_streams};

@@ -13,15 +13,15 @@ use super::AddressRule;
 
 /// The addresses behind one port.
 #[derive(Clone, Debug)]
-pub struct Neighbours {
+pub struct NeighbourAnswers {
     mac: Mac,
     addresses: Vec<AddressRule>,
 }
 
-impl Neighbours {
+impl NeighbourAnswers {
     /// All of these are at `mac`.
-    pub fn new(mac: Mac, addresses: Vec<AddressRule>) -> Neighbours {
-        Neighbours { mac, addresses }
+    pub fn new(mac: Mac, addresses: Vec<AddressRule>) -> NeighbourAnswers {
+        NeighbourAnswers { mac, addresses }
     }
 
     /// Octets that an answer takes, at most.
@@ -168,9 +168,9 @@ mod tests {
 
     const OURS: Mac = [2, 0, 0, 0, 0, 1];
 
-    fn neighbours() -> Neighbours {
+    fn neighbours() -> NeighbourAnswers {
         let rule = |a: &str| AddressRule { count: 4, ..AddressRule::fixed(a.parse().unwrap()) };
-        Neighbours::new(OURS, vec![rule("198.18.0.2"), rule("2001:2::2")])
+        NeighbourAnswers::new(OURS, vec![rule("198.18.0.2"), rule("2001:2::2")])
     }
 
     fn request(target: [u8; 4], tag: &[u8]) -> Vec<u8> {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn arp_is_answered_for_what_is_behind_the_port() {
-        let mut out = [0; Neighbours::ANSWER_MAX];
+        let mut out = [0; NeighbourAnswers::ANSWER_MAX];
         for tag in [&[][..], &[0x81, 0, 0, 7]] {
             let len = neighbours().answer(&request([198, 18, 0, 5], tag), &mut out).unwrap();
             let head = [&[2, 0, 0, 0, 0, 9][..], &OURS, tag, &[8, 6]].concat();
@@ -204,7 +204,7 @@ mod tests {
         frame.extend("ff02::1:ff00:3".parse::<Ipv6Addr>().unwrap().octets());
         frame.extend([135, 0, 0, 0, 0, 0, 0, 0]);
         frame.extend(target.octets());
-        let mut out = [0; Neighbours::ANSWER_MAX];
+        let mut out = [0; NeighbourAnswers::ANSWER_MAX];
         let len = neighbours().answer(&frame, &mut out).unwrap();
         assert_eq!(out[..14], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
         let packet = icmp::Packet::new_checked(&out[54..len]).unwrap();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_port_is_announced_to_the_bridges_before_it() {
-        let mut out = [0; Neighbours::ANSWER_MAX];
+        let mut out = [0; NeighbourAnswers::ANSWER_MAX];
         let tag = [0x81, 0, 0, 7];
         let len = neighbours().announce(&tag, &mut out).unwrap();
         let head = [&[0xff; 6][..], &OURS, &tag, &[8, 6]].concat();
@@ -238,13 +238,13 @@ mod tests {
         let source = "2001:2::2".parse().unwrap();
         let version = Version::V6 { source, destination: ALL_NODES };
         assert!(packet.verify_checksum(version) && packet.kind() == 136);
-        assert_eq!(Neighbours::new(OURS, Vec::new()).announce(&[], &mut out), None);
+        assert_eq!(NeighbourAnswers::new(OURS, Vec::new()).announce(&[], &mut out), None);
     }
 
     proptest! {
         #[test]
         fn no_frame_makes_it_fail(frame in prop::collection::vec(any::<u8>(), 0..100)) {
-            neighbours().answer(&frame, &mut [0; Neighbours::ANSWER_MAX]);
+            neighbours().answer(&frame, &mut [0; NeighbourAnswers::ANSWER_MAX]);
         }
     }
 }

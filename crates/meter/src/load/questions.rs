@@ -103,7 +103,7 @@ const SHORTEST: usize = 60;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{AddressRule, Neighbours};
+    use crate::load::{AddressRule, NeighbourAnswers};
     use proptest::prelude::*;
 
     const ASKER: Mac = [2, 0, 0, 0, 0, 1];
@@ -115,12 +115,12 @@ mod tests {
             let (own, target): (IpAddr, IpAddr) = (own.parse().unwrap(), target.parse().unwrap());
             let frame = question(ASKER, own, target).unwrap();
             assert!(frame.len() >= 60 && answered(&frame).is_none());
-            let mut out = [0; Neighbours::ANSWER_MAX];
-            let there = Neighbours::new(OTHER, vec![AddressRule::fixed(target)]);
+            let mut out = [0; NeighbourAnswers::ANSWER_MAX];
+            let there = NeighbourAnswers::new(OTHER, vec![AddressRule::fixed(target)]);
             let len = there.answer(&frame, &mut out).unwrap();
             assert_eq!(out[..6], ASKER);
             assert_eq!(answered(&out[..len]), Some((target, OTHER)));
-            let elsewhere = Neighbours::new(OTHER, vec![AddressRule::fixed(own)]);
+            let elsewhere = NeighbourAnswers::new(OTHER, vec![AddressRule::fixed(own)]);
             assert_eq!(elsewhere.answer(&frame, &mut out), None);
         }
         assert!(question(ASKER, [198, 18, 0, 1].into(), Ipv6Addr::LOCALHOST.into()).is_none());

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sonde_meter::load::{AddressRule, Neighbours, answered, question};
+use sonde_meter::load::{AddressRule, NeighbourAnswers, answered, question};
 use sonde_port::raw::NeighbourSocket;
 use sonde_server::otg::config::{Flow, HeaderChoice};
 use sonde_server::otg::devices::{
@@ -263,9 +263,9 @@ impl Drop for Presence {
 /// Answers, asks and learns, until there are no more frames to come.
 fn stand_in(socket: &NeighbourSocket, own: &[EmulatedInterface], frames: &Receiver<Vec<u8>>) {
     let answering =
-        |i: &EmulatedInterface| Neighbours::new(i.mac, vec![AddressRule::fixed(i.address)]);
-    let answering: Vec<Neighbours> = own.iter().map(answering).collect();
-    let mut reply = [0; Neighbours::ANSWER_MAX];
+        |i: &EmulatedInterface| NeighbourAnswers::new(i.mac, vec![AddressRule::fixed(i.address)]);
+    let answering: Vec<NeighbourAnswers> = own.iter().map(answering).collect();
+    let mut reply = [0; NeighbourAnswers::ANSWER_MAX];
     let mut ask_at = Instant::now();
     loop {
         if ask_at <= Instant::now() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use sonde_meter::load::{AddressRule, Neighbours};
+use sonde_meter::load::{AddressRule, NeighbourAnswers};
 use sonde_port::raw::NeighbourSocket;
 use sonde_sys::netns;
 
@@ -22,7 +22,7 @@ pub(super) struct Answering {
 
 struct Port {
     socket: NeighbourSocket,
-    neighbours: Neighbours,
+    neighbours: NeighbourAnswers,
     /// VLAN tags of its frames.
     tags: Vec<u8>,
 }
@@ -32,7 +32,7 @@ impl Answering {
         let stop = Arc::new(AtomicBool::new(false));
         let mut answering = Answering { stop, threads: Vec::new(), ports: Vec::new() };
         for (i, (port, facts)) in spec.ports.iter().zip(ports).enumerate() {
-            let neighbours = Neighbours::new(facts.mac, behind(spec, i));
+            let neighbours = NeighbourAnswers::new(facts.mac, behind(spec, i));
             let open = || NeighbourSocket::open(&port.interface);
             let socket = netns::inside(port.netns.as_deref(), open)?;
             let socket = socket.with_context(|| format!("port {}", port.name))?;
@@ -51,7 +51,7 @@ impl Answering {
     /// A frame of each port, whether or not it sends in the trial (RFC 2544, section 23): what a
     /// bridge does not know it floods.
     pub(super) fn announce(&self) {
-        let mut frame = [0; Neighbours::ANSWER_MAX];
+        let mut frame = [0; NeighbourAnswers::ANSWER_MAX];
         for Port { socket, neighbours, tags } in self.ports.iter().map(Arc::as_ref) {
             if let Some(len) = neighbours.announce(tags, &mut frame) {
                 socket.send(&frame[..len]);
@@ -92,7 +92,7 @@ fn tags(spec: &TesterSpec, port: usize) -> Vec<u8> {
 
 fn answer(port: &Port, stop: &AtomicBool) {
     let Port { socket, neighbours, .. } = port;
-    let (mut question, mut reply) = ([0; 256], [0; Neighbours::ANSWER_MAX]);
+    let (mut question, mut reply) = ([0; 256], [0; NeighbourAnswers::ANSWER_MAX]);
     while !stop.load(Ordering::Relaxed) {
         match socket.receive(&mut question, LOOK_NS) {
             Ok(Some(frame)) => {
