@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sonde_run::reflect::{self, Record};
+use sonde_run::reflect::{self, ReflectorRecord};
 use sonde_run::running::Next;
 
 use crate::args::ReflectArgs;
@@ -29,7 +29,7 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn print(record: &Record, json: bool) {
+fn print(record: &ReflectorRecord, json: bool) {
     if json {
         match serde_json::to_string(record) {
             Ok(line) => outln!("{line}"),
@@ -37,7 +37,7 @@ fn print(record: &Record, json: bool) {
         }
         return;
     }
-    let Record { reflected, per_second, sessions, user, port, kernel, .. } = record;
+    let ReflectorRecord { reflected, per_second, sessions, user, port, kernel, .. } = record;
     let mut line = format!("reflected {reflected} ({per_second:.0}/s), {sessions} sessions");
     if let Some(kernel) = kernel {
         line += &format!(", {} in the kernel", kernel.get("reflected").copied().unwrap_or(0));

@@ -34,11 +34,11 @@ use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, record
 use crate::secrets::secrets;
 
 /// A reflector at work.
-pub type Reflecting = Running<Record, Record, ()>;
+pub type Reflecting = Running<ReflectorRecord, ReflectorRecord, ()>;
 
 /// What a reflector has done since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Record {
+pub struct ReflectorRecord {
     /// When this was, ns since 1970 UTC.
     pub at_ns: i64,
     /// Replies sent since the start.
@@ -82,7 +82,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     let how = format!("UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
     tracing::debug!("answering on {how}");
     let (sender, receiver) = records(RECORDS);
-    let status = Latest::new(Record::default());
+    let status = Latest::new(ReflectorRecord::default());
     let mut reflecting = Reflect {
         interface: Interface::new(spec.interface.as_deref()),
         settings,
@@ -117,8 +117,8 @@ struct Reflect {
 impl Reflect {
     fn run(
         &mut self,
-        sender: &RecordSender<Record>,
-        status: &Latest<Record>,
+        sender: &RecordSender<ReflectorRecord>,
+        status: &Latest<ReflectorRecord>,
         stop: &Stop,
     ) -> Result<()> {
         while !stop.wait(LOOK_AROUND) && !self.worker.is_finished() {
@@ -139,12 +139,12 @@ impl Reflect {
     }
 
     /// What was done since the start, and how fast since this was last asked.
-    fn record(&mut self, s: &Snapshot, kernel: Option<&kernel::Counts>) -> Record {
+    fn record(&mut self, s: &Snapshot, kernel: Option<&kernel::Counts>) -> ReflectorRecord {
         let reflected = s.counters.reflected + kernel.map_or(0, kernel::Counts::reflected);
         let seconds = self.reported.elapsed().as_secs_f64().max(1e-9);
         let per_second = reflected.saturating_sub(self.reflected) as f64 / seconds;
         (self.reflected, self.reported) = (reflected, Instant::now());
-        Record {
+        ReflectorRecord {
             at_ns: clock::unix_now_ns(),
             reflected,
             per_second,
@@ -156,7 +156,11 @@ impl Reflect {
     }
 
     /// The last record, with what was counted to the last packet.
-    fn end(&mut self, sender: &RecordSender<Record>, status: &Latest<Record>) -> Ended {
+    fn end(
+        &mut self,
+        sender: &RecordSender<ReflectorRecord>,
+        status: &Latest<ReflectorRecord>,
+    ) -> Ended {
         let (counted, mut outcome) = self.worker.end();
         let counts = match self.kernel.as_mut().map(Kernel::last_counts).transpose() {
             Ok(counts) => counts,
