@@ -37,7 +37,7 @@ use super::health::HealthWatch;
 use super::layers::{self, Applied};
 use super::networks::refuse_others_addresses;
 use super::plan::{EngineName, Plan};
-use super::runner::{Book, Progress, Rig, Rules, TrialOutcome, measure};
+use super::runner::{Book, ProgressListener, Rig, Rules, TrialOutcome, measure};
 use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
 use crate::agent::remote::Remote;
 use crate::agent::rig::AgentRig;
@@ -356,7 +356,7 @@ impl Ceilings {
         rig: &mut DeviceRig<'_>,
         book: &mut Book,
         stop: &AtomicBool,
-        progress: &mut dyn Progress,
+        progress: &mut dyn ProgressListener,
     ) -> Result<f64, RunError> {
         let line = rig.line_rate(planned.case.frame_bytes);
         if let Some(max) = expanded.greatest_load() {
@@ -393,9 +393,9 @@ impl Ceilings {
 }
 
 /// Tells what is tried, and not what of it was invalid: that is how this search ends.
-struct Quietly<'a>(&'a mut dyn Progress);
+struct Quietly<'a>(&'a mut dyn ProgressListener);
 
-impl Progress for Quietly<'_> {
+impl ProgressListener for Quietly<'_> {
     fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32) {
         self.0.trial(measurement, next, attempt);
     }

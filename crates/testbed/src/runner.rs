@@ -44,7 +44,7 @@ pub struct TrialOutcome {
 }
 
 /// Told what goes on.
-pub trait Progress {
+pub trait ProgressListener {
     fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32);
     /// It has ended, and is saved.
     fn ended(&mut self, trial: &Trial);
@@ -125,7 +125,7 @@ pub fn measure(
     book: &mut Book,
     rules: Rules,
     stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    progress: &mut dyn ProgressListener,
 ) -> Result<Measurement, RunError> {
     let start = tai_now().as_nanos();
     let mut doubts = rig.caveats();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     struct Silent;
-    impl Progress for Silent {
+    impl ProgressListener for Silent {
         fn trial(&mut self, _: &str, _: &NextTrial, _: u32) {}
         fn ended(&mut self, _: &Trial) {}
     }
