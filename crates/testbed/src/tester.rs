@@ -86,7 +86,7 @@ pub struct TesterSpec {
 
 /// How far a trial is, now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct TrialProgress {
     /// When the first frame is due, ns since 1970 TAI.
     pub start_ns: i64,
     /// Frames sent, all directions together.
@@ -188,7 +188,7 @@ impl Tester {
         &mut self,
         offer: &Offer,
         stop: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult, RunError> {
         Ok(self.offer(offer, stop, progress)?)
     }
@@ -197,7 +197,7 @@ impl Tester {
         &mut self,
         offer: &Offer,
         stop: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult> {
         ensure!(
             offer.frames > 0 && offer.rate_fps.is_finite() && offer.rate_fps > 0.0,

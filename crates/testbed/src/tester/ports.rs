@@ -19,7 +19,9 @@ use sonde_wire::signature::Secret;
 use super::bed::{PortFacts, Watch, refused_beyond};
 use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
-use super::{Load, LoadResult, Progress, SECOND, TesterPort, TesterSpec, patiently, settle_sender};
+use super::{
+    Load, LoadResult, SECOND, TesterPort, TesterSpec, TrialProgress, patiently, settle_sender,
+};
 
 /// Ports are opened for every trial, so that none has anything left of the one before.
 pub(super) struct Ports {
@@ -69,7 +71,7 @@ impl Ports {
         ports: &[PortFacts],
         loads: &[Load],
         stop: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult> {
         let mut watch = Watch::open(&spec.ports, ports)?;
         let mut opened = Vec::new();
@@ -139,7 +141,8 @@ impl Ports {
                 copies.branches.iter().map(|b| loads[0].share(b.expects)).collect();
             let so_far = || {
                 let sent = |s: &Shared| s.sent.load(Ordering::Relaxed);
-                let mut all = Progress { start_ns: start.as_nanos(), ..Progress::default() };
+                let mut all =
+                    TrialProgress { start_ns: start.as_nanos(), ..TrialProgress::default() };
                 for direction in &shared {
                     all.sent += sent(direction);
                     all.received += direction.received.load(Ordering::Relaxed);

@@ -21,7 +21,7 @@ use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
 use super::{
-    DirectionSpec, Load, LoadResult, Progress, SECOND, TesterSpec, patiently, settle_sender,
+    DirectionSpec, Load, LoadResult, SECOND, TesterSpec, TrialProgress, patiently, settle_sender,
 };
 
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
@@ -78,7 +78,7 @@ impl Xdp {
         ports: &[PortFacts],
         loads: &[Load],
         stop: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult> {
         let mut watch = Watch::open(&spec.ports, ports)?;
         let before: Vec<Option<u64>> = spec.ports.iter().map(handed_on).collect();
@@ -175,7 +175,7 @@ fn drain(
     stop: &AtomicBool,
     sources: &[&XdpGenerator],
     tracks: &mut [Track],
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(TrialProgress),
 ) {
     let begin = tai_now().as_nanos();
     let mut end = begin + drain.as_nanos() as i64;
@@ -199,8 +199,8 @@ fn drain(
 }
 
 /// Of a branch that expects nothing, nothing.
-fn so_far(start_ns: i64, sources: &[&XdpGenerator], tracks: &[Track]) -> Progress {
-    let mut all = Progress { start_ns, ..Progress::default() };
+fn so_far(start_ns: i64, sources: &[&XdpGenerator], tracks: &[Track]) -> TrialProgress {
+    let mut all = TrialProgress { start_ns, ..TrialProgress::default() };
     for (track, generator) in tracks.iter().zip(sources) {
         let expected = track.share.of(generator.sent());
         all.sent += expected;
