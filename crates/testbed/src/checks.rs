@@ -8,7 +8,7 @@ use sonde_results::bench::{Case, Check as Held, Measurement};
 
 use super::cases::{LOOP, PlannedCase};
 use super::nearest::{did_you_mean, nearest};
-use super::plan::{Check, CheckPlan, FrameSizes, Load, PlanError, TomlText};
+use super::plan::{Check, CheckPlan, FrameSizes, IntendedLoad, PlanError, TomlText};
 use super::procedures::{ProcedurePlan, unit_of};
 
 /// What `when` may name.
@@ -162,7 +162,7 @@ fn fits(case: &Case, key: &str, wanted: &str) -> bool {
     have == wanted
         || match key {
             "frame" => wanted.parse::<FrameSizes>().is_ok_and(|f| f.label == have),
-            "load" => wanted.parse::<Load>().is_ok_and(|l| l.to_string() == have),
+            "load" => wanted.parse::<IntendedLoad>().is_ok_and(|l| l.to_string() == have),
             _ => false,
         }
 }

@@ -20,7 +20,7 @@ use toml::Spanned;
 use crate::procedures::Keys;
 
 pub use sonde_run::toml_file::{Error as PlanError, TomlText};
-pub use values::{Check, FrameSizes, Load, Ns, Prefixes, Rate};
+pub use values::{Check, FrameSizes, IntendedLoad, Ns, Prefixes, Rate};
 
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

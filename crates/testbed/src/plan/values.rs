@@ -20,7 +20,7 @@ pub struct Rate(pub f64);
 
 /// A load: how much is offered in each direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
+pub enum IntendedLoad {
     /// Frames a second.
     Frames(f64),
     /// Bits a second of the frames with their FCS, without preamble and gap.
@@ -29,24 +29,24 @@ pub enum Load {
     Share(f64),
 }
 
-impl Load {
+impl IntendedLoad {
     /// Frames a second, for frames of this mean size with the FCS; `whole` is what shares
     /// are of.
     pub fn fps(self, frame_bytes: f64, whole: f64) -> f64 {
         match self {
-            Load::Frames(fps) => fps,
-            Load::Bits(bits) => bits / 8.0 / frame_bytes,
-            Load::Share(share) => share * whole,
+            IntendedLoad::Frames(fps) => fps,
+            IntendedLoad::Bits(bits) => bits / 8.0 / frame_bytes,
+            IntendedLoad::Share(share) => share * whole,
         }
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for IntendedLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Load::Frames(fps) => write!(f, "{fps} frames/s"),
-            Load::Bits(bits) => write!(f, "{} Mbit/s", bits / 1e6),
-            Load::Share(share) => write!(f, "{} %", share * 100.0),
+            IntendedLoad::Frames(fps) => write!(f, "{fps} frames/s"),
+            IntendedLoad::Bits(bits) => write!(f, "{} Mbit/s", bits / 1e6),
+            IntendedLoad::Share(share) => write!(f, "{} %", share * 100.0),
         }
     }
 }
@@ -308,23 +308,23 @@ impl FromStr for Rate {
     }
 }
 
-impl FromStr for Load {
+impl FromStr for IntendedLoad {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Load, String> {
+    fn from_str(text: &str) -> Result<IntendedLoad, String> {
         let wrong = || format!("'{text}' is no load; write 50 %, 25 Mbit/s, 100k or 1.5M frames/s");
         let number = |n: &str| n.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
         if let Some(percent) = text.strip_suffix('%') {
             let share = number(percent).ok_or_else(wrong)? / 100.0;
-            return Ok(Load::Share(share));
+            return Ok(IntendedLoad::Share(share));
         }
         for (unit, scale) in [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)] {
             if let Some(bits) = text.strip_suffix(unit) {
-                return Ok(Load::Bits(number(bits).ok_or_else(wrong)? * scale));
+                return Ok(IntendedLoad::Bits(number(bits).ok_or_else(wrong)? * scale));
             }
         }
         let frames = text.strip_suffix("frames/s").or(text.strip_suffix("fps")).unwrap_or(text);
-        parse_rate(frames.trim()).map(|r| Load::Frames(r as f64)).map_err(|_| wrong())
+        parse_rate(frames.trim()).map(|r| IntendedLoad::Frames(r as f64)).map_err(|_| wrong())
     }
 }
 
@@ -435,7 +435,7 @@ macro_rules! from_text {
 from_text! {
     Ns, false, "5s";
     Rate, true, "1.5M";
-    Load, true, "50 %";
+    IntendedLoad, true, "50 %";
     FrameSizes, true, "64";
     Check, false, "throughput >= 1.0e6";
 }
@@ -482,15 +482,15 @@ mod tests {
 
     #[test]
     fn loads_in_their_units() {
-        assert_eq!("50 %".parse(), Ok(Load::Share(0.5)));
-        assert_eq!("25 Mbit/s".parse(), Ok(Load::Bits(25e6)));
-        assert_eq!("1.5M frames/s".parse(), Ok(Load::Frames(1.5e6)));
-        assert_eq!("100k".parse(), Ok(Load::Frames(1e5)));
+        assert_eq!("50 %".parse(), Ok(IntendedLoad::Share(0.5)));
+        assert_eq!("25 Mbit/s".parse(), Ok(IntendedLoad::Bits(25e6)));
+        assert_eq!("1.5M frames/s".parse(), Ok(IntendedLoad::Frames(1.5e6)));
+        assert_eq!("100k".parse(), Ok(IntendedLoad::Frames(1e5)));
         // 100 Mbit/s of 64 octets is 195,312.5 frames a second.
-        assert_eq!(Load::Bits(100e6).fps(64.0, 0.0), 195_312.5);
-        assert_eq!(Load::Share(0.9).fps(64.0, 1000.0), 900.0);
+        assert_eq!(IntendedLoad::Bits(100e6).fps(64.0, 0.0), 195_312.5);
+        assert_eq!(IntendedLoad::Share(0.9).fps(64.0, 1000.0), 900.0);
         for bad in ["", "0 %", "-5 Mbit/s", "fast", "nan %"] {
-            assert!(bad.parse::<Load>().is_err(), "{bad}");
+            assert!(bad.parse::<IntendedLoad>().is_err(), "{bad}");
         }
     }
 

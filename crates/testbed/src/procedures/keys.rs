@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sonde_meter::trial::{RateSearchConfig, Sla};
 
-use crate::plan::{FrameSizes, Load, Ns, Rate};
+use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
 
 /// What a case adds to the plan's keys.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ keys! {
     loss_ratio: f64,
     attempts: u32,
     goals: Vec<GoalKeys>,
-    loads: Vec<Load>,
+    loads: Vec<IntendedLoad>,
     idle: Rate,
     search: Search,
     search_trial: Ns,
@@ -61,8 +61,8 @@ keys! {
     learning_rate: Rate,
     groups: Vec<u32>,
     multicast_share: f64,
-    cir: Load,
-    eir: Load,
+    cir: IntendedLoad,
+    eir: IntendedLoad,
     policing: bool,
     tolerance: f64,
     flr: f64,
@@ -150,9 +150,9 @@ impl Keys {
 }
 
 /// How the values of a load are labelled.
-pub(super) fn latency_label(load: &Load) -> String {
+pub(super) fn latency_label(load: &IntendedLoad) -> String {
     match load {
-        Load::Share(share) => format!("{}", share * 100.0),
+        IntendedLoad::Share(share) => format!("{}", share * 100.0),
         other => other.to_string().replace(' ', ""),
     }
 }

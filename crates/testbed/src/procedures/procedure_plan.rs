@@ -6,7 +6,7 @@ use sonde_results::units::format_elapsed;
 
 use super::keys::{CaseLoad, Keys, SECOND};
 use super::registry::{ProcedureKind, REGISTRY, mlr_config};
-use crate::plan::{FrameSizes, Load, Ns, Rate};
+use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
 
 /// A procedure with its settings.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl ProcedurePlan {
 
     /// Whether a load is a share of another, which loads are that the plan does not name.
     fn has_shares(&self) -> bool {
-        let share = |load: &Load| matches!(load, Load::Share(_));
+        let share = |load: &IntendedLoad| matches!(load, IntendedLoad::Share(_));
         self.keys.loads.as_deref().is_none_or(|loads| loads.iter().any(share))
     }
 
@@ -234,7 +234,7 @@ impl ProcedurePlan {
             }
         }
         let rates = [self.keys.min_rate, self.keys.idle, self.keys.learning_rate];
-        let of_rates = rates.into_iter().flatten().map(|Rate(r)| Load::Frames(r));
+        let of_rates = rates.into_iter().flatten().map(|Rate(r)| IntendedLoad::Frames(r));
         let of_loads = loads
             .iter()
             .flatten()
@@ -267,7 +267,7 @@ impl ProcedurePlan {
             return Err(format!("{name}: name the committed rate, as cir = '100 Mbit/s'"));
         }
         for load in [self.keys.cir, self.keys.eir].into_iter().flatten() {
-            if matches!(load, Load::Share(_)) {
+            if matches!(load, IntendedLoad::Share(_)) {
                 return Err(format!("{name}: cir and eir are rates, as '100 Mbit/s'"));
             }
         }

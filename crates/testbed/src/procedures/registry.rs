@@ -10,7 +10,7 @@ use sonde_meter::trial::{
 };
 
 use super::keys::{CaseLoad, GoalKeys, GoalName, Keys, SECOND, Search, latency_label};
-use crate::plan::{Load, Ns, Rate};
+use crate::plan::{IntendedLoad, Ns, Rate};
 
 /// What the table of a kind of procedure holds.
 pub(super) struct ProcedureKind {
@@ -59,8 +59,9 @@ fn at_load(
     case: &CaseLoad,
     make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
 ) -> Box<dyn Procedure + Send> {
-    let load = keys.loads.as_ref().and_then(|l| l.first().copied()).unwrap_or(Load::Share(1.0));
-    let searched = matches!(load, Load::Share(_));
+    let load =
+        keys.loads.as_ref().and_then(|l| l.first().copied()).unwrap_or(IntendedLoad::Share(1.0));
+    let searched = matches!(load, IntendedLoad::Share(_));
     let bytes = case.frame_bytes;
     after_search(keys, case, searched, move |found| make(load.fps(bytes, found)))
 }
@@ -118,7 +119,7 @@ fn latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     };
     let (loads, bytes) = (keys.loads.clone(), case.frame_bytes);
     let idle = keys.idle.map_or(IDLE_FPS, |Rate(r)| r);
-    let share = |l: &Load| matches!(l, Load::Share(_));
+    let share = |l: &IntendedLoad| matches!(l, IntendedLoad::Share(_));
     let searched = loads.as_ref().is_none_or(|l| l.iter().any(share));
     after_search(keys, case, searched, move |found| {
         let loads = match &loads {
@@ -270,7 +271,7 @@ fn multicast_latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> 
     })
 }
 
-fn rate_of(load: Option<Load>, case: &CaseLoad) -> f64 {
+fn rate_of(load: Option<IntendedLoad>, case: &CaseLoad) -> f64 {
     load.map_or(0.0, |load| load.fps(case.frame_bytes, case.max))
 }
 
@@ -312,7 +313,7 @@ fn fixed_load(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
 fn ramp(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = RampConfig::default();
     let load = |n: usize, otherwise: f64| {
-        let load = keys.loads.as_ref().map_or(Load::Share(otherwise), |loads| loads[n]);
+        let load = keys.loads.as_ref().map_or(IntendedLoad::Share(otherwise), |loads| loads[n]);
         load.fps(case.frame_bytes, case.max)
     };
     Box::new(Ramp::new(RampConfig {
