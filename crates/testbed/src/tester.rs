@@ -225,7 +225,12 @@ impl Tester {
         Ok(outcome)
     }
 
-    fn add_branches(&self, outcome: &mut LoadResult, arrived: Vec<Direction>, loads: &[Load]) {
+    fn add_branches(
+        &self,
+        outcome: &mut LoadResult,
+        arrived: Vec<Direction>,
+        loads: &[DirectionLoad],
+    ) {
         for (branch, direction) in self.copies.branches.iter().zip(arrived) {
             let load = &loads[0];
             let [from, to] =
@@ -235,13 +240,19 @@ impl Tester {
         }
     }
 
-    fn loads(&mut self, offer: &Offer) -> Result<Vec<Load>> {
+    fn loads(&mut self, offer: &Offer) -> Result<Vec<DirectionLoad>> {
         let mut loads = Vec::new();
         for (way, spec) in self.spec.ways.iter().enumerate() {
             let mixed = self.copies.mixed.as_ref().filter(|_| way == 0);
             self.tag = self.tag.wrapping_add(1);
-            let load = Load::new(&spec.traffic, mixed, offer, self.tag, self.ports[spec.from].mtu)?;
-            loads.push(Load { way, ..load });
+            let load = DirectionLoad::new(
+                &spec.traffic,
+                mixed,
+                offer,
+                self.tag,
+                self.ports[spec.from].mtu,
+            )?;
+            loads.push(DirectionLoad { way, ..load });
         }
         Ok(loads)
     }
@@ -257,7 +268,7 @@ fn by_ports(engine: sonde_port::Engine, spec: &TesterSpec) -> Result<Engine> {
 }
 
 /// What one direction has to do in one trial.
-pub struct Load {
+pub struct DirectionLoad {
     way: usize,
     traffic: Traffic,
     /// A second class of frames in its stream.
@@ -267,7 +278,7 @@ pub struct Load {
     offer: Offer,
 }
 
-impl Load {
+impl DirectionLoad {
     /// Of the first direction; `mixed` shares its stream. `mtu`: of the port.
     ///
     /// # Errors
@@ -278,7 +289,7 @@ impl Load {
         offer: &Offer,
         tag: u8,
         mtu: u32,
-    ) -> Result<Load> {
+    ) -> Result<DirectionLoad> {
         let (mut traffic, mut mixed) = (traffic.clone(), mixed.cloned());
         if let Some(flows) = offer.flows {
             // Groups are the second class's, where there are two.
@@ -294,7 +305,7 @@ impl Load {
             None => None,
         };
         let schedule = LoadSchedule::new(offer);
-        Ok(Load { way: 0, traffic, mixed, schedule, tag, offer: offer.clone() })
+        Ok(DirectionLoad { way: 0, traffic, mixed, schedule, tag, offer: offer.clone() })
     }
 
     /// Frames of the first `sent` that have to arrive where these are expected, and count.

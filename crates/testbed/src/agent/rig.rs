@@ -20,7 +20,7 @@ use super::clock::ClockOffset;
 use super::link::{AgentAddress, Link};
 use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
 use crate::runner::{Rig, TrialOutcome};
-use crate::tester::{Branch, Copies, DirectionSpec, Expects, Load, MTU_MAX, Mixed};
+use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
 
 /// What a rig of agents is opened with.
 #[derive(Clone)]
@@ -183,7 +183,13 @@ impl AgentRig {
         for (number, way) in self.spec.ways.iter().enumerate() {
             self.tag = self.tag.wrapping_add(1);
             // Whether the port carries it its agent knows.
-            loads.push(Load::new(&way.traffic, self.mixed(number), offer, self.tag, MTU_MAX)?);
+            loads.push(DirectionLoad::new(
+                &way.traffic,
+                self.mixed(number),
+                offer,
+                self.tag,
+                MTU_MAX,
+            )?);
         }
         let tags: Vec<u8> = self.arrivals.iter().map(|a| loads[a.way].tag()).collect();
         let offset = |a: &Arrival| difference(self.ends(a), &before).ns;
@@ -228,7 +234,7 @@ impl AgentRig {
     fn follow(
         &mut self,
         offer: &Offer,
-        loads: &[Load],
+        loads: &[DirectionLoad],
         start_ns: i64,
         stop: &AtomicBool,
     ) -> Result<(Vec<u64>, Vec<Vec<ClockOffset>>)> {
@@ -277,7 +283,7 @@ impl AgentRig {
     fn directions(
         &self,
         offer: &Offer,
-        loads: &[Load],
+        loads: &[DirectionLoad],
         start_ns: i64,
         ended: &[Ended],
         clocks: &[ClockOffset],

@@ -30,7 +30,8 @@ use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::HealthWatch;
 use crate::tester::{
-    Expects, Load, MTU_MAX, TesterPort, Watching, XdpReceivingEnd, XdpSendingEnd, port_facts,
+    DirectionLoad, Expects, MTU_MAX, TesterPort, Watching, XdpReceivingEnd, XdpSendingEnd,
+    port_facts,
 };
 
 type Wire = StreamOwned<ServerConnection, TcpStream>;
@@ -513,7 +514,7 @@ fn prepare<'a>(
         "changes of the load need a rate, and come one after the other"
     );
     let load = |half: &Half, mtu: u32| {
-        Load::new(&half.traffic, half.mixed.as_ref(), offer, arm.tags[half.way], mtu)
+        DirectionLoad::new(&half.traffic, half.mixed.as_ref(), offer, arm.tags[half.way], mtu)
     };
     let source = |half: &'a Half| -> Result<_> {
         let port = tester_port(&half.port);
@@ -532,7 +533,7 @@ fn prepare<'a>(
 }
 
 /// Generators with their halves, and what each sink is to count.
-type Prepared<'a> = (Vec<(&'a Half, XdpSendingEnd)>, Vec<(Load, Expects)>);
+type Prepared<'a> = (Vec<(&'a Half, XdpSendingEnd)>, Vec<(DirectionLoad, Expects)>);
 
 /// Multicast groups that an organisation uses as it likes (RFC 2365, section 6.2; RFC 7346,
 /// section 2): no router takes them beyond it.

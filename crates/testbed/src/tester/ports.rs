@@ -20,7 +20,8 @@ use super::bed::{PortFacts, Watch, refused_beyond};
 use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
 use super::{
-    Load, LoadResult, SECOND, TesterPort, TesterSpec, TrialProgress, patiently, settle_sender,
+    DirectionLoad, LoadResult, SECOND, TesterPort, TesterSpec, TrialProgress, patiently,
+    settle_sender,
 };
 
 /// Ports are opened for every trial, so that none has anything left of the one before.
@@ -69,7 +70,7 @@ impl Ports {
         spec: &TesterSpec,
         copies: &Copies,
         ports: &[PortFacts],
-        loads: &[Load],
+        loads: &[DirectionLoad],
         stop: &AtomicBool,
         progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult> {
@@ -154,7 +155,7 @@ impl Ports {
                 }
                 all
             };
-            let limit = start + loads.iter().map(Load::limit_ns).max().unwrap_or(0);
+            let limit = start + loads.iter().map(DirectionLoad::limit_ns).max().unwrap_or(0);
             while senders.iter().any(|thread| !thread.is_finished()) {
                 down = down.take().or_else(|| watch.down());
                 let broken = receivers.iter().any(|thread| thread.is_finished());
@@ -221,7 +222,7 @@ impl Ports {
 
     fn analyser(
         &self,
-        load: &Load,
+        load: &DirectionLoad,
         spec: &TesterSpec,
         mac: Option<Mac>,
         start: Time,
@@ -300,7 +301,7 @@ fn send(
 fn receive(
     mut port: Box<dyn Port>,
     mut analyser: LoadAnalyser,
-    load: &Load,
+    load: &DirectionLoad,
     share: CopyShare,
     start: Time,
     (sent, received): (&AtomicU64, &AtomicU64),

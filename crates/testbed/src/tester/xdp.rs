@@ -21,7 +21,8 @@ use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{Copies, CopyShare, Expects};
 use super::series::Series;
 use super::{
-    DirectionSpec, Load, LoadResult, SECOND, TesterSpec, TrialProgress, patiently, settle_sender,
+    DirectionLoad, DirectionSpec, LoadResult, SECOND, TesterSpec, TrialProgress, patiently,
+    settle_sender,
 };
 
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
@@ -76,7 +77,7 @@ impl Xdp {
         &mut self,
         spec: &TesterSpec,
         ports: &[PortFacts],
-        loads: &[Load],
+        loads: &[DirectionLoad],
         stop: &AtomicBool,
         progress: &mut dyn FnMut(TrialProgress),
     ) -> Result<LoadResult> {
@@ -112,7 +113,7 @@ impl Xdp {
                     })
                 })
                 .collect();
-            let limit_ns = start_ns + loads.iter().map(Load::limit_ns).max().unwrap_or(0);
+            let limit_ns = start_ns + loads.iter().map(DirectionLoad::limit_ns).max().unwrap_or(0);
             let mut turn = 0u32;
             while threads.iter().any(|thread| !thread.is_finished()) {
                 let failed = threads
@@ -210,7 +211,7 @@ fn so_far(start_ns: i64, sources: &[&XdpGenerator], tracks: &[Track]) -> TrialPr
 }
 
 fn generator(
-    load: &Load,
+    load: &DirectionLoad,
     ports: &[PortFacts],
     spec: &TesterSpec,
     secret: [u64; 2],
@@ -268,7 +269,7 @@ struct Track<'a> {
 impl<'a> Track<'a> {
     fn begin(
         analyser: &'a mut XdpAnalyser,
-        load: &Load,
+        load: &DirectionLoad,
         share: CopyShare,
         length_change: i32,
         start_ns: i64,

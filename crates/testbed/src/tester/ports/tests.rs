@@ -54,7 +54,7 @@ impl Port for Ticking {
 const START: Time = Time::from_nanos(1_000_000);
 const SECRET: Secret = Secret([1, 2]);
 
-fn load(offer: &Offer) -> Load {
+fn load(offer: &Offer) -> DirectionLoad {
     let address = |text: &str| AddressRule::fixed(text.parse::<IpAddr>().unwrap());
     let traffic = Traffic {
         sizes: vec![128],
@@ -71,7 +71,7 @@ fn load(offer: &Offer) -> Load {
         ttl: 64,
         seed: 1,
     };
-    Load::new(&traffic, None, offer, 7, MTU_MAX).unwrap()
+    DirectionLoad::new(&traffic, None, offer, 7, MTU_MAX).unwrap()
 }
 
 /// What a direction is found to have done over a path, and what the path says of itself. `enough`:

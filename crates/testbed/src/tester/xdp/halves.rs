@@ -10,7 +10,9 @@ use sonde_wire::ethernet::Mac;
 
 use super::super::bed::{PortFacts, port_facts};
 use super::super::copies::Expects;
-use super::super::{DirectionSpec, Load, LoadEngine, TesterPort, TesterSpec, settle_sender};
+use super::super::{
+    DirectionLoad, DirectionSpec, LoadEngine, TesterPort, TesterSpec, settle_sender,
+};
 use super::{LINEAR, Track, attach, generator};
 
 /// The sending half, loaded for one trial.
@@ -26,7 +28,11 @@ impl XdpSendingEnd {
     ///
     /// # Errors
     /// No such interface; what the kernel refuses.
-    pub fn load(port: &TesterPort, load: &Load, secret: [u64; 2]) -> Result<XdpSendingEnd> {
+    pub fn load(
+        port: &TesterPort,
+        load: &DirectionLoad,
+        secret: [u64; 2],
+    ) -> Result<XdpSendingEnd> {
         let facts = port_facts(port)?;
         let spec = TesterSpec {
             engine: LoadEngine::Xdp,
@@ -124,7 +130,7 @@ impl XdpReceivingEnd {
     /// the sender's clock is `clock_offset_ns` behind this host's (negative: ahead).
     pub fn begin(
         &mut self,
-        load: &Load,
+        load: &DirectionLoad,
         expects: Expects,
         length_change: i32,
         start_ns: i64,
