@@ -8,7 +8,7 @@ use sonde_results::bench::{Case, Check as Held, Measurement};
 
 use super::cases::{LOOP, PlannedCase};
 use super::nearest::{did_you_mean, nearest};
-use super::plan::{Check, CheckPlan, FrameSizes, IntendedLoad, PlanError, TomlText};
+use super::plan::{CheckPlan, FrameSizes, IntendedLoad, PlanError, Threshold, TomlText};
 use super::procedures::{ProcedurePlan, unit_of};
 
 /// What `when` may name.
@@ -82,7 +82,7 @@ fn one(source: &TomlText, check: &CheckPlan, cases: &[PlannedCase]) -> Result<()
         };
         return wrong(check.expect.span(), message);
     }
-    let Check { name, limit, text, .. } = check.expect.get_ref();
+    let Threshold { name, limit, text, .. } = check.expect.get_ref();
     if meant.iter().any(|c| c.procedure.can_find(name)) {
         let unit = unit_of(name);
         if limit.in_unit(unit).is_none() {

@@ -20,7 +20,7 @@ use toml::Spanned;
 use crate::procedures::Keys;
 
 pub use sonde_run::toml_file::{Error as PlanError, TomlText};
-pub use values::{Check, FrameSizes, IntendedLoad, Ns, Prefixes, Rate};
+pub use values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Threshold};
 
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -348,7 +348,7 @@ impl Default for RunPlan {
 pub struct CheckPlan {
     /// "throughput >= 1.0e6", "latency_p99@50 <= 20us".
     #[schemars(with = "String")]
-    pub expect: Spanned<Check>,
+    pub expect: Spanned<Threshold>,
     /// Only for cases with these values: [`super::checks::KEYS`].
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]

@@ -172,7 +172,7 @@ fn letter_size(letter: char) -> Option<u16> {
 
 /// A threshold: a name, a comparison, a number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Check {
+pub struct Threshold {
     /// The text as it stands in the plan.
     pub text: String,
     /// A name among a finding's values.
@@ -216,7 +216,7 @@ pub enum Operator {
     Below,
 }
 
-impl Check {
+impl Threshold {
     /// Whether it holds for a value of that unit; `None`: the two do not compare.
     pub fn holds(&self, value: f64, unit: &str) -> Option<bool> {
         let limit = self.limit.in_unit(unit)?;
@@ -229,10 +229,10 @@ impl Check {
     }
 }
 
-impl FromStr for Check {
+impl FromStr for Threshold {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Check, String> {
+    fn from_str(text: &str) -> Result<Threshold, String> {
         let wrong = || {
             format!(
                 "'{text}' is no threshold; write 'throughput >= 1.0e6', 'latency_p99 <= 20us' or \
@@ -260,14 +260,14 @@ impl FromStr for Check {
         };
         match limit {
             Some(limit) if !name.is_empty() && !name.contains(char::is_whitespace) => {
-                Ok(Check { text: text.into(), name: name.into(), operator, limit })
+                Ok(Threshold { text: text.into(), name: name.into(), operator, limit })
             }
             _ => Err(wrong()),
         }
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -437,7 +437,7 @@ from_text! {
     Rate, true, "1.5M";
     IntendedLoad, true, "50 %";
     FrameSizes, true, "64";
-    Check, false, "throughput >= 1.0e6";
+    Threshold, false, "throughput >= 1.0e6";
 }
 
 /// Least frame of Ethernet, octets with the FCS.
@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn thresholds() {
-        let check: Check = "latency_p99@50 <= 20us".parse().unwrap();
+        let check: Threshold = "latency_p99@50 <= 20us".parse().unwrap();
         assert_eq!((check.name.as_str(), check.limit), ("latency_p99@50", Limit::Time(20_000.0)));
         for (text, unit, holds, breaks) in [
             ("latency_p99@50 <= 20us", "ns", 20_000.0, 20_000.5),
@@ -507,7 +507,7 @@ mod tests {
             ("loss_ratio <= 0.001", "ratio", 0.001, 0.0011),
             ("latency_p50 <= 900", "ns", 900.0, 901.0),
         ] {
-            let check: Check = text.parse().unwrap();
+            let check: Threshold = text.parse().unwrap();
             assert_eq!(check.holds(holds, unit), Some(true), "{text}");
             assert_eq!(check.holds(breaks, unit), Some(false), "{text}");
         }
@@ -519,12 +519,12 @@ mod tests {
             ("loss_ratio <= 1ms", "ratio"),
             ("loss_ratio <= 1k", "ratio"),
         ] {
-            assert_eq!(text.parse::<Check>().unwrap().holds(0.0, unit), None, "{text}");
+            assert_eq!(text.parse::<Threshold>().unwrap().holds(0.0, unit), None, "{text}");
         }
         for bad in
             ["", "throughput", ">= 5", "a b > 5", "x > soon", "x > nan", "x > nan %", "x > %"]
         {
-            assert!(bad.parse::<Check>().is_err(), "{bad}");
+            assert!(bad.parse::<Threshold>().is_err(), "{bad}");
         }
     }
 }
