@@ -179,12 +179,12 @@ pub struct Threshold {
     pub name: String,
     /// How it is compared.
     pub operator: Operator,
-    pub limit: Limit,
+    pub limit: ThresholdLimit,
 }
 
 /// What a value is held against.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit {
+pub enum ThresholdLimit {
     /// In the value's own unit.
     Number(f64),
     /// A time, ns.
@@ -195,14 +195,17 @@ pub enum Limit {
     Rate(f64),
 }
 
-impl Limit {
+impl ThresholdLimit {
     /// In the unit of a quantity; `None`: it is none of that kind.
     pub fn in_unit(self, unit: &str) -> Option<f64> {
         match (self, unit) {
-            (Limit::Number(n), _) | (Limit::Time(n), "ns") | (Limit::Share(n), "ratio") => Some(n),
-            (Limit::Time(ns), "s") => Some(ns / 1e9),
-            (Limit::Time(_) | Limit::Share(_), _) | (Limit::Rate(_), "ns" | "s" | "ratio") => None,
-            (Limit::Rate(n), _) => Some(n),
+            (ThresholdLimit::Number(n), _)
+            | (ThresholdLimit::Time(n), "ns")
+            | (ThresholdLimit::Share(n), "ratio") => Some(n),
+            (ThresholdLimit::Time(ns), "s") => Some(ns / 1e9),
+            (ThresholdLimit::Time(_) | ThresholdLimit::Share(_), _)
+            | (ThresholdLimit::Rate(_), "ns" | "s" | "ratio") => None,
+            (ThresholdLimit::Rate(n), _) => Some(n),
         }
     }
 }
@@ -250,13 +253,13 @@ impl FromStr for Threshold {
         .ok_or_else(wrong)?;
         let finite = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
         let limit = if let Some(share) = limit.strip_suffix('%') {
-            finite(share.trim()).map(|percent| Limit::Share(percent / 100.0))
+            finite(share.trim()).map(|percent| ThresholdLimit::Share(percent / 100.0))
         } else if let Some(number) = finite(limit) {
-            Some(Limit::Number(number))
+            Some(ThresholdLimit::Number(number))
         } else if limit.ends_with('s') {
-            parse_duration(limit).ok().map(|ns| Limit::Time(ns as f64))
+            parse_duration(limit).ok().map(|ns| ThresholdLimit::Time(ns as f64))
         } else {
-            parse_rate(limit).ok().map(|rate| Limit::Rate(rate as f64))
+            parse_rate(limit).ok().map(|rate| ThresholdLimit::Rate(rate as f64))
         };
         match limit {
             Some(limit) if !name.is_empty() && !name.contains(char::is_whitespace) => {
@@ -497,7 +500,10 @@ mod tests {
     #[test]
     fn thresholds() {
         let check: Threshold = "latency_p99@50 <= 20us".parse().unwrap();
-        assert_eq!((check.name.as_str(), check.limit), ("latency_p99@50", Limit::Time(20_000.0)));
+        assert_eq!(
+            (check.name.as_str(), check.limit),
+            ("latency_p99@50", ThresholdLimit::Time(20_000.0))
+        );
         for (text, unit, holds, breaks) in [
             ("latency_p99@50 <= 20us", "ns", 20_000.0, 20_000.5),
             ("implied_buffer_time <= 10ms", "s", 0.010, 0.011),
