@@ -7,7 +7,7 @@ use super::plan::{DevicePlan, FrameSizes, Plan};
 use super::procedures::ProcedurePlan;
 
 /// A checked plan, and what it comes to.
-pub struct Expanded {
+pub struct ExpandedPlan {
     pub plan: Plan,
     /// Its devices; the first is the loop where the plan wants it.
     pub devices: Vec<DeviceUnderTest>,
@@ -68,7 +68,7 @@ pub struct PlannedCase {
     pub bidirectional: bool,
 }
 
-impl Expanded {
+impl ExpandedPlan {
     /// The greatest load of a case, frames/s in each direction, where it is known before
     /// anything is sent.
     pub fn greatest_load(&self) -> Option<f64> {

@@ -20,7 +20,7 @@ use sonde_sys::schedule::prefer_this_process;
 use self::event::Teller;
 pub use self::event::{About, Benchmarking, Event, Status, Under};
 pub use self::settings::Settings;
-use super::cases::{Expanded, PlannedCase};
+use super::cases::{ExpandedPlan, PlannedCase};
 use super::expand::expand;
 use super::plan::TomlText;
 use super::rig::{Bench, Ceilings};
@@ -59,7 +59,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarki
 
 /// A plan and its folder, which is this run's until it is dropped.
 struct Execution {
-    expanded: Arc<Expanded>,
+    expanded: Arc<ExpandedPlan>,
     book: Book,
     ceilings: Ceilings,
     sonde: Option<PathBuf>,
@@ -192,7 +192,7 @@ pub fn fingerprint(source: &TomlText) -> String {
     sha.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn head(source: &TomlText, expanded: &Expanded, invocation: &Invocation) -> BenchRun {
+fn head(source: &TomlText, expanded: &ExpandedPlan, invocation: &Invocation) -> BenchRun {
     BenchRun {
         header: run_header("bench", BENCH_SCHEMA_VERSION, tai_now().as_nanos(), &clock_state()),
         config: BenchConfig {

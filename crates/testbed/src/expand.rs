@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use sonde_lab::device::DeviceSpec;
 use sonde_results::bench::Case;
 
-use super::cases::{BASELINE, Condition, DeviceKind, DeviceUnderTest, Expanded, LOOP, PlannedCase};
+use super::cases::{
+    BASELINE, Condition, DeviceKind, DeviceUnderTest, ExpandedPlan, LOOP, PlannedCase,
+};
 use super::plan::{
     AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, TomlText,
 };
@@ -20,7 +22,7 @@ pub use beds::host;
 ///
 /// # Errors
 /// What cannot be measured, with the line where it is asked for.
-pub fn expand(source: &TomlText) -> Result<Expanded, PlanError> {
+pub fn expand(source: &TomlText) -> Result<ExpandedPlan, PlanError> {
     let plan = source.parse()?;
     let devices = devices(source, &plan)?;
     let conditions = conditions(source, &plan)?;
@@ -34,7 +36,7 @@ pub fn expand(source: &TomlText) -> Result<Expanded, PlanError> {
         return Err(source.whole("comes to no measurement; name a device and a procedure"));
     }
     super::checks::sound(source, &plan.checks, &cases)?;
-    let expanded = Expanded { plan, devices, conditions, cases };
+    let expanded = ExpandedPlan { plan, devices, conditions, cases };
     beds::cases(source, &expanded)?;
     Ok(expanded)
 }
@@ -323,7 +325,7 @@ const MOST_LAYERS: usize = 6;
 mod tests {
     use super::*;
 
-    fn expanded(text: &str) -> Result<Expanded, PlanError> {
+    fn expanded(text: &str) -> Result<ExpandedPlan, PlanError> {
         expand(&TomlText { file: "p.toml".into(), text: text.into() })
     }
 

@@ -31,7 +31,7 @@ use self::ledger::Ledger;
 use self::made::Made;
 use self::traffic::{RigPort, ways};
 use self::warm_up::Warmed;
-use super::cases::{DeviceKind, Expanded, PlannedCase, free_cpus};
+use super::cases::{DeviceKind, ExpandedPlan, PlannedCase, free_cpus};
 use super::device_health::DeviceWatch;
 use super::health::HealthWatch;
 use super::layers::{self, Applied};
@@ -59,7 +59,7 @@ impl Bench {
     /// Makes the bed of a case and brings the device to its state. `sonde` is the binary of that
     /// name, which is a device of some laboratories.
     pub fn build(
-        expanded: &Expanded,
+        expanded: &ExpandedPlan,
         planned: &PlannedCase,
         sonde: Option<PathBuf>,
     ) -> Result<Bench> {
@@ -128,7 +128,7 @@ impl Bench {
     /// A tester for a case at this bed's ports.
     pub fn rig<'a>(
         &'a mut self,
-        expanded: &Expanded,
+        expanded: &ExpandedPlan,
         planned: &PlannedCase,
     ) -> Result<DeviceRig<'a>> {
         let engine = match expanded.plan.bed.engine {
@@ -351,7 +351,7 @@ impl Ceilings {
     /// Frames/s in each direction. The trials that find it are kept with the others.
     pub fn of(
         &mut self,
-        expanded: &Expanded,
+        expanded: &ExpandedPlan,
         planned: &PlannedCase,
         rig: &mut DeviceRig<'_>,
         book: &mut Book,
@@ -414,7 +414,7 @@ impl DeviceRig<'_> {
 
 /// The plan's, or one for each generator that is not the device's; where there are too few,
 /// the kernel's choice.
-fn generator_cpus(expanded: &Expanded, planned: &PlannedCase) -> Vec<usize> {
+fn generator_cpus(expanded: &ExpandedPlan, planned: &PlannedCase) -> Vec<usize> {
     let named = &expanded.plan.bed.cpus;
     let own = expanded.devices[planned.device].plan.cpu;
     let (true, Some(own)) = (named.is_empty(), own) else { return named.clone() };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sonde_results::bench::Case;
 use sonde_results::units::format_elapsed;
-use sonde_testbed::cases::Expanded;
+use sonde_testbed::cases::ExpandedPlan;
 
 use crate::exit::{Exit, Failure};
 
@@ -17,7 +17,7 @@ struct Line<'a> {
 }
 
 /// Prints the list; each search is taken to need as many trials as it can.
-pub fn print(expanded: &Expanded, json: bool) -> Result<Exit, Failure> {
+pub fn print(expanded: &ExpandedPlan, json: bool) -> Result<Exit, Failure> {
     let run = &expanded.plan.run;
     let around = run.rest.0 + run.warm_up.0 + expanded.plan.bed.drain.0 + AROUND_NS;
     let mut text = String::new();

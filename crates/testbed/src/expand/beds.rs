@@ -9,7 +9,9 @@ use sonde_lab::tune::{Layer, LayerScope};
 use sonde_meter::trial::POWER;
 use sonde_results::units::parse_mac;
 
-use super::super::cases::{DeviceKind, DeviceUnderTest, Expanded, FRAME_BEYOND_IP, PlannedCase};
+use super::super::cases::{
+    DeviceKind, DeviceUnderTest, ExpandedPlan, FRAME_BEYOND_IP, PlannedCase,
+};
 use super::super::layers;
 use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
 use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, TomlText};
@@ -80,7 +82,7 @@ fn possible(plan: &Plan, devices: &[DeviceUnderTest], names: &[String]) -> Resul
 }
 
 /// Whether every case can be sent, and every device be asked what its procedures ask.
-pub fn cases(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
+pub fn cases(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError> {
     let spanned = |device: &DeviceUnderTest| {
         expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name)
     };
@@ -126,7 +128,11 @@ pub fn cases(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn one(expanded: &Expanded, device: &DeviceUnderTest, case: &PlannedCase) -> Result<(), String> {
+fn one(
+    expanded: &ExpandedPlan,
+    device: &DeviceUnderTest,
+    case: &PlannedCase,
+) -> Result<(), String> {
     let remote = device.plan.ports.values().any(|p| p.agent.is_some());
     // Agents send live frames, whatever the plan says of this host's engine.
     let engine = if remote { EngineName::Xdp } else { expanded.plan.bed.engine };
@@ -179,7 +185,7 @@ fn one(expanded: &Expanded, device: &DeviceUnderTest, case: &PlannedCase) -> Res
 }
 
 /// What the plan says of a device that is there.
-fn external(expanded: &Expanded, plan: &DevicePlan) -> Result<(), String> {
+fn external(expanded: &ExpandedPlan, plan: &DevicePlan) -> Result<(), String> {
     if plan.chain != 1 || plan.cpu.is_some() {
         return Err("chain and cpu are for devices of the lab".into());
     }
@@ -203,7 +209,12 @@ fn external(expanded: &Expanded, plan: &DevicePlan) -> Result<(), String> {
     Ok(())
 }
 
-fn of_agent(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> Result<(), String> {
+fn of_agent(
+    expanded: &ExpandedPlan,
+    name: &str,
+    port: &PortPlan,
+    remote: bool,
+) -> Result<(), String> {
     match &port.agent {
         None if remote => {
             Err(format!("port {name}: all ports of a device are on agents, or none is"))
@@ -219,7 +230,12 @@ fn of_agent(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> R
     }
 }
 
-fn addressed(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> Result<(), String> {
+fn addressed(
+    expanded: &ExpandedPlan,
+    name: &str,
+    port: &PortPlan,
+    remote: bool,
+) -> Result<(), String> {
     let of_port = |e: anyhow::Error| format!("{e:#}");
     let nets = port_networks(name, port).map_err(of_port)?;
     match (&port.mac, &port.gateway) {
@@ -254,7 +270,7 @@ fn addressed(expanded: &Expanded, name: &str, port: &PortPlan, remote: bool) -> 
 ///
 /// # Errors
 /// What is not there, with its line.
-pub fn host(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
+pub fn host(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError> {
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     let absent = |cpu: &&usize| **cpu >= cpus;
     if let Some(cpu) = expanded.plan.bed.cpus.iter().find(absent) {
@@ -278,7 +294,7 @@ pub fn host(source: &TomlText, expanded: &Expanded) -> Result<(), PlanError> {
 }
 
 fn interface(
-    expanded: &Expanded,
+    expanded: &ExpandedPlan,
     device: &DevicePlan,
     name: &str,
     port: &PortPlan,
