@@ -28,7 +28,7 @@ use self::events::Events;
 use self::external::External;
 use self::host_facts::host_facts;
 use self::ledger::Ledger;
-use self::made::Made;
+use self::made::TestBed;
 use self::traffic::{RigPort, ways};
 use self::warm_up::Warmed;
 use super::cases::{DeviceKind, ExpandedPlan, PlannedCase, free_cpus};
@@ -44,7 +44,7 @@ use crate::agent::rig::AgentRig;
 
 /// A device, in the state that was asked for, between two ports.
 pub struct Bench {
-    made: Made,
+    made: TestBed,
     places: [RigPort; 2],
     /// The tester's third port, which sees what the device floods.
     monitor: Option<RigPort>,
@@ -71,24 +71,24 @@ impl Bench {
                 let bed = LabBed::build(&BedSpec { sonde, ..spec })?;
                 let places = traffic::lab_places(bed.info())?;
                 let monitor = traffic::lab_monitor(bed.info());
-                (Made::Lab(Box::new(bed)), places, monitor)
+                (TestBed::Lab(Box::new(bed)), places, monitor)
             }
             None => {
                 let remote = Remote::of(&expanded.plan, &device.plan)?;
                 let there = External::start(device, condition, remote)?;
                 let places = there.places(&device.plan)?;
                 let monitor = there.monitor(&device.plan)?;
-                (Made::There(there), places, monitor)
+                (TestBed::There(there), places, monitor)
             }
         };
         let host = expanded.plan.bed.host_layers;
         let (applied, notes) = match (&made, &planned.case.layers[..]) {
             (_, []) => (None, Vec::new()),
-            (Made::Lab(bed), layers) => {
+            (TestBed::Lab(bed), layers) => {
                 let (applied, idle) = Applied::apply(bed, layers, host)?;
                 (Some(applied), idle)
             }
-            (Made::There(_), _) => {
+            (TestBed::There(_), _) => {
                 bail!("layers are for devices of the lab; give the condition a command")
             }
         };
@@ -103,8 +103,8 @@ impl Bench {
     /// Adds what the bed is to the run.
     pub fn describe(&self, run: &mut BenchRun) {
         let (diagram, facts) = match &self.made {
-            Made::Lab(bed) => (bed.info().diagram(), bed.facts().unwrap_or_default()),
-            Made::There(there) => (there.diagram(), there.facts()),
+            TestBed::Lab(bed) => (bed.info().diagram(), bed.facts().unwrap_or_default()),
+            TestBed::There(there) => (there.diagram(), there.facts()),
         };
         for line in diagram {
             if !run.bed.diagram.contains(&line) {
@@ -171,7 +171,7 @@ impl Bench {
 
     fn revert(&mut self) -> Result<()> {
         match (self.applied.take(), &self.made) {
-            (Some(mut applied), Made::Lab(bed)) => applied
+            (Some(mut applied), TestBed::Lab(bed)) => applied
                 .revert(bed)
                 .context("cannot take back a layer; 'sonde lab tune revert' tries again"),
             _ => Ok(()),
@@ -180,7 +180,7 @@ impl Bench {
 
     /// Learning frames (RFC 2544, section 23): each side is heard once by all in between.
     fn learn(&self) -> Result<()> {
-        let Made::Lab(bed) = &self.made else { return Ok(()) };
+        let TestBed::Lab(bed) = &self.made else { return Ok(()) };
         events::learn(bed)
     }
 
@@ -235,7 +235,7 @@ impl DeviceRig<'_> {
         let (ways, copies) = ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
         self.spec.ways = ways;
         let tester = match &self.bench.made {
-            Made::There(External { remote: Some(remote), .. }) => {
+            TestBed::There(External { remote: Some(remote), .. }) => {
                 let device = self.plan.devices.iter().map(toml::Spanned::get_ref);
                 let device = device.into_iter().find(|d| d.name == self.planned.case.device);
                 let device = device.context("the device is the plan's")?;
@@ -251,7 +251,7 @@ impl DeviceRig<'_> {
                 AnyTester::Here(Box::new(tester))
             }
         };
-        if let Made::Lab(bed) = &mut self.bench.made {
+        if let TestBed::Lab(bed) = &mut self.bench.made {
             // The kernel replaced its receive threads when the tester attached its programs.
             bed.settle()?;
         }
@@ -268,7 +268,7 @@ impl Rig for DeviceRig<'_> {
         let offer = &warmed.offer;
         let mut events = Events::of(offer);
         events.before(&mut self.bench.made)?;
-        if let Made::Lab(bed) = &self.bench.made
+        if let TestBed::Lab(bed) = &self.bench.made
             && bed.info().spec.device.is_bridge()
             && matches!(offer.pattern, Pattern::Plan | Pattern::Multicast { .. })
         {
@@ -278,8 +278,8 @@ impl Rig for DeviceRig<'_> {
         let ledger = Ledger::begin(&self.bench.made)?;
         let watch = HealthWatch::start();
         let device = match &self.bench.made {
-            Made::Lab(bed) => DeviceWatch::start(bed.info()),
-            Made::There(_) => None,
+            TestBed::Lab(bed) => DeviceWatch::start(bed.info()),
+            TestBed::There(_) => None,
         };
         let tester = self.tester.as_mut().context("a tester was opened")?;
         let (outcome, done) = std::thread::scope(|scope| {
@@ -328,7 +328,7 @@ impl Rig for DeviceRig<'_> {
             Some(AnyTester::Apart(rig)) => rig.caveats(),
             _ => CaveatSet::default(),
         };
-        if let Made::Lab(bed) = &self.bench.made {
+        if let TestBed::Lab(bed) = &self.bench.made {
             match bed.info().placement {
                 Placement::None => {}
                 Placement::Inline => caveats.insert(Caveat::DeviceInline),

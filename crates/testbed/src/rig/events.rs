@@ -12,7 +12,7 @@ use sonde_results::trial::{DeviceEvent, Offer};
 use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 
-use super::made::Made;
+use super::made::TestBed;
 
 /// What an offer asks for.
 pub struct Events(Option<DeviceEvent>);
@@ -23,7 +23,7 @@ impl Events {
     }
 
     /// Does what is to be done before the first frame, and rests as long as asked.
-    pub fn before(&mut self, made: &mut Made) -> Result<()> {
+    pub fn before(&mut self, made: &mut TestBed) -> Result<()> {
         if self.0.as_ref().is_none_or(|e| e.at_ns >= 0) {
             return Ok(());
         }
@@ -35,7 +35,12 @@ impl Events {
 
     /// Waits for the event's time and acts; returns when it is done. `begins` tells when the
     /// first frame is due; closed without a word, none ever was.
-    pub fn during(self, made: &mut Made, begins: &Receiver<Time>, stop: &AtomicBool) -> Result<()> {
+    pub fn during(
+        self,
+        made: &mut TestBed,
+        begins: &Receiver<Time>,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let Some(event) = self.0 else { return Ok(()) };
         let Ok(start) = begins.recv() else { return Ok(()) };
         let due = start + event.at_ns;
@@ -50,10 +55,10 @@ impl Events {
     }
 }
 
-fn act(made: &mut Made, action: &str) -> Result<()> {
+fn act(made: &mut TestBed, action: &str) -> Result<()> {
     match made {
-        Made::There(there) => there.run(action),
-        Made::Lab(bed) => match action {
+        TestBed::There(there) => there.run(action),
+        TestBed::Lab(bed) => match action {
             FORGET => bed.forget().context("cannot have the device forget its stations"),
             "reset" | "software" => {
                 bed.reset(DeviceReset::Software).context("cannot reset the device")

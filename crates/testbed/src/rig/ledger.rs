@@ -4,7 +4,7 @@ use anyhow::Result;
 use sonde_lab::device::DeviceCounter;
 use sonde_results::trial::LedgerEntry;
 
-use super::made::Made;
+use super::made::TestBed;
 use crate::counters::dropped;
 
 /// Counters as they stood when a trial began.
@@ -14,19 +14,19 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Reads the counters before the trial.
-    pub(super) fn begin(made: &Made) -> Result<Ledger> {
+    pub(super) fn begin(made: &TestBed) -> Result<Ledger> {
         Ok(Ledger { before: read(made)? })
     }
 
     /// Reads them again, after the drain: what was dropped in between, and where.
-    pub(super) fn end(self, made: &Made) -> Result<Vec<LedgerEntry>> {
+    pub(super) fn end(self, made: &TestBed) -> Result<Vec<LedgerEntry>> {
         Ok(dropped(&self.before, read(made)?))
     }
 }
 
-fn read(made: &Made) -> Result<Vec<DeviceCounter>> {
+fn read(made: &TestBed) -> Result<Vec<DeviceCounter>> {
     Ok(match made {
-        Made::Lab(bed) => bed.counters()?,
-        Made::There(there) => there.counters(),
+        TestBed::Lab(bed) => bed.counters()?,
+        TestBed::There(there) => there.counters(),
     })
 }

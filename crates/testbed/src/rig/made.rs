@@ -5,7 +5,7 @@ use sonde_lab::device::LabBed;
 use super::external::External;
 
 /// Who made the bed.
-pub enum Made {
+pub enum TestBed {
     /// Sonde made it, in a lab, and removes it.
     Lab(Box<LabBed>),
     /// An external device, which is there already.
