@@ -30,12 +30,12 @@ pub struct EmulatedInterface {
     mac: Mac,
     address: IpAddr,
     gateway: IpAddr,
-    next_hop: Arc<NextHop>,
+    next_hop: Arc<FlowNextHop>,
 }
 
 /// The MAC address of a gateway, once it is known.
 #[derive(Debug, Default)]
-pub struct NextHop {
+pub struct FlowNextHop {
     /// 0: not known; else the address, and a bit above it.
     known: AtomicU64,
     /// The client said it.
@@ -52,10 +52,10 @@ pub struct FlowEndpoints {
     /// Of the receiving device.
     pub destination: IpAddr,
     /// The gateway of the sending device.
-    pub next_hop: Arc<NextHop>,
+    pub next_hop: Arc<FlowNextHop>,
 }
 
-impl NextHop {
+impl FlowNextHop {
     /// `None`: it has not answered.
     #[inline]
     pub fn mac(&self) -> Option<Mac> {
@@ -111,9 +111,9 @@ impl EmulatedInterface {
             return Err(format!("gateway: {gateway} is not in the network of {address}/{prefix}"));
         }
         let next_hop = match (ip.gateway_mac.choice, ip.gateway_mac.value) {
-            (GatewayMacChoice::Auto, _) => NextHop::default(),
+            (GatewayMacChoice::Auto, _) => FlowNextHop::default(),
             (GatewayMacChoice::Value, Some(mac)) => {
-                let next_hop = NextHop { given: true, ..NextHop::default() };
+                let next_hop = FlowNextHop { given: true, ..FlowNextHop::default() };
                 next_hop.learn(mac.0);
                 next_hop
             }

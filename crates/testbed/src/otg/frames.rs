@@ -17,7 +17,7 @@ use sonde_wire::prefix::{BENCHMARK_PREFIXES, address_bits};
 use sonde_wire::signature::{self, Secret};
 
 use super::allowed::Allowed;
-use super::devices::{FlowEndpoints, NextHop};
+use super::devices::{FlowEndpoints, FlowNextHop};
 use super::ethertype;
 pub use super::ethertype::EtherType;
 use super::values::{FieldValues, set_bits};
@@ -31,7 +31,7 @@ pub struct FrameTemplate {
     /// In the order in which they are to be made.
     fixes: Vec<Fix>,
     /// To whom they go, where that is resolved.
-    next_hop: Option<Arc<NextHop>>,
+    next_hop: Option<Arc<FlowNextHop>>,
 }
 
 /// A field whose value changes.
@@ -175,7 +175,7 @@ struct Build<'a> {
     ip: Option<usize>,
     /// Where the flow runs between devices.
     ends: Option<&'a FlowEndpoints>,
-    next_hop: Option<Arc<NextHop>>,
+    next_hop: Option<Arc<FlowNextHop>>,
 }
 
 impl Build<'_> {

@@ -237,7 +237,7 @@ fn what_cannot_be_sent_is_named_with_its_place() {
 
 #[test]
 fn flows_between_devices_have_their_addresses_and_the_gateways_mac_once_it_is_known() {
-    let next_hop = Arc::new(NextHop::default());
+    let next_hop = Arc::new(FlowNextHop::default());
     let ends = FlowEndpoints {
         mac: [2, 0, 0, 0, 0, 7],
         source: [198, 18, 0, 2].into(),
