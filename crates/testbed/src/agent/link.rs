@@ -24,14 +24,14 @@ pub struct AgentAddress {
 }
 
 /// A connection to an agent.
-pub struct Link {
+pub struct AgentLink {
     name: String,
     channel: Channel<StreamOwned<ClientConnection, TcpStream>>,
     clock: SocketAddr,
     clock_key: [u8; 32],
 }
 
-impl Link {
+impl AgentLink {
     /// Connects, and checks that both are of one kind. An agent that another controller has is
     /// asked again for so long, until `stop` is set: after a controller has died its agents
     /// take a moment to notice.
@@ -43,7 +43,7 @@ impl Link {
         tls: &Arc<ClientConfig>,
         busy: Duration,
         stop: &AtomicBool,
-    ) -> Result<Link> {
+    ) -> Result<AgentLink> {
         let (begin, mut told) = (Instant::now(), false);
         loop {
             let busy_by = match Self::try_connect(agent, tls) {
@@ -117,7 +117,7 @@ impl Link {
         match reply.with_context(silent)? {
             Reply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
                 clock.set_port(clock_port);
-                let link = Link { name: agent.name.clone(), channel, clock, clock_key };
+                let link = AgentLink { name: agent.name.clone(), channel, clock, clock_key };
                 Ok(Greeting::Link(Box::new(link)))
             }
             Reply::Hello { protocol, version, .. } => bail!(
@@ -150,7 +150,7 @@ impl Link {
         self.reply()
     }
 
-    /// Asks; [`Link::reply`] takes the answer.
+    /// Asks; [`AgentLink::reply`] takes the answer.
     ///
     /// # Errors
     /// The agent is lost.
@@ -196,7 +196,7 @@ impl Link {
 
 /// What an agent says to a controller.
 enum Greeting {
-    Link(Box<Link>),
+    Link(Box<AgentLink>),
     /// Who has its ports.
     Busy(String),
 }

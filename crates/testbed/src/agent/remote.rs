@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
 
-use super::link::{AgentAddress, BUSY, Link};
+use super::link::{AgentAddress, AgentLink, BUSY};
 use super::protocol::{PortDescription, PortName};
 use super::rig::{AgentRig, AgentRigSpec};
 use crate::plan::{DevicePlan, Plan, PortPlan};
@@ -58,7 +58,8 @@ impl Remote {
     /// No such agent or port.
     pub fn look(&self, name: &str, plan: &PortPlan) -> Result<PortDescription> {
         let agent = &self.agents[self.index(plan)?];
-        Link::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?.look(&port_name(name, plan))
+        AgentLink::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?
+            .look(&port_name(name, plan))
     }
 
     /// A rig of these ports, by their names in the plan.

@@ -17,7 +17,7 @@ use sonde_sys::clock::tai_now;
 use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;
-use super::link::{AgentAddress, Link};
+use super::link::{AgentAddress, AgentLink};
 use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
 use crate::runner::{Rig, TrialOutcome};
 use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
@@ -47,7 +47,7 @@ pub struct AgentRig {
     /// Where frames arrive: in the order of the directions, then of the branches of the first.
     arrivals: Vec<Arrival>,
     /// `None`: lost, and to be found again at the next offer.
-    links: Vec<Option<Link>>,
+    links: Vec<Option<AgentLink>>,
     tag: u8,
 }
 
@@ -84,7 +84,7 @@ impl AgentRig {
         for agent in 0..self.spec.agents.len() {
             if self.links[agent].is_none() {
                 let AgentRigSpec { agents, tls, busy, .. } = &self.spec;
-                let mut link = Link::connect(&agents[agent], tls, *busy, stop)?;
+                let mut link = AgentLink::connect(&agents[agent], tls, *busy, stop)?;
                 let open = Request::Open { secret: self.spec.secret, halves: self.halves(agent) };
                 match link.request(&open)? {
                     Reply::Opened(_) => {}
@@ -131,7 +131,7 @@ impl AgentRig {
         [self.spec.ways[arrival.way].from, arrival.to].map(|port| self.spec.ports[port].0)
     }
 
-    fn link(&mut self, agent: usize) -> Result<&mut Link> {
+    fn link(&mut self, agent: usize) -> Result<&mut AgentLink> {
         let name = &self.spec.agents[agent].name;
         self.links[agent].as_mut().ok_or_else(|| anyhow!("agent {name} is lost"))
     }
