@@ -106,7 +106,7 @@ pub struct Half {
     /// Number of the direction. Further places where frames of the first arrive follow all of
     /// them, and have receiving halves alone.
     pub way: usize,
-    pub role: Role,
+    pub role: EndRole,
     pub port: PortName,
     #[serde(with = "TrafficText")]
     pub traffic: Traffic,
@@ -121,7 +121,7 @@ pub struct Half {
 
 /// Which half of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
+pub enum EndRole {
     Source,
     Sink {
         /// What has to arrive.
@@ -342,7 +342,7 @@ mod tests {
     fn half() -> Half {
         Half {
             way: 1,
-            role: Role::Sink { expects: Expects::Mixed },
+            role: EndRole::Sink { expects: Expects::Mixed },
             port: PortName {
                 name: "a".into(),
                 interface: "eth0".into(),

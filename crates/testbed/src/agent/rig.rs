@@ -18,7 +18,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;
 use super::link::{AgentAddress, AgentLink};
-use super::protocol::{Arm, Ended, Half, PortName, Reply, Request, Role};
+use super::protocol::{Arm, EndRole, Ended, Half, PortName, Reply, Request};
 use crate::runner::{Rig, TrialOutcome};
 use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
 
@@ -112,11 +112,11 @@ impl AgentRig {
             })
         };
         for (number, way) in self.spec.ways.iter().enumerate() {
-            halves.extend(half(number, Role::Source, number, way.from, None));
+            halves.extend(half(number, EndRole::Source, number, way.from, None));
         }
         for (number, arrival) in self.arrivals.iter().enumerate() {
             let Arrival { way, to, for_mac, expects } = *arrival;
-            halves.extend(half(number, Role::Sink { expects }, way, to, for_mac));
+            halves.extend(half(number, EndRole::Sink { expects }, way, to, for_mac));
         }
         halves
     }

@@ -23,7 +23,7 @@ use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
-    Arm, Channel, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request, Role,
+    Arm, Channel, EndRole, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request,
     Status as TrialStatus,
 };
 use super::{Event, Status};
@@ -337,12 +337,12 @@ impl Session<'_> {
                 self.ports.push((port.clone(), facts.kind == "veth"));
             }
             match half.role {
-                Role::Source => {
+                EndRole::Source => {
                     half.traffic.check(facts.mtu)?;
                     modes.push("live frames".into());
                     self.sources.push(half);
                 }
-                Role::Sink { .. } => {
+                EndRole::Sink { .. } => {
                     let tagged = !half.traffic.tags.is_empty();
                     let sink = XdpReceivingEnd::open(&port, half.for_mac, tagged, secret)?;
                     modes.push(format!("analyser in XDP, {}", sink.mode()));
@@ -523,8 +523,8 @@ fn prepare<'a>(
     };
     let expected = |half: &Half| match half.role {
         // It is for the sender to carry it.
-        Role::Sink { expects } => Ok((load(half, MTU_MAX)?, expects)),
-        Role::Source => bail!("a half that sends does not receive"),
+        EndRole::Sink { expects } => Ok((load(half, MTU_MAX)?, expects)),
+        EndRole::Source => bail!("a half that sends does not receive"),
     };
     Ok((
         sources.iter().map(source).collect::<Result<_>>()?,
