@@ -33,7 +33,7 @@ pub enum Request {
         /// Of the whole tester, in the signatures' digests.
         secret: [u64; 2],
         /// What this agent does.
-        halves: Vec<Half>,
+        halves: Vec<DirectionEnd>,
     },
     Arm(Arm),
     /// How far is it?
@@ -42,7 +42,7 @@ pub enum Request {
     Stop,
     /// The trial is over, and this is what was sent in each direction.
     End {
-        /// By [`Half::way`].
+        /// By [`DirectionEnd::way`].
         sent: Vec<u64>,
     },
 }
@@ -102,7 +102,7 @@ pub struct PortDescription {
 
 /// One end of a direction, sending or receiving.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Half {
+pub struct DirectionEnd {
     /// Number of the direction. Further places where frames of the first arrive follow all of
     /// them, and have receiving halves alone.
     pub way: usize,
@@ -339,8 +339,8 @@ mod tests {
 
     use super::*;
 
-    fn half() -> Half {
-        Half {
+    fn half() -> DirectionEnd {
+        DirectionEnd {
             way: 1,
             role: EndRole::Sink { expects: Expects::Mixed },
             port: PortName {
@@ -376,9 +376,9 @@ mod tests {
     }
 
     /// In half of whose frames groups are addressed.
-    fn mixed_half() -> Half {
+    fn mixed_half() -> DirectionEnd {
         let traffic = Traffic { destination_mac: MacRule::Group, ..half().traffic };
-        Half { mixed: Some(Mixed { traffic, share: 0.5 }), ..half() }
+        DirectionEnd { mixed: Some(Mixed { traffic, share: 0.5 }), ..half() }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;
 use super::link::{AgentAddress, AgentLink};
-use super::protocol::{Arm, EndRole, Ended, Half, PortName, Reply, Request};
+use super::protocol::{Arm, DirectionEnd, EndRole, Ended, PortName, Reply, Request};
 use crate::runner::{Rig, TrialOutcome};
 use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
 
@@ -96,12 +96,12 @@ impl AgentRig {
         Ok(())
     }
 
-    fn halves(&self, agent: usize) -> Vec<Half> {
+    fn halves(&self, agent: usize) -> Vec<DirectionEnd> {
         let mut halves = Vec::new();
         let half = |number, role, way: usize, at: usize, for_mac: Option<Mac>| {
             let (whose, port) = &self.spec.ports[at];
             let DirectionSpec { traffic, length_change, .. } = &self.spec.ways[way];
-            (*whose == agent).then(|| Half {
+            (*whose == agent).then(|| DirectionEnd {
                 way: number,
                 role,
                 port: port.clone(),

@@ -23,8 +23,8 @@ use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
-    Arm, Channel, EndRole, Ended, Half, PROTOCOL, PortDescription, PortName, Reply, Request,
-    Status as TrialStatus,
+    Arm, Channel, DirectionEnd, EndRole, Ended, PROTOCOL, PortDescription, PortName, Reply,
+    Request, Status as TrialStatus,
 };
 use super::{Event, Status};
 use crate::counters::{dropped, of_port};
@@ -256,8 +256,8 @@ impl Drop for Taken {
 /// What one controller has opened.
 struct Session<'a> {
     agent: &'a Agent,
-    sources: Vec<Half>,
-    sinks: Vec<(Half, XdpReceivingEnd)>,
+    sources: Vec<DirectionEnd>,
+    sinks: Vec<(DirectionEnd, XdpReceivingEnd)>,
     /// Those of both, each with whether the device is at the other end of a virtual link.
     ports: Vec<(TesterPort, bool)>,
     secret: [u64; 2],
@@ -315,7 +315,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn open(&mut self, secret: [u64; 2], halves: Vec<Half>) -> Result<Vec<String>> {
+    fn open(&mut self, secret: [u64; 2], halves: Vec<DirectionEnd>) -> Result<Vec<String>> {
         // The ports may be wanted again.
         self.sinks.clear();
         self.sources.clear();
@@ -354,7 +354,7 @@ impl Session<'_> {
     }
 
     /// An agent does not trust its controller to know this network (RFC 6815).
-    fn check_addresses(&self, half: &Half) -> Result<()> {
+    fn check_addresses(&self, half: &DirectionEnd) -> Result<()> {
         let allowed = &self.agent.allowed;
         for traffic in [&half.traffic].into_iter().chain(half.mixed.as_ref().map(|m| &m.traffic)) {
             for (rule, further) in
@@ -492,8 +492,8 @@ fn inside(rule: &AddressRule, prefix: &Prefix) -> bool {
 
 /// Checks a trial and loads its generators; and what each of the sinks is to count.
 fn prepare<'a>(
-    sources: &'a [Half],
-    sinks: &[(Half, XdpReceivingEnd)],
+    sources: &'a [DirectionEnd],
+    sinks: &[(DirectionEnd, XdpReceivingEnd)],
     ways: usize,
     secret: [u64; 2],
     arm: &Arm,
@@ -513,15 +513,15 @@ fn prepare<'a>(
             && offer.steps.is_sorted_by_key(|s| s.after_frames),
         "changes of the load need a rate, and come one after the other"
     );
-    let load = |half: &Half, mtu: u32| {
+    let load = |half: &DirectionEnd, mtu: u32| {
         DirectionLoad::new(&half.traffic, half.mixed.as_ref(), offer, arm.tags[half.way], mtu)
     };
-    let source = |half: &'a Half| -> Result<_> {
+    let source = |half: &'a DirectionEnd| -> Result<_> {
         let port = tester_port(&half.port);
         let load = load(half, port_facts(&port)?.mtu)?;
         Ok((half, XdpSendingEnd::load(&port, &load, secret)?))
     };
-    let expected = |half: &Half| match half.role {
+    let expected = |half: &DirectionEnd| match half.role {
         // It is for the sender to carry it.
         EndRole::Sink { expects } => Ok((load(half, MTU_MAX)?, expects)),
         EndRole::Source => bail!("a half that sends does not receive"),
@@ -533,7 +533,7 @@ fn prepare<'a>(
 }
 
 /// Generators with their halves, and what each sink is to count.
-type Prepared<'a> = (Vec<(&'a Half, XdpSendingEnd)>, Vec<(DirectionLoad, Expects)>);
+type Prepared<'a> = (Vec<(&'a DirectionEnd, XdpSendingEnd)>, Vec<(DirectionLoad, Expects)>);
 
 /// Multicast groups that an organisation uses as it likes (RFC 2365, section 6.2; RFC 7346,
 /// section 2): no router takes them beyond it.
@@ -546,7 +546,10 @@ fn groups() -> [Prefix; 2] {
 
 /// Stops all sources when it goes, however that happens, and waits until their threads have
 /// ended.
-struct StopAll<'a, 'h, 't>(&'a [(&'h Half, XdpSendingEnd)], &'a [ScopedJoinHandle<'t, Result<()>>]);
+struct StopAll<'a, 'h, 't>(
+    &'a [(&'h DirectionEnd, XdpSendingEnd)],
+    &'a [ScopedJoinHandle<'t, Result<()>>],
+);
 
 impl Drop for StopAll<'_, '_, '_> {
     fn drop(&mut self) {
