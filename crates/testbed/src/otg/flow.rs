@@ -24,7 +24,7 @@ pub struct FlowPlan {
     pub sizes: Vec<u16>,
     /// How fast they leave.
     pub pace: FlowPace,
-    pub end: End,
+    pub end: FlowDuration,
     /// Frames in a row at the pace, and the pause behind them, ns.
     pub burst: Option<(u64, f64)>,
     /// Before the first, ns.
@@ -56,7 +56,7 @@ pub enum FlowPace {
 
 /// When a flow ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum End {
+pub enum FlowDuration {
     Never,
     /// After so many frames.
     Frames(u64),
@@ -213,14 +213,14 @@ fn pace(rate: &Rate, speed: Option<u64>) -> Result<FlowPace, String> {
 }
 
 struct Timing {
-    end: End,
+    end: FlowDuration,
     burst: Option<(u64, f64)>,
     delay_ns: f64,
 }
 
 impl Default for Timing {
     fn default() -> Timing {
-        Timing { end: End::Never, burst: None, delay_ns: 0.0 }
+        Timing { end: FlowDuration::Never, burst: None, delay_ns: 0.0 }
     }
 }
 
@@ -244,7 +244,7 @@ fn timing(duration: &Duration, speed: Option<u64>) -> Result<Timing, String> {
             if f.packets == 0 {
                 return Err("duration.fixed_packets.packets: at least 1".into());
             }
-            let end = End::Frames(f.packets);
+            let end = FlowDuration::Frames(f.packets);
             Timing { end, delay_ns: delay(f.delay.as_ref(), speed)?, ..usual }
         }
         DurationChoice::FixedSeconds => {
@@ -253,7 +253,7 @@ fn timing(duration: &Duration, speed: Option<u64>) -> Result<Timing, String> {
             if !(f.seconds.is_finite() && f.seconds >= 0.0) {
                 return Err("duration.fixed_seconds.seconds: 0 or more".into());
             }
-            let end = End::After(f.seconds * 1e9);
+            let end = FlowDuration::After(f.seconds * 1e9);
             Timing { end, delay_ns: delay(f.delay.as_ref(), speed)?, ..usual }
         }
         DurationChoice::Burst => {
@@ -268,8 +268,8 @@ fn timing(duration: &Duration, speed: Option<u64>) -> Result<Timing, String> {
                 other => delay(other.as_ref(), speed)?,
             };
             let end = match b.bursts {
-                0 => End::Never,
-                n => End::Frames(n.saturating_mul(b.packets)),
+                0 => FlowDuration::Never,
+                n => FlowDuration::Frames(n.saturating_mul(b.packets)),
             };
             Timing { end, burst: Some((b.packets, pause)), ..usual }
         }
@@ -361,15 +361,15 @@ mod tests {
     #[test]
     fn durations_end_and_pause() {
         let of = |d: Value| plan(json!({ "duration": d })).map(|p| (p.end, p.burst, p.delay_ns));
-        assert_eq!(of(json!({})), Ok((End::Never, None, 0.0)));
+        assert_eq!(of(json!({})), Ok((FlowDuration::Never, None, 0.0)));
         let fixed = json!({ "choice": "fixed_packets", "fixed_packets": {
             "packets": 7, "delay": { "choice": "microseconds", "microseconds": 5 } } });
-        assert_eq!(of(fixed), Ok((End::Frames(7), None, 5_000.0)));
+        assert_eq!(of(fixed), Ok((FlowDuration::Frames(7), None, 5_000.0)));
         let seconds = json!({ "choice": "fixed_seconds", "fixed_seconds": { "seconds": 1.5 } });
-        assert_eq!(of(seconds), Ok((End::After(1.5e9), None, 0.0)));
+        assert_eq!(of(seconds), Ok((FlowDuration::After(1.5e9), None, 0.0)));
         let burst = json!({ "choice": "burst", "burst": { "bursts": 3, "packets": 5,
             "inter_burst_gap": { "choice": "bytes", "bytes": 1250 } } });
-        assert_eq!(of(burst), Ok((End::Frames(15), Some((5, 1000.0)), 0.0)));
+        assert_eq!(of(burst), Ok((FlowDuration::Frames(15), Some((5, 1000.0)), 0.0)));
         for bad in [
             json!({ "choice": "fixed_packets" }),
             json!({ "choice": "fixed_packets", "fixed_packets": { "packets": 0 } }),

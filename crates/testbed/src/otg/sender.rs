@@ -18,7 +18,7 @@ use sonde_sys::schedule::Precedence;
 use sonde_wire::Time;
 use sonde_wire::signature::{self, Repr, Secret};
 
-use super::flow::{End, FlowPlan};
+use super::flow::{FlowDuration, FlowPlan};
 use super::rates::{PERIOD_NS, RateMeter};
 use crate::tester::precedence;
 
@@ -175,9 +175,9 @@ impl Outgoing {
     /// Whether its next frame is one too many.
     fn ended(&self) -> bool {
         match self.plan.end {
-            End::Never => false,
-            End::Frames(frames) => self.n >= frames,
-            End::After(ns) => self.at - self.plan.delay_ns - self.phase >= ns,
+            FlowDuration::Never => false,
+            FlowDuration::Frames(frames) => self.n >= frames,
+            FlowDuration::After(ns) => self.at - self.plan.delay_ns - self.phase >= ns,
         }
     }
 
