@@ -70,7 +70,7 @@ pub enum Reply {
     /// To `Status`.
     Status(Status),
     /// To `End`.
-    Ended(Ended),
+    Ended(TrialEnd),
     /// To anything: another controller has the ports, and which.
     Busy(String),
     /// To anything: it could not be done.
@@ -155,7 +155,7 @@ pub struct Status {
 
 /// What an agent knows of a trial.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ended {
+pub struct TrialEnd {
     /// The sending halves, by direction; stamps are of this agent's clock.
     pub sources: Vec<Option<Direction>>,
     /// The receiving halves, likewise.

@@ -18,7 +18,7 @@ use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;
 use super::link::{AgentAddress, AgentLink};
-use super::protocol::{Arm, DirectionEnd, EndRole, Ended, PortName, Reply, Request};
+use super::protocol::{Arm, DirectionEnd, EndRole, PortName, Reply, Request, TrialEnd};
 use crate::runner::{Rig, TrialOutcome};
 use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
 
@@ -285,7 +285,7 @@ impl AgentRig {
         offer: &Offer,
         loads: &[DirectionLoad],
         start_ns: i64,
-        ended: &[Ended],
+        ended: &[TrialEnd],
         clocks: &[ClockOffset],
     ) -> Result<Vec<Direction>> {
         let counted_from = LoadSchedule::new(offer).counted_from;
@@ -373,7 +373,7 @@ fn difference([source, sink]: [usize; 2], clocks: &[ClockOffset]) -> Difference 
 /// The state of all agents together, and what their clocks did.
 fn health(
     ends: &[[usize; 2]],
-    ended: &[Ended],
+    ended: &[TrialEnd],
     before: &[ClockOffset],
     during: &[Vec<ClockOffset>],
     after: &[ClockOffset],

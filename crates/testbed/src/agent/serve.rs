@@ -23,8 +23,8 @@ use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::clock::{Answering, skew};
 use super::protocol::{
-    Arm, Channel, DirectionEnd, EndRole, Ended, PROTOCOL, PortDescription, PortName, Reply,
-    Request, Status as TrialStatus,
+    Arm, Channel, DirectionEnd, EndRole, PROTOCOL, PortDescription, PortName, Reply, Request,
+    Status as TrialStatus, TrialEnd,
 };
 use super::{Event, Status};
 use crate::counters::{dropped, of_port};
@@ -459,7 +459,7 @@ impl Session<'_> {
             Ok((sent, failed))
         })?;
         channel.stream().sock.set_read_timeout(Some(GLANCE))?;
-        let mut ended = Ended {
+        let mut ended = TrialEnd {
             sources: vec![None; self.ways],
             sinks: vec![None; self.ways],
             ledger: dropped(&counted, counters(&self.ports)),
