@@ -67,8 +67,8 @@ pub enum Reply {
     Opened(Vec<String>),
     /// To `Arm` and `Stop`.
     Done,
-    /// To `Status`.
-    Status(Status),
+    /// To `TrialStatus`.
+    Status(TrialStatus),
     /// To `End`.
     Ended(TrialEnd),
     /// To anything: another controller has the ports, and which.
@@ -143,7 +143,7 @@ pub struct Arm {
 
 /// How far a trial is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct TrialStatus {
     /// Whether nothing is sent any more, or yet to be sent.
     pub done: bool,
     /// Frames sent, by direction; `None`: not here.

@@ -24,9 +24,9 @@ use sonde_wire::prefix::{Prefix, address_bits};
 use super::clock::{Answering, skew};
 use super::protocol::{
     Arm, Channel, DirectionEnd, EndRole, PROTOCOL, PortDescription, PortName, Reply, Request,
-    Status as TrialStatus, TrialEnd,
+    TrialEnd, TrialStatus,
 };
-use super::{Event, Status};
+use super::{Event, TrialStatus};
 use crate::counters::{dropped, of_port};
 use crate::health::HealthWatch;
 use crate::tester::{
@@ -47,7 +47,7 @@ pub(super) struct Agent {
     door: Door,
     complaints: Complaints,
     records: RecordSender<Event>,
-    status: Latest<Status>,
+    status: Latest<TrialStatus>,
 }
 
 impl Agent {
@@ -60,7 +60,7 @@ impl Agent {
         tls: ServerConfig,
         allowed: Vec<Prefix>,
         records: RecordSender<Event>,
-        status: Latest<Status>,
+        status: Latest<TrialStatus>,
     ) -> Result<Agent, RunError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
