@@ -10,14 +10,14 @@ use sonde_sys::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, 
 use sonde_wire::ipfix::{Header, set_sequence};
 
 use super::segments::Waiting;
-use super::tls::{Session, Tls};
+use super::tls::{Tls, TlsSession};
 use crate::flow::collector_address::{CollectorAddress, Transport};
 
 /// A connection, and what is on its way over it.
 pub struct Connection {
     wire: Wire,
     transport: Transport,
-    tls: Option<Session>,
+    tls: Option<TlsSession>,
     /// What was put in and not written yet.
     out: Vec<u8>,
     written: usize,

@@ -21,7 +21,7 @@ pub struct Tls {
 }
 
 /// A session over a connection.
-pub struct Session {
+pub struct TlsSession {
     inner: ClientConnection,
 }
 
@@ -56,14 +56,14 @@ impl Tls {
     }
 
     /// Makes a session over a new connection.
-    pub fn handshake(&self, stream: &TcpStream) -> io::Result<Session> {
+    pub fn handshake(&self, stream: &TcpStream) -> io::Result<TlsSession> {
         let mut inner = ClientConnection::new(self.config.clone(), self.name.clone())
             .map_err(io::Error::other)?;
         let mut wire = stream;
         while inner.is_handshaking() {
             inner.complete_io(&mut wire).map_err(explained)?;
         }
-        let mut session = Session { inner };
+        let mut session = TlsSession { inner };
         if session.inner.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
             // The collector judges our certificate only after that: it sends session tickets
             // or, as RFC 8446, section 4.6.1 allows, nothing; or an alert.
@@ -76,7 +76,7 @@ impl Tls {
     }
 }
 
-impl Session {
+impl TlsSession {
     /// Puts in what is to be written: no more than before was all written.
     pub fn enter(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.writer().write_all(bytes)
