@@ -13,7 +13,7 @@ use sonde_sys::udp::Datagrams;
 
 use super::backlog::Backlog;
 use super::pace::MessagePace;
-use super::stream::{PATIENCE, Stream};
+use super::stream::{ExportStream, PATIENCE};
 use super::tls::Tls;
 use super::{Common, OptionsDue, Output, Tally, protocol};
 use crate::flow::collector_address::{CollectorAddress, Transport};
@@ -52,7 +52,7 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
             let folder =
                 export.spool.as_ref().map(|s| s.join(target.to_string().replace(['/', ':'], "_")));
             let backlog = Backlog::open(folder.as_deref().map(|f| (f, export.spool_max)))?;
-            Ok(Box::new(Stream::open(
+            Ok(Box::new(ExportStream::open(
                 target.clone(),
                 tls,
                 config,

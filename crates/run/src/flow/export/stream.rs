@@ -28,7 +28,7 @@ use crate::flow::collector_address::CollectorAddress;
 use crate::running::Stop;
 
 /// A collector that is connected to.
-pub struct Stream {
+pub struct ExportStream {
     exporter: Exporter,
     name: String,
     form: String,
@@ -65,7 +65,7 @@ struct Counters {
     again: u64,
 }
 
-impl Stream {
+impl ExportStream {
     /// Begins to connect; what is exported meanwhile waits.
     pub fn open(
         target: CollectorAddress,
@@ -83,7 +83,7 @@ impl Stream {
             .name("sonde-send".into())
             .spawn(move || Sender::new(target, tls, theirs, patience).run())
             .context("cannot start a sending thread; 'ulimit -u' bounds them")?;
-        Ok(Stream {
+        Ok(ExportStream {
             exporter: Exporter::new(config),
             name,
             form: form.trim().to_string(),
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-impl Output for Stream {
+impl Output for ExportStream {
     fn set_utc_offset(&mut self, ns: i64) {
         self.exporter.set_utc_offset(ns);
     }
