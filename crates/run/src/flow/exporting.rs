@@ -86,7 +86,7 @@ impl Shared {
 
 /// A metering thread's end of its queue, which carries records in batches: a batch stays
 /// where it is in memory, and its memory comes back to be filled again.
-pub struct Queue {
+pub struct RecordQueue {
     batch: Vec<FlowRecord>,
     full: Producer<Vec<FlowRecord>>,
     empty: Consumer<Vec<FlowRecord>>,
@@ -99,7 +99,7 @@ struct QueueEnd {
     empty: Producer<Vec<FlowRecord>>,
 }
 
-impl Queue {
+impl RecordQueue {
     /// For captures: waits for room, since the packets can wait, too.
     #[inline]
     pub fn push_waiting(&mut self, record: FlowRecord) {
@@ -171,13 +171,13 @@ impl Exporting {
         outputs: Vec<Box<dyn Output>>,
         workers: usize,
         room: usize,
-    ) -> Result<(Exporting, Vec<Queue>)> {
+    ) -> Result<(Exporting, Vec<RecordQueue>)> {
         let shared = Arc::new(Shared::default());
         let queue = |_| {
             let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
             let (empty, back) = RingBuffer::new(KEPT);
             let batch = Vec::with_capacity(BATCH);
-            let records = Queue { batch, full: to, empty: back, shared: shared.clone() };
+            let records = RecordQueue { batch, full: to, empty: back, shared: shared.clone() };
             (records, QueueEnd { full, empty })
         };
         let (records, consumers) = (0..workers).map(queue).unzip();

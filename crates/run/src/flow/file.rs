@@ -13,7 +13,7 @@ use sonde_sys::schedule::pin_to_cpu;
 
 use super::capture_reader::{CaptureReader, GROUP, GROUPS, Within};
 use super::export::{self, Common};
-use super::exporting::{Exporting, Queue, Shared};
+use super::exporting::{Exporting, RecordQueue, Shared};
 use super::meter::{Group, Meter};
 use super::settings::Settings;
 use super::shard::Shard;
@@ -86,7 +86,7 @@ fn read_all(
     run: &FlowRun,
     settings: &Settings,
     (input, first, offset_ns): (CaptureFiles, Option<Piece>, i64),
-    (meters, queues): (Vec<Meter>, Vec<Queue>),
+    (meters, queues): (Vec<Meter>, Vec<RecordQueue>),
     shared: &Shared,
     asked: &Stop,
 ) -> anyhow::Result<(Vec<Meter>, Vec<String>, CaptureReader)> {
@@ -203,7 +203,7 @@ fn tell(run: &mut FlowRun, reader: &CaptureReader, mut broken: Vec<String>, path
 struct Part<'a> {
     number: usize,
     meter: Meter,
-    queue: Queue,
+    queue: RecordQueue,
     reader: CaptureReader,
     shared: &'a Shared,
     turnstile: &'a Turnstile,

@@ -18,7 +18,7 @@ use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::Time;
 
 use super::export::{self, Common};
-use super::exporting::{Exporting, Queue, Shared};
+use super::exporting::{Exporting, RecordQueue, Shared};
 use super::follow::Follow;
 use super::input::{MeterInput, OpenedInputs};
 use super::meter::Meter;
@@ -282,7 +282,7 @@ impl Worker {
 struct Inner {
     meter: Meter,
     input: MeterInput,
-    queue: Queue,
+    queue: RecordQueue,
     report: Arc<Mutex<Report>>,
     shared: Arc<Shared>,
     /// Which of the metering threads.
