@@ -8,12 +8,12 @@ use std::path::Path;
 use anyhow::Result;
 use sonde_wire::ipfix::{Header, Messages};
 
-use super::segments::{Segments, Waiting};
+use super::segments::{SpoolSegments, Waiting};
 use super::templates::Templates;
 
 /// Messages that wait for the collector, in memory and then on disk.
 pub struct Backlog {
-    disk: Option<Segments>,
+    disk: Option<SpoolSegments>,
     /// Messages, and how many flow records are in each.
     memory: VecDeque<(Vec<u8>, u64)>,
     memory_bytes: usize,
@@ -40,7 +40,7 @@ impl Backlog {
     /// run left in the folder comes first.
     pub fn open(folder: Option<(&Path, u64)>) -> Result<Backlog> {
         Ok(Backlog {
-            disk: folder.map(|(path, limit)| Segments::open(path, limit)).transpose()?,
+            disk: folder.map(|(path, limit)| SpoolSegments::open(path, limit)).transpose()?,
             memory: VecDeque::new(),
             memory_bytes: 0,
             handed_out: 0,
@@ -104,7 +104,7 @@ impl Backlog {
         }
         let bytes = self.memory.get(self.handed_out)?.0.clone();
         self.handed_out += 1;
-        Some(Waiting { bytes, series: self.disk.as_ref().map_or(0, Segments::series) })
+        Some(Waiting { bytes, series: self.disk.as_ref().map_or(0, SpoolSegments::series) })
     }
 
     /// The oldest message that was handed out has been delivered.
@@ -130,14 +130,14 @@ impl Backlog {
     /// Messages of all templates that what comes next may need, for a collector that knows
     /// none.
     pub fn templates(&mut self, export_time: u32) -> Vec<u8> {
-        match self.disk.as_mut().and_then(Segments::templates) {
+        match self.disk.as_mut().and_then(SpoolSegments::templates) {
             Some(templates) => templates.all(export_time),
             None => self.templates.all(export_time),
         }
     }
 
     pub fn bytes(&self) -> u64 {
-        self.memory_bytes as u64 + self.disk.as_ref().map_or(0, Segments::bytes)
+        self.memory_bytes as u64 + self.disk.as_ref().map_or(0, SpoolSegments::bytes)
     }
 
     /// What was given up so far.

@@ -23,7 +23,7 @@ pub struct Waiting {
 }
 
 /// The folder. One process has it at a time.
-pub struct Segments {
+pub struct SpoolSegments {
     folder: PathBuf,
     limit: u64,
     /// Oldest first; the last one may be written to, if it is of this run.
@@ -55,9 +55,9 @@ struct Segment {
     domains: Vec<u32>,
 }
 
-impl Segments {
+impl SpoolSegments {
     /// Opens the folder, makes it if need be, and finds what an earlier run left there.
-    pub fn open(folder: &Path, limit: u64) -> Result<Segments> {
+    pub fn open(folder: &Path, limit: u64) -> Result<SpoolSegments> {
         let what = || format!("cannot use the spool folder {}", folder.display());
         fs::create_dir_all(folder).with_context(what)?;
         let lock = File::create(folder.join(LOCK)).with_context(what)?;
@@ -90,7 +90,7 @@ impl Segments {
             list.push_back(Segment::new(number, series, file, length, done));
         }
         let next_number = numbers.last().map_or(0, |n| n + 2);
-        let mut segments = Segments {
+        let mut segments = SpoolSegments {
             folder: folder.to_owned(),
             limit,
             next_number,
@@ -363,20 +363,20 @@ pub mod tests {
         let folder = Folder::new();
         let mut templates = Templates::default();
         templates.note(&template());
-        let mut segments = Segments::open(&folder.0, 1 << 20).unwrap();
+        let mut segments = SpoolSegments::open(&folder.0, 1 << 20).unwrap();
         (0..3).for_each(|i| assert!(segments.append(&data(i), &templates, false).unwrap()));
         drop(segments);
         let name = path(&folder.0, 0);
         let bytes = fs::read(&name).unwrap();
         fs::write(&name, &bytes[..bytes.len() - 1]).unwrap();
-        let mut segments = Segments::open(&folder.0, 1 << 20).unwrap();
+        let mut segments = SpoolSegments::open(&folder.0, 1 << 20).unwrap();
         let read: Vec<_> = std::iter::from_fn(|| segments.next().unwrap()).collect();
         assert_eq!(read.len(), 3);
         // To the next run the templates put in are messages like others.
         assert_eq!(read[0].bytes, templates.of_domain(7, 0, 1));
         assert_eq!((&read[2].bytes, read[2].series), (&data(1), 0));
         assert_eq!(segments.series(), 2);
-        let error = Segments::open(&folder.0, 1).err().unwrap().to_string();
+        let error = SpoolSegments::open(&folder.0, 1).err().unwrap().to_string();
         assert!(error.contains("in use"), "{error}");
     }
 }
