@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sonde_results::FlowRun;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_run::flow::{self, Metering, Status, verify};
+use sonde_run::flow::{self, FlowMetering, Status, verify};
 use sonde_run::sources::{Source, source};
 use sonde_sys::clock::steady_now;
 
@@ -84,7 +84,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
 }
 
 /// Shows how it goes on interfaces until the end.
-fn watch(metering: &Metering, args: &FlowArgs, live: bool) {
+fn watch(metering: &FlowMetering, args: &FlowArgs, live: bool) {
     let mut screen = live.then(InPlace::default);
     let mut lines = !live && !args.output.quiet;
     let mut saving = SaveSoFar::default();

@@ -2,7 +2,7 @@
 //!
 //! Metering threads own a [`meter::Meter`] each; what ends leaves by a queue for the export
 //! thread (`exporting`), which hands it to every output (`export`), of which the program that
-//! reads [`Metering`]'s records is one.
+//! reads [`FlowMetering`]'s records is one.
 
 mod capture_reader;
 mod collector_address;
@@ -32,7 +32,7 @@ pub use self::control::Control;
 pub use self::largest::bytes;
 pub use self::sampling::{IpProtocol, Sampling};
 pub use self::settings::Settings;
-pub use self::status::{Metering, Status};
+pub use self::status::{FlowMetering, Status};
 pub use self::top_talkers::Talker;
 use crate::error::RunError;
 use crate::running::Context;
@@ -42,7 +42,7 @@ use crate::sources::{Source, source};
 ///
 /// # Errors
 /// Settings that cannot be; no such interface, file or collector; what the kernel refuses.
-pub fn start(settings: Settings, context: &Context) -> Result<Metering, RunError> {
+pub fn start(settings: Settings, context: &Context) -> Result<FlowMetering, RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     match source(&settings.sources)? {
         Source::Files(paths) => file::start(&paths, settings, context),

@@ -17,7 +17,7 @@ use super::exporting::{Exporting, RecordQueue, Shared};
 use super::meter::{Group, Meter};
 use super::settings::Settings;
 use super::shard::Shard;
-use super::status::{Metering, Status, empty_run, ended};
+use super::status::{FlowMetering, Status, empty_run, ended};
 use super::{outcome, setup};
 use crate::capture_file::{CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, point};
 use crate::error::RunError;
@@ -31,7 +31,7 @@ pub fn start(
     paths: &[PathBuf],
     settings: Settings,
     context: &Context,
-) -> Result<Metering, RunError> {
+) -> Result<FlowMetering, RunError> {
     let input = &settings.input;
     if input.engine.is_some() || input.trim.is_some() || input.mirror {
         return Err(RunError::Settings(anyhow!(

@@ -24,7 +24,7 @@ use super::input::{MeterInput, OpenedInputs};
 use super::meter::Meter;
 use super::settings::{InputEngine, Settings};
 use super::shard::Shard;
-use super::status::{Metering, Status, empty_run, ended};
+use super::status::{FlowMetering, Status, empty_run, ended};
 use super::top_talkers::{self, Talker, TopTalkers};
 use super::{outcome, setup};
 use crate::confined::Uses;
@@ -38,7 +38,7 @@ pub fn start(
     links: Vec<Link>,
     settings: Settings,
     context: &Context,
-) -> Result<Metering, RunError> {
+) -> Result<FlowMetering, RunError> {
     if links.len() > MOST_POINTS {
         return Err(RunError::Settings(anyhow!(
             "{} interfaces are too many for one run, which meters {MOST_POINTS}; split them",

@@ -16,7 +16,7 @@ use crate::header::run_header;
 use crate::running::{Ended, Latest, Running};
 
 /// Flows being metered. Records come in batches, where they are wanted.
-pub type Metering = Running<Vec<FlowRecord>, Status, Control>;
+pub type FlowMetering = Running<Vec<FlowRecord>, Status, Control>;
 
 /// The latest state of a flow run.
 #[derive(Clone, Debug)]
