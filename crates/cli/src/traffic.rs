@@ -5,7 +5,7 @@ pub mod args;
 use anyhow::Context as _;
 use sonde_results::units::{format_count, format_share};
 use sonde_run::error::RunError;
-use sonde_run::traffic::{self, Made};
+use sonde_run::traffic::{self, TrafficReport};
 
 use self::args::{GenArgs, GenCommand};
 use crate::exit::{Exit, Failure};
@@ -30,7 +30,7 @@ pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn report(made: &Made, json: bool) -> anyhow::Result<()> {
+fn report(made: &TrafficReport, json: bool) -> anyhow::Result<()> {
     if json {
         outln!("{}", serde_json::to_string(made).context("the summary as JSON")?);
         return Ok(());

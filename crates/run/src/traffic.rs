@@ -22,11 +22,11 @@ use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// Traffic being made. Its one record is what was made, whole; its state is the same so far.
-pub type Making = Running<Made, Made, ()>;
+pub type Making = Running<TrafficReport, TrafficReport, ()>;
 
 /// Counts of what was made, and where it was written.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Made {
+pub struct TrafficReport {
     /// Frames, fragments one by one.
     pub packets: u64,
     /// Frames' bytes, as captured.
@@ -62,7 +62,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
         _ => return Err(RunError::Settings(anyhow!("out: name a file or an interface"))),
     };
     let (sender, receiver) = records(1);
-    let status = Latest::new(Made::default());
+    let status = Latest::new(TrafficReport::default());
     let (stop, theirs) = (context.stop.clone(), status.clone());
     let asked = stop.clone();
     let work = move || {
@@ -71,7 +71,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
             Output::Port(port) => live::run(port, generator, &mut truth, &theirs, &asked),
         };
         let saved = truth.finish();
-        match result.and_then(|made| Ok(Made { flows: saved?, ..made })) {
+        match result.and_then(|made| Ok(TrafficReport { flows: saved?, ..made })) {
             Ok(made) => {
                 theirs.update(|s| s.clone_from(&made));
                 let ended = Ended { counters: counters(&made), ..Ended::default() };
@@ -94,8 +94,8 @@ enum Output {
     Port(Box<dyn Port>),
 }
 
-fn counters(made: &Made) -> BTreeMap<String, u64> {
-    let Made { packets, bytes, flows, own_drops, .. } = *made;
+fn counters(made: &TrafficReport) -> BTreeMap<String, u64> {
+    let TrafficReport { packets, bytes, flows, own_drops, .. } = *made;
     let own_drops = own_drops.unwrap_or(0);
     [("packets", packets), ("bytes", bytes), ("flows", flows), ("own_drops", own_drops)]
         .map(|(name, n)| (name.to_owned(), n))
@@ -107,10 +107,10 @@ fn to_file(
     mut generator: TrafficGenerator,
     mut file: PcapFile,
     truth: &mut TruthFile,
-    status: &Latest<Made>,
+    status: &Latest<TrafficReport>,
     stop: &Stop,
-) -> anyhow::Result<Made> {
-    let mut made = Made::default();
+) -> anyhow::Result<TrafficReport> {
+    let mut made = TrafficReport::default();
     let mut span = None;
     while let Some(at) = generator.next_at() {
         let len = generator.emit(at, file.slot()?, &mut |flow| truth.add(flow));

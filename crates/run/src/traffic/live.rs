@@ -8,7 +8,7 @@ use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
 
 use super::truth::TruthFile;
-use super::{LOOK_EVERY, Made};
+use super::{LOOK_EVERY, TrafficReport};
 use crate::error::RunError;
 use crate::pump;
 use crate::running::{Latest, Stop};
@@ -37,12 +37,12 @@ pub(super) fn run(
     mut port: Box<dyn Port>,
     generator: TrafficGenerator,
     truth: &mut TruthFile,
-    status: &Latest<Made>,
+    status: &Latest<TrafficReport>,
     stop: &Stop,
-) -> Result<Made> {
+) -> Result<TrafficReport> {
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
     let start = port.now() + LEAD_NS;
-    let mut made = Made::default();
+    let mut made = TrafficReport::default();
     let mut paced = Timed { generator, truth, start, tai_offset, last: start, behind: 0, bytes: 0 };
     let mut looked = 0;
     let mut send = || -> Result<()> {
