@@ -1,9 +1,9 @@
-//! Who may hold a connection to a server that strangers can reach.
+//! Which connections a server keeps when clients that nobody knows can reach it.
 //!
-//! A connection costs a descriptor and memory before anybody has said who he is. So strangers
-//! have few places, fewer still from one address, and when these are taken the stranger who came
-//! first goes: whoever wants in says who he is at once. Clients who have said it have places of
-//! their own, which no stranger can take.
+//! A connection costs a descriptor and memory before its client has shown a token or certificate.
+//! So few anonymous connections are kept, and fewer still from one network. Beyond that the oldest
+//! of them is closed: a client authenticates at once, or loses its connection. Authenticated
+//! connections have a limit of their own, which no anonymous one counts against.
 //!
 //! No I/O here: what closes a connection is handed in.
 
@@ -12,146 +12,157 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
-    pub strangers: usize,
-    /// For strangers of one address; of IPv6 one network of 64 bits, which one host has whole.
-    pub strangers_of_one: usize,
-    /// For those who have said who they are.
-    pub known: usize,
+pub struct ConnectionLimits {
+    pub anonymous: usize,
+    /// Anonymous ones from one address; of IPv6 from one /64, which a single host has whole.
+    pub anonymous_per_network: usize,
+    pub authenticated: usize,
 }
 
-/// Gives places to connections.
+/// Admits connections within the limits.
 #[derive(Clone)]
-pub struct Door(Arc<Inner>);
+pub struct Admission(Arc<Inner>);
 
 struct Inner {
-    places: Places,
-    taken: Mutex<Vec<Taken>>,
+    limits: ConnectionLimits,
+    connections: Mutex<Vec<Connection>>,
     next: AtomicU64,
-    turned_out: AtomicU64,
+    evicted: AtomicU64,
 }
 
-struct Taken {
+struct Connection {
     number: u64,
     from: IpAddr,
-    known: bool,
+    authenticated: bool,
     busy: u32,
     close: Box<dyn FnOnce() + Send>,
 }
 
-/// A connection's place; given back when dropped.
-pub struct Guest {
-    door: Door,
+/// A connection that counts against the limits until it is dropped.
+pub struct AdmittedConnection {
+    admission: Admission,
     number: u64,
 }
 
-/// While it is there its connection is at work, and is not closed in favour of another.
-pub struct Work<'a>(&'a Guest);
+/// While it exists, its connection serves a request and is not closed in favour of another.
+pub struct BusyGuard<'a>(&'a AdmittedConnection);
 
-impl Door {
-    pub fn new(places: Places) -> Door {
-        Door(Arc::new(Inner {
-            places,
-            taken: Mutex::default(),
+impl Admission {
+    pub fn new(limits: ConnectionLimits) -> Admission {
+        Admission(Arc::new(Inner {
+            limits,
+            connections: Mutex::default(),
             next: AtomicU64::new(0),
-            turned_out: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
         }))
     }
 
-    /// A place for a stranger from `from`. Others may lose theirs, by their `close`, which is
-    /// called at most once and must not block.
-    pub fn admit(&self, from: IpAddr, close: impl FnOnce() + Send + 'static) -> Guest {
+    /// Admits an anonymous connection from `from`. Another may be closed for it, by its `close`,
+    /// which is called at most once and must not block.
+    pub fn admit(&self, from: IpAddr, close: impl FnOnce() + Send + 'static) -> AdmittedConnection {
         let (from, number) = (network(from), self.0.next.fetch_add(1, Ordering::Relaxed));
-        let mut taken = self.taken();
-        let Places { strangers, strangers_of_one, .. } = self.0.places;
-        let of_one = taken.iter().filter(|t| !t.known && t.from == from).count();
-        let all = taken.iter().filter(|t| !t.known).count();
+        let mut connections = self.connections();
+        let ConnectionLimits { anonymous, anonymous_per_network, .. } = self.0.limits;
+        let of_network = connections.iter().filter(|t| !t.authenticated && t.from == from).count();
+        let all = connections.iter().filter(|t| !t.authenticated).count();
         // In the order in which they came.
-        let oldest = if of_one >= strangers_of_one {
-            taken.iter().position(|t| !t.known && t.from == from)
-        } else if all >= strangers {
-            taken.iter().position(|t| !t.known)
+        let oldest = if of_network >= anonymous_per_network {
+            connections.iter().position(|t| !t.authenticated && t.from == from)
+        } else if all >= anonymous {
+            connections.iter().position(|t| !t.authenticated)
         } else {
             None
         };
-        let out = oldest.map(|i| taken.remove(i));
-        taken.push(Taken { number, from, known: false, busy: 0, close: Box::new(close) });
-        drop(taken);
-        self.turn_out(out);
-        Guest { door: self.clone(), number }
+        let out = oldest.map(|i| connections.remove(i));
+        connections.push(Connection {
+            number,
+            from,
+            authenticated: false,
+            busy: 0,
+            close: Box::new(close),
+        });
+        drop(connections);
+        self.evict(out);
+        AdmittedConnection { admission: self.clone(), number }
     }
 
-    /// Closes the connections of all strangers.
-    pub fn close_to_strangers(&self) {
-        let mut taken = self.taken();
-        let (known, strangers) = std::mem::take(&mut *taken).into_iter().partition(|t| t.known);
-        *taken = known;
-        drop(taken);
-        let strangers: Vec<Taken> = strangers;
-        strangers.into_iter().for_each(|t| (t.close)());
+    /// Closes all anonymous connections.
+    pub fn close_anonymous(&self) {
+        let mut connections = self.connections();
+        let (authenticated, anonymous) =
+            std::mem::take(&mut *connections).into_iter().partition(|t| t.authenticated);
+        *connections = authenticated;
+        drop(connections);
+        let anonymous: Vec<Connection> = anonymous;
+        anonymous.into_iter().for_each(|t| (t.close)());
     }
 
-    /// How many lost their places to others.
-    pub fn turned_out(&self) -> u64 {
-        self.0.turned_out.load(Ordering::Relaxed)
+    /// Connections that were closed in favour of others.
+    pub fn evicted(&self) -> u64 {
+        self.0.evicted.load(Ordering::Relaxed)
     }
 
-    fn turn_out(&self, out: Option<Taken>) {
+    fn evict(&self, out: Option<Connection>) {
         if let Some(out) = out {
-            self.0.turned_out.fetch_add(1, Ordering::Relaxed);
+            self.0.evicted.fetch_add(1, Ordering::Relaxed);
             (out.close)();
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Vec<Taken>> {
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Guest {
-    /// He has said who he is. `false`: there is no place for him among the known, all of whom
-    /// are at work, or he has lost his own.
+impl AdmittedConnection {
+    /// The client has authenticated. `false`: the limit is reached and every authenticated
+    /// connection serves a request, or this one was closed already.
     #[must_use]
-    pub fn is_known(&self) -> bool {
-        let mut taken = self.door.taken();
-        let Some(own) = taken.iter().position(|t| t.number == self.number) else { return false };
-        if taken[own].known {
+    pub fn mark_authenticated(&self) -> bool {
+        let mut connections = self.admission.connections();
+        let Some(own) = connections.iter().position(|t| t.number == self.number) else {
+            return false;
+        };
+        if connections[own].authenticated {
             return true;
         }
         let mut out = None;
-        if taken.iter().filter(|t| t.known).count() >= self.door.0.places.known {
-            match taken.iter().position(|t| t.known && t.busy == 0) {
-                Some(idle) => out = Some(taken.remove(idle)),
+        if connections.iter().filter(|t| t.authenticated).count()
+            >= self.admission.0.limits.authenticated
+        {
+            match connections.iter().position(|t| t.authenticated && t.busy == 0) {
+                Some(idle) => out = Some(connections.remove(idle)),
                 None => return false,
             }
         }
-        if let Some(own) = taken.iter_mut().find(|t| t.number == self.number) {
-            own.known = true;
+        if let Some(own) = connections.iter_mut().find(|t| t.number == self.number) {
+            own.authenticated = true;
         }
-        drop(taken);
-        self.door.turn_out(out);
+        drop(connections);
+        self.admission.evict(out);
         true
     }
 
-    pub fn work(&self) -> Work<'_> {
+    pub fn busy(&self) -> BusyGuard<'_> {
         self.count(1);
-        Work(self)
+        BusyGuard(self)
     }
 
     fn count(&self, change: i32) {
-        if let Some(own) = self.door.taken().iter_mut().find(|t| t.number == self.number) {
+        if let Some(own) = self.admission.connections().iter_mut().find(|t| t.number == self.number)
+        {
             own.busy = own.busy.saturating_add_signed(change);
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
-        self.door.taken().retain(|t| t.number != self.number);
+        self.admission.connections().retain(|t| t.number != self.number);
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.count(-1);
     }
@@ -173,20 +184,21 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    const PLACES: Places = Places { strangers: 4, strangers_of_one: 2, known: 2 };
+    const LIMITS: ConnectionLimits =
+        ConnectionLimits { anonymous: 4, anonymous_per_network: 2, authenticated: 2 };
 
     struct Caller {
-        guest: Guest,
+        connection: AdmittedConnection,
         closed: Arc<AtomicBool>,
     }
 
     impl Caller {
-        fn new(door: &Door, from: &str) -> Caller {
+        fn new(admission: &Admission, from: &str) -> Caller {
             let closed = Arc::new(AtomicBool::new(false));
             let close = closed.clone();
-            let guest =
-                door.admit(from.parse().unwrap(), move || close.store(true, Ordering::Relaxed));
-            Caller { guest, closed }
+            let connection = admission
+                .admit(from.parse().unwrap(), move || close.store(true, Ordering::Relaxed));
+            Caller { connection, closed }
         }
 
         fn closed(&self) -> bool {
@@ -195,62 +207,63 @@ mod tests {
     }
 
     #[test]
-    fn of_one_address_the_oldest_stranger_goes_and_of_others_nobody() {
-        let door = Door::new(PLACES);
-        let other = Caller::new(&door, "192.0.2.9");
-        let crowd: Vec<Caller> = (0..200).map(|_| Caller::new(&door, "192.0.2.1")).collect();
+    fn of_one_address_the_oldest_anonymous_connection_is_closed_and_of_others_none() {
+        let admission = Admission::new(LIMITS);
+        let other = Caller::new(&admission, "192.0.2.9");
+        let crowd: Vec<Caller> = (0..200).map(|_| Caller::new(&admission, "192.0.2.1")).collect();
         let open: Vec<bool> = crowd.iter().map(|c| !c.closed()).collect();
         assert_eq!(open.iter().filter(|&&o| o).count(), 2);
         assert!(open[198] && open[199] && !other.closed());
-        assert_eq!(door.turned_out(), 198);
+        assert_eq!(admission.evicted(), 198);
         // One host has a whole network of IPv6.
         let six: Vec<Caller> =
-            (0..3).map(|i| Caller::new(&door, &format!("2001:db8::{i}"))).collect();
+            (0..3).map(|i| Caller::new(&admission, &format!("2001:db8::{i}"))).collect();
         assert!(six[0].closed() && !six[2].closed());
     }
 
     #[test]
-    fn strangers_of_many_addresses_do_not_take_the_places_of_the_known() {
-        let door = Door::new(PLACES);
-        let owner = Caller::new(&door, "198.51.100.1");
-        assert!(owner.guest.is_known());
+    fn anonymous_connections_of_many_addresses_close_no_authenticated_one() {
+        let admission = Admission::new(LIMITS);
+        let owner = Caller::new(&admission, "198.51.100.1");
+        assert!(owner.connection.mark_authenticated());
         let crowd: Vec<Caller> =
-            (0..200).map(|i| Caller::new(&door, &format!("192.0.2.{i}"))).collect();
+            (0..200).map(|i| Caller::new(&admission, &format!("192.0.2.{i}"))).collect();
         assert!(!owner.closed());
         assert_eq!(crowd.iter().filter(|c| !c.closed()).count(), 4);
-        // He who came first goes, and the newest can still say who he is.
-        let again = Caller::new(&door, "198.51.100.1");
-        assert!(crowd[196].closed() && again.guest.is_known());
-        assert!(!crowd[0].guest.is_known(), "who was turned out is out");
+        // The oldest is closed, and the newest can still authenticate.
+        let again = Caller::new(&admission, "198.51.100.1");
+        assert!(crowd[196].closed() && again.connection.mark_authenticated());
+        assert!(!crowd[0].connection.mark_authenticated(), "a closed connection is out");
     }
 
     #[test]
-    fn among_the_known_the_oldest_that_is_idle_goes() {
-        let door = Door::new(PLACES);
-        let all: Vec<Caller> = (0..4).map(|_| Caller::new(&door, "192.0.2.1")).collect();
-        // Two of four lost their places as strangers.
-        assert!(all[2].guest.is_known() && all[3].guest.is_known());
-        let working = all[2].guest.work();
-        let next = Caller::new(&door, "192.0.2.2");
-        assert!(next.guest.is_known());
+    fn of_authenticated_connections_the_oldest_idle_one_is_closed() {
+        let admission = Admission::new(LIMITS);
+        let all: Vec<Caller> = (0..4).map(|_| Caller::new(&admission, "192.0.2.1")).collect();
+        // Two of four were closed while anonymous.
+        assert!(all[2].connection.mark_authenticated() && all[3].connection.mark_authenticated());
+        let working = all[2].connection.busy();
+        let next = Caller::new(&admission, "192.0.2.2");
+        assert!(next.connection.mark_authenticated());
         assert!(!all[2].closed() && all[3].closed());
-        let both = next.guest.work();
-        let last = Caller::new(&door, "192.0.2.3");
-        assert!(!last.guest.is_known(), "everybody is at work");
+        let both = next.connection.busy();
+        let last = Caller::new(&admission, "192.0.2.3");
+        assert!(!last.connection.mark_authenticated(), "every connection serves a request");
         drop((working, both));
-        assert!(last.guest.is_known() && all[2].closed());
+        assert!(last.connection.mark_authenticated() && all[2].closed());
     }
 
     #[test]
-    fn a_place_is_given_back_and_strangers_can_be_sent_away() {
-        let door = Door::new(PLACES);
+    fn a_dropped_connection_counts_no_more_and_anonymous_ones_can_be_closed() {
+        let admission = Admission::new(LIMITS);
         for _ in 0..10 {
-            drop(Caller::new(&door, "192.0.2.1"));
+            drop(Caller::new(&admission, "192.0.2.1"));
         }
-        assert_eq!(door.turned_out(), 0);
-        let (known, stranger) = (Caller::new(&door, "::1"), Caller::new(&door, "::1"));
-        assert!(known.guest.is_known());
-        door.close_to_strangers();
-        assert!(stranger.closed() && !known.closed());
+        assert_eq!(admission.evicted(), 0);
+        let (authenticated, anonymous) =
+            (Caller::new(&admission, "::1"), Caller::new(&admission, "::1"));
+        assert!(authenticated.connection.mark_authenticated());
+        admission.close_anonymous();
+        assert!(anonymous.closed() && !authenticated.closed());
     }
 }

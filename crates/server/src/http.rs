@@ -35,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 pub use self::access::{Access, TOKEN_MIN, Token};
-use crate::admission::{Door, Guest, Places};
+use crate::admission::{Admission, AdmittedConnection, ConnectionLimits};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -129,7 +129,7 @@ impl Server {
 
     async fn accept(self, routes: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
-        let (access, door) = (Arc::new(self.access), Door::new(PLACES));
+        let (access, admission) = (Arc::new(self.access), Admission::new(LIMITS));
         // Gone when every connection is.
         let (alive, mut ended) = mpsc::channel::<()>(1);
         loop {
@@ -148,26 +148,26 @@ impl Server {
                 continue;
             };
             let (close, closed) = oneshot::channel::<()>();
-            let guest = door.admit(peer.ip(), move || drop(close));
+            let connection = admission.admit(peer.ip(), move || drop(close));
             let ends = ConnectionAddresses { peer: peer.ip(), local: local.ip() };
             let client = Client {
                 access: access.clone(),
                 routes: routes.clone(),
-                guest: Arc::new(guest),
+                connection: Arc::new(connection),
                 ends,
             };
             let (alive, stopped) = (alive.clone(), stopped.clone());
             tokio::spawn(async move {
                 let _alive = alive;
                 tokio::select! {
-                    // The sending half is dropped by the door alone.
+                    // The sending half is dropped by `close` alone.
                     _ = closed => {}
                     () = client.serve(stream, stopped) => {}
                 }
             });
         }
         drop((listener, alive));
-        door.close_to_strangers();
+        admission.close_anonymous();
         // Connections that are busy end after their answers.
         let _ = tokio::time::timeout(FAREWELL, ended.recv()).await;
         Ok(())
@@ -179,7 +179,7 @@ impl Server {
 struct Client {
     access: Arc<Access>,
     routes: Router,
-    guest: Arc<Guest>,
+    connection: Arc<AdmittedConnection>,
     ends: ConnectionAddresses,
 }
 
@@ -192,7 +192,7 @@ impl Client {
         let made = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await;
         let Ok(Ok(stream)) = made else { return };
         // Without a token it is the certificate that says who it is.
-        if self.access.token().is_none() && !self.guest.is_known() {
+        if self.access.token().is_none() && !self.connection.mark_authenticated() {
             return;
         }
         connection(TokioIo::new(stream), self, stopped).await;
@@ -238,12 +238,12 @@ async fn answer(mut request: hyper::Request<Incoming>, client: Client) -> Respon
             let ask = [(WWW_AUTHENTICATE, "Basic realm=\"sonde\"")];
             return (ask, refusal(StatusCode::UNAUTHORIZED, why)).into_response();
         }
-        if !client.guest.is_known() {
+        if !client.connection.mark_authenticated() {
             let why = "too many clients are being served; try again";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why);
         }
     }
-    let _work = client.guest.work();
+    let _work = client.connection.busy();
     if let Some((status, why)) = refused(request.method(), request.headers()) {
         return refusal(status, &why);
     }
@@ -366,7 +366,8 @@ const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src d
 /// Octets of a request, at most: a configuration of some ten thousand flows.
 pub const BODY_MAX: usize = 16 << 20;
 /// Connections at a time.
-const PLACES: Places = Places { strangers: 64, strangers_of_one: 16, known: 64 };
+const LIMITS: ConnectionLimits =
+    ConnectionLimits { anonymous: 64, anonymous_per_network: 16, authenticated: 64 };
 /// Requests that are worked on at a time.
 const SERVICE_THREADS: usize = 8;
 /// For a request's header, and again for its body.

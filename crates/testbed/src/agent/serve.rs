@@ -44,7 +44,7 @@ pub(super) struct Agent {
     allowed: Vec<Prefix>,
     /// Who has the ports.
     taken: Arc<Mutex<Option<SocketAddr>>>,
-    door: Door,
+    admission: Admission,
     complaints: Complaints,
     records: RecordSender<Event>,
     status: Latest<TrialStatus>,
@@ -75,7 +75,7 @@ impl Agent {
             tls: Arc::new(tls),
             allowed,
             taken: Arc::default(),
-            door: Door::new(PLACES),
+            admission: Admission::new(LIMITS),
             complaints: Complaints::default(),
             records,
             status,
@@ -101,7 +101,8 @@ impl Agent {
                 };
                 let Ok(closer) = stream.try_clone() else { continue };
                 // Whoever waits for what comes next hears that nothing will.
-                let guest = self.door.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
+                let admitted =
+                    self.admission.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
                     if let Err(e) = self.session(stream, peer, &guest, stop) {
@@ -119,7 +120,7 @@ impl Agent {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        guest: &Guest,
+        admitted: &AdmittedConnection,
         stop: &AtomicBool,
     ) -> Result<()> {
         stream.set_nonblocking(false)?;
@@ -130,14 +131,14 @@ impl Agent {
         // Until both have shown their certificates nothing is read.
         shake_hands(&mut wire).context("no TLS session; see docs/agent.md")?;
         ensure!(
-            guest.is_known(),
+            admitted.mark_authenticated(),
             "too many controllers are connected; end those that nobody uses any more"
         );
         let mut channel = Channel::new(wire);
         let Some(taken) = Taken::by(peer, &self.taken) else {
             return self.turn_away(&mut channel);
         };
-        let _work = guest.work();
+        let _work = admitted.busy();
         tracing::info!("{peer} has this agent's ports");
         self.status.update(|s| (s.controller, s.sessions) = (Some(peer), s.sessions + 1));
         self.records.push(Event::Taken(peer));
@@ -601,7 +602,8 @@ fn tester_port(port: &PortName) -> TesterPort {
 }
 
 /// Connections at a time.
-const PLACES: Places = Places { strangers: 16, strangers_of_one: 8, known: 16 };
+const LIMITS: ConnectionLimits =
+    ConnectionLimits { anonymous: 16, anonymous_per_network: 8, authenticated: 16 };
 /// From one complaint to the next.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// Directions of a tester.
