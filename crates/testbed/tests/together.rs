@@ -12,7 +12,7 @@ use sonde_run::running::{Context, Next};
 use sonde_testbed::agent::cert::{CertRequest, make};
 use sonde_testbed::agent::{self, Serving};
 use sonde_testbed::execution::{self, Benchmarking, Event};
-use sonde_testbed::plan::Source;
+use sonde_testbed::plan::TomlText;
 use sonde_testbed::store;
 
 use self::left::{descriptors, threads};
@@ -98,7 +98,7 @@ fn together(bed: &Bed, name: &str) {
 }
 
 fn start(plan: &str, folder: &Path, context: &Context) -> Result<Benchmarking, RunError> {
-    let plan = Source { file: "plan".into(), text: plan.into() };
+    let plan = TomlText { file: "plan".into(), text: plan.into() };
     let settings = execution::Settings { plan, out: folder.into() };
     execution::start(settings, context).map(|(_, benchmarking)| benchmarking)
 }

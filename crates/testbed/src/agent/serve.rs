@@ -15,7 +15,7 @@ use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, RecordSender};
-use sonde_server::admission::{Door, Guest, Places};
+use sonde_server::admission::{Admission, AdmittedConnection, ConnectionLimits};
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netns;
@@ -26,7 +26,7 @@ use super::protocol::{
     Arm, Channel, DirectionEnd, EndRole, PROTOCOL, PortDescription, PortName, Reply, Request,
     TrialEnd, TrialStatus,
 };
-use super::{Event, TrialStatus};
+use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::HealthWatch;
 use crate::tester::{
@@ -47,7 +47,7 @@ pub(super) struct Agent {
     admission: Admission,
     complaints: Complaints,
     records: RecordSender<Event>,
-    status: Latest<TrialStatus>,
+    status: Latest<Status>,
 }
 
 impl Agent {
@@ -60,7 +60,7 @@ impl Agent {
         tls: ServerConfig,
         allowed: Vec<Prefix>,
         records: RecordSender<Event>,
-        status: Latest<TrialStatus>,
+        status: Latest<Status>,
     ) -> Result<Agent, RunError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -105,7 +105,7 @@ impl Agent {
                     self.admission.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
-                    if let Err(e) = self.session(stream, peer, &guest, stop) {
+                    if let Err(e) = self.session(stream, peer, &admitted, stop) {
                         self.status.update(|s| s.complaints += 1);
                         self.complaints.add(format_args!("{peer}: {e:#}"));
                     }

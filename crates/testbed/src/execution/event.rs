@@ -5,7 +5,7 @@ use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Offer, Trial};
 use sonde_run::running::{Latest, RecordSender, Running};
 
-use crate::runner::{Next, Progress};
+use crate::runner::{NextTrial, ProgressListener};
 
 /// A benchmark at work.
 pub type Benchmarking = Running<Event, Status, ()>;
@@ -85,8 +85,8 @@ impl Teller {
     }
 }
 
-impl Progress for Teller {
-    fn trial(&mut self, measurement: &str, next: &Next, attempt: u32) {
+impl ProgressListener for Teller {
+    fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32) {
         let under = Under {
             measurement: measurement.to_owned(),
             purpose: next.purpose.clone(),

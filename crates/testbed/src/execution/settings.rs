@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
 
 use crate::expand::expand;
-use crate::plan::{Plan, Source};
+use crate::plan::{Plan, TomlText};
 
 /// What is asked of a benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The plan, as docs/bench.md describes it.
-    pub plan: Source,
+    pub plan: TomlText,
     /// The folder of the run: a new one, or that of a run of the same plan.
     pub out: PathBuf,
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_plan_that_says_the_same_in_other_words_is_the_same() {
         let of = |text: &str| Settings {
-            plan: Source { file: "p.toml".into(), text: text.into() },
+            plan: TomlText { file: "p.toml".into(), text: text.into() },
             out: "p.run".into(),
         };
         let plan = of("title = 'x'\n[[procedure]]\nkind = 'throughput'\n");

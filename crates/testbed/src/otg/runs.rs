@@ -13,7 +13,7 @@ use sonde_report::ReportFormat;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
-use sonde_run::running::{Context, Invocation, NextTrial, Stop};
+use sonde_run::running::{Context, Invocation, Next, Stop};
 use sonde_server::runs::{
     MeasurementFound, Phase, Present, RunRefusal, RunState, RunSummary, Runs,
 };
@@ -202,9 +202,9 @@ impl Runs for PlanRuns {
 fn follow(benchmarking: Benchmarking, told: &RunProgress, reserved: Reserved) {
     loop {
         match benchmarking.records.next(Duration::from_secs(3600)) {
-            NextTrial::Record(event) => told.hear(event),
-            NextTrial::Nothing => {}
-            NextTrial::End => break,
+            Next::Record(event) => told.hear(event),
+            Next::Nothing => {}
+            Next::End => break,
         }
     }
     let failure = benchmarking.join().failure;

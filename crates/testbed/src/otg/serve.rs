@@ -18,7 +18,7 @@ use sonde_sys::schedule::prefer_this_process;
 use sonde_wire::prefix::BENCHMARK_PREFIXES;
 use sonde_wire::signature::Secret;
 
-use super::{Allowed, Generator, PlanRuns, Settings, token};
+use super::{Allowed, OtgGenerator, PlanRuns, Settings, token};
 use crate::tls;
 
 /// A server of the model at work. What it measures is asked for over HTTP.
@@ -45,7 +45,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
         prefixes: BENCHMARK_PREFIXES.iter().chain(allow).copied().collect(),
         types: allow_ethertype.iter().map(|t| t.0).collect(),
     };
-    let generator = Arc::new(Generator::new(allowed.clone(), secret()?));
+    let generator = Arc::new(OtgGenerator::new(allowed.clone(), secret()?));
     let invocation = context.invocation.clone();
     let open =
         |folder| PlanRuns::open(folder, allowed, generator.clone(), invocation).map(Arc::new);
@@ -83,7 +83,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
 
 /// Until the end is asked for.
 fn serve(server: Server, routes: Router, asked: &Stop) -> io::Result<()> {
-    let (stop, ended) = (http::Stop::new(), AtomicBool::new(false));
+    let (stop, ended) = (http::ServerStop::new(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _end = End(&ended);
         std::thread::Builder::new().name("sonde-stop".into()).spawn_scoped(scope, || {

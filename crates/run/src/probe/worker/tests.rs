@@ -153,9 +153,9 @@ fn other_addresses_are_another_port_and_nothing_is_counted_twice_or_left_out() {
         }
     });
     let (mut worker, inner) = worker(reopen, 1);
-    let sources = vec!["10.0.0.9".parse().unwrap()];
+    let source = "10.0.0.9".parse().unwrap();
     let filter = Filter { local_ports: vec![62_009], ..Filter::default() };
-    worker.order(WorkerCommand::Sources(sources.repeat(4), filter));
+    worker.order(WorkerCommand::Sources(vec![source; 4], filter));
     let ended = inner.probe(Box::new(port), None);
     assert!(ended.failure.is_none(), "{:?}", ended.failure);
     assert_eq!(tries.load(Ordering::Relaxed), 2);

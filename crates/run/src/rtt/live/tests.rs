@@ -114,11 +114,11 @@ fn read(records: &Records<Vec<Event>>) -> Vec<Event> {
 }
 
 fn intervals(events: &[Event]) -> Vec<&RttInterval> {
-    let interval = |event| match event {
-        &Event::Interval(ref interval) => Some(interval),
+    let all = events.iter().filter_map(|event| match event {
+        Event::Interval(interval) => Some(interval),
         _ => None,
-    };
-    events.iter().filter_map(interval).collect()
+    });
+    all.collect()
 }
 
 fn spans(events: &[Event]) -> Vec<(i64, i64)> {
