@@ -21,7 +21,7 @@ may_use() {
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
-    cli) echo wire results sys lab report run testbed server ;;
+    cli) echo wire results sys lab report run testbed ;;
     perf) echo wire results sys bpf port meter lab report run testbed server ;;
     *) fail "$1 has no rule: add it to scripts/lint-crates.sh" ;;
     esac
