@@ -166,22 +166,24 @@ impl<R> RecordSender<R> {
 
     /// Waits for room; gives the record back where an urgent end is asked for and the reader has
     /// taken nothing for a second.
-    pub(crate) fn push_unless_urgent(&self, mut record: R, stop: &Stop) -> Result<(), R> {
-        let begun = Instant::now();
-        while let Err(back) = self.offer(record) {
-            if stop.is_urgent() && begun.elapsed() > URGENT {
-                return Err(back);
-            }
-            record = back;
-            std::thread::sleep(LATE_READER);
-        }
-        Ok(())
+    pub(crate) fn push_unless_urgent(&self, record: R, stop: &Stop) -> Result<(), R> {
+        self.push_waiting(record, stop).map(|_| ())
     }
 
-    /// For captures, whose packets can wait, and for what comes last: waits for room. False:
-    /// nobody reads.
-    pub(crate) fn push_waiting(&self, record: R) -> bool {
-        self.queue.send(record).is_ok()
+    /// The same for captures, whose packets can wait. False: nobody reads.
+    pub(crate) fn push_waiting(&self, mut record: R, stop: &Stop) -> Result<bool, R> {
+        let begun = Instant::now();
+        loop {
+            record = match self.queue.try_send(record) {
+                Ok(()) => return Ok(true),
+                Err(TrySendError::Disconnected(_)) => return Ok(false),
+                Err(TrySendError::Full(back)) => back,
+            };
+            if stop.is_urgent() && begun.elapsed() > URGENT {
+                return Err(record);
+            }
+            std::thread::sleep(LATE_READER);
+        }
     }
 }
 

@@ -108,7 +108,8 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, Records<Vec<FlowRecord>>)> 
             common.tai_offset_s,
         )?));
     }
-    let (subscriber, records) = subscriber::Subscriber::new(common.can_wait);
+    let (subscriber, records) =
+        subscriber::Subscriber::new(common.can_wait.then(|| common.stop.clone()));
     if common.settings.records {
         outputs.push(Box::new(subscriber));
     }

@@ -51,7 +51,7 @@ pub fn start(
     let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
     run.header.start_ns = start.as_nanos();
     let about = About { run, group_of: settings::group_of(&config) };
-    let (out, records, status) = Out::new(&settings, points, true);
+    let (out, records, status) = Out::new(&settings, points, Some(stop.clone()));
     let several = paths.len() > 1;
     let asked = stop.clone();
     let replay = Replay::new(config, joined, (start, offset_ns), &settings, name, out);

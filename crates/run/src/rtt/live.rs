@@ -53,7 +53,7 @@ pub fn start<S: InterfaceWatcher + 'static>(
     // Whoever sets the clock disturbs no interval; records tell UTC as it is then.
     let clock = SteadyClock::new();
     let start = clock.now();
-    let (out, records, status) = Out::new(&settings, described, false);
+    let (out, records, status) = Out::new(&settings, described, None);
     let losses = settings.losses.then(|| OpenFlows { group_of, rest: Instant::now() });
     let stop = context.stop.clone();
     let asked = stop.clone();

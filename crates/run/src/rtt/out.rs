@@ -17,8 +17,10 @@ pub struct Out {
     batch: Vec<Event>,
     samples: bool,
     flows: bool,
-    /// Packets can wait for the reader: they are in a file.
-    waits: bool,
+    /// Packets can wait for the reader, as they are in a file, until this is urgent.
+    waits: Option<Stop>,
+    /// Then the reader took nothing: it is waited for no longer.
+    given_up: bool,
     /// The reader has gone.
     unread: bool,
     points: Vec<RttPoint>,
@@ -30,7 +32,7 @@ impl Out {
     pub fn new(
         settings: &Settings,
         points: Vec<RttPoint>,
-        waits: bool,
+        waits: Option<Stop>,
     ) -> (Out, Records<Vec<Event>>, Latest<Status>) {
         let (sender, receiver) = records(BATCHES);
         let status = Latest::new(Status { points: points.clone(), ..Status::default() });
@@ -41,6 +43,7 @@ impl Out {
             samples: settings.samples.is_some(),
             flows: settings.flow_records,
             waits,
+            given_up: false,
             unread: false,
             points,
             caveats: CaveatSet::default(),
@@ -106,10 +109,20 @@ impl Out {
             return;
         }
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-        if self.waits {
-            self.unread |= !self.sender.push_waiting(batch);
-        } else if let Err(batch) = self.sender.offer(batch) {
-            batch.into_iter().for_each(|event| self.hold(event));
+        match &self.waits {
+            Some(_) if self.given_up => self.sender.lose(batch.len() as u64),
+            Some(stop) => match self.sender.push_waiting(batch, stop) {
+                Ok(is_read) => self.unread |= !is_read,
+                Err(batch) => {
+                    self.given_up = true;
+                    self.sender.lose(batch.len() as u64);
+                }
+            },
+            None => {
+                if let Err(batch) = self.sender.offer(batch) {
+                    batch.into_iter().for_each(|event| self.hold(event));
+                }
+            }
         }
     }
 
@@ -204,7 +217,7 @@ mod tests {
     fn a_late_reader_misses_samples_but_neither_groups_nor_what_changed() {
         let each = results::run().groups[0].clean.count;
         let settings = Settings { samples: Some(SampleLimit::None), ..Settings::default() };
-        let (mut out, records, _) = Out::new(&settings, Vec::new(), false);
+        let (mut out, records, _) = Out::new(&settings, Vec::new(), None);
         let mut sample = || out.sample(&results::samples()[0]);
         (0..BATCHES * BATCH + 300).for_each(|_| sample());
         for second in 0..3 {
@@ -233,6 +246,20 @@ mod tests {
         assert_eq!((first.coverage.counters["packets"], first.groups.len()), (2, 2));
         let of = |key| first.groups.iter().find(|g| g.key == GroupKey::As(key)).unwrap();
         assert_eq!((of(1).clean.count, of(2).clean.count), (2 * each, each));
+    }
+
+    #[test]
+    fn the_reader_of_a_capture_is_waited_for_until_the_end_is_urgent() {
+        let settings = Settings { samples: Some(SampleLimit::None), ..Settings::default() };
+        let stop = Stop::default();
+        let (mut out, _records, _) = Out::new(&settings, Vec::new(), Some(stop.clone()));
+        // Nobody takes anything: this asks for more room than there is, twice.
+        stop.hurry();
+        (0..(BATCHES + 2) * BATCH).for_each(|_| out.sample(&results::samples()[0]));
+        interval(&mut out, 0, 1);
+        let ended = out.finish(Coverage::default(), &stop);
+        assert_eq!(ended.counters["events_lost"], 2 * BATCH as u64 + 1);
+        assert!(ended.caveats.contains(Caveat::EventsLost));
     }
 
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

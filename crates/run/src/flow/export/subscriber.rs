@@ -5,13 +5,15 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::running::{RecordSender, Records, records};
+use crate::running::{RecordSender, Records, Stop, records};
 
 /// Hands batches of records to the program.
 pub struct Subscriber {
     sender: RecordSender<Vec<FlowRecord>>,
-    /// Records can wait for their reader.
-    waits: bool,
+    /// Records can wait for their reader, until this is urgent.
+    waits: Option<Stop>,
+    /// Then the reader took nothing: it is waited for no longer.
+    given_up: bool,
     records: u64,
     /// The reader has gone.
     unread: bool,
@@ -19,9 +21,9 @@ pub struct Subscriber {
 
 impl Subscriber {
     /// With what the program reads. Times of its records are not UTC.
-    pub fn new(waits: bool) -> (Subscriber, Records<Vec<FlowRecord>>) {
+    pub fn new(waits: Option<Stop>) -> (Subscriber, Records<Vec<FlowRecord>>) {
         let (sender, receiver) = records(BATCHES);
-        (Subscriber { sender, waits, records: 0, unread: false }, receiver)
+        (Subscriber { sender, waits, given_up: false, records: 0, unread: false }, receiver)
     }
 }
 
@@ -29,10 +31,17 @@ impl Output for Subscriber {
     fn records(&mut self, records: &[FlowRecord], _: i64) {
         self.records += records.len() as u64;
         let batch = records.to_vec();
-        if self.waits {
-            self.unread |= !self.sender.push_waiting(batch);
-        } else {
-            self.sender.push_many(batch, records.len() as u64);
+        let n = records.len() as u64;
+        match &self.waits {
+            Some(_) if self.given_up => self.sender.lose(n),
+            Some(stop) => match self.sender.push_waiting(batch, stop) {
+                Ok(is_read) => self.unread |= !is_read,
+                Err(_) => {
+                    self.given_up = true;
+                    self.sender.lose(n);
+                }
+            },
+            None => self.sender.push_many(batch, n),
         }
     }
 

@@ -86,7 +86,7 @@ const SECOND: i64 = 1_000_000_000;
 /// A run of 10.5 s with intervals of 3 s, from time 0 on; what its reader gets.
 fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
     let settings = Settings { flow_records: true, ..Settings::default() };
-    let (out, records, _) = Out::new(&settings, Vec::new(), false);
+    let (out, records, _) = Out::new(&settings, Vec::new(), None);
     let (clock, control, stop) = (Virtual::default(), Control::default(), Stop::default());
     let source = Scripted {
         clock: clock.clone(),
