@@ -154,7 +154,7 @@ pub enum SpinVerdict {
 
 /// One direction of a flow: what its sender sent, and the round trips of what it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FlowSide {
+pub struct RttFlowSide {
     /// Packets (segments of a GSO frame count each).
     pub packets: u64,
     /// IP bytes.
@@ -208,9 +208,9 @@ pub struct RttFlow {
     /// What ended the flow.
     pub reason: EndReason,
     /// What the client (`source`) sent.
-    pub forward: FlowSide,
+    pub forward: RttFlowSide,
     /// What the server sent.
-    pub backward: FlowSide,
+    pub backward: RttFlowSide,
     /// Handshake, monitor to server and back, ns (0: not seen).
     pub handshake_server_ns: u64,
     /// Handshake, monitor to client and back, ns (0: not seen).

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sonde_results::rtt::{
-    EndReason, FlowKey, FlowSide, RttClass, RttFlow, RttKind, RttSample, SpinVerdict,
+    EndReason, FlowKey, RttClass, RttFlow, RttFlowSide, RttKind, RttSample, SpinVerdict,
 };
 
 use super::memory::Plain;
@@ -278,14 +278,14 @@ impl Flow {
 }
 
 impl Side {
-    fn record(&self, protocol: u8, reason: EndReason, loss: &LossSide) -> FlowSide {
+    fn record(&self, protocol: u8, reason: EndReason, loss: &LossSide) -> RttFlowSide {
         let [[requests, answered], [mut unanswered, waiting], [waiting_long, _], _] =
             if protocol == TCP { [[0; 2]; 4] } else { self.slots };
         // Nothing will come any more.
         if reason == EndReason::Idle {
             unanswered += waiting + waiting_long;
         }
-        FlowSide {
+        RttFlowSide {
             packets: wide(self.packets, self.packets_high.into()),
             bytes: wide(self.bytes, self.bytes_high),
             samples: self.samples.into(),

@@ -150,7 +150,7 @@ fn round_trips_and_losses_are_as_tshark_sees_them() {
         if path == CLEAN {
             compare_ack_rtt(&frames, &analysis, &outcome);
         }
-        let sum = |of: fn(&sonde_results::rtt::FlowSide) -> u64| {
+        let sum = |of: fn(&sonde_results::rtt::RttFlowSide) -> u64| {
             outcome.flows.iter().map(|f| of(&f.forward) + of(&f.backward)).sum::<u64>()
         };
         let theirs = |of: fn(&Analysis) -> bool| analysis.iter().filter(|a| of(a)).count() as u64;

@@ -1,7 +1,7 @@
 //! One flow's state: what every packet touches in [`Flow`], what only samples and trouble
 //! touch in [`Stats`] beside it.
 
-use sonde_results::rtt::{EndReason, FlowSide, RttFlow};
+use sonde_results::rtt::{EndReason, RttFlow, RttFlowSide};
 
 use super::ack_history::AckHistory;
 use super::clock::{Clock, ns_to_coarse, ticks_to_ns};
@@ -247,9 +247,9 @@ impl Flow {
         }
     }
 
-    fn side(&self, stats: &Stats, side: usize, reason: EndReason) -> FlowSide {
+    fn side(&self, stats: &Stats, side: usize, reason: EndReason) -> RttFlowSide {
         let (hot, cold) = (&self.sides[side], &stats.sides[side]);
-        FlowSide {
+        RttFlowSide {
             packets: hot.packets,
             bytes: hot.bytes,
             samples: cold.samples.into(),

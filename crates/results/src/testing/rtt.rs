@@ -2,7 +2,7 @@
 
 use crate::caveat::{Caveat, CaveatSet};
 use crate::rtt::{
-    Coverage, EndReason, FlowKey, FlowSide, GroupKey, RttClass, RttFlow, RttGroup, RttKind,
+    Coverage, EndReason, FlowKey, GroupKey, RttClass, RttFlow, RttFlowSide, RttGroup, RttKind,
     RttSample, SpinVerdict,
 };
 use crate::rtt_run::{RTT_SCHEMA_VERSION, RttPoint, RttRun, RttRunConfig};
@@ -64,7 +64,7 @@ pub fn samples() -> Vec<RttSample> {
 
 /// The flow of [`samples`], which ended, and one that is open.
 pub fn flows() -> Vec<RttFlow> {
-    let forward = FlowSide {
+    let forward = RttFlowSide {
         packets: 1_000,
         bytes: 64_000,
         samples: 120,
@@ -73,10 +73,10 @@ pub fn flows() -> Vec<RttFlow> {
         rtt_sum_ns: 120 * 21_000_000,
         rtt_smoothed_ns: 20_900_000,
         retransmitted: 12,
-        ..FlowSide::default()
+        ..RttFlowSide::default()
     };
     let backward =
-        FlowSide { packets: 4_000, bytes: 5_800_000, ce_marks: 5, ..FlowSide::default() };
+        RttFlowSide { packets: 4_000, bytes: 5_800_000, ce_marks: 5, ..RttFlowSide::default() };
     let ended = RttFlow {
         flow: from_server().reversed(),
         start_ns: START,
@@ -97,7 +97,7 @@ pub fn flows() -> Vec<RttFlow> {
     let idle = RttFlow {
         flow: FlowKey { source_port: 50_001, ..ended.flow },
         reason: EndReason::Idle,
-        backward: FlowSide::default(),
+        backward: RttFlowSide::default(),
         ..ended.clone()
     };
     let reset = RttFlow { reason: EndReason::Reset, ..ended.clone() };

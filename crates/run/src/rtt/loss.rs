@@ -77,7 +77,7 @@ const GROUPS_MAX: usize = 1 << 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sonde_results::rtt::FlowSide;
+    use sonde_results::rtt::RttFlowSide;
     use sonde_results::testing::rtt as sample;
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(losses.all().packets, 5_000);
         let mut ping = sample::flows()[0].clone();
         ping.flow.protocol = 1;
-        ping.forward = FlowSide { packets: 9, ..FlowSide::default() };
+        ping.forward = RttFlowSide { packets: 9, ..RttFlowSide::default() };
         losses.add(&ping, |_| Some(GroupKey::Other));
         assert_eq!(losses.of(&GroupKey::Other), None);
         (ping.forward.requests, ping.forward.unanswered) = (9, 2);
