@@ -3,7 +3,7 @@
 use sonde_results::rtt::{RttEvents, RttGroupBy};
 
 use super::config_error::ConfigError;
-use super::filter::Filter;
+use super::filter::RttFilter;
 use super::prefix::PrefixTable;
 use super::slots::Pool;
 
@@ -31,7 +31,7 @@ pub struct Config {
     /// The VLAN is part of a flow's key; else both directions may have their own.
     pub vlan_in_key: bool,
     /// Which packets are looked at.
-    pub filter: Filter,
+    pub filter: RttFilter,
     /// Pages of 128 slots (1 KiB each) for flows with more than four timestamps or segments
     /// in flight; 0 to 65,535.
     pub slot_pages: usize,
@@ -51,7 +51,7 @@ impl Default for Config {
             weight_by_flow: false,
             hide_addresses: false,
             vlan_in_key: true,
-            filter: Filter::default(),
+            filter: RttFilter::default(),
             slot_pages: 2_048,
         }
     }
@@ -93,7 +93,7 @@ mod tests {
         }
         let config = Config { slot_pages: 65_536, ..Config::default() };
         assert!(config.check().unwrap_err().to_string().ends_with("give 0 to 65535"));
-        let filter = Filter { ports: vec![1; 9], ..Filter::default() };
+        let filter = RttFilter { ports: vec![1; 9], ..RttFilter::default() };
         let config = Config { filter, ..Config::default() };
         assert_eq!(config.check(), Err(ConfigError::Ports(9)));
     }

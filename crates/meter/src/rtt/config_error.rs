@@ -12,13 +12,13 @@ pub enum ConfigError {
     /// See [`super::Config::slot_pages`].
     #[error("{0} pages of slots: give 0 to 65535")]
     SlotPages(usize),
-    /// See [`super::Filter::nets`].
+    /// See [`super::RttFilter::nets`].
     #[error("{0} networks in the filter: give at most 8, or a wider prefix")]
     Nets(usize),
-    /// A network of [`super::Filter::nets`].
+    /// A network of [`super::RttFilter::nets`].
     #[error("{0}/{1} in the filter: an IPv4 prefix has at most 32 bits, an IPv6 one 128")]
     Net(std::net::IpAddr, u8),
-    /// See [`super::Filter::ports`].
+    /// See [`super::RttFilter::ports`].
     #[error("{0} ports in the filter: give at most 8")]
     Ports(usize),
 }

@@ -10,7 +10,7 @@ use super::key::mapped;
 
 /// Typed conditions; all of those that are given must hold. Empty: everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct RttFilter {
     /// RttProtocols, any of them; none: all.
     pub protocols: RttProtocols,
     /// Networks, at most 8: either address lies in any of them.
@@ -19,7 +19,7 @@ pub struct Filter {
     pub ports: Vec<u16>,
 }
 
-impl Filter {
+impl RttFilter {
     /// Whether it is within its limits.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.nets.len() > MAX_NETS {
@@ -135,35 +135,35 @@ mod tests {
     fn every_condition_that_is_given_must_hold() {
         let tcp = packet("192.0.2.1", 1000, "198.51.100.7", 443, Detail::Tcp(Tcp::default()));
         let net = |text: &str, length| (text.parse().unwrap(), length);
-        let all = Filter::default();
+        let all = RttFilter::default();
         assert!(all.matches(&tcp));
         for (filter, holds) in [
-            (Filter { protocols: RttProtocols::TCP, ..all.clone() }, true),
+            (RttFilter { protocols: RttProtocols::TCP, ..all.clone() }, true),
             (
-                Filter { protocols: RttProtocols::DNS.with(RttProtocols::ICMP), ..all.clone() },
+                RttFilter { protocols: RttProtocols::DNS.with(RttProtocols::ICMP), ..all.clone() },
                 false,
             ),
-            (Filter { ports: vec![80, 443], ..all.clone() }, true),
-            (Filter { ports: vec![80], ..all.clone() }, false),
-            (Filter { nets: vec![net("198.51.100.0", 24)], ..all.clone() }, true),
-            (Filter { nets: vec![net("192.0.2.1", 32)], ..all.clone() }, true),
-            (Filter { nets: vec![net("192.0.2.2", 32)], ..all.clone() }, false),
-            (Filter { nets: vec![net("0.0.0.0", 0)], ..all.clone() }, true),
-            (Filter { nets: vec![net("::", 0)], ..all.clone() }, false),
-            (Filter { ports: vec![443], nets: vec![net("10.0.0.0", 8)], ..all.clone() }, false),
+            (RttFilter { ports: vec![80, 443], ..all.clone() }, true),
+            (RttFilter { ports: vec![80], ..all.clone() }, false),
+            (RttFilter { nets: vec![net("198.51.100.0", 24)], ..all.clone() }, true),
+            (RttFilter { nets: vec![net("192.0.2.1", 32)], ..all.clone() }, true),
+            (RttFilter { nets: vec![net("192.0.2.2", 32)], ..all.clone() }, false),
+            (RttFilter { nets: vec![net("0.0.0.0", 0)], ..all.clone() }, true),
+            (RttFilter { nets: vec![net("::", 0)], ..all.clone() }, false),
+            (RttFilter { ports: vec![443], nets: vec![net("10.0.0.0", 8)], ..all.clone() }, false),
         ] {
             assert_eq!(filter.matches(&tcp), holds, "{filter:?}");
             assert_eq!(filter.check(), Ok(()));
         }
         let v6 = packet("2001:db8::1", 1, "2001:db8::2", 2, Detail::Quic(Quic::Initial));
-        assert!(Filter { nets: vec![net("::", 0)], ..all.clone() }.matches(&v6));
-        assert!(!Filter { nets: vec![net("0.0.0.0", 0)], ..all.clone() }.matches(&v6));
-        assert!(Filter { protocols: RttProtocols::QUIC, ..all.clone() }.matches(&v6));
+        assert!(RttFilter { nets: vec![net("::", 0)], ..all.clone() }.matches(&v6));
+        assert!(!RttFilter { nets: vec![net("0.0.0.0", 0)], ..all.clone() }.matches(&v6));
+        assert!(RttFilter { protocols: RttProtocols::QUIC, ..all.clone() }.matches(&v6));
     }
 
     #[test]
     fn dns_is_port_53_over_either_transport() {
-        let dns = Filter { protocols: RttProtocols::DNS, ..Filter::default() };
+        let dns = RttFilter { protocols: RttProtocols::DNS, ..RttFilter::default() };
         let tcp = packet("192.0.2.1", 1000, "192.0.2.2", 53, Detail::Tcp(Tcp::default()));
         let udp = packet("192.0.2.2", 53, "192.0.2.1", 9, Detail::Dns { response: true, id: 1 });
         assert!(dns.matches(&tcp) && dns.matches(&udp));
@@ -172,9 +172,9 @@ mod tests {
     #[test]
     fn a_prefix_that_is_too_long_or_a_list_too_long_is_refused() {
         let nets = vec![("192.0.2.0".parse().unwrap(), 33)];
-        let text = Filter { nets, ..Filter::default() }.check().unwrap_err().to_string();
+        let text = RttFilter { nets, ..RttFilter::default() }.check().unwrap_err().to_string();
         assert!(text.contains("192.0.2.0/33"), "{text}");
         let nets = vec![("::".parse().unwrap(), 1); 9];
-        assert_eq!(Filter { nets, ..Filter::default() }.check(), Err(ConfigError::Nets(9)));
+        assert_eq!(RttFilter { nets, ..RttFilter::default() }.check(), Err(ConfigError::Nets(9)));
     }
 }

@@ -39,7 +39,7 @@ mod tests;
 pub use config::Config;
 pub use config_error::ConfigError;
 pub use counters::RttCounters;
-pub use filter::Filter;
+pub use filter::RttFilter;
 pub(crate) use filter::either_end;
 pub use prefix::{PrefixFileError, PrefixTable};
 
@@ -63,7 +63,7 @@ use table::{Table, Vacancy};
 pub struct Matcher {
     table: Table,
     shared: SharedState,
-    filter: Filter,
+    filter: RttFilter,
     seen: Seen,
     hide: Option<Seeds>,
     vlan_in_key: bool,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_meter::rtt::{Config, ConfigError, Filter, PrefixTable};
+use sonde_meter::rtt::{Config, ConfigError, PrefixTable, RttFilter};
 use sonde_port::Engine;
 use sonde_results::choice;
 use sonde_results::rtt::{GroupKey, RttEvents, RttGroupBy, RttProtocol};
@@ -318,10 +318,10 @@ fn prefixes(path: &Path) -> Result<PrefixTable> {
     Ok(table)
 }
 
-fn filter(settings: &Settings) -> Filter {
+fn filter(settings: &Settings) -> RttFilter {
     let protocols = settings.proto.iter().copied().collect();
     let nets = settings.net.iter().map(|p| (p.address, p.bits)).collect();
-    Filter { protocols, nets, ports: settings.port.clone() }
+    RttFilter { protocols, nets, ports: settings.port.clone() }
 }
 
 /// The least and greatest length of an interval, ns.

@@ -1,7 +1,7 @@
 //! Groups, events, hidden addresses, filters, the table's places and time-outs.
 
 use super::*;
-use crate::rtt::{Filter, PrefixTable};
+use crate::rtt::{PrefixTable, RttFilter};
 use sonde_results::rtt::{GroupKey, RttGroupBy, RttProtocols};
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ fn hidden_addresses_leave_only_prefixes_and_the_same_samples() {
 #[test]
 fn what_the_filter_leaves_out_is_counted() {
     let mut bench = Bench::with(|config| {
-        config.filter = Filter {
+        config.filter = RttFilter {
             protocols: RttProtocols::TCP,
             nets: vec![("198.51.100.0".parse().unwrap(), 24)],
             ports: vec![443],
