@@ -16,7 +16,7 @@ mod tests;
 use fastrand::Rng;
 use sonde_wire::feature::{Feature, Layers};
 
-pub use filter::Filter;
+pub use filter::PropertyFilter;
 pub use hash::{HashFunction, HashInput, HashSelector, MAX_PAYLOAD};
 
 /// How packets are selected.
@@ -52,7 +52,7 @@ pub enum Selector {
         probability: f64,
     },
     /// Property match filtering (section 6.1).
-    Filter(Filter),
+    PropertyFilter(PropertyFilter),
     /// Hash-based filtering (section 6.2): the same packets wherever they pass.
     Hash(HashSelector),
 }
@@ -115,10 +115,10 @@ pub enum SelectorError {
     /// See [`HashInput::Packet`].
     #[error("{0} octets of payload: give at most {MAX_PAYLOAD}")]
     Payload(u16),
-    /// See [`Filter::nets`].
+    /// See [`PropertyFilter::nets`].
     #[error("{0}/{1} is no prefix: give at most /32 for IPv4, /128 for IPv6")]
     Net(std::net::IpAddr, u8),
-    /// One of the lists of a [`Filter`].
+    /// One of the lists of a [`PropertyFilter`].
     #[error("{0} {1} in a filter: give at most 8")]
     List(usize, &'static str),
     /// See [`Sequence::new`].
@@ -178,7 +178,7 @@ enum State {
         most: u64,
         random: Rng,
     },
-    Filter(Filter),
+    PropertyFilter(PropertyFilter),
     Hash(HashSelector),
 }
 

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use sonde_meter::export;
 use sonde_meter::flow::sampling::{
-    Filter, HashFunction, HashInput, HashSelector, Selector, Sequence,
+    HashFunction, HashInput, HashSelector, PropertyFilter, Selector, Sequence,
 };
 
 use super::sampling::Sampling;
@@ -14,12 +14,12 @@ use super::settings::Selection;
 /// rest.
 pub fn sequence(settings: &Selection, seed: u64) -> Result<Sequence> {
     let mut selectors = Vec::new();
-    let filter = Filter {
+    let filter = PropertyFilter {
         protocols: settings.proto.iter().map(|p| p.0).collect(),
         nets: settings.net.iter().map(|p| (p.address, p.bits)).collect(),
         ports: settings.port.clone(),
     };
-    if filter != Filter::default() {
+    if filter != PropertyFilter::default() {
         selectors.push(Selector::Filter(filter));
     }
     if let Some(sampling) = settings.sample {

@@ -9,7 +9,7 @@ use crate::rtt::either_end;
 
 /// Typed conditions; all of those that are given must hold. Empty: everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct PropertyFilter {
     /// IP protocols, at most 8, any of them; none: all.
     pub protocols: Vec<u8>,
     /// Networks, at most 8: either address lies in any of them.
@@ -19,7 +19,7 @@ pub struct Filter {
     pub ports: Vec<u16>,
 }
 
-impl Filter {
+impl PropertyFilter {
     pub(super) fn check(&self) -> Result<(), SelectorError> {
         for (len, what) in [
             (self.protocols.len(), "protocols"),

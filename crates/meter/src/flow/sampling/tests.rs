@@ -70,7 +70,7 @@ fn without_selectors_everything_is_selected() {
 
 #[test]
 fn a_sequence_counts_at_each_selector() {
-    let wanted = Filter { protocols: vec![17], ..Filter::default() };
+    let wanted = PropertyFilter { protocols: vec![17], ..PropertyFilter::default() };
     let every = Selector::SystematicCount { interval: 1, spacing: 4 };
     let mut sequence = Sequence::new(vec![Selector::Filter(wanted), every], 0).unwrap();
     for i in 0..100 {
@@ -245,14 +245,14 @@ fn filters() {
     let fragment = Feature { shape: sonde_wire::feature::SHAPE_LATER_FRAGMENT, ..packet };
     let icmp = Feature { protocol: 1, destination_port: 443, ..packet };
     let net = |text: &str, length| vec![(text.parse().unwrap(), length)];
-    let all = Filter::default();
+    let all = PropertyFilter::default();
     for (filter, holds) in [
         (all.clone(), [true, true, true]),
-        (Filter { protocols: vec![6, 17], ..all.clone() }, [true, true, false]),
-        (Filter { ports: vec![443], ..all.clone() }, [true, false, false]),
-        (Filter { ports: vec![80], ..all.clone() }, [false, false, false]),
-        (Filter { nets: net("198.51.100.0", 24), ..all.clone() }, [true, true, true]),
-        (Filter { nets: net("::", 0), ..all.clone() }, [false, false, false]),
+        (PropertyFilter { protocols: vec![6, 17], ..all.clone() }, [true, true, false]),
+        (PropertyFilter { ports: vec![443], ..all.clone() }, [true, false, false]),
+        (PropertyFilter { ports: vec![80], ..all.clone() }, [false, false, false]),
+        (PropertyFilter { nets: net("198.51.100.0", 24), ..all.clone() }, [true, true, true]),
+        (PropertyFilter { nets: net("::", 0), ..all.clone() }, [false, false, false]),
     ] {
         let found = [packet, fragment, icmp].map(|packet| filter.matches(&packet));
         assert_eq!(found, holds, "{filter:?}");
@@ -261,8 +261,10 @@ fn filters() {
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
-    let net =
-        |length| Filter { nets: vec![("192.0.2.0".parse().unwrap(), length)], ..Filter::default() };
+    let net = |length| PropertyFilter {
+        nets: vec![("192.0.2.0".parse().unwrap(), length)],
+        ..PropertyFilter::default()
+    };
     let function = HashFunction::Bob;
     let hash = HashSelector { function, input: HashInput::Flow, initialiser: 0, selected: [2, 1] };
     let ipsx = HashSelector { function: HashFunction::Ipsx, input: HashInput::IPSX, ..hash };
@@ -276,7 +278,10 @@ fn settings_that_cannot_be_are_refused() {
         (Selector::Uniform { probability: f64::NAN }, "probability"),
         (Selector::Uniform { probability: 1.5 }, "probability"),
         (Selector::Filter(net(33)), "192.0.2.0/33"),
-        (Selector::Filter(Filter { ports: vec![1; 9], ..Filter::default() }), "9 ports"),
+        (
+            Selector::Filter(PropertyFilter { ports: vec![1; 9], ..PropertyFilter::default() }),
+            "9 ports",
+        ),
         (Selector::Hash(hash), "0x2 to 0x1"),
         (Selector::Hash(HashSelector { input: packet, selected: [1, 2], ..hash }), "65 octets"),
         (Selector::Hash(HashSelector { selected: [0, 0x1_0000], ..ipsx }), "16 bits"),
