@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use anyhow::{Context as _, Result};
 use sonde_wire::feature::{self, Keys};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use crate::rtt::thread_cpu;
 
@@ -43,7 +43,7 @@ fn cost(frame: &[u8], keys: Keys) -> Result<f64> {
         for pass in 0..PASSES {
             for frame in &frames {
                 let at_ns = (round * PASSES + pass) as i64;
-                let found = feature::parse(black_box(frame), Link::Ethernet, keys, at_ns, 0);
+                let found = feature::parse(black_box(frame), LinkType::Ethernet, keys, at_ns, 0);
                 parsed += u64::from(black_box(&found).is_ok());
             }
         }

@@ -11,7 +11,7 @@ use sonde_meter::traffic::{self, TrafficGenerator};
 use sonde_results::flow::FlowRecord;
 use sonde_wire::capture;
 use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use crate::rtt::thread_cpu;
 
@@ -25,7 +25,7 @@ pub fn bench(repeat: usize) -> Result<()> {
 struct Load {
     bytes: Vec<u8>,
     frames: Vec<(usize, usize, i64)>,
-    link: Option<Link>,
+    link: Option<LinkType>,
 }
 
 impl Load {
@@ -59,7 +59,7 @@ fn captured(file: &[u8]) -> Result<Load> {
     let mut load = Load::default();
     for packet in capture::Reader::new(file)? {
         let packet = packet?;
-        load.link = Link::from_capture(packet.link_type);
+        load.link = LinkType::from_capture(packet.link_type);
         load.push(packet.data, packet.unix_nanos);
     }
     Ok(load)
@@ -68,7 +68,7 @@ fn captured(file: &[u8]) -> Result<Load> {
 /// Seconds of processor time for all frames, the end of all flows included; and how many
 /// records have an application.
 fn pass(load: &Load, cache: &mut FlowCache, shift_ns: i64) -> Result<(f64, u64)> {
-    let link = load.link.unwrap_or(Link::Ethernet);
+    let link = load.link.unwrap_or(LinkType::Ethernet);
     let mut apps = 0;
     let mut sink = |record: FlowRecord| {
         let extra = black_box(&record).extra.as_ref();

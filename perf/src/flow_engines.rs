@@ -17,7 +17,7 @@ use sonde_port::headers::{self, HeaderSpec};
 use sonde_port::{Engine, OpenSpec, open_group};
 use sonde_sys::clock::{tai_now, thread_cpu_ns};
 use sonde_wire::feature::{Feature, Keys, parse};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EngineSetup {
@@ -124,7 +124,7 @@ impl Source for Frames {
             for i in 0..burst.len() {
                 let (frame, stamp) = burst.frame(i);
                 let at = stamp.at.as_nanos();
-                if let Ok((packet, _)) = parse(frame, Link::Ethernet, Keys::Outer, at, 0) {
+                if let Ok((packet, _)) = parse(frame, LinkType::Ethernet, Keys::Outer, at, 0) {
                     sum.add(&packet);
                 }
             }

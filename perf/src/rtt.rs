@@ -9,7 +9,7 @@ use sonde_bpf::{RttBench, RttConfig, RttProgram, RttTraffic};
 use sonde_lab::ROUTER_PROBE_SIDE;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_sys::cpu_time::stat_field;
-use sonde_wire::flow::{self, Link};
+use sonde_wire::flow::{self, LinkType};
 use sonde_wire::{Time, capture};
 
 use crate::child::Ended;
@@ -99,7 +99,7 @@ fn match_all(bytes: &[u8]) -> Result<(f64, u64, u64)> {
     for record in capture::Reader::new(bytes)? {
         let record = record?;
         packets += 1;
-        let link = Link::from_capture(record.link_type).context("an unknown link type")?;
+        let link = LinkType::from_capture(record.link_type).context("an unknown link type")?;
         match flow::parse(record.data, link, false) {
             Ok(packet) => matcher.input(0, &packet, 1, Time::from_nanos(record.unix_nanos)),
             Err(error) => matcher.refused(error),

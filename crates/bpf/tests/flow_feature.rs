@@ -14,7 +14,7 @@ use sonde_bpf::{FlowInput, FlowInterface, FlowProgram, FlowRing};
 use sonde_wire::Error;
 use sonde_wire::capture::Reader;
 use sonde_wire::feature::{Feature, Keys, parse};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 /// The index of `lo`, by which test runs come.
 const LOOPBACK: u32 = 1;
@@ -23,13 +23,13 @@ const LOOPBACK: u32 = 1;
 struct Kernel {
     program: FlowProgram,
     ring: FlowRing,
-    link: Link,
+    link: LinkType,
     keys: Keys,
     refused: [u64; REASONS],
 }
 
 impl Kernel {
-    fn load(link: Link, keys: Keys) -> Kernel {
+    fn load(link: LinkType, keys: Keys) -> Kernel {
         let input = FlowInput::Headers {
             workers: 1,
             ring: 64,
@@ -37,7 +37,7 @@ impl Kernel {
             consume: false,
             time_base_ns: 0,
         };
-        let interface = FlowInterface { ifindex: LOOPBACK, raw_ip: link == Link::RawIp };
+        let interface = FlowInterface { ifindex: LOOPBACK, raw_ip: link == LinkType::RawIp };
         let mut program = FlowProgram::load(input, &[interface]).unwrap();
         let ring = program.ring(0).unwrap();
         Kernel { program, ring, link, keys, refused: [0; REASONS] }
@@ -45,10 +45,10 @@ impl Kernel {
 
     fn all() -> [Kernel; 4] {
         [
-            Kernel::load(Link::Ethernet, Keys::Outer),
-            Kernel::load(Link::Ethernet, Keys::Inner),
-            Kernel::load(Link::RawIp, Keys::Outer),
-            Kernel::load(Link::RawIp, Keys::Inner),
+            Kernel::load(LinkType::Ethernet, Keys::Outer),
+            Kernel::load(LinkType::Ethernet, Keys::Inner),
+            Kernel::load(LinkType::RawIp, Keys::Outer),
+            Kernel::load(LinkType::RawIp, Keys::Inner),
         ]
     }
 
@@ -207,7 +207,7 @@ fn of_every_kind_of_packet_the_same_is_said() {
         let (mut records, mut refused) = (0, 0);
         for packet in &packets {
             let frame = match kernel.link {
-                Link::RawIp => packet.bytes.clone(),
+                LinkType::RawIp => packet.bytes.clone(),
                 _ => ethernet(packet),
             };
             let padded = [&frame[..], &[0; 20]].concat();
@@ -234,7 +234,7 @@ fn of_packets_cut_anywhere_the_same_is_said() {
         for _ in 0..150 {
             let packet = &packets[random.below(packets.len() as u32) as usize];
             let frame = match kernel.link {
-                Link::RawIp => packet.bytes.clone(),
+                LinkType::RawIp => packet.bytes.clone(),
                 _ => ethernet(packet),
             };
             // The kernel takes no shorter frame.
@@ -256,7 +256,7 @@ fn of_spoiled_packets_the_same_is_said() {
         for _ in 0..20_000 {
             let packet = &packets[random.below(packets.len() as u32) as usize];
             let mut frame = match kernel.link {
-                Link::RawIp => packet.bytes.clone(),
+                LinkType::RawIp => packet.bytes.clone(),
                 _ => ethernet(packet),
             };
             for _ in 0..=random.below(3) {
@@ -291,7 +291,7 @@ fn of_the_golden_captures_the_same_is_said() {
             let file = std::fs::read(&path).unwrap();
             let Ok(reader) = Reader::new(&file) else { continue };
             for record in reader.map_while(Result::ok) {
-                let link = Link::from_capture(record.link_type);
+                let link = LinkType::from_capture(record.link_type);
                 // What the kernel takes as a frame of one buffer, and is all there.
                 let whole = record.data.len() == record.original_len as usize;
                 if !whole || !(14..3000).contains(&record.data.len()) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::rtt::layers::{ICMP, Layer, QINQ, VLAN, echo, ethernet, tagged, v4};
 use common::{RawSocket, eventually, in_namespace, privileged, veth_pair};
 use sonde_bpf::{RttConfig, RttEvents, RttHook, RttProgram};
-use sonde_wire::flow::{Link, parse};
+use sonde_wire::flow::{LinkType, parse};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -47,7 +47,7 @@ fn the_vlan_is_the_same_wherever_the_outermost_tag_stands() {
                 let id = 100 + n as u16;
                 for (from, to, kind) in [(1, 2, 8), (2, 1, 0)] {
                     let frame = frame(tags, from, to, kind, id);
-                    let found = parse(&frame, Link::Ethernet, false).unwrap();
+                    let found = parse(&frame, LinkType::Ethernet, false).unwrap();
                     assert_eq!(found.vlan, *vlan, "{tags:x?}");
                     far.send(&frame);
                     // Sockets come behind both hooks, and get frames without their first tag.
@@ -72,7 +72,7 @@ fn the_vlan_is_the_same_wherever_the_outermost_tag_stands() {
             assert_eq!(malformed(&program), 0);
             for (n, tags) in deep.iter().enumerate() {
                 let frame = frame(tags, 1, 2, 8, 200);
-                assert!(parse(&frame, Link::Ethernet, false).is_err(), "{tags:x?}");
+                assert!(parse(&frame, LinkType::Ethernet, false).is_err(), "{tags:x?}");
                 far.send(&frame);
                 let counted = eventually(LIMIT, || malformed(&program) == n as u64 + 1);
                 assert!(counted, "{tags:x?}, {hook:?}");

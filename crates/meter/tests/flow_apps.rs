@@ -8,7 +8,7 @@ use serde_json::Value;
 use sonde_meter::flow::{Config, FlowCache, features};
 use sonde_results::flow::FlowRecord;
 use sonde_wire::feature::{self, Keys};
-use sonde_wire::{capture, flow::Link};
+use sonde_wire::{capture, flow::LinkType};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/flow_apps")
@@ -22,7 +22,7 @@ fn records(file: &[u8], biflow: bool, snap: usize) -> Vec<FlowRecord> {
     let mut last = 0;
     for packet in capture::Reader::new(file).expect("a capture") {
         let packet = packet.expect("a packet");
-        let link = Link::from_capture(packet.link_type).expect("a link that is known");
+        let link = LinkType::from_capture(packet.link_type).expect("a link that is known");
         let frame = &packet.data[..packet.data.len().min(snap)];
         last = packet.unix_nanos;
         let read = feature::parse(frame, link, Keys::Outer, last, 0).expect("an IP packet");

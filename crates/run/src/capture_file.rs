@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use sonde_results::rtt_run::RttPoint;
 use sonde_wire::capture::Skipped;
-use sonde_wire::flow::{Link, WlanKind};
+use sonde_wire::flow::{LinkType, WlanKind};
 
 pub use self::input::{
     BatchLimits, CaptureFiles, First, LOOK_AROUND, NextPiece, Octets, Piece, describe, fill, octets,
@@ -36,7 +36,7 @@ impl Unread {
 
     /// Whether a frame may have a packet that can be read. What of it cannot be is counted.
     #[inline]
-    pub fn may_read(&mut self, link: Link, frame: &[u8]) -> bool {
+    pub fn may_read(&mut self, link: LinkType, frame: &[u8]) -> bool {
         if let Some(kind) = link.unreadable(frame) {
             *self.wlan.entry(kind).or_default() += 1;
             return false;

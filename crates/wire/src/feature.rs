@@ -7,7 +7,7 @@
 use crate::Error;
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use crate::field::{array_at, u16_at, u32_at};
-use crate::flow::Link;
+use crate::flow::LinkType;
 use crate::ip::{MORE_OR_OFFSET, mapped};
 use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::tunnel::Tunnel;
@@ -117,7 +117,7 @@ pub struct Seen {
     /// bytes.
     pub wire_len: usize,
     /// What it begins with.
-    pub link: Link,
+    pub link: LinkType,
     /// When it was seen, ns since 1970 TAI.
     pub at_ns: i64,
     /// Which of the meter's interfaces it came by.
@@ -157,7 +157,7 @@ pub fn parse_into(
     layers: &mut Layers,
 ) -> Result<(), Error> {
     let mut to = To { feature, layers };
-    if seen.link == Link::Ethernet
+    if seen.link == LinkType::Ethernet
         && ethertype(frame, ethernet::HEADER_LEN) == Some(ETHERTYPE_IPV4)
         && plain::<IPV4>(frame, ethernet::HEADER_LEN, 0, seen, keys, &mut to).is_some()
     {
@@ -170,7 +170,7 @@ pub fn parse_into(
 #[inline]
 pub fn parse(
     frame: &[u8],
-    link: Link,
+    link: LinkType,
     keys: Keys,
     at_ns: i64,
     point: u8,
@@ -183,7 +183,7 @@ pub fn parse(
 pub fn parse_cut(
     frame: &[u8],
     wire_len: usize,
-    link: Link,
+    link: LinkType,
     keys: Keys,
     at_ns: i64,
     point: u8,
@@ -203,7 +203,7 @@ struct To<'a> {
 /// What is not the most common. Next to it: one VLAN tag, IPv6, or both.
 #[inline(never)]
 fn other(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
-    if seen.link == Link::Ethernet {
+    if seen.link == LinkType::Ethernet {
         let mut at = ethernet::HEADER_LEN;
         let mut kind = ethertype(frame, at);
         let mut vlan = 0;

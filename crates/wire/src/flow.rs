@@ -14,7 +14,7 @@ use crate::link::Below;
 use crate::sctp::{Heartbeat, PROTOCOL_SCTP};
 use crate::{Error, dns, icmp, quic, sctp, tcp, udp};
 
-pub use crate::link::{Link, WlanKind};
+pub use crate::link::{LinkType, WlanKind};
 
 /// What one packet says, from its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub enum Quic {
 /// where a length contradicts its header; [`Error::EtherType`] for what is not IP;
 /// [`Error::Fragment`] for every fragment but the first. No checksum is looked at.
 #[inline]
-pub fn parse(frame: &[u8], link: Link, tunnels: bool) -> Result<FlowPacket, Error> {
+pub fn parse(frame: &[u8], link: LinkType, tunnels: bool) -> Result<FlowPacket, Error> {
     parse_cut(frame, frame.len(), link, tunnels)
 }
 
@@ -143,7 +143,7 @@ pub fn parse(frame: &[u8], link: Link, tunnels: bool) -> Result<FlowPacket, Erro
 pub fn parse_cut(
     frame: &[u8],
     wire_len: usize,
-    link: Link,
+    link: LinkType,
     tunnels: bool,
 ) -> Result<FlowPacket, Error> {
     let wire_len = wire_len.max(frame.len());

@@ -13,25 +13,25 @@ use crate::field::u16_at;
 use crate::{Error, ethernet, tunnel};
 
 pub(crate) use self::below::Below;
-pub use self::link_type::Link;
+pub use self::link_type::LinkType;
 pub use self::wlan::WlanKind;
 
-impl Link {
+impl LinkType {
     /// The EtherType that the header names, and its length.
     #[inline]
     pub(crate) fn header(self, frame: &[u8]) -> Result<(u16, usize), Error> {
         Ok(match self {
-            Link::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
-            Link::RawIp => (tunnel::ip_ethertype(frame)?, 0),
-            Link::LinuxCooked => (ethertype_at(frame, 14)?, 16),
-            Link::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
-            Link::Family => (family_ethertype(frame)?, 4),
-            Link::Ppp => ppp_header(frame)?,
-            Link::Nflog => nflog_header(frame)?,
-            Link::Ppi => ppi_header(frame)?,
-            Link::Wlan | Link::Radiotap | Link::Prism => wlan::header(self, frame)?,
-            Link::Fddi => fddi_header(frame)?,
-            Link::Pppoe => (tunnel::ETHERTYPE_PPPOE, 0),
+            LinkType::Ethernet => (ethertype_at(frame, 12)?, ethernet::HEADER_LEN),
+            LinkType::RawIp => (tunnel::ip_ethertype(frame)?, 0),
+            LinkType::LinuxCooked => (ethertype_at(frame, 14)?, 16),
+            LinkType::LinuxCooked2 => (ethertype_at(frame, 0)?, 20),
+            LinkType::Family => (family_ethertype(frame)?, 4),
+            LinkType::Ppp => ppp_header(frame)?,
+            LinkType::Nflog => nflog_header(frame)?,
+            LinkType::Ppi => ppi_header(frame)?,
+            LinkType::Wlan | LinkType::Radiotap | LinkType::Prism => wlan::header(self, frame)?,
+            LinkType::Fddi => fddi_header(frame)?,
+            LinkType::Pppoe => (tunnel::ETHERTYPE_PPPOE, 0),
         })
     }
 
@@ -40,7 +40,9 @@ impl Link {
     #[inline]
     pub fn unreadable(self, frame: &[u8]) -> Option<WlanKind> {
         match self {
-            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => wlan::unreadable(self, frame),
+            LinkType::Wlan | LinkType::Radiotap | LinkType::Ppi | LinkType::Prism => {
+                wlan::unreadable(self, frame)
+            }
             _ => None,
         }
     }
@@ -49,7 +51,7 @@ impl Link {
     #[inline]
     pub fn further_parts(self, frame: &[u8]) -> u64 {
         match self {
-            Link::Wlan | Link::Radiotap | Link::Ppi | Link::Prism => {
+            LinkType::Wlan | LinkType::Radiotap | LinkType::Ppi | LinkType::Prism => {
                 wlan::further_parts(self, frame)
             }
             _ => 0,
@@ -93,9 +95,9 @@ fn ppi_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let [_, _, low, high, kind @ ..] = *frame.first_chunk::<8>().ok_or(Error::Truncated)?;
     let len = usize::from(u16::from_le_bytes([low, high]));
     let inner = match u16::try_from(u32::from_le_bytes(kind)) {
-        Ok(LINKTYPE_IEEE802_11) => return wlan::header(Link::Ppi, frame),
-        Ok(LINKTYPE_ETHERNET) => Link::Ethernet,
-        Ok(LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD) => Link::RawIp,
+        Ok(LINKTYPE_IEEE802_11) => return wlan::header(LinkType::Ppi, frame),
+        Ok(LINKTYPE_ETHERNET) => LinkType::Ethernet,
+        Ok(LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD) => LinkType::RawIp,
         _ => return Err(Error::EtherType),
     };
     let (ethertype, at) = inner.header(frame.get(len..).ok_or(Error::Truncated)?)?;

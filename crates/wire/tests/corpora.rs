@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::IpAddr;
 
-use sonde_wire::flow::{self, Detail, FlowPacket, Link, Quic};
+use sonde_wire::flow::{self, Detail, FlowPacket, LinkType, Quic};
 use sonde_wire::{Error, capture, icmp, ipv4, ipv6, parse_udp, tcp};
 
 #[path = "../../../fuzz/src/lib.rs"]
@@ -108,7 +108,7 @@ fn flows_are_what_scapy_says() {
     let found =
         |name: &str, link| read(name, link, true).unwrap_or_else(|e| panic!("{name}: {e}")).1;
     // One segment of 20 octets, however wrapped.
-    let (payload, plain) = read("tcp4_timestamps", Link::Ethernet, false).unwrap();
+    let (payload, plain) = read("tcp4_timestamps", LinkType::Ethernet, false).unwrap();
     assert_eq!(payload, [b'x'; 20]);
     let Detail::Tcp(tcp) = plain.detail else { panic!("{plain:?}") };
     let want = flow::Tcp {
@@ -122,17 +122,17 @@ fn flows_are_what_scapy_says() {
     };
     assert_eq!((tcp, plain.ip_len, plain.tos, plain.vlan), (want, 72, 0xBA, 0));
     for (name, link, vlan) in [
-        ("tcp4_qinq", Link::Ethernet, 100),
-        ("pppoe", Link::Ethernet, 0),
-        ("mpls", Link::Ethernet, 0),
-        ("gre_key", Link::Ethernet, 0),
-        ("gre_bridged", Link::Ethernet, 0),
-        ("ipip", Link::Ethernet, 0),
-        ("vxlan", Link::Ethernet, 0),
-        ("gtpu", Link::Ethernet, 0),
-        ("cooked", Link::LinuxCooked, 0),
-        ("cooked2", Link::LinuxCooked2, 0),
-        ("raw", Link::RawIp, 0),
+        ("tcp4_qinq", LinkType::Ethernet, 100),
+        ("pppoe", LinkType::Ethernet, 0),
+        ("mpls", LinkType::Ethernet, 0),
+        ("gre_key", LinkType::Ethernet, 0),
+        ("gre_bridged", LinkType::Ethernet, 0),
+        ("ipip", LinkType::Ethernet, 0),
+        ("vxlan", LinkType::Ethernet, 0),
+        ("gtpu", LinkType::Ethernet, 0),
+        ("cooked", LinkType::LinuxCooked, 0),
+        ("cooked2", LinkType::LinuxCooked2, 0),
+        ("raw", LinkType::RawIp, 0),
     ] {
         let (payload, found) = read(name, link, true).unwrap_or_else(|e| panic!("{name}: {e}"));
         let range = found.payload.clone();
@@ -149,12 +149,12 @@ fn flows_are_what_scapy_says() {
         ("vxlan", 17, short(false)),
         ("gtpu", 17, short(true)),
     ] {
-        let (_, outer) = read(name, Link::Ethernet, false).unwrap();
+        let (_, outer) = read(name, LinkType::Ethernet, false).unwrap();
         assert_eq!((outer.protocol, outer.detail), (protocol, detail), "{name}");
     }
-    let (payload, _) = read("tcp4_cut", Link::Ethernet, false).unwrap();
+    let (payload, _) = read("tcp4_cut", LinkType::Ethernet, false).unwrap();
     assert_eq!(payload, b"xxxx");
-    assert_eq!(found("tcp4_cut", Link::Ethernet).detail, Detail::Tcp(want));
+    assert_eq!(found("tcp4_cut", LinkType::Ethernet).detail, Detail::Tcp(want));
     for (name, timestamps, sack, payload_len) in [
         ("tcp4_padded", None, false, 0),
         ("tcp4_syn", Some((5, 0)), false, 0),
@@ -164,7 +164,7 @@ fn flows_are_what_scapy_says() {
         ("tcp6_atomic_fragment", Some((u32::MAX, 7)), false, 20),
         ("tcp6_first_fragment", Some((u32::MAX, 7)), false, 24),
     ] {
-        let found = found(name, Link::Ethernet);
+        let found = found(name, LinkType::Ethernet);
         let Detail::Tcp(tcp) = found.detail else { panic!("{name}: {found:?}") };
         assert_eq!(
             (tcp.timestamps, tcp.sack, tcp.payload_len, tcp.bad_options),
@@ -173,7 +173,7 @@ fn flows_are_what_scapy_says() {
         );
         assert_eq!(found.fragment, name == "tcp6_first_fragment", "{name}");
     }
-    let next = read("tcp4_next_fragment", Link::Ethernet, false);
+    let next = read("tcp4_next_fragment", LinkType::Ethernet, false);
     assert_eq!(next.err(), Some(Error::Fragment));
     for (name, quic) in [
         ("quic_initial", Quic::Initial),
@@ -183,20 +183,20 @@ fn flows_are_what_scapy_says() {
         ("quic_negotiation", Quic::Restart),
         ("quic_short_spin", Quic::Short { spin: true }),
     ] {
-        assert_eq!(found(name, Link::Ethernet).detail, Detail::Quic(quic), "{name}");
+        assert_eq!(found(name, LinkType::Ethernet).detail, Detail::Quic(quic), "{name}");
     }
     for (name, reply) in [("icmp_echo", false), ("icmpv6_echo_reply", true)] {
-        let found = found(name, Link::Ethernet);
+        let found = found(name, LinkType::Ethernet);
         assert_eq!(found.detail, Detail::Echo { reply, sequence: 9 }, "{name}");
         assert_eq!((found.source_port, found.destination_port), (0x1234, 0x1234));
     }
     let answers = [
-        ["dns_query", "dns_response"].map(|name| match found(name, Link::Ethernet).detail {
+        ["dns_query", "dns_response"].map(|name| match found(name, LinkType::Ethernet).detail {
             Detail::Dns { response, id } => (response, id),
             other => panic!("{name}: {other:?}"),
         }),
         ["sctp_heartbeat", "sctp_heartbeat_ack"].map(|name| {
-            match found(name, Link::Ethernet).detail {
+            match found(name, LinkType::Ethernet).detail {
                 Detail::Heartbeat { ack, id } => (ack, id),
                 other => panic!("{name}: {other:?}"),
             }
@@ -205,7 +205,7 @@ fn flows_are_what_scapy_says() {
     for [(asked, question), (answered, answer)] in answers {
         assert_eq!((asked, answered, question), (false, true, answer));
     }
-    let Detail::Tcp(tcp) = found("dns_tcp", Link::Ethernet).detail else { panic!("TCP") };
+    let Detail::Tcp(tcp) = found("dns_tcp", LinkType::Ethernet).detail else { panic!("TCP") };
     assert_eq!(tcp.dns, Some((false, 0xABCD)));
 }
 

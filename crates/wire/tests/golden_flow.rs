@@ -9,7 +9,7 @@ use sonde_wire::feature::{
     self, Feature, Keys, Layers, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6, SHAPE_LATER_FRAGMENT,
     SHAPE_NO_TRANSPORT,
 };
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 /// A feature and its layers as the golden files have them.
 fn fields(feature: &Feature, layers: &Layers) -> Value {
@@ -86,7 +86,7 @@ fn every_packet_is_what_scapy_says() {
         for (number, (record, packet)) in records.iter().zip(golden).enumerate() {
             packets += 1;
             for keys in [Keys::Outer, Keys::Inner] {
-                let link = Link::from_capture(record.link_type).unwrap();
+                let link = LinkType::from_capture(record.link_type).unwrap();
                 let wire_len = record.original_len as usize;
                 let at_ns = record.unix_nanos;
                 let found = match feature::parse_cut(record.data, wire_len, link, keys, at_ns, 9) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sonde_wire::capture::{Reader, Skipped};
 use sonde_wire::feature::{self, Keys};
-use sonde_wire::flow::{self, Link};
+use sonde_wire::flow::{self, LinkType};
 
 #[test]
 fn every_packet_is_read_or_counted() {
@@ -28,7 +28,7 @@ fn every_packet_is_read_or_counted() {
         let mut read = 0;
         for record in reader.by_ref().map(Result::unwrap) {
             read += 1;
-            let link = Link::from_capture(record.link_type).unwrap();
+            let link = LinkType::from_capture(record.link_type).unwrap();
             let (feature, _) = feature::parse(record.data, link, Keys::Outer, 0, 0).unwrap();
             let packet = flow::parse(record.data, link, false).unwrap();
             assert_eq!((feature.source, feature.ip_len), (packet.source, packet.ip_len));

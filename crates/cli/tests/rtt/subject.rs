@@ -7,7 +7,7 @@ use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::rtt::{EndReason, FlowKey, RttFlow, RttSample};
 use sonde_wire::Time;
-use sonde_wire::flow::{Link, parse};
+use sonde_wire::flow::{LinkType, parse};
 
 use crate::capture::Frame;
 use crate::oracle::Direction;
@@ -38,7 +38,7 @@ pub fn user_space(frames: &[Frame], tunnels: bool) -> MatcherResult {
     let mut matcher = Matcher::new(config);
     let (mut samples, mut flows) = (Vec::new(), Vec::new());
     for frame in frames {
-        match parse(&frame.data, Link::Ethernet, tunnels) {
+        match parse(&frame.data, LinkType::Ethernet, tunnels) {
             Ok(packet) => matcher.input(frame.point, &packet, 1, Time::from_nanos(frame.at_ns)),
             Err(error) => matcher.refused(error),
         }

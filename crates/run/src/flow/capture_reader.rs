@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use sonde_meter::flow::prefetch::prefetch;
 use sonde_wire::capture::{Reader, Record};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use super::meter::Frame;
 use super::shard::Shard;
@@ -121,7 +121,7 @@ impl CaptureReader {
         let at = bytes.as_ptr().addr() - within.bytes.as_ptr().addr();
         prefetch(within.bytes, at + AHEAD);
         self.unread.untimed += u64::from(!is_timed);
-        let Some(link) = Link::from_capture(link_type) else {
+        let Some(link) = LinkType::from_capture(link_type) else {
             self.unread.link_type(link_type);
             return None;
         };

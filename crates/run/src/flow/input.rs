@@ -12,7 +12,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::rtt_run::RttPoint;
 use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::Link as Interface;
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 use sonde_wire::{Error, Time};
 
 use super::follow::Index;

@@ -6,7 +6,7 @@ use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_wire::feature::{Feature, Keys, Layers, Seen, Segments, parse_into};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::shard::Shard;
@@ -21,7 +21,7 @@ pub struct Frame<'a> {
     /// last; 0: it was one, or that is not known.
     pub segment: u16,
     /// What it begins with.
-    pub link: Link,
+    pub link: LinkType,
     /// When it was seen, ns since 1970 TAI.
     pub at_ns: i64,
     /// Which interface it came by.
@@ -269,7 +269,7 @@ mod tests {
 
     fn frame(bytes: &[u8], payload: u16, segment: u16) -> Frame<'_> {
         let wire_len = 40 + usize::from(payload);
-        Frame { bytes, wire_len, segment, link: Link::RawIp, at_ns: 1, point: 0 }
+        Frame { bytes, wire_len, segment, link: LinkType::RawIp, at_ns: 1, point: 0 }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! and each meters its shard, by a hash of the two addresses that both directions have.
 
 use sonde_wire::feature::{Feature, Keys};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 /// One thread's shard of the packets.
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +42,13 @@ impl Shard {
     /// The frame is of no concern: the packet in it, if there is one, is another thread's.
     /// Most of those are known without being parsed.
     #[inline]
-    pub fn can_skip(&self, frame: &[u8], link: Link) -> bool {
+    pub fn can_skip(&self, frame: &[u8], link: LinkType) -> bool {
         self.of > 1 && self.looks && self.look(frame, link).is_some_and(|n| n != self.number)
     }
 
     /// Whether this thread counts what is wrong with a frame that cannot be parsed: one does.
     #[cold]
-    pub fn counts_refused(&self, frame: &[u8], link: Link) -> bool {
+    pub fn counts_refused(&self, frame: &[u8], link: LinkType) -> bool {
         let owner = if self.looks { self.look(frame, link) } else { None };
         self.of == 1 || owner.unwrap_or(0) == self.number
     }
@@ -60,8 +60,8 @@ impl Shard {
 
     /// The thread of a plain packet, by the two addresses where they nearly always are.
     #[inline]
-    fn look(&self, frame: &[u8], link: Link) -> Option<u32> {
-        if link == Link::Ethernet
+    fn look(&self, frame: &[u8], link: LinkType) -> Option<u32> {
+        if link == LinkType::Ethernet
             && let Some(head) = frame.first_chunk::<34>()
             && head[12..14] == [0x08, 0x00]
             && head[14] >> 4 == 4
@@ -73,14 +73,14 @@ impl Shard {
     }
 
     #[inline(never)]
-    fn look_further(&self, frame: &[u8], link: Link) -> Option<u32> {
+    fn look_further(&self, frame: &[u8], link: LinkType) -> Option<u32> {
         let packet = match (link, frame) {
-            (Link::Ethernet, [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xDD, packet @ ..])
+            (LinkType::Ethernet, [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xDD, packet @ ..])
                 if packet.first()? >> 4 == 6 =>
             {
                 packet
             }
-            (Link::RawIp, packet) => packet,
+            (LinkType::RawIp, packet) => packet,
             _ => return None,
         };
         let word = |at: usize, len: usize| -> Option<u128> {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// The one shard that has a packet, or counts what is wrong with it. Others may skip it.
-    fn owner(frame: &[u8], link: Link, keys: Keys) -> usize {
+    fn owner(frame: &[u8], link: LinkType, keys: Keys) -> usize {
         let owners: Vec<usize> = shards(keys)
             .iter()
             .enumerate()
@@ -191,12 +191,12 @@ mod tests {
             let mut counts = [0u32; OF];
             for i in 0..3_000u32 {
                 let ends = [i.wrapping_mul(0x9E37_79B9), 7];
-                let forth = owner(&packet(v6, ends, true), Link::Ethernet, Keys::Outer);
+                let forth = owner(&packet(v6, ends, true), LinkType::Ethernet, Keys::Outer);
                 let back = packet(v6, [ends[1], ends[0]], false);
-                assert_eq!(owner(&back, Link::RawIp, Keys::Outer), forth);
-                assert_eq!(owner(&back, Link::RawIp, Keys::Inner), forth);
+                assert_eq!(owner(&back, LinkType::RawIp, Keys::Outer), forth);
+                assert_eq!(owner(&back, LinkType::RawIp, Keys::Inner), forth);
                 let others = shards(Keys::Outer);
-                let skipped = others.iter().filter(|s| s.can_skip(&back, Link::RawIp)).count();
+                let skipped = others.iter().filter(|s| s.can_skip(&back, LinkType::RawIp)).count();
                 assert_eq!(skipped, OF - 1);
                 counts[forth] += 1;
             }
@@ -212,7 +212,7 @@ mod tests {
             inner: bool,
         ) {
             let keys = if inner { Keys::Inner } else { Keys::Outer };
-            let link = if kind == 3 { Link::RawIp } else { Link::Ethernet };
+            let link = if kind == 3 { LinkType::RawIp } else { LinkType::Ethernet };
             let known: &[u8] =
                 [&[8, 0, 0x45][..], &[0x86, 0xDD, 0x60], &[0x81, 0], &[]][kind as usize];
             if let Some(to) = frame.get_mut(12..12 + known.len()) {

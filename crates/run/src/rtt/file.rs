@@ -8,7 +8,7 @@ use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::Caveat;
 use sonde_wire::Time;
 use sonde_wire::capture::{Reader, Record};
-use sonde_wire::flow::{Link, parse_cut};
+use sonde_wire::flow::{LinkType, parse_cut};
 
 use super::about::{About, empty_run};
 use super::control::Control;
@@ -97,9 +97,9 @@ struct Interface {
 
 impl Interface {
     /// The one that stands for this packet's place.
-    fn of(record: &Record<'_>, link: Link, joined: &Numbers) -> Interface {
+    fn of(record: &Record<'_>, link: LinkType, joined: &Numbers) -> Interface {
         let number = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
-        let index = if link == Link::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
+        let index = if link == LinkType::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
         Interface { described: joined.place(record.interface), index: joined.place(index) }
     }
 }
@@ -223,7 +223,7 @@ impl Replay {
         self.read += 1;
         self.steps_back += u64::from(self.latest - at > STEP_BACK);
         self.latest = self.latest.max(at);
-        let Some(link) = Link::from_capture(record.link_type) else {
+        let Some(link) = LinkType::from_capture(record.link_type) else {
             self.unread.link_type(record.link_type);
             return;
         };

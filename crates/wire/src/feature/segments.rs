@@ -109,7 +109,7 @@ mod tests {
 
     use super::super::{SHAPE_INNER, parse_cut};
     use super::*;
-    use crate::flow::Link;
+    use crate::flow::LinkType;
     use crate::ipv4::PROTOCOL_UDP;
 
     /// IPv4 with a header for `payload` octets, which may not all be there.
@@ -135,8 +135,8 @@ mod tests {
 
     /// The segments of a frame of `wire_len` octets.
     fn segments(frame: &[u8], wire_len: usize, keys: Keys, segment: u16) -> Vec<(Feature, Layers)> {
-        let (feature, layers) = parse_cut(frame, wire_len, Link::Ethernet, keys, 5, 0).unwrap();
-        let seen = Seen { wire_len, link: Link::Ethernet, at_ns: 5, point: 0 };
+        let (feature, layers) = parse_cut(frame, wire_len, LinkType::Ethernet, keys, 5, 0).unwrap();
+        let seen = Seen { wire_len, link: LinkType::Ethernet, at_ns: 5, point: 0 };
         Segments::new(frame, &seen, &feature, &layers, segment).collect()
     }
 
@@ -187,7 +187,8 @@ mod tests {
     fn what_is_one_packet_stays_as_it_is() {
         let frame = ethernet(&ipv4(6, 32 + 500, &tcp(0x18, 500)));
         for segment in [0, 500, 501, u16::MAX] {
-            let one = parse_cut(&frame, frame.len(), Link::Ethernet, Keys::Outer, 5, 0).unwrap();
+            let one =
+                parse_cut(&frame, frame.len(), LinkType::Ethernet, Keys::Outer, 5, 0).unwrap();
             assert_eq!(segments(&frame, frame.len(), Keys::Outer, segment), [one]);
         }
         // Cut off within its transport header, or a fragment.

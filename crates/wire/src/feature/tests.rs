@@ -40,10 +40,10 @@ fn tcp_segment() -> Vec<u8> {
 }
 
 fn read(frame: &[u8], keys: Keys) -> (Feature, Layers) {
-    parse(frame, Link::Ethernet, keys, 7, 3).unwrap()
+    parse(frame, LinkType::Ethernet, keys, 7, 3).unwrap()
 }
 
-const SEEN: Seen = Seen { wire_len: 0, link: Link::Ethernet, at_ns: 7, point: 3 };
+const SEEN: Seen = Seen { wire_len: 0, link: LinkType::Ethernet, at_ns: 7, point: 3 };
 
 /// What a way of reading writes, over something that is there.
 fn written(
@@ -95,7 +95,7 @@ fn a_frame_cut_anywhere_counts_the_length_of_its_header() {
     let frame = ipv4(6, 0, &tcp_segment());
     let whole = expected();
     for len in 0..frame.len() {
-        let found = parse(&frame[..len], Link::Ethernet, Keys::Inner, 7, 3);
+        let found = parse(&frame[..len], LinkType::Ethernet, Keys::Inner, 7, 3);
         let Ok((feature, layers)) = found else {
             assert!(len < 34 && found == Err(Error::Truncated), "{len}");
             continue;
@@ -143,7 +143,7 @@ fn malformed_transports_leave_the_ports() {
     let none = Feature { ip_len: 22, source_port: 0, destination_port: 0, ..cut };
     assert_eq!(read(&frame, Keys::Outer).0, none);
     frame[17] = 19;
-    assert_eq!(parse(&frame, Link::Ethernet, Keys::Outer, 0, 0), Err(Error::Length));
+    assert_eq!(parse(&frame, LinkType::Ethernet, Keys::Outer, 0, 0), Err(Error::Length));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn fragments() {
 #[test]
 fn lengths_that_the_ip_header_does_not_state() {
     let cut = |frame: &[u8], wire_len| {
-        let found = parse_cut(frame, wire_len, Link::Ethernet, Keys::Outer, 0, 0).unwrap();
+        let found = parse_cut(frame, wire_len, LinkType::Ethernet, Keys::Outer, 0, 0).unwrap();
         (found.0.ip_len, found.1.end)
     };
     // Segmentation offload: total length 0.
@@ -224,7 +224,8 @@ fn lengths_that_the_ip_header_does_not_state() {
 #[test]
 fn a_length_that_no_packet_has_is_not_believed() {
     let read = |frame: &[u8], wire_len| {
-        parse_cut(frame, wire_len, Link::Ethernet, Keys::Outer, 0, 0).map(|found| found.0.ip_len)
+        parse_cut(frame, wire_len, LinkType::Ethernet, Keys::Outer, 0, 0)
+            .map(|found| found.0.ip_len)
     };
     let mut frames = [ipv4(6, 0, &tcp_segment()), ipv6(6, &tcp_segment())];
     // It does not matter where IP states the length.
@@ -288,7 +289,7 @@ fn what_an_mpls_stack_carries() {
     let mut channel = plain.clone();
     channel[12..14].copy_from_slice(&[0x88, 0x47]);
     channel[14..22].copy_from_slice(&[0, 1, 1, 64, 0x10, 0, 0, 7]);
-    assert_eq!(parse(&channel, Link::Ethernet, Keys::Outer, 0, 0), Err(Error::EtherType));
+    assert_eq!(parse(&channel, LinkType::Ethernet, Keys::Outer, 0, 0), Err(Error::EtherType));
 }
 
 #[test]
@@ -344,7 +345,7 @@ proptest! {
         let keys = if inner { Keys::Inner } else { Keys::Outer };
         let slow = written(|to| slow::parse(&frame, &SEEN, keys, to));
         prop_assert_eq!(written(|to| parse_into(&frame, &SEEN, keys, to.feature, to.layers)), slow);
-        prop_assert_eq!(parse(&frame, Link::Ethernet, keys, 7, 3), slow);
+        prop_assert_eq!(parse(&frame, LinkType::Ethernet, keys, 7, 3), slow);
         if let Ok((feature, layers)) = slow {
             prop_assert!(layers.ip < layers.end && layers.payload <= layers.end);
             prop_assert!(usize::from(layers.end) <= frame.len());
@@ -366,7 +367,7 @@ proptest! {
             start[12..14].copy_from_slice(&kind.to_be_bytes());
             start[14] = version;
         }
-        for link in [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2] {
+        for link in [LinkType::Ethernet, LinkType::RawIp, LinkType::LinuxCooked, LinkType::LinuxCooked2] {
             for keys in [Keys::Outer, Keys::Inner] {
                 for bytes in [&bytes, &frame] {
                     let _ = parse_cut(bytes, usize::from(wire_len), link, keys, 0, 0);

@@ -88,7 +88,7 @@ fn datagram(source_port: u16, destination_port: u16, payload: &[u8]) -> Vec<u8> 
 
 /// What `parse` finds in an IPv4 packet without a link-layer header.
 fn raw(protocol: u8, payload: &[u8]) -> FlowPacket {
-    parse(&v4(protocol, payload), Link::RawIp, false).unwrap()
+    parse(&v4(protocol, payload), LinkType::RawIp, false).unwrap()
 }
 
 fn raw_udp(source_port: u16, destination_port: u16, payload: &[u8]) -> Detail {
@@ -96,7 +96,7 @@ fn raw_udp(source_port: u16, destination_port: u16, payload: &[u8]) -> Detail {
 }
 
 /// The same frame as the flow meter reads it.
-fn feature(frame: &[u8], link: Link) -> Result<(Feature, Layers), Error> {
+fn feature(frame: &[u8], link: LinkType) -> Result<(Feature, Layers), Error> {
     crate::feature::parse(frame, link, Keys::Outer, 0, 0)
 }
 
@@ -126,34 +126,34 @@ fn a_segment_under_every_link_and_tag() {
         cooked_llc.extend(llc);
         let families: &[u8] = if is_v6 { &[10, 23, 24, 28, 30] } else { &[2] };
         let loopbacks = families.iter().flat_map(|&family| [[0, 0, 0, family], [family, 0, 0, 0]]);
-        let loopbacks = loopbacks.map(|header| (header.to_vec(), Link::Family, 0));
+        let loopbacks = loopbacks.map(|header| (header.to_vec(), LinkType::Family, 0));
         let ppp = if is_v6 { 0x57 } else { 0x21 };
         let four = [qinq[0], qinq[1], qinq[1], qinq[1]];
         let others = [
-            (link(&four[..3], ethertype), Link::Ethernet, 100),
-            (link(&four, ethertype), Link::Ethernet, 100),
-            (snap(&[]), Link::Ethernet, 0),
-            (snap(&qinq), Link::Ethernet, 100),
-            (bridged, Link::Ethernet, 0),
-            (cooked_llc, Link::LinuxCooked, 0),
-            (std::vec![0xFF, 3, 0, ppp], Link::Ppp, 0),
-            (std::vec![0xFF, 3, ppp], Link::Ppp, 0),
-            (std::vec![0, ppp], Link::Ppp, 0),
-            (std::vec![ppp], Link::Ppp, 0),
-            (std::vec![0x0F, 0, high, low], Link::Ppp, 0),
-            (std::vec![0x8F, 0, high, low], Link::Ppp, 0),
+            (link(&four[..3], ethertype), LinkType::Ethernet, 100),
+            (link(&four, ethertype), LinkType::Ethernet, 100),
+            (snap(&[]), LinkType::Ethernet, 0),
+            (snap(&qinq), LinkType::Ethernet, 100),
+            (bridged, LinkType::Ethernet, 0),
+            (cooked_llc, LinkType::LinuxCooked, 0),
+            (std::vec![0xFF, 3, 0, ppp], LinkType::Ppp, 0),
+            (std::vec![0xFF, 3, ppp], LinkType::Ppp, 0),
+            (std::vec![0, ppp], LinkType::Ppp, 0),
+            (std::vec![ppp], LinkType::Ppp, 0),
+            (std::vec![0x0F, 0, high, low], LinkType::Ppp, 0),
+            (std::vec![0x8F, 0, high, low], LinkType::Ppp, 0),
         ];
         let links = crate::link::tests::headers(ethertype);
         for (header, how, vlan) in loopbacks.chain(others).chain(links).chain([
-            (link(&[], ethertype), Link::Ethernet, 0),
-            (link(&qinq[..1], ethertype), Link::Ethernet, 100),
-            (link(&qinq, ethertype), Link::Ethernet, 100),
-            (link(&priority[..1], ethertype), Link::Ethernet, 0),
-            (link(&priority, ethertype), Link::Ethernet, 5),
-            (Vec::new(), Link::RawIp, 0),
-            (cooked, Link::LinuxCooked, 0),
-            (cooked_tagged, Link::LinuxCooked, 100),
-            (cooked2, Link::LinuxCooked2, 0),
+            (link(&[], ethertype), LinkType::Ethernet, 0),
+            (link(&qinq[..1], ethertype), LinkType::Ethernet, 100),
+            (link(&qinq, ethertype), LinkType::Ethernet, 100),
+            (link(&priority[..1], ethertype), LinkType::Ethernet, 0),
+            (link(&priority, ethertype), LinkType::Ethernet, 5),
+            (Vec::new(), LinkType::RawIp, 0),
+            (cooked, LinkType::LinuxCooked, 0),
+            (cooked_tagged, LinkType::LinuxCooked, 100),
+            (cooked2, LinkType::LinuxCooked2, 0),
         ]) {
             let mut frame = header.clone();
             frame.extend(&packet);
@@ -207,7 +207,7 @@ fn lengths_that_contradict_their_headers() {
     let with = |at: usize, value: u8| {
         let mut packet = good.clone();
         packet[at] = value;
-        parse(&packet, Link::RawIp, false).map(|p| p.payload)
+        parse(&packet, LinkType::RawIp, false).map(|p| p.payload)
     };
     assert_eq!(with(0, 0x44), Err(Error::Length));
     assert_eq!(with(3, 19), Err(Error::Length));
@@ -220,28 +220,28 @@ fn lengths_that_contradict_their_headers() {
     for (stated, error) in [(7, Some(Error::Length)), (13, Some(Error::Length)), (8, None)] {
         let mut packet = v4(PROTOCOL_UDP, &datagram(1, 2, b"data"));
         packet[25] = stated;
-        assert_eq!(parse(&packet, Link::RawIp, false).err(), error);
+        assert_eq!(parse(&packet, LinkType::RawIp, false).err(), error);
     }
     // What a datagram leaves of its IP packet is no payload (and may be options, RFC 9868).
     for stated in 8..=12 {
         let mut packet = v4(PROTOCOL_UDP, &datagram(1, 2, b"data"));
         packet[25] = stated;
-        let found = parse(&packet, Link::RawIp, false).unwrap();
+        let found = parse(&packet, LinkType::RawIp, false).unwrap();
         assert_eq!(found.payload, 28..20 + usize::from(stated));
     }
     for protocol in [PROTOCOL_UDP, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_SCTP] {
         let packet = v4(protocol, &[0; 7]);
-        assert_eq!(parse(&packet, Link::RawIp, false), Err(Error::Length), "{protocol}");
+        assert_eq!(parse(&packet, LinkType::RawIp, false), Err(Error::Length), "{protocol}");
     }
     let mut frame = link(&[], ETHERTYPE_IPV6);
     frame.extend(&good);
     frame.extend([0; 40]);
-    assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::Version));
+    assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(Error::Version));
     frame[12] = 0x99;
-    assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
+    assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(Error::EtherType));
     let tag = [0x81, 0, 0, 1];
     frame.splice(12..12, [tag; crate::link::tags::TAGS + 1].concat());
-    assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::VlanDepth));
+    assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(Error::VlanDepth));
 }
 
 /// Segmentation offload leaves 0 where the length does not fit: what there was on the wire
@@ -251,7 +251,7 @@ fn a_length_of_0_is_that_of_the_frame() {
     let mut packet = v4(PROTOCOL_TCP, &segment(b"data"));
     let whole = packet.len();
     (packet[2], packet[3]) = (0, 0);
-    let read = |packet: &[u8], wire_len| parse_cut(packet, wire_len, Link::RawIp, true);
+    let read = |packet: &[u8], wire_len| parse_cut(packet, wire_len, LinkType::RawIp, true);
     let ip_len = |packet: &[u8], wire_len| read(packet, wire_len).map(|p| p.ip_len as usize);
     assert_eq!(ip_len(&packet, whole), Ok(whole));
     assert_eq!(ip_len(&packet, 0), Ok(whole), "no frame is shorter than what there is of it");
@@ -305,16 +305,16 @@ fn fragments() {
     // Of IPv4: Don't Fragment and the reserved bit do not count.
     let mut packet = v4(PROTOCOL_UDP, &datagram(50_000, 443, b"data"));
     packet[6] = 0xC0;
-    assert!(!parse(&packet, Link::RawIp, false).unwrap().fragment);
+    assert!(!parse(&packet, LinkType::RawIp, false).unwrap().fragment);
     packet[6] = 0x20;
     // Of a first one the UDP length is that of all.
     packet[25] = 200;
-    let found = parse(&packet, Link::RawIp, true).unwrap();
+    let found = parse(&packet, LinkType::RawIp, true).unwrap();
     assert!(found.fragment);
     assert_eq!((found.source_port, found.payload), (50_000, 28..32));
     for field in [[0x20, 1], [0, 1], [0x10, 0], [0x1F, 0xFF]] {
         packet[6..8].copy_from_slice(&field);
-        assert_eq!(parse(&packet, Link::RawIp, false), Err(Error::Fragment));
+        assert_eq!(parse(&packet, LinkType::RawIp, false), Err(Error::Fragment));
     }
     // Of IPv6.
     for (field, want) in [
@@ -327,7 +327,7 @@ fn fragments() {
         let mut payload = [PROTOCOL_TCP, 0, 0, 0, 0, 0, 0, 1].to_vec();
         payload[2..4].copy_from_slice(&field.to_be_bytes());
         payload.extend(segment(b"data"));
-        let found = parse(&v6(ipv6::FRAGMENT, &payload), Link::RawIp, false);
+        let found = parse(&v6(ipv6::FRAGMENT, &payload), LinkType::RawIp, false);
         assert_eq!(found.map(|p| p.fragment), want);
     }
 }
@@ -345,17 +345,17 @@ fn ipv6_extension_headers() {
     };
     for count in [1, 8] {
         let packet = chain(count, PROTOCOL_TCP);
-        let found = parse(&packet, Link::RawIp, false).unwrap();
+        let found = parse(&packet, LinkType::RawIp, false).unwrap();
         assert_eq!((found.protocol, found.destination_port), (6, 443));
         assert_eq!(found.payload, packet.len() - 4..packet.len());
     }
-    assert_eq!(parse(&chain(9, 6), Link::RawIp, false), Err(Error::ExtensionDepth));
-    let found = parse(&chain(1, ipv6::ESP), Link::RawIp, false).unwrap();
+    assert_eq!(parse(&chain(9, 6), LinkType::RawIp, false), Err(Error::ExtensionDepth));
+    let found = parse(&chain(1, ipv6::ESP), LinkType::RawIp, false).unwrap();
     assert_eq!((found.protocol, found.source_port, found.detail), (50, 0, Detail::Other));
     // The chain may not go on in the padding.
     let mut packet = chain(1, PROTOCOL_TCP);
     packet[5] = 7;
-    assert_eq!(parse(&packet, Link::RawIp, false), Err(Error::Truncated));
+    assert_eq!(parse(&packet, LinkType::RawIp, false), Err(Error::Truncated));
 }
 
 #[test]
@@ -365,12 +365,12 @@ fn echo() {
     {
         for (kind, is_reply) in [(request, false), (reply, true)] {
             let message = [kind, 0, 0, 0, 0x12, 0x34, 0, 9, 1, 2, 3];
-            let found = parse(&ip(is_v6, protocol, &message), Link::RawIp, false).unwrap();
+            let found = parse(&ip(is_v6, protocol, &message), LinkType::RawIp, false).unwrap();
             assert_eq!((found.source_port, found.destination_port), (0x1234, 0x1234));
             assert_eq!(found.detail, Detail::Echo { reply: is_reply, sequence: 9 });
             assert_eq!(found.payload.len(), 3);
         }
-        let other = parse(&ip(is_v6, protocol, &[3; 8]), Link::RawIp, false).unwrap();
+        let other = parse(&ip(is_v6, protocol, &[3; 8]), LinkType::RawIp, false).unwrap();
         assert_eq!((other.source_port, other.detail), (0, Detail::Other));
     }
 }
@@ -472,8 +472,8 @@ fn heartbeats() {
 
 /// The same segment as `inside` in a frame: what was found, but for where it was.
 fn same(frame: &[u8], inside: &[u8], tunnels: bool) -> bool {
-    let mut want = parse(inside, Link::RawIp, false).unwrap();
-    let found = parse(frame, Link::Ethernet, tunnels).unwrap();
+    let mut want = parse(inside, LinkType::RawIp, false).unwrap();
+    let found = parse(frame, LinkType::Ethernet, tunnels).unwrap();
     let before = frame.len() - inside.len();
     want.payload = want.payload.start + before..want.payload.end + before;
     found == want
@@ -492,7 +492,7 @@ fn pppoe_and_mpls_are_always_looked_through() {
             let frame = [&link(&[], ethertype)[..], &between, &packet].concat();
             assert!(same(&frame, &packet, false), "{ethertype:x}");
             for len in 0..frame.len() - 4 {
-                let cut = parse(&frame[..len], Link::Ethernet, false);
+                let cut = parse(&frame[..len], LinkType::Ethernet, false);
                 assert_eq!(cut, Err(Error::Truncated), "{len}");
             }
         }
@@ -501,11 +501,11 @@ fn pppoe_and_mpls_are_always_looked_through() {
     let discovery = [0x11, 9, 0, 0, 0, 0, 0, 0];
     for (bytes, error) in [(lcp, Error::EtherType), (discovery, Error::Type)] {
         let frame = [&link(&[], tunnel::ETHERTYPE_PPPOE)[..], &bytes].concat();
-        assert_eq!(parse(&frame, Link::Ethernet, false), Err(error));
+        assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(error));
     }
     // A control word, and no frame.
     let frame = [&link(&[], ETHERTYPE_MPLS)[..], &[0, 0, 0x21, 0xFF, 0, 0, 0, 0]].concat();
-    assert_eq!(parse(&frame, Link::Ethernet, false), Err(Error::EtherType));
+    assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(Error::EtherType));
 }
 
 #[test]
@@ -521,7 +521,7 @@ fn pseudowires_and_multicast_labels_are_looked_through() {
             let start = [&link(&[], ETHERTYPE_MPLS)[..], &label, control_word].concat();
             assert!(same(&[&start[..], &wire(&[])].concat(), &packet, false));
             let frame = [&start[..], &wire(&tag)].concat();
-            assert_eq!(parse(&frame, Link::Ethernet, false).unwrap().vlan, 42);
+            assert_eq!(parse(&frame, LinkType::Ethernet, false).unwrap().vlan, 42);
         }
     }
 }
@@ -531,11 +531,11 @@ fn authentication_headers_of_ipv4_are_stepped_over() {
     let header = [PROTOCOL_TCP, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let payload = [&header[..], &[9; 12], &segment(b"data")].concat();
     let packet = v4(ipv6::AH, &payload);
-    let found = parse(&packet, Link::RawIp, false).unwrap();
+    let found = parse(&packet, LinkType::RawIp, false).unwrap();
     assert_eq!((found.protocol, found.source_port), (PROTOCOL_TCP, 50_000));
     assert_eq!(&packet[found.payload], b"data");
     for len in 20..44 {
-        assert_eq!(parse(&packet[..len], Link::RawIp, false), Err(Error::Truncated), "{len}");
+        assert_eq!(parse(&packet[..len], LinkType::RawIp, false), Err(Error::Truncated), "{len}");
     }
 }
 
@@ -582,18 +582,18 @@ fn tunnels_are_looked_into_when_told_to() {
                 padded.extend([0; 9]);
                 let length = frame.len() - inner.len() + if is_v6 { 5 } else { 3 };
                 padded[length] += 9;
-                let found = parse(&padded, Link::Ethernet, true).unwrap();
+                let found = parse(&padded, LinkType::Ethernet, true).unwrap();
                 assert_eq!(found.payload.end, frame.len());
                 // Cut short: the outer packet stands alone, or there is none.
                 for len in 0..frame.len() - 4 {
-                    if let Ok(found) = parse(&frame[..len], Link::Ethernet, true) {
+                    if let Ok(found) = parse(&frame[..len], LinkType::Ethernet, true) {
                         assert_eq!(found.protocol, 17, "{len}");
                         assert!(len < 14 + 40 + 8 + gtpu.len(), "{len}"); // as long as GENEVE's
                     }
                 }
                 // The VLAN is that of the outer frame.
                 let frame = [&link(&tag, IP[usize::from(outer_v6)])[..], &outer].concat();
-                assert_eq!(parse(&frame, Link::Ethernet, true).unwrap().vlan, 42);
+                assert_eq!(parse(&frame, LinkType::Ethernet, true).unwrap().vlan, 42);
             }
         }
     }
@@ -608,54 +608,54 @@ fn what_is_no_tunnel_stands_for_itself() {
     let short = datagram(1, 4789, &[8; 7]);
     let control = datagram(1, 6081, &[&[0, 0x80, 8, 0, 0, 0, 5, 0][..], &inner].concat());
     for payload in [echo, no_vni, reply, short, control] {
-        let found = parse(&v4(17, &payload), Link::RawIp, true).unwrap();
+        let found = parse(&v4(17, &payload), LinkType::RawIp, true).unwrap();
         assert_eq!((found.protocol, found.source[15]), (17, 1));
         assert!(!matches!(found.detail, Detail::Tcp(_)), "{:?}", found.detail);
     }
     let pptp = [&[0x30, 1, 0x88, 0x0B, 0, 0, 0, 0][..], &inner].concat();
-    assert_eq!(parse(&v4(47, &pptp), Link::RawIp, true).unwrap().protocol, 47);
+    assert_eq!(parse(&v4(47, &pptp), LinkType::RawIp, true).unwrap().protocol, 47);
     // One level and no more.
     let twice = v4(4, &v4(4, &inner));
-    assert_eq!(parse(&twice, Link::RawIp, true).unwrap().protocol, 4);
+    assert_eq!(parse(&twice, LinkType::RawIp, true).unwrap().protocol, 4);
     // A first fragment is not looked into; an inner fragment is one.
     let mut outer = v4(4, &inner);
     outer[6] = 0x20;
-    let found = parse(&outer, Link::RawIp, true).unwrap();
+    let found = parse(&outer, LinkType::RawIp, true).unwrap();
     assert!(found.fragment && found.protocol == 4);
     outer[6] = 0;
     outer[20 + 7] = 1;
-    assert_eq!(parse(&outer, Link::RawIp, true), Err(Error::Fragment));
+    assert_eq!(parse(&outer, LinkType::RawIp, true), Err(Error::Fragment));
     let arp = [&[0, 0, 0x65, 0x58][..], &link(&[], ethernet::ETHERTYPE_ARP)].concat();
-    assert_eq!(parse(&v4(47, &arp), Link::RawIp, true), Err(Error::EtherType));
+    assert_eq!(parse(&v4(47, &arp), LinkType::RawIp, true), Err(Error::EtherType));
 }
 
 #[test]
 fn link_types_of_capture_files() {
     for (link_type, link) in [
-        (1, Some(Link::Ethernet)),
-        (101, Some(Link::RawIp)),
-        (228, Some(Link::RawIp)),
-        (229, Some(Link::RawIp)),
-        (113, Some(Link::LinuxCooked)),
-        (276, Some(Link::LinuxCooked2)),
-        (12, Some(Link::RawIp)),
-        (14, Some(Link::RawIp)),
-        (0, Some(Link::Family)),
-        (108, Some(Link::Family)),
-        (9, Some(Link::Ppp)),
-        (50, Some(Link::Ppp)),
-        (104, Some(Link::Ppp)),
-        (239, Some(Link::Nflog)),
-        (105, Some(Link::Wlan)),
-        (127, Some(Link::Radiotap)),
-        (192, Some(Link::Ppi)),
-        (119, Some(Link::Prism)),
-        (163, Some(Link::Prism)),
-        (51, Some(Link::Pppoe)),
-        (10, Some(Link::Fddi)),
+        (1, Some(LinkType::Ethernet)),
+        (101, Some(LinkType::RawIp)),
+        (228, Some(LinkType::RawIp)),
+        (229, Some(LinkType::RawIp)),
+        (113, Some(LinkType::LinuxCooked)),
+        (276, Some(LinkType::LinuxCooked2)),
+        (12, Some(LinkType::RawIp)),
+        (14, Some(LinkType::RawIp)),
+        (0, Some(LinkType::Family)),
+        (108, Some(LinkType::Family)),
+        (9, Some(LinkType::Ppp)),
+        (50, Some(LinkType::Ppp)),
+        (104, Some(LinkType::Ppp)),
+        (239, Some(LinkType::Nflog)),
+        (105, Some(LinkType::Wlan)),
+        (127, Some(LinkType::Radiotap)),
+        (192, Some(LinkType::Ppi)),
+        (119, Some(LinkType::Prism)),
+        (163, Some(LinkType::Prism)),
+        (51, Some(LinkType::Pppoe)),
+        (10, Some(LinkType::Fddi)),
         (147, None),
     ] {
-        assert_eq!(Link::from_capture(link_type), link);
+        assert_eq!(LinkType::from_capture(link_type), link);
     }
 }
 
@@ -666,18 +666,18 @@ fn what_is_not_ip_below_the_link_is_said() {
     let cut = [&link(&[], 60)[..], &[0xAA, 0xAA, 3]].concat();
     let lsap = |control| [&link(&[], 60)[..], &[6, 6, control], &v4(89, &[0; 20])].concat();
     for (frame, how, error) in [
-        (spanning_tree, Link::Ethernet, Some(Error::EtherType)),
-        (other_organisation.concat(), Link::Ethernet, Some(Error::EtherType)),
-        (cut, Link::Ethernet, Some(Error::Truncated)),
-        (lsap(3), Link::Ethernet, None),
-        (lsap(0xBF), Link::Ethernet, Some(Error::EtherType)),
-        (std::vec![0, 0, 0, 7, 0], Link::Family, Some(Error::EtherType)), // AppleTalk, say.
-        (std::vec![2, 0, 0, 2, 0], Link::Family, Some(Error::EtherType)),
-        (std::vec![2, 0, 0], Link::Family, Some(Error::Truncated)),
-        (std::vec![0xFF, 3, 0xC0, 0x21, 1], Link::Ppp, Some(Error::EtherType)), // LCP.
-        (std::vec![0x8F, 0, 0x80, 0x35, 0], Link::Ppp, Some(Error::EtherType)), // SLARP.
-        (std::vec![0x8F, 0, 8], Link::Ppp, Some(Error::Truncated)),
-        (std::vec![0xFF, 3], Link::Ppp, Some(Error::Truncated)),
+        (spanning_tree, LinkType::Ethernet, Some(Error::EtherType)),
+        (other_organisation.concat(), LinkType::Ethernet, Some(Error::EtherType)),
+        (cut, LinkType::Ethernet, Some(Error::Truncated)),
+        (lsap(3), LinkType::Ethernet, None),
+        (lsap(0xBF), LinkType::Ethernet, Some(Error::EtherType)),
+        (std::vec![0, 0, 0, 7, 0], LinkType::Family, Some(Error::EtherType)), // AppleTalk, say.
+        (std::vec![2, 0, 0, 2, 0], LinkType::Family, Some(Error::EtherType)),
+        (std::vec![2, 0, 0], LinkType::Family, Some(Error::Truncated)),
+        (std::vec![0xFF, 3, 0xC0, 0x21, 1], LinkType::Ppp, Some(Error::EtherType)), // LCP.
+        (std::vec![0x8F, 0, 0x80, 0x35, 0], LinkType::Ppp, Some(Error::EtherType)), // SLARP.
+        (std::vec![0x8F, 0, 8], LinkType::Ppp, Some(Error::Truncated)),
+        (std::vec![0xFF, 3], LinkType::Ppp, Some(Error::Truncated)),
     ] {
         assert_eq!(parse(&frame, how, false).err(), error, "{frame:02x?}");
         assert_eq!(feature(&frame, how).err(), error, "{frame:02x?}");
@@ -727,7 +727,7 @@ proptest! {
         }
         frame.truncate(cut.index(frame.len()) + 1);
         for link in LINKS {
-            let frame = if link == Link::RawIp { &frame[frame.len().min(18)..] } else { &frame };
+            let frame = if link == LinkType::RawIp { &frame[frame.len().min(18)..] } else { &frame };
             if let Ok(found) = parse(frame, link, tunnels) {
                 sound(frame, &found);
             }
@@ -735,16 +735,16 @@ proptest! {
     }
 }
 
-const LINKS: [Link; 11] = [
-    Link::Ethernet,
-    Link::RawIp,
-    Link::LinuxCooked,
-    Link::LinuxCooked2,
-    Link::Nflog,
-    Link::Wlan,
-    Link::Radiotap,
-    Link::Ppi,
-    Link::Prism,
-    Link::Pppoe,
-    Link::Fddi,
+const LINKS: [LinkType; 11] = [
+    LinkType::Ethernet,
+    LinkType::RawIp,
+    LinkType::LinuxCooked,
+    LinkType::LinuxCooked2,
+    LinkType::Nflog,
+    LinkType::Wlan,
+    LinkType::Radiotap,
+    LinkType::Ppi,
+    LinkType::Prism,
+    LinkType::Pppoe,
+    LinkType::Fddi,
 ];

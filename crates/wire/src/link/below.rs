@@ -1,7 +1,7 @@
 //! From the header of the link to IP: tags, LLC and SNAP, PPPoE, MPLS and pseudowires. The eBPF
 //! programs step over the same (`bpf/c/link.h`).
 
-use super::link_type::Link;
+use super::link_type::LinkType;
 use super::tags::{step_over_llc, step_over_tags};
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::u16_at;
@@ -23,7 +23,7 @@ pub(crate) struct Below {
 impl Below {
     /// What stands below IP in a frame of `wire_len` octets, of which `frame` was captured.
     #[inline]
-    pub fn read(&mut self, link: Link, frame: &[u8], wire_len: usize) -> Result<(), Error> {
+    pub fn read(&mut self, link: LinkType, frame: &[u8], wire_len: usize) -> Result<(), Error> {
         (self.ethertype, self.at) = link.header(frame)?;
         self.look_through(frame, wire_len)
     }

@@ -7,7 +7,7 @@ use crate::capture::record::{
 
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Link {
+pub enum LinkType {
     /// An Ethernet header (IEEE 802.3), with tags or without.
     #[default]
     Ethernet,
@@ -38,24 +38,24 @@ pub enum Link {
     Fddi,
 }
 
-impl Link {
+impl LinkType {
     /// The link of a capture file's link type, if it is one of these.
     pub const fn from_capture(link_type: u16) -> Option<Self> {
         match link_type {
-            LINKTYPE_ETHERNET => Some(Link::Ethernet),
+            LINKTYPE_ETHERNET => Some(LinkType::Ethernet),
             LINKTYPE_RAW | LINKTYPE_RAW_BSD | LINKTYPE_RAW_OPENBSD | LINKTYPE_IPV4
-            | LINKTYPE_IPV6 => Some(Link::RawIp),
-            LINKTYPE_NULL | LINKTYPE_LOOP => Some(Link::Family),
-            LINKTYPE_PPP | LINKTYPE_PPP_HDLC | LINKTYPE_C_HDLC => Some(Link::Ppp),
-            LINKTYPE_LINUX_SLL => Some(Link::LinuxCooked),
-            LINKTYPE_LINUX_SLL2 => Some(Link::LinuxCooked2),
-            LINKTYPE_NFLOG => Some(Link::Nflog),
-            LINKTYPE_IEEE802_11 => Some(Link::Wlan),
-            LINKTYPE_IEEE802_11_RADIOTAP => Some(Link::Radiotap),
-            LINKTYPE_PPI => Some(Link::Ppi),
-            LINKTYPE_PRISM | LINKTYPE_AVS => Some(Link::Prism),
-            LINKTYPE_PPP_ETHER => Some(Link::Pppoe),
-            LINKTYPE_FDDI => Some(Link::Fddi),
+            | LINKTYPE_IPV6 => Some(LinkType::RawIp),
+            LINKTYPE_NULL | LINKTYPE_LOOP => Some(LinkType::Family),
+            LINKTYPE_PPP | LINKTYPE_PPP_HDLC | LINKTYPE_C_HDLC => Some(LinkType::Ppp),
+            LINKTYPE_LINUX_SLL => Some(LinkType::LinuxCooked),
+            LINKTYPE_LINUX_SLL2 => Some(LinkType::LinuxCooked2),
+            LINKTYPE_NFLOG => Some(LinkType::Nflog),
+            LINKTYPE_IEEE802_11 => Some(LinkType::Wlan),
+            LINKTYPE_IEEE802_11_RADIOTAP => Some(LinkType::Radiotap),
+            LINKTYPE_PPI => Some(LinkType::Ppi),
+            LINKTYPE_PRISM | LINKTYPE_AVS => Some(LinkType::Prism),
+            LINKTYPE_PPP_ETHER => Some(LinkType::Pppoe),
+            LINKTYPE_FDDI => Some(LinkType::Fddi),
             _ => None,
         }
     }

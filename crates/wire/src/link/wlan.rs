@@ -1,7 +1,7 @@
 //! IEEE 802.11 frames, bare or behind the header that a driver adds. What stations say to each
 //! other in data frames that are not encrypted is looked through to LLC and SNAP.
 
-use super::link_type::Link;
+use super::link_type::LinkType;
 use super::tags::step_over_llc;
 use crate::Error;
 
@@ -17,10 +17,10 @@ pub enum WlanKind {
 }
 
 /// Offset of the 802.11 header, and the flags that radiotap has of the frame.
-fn begin(link: Link, frame: &[u8]) -> Result<(usize, u8), Error> {
+fn begin(link: LinkType, frame: &[u8]) -> Result<(usize, u8), Error> {
     match link {
-        Link::Radiotap => radiotap(frame),
-        Link::Ppi => {
+        LinkType::Radiotap => radiotap(frame),
+        LinkType::Ppi => {
             // Version, flags, length, link type; the numbers are little-endian.
             let head = frame.first_chunk::<8>().ok_or(Error::Truncated)?;
             match *head {
@@ -30,7 +30,7 @@ fn begin(link: Link, frame: &[u8]) -> Result<(usize, u8), Error> {
                 _ => Err(Error::EtherType),
             }
         }
-        Link::Prism => Ok((prism(frame)?, 0)),
+        LinkType::Prism => Ok((prism(frame)?, 0)),
         _ => Ok((0, 0)),
     }
 }
@@ -75,7 +75,7 @@ fn radiotap(frame: &[u8]) -> Result<(usize, u8), Error> {
 /// EtherType and offset of what a data frame carries (IEEE 802.11-2020, section 9.3.2).
 ///
 /// Of an A-MSDU it is the first part. Of a fragmented frame only the first fragment has it.
-pub(super) fn header(link: Link, frame: &[u8]) -> Result<(u16, usize), Error> {
+pub(super) fn header(link: LinkType, frame: &[u8]) -> Result<(u16, usize), Error> {
     let (body, is_aggregate) = body(link, frame)?;
     // A part begins with two addresses and its length. No EtherType stands before LLC: any length
     // below the least one says so.
@@ -84,7 +84,7 @@ pub(super) fn header(link: Link, frame: &[u8]) -> Result<(u16, usize), Error> {
 
 /// Parts of an A-MSDU behind the first one, as far as they were captured (IEEE 802.11-2020,
 /// section 9.3.2.2).
-pub(super) fn further_parts(link: Link, frame: &[u8]) -> u64 {
+pub(super) fn further_parts(link: LinkType, frame: &[u8]) -> u64 {
     let Ok((mut at, true)) = body(link, frame) else { return 0 };
     let mut parts: u64 = 0;
     while let Some(&[high, low]) = frame.get(at + 12..).and_then(|rest| rest.first_chunk()) {
@@ -100,7 +100,7 @@ pub(super) fn further_parts(link: Link, frame: &[u8]) -> u64 {
 }
 
 /// Where the body of a data frame is, and whether it is an A-MSDU.
-fn body(link: Link, frame: &[u8]) -> Result<(usize, bool), Error> {
+fn body(link: LinkType, frame: &[u8]) -> Result<(usize, bool), Error> {
     let (start, flags) = begin(link, frame)?;
     let mac = frame.get(start..).ok_or(Error::Truncated)?;
     let (control, more) = control(mac)?;
@@ -128,7 +128,7 @@ fn body(link: Link, frame: &[u8]) -> Result<(usize, bool), Error> {
     Ok((start + len, is_aggregate))
 }
 
-pub(super) fn unreadable(link: Link, frame: &[u8]) -> Option<WlanKind> {
+pub(super) fn unreadable(link: LinkType, frame: &[u8]) -> Option<WlanKind> {
     let (start, flags) = begin(link, frame).ok()?;
     let (kind, more) = control(frame.get(start..)?).ok()?;
     unreadable_frame(kind, more, flags)

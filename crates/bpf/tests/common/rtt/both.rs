@@ -8,7 +8,7 @@ use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProgram, RttSide, RttTestPa
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::rtt::{GroupKey, RttFlow, RttGroup, RttSample};
 use sonde_wire::Time;
-use sonde_wire::flow::{Link, parse};
+use sonde_wire::flow::{LinkType, parse};
 
 /// xorshift64*: the tests need variety, not secrecy.
 pub struct Random(u64);
@@ -83,7 +83,7 @@ impl Both {
     /// Gives both a packet; they must make the same samples of it.
     pub fn packet(&mut self, side: RttSide, packet: &RttTestPacket<'_>, now: i64) {
         self.kernel.test_run_packet(side, packet, now).unwrap();
-        let link = if packet.l3 { Link::RawIp } else { Link::Ethernet };
+        let link = if packet.l3 { LinkType::RawIp } else { LinkType::Ethernet };
         let parsed = parse(packet.frame, link, self.tunnels);
         match &parsed {
             Ok(parsed) => {
@@ -108,7 +108,7 @@ impl Both {
         self.packet(side, packet, now);
         let (ours, theirs) = self.counters();
         if ours != theirs {
-            let link = if packet.l3 { Link::RawIp } else { Link::Ethernet };
+            let link = if packet.l3 { LinkType::RawIp } else { LinkType::Ethernet };
             let parsed = parse(packet.frame, link, self.tunnels);
             let differ: Vec<_> = ours
                 .iter()

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use sonde_wire::feature::{self, Keys};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn ends(v6: bool) -> [(IpAddr, u16); 2] {
 }
 
 fn packet(frame: &[u8]) -> (Feature, Layers) {
-    feature::parse(frame, Link::Ethernet, Keys::Outer, 0, 0).unwrap()
+    feature::parse(frame, LinkType::Ethernet, Keys::Outer, 0, 0).unwrap()
 }
 
 /// Which of so many packets, 1 us apart, are selected.

@@ -2,7 +2,7 @@
 //! differently in the first fragment and in the later ones.
 
 use sonde_wire::feature::{self, Feature, Keys};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use super::super::{FlowCache, features};
 use super::basics::{START, config};
@@ -62,7 +62,7 @@ fn later_fragments_find_their_flow_behind_whatever_headers() {
     ];
     for (number, (ipv6, protocol, payload)) in cases.into_iter().enumerate() {
         let frames = fragments(ipv6, protocol, &payload);
-        let link = Link::RawIp;
+        let link = LinkType::RawIp;
         let packets: Vec<Feature> = frames
             .iter()
             .map(|frame| feature::parse(frame, link, Keys::Outer, START, 0).unwrap().0)

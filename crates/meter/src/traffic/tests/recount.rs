@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sonde_wire::feature::{self, Keys, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 
 use crate::traffic::*;
 
@@ -39,7 +39,7 @@ fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, Side> {
     for (at, frame) in frames {
         assert!(*at >= last, "times go back");
         last = *at;
-        let (packet, _) = feature::parse(frame, Link::Ethernet, keys, *at, 0).unwrap();
+        let (packet, _) = feature::parse(frame, LinkType::Ethernet, keys, *at, 0).unwrap();
         let mut ports = match packet.protocol {
             6 | 17 => (packet.source_port, packet.destination_port),
             _ => (0, 0),

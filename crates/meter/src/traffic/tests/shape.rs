@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sonde_wire::feature::{self, Keys, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
-use sonde_wire::flow::Link;
+use sonde_wire::flow::LinkType;
 use sonde_wire::tcp::{ACK, FIN, RST, SYN};
 use sonde_wire::{ipv4, tcp};
 
@@ -241,7 +241,7 @@ fn fragments_come_in_their_share_one_after_the_other() {
     let (frames, _) = run(config);
     let (mut whole, mut cut, mut previous) = (0, 0, None);
     for (at, frame) in &frames {
-        let (packet, _) = feature::parse(frame, Link::Ethernet, Keys::Outer, *at, 0).unwrap();
+        let (packet, _) = feature::parse(frame, LinkType::Ethernet, Keys::Outer, *at, 0).unwrap();
         let is_later = packet.shape & SHAPE_LATER_FRAGMENT != 0;
         if is_later {
             assert_eq!(previous, Some((packet.source, packet.sequence)));

@@ -92,7 +92,7 @@ fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
 }
 
 fn place(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> CapturePort {
-    CapturePort { group, worker: 0, port: Some(port), link: Link::Ethernet, index: 7, lost: 0 }
+    CapturePort { group, worker: 0, port: Some(port), link: LinkType::Ethernet, index: 7, lost: 0 }
 }
 
 fn never() -> Arc<Group<Box<dyn Port>>> {

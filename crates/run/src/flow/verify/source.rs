@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_wire::capture::Record;
-use sonde_wire::flow::{Link, parse_cut};
+use sonde_wire::flow::{LinkType, parse_cut};
 use sonde_wire::ipfix;
 use sonde_wire::ipv4::PROTOCOL_UDP;
 
@@ -121,7 +121,7 @@ fn capture(
 type Ends = ([u8; 16], u16, [u8; 16], u16);
 
 fn message<'a>(record: &Record<'a>) -> Option<(Ends, &'a [u8])> {
-    let link = Link::from_capture(record.link_type)?;
+    let link = LinkType::from_capture(record.link_type)?;
     let packet = parse_cut(record.data, record.original_len as usize, link, false).ok()?;
     let message = record.data.get(packet.payload.clone())?;
     let begins = packet.protocol == PROTOCOL_UDP
