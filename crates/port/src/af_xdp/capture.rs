@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sonde_bpf::{AttachMode, FlowInput, FlowInterface, FlowProgram};
 use sonde_sys::promiscuous::Promiscuous;
 
-use super::device::Device;
+use super::device::XdpDevice;
 use super::open::{Mode, OpenError, device_and_queues};
 use super::{AfXdp, Tap};
 use crate::{OpenSpec, PortError, XdpMode};
@@ -40,7 +40,7 @@ impl AfXdp {
 
     fn capture_as(
         spec: &OpenSpec,
-        device: &Device,
+        device: &XdpDevice,
         queues: &[u32],
         ports: usize,
         mode: Mode,

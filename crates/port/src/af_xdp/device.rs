@@ -8,7 +8,7 @@ use crate::PortError;
 
 /// An interface of this thread's network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct XdpDevice {
     pub name: String,
     pub ifindex: u32,
     /// Largest IP packet, bytes.
@@ -17,15 +17,15 @@ pub struct Device {
     pub queues: u32,
 }
 
-impl Device {
+impl XdpDevice {
     /// Asks the kernel by ioctl: unlike `/sys/class/net` this speaks of the calling
     /// thread's namespace.
-    pub fn find(name: &str) -> Result<Device, PortError> {
+    pub fn find(name: &str) -> Result<XdpDevice, PortError> {
         let ifindex = interface_index(name)?;
         let mtu = mtu(name).map_err(|e| PortError::io("ask for the MTU", e, ""))?;
         // Drivers with a single queue often do not answer.
         let queues = rx_queues(name)?.unwrap_or(1).max(1);
-        Ok(Device { name: name.to_owned(), ifindex, mtu, queues })
+        Ok(XdpDevice { name: name.to_owned(), ifindex, mtu, queues })
     }
 
     /// Whether the kernel still has it, under whatever name.
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn loopback_is_found_and_others_are_named() {
-        let lo = Device::find("lo").unwrap();
+        let lo = XdpDevice::find("lo").unwrap();
         assert_eq!((lo.queues, lo.exists()), (1, true));
         assert!(lo.mtu >= 1280);
         for name in ["", "no such link", "a\0b", "longer-than-any-name"] {
-            let error = Device::find(name).unwrap_err();
+            let error = XdpDevice::find(name).unwrap_err();
             assert!(
                 matches!(&error, PortError::Sys(SysError::NoInterface(n)) if n == name),
                 "{error}"

@@ -36,7 +36,7 @@ use sonde_sys::clock::tai_now;
 use sonde_sys::promiscuous::Promiscuous;
 use sonde_sys::timescale::Timescale;
 
-use self::device::Device;
+use self::device::XdpDevice;
 use self::queue::Queue;
 use self::umem::Region;
 use crate::guard::Guard;
@@ -54,7 +54,7 @@ pub struct AfXdp {
     /// No other process takes the ports, and the kernel answers for none of them. `None`: it
     /// has no filter.
     _guard: Option<Guard>,
-    device: Device,
+    device: XdpDevice,
     caps: Caps,
     busy_poll: bool,
     zero_copy: bool,
@@ -347,7 +347,7 @@ impl AfXdp {
 }
 
 /// The socket has lost its queue, and nothing gives it back.
-fn gone(device: &Device, source: io::Error) -> PortError {
+fn gone(device: &XdpDevice, source: io::Error) -> PortError {
     if !device.exists() {
         return SysError::NoInterface(device.name.clone()).into();
     }

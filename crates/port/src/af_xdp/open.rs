@@ -12,7 +12,7 @@ use sonde_sys::timescale::{Stamps, Timescale};
 use sonde_wire::StampSource;
 use sonde_wire::prefix::Prefix;
 
-use super::device::Device;
+use super::device::XdpDevice;
 use super::queue::{Queue, TX_METADATA_LEN};
 use super::socket::{XskConfig, XskError};
 use super::umem::Region;
@@ -56,7 +56,7 @@ impl AfXdp {
 
     fn open_as(
         spec: &OpenSpec,
-        device: &Device,
+        device: &XdpDevice,
         queue_ids: &[u32],
         local: &[(IpAddr, u8)],
         mode: Mode,
@@ -86,7 +86,11 @@ impl AfXdp {
     /// Without a program: in copy mode none is needed, and other programs may hold the interface.
     /// Drivers send by zero copy only while one is attached, and their queue's packets would
     /// reach the host only by our frames: see [`AfXdp::capture_and_send`].
-    fn open_to_transmit(spec: &OpenSpec, device: &Device, queue: u32) -> Result<AfXdp, PortError> {
+    fn open_to_transmit(
+        spec: &OpenSpec,
+        device: &XdpDevice,
+        queue: u32,
+    ) -> Result<AfXdp, PortError> {
         if spec.xdp_mode == XdpMode::ZeroCopy {
             let why = "a port that only transmits does so in copy mode; use --xdp-mode auto";
             return Err(PortError::Config(why.into()));
@@ -102,7 +106,7 @@ impl AfXdp {
     /// there to be another half's, which sends.
     pub(super) fn assemble(
         spec: &OpenSpec,
-        device: &Device,
+        device: &XdpDevice,
         queue_ids: &[u32],
         mode: Mode,
         tap: Tap,
@@ -225,7 +229,7 @@ impl AfXdp {
         Ok(AfXdp { zero_copy: self.zero_copy, ..half })
     }
 
-    fn with(tap: Tap, queues: Vec<Queue>, region: Region, device: Device, caps: Caps) -> AfXdp {
+    fn with(tap: Tap, queues: Vec<Queue>, region: Region, device: XdpDevice, caps: Caps) -> AfXdp {
         // Twice: once for what `tx` takes back, once for what `rx` does.
         let completions = 2 * queues.iter().map(Queue::frames).sum::<usize>();
         AfXdp {
@@ -271,7 +275,7 @@ impl OpenError {
         OpenError::Fatal(error.into())
     }
 
-    pub fn bpf(device: &Device, error: BpfError) -> Self {
+    pub fn bpf(device: &XdpDevice, error: BpfError) -> Self {
         match error {
             BpfError::Privilege { what, .. } => OpenError::refused(SysError::Privilege {
                 what: what.to_owned(),
@@ -288,7 +292,12 @@ impl OpenError {
         }
     }
 
-    fn xsk(device: &Device, queue: u32, mode: Mode, XskError { what, source }: XskError) -> Self {
+    fn xsk(
+        device: &XdpDevice,
+        queue: u32,
+        mode: Mode,
+        XskError { what, source }: XskError,
+    ) -> Self {
         let what = format!("AF_XDP on {} queue {queue}, {mode}: {what}", device.name);
         let hint = match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
@@ -317,11 +326,11 @@ impl XskError {
 }
 
 /// The interface, and which of its queues to open.
-pub(super) fn device_and_queues(spec: &OpenSpec) -> Result<(Device, Vec<u32>), PortError> {
+pub(super) fn device_and_queues(spec: &OpenSpec) -> Result<(XdpDevice, Vec<u32>), PortError> {
     let name = spec.interface.as_deref().ok_or_else(|| {
         PortError::Config("the af_xdp engine needs an interface; add --iface NAME".into())
     })?;
-    let device = Device::find(name)?;
+    let device = XdpDevice::find(name)?;
     let queues = chosen_queues(spec, &device)?;
     if !spec.ring.is_power_of_two() || !(64..=MAX_RING).contains(&spec.ring) {
         return Err(PortError::Config(format!(
@@ -332,7 +341,7 @@ pub(super) fn device_and_queues(spec: &OpenSpec) -> Result<(Device, Vec<u32>), P
     Ok((device, queues))
 }
 
-fn chosen_queues(spec: &OpenSpec, device: &Device) -> Result<Vec<u32>, PortError> {
+fn chosen_queues(spec: &OpenSpec, device: &XdpDevice) -> Result<Vec<u32>, PortError> {
     let mut queues = spec.queues.clone();
     if queues.is_empty() {
         queues = (0..device.queues).collect();
@@ -367,7 +376,7 @@ fn local_prefixes(spec: &OpenSpec) -> Result<Vec<Prefix>, PortError> {
 
 /// The clock of a card that can stamp what it receives. Whether it does is up to its
 /// settings (`hwstamp_ctl`), which belong to whoever keeps its clock.
-fn card_clock(device: &Device) -> Option<CardClock> {
+fn card_clock(device: &XdpDevice) -> Option<CardClock> {
     let stamps = host::InterfaceFacts::read(&device.name).ok()?.stamps;
     CardClock::open(stamps.phc?).ok()
 }
@@ -393,7 +402,7 @@ fn frame_size(mtu: usize) -> usize {
 }
 
 /// Octets of a frame that can be sent.
-pub(super) fn longest(device: &Device) -> usize {
+pub(super) fn longest(device: &XdpDevice) -> usize {
     (device.mtu + LINK_HEADERS).min(frame_size(device.mtu) - HEADROOM)
 }
 
