@@ -17,7 +17,7 @@ use sonde_port::{af_packet, af_xdp};
 use sonde_run::change::{Change, restart};
 use toml::Spanned;
 
-use crate::procedures::Keys;
+use crate::procedures::ProcedureKeys;
 
 pub use sonde_run::toml_file::{Error as PlanError, TomlText};
 pub use values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Threshold};
@@ -48,7 +48,7 @@ pub struct Plan {
     /// What is measured; the keys of each depend on its kind.
     #[serde(default, rename = "procedure")]
     #[schemars(with = "Vec<BTreeMap<String, serde_json::Value>>")]
-    pub procedures: Vec<Spanned<Keys>>,
+    pub procedures: Vec<Spanned<ProcedureKeys>>,
     /// States of the device to compare.
     #[serde(default, rename = "condition")]
     #[schemars(with = "Vec<ConditionPlan>")]

@@ -6,6 +6,6 @@ mod procedure_plan;
 mod quantities;
 mod registry;
 
-pub use self::keys::Keys;
+pub use self::keys::ProcedureKeys;
 pub use self::procedure_plan::ProcedurePlan;
 pub use self::quantities::unit_of;

@@ -14,13 +14,13 @@ pub(super) struct CaseLoad {
     pub(super) frame_bytes: f64,
 }
 
-/// Defines [`Keys`], each key with its type.
+/// Defines [`ProcedureKeys`], each key with its type.
 macro_rules! keys {
     ($($key:ident: $Type:ty,)+) => {
         /// What a plan may say of a procedure; which keys mean something is its kind's to say.
         #[derive(Clone, Debug, Default, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
-        pub struct Keys {
+        pub struct ProcedureKeys {
             pub(super) kind: String,
             $(
                 #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ macro_rules! keys {
             )+
         }
 
-        impl Keys {
+        impl ProcedureKeys {
             /// The names of those that the plan has, but for its kind.
             pub(super) fn named(&self) -> impl Iterator<Item = &'static str> {
                 let all = [$((stringify!($key), self.$key.is_some())),+];
@@ -115,7 +115,7 @@ pub(super) enum Search {
     Tst009,
 }
 
-impl Keys {
+impl ProcedureKeys {
     /// How many frame sizes and loads it names, where it does.
     pub fn frames_and_loads(&self) -> [Option<usize>; 2] {
         [self.frames.as_ref().map(Vec::len), self.loads.as_ref().map(Vec::len)]

@@ -4,7 +4,7 @@ use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, ResetConfig};
 use sonde_results::units::format_elapsed;
 
-use super::keys::{CaseLoad, Keys, SECOND};
+use super::keys::{CaseLoad, ProcedureKeys, SECOND};
 use super::registry::{ProcedureKind, REGISTRY, mlr_config};
 use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
 
@@ -12,7 +12,7 @@ use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
 #[derive(Clone, Debug)]
 pub struct ProcedurePlan {
     kind: &'static ProcedureKind,
-    pub(super) keys: Keys,
+    pub(super) keys: ProcedureKeys,
 }
 
 impl ProcedurePlan {
@@ -20,7 +20,7 @@ impl ProcedurePlan {
     ///
     /// # Errors
     /// A kind that is none, a key that means nothing to it, a value that cannot be.
-    pub fn read(keys: &Keys) -> Result<ProcedurePlan, String> {
+    pub fn read(keys: &ProcedureKeys) -> Result<ProcedurePlan, String> {
         let names = || REGISTRY.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
         let name = keys.kind.as_str();
         if name.is_empty() {
@@ -41,7 +41,7 @@ impl ProcedurePlan {
     /// From the text of its table.
     #[cfg(test)]
     pub fn of_text(text: &str) -> Result<ProcedurePlan, String> {
-        let keys: Keys = toml::from_str(text).map_err(|e| e.message().to_string())?;
+        let keys: ProcedureKeys = toml::from_str(text).map_err(|e| e.message().to_string())?;
         ProcedurePlan::read(&keys)
     }
 
@@ -130,7 +130,7 @@ impl ProcedurePlan {
         match &self.keys.loads {
             Some(loads) if self.kind.by_load => {
                 let one = |&load| {
-                    let keys = Keys { loads: Some(vec![load]), ..self.keys.clone() };
+                    let keys = ProcedureKeys { loads: Some(vec![load]), ..self.keys.clone() };
                     ProcedurePlan { kind: self.kind, keys }
                 };
                 loads.iter().map(one).collect()
@@ -177,7 +177,7 @@ impl ProcedurePlan {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Keys { loads, frames, resolution, goals, step, groups, .. } = &self.keys;
+        let ProcedureKeys { loads, frames, resolution, goals, step, groups, .. } = &self.keys;
         let name = self.name();
         let empty = |list: Option<usize>, key: &str| match list {
             Some(0) => Err(format!("{name}: {key} is empty; leave it out for its default")),

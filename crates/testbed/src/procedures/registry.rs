@@ -9,7 +9,7 @@ use sonde_meter::trial::{
     RecoveryConfig, Reset, ResetConfig, Soak, SoakConfig,
 };
 
-use super::keys::{CaseLoad, GoalKeys, GoalName, Keys, SECOND, Search, latency_label};
+use super::keys::{CaseLoad, GoalKeys, GoalName, ProcedureKeys, SECOND, Search, latency_label};
 use crate::plan::{IntendedLoad, Ns, Rate};
 
 /// What the table of a kind of procedure holds.
@@ -25,7 +25,7 @@ pub(super) struct ProcedureKind {
     pub(super) by_load: bool,
     /// Shortest trials by the standard, ns; 0: it says nothing.
     pub(super) standard_ns: i64,
-    pub(super) make: fn(&Keys, &CaseLoad) -> Box<dyn Procedure + Send>,
+    pub(super) make: fn(&ProcedureKeys, &CaseLoad) -> Box<dyn Procedure + Send>,
 }
 
 impl std::fmt::Debug for ProcedureKind {
@@ -37,7 +37,7 @@ impl std::fmt::Debug for ProcedureKind {
 /// What `make` makes of the throughput, which is searched first unless no load is a share of
 /// it.
 fn after_search(
-    keys: &Keys,
+    keys: &ProcedureKeys,
     case: &CaseLoad,
     searched: bool,
     make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
@@ -55,7 +55,7 @@ fn after_search(
 
 /// The only load, as frames/s of what was found.
 fn at_load(
-    keys: &Keys,
+    keys: &ProcedureKeys,
     case: &CaseLoad,
     make: impl Fn(f64) -> Box<dyn Procedure + Send> + Send + 'static,
 ) -> Box<dyn Procedure + Send> {
@@ -66,15 +66,15 @@ fn at_load(
     after_search(keys, case, searched, move |found| make(load.fps(bytes, found)))
 }
 
-fn throughput(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn throughput(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     Box::new(RateSearch::throughput(keys.rate_search(case, keys.trial)))
 }
 
-fn tst009(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn tst009(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     Box::new(RateSearch::with_loss_verification(keys.rate_search(case, keys.trial)))
 }
 
-pub(super) fn mlr_config(keys: &Keys, max: f64) -> MlrConfig {
+pub(super) fn mlr_config(keys: &ProcedureKeys, max: f64) -> MlrConfig {
     let standard = MlrConfig::default();
     let ns = |t: Option<Ns>, otherwise: i64| t.map_or(otherwise, |Ns(ns)| ns);
     let goal = |g: &GoalKeys| {
@@ -104,12 +104,12 @@ pub(super) fn mlr_config(keys: &Keys, max: f64) -> MlrConfig {
     }
 }
 
-fn mlrsearch(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn mlrsearch(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     Box::new(MlrSearch::new(mlr_config(keys, case.max)))
 }
 
 /// At no load, 10, 50, 90 and 100 % of the throughput, or at the plan's loads.
-fn latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn latency(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = LatencyConfig::default();
     let config = LatencyConfig {
         duration_ns: keys.trial_ns(standard.duration_ns),
@@ -135,7 +135,7 @@ fn latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn delay(keys: &Keys, case: &CaseLoad, kind: DelayKind) -> Box<dyn Procedure + Send> {
+fn delay(keys: &ProcedureKeys, case: &CaseLoad, kind: DelayKind) -> Box<dyn Procedure + Send> {
     let keys_ = keys.clone();
     at_load(keys, case, move |rate| {
         let standard = DelayConfig::new(kind, rate);
@@ -148,7 +148,7 @@ fn delay(keys: &Keys, case: &CaseLoad, kind: DelayKind) -> Box<dyn Procedure + S
     })
 }
 
-fn frame_loss_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn frame_loss_rate(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = LossRateConfig::default();
     Box::new(LossRate::new(LossRateConfig {
         max_fps: case.max,
@@ -157,7 +157,7 @@ fn frame_loss_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     }))
 }
 
-fn back_to_back(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn back_to_back(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = BackToBackConfig::default();
     let config = BackToBackConfig {
         rate_fps: case.max,
@@ -171,7 +171,7 @@ fn back_to_back(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn system_recovery(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn system_recovery(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = RecoveryConfig::default();
     let config = RecoveryConfig {
         max_fps: case.max,
@@ -185,7 +185,7 @@ fn system_recovery(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn reset(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn reset(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ResetConfig::default();
     let config = ResetConfig {
         action: keys.action.clone().unwrap_or(standard.action),
@@ -199,7 +199,7 @@ fn reset(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     })
 }
 
-fn forwarding_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn forwarding_rate(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ForwardingConfig::default();
     Box::new(ForwardingRate::new(ForwardingConfig {
         max_fps: case.max,
@@ -208,14 +208,14 @@ fn forwarding_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     }))
 }
 
-fn address_caching_capacity(keys: &Keys, _: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn address_caching_capacity(keys: &ProcedureKeys, _: &CaseLoad) -> Box<dyn Procedure + Send> {
     let learning_fps = keys.learning_rate.map_or(LEARNING_FPS, |Rate(r)| r);
     let max_stations = keys.stations.unwrap_or(STATIONS_MAX);
     let goal = AddressGoal::Capacity { max_stations, learning_fps };
     Box::new(AddressSearch::new(AddressConfig { goal, test_fps: learning_fps }))
 }
 
-fn address_learning_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn address_learning_rate(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let search = keys.rate_search(case, None);
     let goal = AddressGoal::LearningRate {
         stations: keys.stations.unwrap_or(STATIONS),
@@ -226,27 +226,27 @@ fn address_learning_rate(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Se
     Box::new(AddressSearch::new(AddressConfig { goal, test_fps: LEARNING_FPS }))
 }
 
-fn flooding(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn flooding(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let trial = keys.trial.unwrap_or(Ns(30 * SECOND));
     Box::new(RateSearch::flooding(keys.rate_search(case, Some(trial))))
 }
 
-fn groups(keys: &Keys) -> u32 {
+fn groups(keys: &ProcedureKeys) -> u32 {
     keys.groups.as_ref().and_then(|g| g.first().copied()).unwrap_or(1).max(1)
 }
 
-fn mixed_class_throughput(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn mixed_class_throughput(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let share = keys.multicast_share.unwrap_or(0.5);
     let config = keys.rate_search(case, keys.trial);
     Box::new(RateSearch::mixed_class(config, share, groups(keys)))
 }
 
-fn aggregated_multicast(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn aggregated_multicast(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let config = keys.rate_search(case, keys.trial);
     Box::new(RateSearch::aggregated_multicast(config, groups(keys)))
 }
 
-fn scaled_group_matrix(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn scaled_group_matrix(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = GroupMatrixConfig::default();
     let config = GroupMatrixConfig {
         groups: keys.groups.clone().unwrap_or(standard.groups),
@@ -258,7 +258,7 @@ fn scaled_group_matrix(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send
     })
 }
 
-fn multicast_latency(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn multicast_latency(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let keys_ = keys.clone();
     at_load(keys, case, move |rate_fps| {
         let standard = LatencyConfig::multicast(rate_fps, groups(&keys_));
@@ -275,7 +275,7 @@ fn rate_of(load: Option<IntendedLoad>, case: &CaseLoad) -> f64 {
     load.map_or(0.0, |load| load.fps(case.frame_bytes, case.max))
 }
 
-fn y1564_configuration(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn y1564_configuration(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = ConfigurationTestConfig::default();
     Box::new(ConfigurationTest::new(ConfigurationTestConfig {
         cir_fps: rate_of(keys.cir, case),
@@ -288,7 +288,7 @@ fn y1564_configuration(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send
     }))
 }
 
-fn y1564_performance(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn y1564_performance(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = PerformanceTestConfig::default();
     Box::new(PerformanceTest::new(PerformanceTestConfig {
         cir_fps: rate_of(keys.cir, case),
@@ -297,7 +297,7 @@ fn y1564_performance(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> 
     }))
 }
 
-fn fixed_load(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn fixed_load(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = FixedLoadConfig::default();
     let config = FixedLoadConfig {
         duration_ns: keys.trial_ns(standard.duration_ns),
@@ -310,7 +310,7 @@ fn fixed_load(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
 }
 
 /// From the first of its loads to the second; else from a hundredth of the greatest load to it.
-fn ramp(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn ramp(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = RampConfig::default();
     let load = |n: usize, otherwise: f64| {
         let load = keys.loads.as_ref().map_or(IntendedLoad::Share(otherwise), |loads| loads[n]);
@@ -324,7 +324,7 @@ fn ramp(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     }))
 }
 
-fn soak(keys: &Keys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
+fn soak(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     let standard = SoakConfig::default();
     let config = SoakConfig {
         window_ns: keys.window.map_or(standard.window_ns, |Ns(ns)| ns),
