@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use sonde_wire::capture::{self, CaptureError, Record};
 use sonde_wire::feature::{self, Feature, Keys, Layers};
-use sonde_wire::flow::{self, Detail, FlowPacket, Link};
+use sonde_wire::flow::{self, Detail, FlowPacket, LinkType};
 use sonde_wire::ipfix::record::{BasicList, Records};
 use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Templates};
 use sonde_wire::ipfix::{Sets, element, time};
@@ -93,7 +93,8 @@ pub fn stamp(data: &[u8]) {
 /// A frame as a flow meter reads it, under every link; and each format that has a part in it
 /// alone.
 pub fn flow(data: &[u8]) {
-    for link in [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2] {
+    for link in [LinkType::Ethernet, LinkType::RawIp, LinkType::LinuxCooked, LinkType::LinuxCooked2]
+    {
         for tunnels in [false, true] {
             if let Ok(found) = flow::parse(data, link, tunnels) {
                 one_flow(data, &found);
@@ -107,7 +108,7 @@ pub fn flow(data: &[u8]) {
             }
         }
     }
-    let meter = flow::parse(data, Link::Ethernet, false);
+    let meter = flow::parse(data, LinkType::Ethernet, false);
     if let Ok(fast) = parse::parse_udp(data) {
         let found = meter.as_ref().expect("a whole UDP packet is a packet");
         assert_eq!(found.payload, fast.payload);
@@ -137,7 +138,8 @@ pub fn flow(data: &[u8]) {
 
 /// A frame as the flow cache gets it, under every link, and held against [`flow()`]'s parser.
 pub fn feature(data: &[u8]) {
-    for link in [Link::Ethernet, Link::RawIp, Link::LinuxCooked, Link::LinuxCooked2] {
+    for link in [LinkType::Ethernet, LinkType::RawIp, LinkType::LinuxCooked, LinkType::LinuxCooked2]
+    {
         let outer = feature::parse(data, link, Keys::Outer, 5, 1);
         let inner = feature::parse(data, link, Keys::Inner, 5, 1);
         assert_eq!(outer.as_ref().err(), inner.as_ref().err());
@@ -188,7 +190,7 @@ fn same_packet(found: &FlowPacket, feature: &Feature, layers: &Layers) {
 }
 
 /// What holds of every packet that is counted.
-fn one_feature(data: &[u8], link: Link, feature: &Feature, layers: &Layers) {
+fn one_feature(data: &[u8], link: LinkType, feature: &Feature, layers: &Layers) {
     let is = |shape| feature.shape & shape != 0;
     assert!(feature.ip_len >= 20 && feature.vlan < 4096 && feature.tcp_flags < 4096);
     assert!(layers.ip < layers.end && layers.ip <= layers.payload && layers.payload <= layers.end);

@@ -154,6 +154,7 @@ pub enum SpinVerdict {
 
 /// One direction of a flow: what its sender sent, and the round trips of what it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "FlowSide")]
 pub struct RttFlowSide {
     /// Packets (segments of a GSO frame count each).
     pub packets: u64,

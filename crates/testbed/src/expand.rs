@@ -11,7 +11,7 @@ use super::cases::{
 use super::plan::{
     AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, TomlText,
 };
-use super::procedures::{Keys, ProcedurePlan};
+use super::procedures::{ProcedureKeys, ProcedurePlan};
 
 mod beds;
 mod check;
@@ -168,7 +168,7 @@ fn procedures(source: &TomlText, plan: &Plan) -> Result<Vec<ProcedurePlan>, Plan
     if plan.procedures.is_empty() {
         return Err(source.whole("names no procedure; add [[procedure]] with kind = 'throughput'"));
     }
-    let read = |spanned: &toml::Spanned<Keys>| {
+    let read = |spanned: &toml::Spanned<ProcedureKeys>| {
         ProcedurePlan::read(spanned.get_ref()).map_err(|e| source.error(spanned.span(), e))
     };
     plan.procedures.iter().map(read).collect()

@@ -52,7 +52,7 @@ pub enum Selector {
         probability: f64,
     },
     /// Property match filtering (section 6.1).
-    PropertyFilter(PropertyFilter),
+    Filter(PropertyFilter),
     /// Hash-based filtering (section 6.2): the same packets wherever they pass.
     Hash(HashSelector),
 }
@@ -178,7 +178,7 @@ enum State {
         most: u64,
         random: Rng,
     },
-    PropertyFilter(PropertyFilter),
+    Filter(PropertyFilter),
     Hash(HashSelector),
 }
 

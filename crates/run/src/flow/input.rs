@@ -129,7 +129,7 @@ fn open_frames(
             how = format!("{}: {}", port.caps().engine, port.caps().mode);
         }
         let group = Arc::new(Group::new(name, index, open));
-        let link = if has_ethernet(interface) { Link::Ethernet } else { Link::RawIp };
+        let link = if has_ethernet(interface) { LinkType::Ethernet } else { LinkType::RawIp };
         for (worker, port) in ports.into_iter().enumerate() {
             places[worker].push(CapturePort {
                 group: group.clone(),
@@ -369,7 +369,7 @@ pub struct CapturePort {
     worker: usize,
     /// `None`: gone, for now.
     port: Option<Box<dyn Port>>,
-    link: Link,
+    link: LinkType,
     /// Which interface of that name the port is on.
     index: u32,
     /// Packets lost by ports that are closed.

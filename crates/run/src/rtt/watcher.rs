@@ -10,7 +10,7 @@ use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::Link;
 use sonde_wire::Time;
-use sonde_wire::flow::{Detail, FlowPacket, Link as Header, parse_cut};
+use sonde_wire::flow::{Detail, FlowPacket, LinkType, parse_cut};
 
 use super::about::About;
 use super::event::Watching;
@@ -92,7 +92,7 @@ fn lost(port: &mut dyn Port) -> u64 {
 struct PointLink {
     /// The number of its place.
     place: u8,
-    header: Header,
+    header: LinkType,
     mtu: u32,
     tunnels: bool,
 }
@@ -178,7 +178,7 @@ impl InterfaceWatcher for Watcher {
     fn attach(&mut self, link: &Link, i: u8) -> anyhow::Result<String> {
         let spec = OpenSpec { steady: true, ..OpenSpec::watching(link.name.clone()) };
         let port = open(self.engine, &spec)?;
-        let header = if has_ethernet(link) { Header::Ethernet } else { Header::RawIp };
+        let header = if has_ethernet(link) { LinkType::Ethernet } else { LinkType::RawIp };
         let caps = port.caps();
         let how = format!("{}: {}, timed by kernel stamps", caps.engine, caps.mode);
         let i = usize::from(i);
