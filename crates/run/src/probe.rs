@@ -91,7 +91,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     let (control, orders) = Control::new(about.settings.clone());
     let outbox = Outbox::new(sender);
     let work = move || drive(session, watch, (outbox, &theirs, &orders), &asked, patience);
-    let running = Running::start("sonde-run", (receiver, status, control), stop, work)?;
+    let running = Running::start("sonde-probe", (receiver, status, control), stop, work)?;
     Ok((about, running))
 }
 

@@ -100,7 +100,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
             Ended { failure: Some(RunError::Host(error)), ..ended }
         }
     };
-    Ok((how, Running::start("sonde-run", (receiver, status, ()), stop, work)?))
+    Ok((how, Running::start("sonde-reflect", (receiver, status, ()), stop, work)?))
 }
 
 /// A reflector from inside.

@@ -323,9 +323,10 @@ impl<R, S, C> Running<R, S, C> {
     /// for its reader goes on without.
     pub fn join(self) -> Ended {
         drop(self.records);
+        let name = self.thread.thread().name().unwrap_or_default().to_owned();
         self.thread.join().unwrap_or_else(|_| Ended {
             failure: Some(RunError::Host(anyhow!(
-                "a thread of the instrument failed; please report what it printed"
+                "the thread {name} failed; please report what it printed"
             ))),
             ..Ended::default()
         })

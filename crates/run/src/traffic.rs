@@ -85,7 +85,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
             },
         }
     };
-    Running::start("sonde-run", (receiver, status, ()), stop, work)
+    Running::start("sonde-traffic", (receiver, status, ()), stop, work)
 }
 
 /// Where traffic goes.

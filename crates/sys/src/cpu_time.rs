@@ -70,6 +70,13 @@ pub fn is_real_time(pid: u32) -> bool {
     })
 }
 
+/// The nice value, -20 to 19, of the process's thread of that name (15 octets at most).
+pub fn thread_nice(pid: u32, name: &str) -> Option<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains(&format!("({name})"))).find_map(|s| stat_field(&s, NICE))
+}
+
 /// A field of `/proc/PID/stat`, numbered from 1 as in proc_pid_stat(5), from the third on.
 pub fn stat_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     // The second, the name in brackets, may hold anything.
@@ -77,6 +84,7 @@ pub fn stat_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     rest.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
+const NICE: usize = 19;
 const REAL_TIME_PRIORITY: usize = 40;
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// Not permitted (CAP_SYS_NICE); then nothing is changed.
-pub fn prefer_this_process() -> io::Result<()> {
+pub fn prefer_with_children() -> io::Result<()> {
     // SAFETY: no pointers are passed; 0 is the calling thread.
     match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } {
         0 => Ok(()),
@@ -164,7 +164,7 @@ mod tests {
         };
         let (own, before) = (nice(), session());
         let preferred = std::thread::spawn(move || {
-            let permitted = prefer_this_process().is_ok();
+            let permitted = prefer_with_children().is_ok();
             // Without the privilege nothing is changed.
             assert_eq!(nice() == HIGHEST, permitted);
         });

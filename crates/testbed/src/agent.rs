@@ -20,7 +20,7 @@ use serde::Serialize;
 use sonde_run::confined::Uses;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Latest, Running, records};
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::schedule::prefer_with_children;
 use sonde_wire::prefix::BENCHMARK_PREFIXES;
 
 use self::serve::Agent;
@@ -81,7 +81,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
     let work = move || {
         // Other work on this host would make trials invalid. All threads that serve come from
         // this one.
-        if let Err(e) = prefer_this_process() {
+        if let Err(e) = prefer_with_children() {
             tracing::warn!("this agent's trials do not go before other work of this host: {e}");
         }
         agent.serve(asked.flag());
@@ -90,7 +90,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
         let counters = counters.map(|(name, n)| (name.to_owned(), n)).into();
         Ended { counters, ..Ended::default() }
     };
-    Ok((about, Running::start("sonde-run", (receiver, status, ()), stop, work)?))
+    Ok((about, Running::start("sonde-agent", (receiver, status, ()), stop, work)?))
 }
 
 /// Comings and goings that a reader may be late by.

@@ -15,7 +15,7 @@ use sonde_run::error::RunError;
 use sonde_run::header::run_header;
 use sonde_run::running::{Context, Ended, Invocation, Latest, Running, Stop, records};
 use sonde_sys::clock::{clock_state, tai_now};
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::schedule::prefer_with_children;
 
 use self::event::Teller;
 pub use self::event::{About, Benchmarking, Event, Status, Under};
@@ -53,7 +53,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarki
         let failure = execution.run(&asked, &mut teller).err();
         execution.end(&teller, failure)
     };
-    let running = Running::start("sonde-run", (receiver, status, ()), stop, work)?;
+    let running = Running::start("sonde-bench", (receiver, status, ()), stop, work)?;
     Ok((About { planned }, running))
 }
 
@@ -70,7 +70,7 @@ impl Execution {
     /// from now on.
     fn run(&mut self, stop: &Stop, teller: &mut Teller) -> Result<(), RunError> {
         // Other work on this host would make trials invalid.
-        let priority = match prefer_this_process() {
+        let priority = match prefer_with_children() {
             Ok(()) => "nice -20".to_owned(),
             Err(e) => format!("as any other process ({e})"),
         };

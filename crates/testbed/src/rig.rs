@@ -303,7 +303,12 @@ impl Rig for DeviceRig<'_> {
                     rig.offer_telling(offer, stop, |ns| tell(Time::from_nanos(ns)))
                 }
             };
-            (outcome, events.join().unwrap_or_else(|_| bail!("the device's event panicked")))
+            (
+                outcome,
+                events.join().unwrap_or_else(|_| {
+                    bail!("the thread of the device's event failed; please report what it printed")
+                }),
+            )
         });
         let own = TrialHealth { device: device.map(|d| Box::new(d.end())), ..watch.end() };
         let mut outcome = outcome?;

@@ -12,8 +12,8 @@ use rustls::ClientConfig;
 use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_results::units::format_mac;
-use sonde_sys::cpu_time::{is_real_time, stat_field};
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::cpu_time::{is_real_time, thread_nice};
+use sonde_sys::schedule::prefer_with_children;
 use sonde_testbed::agent::link::{AgentAddress, BUSY};
 use sonde_testbed::agent::protocol::PortName;
 use sonde_testbed::agent::rig::{AgentRig, AgentRigSpec};
@@ -111,9 +111,8 @@ impl Agents {
     }
 
     /// How an agent gives way to others (proc(5)).
-    pub fn nice(&self, i: usize) -> i32 {
-        let stat = format!("/proc/{}/stat", self.running[i].id());
-        stat_field(&std::fs::read_to_string(stat).unwrap(), 19).unwrap()
+    pub fn nice(&self, i: usize) -> Option<i32> {
+        thread_nice(self.running[i].id(), "sonde-agent")
     }
 
     /// Whether a thread of an agent is real-time.
@@ -131,7 +130,7 @@ impl Agents {
     pub fn control<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let first = || {
             // Where that is not permitted the host may be too busy.
-            let _ = prefer_this_process();
+            let _ = prefer_with_children();
             work()
         };
         self.controller.inside(first).unwrap()

@@ -108,10 +108,10 @@ fn two_hosts_measure_a_router_between_them_both_ways() {
 #[test]
 fn an_agent_goes_before_other_work_of_its_host() {
     let Some(agents) = Agents::start("before", &[]) else { return };
-    if let Err(e) = sonde_sys::schedule::prefer_this_process() {
+    if let Err(e) = sonde_sys::schedule::prefer_with_children() {
         return sonde_lab::skipped("an_agent_goes_before_other_work_of_its_host", e);
     }
-    assert_eq!([agents.nice(0), agents.nice(1)], [-20, -20]);
+    process::until("precedence", || (0..2).all(|i| agents.nice(i) == Some(-20)));
     // What sends is real-time where a processor is left for the rest.
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
         agents.control(|| {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sonde_lab::ROUTER_REFLECTOR_SIDE;
 use sonde_results::Interval;
 use sonde_results::run::Run;
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::schedule::prefer_with_children;
 use sonde_wire::stamp::ReflectorPacket;
 use sonde_wire::{UdpFrame, parse_udp};
 
@@ -130,7 +130,7 @@ fn schedules_are_kept() {
     };
     let judge = || {
         // Other work of the host makes a sender late: where nothing else is permitted, that too.
-        let _ = prefer_this_process();
+        let _ = prefer_with_children();
         for engine in ENGINES {
             for schedule in ["periodic", "poisson"] {
                 let what = format!("{engine} {schedule}");

@@ -7,7 +7,7 @@ use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
 use sonde_results::trial::{Direction, Offer};
 use sonde_results::units::format_mac;
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::schedule::prefer_with_children;
 use sonde_testbed::tester::{
     DirectionSpec, LoadEngine, LoadResult, Tester, TesterPort, TesterSpec, port_facts,
 };
@@ -115,7 +115,7 @@ impl Bed {
 /// Runs one load that nobody stops, before other work of this host, as a benchmark does.
 pub fn run(tester: &mut Tester, offer: &Offer) -> LoadResult {
     // Where that is not permitted the host may be too busy.
-    let _ = prefer_this_process();
+    let _ = prefer_with_children();
     tester.run(offer, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 

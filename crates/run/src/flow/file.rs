@@ -77,7 +77,7 @@ pub fn start(
         });
         ended(&theirs, finished, None)
     };
-    Running::start("sonde-run", (records, status, control), stop, work)
+    Running::start("sonde-flow", (records, status, control), stop, work)
 }
 
 /// Reads and meters everything. Returns the meters, what captures could not be read to their ends,

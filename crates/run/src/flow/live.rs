@@ -106,7 +106,7 @@ pub fn start(
         let finished = following.finish(exporting);
         ended(&theirs, finished, failure)
     };
-    Running::start("sonde-run", (records, status, control), stop, work)
+    Running::start("sonde-flow", (records, status, control), stop, work)
 }
 
 /// What opens an interface that is made again.

@@ -74,7 +74,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunErro
         };
         Ended { counters, failure, ..Ended::default() }
     };
-    Running::start("sonde-run", (receiver, status, ()), stop, work)
+    Running::start("sonde-verify", (receiver, status, ()), stop, work)
 }
 
 /// Reads everything: what differs, unless it was given up.

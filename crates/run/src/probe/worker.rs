@@ -103,7 +103,7 @@ impl ProbeWorker {
         cpu: Option<usize>,
     ) -> Result<Self> {
         let (mut worker, inner) = Self::new(reopen, sender, timeout, end);
-        let thread = std::thread::Builder::new().name("sonde-probe".into());
+        let thread = std::thread::Builder::new().name("sonde-send".into());
         worker.thread = Some(thread.spawn(move || inner.probe(port, cpu))?);
         Ok(worker)
     }

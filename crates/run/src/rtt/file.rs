@@ -56,7 +56,7 @@ pub fn start(
     let asked = stop.clone();
     let replay = Replay::new(config, joined, (start, offset_ns), &settings, name, out);
     let work = move || replay.run(input, first, several, &asked);
-    Ok((about, Running::start("sonde-run", (records, status, Control::default()), stop, work)?))
+    Ok((about, Running::start("sonde-rtt", (records, status, Control::default()), stop, work)?))
 }
 
 /// The matcher and its place in the file's time.

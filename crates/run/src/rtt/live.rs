@@ -71,7 +71,7 @@ pub fn start<S: InterfaceWatcher + 'static>(
             None => ended,
         }
     };
-    Ok((about, Running::start("sonde-run", (records, status, control), stop, work)?))
+    Ok((about, Running::start("sonde-rtt", (records, status, control), stop, work)?))
 }
 
 /// What tells a run the time: tests have one of their own.

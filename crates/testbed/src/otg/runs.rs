@@ -146,7 +146,7 @@ impl Runs for PlanRuns {
         told.said().running = true;
         let own_told = Arc::clone(&told);
         let follow = move || follow(benchmarking, &own_told, reserved);
-        let thread = std::thread::Builder::new().name("sonde-run".into()).spawn(follow);
+        let thread = std::thread::Builder::new().name("sonde-plan".into()).spawn(follow);
         let thread =
             thread.context("cannot start a thread; 'ulimit -u' bounds them").map_err(failed)?;
         self.begun().insert(id.clone(), Begun { stop, told, thread: Some(thread) });

@@ -14,7 +14,7 @@ use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Latest, Running, Stop, records};
 use sonde_server::http::{self, Access, Router, Server};
 use sonde_server::{otg, runs as plans};
-use sonde_sys::schedule::prefer_this_process;
+use sonde_sys::schedule::prefer_with_children;
 use sonde_wire::prefix::BENCHMARK_PREFIXES;
 use sonde_wire::signature::Secret;
 
@@ -69,7 +69,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
     let work = move || {
         // Other work on this host would spoil flows. All threads that serve, and those of the
         // ports, come from this one.
-        if let Err(e) = prefer_this_process() {
+        if let Err(e) = prefer_with_children() {
             tracing::warn!("flows do not go before other work of this host: {e}");
         }
         let served = serve(server, routes, &asked).context("the server failed");
@@ -77,7 +77,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
         Ended { failure: served.err().map(RunError::Host), ..Ended::default() }
     };
     let parts = (receiver, Latest::new(()), ());
-    let running = Running::start("sonde-run", parts, stop, work)?;
+    let running = Running::start("sonde-otg", parts, stop, work)?;
     Ok((About { url: format!("{scheme}://{shown}{address}") }, running))
 }
 

@@ -178,7 +178,8 @@ impl Ports {
             }
             finish.store(true, Ordering::Relaxed);
             let (mut sent, mut results) = (Vec::new(), Vec::new());
-            let panicked = |_| anyhow!("a thread of the tester panicked");
+            let panicked =
+                |_| anyhow!("a thread of the tester failed; please report what it printed");
             for sender in senders {
                 sent.push(sender.join().map_err(panicked)??);
             }

@@ -136,7 +136,9 @@ impl Xdp {
                 std::thread::sleep(TICK);
             }
             let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                thread.join().map_err(|_| anyhow!("a generator's thread panicked"))?
+                thread.join().map_err(|_| {
+                    anyhow!("a generator's thread failed; please report what it printed")
+                })?
             };
             threads.into_iter().map(join).collect::<Result<Vec<()>>>()
         });

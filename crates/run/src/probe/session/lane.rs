@@ -12,7 +12,7 @@ pub struct Lane {
     pub worker: ProbeWorker,
     /// What its sender goes by.
     pub config: SenderConfig,
-    /// The interface that is its own, by [`lane_of`].
+    /// The interface that is its own; 0: none.
     pub ifindex: u32,
     /// What its port receives.
     pub filter: Filter,

@@ -16,7 +16,7 @@ pub struct OpenedPort {
     pub port: Box<dyn Port>,
     /// How it was opened.
     pub spec: OpenSpec,
-    /// See [`Lane::ifindex`].
+    /// The interface that is its own; 0: none.
     pub ifindex: u32,
     /// The streams that leave there.
     pub streams: Vec<u32>,
