@@ -3,12 +3,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use sonde_cli::args::{Cli, Command, RunKind};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, manual, otg, outln, probe,
-    reflect, report, rtt, traffic,
+    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, manual, options, otg,
+    outln, probe, reflect, report, rtt, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -17,6 +17,7 @@ static ALLOCATOR: sonde_sys::memory::HugePageAllocator = sonde_sys::memory::Huge
 
 fn main() -> ExitCode {
     let asked = Cli::parse();
+    options::of(Cli::command);
     log::show(asked.log);
     match dispatch(asked.command) {
         Ok(exit) => match console::failure() {
@@ -51,8 +52,8 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Schema(args) => schema(args.instrument),
-        Command::Completion(args) => manual::complete(&args),
-        Command::Man(args) => manual::write(&args),
+        Command::Completion(args) => manual::complete(&args, Cli::command()),
+        Command::Man(args) => manual::write(&args, Cli::command()),
     }
 }
 

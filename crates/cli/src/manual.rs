@@ -5,25 +5,24 @@ pub mod args;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 
 use self::args::{CompletionArgs, ManArgs};
-use crate::args::Cli;
 use crate::console;
 use crate::exit::{Exit, Failure};
 
-/// Prints the completions of a shell.
-pub fn complete(args: &CompletionArgs) -> Result<Exit, Failure> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "sonde", &mut console::out());
+/// Prints the completions of a shell for `command`.
+pub fn complete(args: &CompletionArgs, mut command: Command) -> Result<Exit, Failure> {
+    clap_complete::generate(args.shell, &mut command, "sonde", &mut console::out());
     Ok(Exit::Ok)
 }
 
-/// Writes a page for each command.
-pub fn write(args: &ManArgs) -> Result<Exit, Failure> {
+/// Writes a page for `command`, and each under it.
+pub fn write(args: &ManArgs, command: Command) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&args.folder)
         .with_context(|| format!("cannot make {}", args.folder.display()))?;
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let pages = pages(&command, &args.folder)?;
     outln!("{pages} pages in {}", args.folder.display());
@@ -46,15 +45,17 @@ fn pages(command: &Command, folder: &Path) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
     use clap_complete::Shell;
 
     use super::*;
+    use crate::args::Cli;
 
     #[test]
     fn every_command_has_a_page_with_its_options_and_its_example() {
         let folder = std::env::temp_dir().join(format!("sonde-man-{}", std::process::id()));
         let args = ManArgs { folder: folder.clone() };
-        write(&args).unwrap();
+        write(&args, Cli::command()).unwrap();
         let page = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
         let (whole, probe, gen_flows) =
             (page("sonde.1"), page("sonde-probe.1"), page("sonde-gen-flows.1"));

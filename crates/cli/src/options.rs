@@ -1,16 +1,21 @@
 //! What the libraries call by the keys of settings, as this command line calls it: in their words
-//! a key stands between backticks, and at the head of what is wrong with settings.
+//! a key stands between backticks, and at the head of what is wrong with settings. In a file it
+//! stays a key.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
-use clap::CommandFactory as _;
+static COMMAND: OnceLock<fn() -> clap::Command> = OnceLock::new();
 
-use crate::args::Cli;
+/// Whose options take the keys' places; without it keys stay.
+pub fn of(command: fn() -> clap::Command) {
+    let _ = COMMAND.set(command);
+}
 
 /// `text` with options in place of the keys in it: "`engine.iface`" is "--iface", and
 /// "`input.workers = 4`" is "--workers 4". What is no option stays.
 pub fn named(text: &str) -> Cow<'_, str> {
-    if !text.contains('`') {
+    if !text.contains('`') || is_of_file(text) {
         return text.into();
     }
     let mut pieces = text.split('`');
@@ -43,6 +48,12 @@ pub fn wrong(text: &str) -> String {
     }
 }
 
+/// Whether it is of a line of a file: "FILE line 3: ...".
+fn is_of_file(text: &str) -> bool {
+    text.split_once(" line ")
+        .is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// The option that gives a key its value.
 fn option(key: &str) -> Option<String> {
     let is_key = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '.' | '0'..='9');
@@ -60,8 +71,8 @@ fn option(key: &str) -> Option<String> {
         "sizes" => "size".into(),
         name => name.replace('_', "-"),
     };
-    let known = has(&Cli::command(), &name);
-    known.then(|| format!("--{name}"))
+    let is_known = COMMAND.get().is_some_and(|command| has(&command(), &name));
+    is_known.then(|| format!("--{name}"))
 }
 
 /// Whether a command, or one under it, has this option.
@@ -72,10 +83,14 @@ fn has(command: &clap::Command, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::args::Cli;
 
     #[test]
     fn keys_are_told_as_options() {
+        of(Cli::command);
         for (text, told) in [
             ("no key", "no key"),
             ("leave `engine.xdp_mode` out", "leave --xdp-mode out"),
@@ -89,7 +104,7 @@ mod tests {
             assert_eq!(named(text), told);
         }
         assert_eq!(wrong("input.mirror: take `input.trim` off"), "--mirror: take --trim off");
-        assert_eq!(wrong("t.toml line 3: `size`"), "t.toml line 3: --size");
+        assert_eq!(wrong("t.toml line 3: `size`"), "t.toml line 3: `size`");
         assert_eq!(wrong("192.0.2.1: no way"), "192.0.2.1: no way");
     }
 }

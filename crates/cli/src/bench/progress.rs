@@ -12,7 +12,7 @@ use sonde_testbed::execution::{Event, Under};
 use crate::options;
 use crate::output::style::{Style, Tone};
 
-/// Prints the progress of a run, as [`ProgressListener`] says.
+/// Prints what a run tells of itself.
 pub struct ProgressPrinter {
     how: How,
     style: Style,
