@@ -1,5 +1,4 @@
-//! The fuzzers' corpora (fuzz/corpus) as tests: `crates/wire/tests/corpora.rs` and
-//! `crates/meter/tests/corpora.rs`.
+//! The fuzzers' corpora (fuzz/corpus) as tests: `tests/corpora.rs` of wire, meter, run and testbed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

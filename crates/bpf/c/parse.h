@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* One parser for every XDP program here: Ethernet, up to two VLAN tags, IPv4 or
+/* The short parser of reflect, load_rx and xsk: Ethernet, up to two VLAN tags, IPv4 or
  * IPv6, UDP. It looks at each header once, writes nothing, and says in one word
  * why a packet is not for us.
  */

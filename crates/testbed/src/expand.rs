@@ -432,7 +432,7 @@ mod tests {
                 Some(7),
                 "0 to 63",
             ),
-            (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(5), "trail"),
+            (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(7), "trail"),
             (
                 format!(
                     "title = 'x'\n{ROUTER}{THROUGHPUT}[[condition]]\nname = 'c'\nlayers = ['x']\n"

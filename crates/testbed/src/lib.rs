@@ -20,6 +20,7 @@ mod networks;
 pub mod otg;
 mod outcome;
 pub mod plan;
+mod plan_values;
 mod procedures;
 mod resume;
 mod rig;

@@ -4,8 +4,6 @@
 //! What is typed here is checked when it is read; a complaint names the line. docs/bench.md
 //! describes every key.
 
-mod values;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -19,8 +17,8 @@ use toml::Spanned;
 
 use crate::procedures::ProcedureKeys;
 
+pub use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Threshold};
 pub use sonde_run::toml_file::{Error as PlanError, TomlText};
-pub use values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Threshold};
 
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -187,7 +187,7 @@ impl LoadAnalyser {
         self.received
     }
 
-    /// As [`super::Losses::read`] wants it: for each 64 frames from where the last call ended
+    /// As [`super::LossLog::read`] wants it: for each 64 frames from where the last call ended
     /// up to `end`, a multiple of 64 except in the last call, the number of the first, and a
     /// bit for each that has arrived.
     pub fn harvest(&mut self, end: u64, take: impl FnMut(u64, u64)) {

@@ -6,7 +6,7 @@ use super::scale::{Placed, axes};
 use super::{Axis, AxisScale, COLOURS, Chart, HEAT, Series, Shape, wrapped};
 use crate::latex_text::escape;
 
-/// The chart as a `tikzpicture`. The preamble needs [`PREAMBLE`].
+/// The chart as a `tikzpicture`. The document needs what [`preamble`] gives.
 pub fn render(chart: &Chart) -> String {
     let (x, y) = axes(chart);
     let mut out = String::from("\\begin{tikzpicture}\n\\begin{axis}[\n");

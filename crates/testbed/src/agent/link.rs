@@ -71,12 +71,17 @@ impl AgentLink {
         let name = ServerName::try_from(host.clone())
             .with_context(|| format!("'{host}' is no name that a certificate can carry"))?;
         let found = agent.address.to_socket_addrs();
-        let found = found.with_context(|| format!("cannot find {}", agent.address))?;
+        let found = found.with_context(|| {
+            format!("cannot find the host of {}; is its name right?", agent.address)
+        })?;
         let mut error = anyhow!("{} has no address", agent.address);
         for peer in found {
             match connect_tcp(peer, PATIENCE, PATIENCE) {
                 Ok(stream) => return Self::greet(agent, name, stream, tls),
-                Err(e) => error = anyhow!(e).context(format!("cannot connect to {peer}")),
+                Err(e) => {
+                    error = anyhow!(e)
+                        .context(format!("cannot connect to {peer}; does 'sonde agent' run there?"))
+                }
             }
         }
         Err(error)
@@ -190,7 +195,10 @@ impl AgentLink {
 
     /// The error for an answer of another kind.
     pub fn strange(&self) -> anyhow::Error {
-        anyhow!("agent {} answers something else than was asked", self.name)
+        anyhow!(
+            "agent {} answers something else than was asked; has it the same version of sonde?",
+            self.name
+        )
     }
 }
 

@@ -189,7 +189,9 @@ impl<S: Read + Write> Channel<S> {
     pub fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let length = u32::try_from(text.len()).ok().filter(|&n| n as usize <= LONGEST);
-        let length = length.ok_or_else(|| io::Error::other("a message is too long"))?;
+        let length = length.ok_or_else(|| {
+            io::Error::other(format!("a message of {} octets is longer than {LONGEST}", text.len()))
+        })?;
         self.stream.write_all(&length.to_be_bytes())?;
         self.stream.write_all(&text)?;
         self.stream.flush()
@@ -222,7 +224,8 @@ impl<S: Read + Write> Channel<S> {
         let Some((length, rest)) = self.inbox.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > LONGEST {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message is too long"));
+            let why = format!("a message of {length} octets is longer than {LONGEST}");
+            return Err(io::Error::new(ErrorKind::InvalidData, why));
         }
         let Some(text) = rest.get(..length) else { return Ok(None) };
         let message = serde_json::from_slice(text)

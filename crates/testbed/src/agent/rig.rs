@@ -207,7 +207,8 @@ impl AgentRig {
         }
         ensure!(
             tai_now().as_nanos() < start_ns,
-            "the agents were ready only after the instant at which they were to begin"
+            "the agents were ready only after the instant at which they were to begin: their hosts, \
+             or the network to them, are too busy"
         );
         begins(start_ns);
         let (sent, during) = self.follow(offer, &loads, start_ns, stop)?;
@@ -258,7 +259,10 @@ impl AgentRig {
                 stopped = true;
                 self.all(|_| Request::Stop)?;
             }
-            ensure!(done || now < limit_ns, "the agents did not come to an end in twice the time");
+            ensure!(
+                done || now < limit_ns,
+                "the agents did not come to an end in twice the time; their own output tells more"
+            );
             if asked.elapsed() > ASK_EVERY && !done {
                 asked = Instant::now();
                 during.push(self.offsets(QUESTIONS_DURING)?);
@@ -293,7 +297,12 @@ impl AgentRig {
         for (number, arrival) in self.arrivals.iter().enumerate() {
             let [source, sink] = self.ends(arrival);
             let half = |halves: &[Option<Direction>], number: usize, agent: usize| {
-                let lost = || anyhow!("agent {} has no numbers", self.spec.agents[agent].name);
+                let lost = || {
+                    anyhow!(
+                        "agent {} has sent no numbers of a direction",
+                        self.spec.agents[agent].name
+                    )
+                };
                 halves.get(number).cloned().flatten().ok_or_else(lost)
             };
             let out = half(&ended[source].sources, arrival.way, source)?;

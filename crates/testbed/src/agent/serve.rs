@@ -129,7 +129,9 @@ impl Agent {
         stream.set_write_timeout(Some(HANDSHAKE))?;
         let mut wire = StreamOwned::new(ServerConnection::new(self.tls.clone())?, stream);
         // Until both have shown their certificates nothing is read.
-        shake_hands(&mut wire).context("no TLS session; see docs/agent.md")?;
+        shake_hands(&mut wire).context(
+            "the TLS handshake failed: is it a controller of this laboratory? docs/agent.md",
+        )?;
         ensure!(
             admitted.mark_authenticated(),
             "too many controllers are connected; end those that nobody uses any more"
@@ -217,7 +219,7 @@ fn shake_hands(wire: &mut Wire) -> Result<()> {
             continue;
         }
         match conn.read_tls(sock) {
-            Ok(0) => bail!("the other side has gone"),
+            Ok(0) => bail!("the controller has closed the connection in its TLS handshake"),
             Ok(_) => {
                 if let Err(e) = conn.process_new_packets() {
                     // The other side is told why, if it still listens.
@@ -454,7 +456,11 @@ impl Session<'_> {
             };
             drop(guard);
             for thread in threads {
-                let ran = thread.join().unwrap_or_else(|_| Err(anyhow!("a generator panicked")));
+                let ran = thread.join().unwrap_or_else(|_| {
+                    Err(anyhow!(
+                        "a generator's thread failed; please report what the agent printed"
+                    ))
+                });
                 failed = failed.or(ran.err());
             }
             Ok((sent, failed))

@@ -246,7 +246,9 @@ fn addressed(
             return Err(format!("port {name}: name the device's mac: agents do not ask for it"));
         }
         (None, Some(gateway)) if gateway.parse::<std::net::IpAddr>().is_err() => {
-            return Err(format!("port {name}: gateway '{gateway}' is no address"));
+            return Err(format!(
+                "port {name}: gateway '{gateway}' is no IP address, as 198.18.0.1"
+            ));
         }
         (None, Some(_)) => {}
         (None, None) => {

@@ -401,7 +401,8 @@ impl<O: Send + 'static> Worker<O> {
         // The kernel's name of a thread has 15 octets.
         let name: String = name.chars().filter(|&c| c != '\0').take(15).collect();
         let thread = std::thread::Builder::new().name(name).spawn(move || work(received));
-        let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
+        let thread =
+            thread.map_err(|e| format!("cannot start a thread: {e}; 'ulimit -u' bounds them"))?;
         Ok(Worker { orders: Some(orders), thread: Some(thread) })
     }
 
@@ -416,9 +417,10 @@ impl<O: Send + 'static> Worker<O> {
         orders.send(order(to)).map_err(|_| gone())?;
         answer.recv_timeout(PATIENCE).map_err(|e| match e {
             RecvTimeoutError::Disconnected => gone(),
-            RecvTimeoutError::Timeout => {
-                Problem::Internal("a port's thread does not answer: this host is overloaded".into())
-            }
+            RecvTimeoutError::Timeout => Problem::Internal(
+                "a port's thread does not answer: this host is overloaded, or the thread hangs"
+                    .into(),
+            ),
         })
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sonde_meter::trial::{RateSearchConfig, Sla};
 
-use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
+use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Rate};
 
 /// What a case adds to the plan's keys.
 #[derive(Clone, Copy)]

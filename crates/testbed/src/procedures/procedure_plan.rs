@@ -6,7 +6,7 @@ use sonde_results::units::format_elapsed;
 
 use super::keys::{CaseLoad, ProcedureKeys, SECOND};
 use super::registry::{ProcedureKind, REGISTRY, mlr_config};
-use crate::plan::{FrameSizes, IntendedLoad, Ns, Rate};
+use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Rate};
 
 /// A procedure with its settings.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use sonde_meter::trial::{
 };
 
 use super::keys::{CaseLoad, GoalKeys, GoalName, ProcedureKeys, SECOND, Search, latency_label};
-use crate::plan::{IntendedLoad, Ns, Rate};
+use crate::plan_values::{IntendedLoad, Ns, Rate};
 
 /// What the table of a kind of procedure holds.
 pub(super) struct ProcedureKind {

@@ -175,7 +175,9 @@ fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigPort
 
 /// Asks the network for a neighbour, as the host would.
 fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
-    let address = gateway.parse().with_context(|| format!("gateway '{gateway}' is no address"))?;
+    let address = gateway.parse().with_context(|| {
+        format!("port {}: gateway '{gateway}' is no IP address, as 198.18.0.1", plan.interface)
+    })?;
     let ask = || -> Result<Option<Mac>> {
         let index = interface_index(&plan.interface)?;
         let mut neighbours = Neighbours::open()?;
