@@ -69,7 +69,10 @@ def probe_cases(host, results):
         counters = run["overall"]["counters"]
         equal("sent", counters["sent"], COUNT)
         expect(counters["lost"] > 0, "nothing was lost")
-        equal("the loss side", run["overall"]["loss_side"], "known")
+        # Of probes that it drops after its last reply nobody can tell: those of one turn of its
+        # limiter, at most.
+        forward, lost = counters["lost_forward"], counters["lost"]
+        expect(lost - forward <= 5, f"{forward} of {lost} are known to be lost forward")
         equal("lost backward", counters["lost_backward"], 0)
 
 
