@@ -110,10 +110,7 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     }
     // Whoever waits for this line may rely on all of it.
     errln!("sonde: agent at {}, until Ctrl-C", about.address);
-    match serving.last().1.failure {
-        Some(error) => Err(error.into()),
-        None => Ok(Exit::Ok),
-    }
+    Exit::of(serving.last().1)
 }
 
 impl ServeArgs {

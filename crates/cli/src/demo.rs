@@ -13,8 +13,7 @@ use sonde_run::probe::settings::{RunOptions, StreamOptions};
 use sonde_run::probe::{self, About, Collected, Probe, Settings};
 use sonde_run::reflect::settings::Limit;
 use sonde_run::reflect::{self, Reflecting};
-use sonde_run::running::{Context, Next};
-use std::time::Duration;
+use sonde_run::running::Context;
 
 use crate::args::{DemoArgs, OutputArgs};
 use crate::exit::{Exit, Failure};
@@ -164,13 +163,7 @@ impl Demo {
         let (about, probe) = self.probe(args, rate, (TRIAL, SECOND / 2), context)?;
         let clock = about.clock;
         let mut collected = Collected::new(about);
-        loop {
-            match probe.records.next(Duration::from_secs(3600)) {
-                Next::Record(event) => drop(collected.add(&event)),
-                Next::Nothing => {}
-                Next::End => break,
-            }
-        }
+        probe.records.iter().for_each(|event| drop(collected.add(&event)));
         let mut ended = probe.join();
         if let Some(error) = ended.failure.take() {
             return Err(error.into());

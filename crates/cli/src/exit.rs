@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use sonde_run::error::RunError;
+use sonde_run::running::Ended;
 
 use crate::options;
 
@@ -25,6 +26,14 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Of an instrument whose end is all that there is to say.
+    pub fn of(ended: Ended) -> Result<Exit, Failure> {
+        match ended.failure {
+            Some(error) => Err(error.into()),
+            None => Ok(Exit::Ok),
+        }
+    }
+
     /// When some output was not saved: that is told, unless nothing was measured anyway.
     pub fn unless_saved(self) -> Exit {
         match self {

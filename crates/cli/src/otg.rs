@@ -49,10 +49,7 @@ pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let context = signals::confined_context(Vec::new())?;
     let (about, serving) = otg::start(args.settings(), &context)?;
     errln!("sonde: Open Traffic Generator at {}, until Ctrl-C", about.url);
-    match serving.last().1.failure {
-        Some(error) => Err(error.into()),
-        None => Ok(Exit::Ok),
-    }
+    Exit::of(serving.last().1)
 }
 
 impl OtgArgs {

@@ -1,9 +1,6 @@
 //! `sonde reflect`: asks for a reflector, and prints what it counts.
 
-use std::time::Duration;
-
 use sonde_run::reflect::{self, ReflectorRecord};
-use sonde_run::running::Next;
 
 use crate::args::ReflectArgs;
 use crate::exit::{Exit, Failure};
@@ -16,17 +13,8 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     if !args.json {
         outln!("reflecting on {how}");
     }
-    loop {
-        match reflecting.records.next(Duration::from_secs(3600)) {
-            Next::Record(record) => print(&record, args.json),
-            Next::Nothing => {}
-            Next::End => break,
-        }
-    }
-    match reflecting.join().failure {
-        Some(error) => Err(error.into()),
-        None => Ok(Exit::Ok),
-    }
+    reflecting.records.iter().for_each(|record| print(&record, args.json));
+    Exit::of(reflecting.join())
 }
 
 fn print(record: &ReflectorRecord, json: bool) {

@@ -114,6 +114,15 @@ impl Stop {
     }
 }
 
+/// Sets a flag when it is dropped, however it came to that: for threads that look at the flag.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What one reader gets of an instrument, in order and within bounds.
 pub struct Records<R> {
     queue: Receiver<R>,
@@ -124,13 +133,17 @@ pub struct Records<R> {
 pub struct RecordSender<R> {
     queue: SyncSender<R>,
     lost: Arc<AtomicU64>,
+    /// It is waited for no longer.
+    given_up: AtomicBool,
+    unread: AtomicBool,
 }
 
 /// A queue with room for `room` records.
 pub fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
     let (to, queue) = sync_channel(room);
     let lost = Arc::new(AtomicU64::new(0));
-    (RecordSender { queue: to, lost: lost.clone() }, Records { queue, lost })
+    let (given_up, unread) = (AtomicBool::new(false), AtomicBool::new(false));
+    (RecordSender { queue: to, lost: lost.clone(), given_up, unread }, Records { queue, lost })
 }
 
 impl<R> RecordSender<R> {
@@ -155,35 +168,43 @@ impl<R> RecordSender<R> {
     }
 
     /// Counts records that are given up for want of room.
-    pub(crate) fn lose(&self, n: u64) {
+    pub fn lose(&self, n: u64) {
         self.lost.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Records that found no room.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits for room; gives the record back where an urgent end is asked for and the reader has
-    /// taken nothing for a second.
-    pub(crate) fn push_unless_urgent(&self, record: R, stop: &Stop) -> Result<(), R> {
-        self.push_waiting(record, stop).map(|_| ())
-    }
-
-    /// The same for captures, whose packets can wait. False: nobody reads.
-    pub(crate) fn push_waiting(&self, mut record: R, stop: &Stop) -> Result<bool, R> {
+    /// Waits for room. Where an urgent end is asked for, a reader who takes nothing for a second is
+    /// given up: this record and all later ones that find no room are given back at once.
+    ///
+    /// # Errors
+    /// The record.
+    pub fn push_unless_urgent(&self, mut record: R, stop: &Stop) -> Result<(), R> {
         let begun = Instant::now();
         loop {
             record = match self.queue.try_send(record) {
-                Ok(()) => return Ok(true),
-                Err(TrySendError::Disconnected(_)) => return Ok(false),
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => {
+                    self.unread.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
                 Err(TrySendError::Full(back)) => back,
             };
-            if stop.is_urgent() && begun.elapsed() > URGENT {
+            let given_up = self.given_up.load(Ordering::Relaxed);
+            if given_up || (stop.is_urgent() && begun.elapsed() > URGENT) {
+                self.given_up.store(true, Ordering::Relaxed);
                 return Err(record);
             }
             std::thread::sleep(LATE_READER);
         }
+    }
+
+    /// Whether the reader had gone when it was last waited for.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 }
 
@@ -200,6 +221,11 @@ impl<R> Records<R> {
             Err(RecvTimeoutError::Timeout) => Next::Nothing,
             Err(RecvTimeoutError::Disconnected) => Next::End,
         }
+    }
+
+    /// All of them until the end, each as it comes.
+    pub fn iter(&self) -> impl Iterator<Item = R> {
+        self.queue.iter()
     }
 
     /// Records that found no room since the start.
@@ -309,14 +335,7 @@ impl<R, S, C> Running<R, S, C> {
 
     /// Reads until its end: for an instrument whose last record is its whole result.
     pub fn last(self) -> (Option<R>, Ended) {
-        let mut last = None;
-        loop {
-            match self.records.next(Duration::from_secs(3600)) {
-                Next::Record(record) => last = Some(record),
-                Next::Nothing => {}
-                Next::End => return (last, self.join()),
-            }
-        }
+        (self.records.iter().last(), self.join())
     }
 
     /// Waits for its end. Records that are not read by then are gone: an instrument that waits

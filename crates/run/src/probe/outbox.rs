@@ -13,13 +13,11 @@ pub struct Outbox {
     held: VecDeque<Event>,
     /// The end has come: waits for room, unless it is urgent.
     waits: Option<Stop>,
-    /// The reader took nothing then: nothing is waited for any more.
-    given_up: bool,
 }
 
 impl Outbox {
     pub fn new(sender: RecordSender<Event>) -> Outbox {
-        Outbox { sender, held: VecDeque::new(), waits: None, given_up: false }
+        Outbox { sender, held: VecDeque::new(), waits: None }
     }
 
     /// Hands one over, after those that are held.
@@ -32,15 +30,12 @@ impl Outbox {
     pub fn has_room(&mut self) -> bool {
         while let Some(event) = self.held.pop_front() {
             let offered = match &self.waits {
-                Some(stop) if !self.given_up => self.sender.push_unless_urgent(event, stop),
-                _ => self.sender.offer(event),
+                Some(stop) => self.sender.push_unless_urgent(event, stop),
+                None => self.sender.offer(event),
             };
             match offered {
                 Ok(()) => {}
-                Err(_) if self.waits.is_some() => {
-                    self.given_up = true;
-                    self.sender.lose(1);
-                }
+                Err(_) if self.waits.is_some() => self.sender.lose(1),
                 Err(event) => {
                     self.held.push_front(event);
                     return false;

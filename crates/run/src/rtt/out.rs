@@ -19,10 +19,6 @@ pub struct Out {
     flows: bool,
     /// Packets can wait for the reader, as they are in a file, until this is urgent.
     waits: Option<Stop>,
-    /// Then the reader took nothing: it is waited for no longer.
-    given_up: bool,
-    /// The reader has gone.
-    unread: bool,
     points: Vec<RttPoint>,
     caveats: CaveatSet,
 }
@@ -43,8 +39,6 @@ impl Out {
             samples: settings.samples.is_some(),
             flows: settings.flow_records,
             waits,
-            given_up: false,
-            unread: false,
             points,
             caveats: CaveatSet::default(),
         };
@@ -110,19 +104,18 @@ impl Out {
         }
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         match &self.waits {
-            Some(_) if self.given_up => self.sender.lose(batch.len() as u64),
-            Some(stop) => match self.sender.push_waiting(batch, stop) {
-                Ok(is_read) => self.unread |= !is_read,
-                Err(batch) => {
-                    self.given_up = true;
-                    self.sender.lose(batch.len() as u64);
-                }
-            },
+            Some(stop) => self.push_waiting(batch, stop),
             None => {
                 if let Err(batch) = self.sender.offer(batch) {
                     batch.into_iter().for_each(|event| self.hold(event));
                 }
             }
+        }
+    }
+
+    fn push_waiting(&self, batch: Vec<Event>, stop: &Stop) {
+        if let Err(batch) = self.sender.push_unless_urgent(batch, stop) {
+            self.sender.lose(batch.len() as u64);
         }
     }
 
@@ -138,7 +131,7 @@ impl Out {
 
     /// Nobody reads what is found.
     pub fn is_unread(&self) -> bool {
-        self.unread
+        self.sender.is_unread()
     }
 
     /// Adds a place where packets are seen.
@@ -171,10 +164,8 @@ impl Out {
     /// one who takes nothing for a second no longer: the rest is counted as lost.
     pub fn finish(mut self, mut coverage: Coverage, stop: &Stop) -> Ended {
         let last = std::mem::take(&mut self.batch);
-        if !last.is_empty()
-            && let Err(last) = self.sender.push_unless_urgent(last, stop)
-        {
-            self.sender.lose(last.len() as u64);
+        if !last.is_empty() {
+            self.push_waiting(last, stop);
         }
         let mut caveats = self.caveats;
         caveats.merge(coverage::caveats(&coverage));

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use sonde_report::ReportFormat;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
-use sonde_run::running::{Context, Invocation, Next, Stop};
+use sonde_run::running::{Context, Invocation, Stop};
 use sonde_server::runs::{
     MeasurementFound, Phase, Present, RunRefusal, RunState, RunSummary, Runs,
 };
@@ -200,13 +199,7 @@ impl Runs for PlanRuns {
 
 /// Follows a run until its end. Nobody may begin another before all of this one is given back.
 fn follow(benchmarking: Benchmarking, told: &RunProgress, reserved: Reserved) {
-    loop {
-        match benchmarking.records.next(Duration::from_secs(3600)) {
-            Next::Record(event) => told.hear(event),
-            Next::Nothing => {}
-            Next::End => break,
-        }
-    }
+    benchmarking.records.iter().for_each(|event| told.hear(event));
     let failure = benchmarking.join().failure;
     let mut said = told.said();
     (said.running, said.present) = (false, None);

@@ -11,7 +11,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use sonde_run::confined::Uses;
 use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_run::error::RunError;
-use sonde_run::running::{Context, Ended, Latest, Running, Stop, records};
+use sonde_run::running::{Context, Ended, Latest, Running, SetOnDrop, Stop, records};
 use sonde_server::http::{self, Access, Router, Server};
 use sonde_server::{otg, runs as plans};
 use sonde_sys::schedule::prefer_with_children;
@@ -85,22 +85,13 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
 fn serve(server: Server, routes: Router, asked: &Stop) -> io::Result<()> {
     let (stop, ended) = (http::ServerStop::new(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let _end = End(&ended);
+        let _end = SetOnDrop(&ended);
         std::thread::Builder::new().name("sonde-stop".into()).spawn_scoped(scope, || {
             while !asked.wait(LOOK) && !ended.load(Ordering::Relaxed) {}
             stop.stop();
         })?;
         server.serve(routes, &stop)
     })
-}
-
-/// Tells who waits for the end that there is one, however the server came to it.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Who may come in, and what of it stands in the address that is shown.

@@ -12,18 +12,14 @@ pub struct Subscriber {
     sender: RecordSender<Vec<FlowRecord>>,
     /// Records can wait for their reader, until this is urgent.
     waits: Option<Stop>,
-    /// Then the reader took nothing: it is waited for no longer.
-    given_up: bool,
     records: u64,
-    /// The reader has gone.
-    unread: bool,
 }
 
 impl Subscriber {
     /// With what the program reads. Times of its records are not UTC.
     pub fn new(waits: Option<Stop>) -> (Subscriber, Records<Vec<FlowRecord>>) {
         let (sender, receiver) = records(BATCHES);
-        (Subscriber { sender, waits, given_up: false, records: 0, unread: false }, receiver)
+        (Subscriber { sender, waits, records: 0 }, receiver)
     }
 }
 
@@ -33,14 +29,11 @@ impl Output for Subscriber {
         let batch = records.to_vec();
         let n = records.len() as u64;
         match &self.waits {
-            Some(_) if self.given_up => self.sender.lose(n),
-            Some(stop) => match self.sender.push_waiting(batch, stop) {
-                Ok(is_read) => self.unread |= !is_read,
-                Err(_) => {
-                    self.given_up = true;
+            Some(stop) => {
+                if self.sender.push_unless_urgent(batch, stop).is_err() {
                     self.sender.lose(n);
                 }
-            },
+            }
             None => self.sender.push_many(batch, n),
         }
     }
@@ -65,7 +58,7 @@ impl Output for Subscriber {
     }
 
     fn is_unread(&self) -> bool {
-        self.unread
+        self.sender.is_unread()
     }
 }
 

@@ -15,7 +15,7 @@ use sonde_wire::ipfix;
 use super::messages::Exporters;
 use super::observed::Observed;
 use super::settings::Listen;
-use crate::running::Stop;
+use crate::running::{SetOnDrop, Stop};
 
 /// An address that is listened on.
 pub(super) enum Bound {
@@ -54,7 +54,7 @@ impl Bound {
         let (give, get) = sync_channel::<Came>(QUEUE);
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| -> Result<()> {
-            let _end = End(&ended);
+            let _end = SetOnDrop(&ended);
             // Gone before those who give are waited for.
             let get = get;
             match &self {
@@ -83,15 +83,6 @@ impl Bound {
             if bytes < BUFFER { ": root, or net.core.rmem_max, would give more" } else { "" };
         let address = socket.local_addr()?;
         Ok(format!("{address} (receive buffer {} KiB{short})", bytes >> 10))
-    }
-}
-
-/// Tells those who receive that it is over, however it came to that.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
