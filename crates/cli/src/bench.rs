@@ -7,12 +7,10 @@ mod progress;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::anyhow;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_run::error::RunError;
-use sonde_run::running::Next;
 use sonde_testbed::execution::{self, Event, Settings};
 use sonde_testbed::expand::{self, expand};
 use sonde_testbed::plan::{PlanError, TomlText};
@@ -42,13 +40,15 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     };
     let mut printer = ProgressPrinter::new(how, about.planned);
     let mut run = BenchRun::default();
-    loop {
-        match benchmarking.records.next(Duration::from_secs(3600)) {
-            Next::Record(Event::Run(all)) => run = *all,
-            Next::Record(event) => printer.print(&event)?,
-            Next::Nothing => {}
-            Next::End => break,
+    let printed = benchmarking.records.iter().try_for_each(|event| match event {
+        Event::Run(all) => {
+            run = *all;
+            Ok(())
         }
+        event => printer.print(&event),
+    });
+    if printed.is_err() {
+        benchmarking.stop();
     }
     let status = benchmarking.status.get();
     match benchmarking.join().failure {
@@ -59,6 +59,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         }
         Some(e) => return Err(e.into()),
     }
+    printed?;
     let pages = folder.display();
     printer.note(&format!("run folder: {pages}; 'sonde report {pages}' makes the report"));
     if let Some(count) = NonZero::new(status.errors.len()) {

@@ -47,8 +47,8 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarki
     };
     let (sender, receiver) = records(planned + ROOM);
     let status = Latest::new(Status { planned, ..Status::default() });
-    let mut teller = Teller { records: sender, status: status.clone() };
     let (stop, asked) = (context.stop.clone(), context.stop.clone());
+    let mut teller = Teller { records: sender, status: status.clone(), stop: stop.clone() };
     let work = move || {
         let failure = execution.run(&asked, &mut teller).err();
         execution.end(&teller, failure)
@@ -89,7 +89,8 @@ impl Execution {
         let never = checks::never_applied(&self.expanded.plan.checks, &run.measurements);
         let never = never.into_iter().map(str::to_owned).collect();
         teller.status.update(|s| (s.present, s.never_applied) = (None, never));
-        let counters: BTreeMap<String, u64> = [
+        let caveats = run.caveats;
+        let mut counters: BTreeMap<String, u64> = [
             ("measurements", run.measurements.len()),
             ("trials", run.trials.len()),
             ("invalid_trials", run.trials.iter().filter(|t| !t.valid()).count()),
@@ -97,8 +98,8 @@ impl Execution {
         ]
         .map(|(name, n)| (name.to_owned(), n as u64))
         .into();
-        let caveats = run.caveats;
-        teller.records.push(Event::Run(Box::new(run)));
+        teller.run(run);
+        counters.insert("events_lost".into(), teller.records.lost());
         Ended { counters, caveats, failure, ..Ended::default() }
     }
 

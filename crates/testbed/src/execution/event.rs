@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::{Offer, Trial};
-use sonde_run::running::{Latest, RecordSender, Running};
+use sonde_run::running::{Latest, RecordSender, Running, Stop};
 
 use crate::runner::{NextTrial, ProgressListener};
 
@@ -66,22 +66,35 @@ pub struct Status {
     pub never_applied: Vec<String>,
 }
 
-/// Tells records and status what goes on.
+/// Tells records and status what goes on. What was found waits for its reader between trials; how
+/// a trial goes does not.
 pub(super) struct Teller {
     pub records: RecordSender<Event>,
     pub status: Latest<Status>,
+    pub stop: Stop,
 }
 
 impl Teller {
     pub fn measured(&self, measurement: &Measurement, resumed: bool) {
         self.status.update(|s| s.finished += 1);
         let measurement = Box::new(measurement.clone());
-        self.records.push(Event::Measured { measurement, resumed });
+        self.push(Event::Measured { measurement, resumed });
     }
 
     pub fn failed(&self, why: String) {
         self.status.update(|s| s.errors.push(why.clone()));
-        self.records.push(Event::Failed(why));
+        self.push(Event::Failed(why));
+    }
+
+    /// The whole run, at its end.
+    pub fn run(&self, run: BenchRun) {
+        self.push(Event::Run(Box::new(run)));
+    }
+
+    fn push(&self, event: Event) {
+        if self.records.push_unless_urgent(event, &self.stop).is_err() {
+            self.records.lose(1);
+        }
     }
 }
 
@@ -100,5 +113,39 @@ impl ProgressListener for Teller {
     fn ended(&mut self, trial: &Trial) {
         self.status.update(|s| s.present = None);
         self.records.push(Event::Tried(Box::new(trial.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sonde_run::running::records;
+
+    use super::*;
+
+    #[test]
+    fn a_late_reader_misses_how_trials_go_and_nothing_that_was_found() {
+        let (sender, reader) = records(2);
+        let (status, stop) = (Latest::new(Status::default()), Stop::default());
+        let mut teller = Teller { records: sender, status, stop };
+        let next = NextTrial { offer: Offer::steady(1e3, 1_000_000), purpose: String::new() };
+        (0..5).for_each(|n| teller.trial("m", &next, n));
+        let telling = std::thread::spawn(move || {
+            teller.measured(&Measurement::default(), false);
+            teller.failed("no bed".into());
+            teller.run(BenchRun::default());
+            teller.records.lost()
+        });
+        let events: Vec<Event> = reader.iter().collect();
+        let [
+            Event::Trial(_),
+            Event::Trial(_),
+            Event::Measured { resumed: false, .. },
+            Event::Failed(_),
+            Event::Run(_),
+        ] = &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!((telling.join().unwrap(), reader.lost()), (3, 3));
     }
 }
