@@ -3,9 +3,11 @@
 //! stays a key.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 static COMMAND: OnceLock<fn() -> clap::Command> = OnceLock::new();
+static LONG: OnceLock<BTreeSet<String>> = OnceLock::new();
 
 /// Whose options take the keys' places; without it keys stay.
 pub fn of(command: fn() -> clap::Command) {
@@ -71,14 +73,22 @@ fn option(key: &str) -> Option<String> {
         "sizes" => "size".into(),
         name => name.replace('_', "-"),
     };
-    let is_known = COMMAND.get().is_some_and(|command| has(&command(), &name));
+    // Made once, at the first key: it costs more than a message.
+    let is_known = COMMAND.get().is_some_and(|command| {
+        LONG.get_or_init(|| {
+            let mut all = BTreeSet::new();
+            add_long(&command(), &mut all);
+            all
+        })
+        .contains(&name)
+    });
     is_known.then(|| format!("--{name}"))
 }
 
-/// Whether a command, or one under it, has this option.
-fn has(command: &clap::Command, name: &str) -> bool {
-    command.get_arguments().any(|a| a.get_long() == Some(name))
-        || command.get_subcommands().any(|below| has(below, name))
+/// The names of the options of a command and of those under it.
+fn add_long(command: &clap::Command, all: &mut BTreeSet<String>) {
+    all.extend(command.get_arguments().filter_map(|a| a.get_long().map(str::to_owned)));
+    command.get_subcommands().for_each(|below| add_long(below, all));
 }
 
 #[cfg(test)]
