@@ -134,7 +134,7 @@ static __always_inline bool is_frame(void *ctx, bool xdp, const struct below *b,
 	       load(ctx, xdp, in, in->at, &first, 1) && type_of(first) == in->type;
 }
 
-/* What an MPLS stack carries, which only its first octets tell (RFC 4928). */
+/* What an MPLS stack carries, by its first octets (RFC 4928). */
 static __always_inline int labelled(void *ctx, bool xdp, struct below *b)
 {
 	bool fits = false, control_word;

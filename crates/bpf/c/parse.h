@@ -37,7 +37,7 @@ struct vlan_tag {
 struct packet {
 	struct ethhdr *eth;
 	struct udphdr *udp;
-	bool v4; /* which of the two holds; the verifier cannot tell by NULL */
+	bool v4; /* which of the two holds; for the verifier NULL would not do */
 	struct iphdr *ip4;
 	struct ipv6hdr *ip6;
 };

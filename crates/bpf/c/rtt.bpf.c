@@ -238,7 +238,7 @@ static __always_inline void finish(enum parsed done, struct rtt_packet *p)
 	rtt_match(p);
 }
 
-/* What parsing is told of the VLAN tag that the kernel keeps beside the packet. */
+/* The VLAN tag that the kernel keeps beside the packet, for the parser. */
 static __always_inline __u16 tag_beside(const struct __sk_buff *skb)
 {
 	return skb->vlan_present ? TAGGED | (skb->vlan_tci & VID) : 0;

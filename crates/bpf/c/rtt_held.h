@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Acknowledgements that their receiver probably held back, for a second segment or a timer
- * (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2), told from a path that has become longer.
+ * (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2), distinguished from a path that has become longer.
  */
 #ifndef SONDE_RTT_HELD_H
 #define SONDE_RTT_HELD_H

@@ -129,7 +129,7 @@ __noinline int rtt_quic_spin(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-/* Residence: a packet that can be told from others is noted as it comes in, and timed as it
+/* Residence: a packet that is distinct from others is noted as it comes in, and timed as it
  * goes out of another interface. Which flow entry: that of the interface it leaves by.
  */
 static __noinline int transit(struct flow *f, struct rtt_packet *p)

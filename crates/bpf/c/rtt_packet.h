@@ -43,7 +43,7 @@ struct rtt_packet {
 	struct key key;
 	__u64 now; /* 0 until the clock is read */
 	__u32 coarse;
-	__u32 moment; /* 2^14 ns, as far as the coarse clock tells */
+	__u32 moment; /* 2^14 ns, by the coarse clock */
 	__u32 place;  /* of its flow */
 	__u32 identity; /* IPv4's identification, and the checksum of what it carries */
 	__u32 ip_len;
@@ -296,7 +296,7 @@ static __always_inline void set_ends(struct rtt_packet *p, __u64 s0, __u64 s1, _
 {
 	bool swap;
 
-	/* By the full addresses: hidden ones could not be told apart. */
+	/* By the full addresses: hidden ones could not be distinguished. */
 	if (net_count)
 		p->elsewhere = !in_nets(s0, s1, p->bits & P_IPV4) &&
 			       !in_nets(d0, d1, p->bits & P_IPV4);

@@ -182,7 +182,7 @@ static __always_inline void give_page(struct side *s)
 	__sync_fetch_and_add(&pages_used, -1);
 }
 
-/* Ticks wrap after 137 s; the coarse clock tells whether they may have. One unit into the
+/* Ticks wrap after 137 s; the coarse clock shows whether they may have. One unit into the
  * future is allowed: it may differ by CPU.
  */
 static __always_inline bool recent(__u16 now, __u16 then)

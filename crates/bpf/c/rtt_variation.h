@@ -26,7 +26,7 @@ static __always_inline __s64 period_ns(__u32 period)
 	       period == PERIOD_4MS ? 4000000 : 10000000;
 }
 
-/* Whether the clock takes four round trips or more for a step, as far as can be told before
+/* Whether the clock takes four round trips or more for a step, as far as is known before
  * delay_variation.
  */
 static __always_inline bool is_slower(const struct side *D, struct rtt_packet *p, __u32 steps)

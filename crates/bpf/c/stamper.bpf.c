@@ -6,13 +6,13 @@
  *   tc egress    before the stack hands a packet to the driver. What bypasses the queueing
  *                layer (af_packet here, all of AF_XDP) never comes by.
  *   handed over  veth has put a packet into its peer's queue and asks for somebody to
- *                empty it: the tracepoint softirq_raise. It is not told which packet; the
+ *                empty it: the tracepoint softirq_raise. It does not get the packet; the
  *                next one that is released on this processor is it.
  *   released     the driver lets go of a packet, whoever sent it: the tracepoint
  *                consume_skb.
  *   tc ingress   after the packet sockets, before IP. What XDP takes never comes by.
  *   redirected   XDP has put a packet into an AF_XDP socket's ring: the tracepoint
- *                xdp_redirect. It is not told which packet; the ring's last entry is it.
+ *                xdp_redirect. It does not get the packet; the ring's last entry is it.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -285,7 +285,7 @@ int sonde_raised(__u64 *args)
 	return 0;
 }
 
-/* Runs for every buffer that anybody frees; the port tells most of them from ours. Those
+/* Runs for every buffer that anybody frees; the port distinguishes most of them from ours. Those
  * that bring a transmit stamp to the error queue have no packet inside.
  */
 SEC("tp_btf/consume_skb")

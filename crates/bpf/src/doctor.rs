@@ -11,7 +11,7 @@ pub struct BpfSupport {
     /// need it.
     pub btf: bool,
     /// Programs are compiled to machine code; interpreted ones are several times slower.
-    /// `None`: the kernel does not tell this process.
+    /// `None`: the kernel does not show it to this process.
     pub jit: Option<bool>,
     /// Whether the AF_XDP tap loads.
     pub xsk: Result<(), BpfError>,

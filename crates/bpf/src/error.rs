@@ -11,7 +11,7 @@ pub enum BpfError {
     Privilege {
         /// What was tried.
         what: &'static str,
-        /// What this process lacks, as far as it can tell, and what to do.
+        /// What this process lacks, as far as it is known, and what to do.
         advice: String,
     },
     /// No interface has this index.
@@ -24,7 +24,7 @@ pub enum BpfError {
     )]
     Busy {
         ifindex: u32,
-        /// Name and id of the other program as far as the kernel tells.
+        /// Name and id of the other program as far as the kernel reports them.
         program: String,
     },
     /// The kernel's verifier refused the program, or the kernel lacks something it needs.
@@ -32,7 +32,7 @@ pub enum BpfError {
     Verifier {
         /// What libbpf said, at most its last lines.
         reason: String,
-        /// What the kernel lacks, as far as it can be told, and what to do.
+        /// What the kernel lacks, as far as it is known, and what to do.
         advice: String,
     },
     /// There is no memory for the program's tables.
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_told_from_one_that_lacks_something() {
+    fn an_old_kernel_is_distinguished_from_one_that_lacks_something() {
         let old = kernel_advice(Some(libc::EINVAL), "5.10.0-28-amd64", true);
         assert!(old.contains("this is Linux 5.10.0-28-amd64; 6.1 or later"), "{old}");
         for release in ["6.1.0-13-amd64", "6.18.44", "10.0"] {

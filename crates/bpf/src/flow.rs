@@ -121,7 +121,7 @@ impl FlowProgram {
 
     /// Loads the program and attaches it to all the interfaces in this network namespace:
     /// in the driver; if `generic` is allowed, where that cannot be had in the generic
-    /// hook. Tells the mode of each.
+    /// hook. Returns the mode of each.
     ///
     /// # Errors
     /// As [`Self::load`]; [`BpfError::NoInterface`]; [`BpfError::Busy`] when another XDP

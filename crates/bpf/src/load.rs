@@ -252,7 +252,7 @@ fn attached_program(ifindex: u32) -> String {
     format!("'{name}' (id {id})")
 }
 
-/// The kernel's number of an error, of which libbpf-rs keeps no more than the text: it tells
+/// The kernel's code of an error, of which libbpf-rs keeps no more than the text: it tells
 /// a refusal (EPERM) from the verifier's opinion (EACCES).
 fn errno_of(e: &libbpf_rs::Error) -> Option<i32> {
     let text = format!("{e:#}");

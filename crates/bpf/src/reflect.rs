@@ -183,7 +183,7 @@ impl KernelReflector {
         Self::load_as(config, false, true)
     }
 
-    /// Tells the reflector about the clock, while it runs.
+    /// Sets the state of the clock in the reflector, while it runs.
     ///
     /// `tai_offset_s` is TAI - UTC as this kernel has it (0 where nothing has set it);
     /// `error_estimate` is the field as sent (RFC 4656, section 4.1.2): S, scale and
@@ -401,7 +401,7 @@ const RATE_SOURCES: u32 = 131_072;
 const RATE_WAYS: u32 = 4;
 /// Tokens that a CPU takes at a time.
 const MAX_LEASE: u32 = 64;
-/// Half of what `TIME_BITS` in `c/rate.h` can tell apart, 73 minutes.
+/// Half of what `TIME_BITS` in `c/rate.h` can distinguish, 73 minutes.
 const MAX_DEBT_NS: u64 = 1 << 42;
 /// `enum address` in `c/reflect.bpf.c`.
 const OUR_ADDRESS: u8 = 1;

@@ -34,7 +34,7 @@ use crate::load;
 use layout::{Flow, FlowEvent, Loss, Reading, SampleEvent};
 use memory::{Mapped, Ring};
 
-/// What the program is told at its start; what is off costs nothing.
+/// What the program is configured with at its start; what is off costs nothing.
 #[derive(Clone, Debug)]
 pub struct RttConfig {
     /// Flows tracked at once: a power of two, 64 to 2^22.
@@ -53,7 +53,7 @@ pub struct RttConfig {
     pub events: RttEvents,
     /// At most one clean sample a second and direction of a flow enters the histograms.
     pub weight_by_flow: bool,
-    /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to tell hosts apart.
+    /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to distinguish hosts.
     pub hide_addresses: bool,
     /// The VLAN is part of a flow's key; else both directions may have their own.
     pub vlan_in_key: bool,
@@ -108,7 +108,7 @@ pub struct RttProgram {
 #[derive(Debug)]
 struct Programs {
     ingress: OwnedFd,
-    /// The one for ingress, unless residence tells them apart.
+    /// The one for ingress, unless residence distinguishes them.
     egress: OwnedFd,
     xdp: Option<OwnedFd>,
     sweep: OwnedFd,

@@ -287,8 +287,8 @@ fn total_of(rings: &[FlowRing]) -> u64 {
 }
 
 #[test]
-fn several_interfaces_are_told_apart() {
-    if !privileged("several_interfaces_are_told_apart") {
+fn several_interfaces_are_distinguished() {
+    if !privileged("several_interfaces_are_distinguished") {
         return;
     }
     in_namespace(|| {

@@ -328,8 +328,8 @@ fn tai() -> i64 {
 }
 
 #[test]
-fn other_lengths_and_addresses_are_told() {
-    if !privileged("other_lengths_and_addresses_are_told") {
+fn other_lengths_and_addresses_are_reported() {
+    if !privileged("other_lengths_and_addresses_are_reported") {
         return;
     }
     let frame = |len: usize| {

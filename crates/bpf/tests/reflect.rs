@@ -107,8 +107,8 @@ fn replies_are_exact() {
 }
 
 #[test]
-fn a_damaged_request_is_told_from_a_partial_checksum() {
-    if !privileged("a_damaged_request_is_told_from_a_partial_checksum") {
+fn a_damaged_request_is_distinguished_from_a_partial_checksum() {
+    if !privileged("a_damaged_request_is_distinguished_from_a_partial_checksum") {
         return;
     }
     let reflector = load(|c| c.stateful = false);

@@ -125,7 +125,7 @@ fn sequence_and_karn(p: &mut RttProgram) {
         &[
             (0, Segment { seq: 1, ack: 1, len: 100, ..a }),
             (20, Segment { seq: 1, ack: 101, ..b }),
-            // Sent again: which copy is answered nobody can tell.
+            // Sent again: which copy is answered is unknown.
             (30, Segment { seq: 101, ack: 1, len: 100, ..a }),
             (60, Segment { seq: 101, ack: 1, len: 100, ..a }),
             (80, Segment { seq: 1, ack: 201, ..b }),

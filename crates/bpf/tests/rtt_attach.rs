@@ -276,5 +276,5 @@ fn hold_on() {
 }
 
 const ATTACHED: &str = "attached";
-/// Tells the process that is to be killed from the one that kills it.
+/// Distinguishes the process that is to be killed from the one that kills it.
 const HOLD_ON: &str = "SONDE_TEST_HOLD_ON";

@@ -327,8 +327,8 @@ fn where_timestamps_are_of_no_use_sequence_numbers_are_timed() {
 
 /// step_push, and acknowledgements that are held back.
 #[test]
-fn a_path_that_becomes_longer_is_told_from_acknowledgements_held_back() {
-    if !privileged("a_path_that_becomes_longer_is_told_from_acknowledgements_held_back") {
+fn a_path_that_becomes_longer_is_distinguished_from_acknowledgements_held_back() {
+    if !privileged("a_path_that_becomes_longer_is_distinguished_from_acknowledgements_held_back") {
         return;
     }
     let mut both = Both::load(|_, _| ());

@@ -62,7 +62,7 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
         let mut open = EndedFlows::new();
         program.open_flows(&mut |flow| open.add(&flow));
         fetch(&mut program, &mut ended, &mut samples);
-        assert_eq!((ended.twice, open.twice), (0, 0), "a flow that is told of twice");
+        assert_eq!((ended.twice, open.twice), (0, 0), "a flow that is reported twice");
         let flows = count(&program, "flows");
         assert!((all - refused..=all).contains(&flows), "{flows} of {all}, {refused} refused");
         assert!(refused < all / 100, "this host loses too much to say anything: {refused}");
@@ -88,18 +88,18 @@ fn fetch(program: &mut RttProgram, ended: &mut EndedFlows, samples: &mut Vec<Rtt
     program.poll(Duration::ZERO, &mut |s| samples.push(s), &mut |flow| ended.add(&flow)).unwrap();
 }
 
-/// Flows of which the program has told, by their number; that of the echoes is the last.
+/// Flows of which the program has reported the end, by their index; that of the echoes is the last.
 struct EndedFlows {
-    told: Vec<bool>,
+    reported: Vec<bool>,
     twice: u64,
 }
 
 impl EndedFlows {
     fn new() -> Self {
         // All of it is written to: it must not grow while memory is watched.
-        let mut told = vec![true; FLOWS as usize + 1];
-        told.fill(false);
-        EndedFlows { told, twice: 0 }
+        let mut reported = vec![true; FLOWS as usize + 1];
+        reported.fill(false);
+        EndedFlows { reported, twice: 0 }
     }
 
     fn add(&mut self, flow: &RttFlow) {
@@ -110,12 +110,12 @@ impl EndedFlows {
             }
             _ => FLOWS as usize,
         };
-        self.twice += u64::from(std::mem::replace(&mut self.told[number], true));
+        self.twice += u64::from(std::mem::replace(&mut self.reported[number], true));
     }
 
     /// How many these and those are together.
     fn with(&self, other: &EndedFlows) -> u64 {
-        self.told.iter().zip(&other.told).filter(|(a, b)| **a || **b).count() as u64
+        self.reported.iter().zip(&other.reported).filter(|(a, b)| **a || **b).count() as u64
     }
 }
 
@@ -123,7 +123,7 @@ impl EndedFlows {
 fn refused_by(interface: &str) -> u64 {
     let text = ip(&["-j", "-s", "link", "show", "dev", interface]);
     let sent = text.split_once("\"tx\":").and_then(|(_, tx)| tx.split_once("\"dropped\":"));
-    let (_, dropped) = sent.expect("ip tells what was dropped");
+    let (_, dropped) = sent.expect("ip prints what was dropped");
     let digits: String = dropped.trim().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap()
 }

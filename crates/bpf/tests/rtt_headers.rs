@@ -104,7 +104,7 @@ fn one_program_all_headers() {
 fn times(both: &mut Both, frames: &[Vec<u8>; 2], kind: RttKind, vlan: u16, what: &str) {
     for side in [RttSide::Ingress, RttSide::Egress, RttSide::Xdp] {
         let before = both.samples.len();
-        // Hooks are told apart as points, so that each has flows of its own.
+        // Hooks are distinguished as points, so that each has flows of its own.
         let point = side as u8;
         for (ms, frame) in [(0, &frames[0]), (7, &frames[1])] {
             let packet = RttTestPacket { frame, point, ..RttTestPacket::default() };

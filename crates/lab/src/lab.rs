@@ -43,7 +43,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty one. `prefix` tells people whose it is; the names are made unique by
+    /// An empty one. `prefix` shows people whose it is; the names are made unique by
     /// the process id and a counter.
     pub fn new(prefix: &str) -> Result<Lab, LabError> {
         check_name(prefix)?;

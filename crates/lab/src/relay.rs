@@ -98,26 +98,26 @@ impl Relay {
     ) -> Result<Relay, LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, host, names) = (stop.clone(), host.clone(), interfaces.map(str::to_owned));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let opened = host.enter().and_then(|()| {
                 Ok([PacketSocket::open(&names[0])?, PacketSocket::open(&names[1])?])
             });
-            // Where it is refused, the report tells by how late the frames were.
+            // Where it is refused, the report says by how late the frames were.
             let _ = prefer_this_thread();
             match opened {
                 Ok(sockets) => {
-                    drop(tell);
+                    drop(sender);
                     Worker::new(sockets, [there, back], seed).run(&stopped)
                 }
                 Err(error) => {
-                    let _ = tell.send(error); // the starter waits for it
+                    let _ = sender.send(error); // the starter waits for it
                     Ok(RelayReport::default())
                 }
             }
         });
         // Without an error the channel closes empty.
-        match told.recv() {
+        match receiver.recv() {
             Ok(error) => Err(error),
             Err(_) => Ok(Relay { stop, thread: Some(thread) }),
         }
@@ -281,7 +281,7 @@ impl Worker {
     }
 }
 
-/// Frames that a relay of limited rate holds, unless told otherwise.
+/// Frames that a relay of limited rate holds, by default.
 pub const QUEUE: usize = 1000;
 /// Of one direction before the other is looked at.
 const BURST: usize = 32;

@@ -1,5 +1,5 @@
 //! Devices under test on the real kernel: each forwards both ways in both families, its
-//! counters tell of it, it loses and says so, it survives resets, and leaves nothing.
+//! counters show it, it loses and says so, it survives resets, and leaves nothing.
 //! Needs root; those of other packages are skipped where these are missing.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -68,7 +68,7 @@ fn carry(
     (arrived, report)
 }
 
-/// Without IPv6: its hosts tell the link of their multicast groups when they like.
+/// Without IPv6: its hosts report their multicast groups at times of their own.
 fn quiet_path() -> RelayPath {
     let path = RelayPath::new("t-relay").unwrap();
     for host in [&path.client, &path.server] {

@@ -42,7 +42,7 @@ pub trait Instrument {
     /// A frame sent with a cookie did not leave this host.
     fn refused(&mut self, _refused: TxRefused) {}
 
-    /// How time stands to the clocks that packets carry, as of `now`. Told before anything else
+    /// How time stands to the clocks that packets carry, as of `now`. Called before anything else
     /// of a turn; mostly nothing has changed.
     fn set_scale(&mut self, _scale: Scale, _now: Time) {}
 

@@ -1,7 +1,7 @@
 //! Traffic with known flows: what a flow meter is tested, compared and loaded with.
 //!
 //! A [`TrafficGenerator`] makes one frame after the other, in time order and from a seed, and
-//! tells the truth about each flow when it has ended: what an exact meter without
+//! reports the truth about each flow when it has ended: what an exact meter without
 //! time-outs would report. It holds the open flows and nothing else, and nothing is
 //! allocated for a packet.
 
@@ -96,7 +96,7 @@ impl TrafficGenerator {
 
     /// Writes the frame that is due, as sent at `at_ns` (not before the one before), to the
     /// start of `buffer`, which has room for [`Config::longest_frame`]; returns its length,
-    /// 0 if there is none. Flows that it ends are told to `truth`.
+    /// 0 if there is none. Flows that it ends are reported to `truth`.
     pub fn emit(&mut self, at_ns: i64, buffer: &mut [u8], truth: &mut impl FnMut(&Truth)) -> usize {
         if self.next_at().is_none() {
             return 0;
@@ -110,7 +110,7 @@ impl TrafficGenerator {
         self.offset += self.config.arrival.gap(self.mean_gap, &mut self.rng);
         let slot = self.fragments.slot;
         if !self.fragments.waiting() && self.flows[slot].is_over() {
-            truth::tell(&self.config, &self.flows[slot], truth);
+            truth::report(&self.config, &self.flows[slot], truth);
             if self.may_begin() > 0 {
                 self.flows[slot] = self.begin();
             } else {
@@ -120,10 +120,10 @@ impl TrafficGenerator {
         len
     }
 
-    /// Tells the truth about the flows that are still open.
+    /// Reports the truth about the flows that are still open.
     pub fn finish(mut self, truth: &mut impl FnMut(&Truth)) {
         for flow in self.flows.drain(..) {
-            truth::tell(&self.config, &flow, truth);
+            truth::report(&self.config, &flow, truth);
         }
     }
 
@@ -225,7 +225,7 @@ impl TrafficGenerator {
         };
         flow.tuple = self.tuples.tuple(number);
         if flow.transport == Transport::Icmp {
-            // Without ports the hosts alone must tell flows apart.
+            // Without ports the hosts alone must distinguish flows.
             flow.tuple.hosts = self.tuples.pair(self.icmp);
             self.icmp += 1;
         }

@@ -67,7 +67,7 @@ fn applications_are_those_that_tshark_sees() {
 }
 
 #[test]
-fn each_direction_alone_tells_its_part() {
+fn each_direction_alone_gives_its_part() {
     let file = std::fs::read(folder().join("http.pcap")).expect("a capture");
     let found = records(&file, false, usize::MAX);
     let apps: Vec<Value> = found.iter().map(app).filter(|app| !app.is_null()).collect();
@@ -78,7 +78,7 @@ fn each_direction_alone_tells_its_part() {
 }
 
 #[test]
-fn headers_alone_tell_nothing() {
+fn headers_alone_give_nothing() {
     let file = std::fs::read(folder().join("tls.pcap")).expect("a capture");
     let found = records(&file, true, 66);
     assert!(found.len() >= 7);

@@ -231,7 +231,7 @@ impl ToTai {
     }
 
     /// Reads the offset again when a second has passed: it changes with leap seconds, and
-    /// when a daemon first tells the kernel. Not for the packet path.
+    /// when a daemon first sets it in the kernel. Not for the packet path.
     pub fn refresh(&mut self, now: Time) {
         if self.steady.is_none() && now - self.read_at > 1_000_000_000 {
             *self = ToTai::new(false);

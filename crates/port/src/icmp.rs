@@ -1,7 +1,7 @@
 //! What hosts and routers say about packets that they did not deliver (RFC 792, RFC 4443).
 //!
 //! The socket engine hears of it by its error queue, without privilege. Engines below the
-//! kernel's UDP have no socket that the kernel could tell: for them there is [`Listener`].
+//! kernel's UDP have no socket that the kernel could notify: for them there is [`Listener`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ pub struct IcmpError {
     pub from: Option<IpAddr>,
     /// Where the packet was to go.
     pub destination: SocketAddr,
-    /// Our port; 0: not told.
+    /// Our port; 0: unknown.
     pub source_port: u16,
     /// What happened to it.
     pub kind: IcmpKind,
@@ -32,7 +32,7 @@ pub enum IcmpKind {
     NoRoute,
     /// The last router, or this host, finds no such neighbour.
     NoNeighbour,
-    /// Longer than the path takes: its MTU, 0 where the router does not tell.
+    /// Longer than the path takes: its MTU, 0 where the router does not state it.
     TooBig(u32),
     /// The TTL or hop limit ran out.
     TtlExceeded,

@@ -4,7 +4,7 @@
 //! changed, a virtual machine's link is plugged anew, a driver is reset. Sockets and programs
 //! stay with the one that is gone, and say nothing. This port looks at the name from time to
 //! time, opens its engine again when the interface has returned, and counts both. In between
-//! nothing comes, and what is sent is dropped and counted. It also tells the engine which
+//! nothing comes, and what is sent is dropped and counted. It also gives the engine the ones which
 //! addresses are this host's, as they come and go.
 
 use std::cell::Cell;
@@ -166,10 +166,10 @@ impl Addresses {
     }
 
     fn have_changed(&mut self) -> bool {
-        let told = |e: &NetlinkEvent| {
+        let concerns_it = |e: &NetlinkEvent| {
             matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
         };
-        if !self.watch.poll().is_ok_and(|events| events.iter().any(told)) {
+        if !self.watch.poll().is_ok_and(|events| events.iter().any(concerns_it)) {
             return false;
         }
         match self.routes.local_prefixes() {

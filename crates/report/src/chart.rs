@@ -185,7 +185,7 @@ pub const COLOURS: [(&str, &str); 6] = [
 pub const LEVELS: usize = 7;
 
 /// Colours of a heat map's steps on a light and on a dark ground, few to many: one hue, so
-/// that lightness alone tells.
+/// that lightness alone distinguishes.
 pub const HEAT: [(&str, &str); LEVELS] = [
     ("#d6e6f4", "#16304a"),
     ("#b9d4ea", "#1a4468"),
@@ -255,7 +255,7 @@ mod tests {
     ];
 
     #[test]
-    fn colours_are_told_apart_by_everybody() {
+    fn colours_are_distinguished_by_everybody() {
         let light: Vec<&str> = COLOURS.iter().map(|c| c.0).collect();
         let dark: Vec<&str> = COLOURS.iter().map(|c| c.1).collect();
         for (colours, ground) in [(light, svg::LIGHT.ground), (dark, svg::DARK.ground)] {

@@ -63,7 +63,7 @@ pub struct SideSummary {
 pub struct ComparisonRow {
     /// The case, repetition 0.
     pub case: Case,
-    /// The case by what tells it from the others.
+    /// The case by what distinguishes it from the others.
     pub name: String,
     pub metric: String,
     pub unit: String,

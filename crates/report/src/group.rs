@@ -1,4 +1,4 @@
-//! Measurements that differ only by their repetition, and what tells groups apart.
+//! Measurements that differ only by their repetition, and what distinguishes groups.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -103,8 +103,8 @@ impl CaseGroup<'_> {
     fn tester_limited(&self, name: &str) -> bool {
         self.measurements.iter().filter(|m| m.finding.complete).any(|m| {
             let values = &m.finding.values;
-            let told = values.iter().any(|q| q.tester_limited);
-            let by_caveat = !told && m.caveats.contains(Caveat::TesterLimited) && is_rate(name);
+            let limited = values.iter().any(|q| q.tester_limited);
+            let by_caveat = !limited && m.caveats.contains(Caveat::TesterLimited) && is_rate(name);
             by_caveat || values.iter().any(|q| q.name == name && q.tester_limited)
         })
     }
@@ -130,7 +130,7 @@ pub fn searches_rate(procedure: &str) -> bool {
     SEARCHES.contains(&procedure)
 }
 
-/// What a case is told by, apart from its repetition.
+/// What identifies a case, apart from its repetition.
 pub fn key(case: &Case) -> String {
     serde_json::to_string(&Case { repetition: 0, ..case.clone() }).unwrap_or_default()
 }
@@ -139,7 +139,7 @@ pub fn key(case: &Case) -> String {
 #[derive(Clone, Debug)]
 pub struct Labels {
     varying: Vec<String>,
-    /// Mixes are told apart by their names alone, without their genomes.
+    /// Mixes are distinguished by their names alone, without their genomes.
     short_mixes: bool,
 }
 
@@ -160,7 +160,7 @@ impl Labels {
         Labels { varying, short_mixes }
     }
 
-    /// The name of `case`; the fields of `without` are told elsewhere. Never empty.
+    /// The name of `case`; the fields of `without` are shown elsewhere. Never empty.
     pub fn name(&self, case: &Case, without: &[&str]) -> String {
         match self.differing(case, without) {
             name if !name.is_empty() => name,
@@ -169,7 +169,7 @@ impl Labels {
         }
     }
 
-    /// The same for a figure, which always tells its procedure: two of one plan have figures
+    /// The same for a figure, which always shows its procedure: two of one plan have figures
     /// of the same kind.
     pub fn title(&self, case: &Case, without: &[&str]) -> String {
         let rest = match self.differing(case, &[without, &["procedure"]].concat()) {
@@ -182,12 +182,12 @@ impl Labels {
         }
     }
 
-    /// What tells `case` from the others; empty: nothing but the fields of `without`.
+    /// What distinguishes `case` from the others; empty: nothing but the fields of `without`.
     fn differing(&self, case: &Case, without: &[&str]) -> String {
-        let told = |field: &str| self.varying.iter().any(|f| f == field);
+        let varies = |field: &str| self.varying.iter().any(|f| f == field);
         let parts = fields(case, self.short_mixes)
             .into_iter()
-            .filter(|(f, text)| told(f) && !without.contains(&f.as_str()) && !text.is_empty());
+            .filter(|(f, text)| varies(f) && !without.contains(&f.as_str()) && !text.is_empty());
         parts.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_tell_the_procedure_and_names_only_what_differs() {
+    fn titles_show_the_procedure_and_names_only_what_differs() {
         let run = run(&[("64", 1, 1.0, true), ("512", 1, 1.0, true)]);
         let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
         let case = &run.measurements[0].case;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_what_differs() {
+    fn names_show_what_differs() {
         let run = run(&[("64", 1, 1.0, true), ("imix:aab", 1, 1.0, true)]);
         let labels = Labels::of(run.measurements.iter().map(|m| &m.case));
         let name = |i: usize, without: &[&str]| labels.name(&run.measurements[i].case, without);

@@ -111,7 +111,7 @@ pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
 }
 
 /// TAI ns since 1970 as a UTC time to the second, by RFC 3339. `tai_offset_s`: TAI - UTC as
-/// the host had it; a host that was not told counts UTC.
+/// the host had it; a host that was not given it counts UTC.
 pub fn show_time(tai_ns: i64, tai_offset_s: i32) -> String {
     let seconds = tai_ns.div_euclid(1_000_000_000) - i64::from(tai_offset_s);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -182,7 +182,7 @@ impl Sheet {
     }
 
     /// As people read it: without columns of words that are the same in every row, which the
-    /// note tells instead, and without empty ones, whatever is kept.
+    /// note says instead, and without empty ones, whatever is kept.
     pub fn for_people(&self) -> Sheet {
         let constant = |i: usize| {
             let words = |row: &Vec<Cell>| match &row[i] {
@@ -222,7 +222,7 @@ impl Sheet {
     }
 }
 
-/// Columns that tell a case, and their cells.
+/// Columns that identify a case, and their cells.
 const CASE_COLUMNS: [(&str, &str); 8] = [
     ("procedure", ""),
     ("device", ""),

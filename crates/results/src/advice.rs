@@ -1,4 +1,4 @@
-//! What to do about a caveat, as the run at hand allows: nobody is told to use what he uses.
+//! What to do about a caveat, as the run at hand allows: no advice names an option that is already used.
 
 use crate::caveat::{Caveat, CaveatSet};
 

@@ -86,7 +86,7 @@ pub struct BedPort {
     pub mode: String,
 }
 
-/// What tells one measurement from the others of a run.
+/// What distinguishes one measurement from the others of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Case {
     /// The procedure, as in a plan: "throughput", "mlrsearch".

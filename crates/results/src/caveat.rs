@@ -88,7 +88,7 @@ pub enum Caveat {
     PacketsJoined,
     /// Other work on the host held the device's processor.
     DeviceDisturbed,
-    /// No reply has followed the losses that could tell their side.
+    /// No reply has followed the losses that could decide their side.
     LossSideOpen,
     /// Requests were duplicated on their way, or counted by the reflector without having been sent: losses near them have no side.
     RequestsDuplicated,

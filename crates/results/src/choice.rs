@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_choice_is_its_word_everywhere() {
-        let told: Vec<_> = Colour::ALL.iter().map(|(_, word, help)| (*word, *help)).collect();
-        assert_eq!(told, [("red", " As blood"), ("blue", " As the sky, by day")]);
+        let all: Vec<_> = Colour::ALL.iter().map(|(_, word, help)| (*word, *help)).collect();
+        assert_eq!(all, [("red", " As blood"), ("blue", " As the sky, by day")]);
         assert_eq!(Colour::Blue.to_string(), "blue");
         assert_eq!(serde_json::to_string(&Colour::Red).unwrap(), "\"red\"");
         assert_eq!(serde_json::from_str::<Colour>("\"blue\"").unwrap(), Colour::Blue);

@@ -23,7 +23,7 @@ pub enum FlowEnd {
     Active = 2,
     /// TCP closed or reset it.
     EndDetected = 3,
-    /// The meter was told to stop.
+    /// The meter was stopped.
     Forced = 4,
     /// The cache had no room.
     LackOfResources = 5,

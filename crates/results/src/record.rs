@@ -45,7 +45,7 @@ pub struct Counters {
     /// Replies that came after the timeout, or again after it; their probes count as lost.
     pub late: u64,
     /// Of the lost ones, those the reflector never saw, from its own sequence
-    /// (RFC 8762, section 4.3: stateful). `None` where no loss can be told by side.
+    /// (RFC 8762, section 4.3: stateful). `None` where no loss can be split by side.
     pub lost_forward: Option<u64>,
     /// Of the lost ones, those the reflector answered. `None` likewise.
     pub lost_backward: Option<u64>,
@@ -82,7 +82,7 @@ impl Counters {
         self.settle_sides();
     }
 
-    /// Whether the losses can be told by direction.
+    /// Whether the losses can be split by direction.
     pub fn loss_side(&self) -> LossSide {
         match (self.lost_forward, self.lost_backward) {
             (None, _) | (_, None) => LossSide::Unknown,
@@ -94,11 +94,11 @@ impl Counters {
     /// Makes what the three counts of sides say agree with `lost`: what has no side is counted as
     /// such, and where there is loss and none of it has a side, none is claimed to be 0.
     pub fn settle_sides(&mut self) {
-        let told = self.lost_forward.unwrap_or(0) + self.lost_backward.unwrap_or(0);
-        if self.lost > 0 && told == 0 {
+        let split = self.lost_forward.unwrap_or(0) + self.lost_backward.unwrap_or(0);
+        if self.lost > 0 && split == 0 {
             (self.lost_forward, self.lost_backward) = (None, None);
         }
-        self.lost_unknown = self.lost.saturating_sub(told);
+        self.lost_unknown = self.lost.saturating_sub(split);
     }
 
     /// Share of the sent probes that were lost (0..=1), or `None` when none was sent.
@@ -107,7 +107,7 @@ impl Counters {
     }
 }
 
-/// Whether losses can be told by direction.
+/// Whether losses can be split by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossSide {
@@ -132,7 +132,7 @@ pub struct Interval {
     pub end_ns: i64,
     /// Probes sent, answered, lost, and how replies came.
     pub counters: Counters,
-    /// Whether the losses can be told by direction.
+    /// Whether the losses can be split by direction.
     pub loss_side: LossSide,
     /// Round-trip delay T4-T1 (RFC 2681).
     pub rtt: Hist,

@@ -24,7 +24,7 @@ pub struct Host {
     pub cpus: u32,
     /// The kernel's clock source.
     pub clock_source: String,
-    /// TAI - UTC by the kernel, seconds (0: the kernel was not told).
+    /// TAI - UTC by the kernel, seconds (0: the kernel does not know it).
     pub tai_offset_s: i32,
     /// Whether the kernel believes its clock synchronised (adjtimex).
     pub clock_synchronised: bool,

@@ -206,12 +206,12 @@ impl Trial {
     }
 
     /// What the trial offered in truth: [`Self::sent_rate_fps`], or the intended load (RFC 2285,
-    /// section 3.5.1) where no time between departures tells, as of a single burst.
+    /// section 3.5.1) where no time between departures gives it, as for a single burst.
     pub fn offered_fps(&self) -> f64 {
         let burst = u64::from(self.offer.burst.max(1));
-        let tells = |d: &Direction| d.sent > burst && d.sent_ns[1] > d.sent_ns[0];
+        let spans = |d: &Direction| d.sent > burst && d.sent_ns[1] > d.sent_ns[0];
         match self.sent_rate_fps() {
-            rate if self.directions.iter().all(tells) && rate.is_finite() => rate,
+            rate if self.directions.iter().all(spans) && rate.is_finite() => rate,
             _ => self.offer.rate_fps,
         }
     }
@@ -331,7 +331,7 @@ impl Direction {
     pub fn sending_ns(&self, burst: u32) -> f64 {
         let between = (self.sent_ns[1] - self.sent_ns[0]) as f64;
         let burst = u64::from(burst.max(1));
-        // Of a single burst only its frames tell.
+        // A single burst has only its frames.
         let slot = if self.sent > burst { burst } else { 1 };
         match self.sent {
             0 | 1 => between.max(1.0),
@@ -373,7 +373,7 @@ pub struct SeriesPoint {
     pub length_ns: i64,
     /// Frames that arrived in this time.
     pub received: u64,
-    /// Frames sent in it that never arrived, where the engine tells.
+    /// Frames sent in it that never arrived, where the engine reports them.
     pub lost: u64,
     /// Least, median, 99th percentile and greatest latency, ns; 0 where nothing arrived.
     pub latency_ns: [i64; 4],
@@ -602,7 +602,7 @@ mod tests {
         let slower = trial(Pattern::Multicast { share: 1.0 }, both).offered_fps();
         assert!((slower - 1500.0).abs() < 0.01, "{slower}");
         assert_eq!(trial(Pattern::Plan, mixed()).offered_fps(), 500.0);
-        // Of a frame alone no time tells.
+        // A single frame has no time between departures.
         assert_eq!(trial(Pattern::Plan, vec![direction("a>b", 1, 0)]).offered_fps(), 2000.0);
     }
 

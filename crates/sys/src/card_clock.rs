@@ -47,7 +47,7 @@ impl CardClock {
     /// yet.
     ///
     /// # Errors
-    /// When the device cannot be opened, or does not tell both clocks at once.
+    /// When the device cannot be opened, or does not give both clocks at once.
     pub fn open(index: u32) -> io::Result<CardClock> {
         let device = OpenOptions::new()
             .read(true)

@@ -2,7 +2,7 @@
 //! nobody read it.
 //!
 //! One time base: `CLOCK_TAI`; ports that serve a schedule count on from it steadily, see
-//! [`crate::timescale`]. Where nothing ever told the kernel the offset to UTC
+//! [`crate::timescale`]. Where nothing ever gave the kernel the offset to UTC
 //! (no NTP or PTP daemon), `CLOCK_TAI` equals `CLOCK_REALTIME`; see [`ClockState`].
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::timescale::{self, Stamps, Timescale};
 /// What the kernel believes about its clock (`adjtimex(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockState {
-    /// TAI - UTC in seconds; 0: the kernel was never told, and its TAI is UTC.
+    /// TAI - UTC in seconds; 0: the kernel never got it, and its TAI is UTC.
     pub tai_offset_s: i32,
     /// Whether some daemon keeps the clock (`STA_UNSYNC` is clear).
     pub synchronised: bool,
@@ -124,7 +124,7 @@ pub fn steady_base() -> i64 {
     timescale::base()
 }
 
-/// Notices that somebody set the clock, or told the kernel TAI - UTC, for who has no steady port.
+/// Notices that somebody set the clock, or gave the kernel TAI - UTC, for who has no steady port.
 pub struct SteadyClock(Timescale);
 
 impl SteadyClock {

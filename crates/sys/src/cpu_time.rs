@@ -1,11 +1,11 @@
-//! Who has had a processor, as running totals: the difference of two readings tells whether
+//! Who has had a processor, as running totals: the difference of two readings shows whether
 //! other work held it.
 
 use std::fs;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A processor's time since the host began, to a tick of the kernel's (10 ms as it is told).
+/// A processor's time since the host began, to a tick of the kernel's (10 ms as it is reported).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// Threads ran, interrupts not counted.
@@ -41,7 +41,7 @@ pub struct TaskTime {
 }
 
 impl TaskTime {
-    /// Of all threads of a process; nothing where it is gone or the kernel does not tell.
+    /// Of all threads of a process; nothing where it is gone or the kernel does not report it.
     pub fn of_process(pid: u32) -> TaskTime {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let mut all = TaskTime::default();

@@ -66,14 +66,14 @@ impl DriverStats {
         let asked = self.ask(&mut buffer);
         let sum = self.names.iter().zip(&buffer[1..]).filter(|(name, _)| wanted(name));
         let sum = sum.fold(0u64, |sum, (_, count)| sum.wrapping_add(*count));
-        let told = halves(buffer[0]).1 as usize;
+        let reported = halves(buffer[0]).1 as usize;
         self.buffer = buffer;
         asked?;
         // No index is given twice: what has it now had it when the driver was asked.
         if index_of(&self.interface)? != self.index {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if told != self.names.len() {
+        if reported != self.names.len() {
             return Err(io::Error::other("the driver has other counters now"));
         }
         Ok(sum)
@@ -84,7 +84,7 @@ impl DriverStats {
         request.ifr_ifru.ifru_data = structure.as_mut_ptr().cast();
         // SAFETY: the structure begins with a command of this file. The kernel writes as many
         // names or counters as the driver has at this time, whatever was asked for: there is
-        // room for those that it told, and for more queues than a driver makes of a sudden.
+        // room for those that it reported, and for more queues than a driver makes of a sudden.
         let rc = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         syscall::check(rc).map(drop)
     }

@@ -1,7 +1,7 @@
 //! Facts about the host and its interfaces that decide how far its numbers can be
 //! trusted: for `sonde doctor` and for run files.
 //!
-//! A fact that the host does not tell (no such file, a driver without the call) is
+//! A fact that the host does not give (no such file, a driver without the call) is
 //! `None` or empty, never a guess.
 
 use std::fs;
@@ -30,11 +30,11 @@ pub struct HostFacts {
     /// Huge pages of the default size.
     pub huge_pages: HugePages,
     /// Processor time that a hypervisor gave to others since the host started, summed
-    /// over processors. Two readings tell what was stolen between.
+    /// over processors. Two readings give what was stolen between.
     pub stolen: Duration,
 }
 
-/// Whether the running kernel is of this version or a later one. Where it is not told, no.
+/// Whether the running kernel is of this version or a later one. Where it is unknown, no.
 pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     version(&file("/proc/sys/kernel/osrelease")).is_some_and(|found| found >= (major, minor))
 }
@@ -100,7 +100,7 @@ pub struct InterfaceFacts {
     /// How long an interrupt waits for more frames, microseconds: a delay that
     /// software stamps include.
     pub rx_coalesce_us: Option<u32>,
-    /// Nominal speed, bit/s, as the driver tells it (virtual Ethernet tells 10 Gbit/s).
+    /// Nominal speed, bit/s, as the driver reports it (virtual Ethernet reports 10 Gbit/s).
     pub speed_bps: Option<u64>,
     /// Offloads that change what is seen on the wire, on or off.
     pub offloads: Offloads,

@@ -1,4 +1,4 @@
-//! One reading of one of the kernel's clocks, as all that tell time here take it.
+//! One reading of one of the kernel's clocks, as all clocks here take it.
 
 use sonde_wire::Time;
 

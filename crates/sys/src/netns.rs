@@ -54,7 +54,7 @@ pub fn enter_new() -> Result<(), SysError> {
         .map_err(|e| syscall::error("make a network namespace", e, "CAP_SYS_ADMIN"))
 }
 
-/// What tells a namespace from all others, whatever it is called: that of the calling thread.
+/// What identifies a namespace, whatever it is called: that of the calling thread.
 ///
 /// # Errors
 /// Those of /proc.

@@ -28,7 +28,7 @@ pub fn connect_tcp(
     // What the kernel holds and has not sent goes on its way even after a kill, and again
     // with the next run.
     set(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, NOT_SENT)?;
-    // Otherwise the pauses grow to 2 minutes, in which nobody can tell a collector that
+    // Otherwise the pauses grow to 2 minutes, in which nobody can distinguish a collector that
     // takes nothing from one that is dead. Linux before 6.15 has no such option.
     let _ = set(libc::IPPROTO_TCP, TCP_RTO_MAX_MS, step * 1_000);
     Ok(stream)

@@ -1,5 +1,5 @@
 //! What the machine has done to this process, as running totals: the difference of two
-//! readings tells how fit it was to measure in between.
+//! readings shows how fit it was to measure in between.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -46,7 +46,7 @@ enum Progress {
 }
 
 impl<'a> Reader<'a> {
-    /// `file` is the whole file; its first four octets tell the format.
+    /// `file` is the whole file; its first four octets give the format.
     ///
     /// # Errors
     /// A file header that cannot be.
@@ -151,7 +151,7 @@ impl<'a> Iterator for Reader<'a> {
         match result {
             Err(error) if self.waits_for(error) => None,
             Err(error) => {
-                // What was stepped over is still told.
+                // What was stepped over is still reported.
                 self.at = bytes.len();
                 match &mut self.state.progress {
                     Progress::Pcapng(section) => section.end(),

@@ -38,7 +38,7 @@ pub struct FlowPacket {
     pub ip_len: u32,
     /// A first fragment: the rest of the datagram is elsewhere.
     pub fragment: bool,
-    /// What tells this packet from one that is otherwise alike: the identification of IPv4
+    /// What distinguishes this packet from one that is otherwise alike: the identification of IPv4
     /// (upper half; 0 in IPv6) and the checksum of TCP, UDP or ICMP.
     pub identity: u32,
     /// What the transport carries, within the frame as captured (may be cut short).

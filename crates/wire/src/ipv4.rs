@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn setters_keep_the_checksum_when_told_to() {
+    fn setters_keep_the_checksum_when_asked_to() {
         let mut bytes = [0; 0x73];
         bytes[..20].copy_from_slice(&KNOWN);
         let mut packet = Packet::new_checked(&mut bytes[..]).unwrap();

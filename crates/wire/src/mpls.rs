@@ -78,7 +78,7 @@ impl<T: AsRef<[u8]>> Stack<T> {
     }
 
     /// What follows the stack. Nothing in the stack says what it is; its first four
-    /// bits tell IPv4, IPv6 and pseudowires apart (RFC 4928).
+    /// bits distinguish IPv4, IPv6 and pseudowires (RFC 4928).
     pub fn payload(&self) -> &[u8] {
         &self.buffer.as_ref()[self.depth * ENTRY_LEN..]
     }

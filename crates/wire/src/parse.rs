@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_an_unfinished_checksum() {
+    fn damage_is_distinguished_from_an_unfinished_checksum() {
         for (source, destination) in [("10.0.0.1:5", "10.0.0.2:6"), ("[fd00::1]:5", "[fd00::2]:6")]
         {
             let source: SocketAddr = source.parse().unwrap();

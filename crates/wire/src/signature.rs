@@ -11,7 +11,7 @@
 //! | 8-13 | when it was sent, ns TAI, modulo 2^48 (78 hours) |
 //! | 14-17 | a digest of all that, of the frame's length, and of the tester's secret |
 //!
-//! The digest tells a frame of this tester from any other, and one that was changed or cut
+//! The digest distinguishes a frame of this tester from any other, and one that was changed or cut
 //! from one that is whole. It guards against accidents, not against somebody who forges
 //! frames. What lies between the headers and the signature is not covered.
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_room_or_mark_are_told() {
+    fn frames_without_room_or_mark_are_recognised() {
         let secret = Secret([1, 2]);
         let r = Repr { trial: 0, stream: 0, sequence: 0, sent: 0 };
         assert_eq!(r.emit(&mut [0; 17], &secret), Err(Error::NoRoom));

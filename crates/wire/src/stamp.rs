@@ -173,7 +173,7 @@ impl<T: AsRef<[u8]>> ReflectorPacket<T> {
         ErrorEstimate(u16_at(self.buffer.as_ref(), 36))
     }
 
-    /// TTL or hop limit with which the request arrived; 0: not told.
+    /// TTL or hop limit with which the request arrived; 0: unknown.
     pub fn sender_ttl(&self) -> u8 {
         self.buffer.as_ref().get(40).copied().unwrap_or(0)
     }
@@ -300,7 +300,7 @@ pub const REFLECTOR_MIN_LEN: usize = 38;
 /// Length of the base packet in authenticated mode, both ways; the last 16 octets of
 /// it are the HMAC.
 pub const AUTHENTICATED_BASE_LEN: usize = 112;
-/// The UDP port that a reflector listens on unless told otherwise (RFC 8762 section 4.1).
+/// The UDP port that a reflector listens on by default (RFC 8762 section 4.1).
 pub const DEFAULT_PORT: u16 = 862;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::load::{self, AttachMode, TestRun, XdpLink};
 use crate::mapping::{Plain, Shared};
 use crate::skel::load_rx::LoadRxSkelBuilder;
 
-/// Frames that the bitmap holds: those no further apart from each other are told apart.
+/// Frames that the bitmap holds: those no further apart from each other are distinguished.
 pub const WINDOW: u64 = 1 << 26;
 
 /// What an analyser looks for.
@@ -174,7 +174,7 @@ impl XdpAnalyser {
         floor.store(end, Ordering::Release);
     }
 
-    /// Latencies so far: to tell those of a second from all, as a difference.
+    /// Latencies so far: those of a second are the difference from all.
     pub fn latency(&self) -> sonde_results::hist::Hist {
         self.merged(|q| &q.latency)
     }
@@ -245,7 +245,7 @@ impl XdpAnalyser {
         all
     }
 
-    /// Points without quantiles, which only differences of the histogram tell.
+    /// Points without quantiles, which only differences of the histogram give.
     fn series(&self) -> Vec<SeriesPoint> {
         let length_ns = self.trial[0].slot_length.load(Ordering::Relaxed) as i64;
         let mut points = Vec::new();

@@ -201,7 +201,7 @@ impl XdpGenerator {
         Ok(())
     }
 
-    /// Ends [`XdpGenerator::run`] when all has been sent, or it was told to stop. To be called
+    /// Ends [`XdpGenerator::run`] when all has been sent, or it was stopped. To be called
     /// again and again, from another thread: the thread may just be between two calls to the
     /// kernel.
     pub fn end_if_done(&self) {
@@ -217,7 +217,7 @@ impl XdpGenerator {
         self.state[0].stop.store(1, Ordering::Relaxed);
     }
 
-    /// Whether all frames have left, or it was told to stop.
+    /// Whether all frames have left, or it was stopped.
     pub fn done(&self) -> bool {
         let s = &self.state[0];
         s.stop.load(Ordering::Relaxed) != 0

@@ -10,7 +10,7 @@ use crate::load::{self, AttachMode, XdpLink};
 use crate::skel::load_sink::LoadSinkSkelBuilder;
 
 /// Drops what arrives at an interface, in the driver, until it is dropped itself. The
-/// interface's own counters tell how much that was.
+/// interface's own counters show how much that was.
 #[derive(Debug)]
 pub struct XdpDropper {
     _link: XdpLink,

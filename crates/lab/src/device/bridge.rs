@@ -68,6 +68,6 @@ fn kernel() -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// The kernel whose bridges can be told how many stations to learn.
+/// The kernel whose bridges can be set to learn a number of stations.
 const LIMITS: (u32, u32) = (6, 7);
 const BRIDGE: &str = "br0";

@@ -37,23 +37,23 @@ impl Console {
         let mut child = command
             .spawn()
             .map_err(|source| LabError::Start { command: format!("{command:?}"), source })?;
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let outputs: [Box<dyn std::io::Read + Send>; 2] = [
             Box::new(child.stdout.take().expect("piped")),
             Box::new(child.stderr.take().expect("piped")),
         ];
         for output in outputs {
-            let tell = tell.clone();
+            let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    if tell.send(line).is_err() {
+                    if sender.send(line).is_err() {
                         break;
                     }
                 }
             });
         }
-        drop(tell); // the readers' ends of their channel are the only ones
+        drop(sender); // the readers' ends of their channel are the only ones
         let input = child.stdin.take().expect("piped");
         let talk = Mutex::new(Talk { input, lines, last: VecDeque::new() });
         let console = Console { name, child, talk };
@@ -67,7 +67,7 @@ impl Console {
 
     /// Writes a line and returns the lines up to [`END`].
     pub(crate) fn ask(&self, question: &str, patience: Duration) -> Result<Vec<String>, LabError> {
-        self.tell(question)?;
+        self.write_line(question)?;
         self.read_to(END, patience)
     }
 
@@ -77,14 +77,14 @@ impl Console {
         command: &str,
         patience: Duration,
     ) -> Result<(), LabError> {
-        self.tell(command)?;
+        self.write_line(command)?;
         self.read_to(READY, patience).map(drop)
     }
 
-    fn tell(&self, line: &str) -> Result<(), LabError> {
+    fn write_line(&self, line: &str) -> Result<(), LabError> {
         let mut talk = self.talk.lock().unwrap_or_else(|e| e.into_inner());
-        let told = writeln!(talk.input, "{line}").and_then(|()| talk.input.flush());
-        told.map_err(|e| self.failed(&talk, &e.to_string()))
+        let written = writeln!(talk.input, "{line}").and_then(|()| talk.input.flush());
+        written.map_err(|e| self.failed(&talk, &e.to_string()))
     }
 
     fn read_to(&self, mark: &str, patience: Duration) -> Result<Vec<String>, LabError> {

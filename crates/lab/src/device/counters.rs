@@ -1,4 +1,4 @@
-//! Every counter on the way from port to port, and whose loss it tells of.
+//! Every counter on the way from port to port, and whose loss it counts.
 //!
 //! Virtual Ethernet counts a frame that finds the receiver's ring full at the *sender's* end
 //! (`tx_dropped`). It is the receiver's loss all the same: at the tester's port that of the

@@ -81,7 +81,7 @@ pub(super) fn fields<W: Fields>(w: &mut W, app: &App, text: usize) {
             w.variable(ie::SMTP_RECIPIENT, cut(to, text));
         }
         App::Ssh { client, server } => {
-            // One element for both; the order tells them apart (RFC 7011, section 8).
+            // One element for both; the order distinguishes them (RFC 7011, section 8).
             w.variable(ie::SSH_VERSION, cut(client, text));
             w.variable(ie::SSH_VERSION, cut(server, text));
         }

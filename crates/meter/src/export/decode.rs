@@ -27,7 +27,7 @@ pub enum Decoded<'a> {
     },
 }
 
-/// One flow as an exporter told it.
+/// One flow as an exporter reported it.
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
     /// Its key and both sides; `reverse` is empty unless it came as a biflow (RFC 5103).
@@ -41,7 +41,7 @@ pub struct Flow<'a> {
     pub domain: u32,
     /// When the message left, ns since 1970 TAI, in whole seconds.
     pub exported_ns: i64,
-    /// Times are told in ms since the exporter's start, and that to the ms, too
+    /// Times are in ms since the exporter's start, and that to the ms, too
     /// (systemInitTimeMilliseconds, 160); of NetFlow only whole seconds are known of it.
     pub exact_uptime: bool,
     /// As it came; `None` for NetFlow version 5.
@@ -64,7 +64,7 @@ counters! {
         malformed,
         /// Data sets whose template was not known.
         no_template,
-        /// Data records of templates that tell no flow: no addresses, or no counters.
+        /// Data records of templates that describe no flow: no addresses, or no counters.
         not_flows,
         /// What is missing by the sequence numbers: records, in NetFlow version 9 packets.
         missing,
@@ -100,7 +100,7 @@ struct Context {
     domain: u32,
     /// ns since 1970 UTC.
     exported_ns: i64,
-    /// When the exporter's uptime was 0, ns since 1970 UTC: of IPFIX if it was told.
+    /// When the exporter's uptime was 0, ns since 1970 UTC: of IPFIX if it was given.
     boot_ns: Option<i64>,
     ipfix: bool,
     tai_offset_ns: i64,
@@ -209,7 +209,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Of NetFlow, whose header tells the uptime.
+    /// Of NetFlow, whose header has the uptime.
     fn context(&self, domain: u32, exported_ns: i64, uptime_ms: u32) -> Context {
         let boot_ns = Some(exported_ns - i64::from(uptime_ms) * 1_000_000);
         Context { domain, exported_ns, boot_ns, ipfix: false, tai_offset_ns: self.tai_offset_ns }
@@ -309,7 +309,7 @@ impl Decoder {
         };
         let mut context = context;
         if context.ipfix {
-            // Told before, perhaps in this message.
+            // Reported before, perhaps in this message.
             context.boot_ns = self.booted.get(&context.domain).copied();
         }
         let mut count = 0u32;

@@ -51,7 +51,7 @@ impl ExportProtocol {
     }
 }
 
-/// In which unit IPFIX tells times.
+/// The unit of times in IPFIX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimeUnit {
     /// flowStartMilliseconds, 152: what every collector reads.
@@ -157,7 +157,7 @@ counters! {
         templates,
         /// Records sent without a part for which there was no room in a message, or no template.
         reduced,
-        /// Flows (by direction) that the format cannot tell: IPv6 or large counters in
+        /// Flows (by direction) that the format cannot express: IPv6 or large counters in
         /// NetFlow version 5.
         not_exportable,
     }
@@ -226,7 +226,7 @@ impl Exporter {
     }
 
     /// The interfaces have changed, as when one has vanished and returned by another index:
-    /// with the next options they are told again.
+    /// with the next options they are sent again.
     pub fn set_interfaces(&mut self, interfaces: &[ExportInterface]) {
         self.interfaces = interfaces.to_vec();
         self.options_sent = None;

@@ -52,7 +52,7 @@ impl Packets {
         self.now_ns = now_ns - self.tai_offset_ns;
     }
 
-    /// Writes one flow. False: the format cannot tell it.
+    /// Writes one flow. False: the format cannot express it.
     pub fn record(&mut self, view: &View, out: &mut impl FnMut(&[u8])) -> bool {
         let key = &view.record.key;
         let (IpAddr::V4(source), IpAddr::V4(destination)) = (key.source, key.destination) else {

@@ -13,7 +13,7 @@ pub(super) struct Uptime {
 }
 
 impl Uptime {
-    /// The times can be told, and are noted. False: after the message being filled is gone,
+    /// The times can be expressed, and are noted. False: after the message being filled is gone,
     /// the clock has to be [set anew](Self::restart).
     pub fn admit(&mut self, first_ms: i64, last_ms: i64) -> bool {
         let fits = self.origin_ms.is_some_and(|origin| {
@@ -34,7 +34,7 @@ impl Uptime {
         self.latest_ms = last_ms;
     }
 
-    /// A time as uptime; what lies outside what 32 bits can tell is moved to the edge.
+    /// A time as uptime; what lies outside what 32 bits can express is moved to the edge.
     pub fn relative(&self, ms: i64) -> u32 {
         let uptime = ms - self.origin_ms.unwrap_or(ms);
         uptime.clamp(0, i64::from(u32::MAX)) as u32

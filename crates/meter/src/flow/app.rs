@@ -218,7 +218,7 @@ impl Apps {
         true
     }
 
-    /// What is known of a flow that goes on, whose next packets may tell more.
+    /// What is known of a flow that goes on, whose next packets may add more.
     pub(super) fn so_far(&self, slot: usize) -> Option<App> {
         match &self.slots[slot].state {
             State::New => None,
@@ -396,7 +396,7 @@ impl Slot {
         spare: &mut Spare,
     ) {
         self.state = match (step, &mut parser, flow) {
-            // What waits in streams may still tell something: see `conclude`.
+            // What waits in streams may still add something: see `conclude`.
             (Step::Done, Some(parser), None) => State::Done(parser.finish().map(Box::new)),
             (_, None, None) => State::New,
             (_, _, flow) => {
@@ -453,6 +453,6 @@ const UNKNOWN_PACKETS: u8 = 2;
 const SPARE: usize = 1024;
 /// Memory on average, octets, of each kind.
 const OCTETS_PER_FLOW: usize = 512;
-/// The same of a small cache, all told.
+/// The same of a small cache, in total.
 const MIN_OCTETS: usize = 1 << 20;
 const _: () = assert!(size_of::<Slot>() == 32 && size_of::<Flow>() <= 1024);

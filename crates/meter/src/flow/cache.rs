@@ -271,7 +271,7 @@ impl FlowCache {
         (len, change)
     }
 
-    /// The second stride: tags, which tell where flows very likely are.
+    /// The second stride: tags, which show where flows very likely are.
     #[inline(always)]
     fn look(&self, passing: &mut [Passing]) {
         let mut away = 0u32;
@@ -380,7 +380,7 @@ impl FlowCache {
     }
 
     /// An ICMP reply whose request's flow is not there: it is of a flow of its own, so that
-    /// every record begins with the packet whose type it tells.
+    /// every record begins with the packet whose type it reports.
     fn lone_reply(
         &mut self,
         pass: &Passing,

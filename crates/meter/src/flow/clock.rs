@@ -1,4 +1,4 @@
-//! The cache's clock: the latest time that packets or the caller have told.
+//! The cache's clock: the latest time that packets or the caller have given.
 //!
 //! Packets come a little out of order, captures are put together from several, and clocks
 //! are set. A packet a little behind changes nothing. Many in a row that are all well
@@ -24,7 +24,7 @@ pub(super) struct Clock {
     pub(super) now: i64,
     /// Added to times, never goes back: the expiry wheel turns by this.
     offset: i64,
-    /// The latest time ever told that flows may still have.
+    /// The latest time ever given that flows may still have.
     high: i64,
     /// When it was last set back, by the new time.
     stepped: i64,
@@ -33,7 +33,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Whatever it is told first is a jump.
+    /// The first time that it is given is a jump.
     pub(super) fn new() -> Self {
         Clock { now: UNSET, offset: 0, high: UNSET, stepped: UNSET, behind: 0 }
     }
@@ -99,7 +99,7 @@ impl Clock {
         *self = Clock { now: at, offset, high: at, stepped: at, behind: 0 };
     }
 
-    /// Goes back to `at`; false: so far that flows from before could not be told from
+    /// Goes back to `at`; false: so far that flows from before could not be distinguished from
     /// others, and nothing was done: end them, then [`Clock::restart`].
     pub(super) fn set_back(&mut self, at: i64) -> bool {
         self.high = self.high.max(self.now);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_are_told_at_once_and_extremes_do_not_overflow() {
+    fn jumps_are_reported_at_once_and_extremes_do_not_overflow() {
         let mut clock = started(clamp(i64::MIN));
         assert_eq!(clock.packet(JUMP_NS - 1), ClockChange::Forward);
         assert_eq!(clock.packet(clamp(i64::MAX)), ClockChange::Jump);

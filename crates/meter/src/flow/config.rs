@@ -1,4 +1,4 @@
-//! What a flow cache is told at its start.
+//! The configuration of a flow cache.
 
 use super::features;
 

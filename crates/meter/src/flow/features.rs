@@ -244,13 +244,13 @@ impl Features {
         let forward_spread = spread.and_then(|spread| spread.result(false));
         let reverse_spread = spread.and_then(|spread| spread.result(true));
         let tcp = self.tcp.get(slot).and_then(Tcp::result);
-        let told = self.config.link
+        let known = self.config.link
             || listed > 0
             || forward_spread.is_some()
             || reverse_spread.is_some()
             || tcp.is_some()
             || app.is_some();
-        if !told {
+        if !known {
             return None;
         }
         let mut extra = Box::<FlowExtra>::default();

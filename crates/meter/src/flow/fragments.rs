@@ -42,7 +42,7 @@ impl Fragments {
         let start = (hash as usize & (sets - 1)) * WAYS;
         let set = &mut self.entries[start..start + WAYS];
         let is_later = packet.shape & SHAPE_LATER_FRAGMENT != 0;
-        // A datagram is told by its addresses and identification, and with IPv4 by its
+        // A datagram is identified by its addresses and identification, and with IPv4 by its
         // protocol (RFC 791, section 3.2; RFC 8200, section 4.5). A first fragment is stored
         // with the protocol behind all other headers. Later ones show their IP header's,
         // which is another one before an authentication header (RFC 4302).

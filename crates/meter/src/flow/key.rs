@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Equal addresses are told apart by the ports; all equal is still one flow.
+    /// Equal addresses are distinguished by the ports; all equal is still one flow.
     #[test]
     fn a_host_that_talks_to_itself_is_one_flow() {
         let hasher = Hasher::new([1, 2]);

@@ -3,7 +3,7 @@
 //! A [`Sequence`] passes each packet through its selectors in turn; what all of them let
 //! through is metered. Nothing here scales a count: flow records state what was selected,
 //! and [`Sequence::scale`] by how much that has to be multiplied for an estimate of the
-//! whole, which is what the selectors' options records tell a collector.
+//! whole, which is what the selectors' options records state.
 
 mod bob;
 mod crc;

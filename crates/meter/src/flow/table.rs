@@ -84,7 +84,7 @@ impl Index {
         searched.iter().find_map(|bucket| bucket.matches(parts.tag).find(|&slot| is_it(slot)))
     }
 
-    /// Enters a key that is not there. `home` tells the home bucket of the key in a slot.
+    /// Enters a key that is not there. `home` returns the home bucket of the key in a slot.
     /// False: there is no place.
     pub(super) fn insert(
         &mut self,

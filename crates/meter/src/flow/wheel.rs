@@ -91,7 +91,7 @@ pub(super) struct Closed {
     /// When, by the clock that does not go back.
     pub(super) at: i64,
     pub(super) slot: u32,
-    /// Tells it from a flow that has taken the slot since: the start's lower bits.
+    /// Distinguishes it from a flow that has taken the slot since: the start's lower bits.
     pub(super) born: u32,
 }
 

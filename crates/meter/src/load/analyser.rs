@@ -57,7 +57,7 @@ pub struct LoadAnalyser {
 }
 
 impl LoadAnalyser {
-    /// Frames that are told apart: those no further from each other.
+    /// Frames that are distinguished: those no further from each other.
     pub const WINDOW: u64 = 1 << 26;
 
     /// Ready for the first frame.

@@ -10,7 +10,7 @@ pub struct ArrivalWindow<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> ArrivalWindow<WORDS> {
-    /// How many frames it tells apart: those from the multiple of 64 at or before `floor` on.
+    /// How many frames it distinguishes: those from the multiple of 64 at or before `floor` on.
     pub const FRAMES: u64 = 64 * WORDS as u64;
 
     /// None has arrived.

@@ -106,7 +106,7 @@ impl NeighbourAnswers {
         }
         let source = Ipv6Addr::from(*packet[8..].first_chunk::<16>()?);
         let target = Ipv6Addr::from(*icmp[8..].first_chunk::<16>()?);
-        // Somebody who looks for a duplicate of its address must not be told of one.
+        // Somebody who looks for a duplicate of its address must not get one.
         if source.is_unspecified() || !self.has(target.into()) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What every stream sent, which the order of flows tells without counting.
+//! What every stream sent, which follows from the order of flows without counting.
 
 use sonde_results::trial::Direction;
 

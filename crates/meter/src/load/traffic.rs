@@ -134,7 +134,7 @@ pub enum MacRule {
     /// administered, and without the number of a port.
     /// Both directions of a bridge's test use the same seed, so that it knows them.
     Random {
-        /// Tells them from others drawn likewise: those of the other port.
+        /// Distinguishes them from others drawn likewise: those of the other port.
         seed: u64,
     },
     /// That of the flow's multicast group (RFC 1112, section 6.4; RFC 2464, section 7).

@@ -1,4 +1,4 @@
-//! How promptly a host acknowledges, remembered to tell acknowledgements that were held back
+//! How promptly a host acknowledges, remembered to distinguish acknowledgements that were held back
 //! from a path that has become longer: [`super::held`] judges by it.
 
 use super::clock::Clock;

@@ -1,4 +1,4 @@
-//! What a matcher is told at its start.
+//! The configuration of a matcher.
 
 use sonde_results::rtt::{RttEvents, RttGroupBy};
 
@@ -26,7 +26,7 @@ pub struct Config {
     /// At most one clean sample a second and direction of a flow enters the histograms,
     /// so that busy flows weigh no more than quiet ones.
     pub weight_by_flow: bool,
-    /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to tell hosts apart.
+    /// Keep only prefixes (/24, /48) of addresses, and a keyed hash to distinguish hosts.
     pub hide_addresses: bool,
     /// The VLAN is part of a flow's key; else both directions may have their own.
     pub vlan_in_key: bool,

@@ -239,7 +239,7 @@ impl Flow {
             responses: stats.responses.into(),
             response_sum_ns: stats.response_sum << 6,
             response_max_ns: ticks_to_ns(stats.response_max),
-            // Only a program at both hooks of a router can tell these.
+            // Only a program at both hooks of a router can distinguish these.
             residences: 0,
             residence_sum_ns: 0,
             residence_max_ns: 0,

@@ -1,5 +1,5 @@
 //! Acknowledgements that their receiver probably held back, for a second segment or a timer
-//! (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2), told from a path that has become longer.
+//! (RFC 1122, section 4.2.3.2; RFC 5681, section 4.2), distinguished from a path that has become longer.
 
 use super::ack_history::AckHistory;
 use super::clock::{Clock, ns_to_ticks};
@@ -86,7 +86,7 @@ const RESTED_UNITS: u16 = (ns_to_ticks(500_000_000) >> TcpSide::SAMPLED_BITS) as
 const PROMPT: u8 = 20;
 const PROMPT_RESTED: u8 = 4;
 const MOST_PROMPT: u8 = 31;
-/// That many are told as held back before the path is taken to be as long.
+/// That many are reported as held back before the path is taken to be as long.
 const ALIKE: u8 = 3;
 const MOST_ALIKE: u8 = 7;
 const NEAR: u32 = ns_to_ticks(2_000_000);

@@ -109,7 +109,7 @@ impl Seeds {
     }
 
     /// The prefix (/24 or /48) of an address, and a keyed hash in place of the host's part:
-    /// flows of two hosts stay apart, and nobody can tell which hosts they were.
+    /// flows of two hosts stay apart, and nobody can find out which hosts they were.
     fn hide(self, address: [u8; 16]) -> [u8; 16] {
         let (low, high) = address.split_at(8);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_address_keeps_its_prefix_and_tells_hosts_apart() {
+    fn a_hidden_address_keeps_its_prefix_and_distinguishes_hosts() {
         let seeds = Seeds([3, 4]);
         for (a, b, prefix) in [
             ("192.0.2.77", "192.0.2.78", "192.0.2.0"),

@@ -29,15 +29,15 @@ impl Seen {
 }
 
 /// Whether a packet that looks like one before may be another one all the same: without the
-/// identification of IPv4 there is only what its headers say. `told`: the other side has said
+/// identification of IPv4 there is only what its headers say. `offered`: the other side has said
 /// that something is missing, and its sender may repeat it at once. Of QUIC the headers say
 /// nothing, and a copy spoils no sample.
 #[inline]
-pub(super) fn may_differ(packet: &FlowPacket, told: bool) -> bool {
+pub(super) fn may_differ(packet: &FlowPacket, offered: bool) -> bool {
     let numbered = packet.identity >> 16 != 0;
     match packet.detail {
         _ if !packet.is_matchable() => true,
-        Detail::Tcp(tcp) => !numbered && (tcp.sack || told && tcp.payload_len > 0),
+        Detail::Tcp(tcp) => !numbered && (tcp.sack || offered && tcp.payload_len > 0),
         Detail::Quic(_) | Detail::Other => true,
         Detail::Echo { .. } | Detail::Dns { .. } | Detail::Heartbeat { .. } => false,
     }

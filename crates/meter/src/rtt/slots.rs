@@ -260,7 +260,7 @@ impl Ring {
         }
     }
 
-    /// Ticks wrap after 137 s; the coarse clock tells whether they may have.
+    /// Ticks wrap after 137 s; the coarse clock shows whether they may have.
     #[inline]
     fn expect_recent(&mut self, clock: &Clock, pool: &mut Pool, counters: &mut RttCounters) {
         if self.count > 0 && !clock.is_recent_short(self.armed) {

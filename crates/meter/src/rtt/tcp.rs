@@ -443,7 +443,7 @@ enum Value {
 }
 
 /// Arms a TSval with the first segment that carries data and it: one that is sent again with
-/// data tells which copy arrived (RFC 7323, section 4), so that also what is sent again, or
+/// data shows which copy arrived (RFC 7323, section 4), so that also what is sent again, or
 /// not in order, can be timed. Where there is none, the sequence number of new data, by Karn's
 /// rule (RFC 6298, section 3).
 fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mut SharedState) {

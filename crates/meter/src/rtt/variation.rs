@@ -57,7 +57,7 @@ impl Variation {
     }
 
     /// Whether the clock takes four round trips or more (`srtt`, ticks; 0: not known) for a step,
-    /// as far as can be told before [`Variation::edge`].
+    /// as far as is known before [`Variation::edge`].
     #[inline]
     pub(super) fn is_slower(&self, srtt: u32, before: u32, tsval: u32, clock: &Clock) -> bool {
         let since = match self.period {

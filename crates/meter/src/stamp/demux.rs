@@ -23,7 +23,7 @@ pub(crate) struct Demux {
 
 impl Demux {
     /// For streams with the given (peer, local port) pairs. `Err(i)`: stream `i`
-    /// has the same ones as an earlier stream, their replies could not be told apart.
+    /// has the same ones as an earlier stream, their replies could not be distinguished.
     pub(crate) fn new(
         streams: impl Iterator<Item = (SocketAddr, u16)>,
         secret: u64,

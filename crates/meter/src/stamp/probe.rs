@@ -10,7 +10,7 @@ use super::sample::{Fate, Sample};
 use super::spec::{LinkHeader, Schedule, SenderConfig, StreamSpec};
 use super::stream::{self, Slot};
 
-/// Our clock, as probes tell it.
+/// Our clock, as probes state it.
 pub(crate) struct Clock {
     pub(crate) scale: Scale,
     pub(crate) error_estimate: ErrorEstimate,

@@ -124,7 +124,7 @@ impl Reflector {
         Ok(reflector)
     }
 
-    /// Tells how our clock stands: TAI - UTC in ns, whether it is synchronised, and its
+    /// Sets how our clock stands: TAI - UTC in ns, whether it is synchronised, and its
     /// greatest error in ns.
     pub fn set_clock(&mut self, tai_offset: i64, synchronised: bool, error: i64) {
         self.tai_offset = tai_offset;

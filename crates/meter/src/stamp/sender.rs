@@ -293,7 +293,7 @@ impl Sender {
     fn close_if_due(&mut self, index: u32, until: i64) {
         let s = &mut self.streams[index as usize];
         if s.open() == 0 && (self.finished || self.probes[index as usize].is_complete(s.attempts)) {
-            // No further answer will tell a side.
+            // No further answer will decide a side.
             s.side.finish();
         }
         if !s.closed && s.open() == 0 && until >= s.end && !s.is_empty() {

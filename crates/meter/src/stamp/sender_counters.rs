@@ -40,7 +40,7 @@ counters! {
         unstamped,
         /// Transmit stamps from before their probe was handed over.
         stamps_early,
-        /// Times at which somebody set this host's clock, or told the kernel TAI - UTC.
+        /// Times at which somebody set this host's clock, or gave the kernel TAI - UTC.
         clock_steps,
         /// By how much in all, ms.
         clock_stepped_by_ms,

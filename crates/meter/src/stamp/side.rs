@@ -10,7 +10,7 @@
 //!   or the probe was a new session to it (a NAT gave it another port).
 //! - More numbers than requests: some were duplicated on their way, or another sender shares the
 //!   session. A duplicate whose own reply is lost hides a loss on the way there, so from the
-//!   first one seen on losses are not told by side for a while.
+//!   first one seen on losses are not split by side for a while.
 //! - A request that was overtaken moves the number of its neighbours: nothing is concluded
 //!   between the two, only behind them.
 
@@ -35,7 +35,7 @@ pub(crate) struct Side {
     /// Losses on the way back, if the reflector counts by itself, which it has not shown yet.
     kept: u32,
     /// Stated and not yet taken.
-    told: (u32, u32),
+    decided: (u32, u32),
     /// Answers in order that are asked for until the numbers are believed again, and how many it
     /// will be the next time.
     trust: u16,
@@ -55,7 +55,7 @@ impl Side {
             newest: (0, 0),
             open: (0, 0),
             kept: 0,
-            told: (0, 0),
+            decided: (0, 0),
             trust: 0,
             distrust: TRUST,
             doubt: 0,
@@ -195,12 +195,12 @@ impl Side {
         let (forward_before, backward_before) = std::mem::take(&mut self.open);
         self.flags &= !LEADING_OPEN;
         self.kept = self.kept.saturating_add(backward_before);
-        self.told.0 = self.told.0.saturating_add(forward_before);
+        self.decided.0 = self.decided.0.saturating_add(forward_before);
         if differs {
             self.flags |= STATEFUL;
         }
         if self.has(STATEFUL) {
-            self.told.1 = self.told.1.saturating_add(std::mem::take(&mut self.kept));
+            self.decided.1 = self.decided.1.saturating_add(std::mem::take(&mut self.kept));
         }
         if self.trust > 0 {
             self.trust -= 1;
@@ -221,15 +221,15 @@ impl Side {
         let (forward, backward) = std::mem::take(&mut self.open);
         self.pending = 0;
         if self.has(STATEFUL) && !self.has(LEADING_OPEN) {
-            self.told.0 = self.told.0.saturating_add(forward);
+            self.decided.0 = self.decided.0.saturating_add(forward);
             let backward = backward.saturating_add(std::mem::take(&mut self.kept));
-            self.told.1 = self.told.1.saturating_add(backward);
+            self.decided.1 = self.decided.1.saturating_add(backward);
         }
     }
 
     /// Whether something was stated that no record has.
     pub(crate) fn has_news(&self) -> bool {
-        self.told != (0, 0)
+        self.decided != (0, 0)
     }
 
     /// What is newly stated, lost forward and backward, if the reflector counts by itself; and
@@ -243,7 +243,7 @@ impl Side {
             caveats.insert(Caveat::RequestsDuplicated);
         }
         self.flags &= !(JUMPED | DUPLICATES);
-        let (forward, backward) = std::mem::take(&mut self.told);
+        let (forward, backward) = std::mem::take(&mut self.decided);
         (self.has(STATEFUL).then_some((forward.into(), backward.into())), caveats)
     }
 
@@ -279,7 +279,7 @@ const EVER_LOST: u16 = 1 << 10;
 const JUMP: i64 = 64;
 /// Answers in order after a break until the numbers are believed.
 const TRUST: u16 = 16;
-/// Answers in order after a duplicated request until losses are told by side again.
+/// Answers in order after a duplicated request until losses are split by side again.
 const DOUBT: u16 = 1024;
 
 #[cfg(test)]
@@ -309,13 +309,13 @@ mod tests {
     }
 
     fn sides(fates: &[Option<u32>]) -> Option<(u64, u64)> {
-        let (told, caveats) = judge(fates);
+        let (decided, caveats) = judge(fates);
         assert!(caveats.is_empty(), "{fates:?}: {:?}", caveats.iter().collect::<Vec<_>>());
-        told
+        decided
     }
 
     #[test]
-    fn losses_are_told_by_side() {
+    fn losses_are_split_by_side() {
         // Forward: the reflector never counted them. Backward: it did.
         assert_eq!(sides(&[Some(0), Some(1), None, None, Some(2), Some(3)]), Some((2, 0)));
         assert_eq!(sides(&[Some(0), None, None, Some(2)]), Some((1, 1)), "in one gap");
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reflector_that_copies_our_number_tells_nothing() {
+    fn a_reflector_that_copies_our_sequence_number_decides_nothing() {
         assert_eq!(sides(&[Some(0), Some(1), None, None, Some(4), Some(5)]), None);
         // Its table is full at first, and it copies; then it counts: no side for what was before.
         let mut fates = vec![Some(0), None, None, Some(3), Some(4)];
         fates.extend((0..40).map(Some));
-        let (told, caveats) = judge(&fates);
-        assert_eq!(told, Some((0, 0)));
+        let (decided, caveats) = judge(&fates);
+        assert_eq!(decided, Some((0, 0)));
         assert!(caveats.contains(Caveat::ReflectorSequenceJump));
     }
 
@@ -378,8 +378,8 @@ mod tests {
             fates.push((!(70..90).contains(&seq)).then_some(number));
             number += 1;
         }
-        let (told, caveats) = judge(&fates);
-        assert_eq!(told, Some((3, 20)));
+        let (decided, caveats) = judge(&fates);
+        assert_eq!(decided, Some((3, 20)));
         assert!(caveats.contains(Caveat::ReflectorSequenceJump));
         // Losses at the restart have no side.
         let mut fates: Vec<_> = (0..40).map(Some).collect();
@@ -390,11 +390,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_for_each_probe_tells_nothing() {
+    fn a_new_session_for_each_probe_decides_nothing() {
         // Rebinding NAT: number 0 in every reply; backward losses.
         let fates: Vec<_> = (0..100).map(|i| (i % 7 != 3).then_some(0)).collect();
-        let (told, caveats) = judge(&fates);
-        assert_eq!(told, Some((0, 0)));
+        let (decided, caveats) = judge(&fates);
+        assert_eq!(decided, Some((0, 0)));
         assert!(caveats.contains(Caveat::ReflectorSequenceJump));
     }
 
@@ -502,18 +502,18 @@ mod tests {
             }
         }
         side.finish();
-        let (told, caveats) = side.take();
-        (truth, told, caveats)
+        let (decided, caveats) = side.take();
+        (truth, decided, caveats)
     }
 
     #[test]
     fn what_is_stated_without_a_caveat_is_true() {
         let (mut exact, mut doubted) = (0, 0);
         for seed in 0..2000 {
-            let (truth, told, caveats) = run(seed);
+            let (truth, decided, caveats) = run(seed);
             let lost = truth.forward + truth.backward;
-            let Some((forward, backward)) = told else { continue };
-            assert!(forward + backward <= lost, "seed {seed}: {truth:?} {told:?}");
+            let Some((forward, backward)) = decided else { continue };
+            assert!(forward + backward <= lost, "seed {seed}: {truth:?} {decided:?}");
             if !caveats.is_empty() {
                 doubted += 1;
                 continue;
@@ -522,7 +522,7 @@ mod tests {
             let rest = lost - forward - backward;
             assert!(
                 forward <= truth.forward && truth.forward <= forward + rest,
-                "seed {seed}: {truth:?}, told {told:?}"
+                "seed {seed}: {truth:?}, decided {decided:?}"
             );
             exact += u64::from(lost > 0 && rest == 0);
         }

@@ -1,4 +1,4 @@
-//! What a sender is told to do: plain values, checked by [`crate::stamp::Sender::new`].
+//! The configuration of a sender: plain values, checked by [`crate::stamp::Sender::new`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -144,7 +144,7 @@ pub struct SenderConfig {
     /// Sends later than this are counted and reported, ns.
     pub late_limit: i64,
     /// TAI - UTC, ns: what the wire's UTC stamps differ by from [`Time`], until
-    /// [`crate::Instrument::set_scale`] tells otherwise.
+    /// [`crate::Instrument::set_scale`] says otherwise.
     pub tai_offset: i64,
     /// Our clock is synchronised (the S bit and whether one-way delays are sound).
     pub clock_synchronised: bool,

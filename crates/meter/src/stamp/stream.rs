@@ -263,9 +263,9 @@ impl Stream {
         r.stream = stream;
         (r.start_ns, r.end_ns) = (self.start, self.end);
         r.counters = std::mem::take(&mut self.tally).counters();
-        let (told, doubts) = self.side.take();
-        r.counters.lost_forward = told.map(|t| t.0);
-        r.counters.lost_backward = told.map(|t| t.1);
+        let (decided, doubts) = self.side.take();
+        r.counters.lost_forward = decided.map(|t| t.0);
+        r.counters.lost_backward = decided.map(|t| t.1);
         r.counters.settle_sides();
         r.loss_side = r.counters.loss_side();
         self.rtt.drain(pages, &mut r.rtt);
@@ -280,7 +280,7 @@ impl Stream {
         r.t4_source = self.t4_source.take();
         r.caveats = std::mem::take(&mut self.caveats);
         r.caveats.merge(doubts);
-        if r.counters.lost > 0 && told.is_none() {
+        if r.counters.lost > 0 && decided.is_none() {
             r.caveats.insert(Caveat::LossSideUnknown);
         } else if r.counters.lost_unknown > 0 && doubts.is_empty() {
             r.caveats.insert(Caveat::LossSideOpen);

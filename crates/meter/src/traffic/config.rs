@@ -40,7 +40,7 @@ pub struct Config {
     pub ipv6: f64,
     /// Shares of flows in each encapsulation; the rest has none.
     pub encapsulation: Shares,
-    /// Which IP header of a tunnel the truth is told by.
+    /// Which IP header of a tunnel the truth counts by.
     pub keys: TruthKeys,
     /// Packets that come late within their flow.
     pub reorder: Reorder,
@@ -208,7 +208,7 @@ impl Shares {
     }
 }
 
-/// Which IP header of a tunnel the truth is told by: as the meter under test is set.
+/// Which IP header of a tunnel the truth counts by: as the meter under test is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TruthKeys {
     #[default]

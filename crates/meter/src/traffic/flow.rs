@@ -137,7 +137,7 @@ impl Flow {
     }
 
     /// The next packet, and whether its payload moves the sequence number on (that of one
-    /// which was held has done so before). `fill` tells the payload of a frame of a length.
+    /// which was held has done so before). `fill` returns the payload for a frame length.
     #[inline]
     pub fn next(
         &mut self,
@@ -156,7 +156,7 @@ impl Flow {
         let plan = self.plan(rng, habits);
         let may_wait = habits.reorder.share > 0.0
             && self.held.is_none()
-            // The first one tells who began.
+            // The first one shows who began.
             && self.planned > 1
             && matches!(plan.content, Content::Fill(_))
             && self.transport != Transport::Icmp

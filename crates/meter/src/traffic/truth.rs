@@ -38,8 +38,8 @@ pub struct Truth {
     pub number: u64,
 }
 
-/// Tells of `flow` as the keys ask for; of one that sent nothing there is nothing to tell.
-pub(super) fn tell(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth)) {
+/// Reports `flow` as the keys ask for; one that sent nothing is not reported.
+pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth)) {
     let [client, server] = flow.sides;
     if client.packets == 0 {
         return;

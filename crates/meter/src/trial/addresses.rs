@@ -156,7 +156,7 @@ impl Procedure for AddressSearch {
         }
         let passed = flooded + lost == 0;
         if passed {
-            // A number of stations is what it is; a rate is told as it was offered.
+            // A number of stations is what it is; a rate is reported as it was offered.
             self.lower = Some(match self.config.goal {
                 AddressGoal::Capacity { .. } => value,
                 AddressGoal::LearningRate { .. } => self.learning_fps,

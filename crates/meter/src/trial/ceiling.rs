@@ -111,7 +111,7 @@ impl Procedure for Ceiling {
         self.left -= 1;
         self.ended = self.left == 0;
         if !self.ended {
-            // What was reached on the whole tells where to look; if it is not there, further down.
+            // What was reached on the whole shows where to look; if it is not there, further down.
             let near = self.left > LOADS - NEAR;
             let reached = Some(trial.sent_rate_fps()).filter(|r| r.is_finite() && *r > 0.0);
             let reached = reached.map_or(rate, |reached| reached.min(rate));

@@ -33,7 +33,7 @@ impl Delays {
         Some((self.latency.quantile(0.999)? - self.latency.min()?) as f64)
     }
 
-    /// Adds all of it. `label` tells loads and directions apart. PDV is of one stream (RFC 5481,
+    /// Adds all of it. `label` distinguishes loads and directions. PDV is of one stream (RFC 5481,
     /// section 4.2): of several together it would count their difference.
     pub fn add_to(&self, finding: &mut Finding, label: &str, one_stream: bool) {
         add_distribution(finding, "latency", label, &self.latency);
@@ -52,8 +52,8 @@ impl Delays {
         add("ipdv_max", self.ipdv.max().map(|v| v as f64), self.ipdv.count);
         add("jitter_rfc4689_mean", self.jitter.mean(), self.jitter.count);
         add("jitter_rfc4689_max", self.jitter.max().map(|v| v as f64), self.jitter.count);
-        let told = self.latency.count > 1;
-        add("jitter_rfc3550", told.then_some(self.rfc3550_ns), self.latency.count);
+        let several = self.latency.count > 1;
+        add("jitter_rfc3550", several.then_some(self.rfc3550_ns), self.latency.count);
     }
 }
 

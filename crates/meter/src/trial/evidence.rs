@@ -70,7 +70,7 @@ fn counts<'a>(trials: &[&'a Trial]) -> Vec<Count<'a>> {
 fn dead(counts: &[Count<'_>]) -> Vec<String> {
     let silent = |c: &&Count<'_>| c.sent > 0 && c.received == 0;
     let alive = counts.iter().find(|c| c.received > 0);
-    let told = |c: &Count<'_>| {
+    let one = |c: &Count<'_>| {
         let Count { name, sent, corrupted, .. } = c;
         let damaged = match corrupted {
             0 => String::new(),
@@ -85,7 +85,7 @@ fn dead(counts: &[Count<'_>]) -> Vec<String> {
              that the device forwards between these ports (link, addresses, next hop)."
         )
     };
-    counts.iter().filter(silent).map(told).collect()
+    counts.iter().filter(silent).map(one).collect()
 }
 
 impl Count<'_> {
@@ -97,15 +97,15 @@ impl Count<'_> {
             (self.reordered, "reordered"),
             (self.corrupted, "corrupted"),
         ];
-        let told: Vec<String> =
+        let reasons: Vec<String> =
             counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         let (share, rate) = self.worst;
-        (!told.is_empty()).then(|| {
+        (!reasons.is_empty()).then(|| {
             format!(
                 "Direction {}: of {} frames {}, the most ({:.3} %) at {rate:.0} frames/s.",
                 self.name,
                 self.sent,
-                told.join(", "),
+                reasons.join(", "),
                 share * 100.0
             )
         })
@@ -136,10 +136,10 @@ fn constant_loss(trials: &[&Trial]) -> Option<String> {
         let fits = |&(_, sent, lost): &(f64, f64, f64)| {
             (lost - share * sent).abs() <= 4.0 * (share * sent).sqrt() + 0.02 * share * sent + 2.0
         };
-        let telling: Vec<f64> =
+        let informative: Vec<f64> =
             set.iter().filter(|p| share * p.1 >= LEAST_EXPECTED).map(|p| p.0).collect();
-        let (low, high) = (*telling.first()?, *telling.last()?);
-        let wide = telling.len() >= LEAST_POINTS && high >= LEAST_SPAN * low;
+        let (low, high) = (*informative.first()?, *informative.last()?);
+        let wide = informative.len() >= LEAST_POINTS && high >= LEAST_SPAN * low;
         (wide && set.iter().all(fits)).then(|| {
             format!(
                 "Loss does not depend on the load: {:.3} % from {low:.0} to {high:.0} frames/s. \
@@ -154,7 +154,7 @@ fn constant_loss(trials: &[&Trial]) -> Option<String> {
 /// Loads that must agree, over this span at least.
 const LEAST_POINTS: usize = 3;
 const LEAST_SPAN: f64 = 4.0;
-/// Frames lost in all, and those expected to be lost in a trial that tells something.
+/// Frames lost in all, and those expected to be lost in an informative trial.
 const LEAST_LOST: f64 = 30.0;
 const LEAST_EXPECTED: f64 = 8.0;
 /// What loses more is dead, or a policer.

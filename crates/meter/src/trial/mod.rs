@@ -1,8 +1,8 @@
 //! Procedures of benchmarking: which trial comes next, and what the trials so far have found.
 //!
 //! A procedure is pure logic. Whoever runs the trials asks [`Procedure::next`], offers what
-//! it says to the device, repeats what was invalid, and tells the outcome by
-//! [`Procedure::observe`]. A run that is taken up again tells the trials of before in their
+//! it says to the device, repeats what was invalid, and gives the outcome to
+//! [`Procedure::observe`]. A run that is taken up again gives the trials of before in their
 //! order, and the procedure goes on from there. Each is described in docs/procedures.md.
 
 mod addresses;

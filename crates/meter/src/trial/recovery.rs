@@ -137,7 +137,7 @@ impl Procedure for Recovery {
         );
         note(
             count(|o| matches!(o, RecoveryResult::Unknown)),
-            "more losses than the tester keeps, and it did not tell the last one.".into(),
+            "more losses than the tester keeps, and it did not report the last one.".into(),
         );
         finding
     }

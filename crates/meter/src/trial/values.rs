@@ -13,11 +13,11 @@ pub(super) fn discard_within(discard_ns: i64, duration_ns: i64) -> i64 {
     if discard_ns < duration_ns { discard_ns.max(0) } else { duration_ns / 2 }
 }
 
-/// The percentiles that are told, where there are enough frames beyond them.
+/// The percentiles that are reported, where there are enough frames beyond them.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999), ("p99_99", 0.9999), ("p99_999", 0.99999)];
 
-/// Values beyond a percentile without which it would tell of single frames only.
+/// Values beyond a percentile without which it would stand for single frames only.
 const BEYOND: f64 = 10.0;
 
 /// `name@label`; `name` where there is no label.
@@ -67,7 +67,7 @@ pub(super) fn off_pace(pace: f64, resolution: f64) -> Option<String> {
     let off = (pace - 1.0).abs();
     (off >= LEAST_OFF_PACE).then(|| {
         format!(
-            "The load is told as it was offered, {:.2} % of what the trial was to offer: it is \
+            "The load is reported as it was offered, {:.2} % of what the trial was to offer: it is \
              known to {:.2} % ({:.2} % of the search, {:.2} % of the trial's pace).",
             pace * 100.0,
             (resolution + off) * 100.0,

@@ -264,7 +264,7 @@ const UNAVAILABLE_AFTER_NS: i64 = 10 * SECOND;
 fn availability(direction: &Direction) -> Option<f64> {
     let severe = |p: &sonde_results::trial::SeriesPoint| {
         let frames = p.received + p.lost;
-        // Where nothing arrived and no loss is told, the frames are lost all the same.
+        // Where nothing arrived and no loss is reported, the frames are lost all the same.
         frames == 0 || p.lost as f64 > SEVERE_LOSS * frames as f64
     };
     let (mut available, mut since) = (true, 0usize);

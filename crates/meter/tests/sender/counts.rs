@@ -137,7 +137,7 @@ fn every_sent_probe_is_received_or_lost_whatever_happens() {
 }
 
 #[test]
-fn samples_tell_each_fate() {
+fn samples_state_each_fate() {
     let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
     world.run(START + 12 * SECOND, &mut |n| Trip { lost_forward: n == 5, ..PLAIN });
     let mut lost = Vec::new();

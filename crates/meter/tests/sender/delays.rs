@@ -97,7 +97,7 @@ fn impossible_reflector_times_spoil_only_what_depends_on_them() {
 }
 
 #[test]
-fn a_slow_reflector_is_told_of() {
+fn a_slow_reflector_is_reported() {
     let dominates = |dwell| {
         let (r, _) = one(&mut |_| Trip { dwell, ..PLAIN });
         r.caveats.contains(Caveat::DwellDominates)

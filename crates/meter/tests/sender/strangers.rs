@@ -58,7 +58,7 @@ fn strangers_forgers_and_rubbish_are_counted_and_change_nothing() {
 }
 
 #[test]
-fn replies_from_elsewhere_are_counted_and_told() {
+fn replies_from_elsewhere_are_counted_and_reported() {
     for (what, change) in [("port", 35), ("address", 29)] {
         let (mut sender, _, probe) = first_probe(config());
         let mut reply = reflect(&probe, START + US, START + 2 * US, Some(0));

@@ -117,7 +117,7 @@ fn there_and_back_with_stamps_and_nothing_else_touched() {
     peer.send_to(b"other", "10.9.0.1:8650").unwrap();
     assert_eq!(other.recv(&mut [0; 9]).unwrap(), 5, "other ports are the kernel's");
 
-    // Connected, the peer would be told of a port unreachable.
+    // Connected, the peer would get a port unreachable.
     peer.connect(A).unwrap();
     let before = port.now();
     for n in 0..100u8 {
@@ -328,9 +328,9 @@ fn watching_is_promiscuous_for_as_long_as_it_lasts() {
 }
 
 /// One buffer, of which the card or the kernel makes the packets on the wire (UDP_SEGMENT of
-/// udp(7)): seen before that, it tells how long they are; also behind a VLAN tag.
+/// udp(7)): seen before that, it shows how long they are; also behind a VLAN tag.
 #[test]
-fn what_is_not_cut_up_yet_tells_its_segments() {
+fn what_is_not_cut_up_yet_reports_its_segments() {
     let Some(net) = net("af_packet segments") else { return };
     let mut ways = vec![(A, B, 42)];
     let tag = ["ip", "link", "add", "link", "eth0", "name", "eth0.7", "type", "vlan", "id", "7"];

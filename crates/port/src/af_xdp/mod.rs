@@ -337,7 +337,7 @@ impl AfXdp {
             return Ok(events > 0);
         }
         match io::Error::last_os_error() {
-            // The caller may have been told to stop.
+            // The caller may have been stopped.
             error if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             error => {
                 Err(PortError::io(format!("wait for packets on {}", self.device.name), error, ""))

@@ -16,7 +16,7 @@ use crate::{Filter, PortError};
 pub(super) struct Options<'a> {
     /// What is longer than the MTU goes in pieces.
     pub fragment: bool,
-    /// The error queue tells of ICMP errors.
+    /// The error queue reports ICMP errors.
     pub icmp_errors: bool,
     /// The one interface to send and receive by.
     pub device: Option<&'a str>,
@@ -253,7 +253,7 @@ impl Received {
             (self.source.ip(), frame.len().checked_sub(self.len + udp::HEADER_LEN))
         {
             // IPv6 wants one (RFC 8200, section 8.1). The kernel has verified the true one and
-            // does not tell it: this is the form of one that is still to be completed.
+            // does not report it: this is the form of one that is still to be completed.
             let (source, destination) = (self.source.ip(), self.destination.ip());
             let length = (self.len + udp::HEADER_LEN) as u32;
             let sum = checksum::pseudo(source, destination, ipv4::PROTOCOL_UDP, length)?;

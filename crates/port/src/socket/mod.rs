@@ -1,7 +1,7 @@
 //! The engine "socket": UDP sockets with the kernel's stamps. It needs no privilege
 //! for ports above 1023, and works wherever a program may send UDP.
 //!
-//! A received datagram gets the headers that it had, as far as the kernel tells: link
+//! A received datagram gets the headers that it had, as far as the kernel reports them: link
 //! addresses 0 (or the interface of a link-local packet), IP addresses, TTL, DSCP and ECN as
 //! received, no UDP checksum over IPv4 and a partial one over IPv6. A frame to
 //! be sent is read for the same fields, and its payload goes to the kernel uncopied.
@@ -366,7 +366,7 @@ impl SocketPort {
             }
             sent += count;
             match result {
-                // An earlier packet's ICMP error is told by the next call, which then sends
+                // An earlier packet's ICMP error is reported by the next call, which then sends
                 // nothing: tried again, this packet's own fate is heard.
                 Err(e) if self.icmp_errors && may_be_earlier(&e) && retried != Some(sent) => {
                     retried = Some(sent);

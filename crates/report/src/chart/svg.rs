@@ -294,7 +294,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// A step aside, so that intervals of several series at one place can be told apart.
+    /// A step aside, so that intervals of several series at one position can be distinguished.
     fn dodge(&self, i: usize) -> f64 {
         let beside = |s: &&Series| {
             matches!(s.shape, Shape::Intervals(_) | Shape::Rows(_)) && !s.name.is_empty()

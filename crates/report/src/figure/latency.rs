@@ -21,7 +21,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let smallest = pools.first().map_or(0.0, bytes);
     let greatest = pools.last().map_or(0.0, bytes);
     let between = |case: &Case| (case.frame_bytes > smallest) && (case.frame_bytes < greatest);
-    // Frame sizes between the smallest and the greatest seldom tell anything new.
+    // Frame sizes between the smallest and the greatest seldom show anything new.
     let mut charts = with_and_without(run, &pools, &labels, between);
     for set in split(&cases, &["load"]) {
         let set: Vec<&Pooled> = set.iter().map(|&i| &pools[i]).collect();
@@ -50,7 +50,7 @@ fn lines(set: &[&Pooled], line: impl Fn(&Pooled) -> Vec<(f64, f64)>) -> Vec<Seri
         .collect()
 }
 
-/// What tells a pool from the others of its case: the end of "latency at 50 %", or the plan's
+/// What distinguishes a pool from the others of its case: the end of "latency at 50 %", or the plan's
 /// own load, or what was offered.
 fn load_name(pool: &Pooled) -> String {
     match (pool.purpose.strip_prefix("latency at "), pool.case.load.as_str()) {

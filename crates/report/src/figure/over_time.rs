@@ -1,5 +1,5 @@
 //! Latency over time: where a device stalls, a median cannot show it. Of trials that were run
-//! to see a load over time; those of a search tell of the search.
+//! to see a load over time; those of a search show the search.
 
 use sonde_results::bench::{BenchRun, Case};
 use sonde_results::units::time_unit;

@@ -25,7 +25,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     sets.iter().filter(sizes).flat_map(chart).collect()
 }
 
-/// In what a rate is told.
+/// The unit of a rate.
 #[derive(Clone, Copy, PartialEq)]
 enum Per {
     Frames,

@@ -39,7 +39,7 @@ pub fn sheet(run: &BenchRun) -> Sheet {
     sheet.keeping(&["procedure", "device", "frame", "result", "value"])
 }
 
-/// What stands behind the `@` of the quantities that tell of a load, a step or a goal; empty for
+/// What stands behind the `@` of the quantities that are of a load, a step or a goal; empty for
 /// those that stand alone. Directions and classes are in the tables below.
 fn labels<'g>(group: &'g CaseGroup<'_>) -> Vec<&'g str> {
     let mut labels: Vec<&str> = Vec::new();

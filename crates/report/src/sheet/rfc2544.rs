@@ -89,7 +89,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&CaseGroup<'_>]) -> She
     let mut sheet = Sheet::new(
         &format!("{procedure}_rates"),
         &heading(procedure, ": rates"),
-        "In each direction. Low to high: an interval as Methods tell. Frames only: with the FCS; \
+        "In each direction. Low to high: an interval as under Methods. Frames only: with the FCS; \
          on the medium: with preamble and least gap, 20 octets more a frame. Limit: \
          where it says tester, the device may do better. Theoretical: by \
          the nominal speed of the ports, where they have one.",

@@ -105,7 +105,7 @@ pub(super) fn family(address: IpAddr) -> u8 {
     }
 }
 
-/// An address, its version told by its length.
+/// An address, its version by its length.
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),

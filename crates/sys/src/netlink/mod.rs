@@ -1,5 +1,5 @@
 //! Routes, links and neighbours as the kernel sees them, over rtnetlink, and what else only
-//! netlink tells or does.
+//! netlink reports or does.
 //!
 //! A sender below the IP stack has to know what the stack would have filled in:
 //! source address, VLAN tags and MAC addresses. All of it is asked of the kernel,

@@ -79,7 +79,7 @@ fn request(kind: u16, flags: i32, ifindex: u32, use_: u8, address: IpAddr) -> Re
     Request::new(kind, flags, &fixed).address(libc::NDA_DST, address)
 }
 
-/// Interface, address and state that a message tells of. One that is deleted is absent.
+/// Interface, address and state that a message is about. One that is deleted is absent.
 pub(super) fn neighbour(message: Message<'_>) -> Option<(u32, IpAddr, Neighbour)> {
     let body = message.body;
     // The same messages carry the forwarding tables of bridges.

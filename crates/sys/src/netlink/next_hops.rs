@@ -65,7 +65,7 @@ impl NextHops {
     /// Also returns the index of each route's next hop.
     ///
     /// The kernel keeps at most `net.ipv4.neigh.default.gc_thresh3` neighbours (1,024
-    /// unless told otherwise); for more next hops than that, this fails and says so.
+    /// by default); for more next hops than that, this fails and says so.
     pub fn resolve(routes: &[Route], patience: Duration) -> io::Result<(Self, Vec<usize>)> {
         Self::find(routes, patience, false)
     }
@@ -156,7 +156,7 @@ impl NextHops {
         Ok(changes)
     }
 
-    /// Tells the kernel that the next hops are in use, so that it goes on checking
+    /// Reports to the kernel that the next hops are in use, so that it goes on checking
     /// them though no packet of ours passes through its stack. To be called every few
     /// seconds; what it finds comes from [`NextHops::poll`].
     pub fn refresh(&mut self) -> io::Result<()> {

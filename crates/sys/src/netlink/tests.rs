@@ -42,12 +42,12 @@ impl Host {
     fn new() -> Self {
         let (commands, to_run) = mpsc::channel::<String>();
         let (done, finished) = mpsc::channel();
-        let (tell, thread) = mpsc::channel();
+        let (sender, thread) = mpsc::channel();
         std::thread::spawn(move || {
             crate::netns::enter_new().unwrap();
             ip("link set lo up");
             // SAFETY: no arguments, cannot fail.
-            tell.send(unsafe { libc::gettid() }).unwrap();
+            sender.send(unsafe { libc::gettid() }).unwrap();
             for command in to_run {
                 ip(&command);
                 done.send(()).unwrap();

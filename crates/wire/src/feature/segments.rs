@@ -145,9 +145,9 @@ mod tests {
         // FIN, PSH, ACK, CWR; 3 times 1,448 octets and 10, of which 100 were captured.
         let frame = ethernet(&ipv4(6, 32 + 3 * 1448 + 10, &tcp(0x99, 100)));
         let all = segments(&frame, 14 + 52 + 3 * 1448 + 10, Keys::Outer, 1448);
-        let told: Vec<_> = all.iter().map(|(f, _)| (f.ip_len, f.sequence, f.tcp_flags)).collect();
+        let cut: Vec<_> = all.iter().map(|(f, _)| (f.ip_len, f.sequence, f.tcp_flags)).collect();
         let wanted = [(1500, 100, 0x90), (1500, 1548, 0x10), (1500, 2996, 0x10), (62, 4444, 0x19)];
-        assert_eq!(told, wanted);
+        assert_eq!(cut, wanted);
         assert!(all.iter().all(|(f, _)| f.payload_len() == f.ip_len - 52 && f.at_ns == 5));
         let places: Vec<_> = all.iter().map(|(_, l)| (l.payload, l.end)).collect();
         assert_eq!(places, [(66, 166), (166, 166), (166, 166), (166, 166)]);

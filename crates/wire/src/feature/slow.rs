@@ -135,7 +135,7 @@ const fn fixed_len(protocol: u8) -> usize {
     }
 }
 
-/// A place in a frame; the last that can be told where it is beyond.
+/// An offset in a frame; the greatest that fits where it is beyond.
 fn place(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }

@@ -540,7 +540,7 @@ fn authentication_headers_of_ipv4_are_stepped_over() {
 }
 
 #[test]
-fn tunnels_are_looked_into_when_told_to() {
+fn tunnels_are_looked_into_when_asked_to() {
     let gre = |protocol: u16| {
         let header = tunnel::Gre { protocol, checksum: Some(1), key: Some(2), sequence: Some(3) };
         let mut bytes = std::vec![0; header.buffer_len()];

@@ -19,7 +19,7 @@ pub enum LinkType {
     LinuxCooked2,
     /// An address family of four octets, in either byte order: loopback of BSD and macOS.
     Family,
-    /// The header of PPP or of Cisco's HDLC, which their first octets tell apart.
+    /// The header of PPP or of Cisco's HDLC, which their first octets distinguish.
     Ppp,
     /// What Linux' netfilter logs: attributes, one of which is the packet.
     Nflog,

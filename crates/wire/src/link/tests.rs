@@ -93,7 +93,7 @@ pub(crate) fn headers(ethertype: u16) -> Vec<(Vec<u8>, LinkType, u16)> {
 }
 
 #[test]
-fn what_of_a_wireless_network_cannot_be_read_is_told_by_kind() {
+fn what_of_a_wireless_network_cannot_be_read_is_counted_by_kind() {
     let of = |control: [u8; 2]| [&control[..], &[0; 40]].concat();
     let radiotap =
         |flags: u8, frame: Vec<u8>| [&[0, 0, 9, 0, 2, 0, 0, 0, flags][..], &frame].concat();

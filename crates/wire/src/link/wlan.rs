@@ -46,7 +46,7 @@ fn prism(frame: &[u8]) -> Result<usize, Error> {
 }
 
 /// The header's length and the field `Flags` (radiotap.org): the second one, behind a clock of
-/// eight octets, which are aligned, and as many words of a mask as its highest bits tell.
+/// eight octets, which are aligned, and as many words of a mask as its highest bits state.
 fn radiotap(frame: &[u8]) -> Result<(usize, u8), Error> {
     let head = frame.first_chunk::<8>().ok_or(Error::Truncated)?;
     let [version, _, low, high, ..] = *head;

@@ -110,7 +110,7 @@ fn options_anywhere_and_malformed_ones() {
     ] {
         assert_eq!(scan(bad), Err(error), "{bad:?}");
     }
-    // Of a wrong length, but within the header: another option, as far as can be told.
+    // Of a wrong length, but within the header: another option, as far as is known.
     assert_eq!(scan(&[8, 6, 0, 0, 0, 0, 5, 2, 5, 3, 0]), Ok((None, false)));
 }
 

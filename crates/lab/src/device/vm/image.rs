@@ -83,7 +83,7 @@ fn fetch(folder: &Path) -> Result<(), LabError> {
         }
         keep(&find(&name)?, &name)?;
     }
-    // What tells that all is there comes last.
+    // The mark that all is there comes last.
     keep(&find("vmlinuz-*")?, KERNEL)?;
     run(&["sh", "-c", "cd \"$1\" && rm -rf *.deb boot lib usr etc bin", "sh", place]).map(drop)
 }

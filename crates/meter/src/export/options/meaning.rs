@@ -120,7 +120,7 @@ const KEYS: [Element; 9] = [
     ie::VLAN_ID,
     ie::INGRESS_INTERFACE,
 ];
-/// Elements that are only in lists, of which the template does not tell.
+/// Elements that are only in lists, which the template does not show.
 pub(super) const LISTED: [Element; 8] = [
     ie::PACKET_LENGTHS,
     ie::PACKET_TIMES,

@@ -8,7 +8,7 @@ use super::sample::{Random, export};
 use crate::export::{Decoded, Decoder, Extra, Profile};
 
 /// The enterprise's fields of a record with this application, in their order.
-fn told(app: App) -> Vec<(u32, u16, Vec<u8>)> {
+fn exported(app: App) -> Vec<(u32, u16, Vec<u8>)> {
     let mut record = Random(3).biflow();
     record.reverse.packets = 0;
     record.forward.packets = 1;
@@ -29,7 +29,7 @@ fn told(app: App) -> Vec<(u32, u16, Vec<u8>)> {
 }
 
 fn dns(latency_ns: u64) -> Vec<(u32, u16, Vec<u8>)> {
-    told(App::Dns { name: "a.example".into(), qtype: 28, rcode: Some(3), answers: 2, latency_ns })
+    exported(App::Dns { name: "a.example".into(), qtype: 28, rcode: Some(3), answers: 2, latency_ns })
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn dns_with_its_latency() {
 fn ssh_of_the_client_and_then_of_the_server() {
     let app = App::Ssh { client: "SSH-2.0-client".into(), server: "SSH-2.0-server".into() };
     let ends = [(6871, 171, b"SSH-2.0-client".to_vec()), (6871, 171, b"SSH-2.0-server".to_vec())];
-    assert_eq!(told(app), ends);
+    assert_eq!(exported(app), ends);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn dhcp() {
         vendor: "MSFT 5.0".into(),
     };
     assert_eq!(
-        told(app),
+        exported(app),
         [
             (35_632, 429, vec![5]),
             (35_632, 353, vec![2, 0, 0, 0, 0, 7]),

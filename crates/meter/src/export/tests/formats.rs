@@ -8,7 +8,7 @@ use crate::export::{
     Config, Decoded, Decoder, ExportInterface, ExportProtocol, Exporter, Extra, Profile, TimeUnit,
 };
 
-/// The record as one direction of it is told, with times in whole `unit`s.
+/// The record as one direction of it is exported, with times in whole `unit`s.
 fn uniflow(record: &FlowRecord, reversed: bool, unit: i64) -> FlowRecord {
     let near = if reversed { record.reverse } else { record.forward };
     let mut key = if reversed { record.key.reversed() } else { record.key };
@@ -52,7 +52,7 @@ pub fn config(profile: Profile) -> Config {
 }
 
 #[test]
-fn ipfix_tells_each_direction_exactly() {
+fn ipfix_exports_each_direction_exactly() {
     let records = records(1, 3000);
     for (time, unit) in [(TimeUnit::Milli, 1_000_000), (TimeUnit::Micro, 1000), (TimeUnit::Nano, 1)]
     {
@@ -87,7 +87,7 @@ fn a_biflow_keeps_both_directions_in_one_record() {
 }
 
 #[test]
-fn the_direction_of_a_biflow_is_told() {
+fn the_direction_of_a_biflow_is_exported() {
     let mut random = Random(3);
     let mut record = random.biflow();
     for (forward, reverse) in [(1, 1), (1, 0), (0, 1)] {
@@ -139,7 +139,7 @@ fn tcp_flags_take_one_byte_where_one_will_do() {
 }
 
 #[test]
-fn netflow_9_tells_milliseconds_exactly() {
+fn netflow_9_exports_milliseconds_exactly() {
     let records = records(5, 3000);
     let config = config(Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() });
     let (_, messages) = export(&config, &records);
@@ -153,7 +153,7 @@ fn netflow_9_tells_milliseconds_exactly() {
 }
 
 #[test]
-fn netflow_5_counts_what_it_cannot_tell() {
+fn netflow_5_counts_what_it_cannot_express() {
     let mut records = records(6, 500);
     records[0].key.source = [10, 0, 0, 1].into();
     records[0].key.destination = [10, 0, 0, 2].into();
@@ -310,7 +310,7 @@ fn templates_beyond_the_most_are_done_without() {
 }
 
 #[test]
-fn times_before_any_other_are_told_by_netflow_9() {
+fn times_before_any_other_are_exported_by_netflow_9() {
     // Flows of an old capture, exported now: the header's clock gives way.
     let mut record = Random(10).biflow();
     record.reverse.packets = 0;

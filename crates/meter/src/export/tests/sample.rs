@@ -57,7 +57,7 @@ impl Random {
         let protocol = [6, 17, if ipv6 { 58 } else { 1 }, 47][self.below(4) as usize];
         let ports = match protocol {
             6 | 17 => (self.next() as u16, self.next() as u16),
-            // An echo request, whose reply is told in the reverse direction.
+            // An echo request, whose reply is counted in the reverse direction.
             58 => (0, 128 << 8),
             1 => (0, 8 << 8),
             _ => (0, 0),

@@ -187,7 +187,7 @@ fn options(messages: &[Vec<u8>], has: u16, wanted: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn options_tell_what_rfc_7011_asks_for() {
+fn options_carry_what_rfc_7011_asks_for() {
     let interface = ExportInterface { index: 3, name: "eth0".into(), description: "uplink".into() };
     let profile = Profile { lists: true, ..Profile::default() };
     let config = Config { profile, interfaces: vec![interface], ..Config::default() };
@@ -220,18 +220,18 @@ fn options_tell_what_rfc_7011_asks_for() {
     // The process's statistics are in messages of no domain, with their own sequence.
     let domains = |m: &Vec<u8>| Message::new_checked(m).unwrap().header.domain;
     assert_eq!(messages.iter().map(domains).collect::<Vec<_>>(), [1, 1, 0]);
-    // Again only the statistics, until there is something new to tell, or it is time.
-    let mut told = |exporter: &mut Exporter, at| {
+    // Again only the statistics, until there is something new to send, or it is time.
+    let mut options = |exporter: &mut Exporter, at| {
         let mut again = Vec::new();
         exporter.options(&stats(), at, &mut |m| again.push(m.to_vec()));
         messages.extend_from_slice(&again);
         again.iter().map(domains).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut exporter, NOW + SECOND), [0]);
+    assert_eq!(options(&mut exporter, NOW + SECOND), [0]);
     record.key.protocol = if record.key.protocol == 1 { 17 } else { 1 };
     exporter.push(&record, NOW, &mut |_| ());
-    assert_eq!(told(&mut exporter, NOW + 2 * SECOND), [1, 1, 0], "flow, information, statistics");
-    assert_eq!(told(&mut exporter, NOW + 602 * SECOND), [1, 0]);
+    assert_eq!(options(&mut exporter, NOW + 2 * SECOND), [1, 1, 0], "flow, information, statistics");
+    assert_eq!(options(&mut exporter, NOW + 602 * SECOND), [1, 0]);
     assert_eq!(options(&messages, 42, 42).last().unwrap(), &2u64.to_be_bytes());
 }
 
@@ -249,7 +249,7 @@ fn netflow_9_has_options_of_its_own_kind() {
 }
 
 #[test]
-fn a_file_tells_its_span_and_survives_a_cut() {
+fn a_file_has_its_span_and_survives_a_cut() {
     let config = Config { datagram: false, message_bytes: 4096, ..Config::default() };
     let records = records(6, 1000);
     let mut exporter = Exporter::new(config);

@@ -2,7 +2,7 @@
 //! 7.4.1), and the handshake messages in TLS records (RFC 8446, section 5.1).
 //!
 //! Read here and not by a crate: the fingerprints need the raw numbers in their order, and
-//! a hello with an odd extension, or one that was cut, still tells its server name.
+//! a hello with an odd extension, or one that was cut, still gives its server name.
 
 use std::borrow::Cow;
 
@@ -75,7 +75,7 @@ impl<'a> ClientHello<'a> {
 }
 
 /// The version that a ServerHello, or a HelloRetryRequest, chooses. `None`: it ends too
-/// early to tell.
+/// early to know.
 pub(super) fn server_version(body: &[u8]) -> Option<u16> {
     let mut reader = Reader(body);
     let version = reader.u16()?;

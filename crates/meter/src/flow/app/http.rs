@@ -11,7 +11,7 @@ use super::text::{closed, text};
 pub(super) struct Http {
     request: Option<[String; 4]>,
     status: u16,
-    /// Directions that will tell nothing more.
+    /// Directions that will add nothing more.
     read: [bool; 2],
 }
 

@@ -61,7 +61,7 @@ impl Quic {
     /// A client's Initial packet at the start of `datagram`; where it ends.
     fn initial(&mut self, datagram: &[u8], long: &Long<'_>, reverse: bool) -> Option<usize> {
         let number = bounds(datagram, long)?;
-        // A client takes another version only because it was told to, which was not seen.
+        // A client takes another version only because the server asked for it, which was not seen.
         let other = long.version != self.version
             && self.keys.as_ref().is_some_and(|keys| keys.1 == reverse)
             && long.destination.len() >= MIN_IDENTIFIER;

@@ -9,9 +9,9 @@ use super::text::{line, text};
 #[derive(Clone, Default)]
 pub(super) struct Ssh {
     said: [Option<String>; 2],
-    /// A direction that will tell nothing more.
+    /// A direction that will add nothing more.
     read: [bool; 2],
-    /// The server's direction, where the port tells it.
+    /// The server's direction, where the port shows it.
     server: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What a key has of the layer above IP where the packet alone does not tell it: fragments,
+//! What a key has of the layer above IP where the packet alone does not show it: fragments,
 //! and ICMP replies, which belong to the flow of their request.
 
 use sonde_wire::feature::{Feature, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT};
@@ -8,7 +8,7 @@ use sonde_wire::ipv6::PROTOCOL_ICMPV6;
 use super::FlowCache;
 use crate::flow::key::Upper;
 
-/// Whether the packet is its own to tell: nearly all are.
+/// Whether the packet is complete by itself: nearly all are.
 #[inline(always)]
 pub(super) fn is_plain(packet: &Feature) -> bool {
     packet.shape & SHAPE_FRAGMENT == 0 && matches!(packet.protocol, PROTOCOL_TCP | PROTOCOL_UDP)
@@ -51,7 +51,7 @@ impl FlowCache {
 /// The type and code of the ICMP request that this is a reply to: echo and timestamp of
 /// RFC 792, echo of RFC 4443, section 4. Errors and discovery are flows of their own, and so
 /// are information (obsolete, RFC 6918) and codes other than 0, of which a record that has
-/// the request's could not tell the reply's.
+/// the request's would not give the reply's.
 fn request(protocol: u8, type_code: u16) -> Option<u16> {
     match (protocol, type_code.to_be_bytes()) {
         (PROTOCOL_ICMP, [0, 0]) => Some(8 << 8),

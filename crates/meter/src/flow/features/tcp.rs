@@ -1,5 +1,5 @@
 //! How TCP went in a flow: the handshake's round trip, loss, reordering and windows. Loss
-//! is told from reordering by the rules of the round-trip instrument (`crate::sequence`,
+//! is distinguished from reordering by the rules of the round-trip instrument (`crate::sequence`,
 //! `docs/design/rtt-matching.md`), without its options: only the header is read.
 
 use sonde_results::flow::FlowTcp;
@@ -54,7 +54,7 @@ impl SegmentHeader {
         Some(SegmentHeader { ack, identity: u32::from_be_bytes([id[0], id[1], tcp[16], tcp[17]]) })
     }
 
-    /// A hash of what tells this segment of a flow's side from others.
+    /// A hash of what distinguishes this segment of a flow's side from others.
     pub(super) fn print(&self, slot: usize, reverse: bool, packet: &Feature) -> u64 {
         let h = mix((slot as u64) << 1 ^ u64::from(reverse) ^ u64::from(self.identity) << 32);
         let h = mix(h ^ u64::from(packet.sequence) << 32 ^ u64::from(self.ack));
@@ -269,7 +269,7 @@ impl Tcp {
                 return;
             }
         } else if self.handshake == Handshake::Done {
-            // Blind (RFC 5961, section 4), or the ports are used again: what is answered tells.
+            // Blind (RFC 5961, section 4), or the ports are used again: what is answered shows which.
             return side.set_aside(seq, end);
         }
         (side.initial, side.next) = (seq, end);

@@ -116,7 +116,7 @@ fn handshake_round_trips() {
 }
 
 #[test]
-fn loss_is_told_from_reordering_and_numbers_wrap() {
+fn loss_is_distinguished_from_reordering_and_numbers_wrap() {
     for start in [1000, u32::MAX - 150] {
         let at = |i: u32| start.wrapping_add(100 * i);
         let data = |ms: i64, i: u32| (false, segment(ms * MS, ACK, at(i), 100, 50));

@@ -25,12 +25,12 @@ pub struct HashSelector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashFunction {
     /// RFC 5475, appendix A.2; 32 bits. The one to take (section 6.2.4.1): with a secret
-    /// initialiser a sender cannot tell which packets are selected.
+    /// initialiser a sender cannot know which packets are selected.
     Bob,
     /// RFC 5475, appendix A.1; 16 bits. Of IPv4 only: packets of IPv6 have no value and are
     /// not selected.
     Ipsx,
-    /// CRC-32; 32 bits. Linear: a sender can tell, whatever the initialiser.
+    /// CRC-32; 32 bits. Linear: a sender can know it, whatever the initialiser.
     Crc32,
 }
 

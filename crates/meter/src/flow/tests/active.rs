@@ -8,7 +8,7 @@ use super::super::{Config, FlowCache, features};
 use super::basics::{ACK, FIN, MS, Meter, RST, S, START, SYN, answer, config, packet, with};
 
 /// Who is the source, and how many packets there were each way.
-fn told(record: &FlowRecord) -> (u16, u64, u64) {
+fn counts(record: &FlowRecord) -> (u16, u64, u64) {
     (record.key.source_port, record.forward.packets, record.reverse.packets)
 }
 
@@ -28,7 +28,7 @@ fn the_first_sender_is_the_source_of_every_record() {
         meter.packet(answer(61 * S)).packet(answer(62 * S)).packet(packet(63 * S));
         meter.packet(packet(64 * S)).timeout(START + 75 * S);
         let records = &meter.records;
-        assert_eq!(records.iter().map(told).collect::<Vec<_>>(), [(50_000, 1, 12), (50_000, 2, 2)]);
+        assert_eq!(records.iter().map(counts).collect::<Vec<_>>(), [(50_000, 1, 12), (50_000, 2, 2)]);
         assert_eq!([records[0].end, records[1].end], [FlowEnd::Active, FlowEnd::Idle]);
         let (forward, reverse) = (records[1].forward, records[1].reverse);
         assert_eq!((forward.first_ns, forward.last_ns), (START + 63 * S, START + 64 * S));
@@ -56,7 +56,7 @@ fn a_silent_end_stays_what_it_was() {
         let records = meter.finish(START + 40 * S);
         assert!(records.len() >= 13, "{}", records.len());
         for record in &records[1..] {
-            let (source, forward, reverse) = told(record);
+            let (source, forward, reverse) = counts(record);
             assert_eq!(source, 50_000);
             assert_eq!((forward == 0, reverse == 0), (!source_answers, source_answers));
         }
@@ -82,12 +82,12 @@ fn an_idle_flow_is_forgotten_without_an_empty_record() {
         }
         meter.packet(answer(66 * S));
         let records = meter.finish(START + 67 * S);
-        assert_eq!(records.iter().map(told).collect::<Vec<_>>(), [(50_000, 12, 0), (443, 1, 0)]);
+        assert_eq!(records.iter().map(counts).collect::<Vec<_>>(), [(50_000, 12, 0), (443, 1, 0)]);
         assert_eq!(records[0].end, FlowEnd::Active);
     }
 }
 
-/// One that goes on takes up room, and none that has not been told is lost with it.
+/// One that goes on takes up room, and none that has not been reported is lost with it.
 #[test]
 fn a_flow_that_goes_on_may_be_evicted() {
     let mut meter = Meter::new(Config { active_ns: S, ..config(8) });
@@ -109,7 +109,7 @@ fn a_connection_closes_over_a_time_out() {
     meter.packet(with(packet(0), SYN)).packet(with(packet(4 * S), FIN | ACK));
     meter.packet(answer(6 * S)).packet(with(answer(7 * S), FIN | ACK)).packet(packet(7 * S + 1));
     meter.timeout(START + 9 * S + 1);
-    let ends: Vec<_> = meter.records.iter().map(|r| (told(r), r.end)).collect();
+    let ends: Vec<_> = meter.records.iter().map(|r| (counts(r), r.end)).collect();
     assert_eq!(ends, [((50_000, 2, 0), FlowEnd::Active), ((50_000, 1, 2), FlowEnd::EndDetected)]);
     assert_eq!(meter.cache.occupancy().flows, 0);
 }
@@ -122,7 +122,7 @@ fn a_syn_after_the_end_turns_the_flow() {
         meter.packet(packet(0)).packet(with(answer(S / 2), flags)).timeout(START + 3 * S / 2);
         meter.packet(with(answer(8 * S / 5), SYN));
         let records = meter.finish(START + 2 * S);
-        assert_eq!(records.iter().map(told).collect::<Vec<_>>(), [(50_000, 1, 1), (443, 1, 0)]);
+        assert_eq!(records.iter().map(counts).collect::<Vec<_>>(), [(50_000, 1, 1), (443, 1, 0)]);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_closed_connection_lingers_over_a_time_out() {
     assert_eq!(meter.records.len(), 1);
     meter.timeout(START + 4 * S);
     assert_eq!(
-        meter.records.iter().map(told).collect::<Vec<_>>(),
+        meter.records.iter().map(counts).collect::<Vec<_>>(),
         [(50_000, 1, 1), (50_000, 0, 1)]
     );
     assert_eq!((meter.records[1].end, meter.cache.occupancy().flows), (FlowEnd::EndDetected, 0));

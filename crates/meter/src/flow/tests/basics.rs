@@ -397,7 +397,7 @@ fn a_clock_set_back_splits_nothing() {
     assert_eq!(meter.records[1].forward.last_ns, START + back + 29 * S);
 }
 
-/// As in a capture, where only packets tell the time.
+/// As in a capture, where only packets give the time.
 #[test]
 fn packets_alone_set_the_clock_back() {
     let mut meter = Meter::new(config(8));

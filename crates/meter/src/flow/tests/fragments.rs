@@ -76,8 +76,8 @@ fn later_fragments_find_their_flow_behind_whatever_headers() {
         cache.finish(START, &mut |record| records.push(record));
         assert_eq!(records.len(), 1, "case {number}: {records:?}");
         let key = &records[0].key;
-        let told = (key.protocol, key.source_port, key.destination_port);
-        assert_eq!(told, (TCP, 50_000, 443), "case {number}");
+        let ports = (key.protocol, key.source_port, key.destination_port);
+        assert_eq!(ports, (TCP, 50_000, 443), "case {number}");
         assert_eq!(records[0].forward.packets, 2, "case {number}");
         assert_eq!(cache.counters().fragments_unmatched, 0, "case {number}");
     }

@@ -97,7 +97,7 @@ fn who_asks_whom_is_kept_apart() {
     }
 }
 
-/// A record tells the type of its first packet, which is never a reply that belongs to a
+/// A record has the type of its first packet, which is never a reply that belongs to a
 /// request: without one, replies are a flow of their own.
 #[test]
 fn replies_without_a_request_are_their_own_flow() {

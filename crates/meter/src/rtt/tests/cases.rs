@@ -411,13 +411,13 @@ fn timestamps_that_one_side_does_not_echo_are_not_waited_for() {
 }
 
 #[test]
-fn a_path_that_becomes_longer_is_told_from_acknowledgements_held_back() {
+fn a_path_that_becomes_longer_is_distinguished_from_acknowledgements_held_back() {
     for clock in CLOCKS {
         for (apart, before, rtt, held) in [
             (1_000_000, 10, 100_000, 0), // silences after which receivers acknowledge at once
             (1_000_000, 10, 50_000, 0),
             (200_000, 25, 100_000, 0), // more than Linux' receivers acknowledge at once
-            (200_000, 10, 100_000, 3), // cannot be told at first
+            (200_000, 10, 100_000, 3), // unknown at first
             (200_000, 10, 610_000, 0), // no acknowledgement is held back for so long
         ] {
             let (mut bench, mut talk) = (Bench::new(), Talk { clock, apart, ..TALK });

@@ -33,7 +33,7 @@ fn events_can_be_limited_and_statistics_take_every_sample() {
 }
 
 #[test]
-fn a_sample_tells_who_answered_and_what_it_had_sent() {
+fn a_sample_states_who_answered_and_what_it_had_sent() {
     let mut bench = Bench::new();
     exchange(&mut bench, 0, 20_000, 2);
     let sample = bench.full_samples()[1];

@@ -168,7 +168,7 @@ fn karns_rule_voids_on_retransmission() {
 }
 
 #[test]
-fn karns_rule_voids_on_a_hole_and_tells_reordering_from_loss() {
+fn karns_rule_voids_on_a_hole_and_distinguishes_reordering_from_loss() {
     let mut bench = connected();
     bench
         .at(20_000, client(ACK, 100, 500, 10))
@@ -208,7 +208,7 @@ fn a_hole_is_filled_piece_by_piece_and_closed_by_its_acknowledgement() {
 /// The sender goes on (a probe of its tail, RFC 8985) just before the timer's acknowledgement
 /// of what it sent before.
 #[test]
-fn the_timers_acknowledgement_is_told_though_the_sender_has_gone_on() {
+fn the_timers_acknowledgement_is_recognised_though_the_sender_has_gone_on() {
     for (next, class) in [
         (42_000, RttClass::DelayedAck), // what it sent 18 ms before cannot be answered yet
         (58_000, RttClass::DelayedAck),
@@ -236,7 +236,7 @@ fn the_timers_acknowledgement_is_told_though_the_sender_has_gone_on() {
 /// An answer and the acknowledgement in it were lost and sent again: the acknowledgement of
 /// the request alone would have come sooner.
 #[test]
-fn an_answer_that_was_lost_is_told_by_when_it_comes_again() {
+fn an_answer_that_was_lost_is_recognised_by_when_it_comes_again() {
     let exchange = |bench: &mut Bench, from: i64, i: u32, rtt: i64| {
         bench
             .at(from, client(ACK, 180 + 10 * i, 500 + 10 * i, 10))

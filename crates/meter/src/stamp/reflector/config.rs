@@ -1,4 +1,4 @@
-//! What a reflector is told to do: plain values, checked by [`super::Reflector::new`].
+//! The configuration of a reflector: plain values, checked by [`super::Reflector::new`].
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use sonde_wire::prefix::Prefix;
 use super::limiter::RateLimit;
 use super::session_table::MAX_SESSIONS;
 
-/// What a reflector is told to do.
+/// The configuration of a reflector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReflectorConfig {
     /// Our UDP ports; at least one.
@@ -33,7 +33,7 @@ pub struct ReflectorConfig {
     /// Session identifiers that are served (RFC 8972, section 3), 0 for packets without one;
     /// empty: all.
     pub ssids: Vec<u16>,
-    /// Tell senders what addresses and ports their packets arrived with, when they ask by a
+    /// Return to senders what addresses and ports their packets arrived with, when they ask by a
     /// Location TLV (RFC 8972, section 4.2.2).
     pub location: bool,
     /// DSCPs that a Class of Service TLV may choose for the reply (RFC 8972, section 4.4): a

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_beginning_is_told_from_a_late_or_doubled_request() {
+    fn a_new_beginning_is_distinguished_from_a_late_or_doubled_request() {
         let ms = SECOND / 1000;
         let mut order = RequestOrder::first(0, NOW);
         for n in 1..10 {

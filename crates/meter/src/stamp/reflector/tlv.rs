@@ -193,11 +193,11 @@ fn sub_tlvs_are_valid(value: &mut [u8]) -> bool {
 }
 
 /// Fills in what was seen (section 4.2.2). Each question becomes the sub-TLV of the kind of
-/// address that answers it, of the same length; zeros stand for what is not known or not told.
+/// address that answers it, of the same length; zeros stand for what is not known or not disclosed.
 fn answer_location(value: &mut [u8], observed: &Observed, allowed: bool) {
-    let tell = |port: u16| if allowed { port.to_be_bytes() } else { [0; 2] };
-    value[0..2].copy_from_slice(&tell(observed.destination_port));
-    value[2..4].copy_from_slice(&tell(observed.source_port));
+    let disclose = |port: u16| if allowed { port.to_be_bytes() } else { [0; 2] };
+    value[0..2].copy_from_slice(&disclose(observed.destination_port));
+    value[2..4].copy_from_slice(&disclose(observed.source_port));
     // The answer's type is the question's plus one for IPv4, plus two for IPv6.
     let family = if observed.source.is_ipv4() { 1 } else { 2 };
     let mut rest = &mut value[PORTS..];
@@ -253,7 +253,7 @@ fn method(source: StampSource) -> u8 {
 }
 
 /// STAMP Synchronization Sources (section 5.4). The kernel says whether its clock is
-/// disciplined but not by whom: NTP and PTP are not told apart, and 0 states neither.
+/// disciplined but not by whom: NTP and PTP are not distinguished, and 0 states neither.
 fn synchronisation(synchronised: bool) -> u8 {
     if synchronised { 0 } else { SYNC_LOCAL }
 }

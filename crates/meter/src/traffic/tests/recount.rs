@@ -65,7 +65,7 @@ fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, Side> {
 }
 
 /// Every direction of the truth, by key; none twice.
-fn told(truth: &[Truth]) -> HashMap<Key, Side> {
+fn reported(truth: &[Truth]) -> HashMap<Key, Side> {
     let mut all = HashMap::new();
     for t in truth {
         let (s, d) = (mapped(t.source), mapped(t.destination));
@@ -88,14 +88,14 @@ fn check(config: Config) -> usize {
         TruthKeys::Inner => Keys::Inner,
     };
     let (frames, truth) = run(config);
-    let (found, told) = (recount(&frames, keys), told(&truth));
+    let (found, reported) = (recount(&frames, keys), reported(&truth));
     for (key, side) in &found {
-        assert!(told.contains_key(key), "{key:?} {side:?} is not told");
+        assert!(reported.contains_key(key), "{key:?} {side:?} is not reported");
     }
-    for (key, side) in &told {
+    for (key, side) in &reported {
         assert_eq!(Some(side), found.get(key), "{key:?}");
     }
-    told.len()
+    reported.len()
 }
 
 pub(super) fn small() -> Config {

@@ -260,8 +260,8 @@ impl MlrSearch {
     fn loss_ratio(&mut self, trial: &Trial, load: Load) -> f64 {
         if trial.valid() {
             let seconds = trial.offer.duration_ns() as f64 / SECONDS;
-            let told = self.offered.entry(load).or_default();
-            *told = [told[0] + trial.offered_fps() * seconds, told[1] + seconds];
+            let sum = self.offered.entry(load).or_default();
+            *sum = [sum[0] + trial.offered_fps() * seconds, sum[1] + seconds];
             return trial.loss_ratio();
         }
         let (count, least, why) = self.unfit.take().unwrap_or((0, load, String::new()));

@@ -211,7 +211,7 @@ impl Selector {
     }
 }
 
-/// Whether a trial at `load` can tell the target anything new.
+/// Whether a trial at `load` can add anything new for the target.
 fn worth(target: &Target, bounds: Bounds, load: Load) -> bool {
     let near = match bounds {
         Bounds { lower: Some(l), upper: Some(u) } => u - l <= target.width,

@@ -114,10 +114,10 @@ fn the_testers_limit_is_not_called_the_devices() {
     assert!(!finding.values[0].tester_limited, "{finding:?}");
 }
 
-/// A trial that is valid may leave at 98 % of its pace: what was offered is told, and how well it
+/// A trial that is valid may leave at 98 % of its pace: what was offered is reported, and how well it
 /// is known.
 #[test]
-fn a_rate_is_told_as_it_was_offered() {
+fn a_rate_is_reported_as_it_was_offered() {
     let slow = |procedure: &mut dyn Procedure| {
         let mut device = device(DeviceConfig::default());
         while let Some(next) = procedure.next() {
@@ -246,7 +246,7 @@ fn loss_that_does_not_depend_on_the_load_is_named() {
 }
 
 #[test]
-fn duplicates_and_reordering_pass_but_are_told() {
+fn duplicates_and_reordering_pass_but_are_reported() {
     let faults = Faults { duplicates_one_in: 1000, reorders_one_in: 100, ..Faults::default() };
     let (mut finding, trials) =
         run(&mut RateSearch::throughput(search_config()), &mut faulty(faults));

@@ -58,7 +58,7 @@ fn short_trials_keep_their_second_half() {
 }
 
 #[test]
-fn directions_are_told_apart_and_together() {
+fn directions_are_reported_apart_and_together() {
     let both = DeviceConfig { directions: vec!["a>b".into(), "b>a".into()], ..jittery() };
     let config = FixedLoadConfig { rate_fps: 1e5, ..FixedLoadConfig::default() };
     let (finding, _) = run(&mut FixedLoad::new(config), &mut device(both));
@@ -92,7 +92,7 @@ fn rfc_8219_sums_up_twenty_trials() {
 }
 
 #[test]
-fn variation_is_told_of_one_stream_and_not_of_two_together() {
+fn variation_is_reported_of_one_stream_and_not_of_two_together() {
     let config = DeviceConfig { directions: vec!["a>b".into(), "b>a".into()], ..jittery() };
     let pdv = DelayConfig { trials: 3, ..DelayConfig::new(DelayKind::Pdv, 1e5) };
     let (finding, _) = run(&mut DelaySummary::new(pdv), &mut device(config.clone()));

@@ -209,7 +209,7 @@ fn without_an_ethernet_header_it_is_the_same() {
 }
 
 #[test]
-fn every_socket_cuts_and_tells_the_length_on_the_wire() {
+fn every_socket_cuts_and_reports_the_length_on_the_wire() {
     let Some(net) = net("af_packet fan-out, cut") else { return };
     let spec = OpenSpec { snap: 64, ..OpenSpec::watching("eth0".into()) };
     let ports = inside(&net.a, || open_group(Engine::AfPacket, &spec, 2).unwrap());

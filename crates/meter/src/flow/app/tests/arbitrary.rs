@@ -95,7 +95,7 @@ proptest! {
     }
 
     /// However a connection is cut, and in whichever order a few segments come, what is
-    /// told of it is the same.
+    /// reported of it is the same.
     #[test]
     fn segments_do_not_matter(kind in 0usize..6, cuts in 1usize..6, shuffle: u64) {
         let hello = record(&browser("www.example.org").message());

@@ -57,8 +57,8 @@ fn memory_of_all_flows() {
         assert!(apps.held[1] <= limit, "{:?} of {limit}", apps.held);
     }
     assert!(apps.held[1] > limit - 2000 && apps.counters.no_memory > left_out + 1000);
-    let told = (0..flows).filter(|slot| apps.ended(*slot).is_some()).count();
-    assert!((limit / 2000..limit / 500).contains(&told), "{told}");
+    let ended = (0..flows).filter(|slot| apps.ended(*slot).is_some()).count();
+    assert!((limit / 2000..limit / 500).contains(&ended), "{ended}");
     assert_eq!(apps.held, [0; 2]);
 }
 

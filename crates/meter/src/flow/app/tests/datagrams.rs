@@ -215,7 +215,7 @@ fn sip_request_and_answers() {
     let talk = talk.answer(&trying).answer(BUSY).ask("ACK sip:bob@biloxi.example SIP/2.0\r\n\r\n");
     assert_eq!(talk.run(), (Some(sip(486)), 3));
     assert_eq!(Talk::udp(5060).ask(INVITE).answer(&trying).app(), sip(100));
-    // The answer alone tells what was asked; cut off, the fields before.
+    // The answer alone repeats what was asked; cut off, the fields before.
     assert_eq!(Talk::udp(5060).answer(BUSY).app(), sip(486));
     let App::Sip { call_id, from, to, .. } = Talk::udp(9).ask(INVITE).trim(150).app() else {
         panic!()

@@ -204,7 +204,7 @@ fn beginning_anew() {
         let (version, tls) = quic(&talk);
         assert_eq!((version, tls.sni.as_str()), (VERSION_2, "example.com"));
     }
-    // Where the answer was not seen, the client's other version tells.
+    // Where the answer was not seen, the client's other version shows it.
     let (version, tls) = quic(&Talk::udp(443).ask(&first).ask(&whole));
     assert_eq!((version, tls.sni.as_str()), (VERSION_2, "example.com"));
 }
@@ -266,7 +266,7 @@ fn early_data_before_the_initial() {
 #[test]
 fn what_is_no_client_s_first_packet() {
     let packet = initial(VERSION_1, 2, &hex(HELLO_FRAME), 1200);
-    // Cut by the capture: the version can be told, as the length is known.
+    // Cut by the capture: the version is known, as the length is known.
     let cut = Talk::udp(443).ask(&packet).trim(128);
     assert_eq!(quic(&cut), (1, TlsInfo::default()));
     let mut short = Talk::udp(443).ask(&packet);

@@ -109,7 +109,7 @@ fn ssh_identifications() {
     assert_eq!(talk.cut(3).app(), want);
     let talk = Talk::tcp(2222).ask("SSH-2.0-client\n").answer("hello\r\nSSH-2.0-server x\r\n");
     assert_eq!(talk.app(), want);
-    // The first packet seen is the server's: its port tells.
+    // The first packet seen is the server's: its port shows it.
     let mut late = Talk::tcp(22).answer("SSH-2.0-server x\r\n").ask("SSH-2.0-client\r\n");
     late.packets.drain(..2);
     late.ports.swap(0, 1);

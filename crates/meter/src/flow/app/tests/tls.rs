@@ -244,7 +244,7 @@ fn a_hello_in_many_records_and_segments() {
     assert_eq!(tls(&kept), tls(&one));
 }
 
-/// Too long, cut off or odd: what can be read is told, but no fingerprint of a part.
+/// Too long, cut off or odd: what can be read is reported, but no fingerprint of a part.
 #[test]
 fn hellos_that_are_not_whole() {
     let mut long = browser("www.example.org");

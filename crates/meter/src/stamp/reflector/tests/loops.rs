@@ -53,7 +53,7 @@ fn own_replies_that_come_back_are_not_answered() {
         assert!(!answers(&mut reflector, &mut echoed, 40_000_000));
         assert_eq!(reflector.counters().dropped_reply, 1, "an echo");
 
-        // A reflector whose clock tells nothing: times of 1900, our own one echoed.
+        // A reflector whose clock is of no use: times of 1900, our own one echoed.
         let mut blind = vec![0; BASE_LEN];
         blind[24..38].copy_from_slice(&payload[..14]);
         blind[40] = 64;

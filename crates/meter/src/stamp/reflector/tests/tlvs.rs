@@ -249,7 +249,7 @@ fn cookie(reflector: &mut Reflector, area: &[u8]) -> (u64, Vec<u8>) {
 }
 
 #[test]
-fn s4_7_follow_up_tells_when_the_previous_reply_left() {
+fn s4_7_follow_up_states_when_the_previous_reply_left() {
     let mut reflector = stateful();
     let asked = tlv(0x80, 7, &[0xff; 16]);
     let unknown = tlv(0, 7, &[0; 16]);
