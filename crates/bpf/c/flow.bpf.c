@@ -83,7 +83,7 @@ static __noinline int slowly(struct xdp_md *ctx, __u32 point)
 		return 0;
 	}
 	f.point = point;
-	to = take_place(worker_of(f.source[0], f.source[1], f.destination[0], f.destination[1]),
+	to = take_slot(worker_of(f.source[0], f.source[1], f.destination[0], f.destination[1]),
 			f.ip_len);
 	if (!to)
 		return 0;

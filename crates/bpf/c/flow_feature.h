@@ -44,18 +44,18 @@ _Static_assert(sizeof(struct feature) == 64, "one cache line");
  * writes to a cache line of its own.
  */
 struct flow_ring {
-	__u64 head; /* places taken so far */
+	__u64 head; /* slots taken so far */
 	__u64 __head[7];
-	__u64 tail; /* places given back so far: user space */
+	__u64 tail; /* slots given back so far: user space */
 	__u64 __tail[7];
-	__u64 lost_packets; /* for want of a place */
+	__u64 lost_packets; /* for want of a slot */
 	__u64 lost_bytes;   /* of IP */
 	__u64 __lost[6];
 };
 
 const volatile __u32 workers;
-const volatile __u32 ring_order; /* a ring has 2^ring_order places */
-/* Places that may be taken: fewer than there are by the number of processors, each of
+const volatile __u32 ring_order; /* a ring has 2^ring_order slots */
+/* Slots that may be taken: fewer than there are by the number of processors, each of
  * which may take one more between its look at the ring and its step.
  */
 const volatile __u32 ring_room;
@@ -102,12 +102,12 @@ static __always_inline __u32 worker_of(__u64 s0, __u64 s1, __u64 d0, __u64 d1)
 	return (hash & 0xffffffff) * workers >> 32;
 }
 
-/* A place for one record, or NULL and it is counted as lost. */
-static __always_inline struct feature *take_place(__u32 worker, __u32 ip_len)
+/* A slot for one record, or NULL and it is counted as lost. */
+static __always_inline struct feature *take_slot(__u32 worker, __u32 ip_len)
 {
 	struct flow_ring *ring = bpf_map_lookup_elem(&flow_rings, &worker);
 	__u64 head, tail;
-	__u32 place;
+	__u32 slot;
 
 	if (!ring)
 		return NULL;
@@ -118,9 +118,9 @@ static __always_inline struct feature *take_place(__u32 worker, __u32 ip_len)
 		__sync_fetch_and_add(&ring->lost_bytes, ip_len);
 		return NULL;
 	}
-	place = __sync_fetch_and_add(&ring->head, 1);
-	place = worker << ring_order | (place & ((1U << ring_order) - 1));
-	return bpf_map_lookup_elem(&flow_records, &place);
+	slot = __sync_fetch_and_add(&ring->head, 1);
+	slot = worker << ring_order | (slot & ((1U << ring_order) - 1));
+	return bpf_map_lookup_elem(&flow_records, &slot);
 }
 
 /* The rest is there when the time is: an exchange is a full barrier on every machine. */

@@ -158,7 +158,7 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 
 /* What nearly every packet is: Ethernet with one tag at most, IPv4 or IPv6 without options
  * or fragments, TCP or UDP, in one piece and without a contradiction. It goes from the
- * frame to its place in one step. False: for `flow_parse`.
+ * frame to its slot in one step. False: for `flow_parse`.
  */
 static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 {
@@ -238,7 +238,7 @@ static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 	if (ip_len < header)
 		return false;
 
-	f = take_place(worker_of(s0, s1, d0, d1), ip_len);
+	f = take_slot(worker_of(s0, s1, d0, d1), ip_len);
 	if (!f)
 		return true;
 	f->source[0] = s0;

@@ -131,23 +131,23 @@ static __always_inline bool looks_like_ours(struct xdp_md *ctx)
 static __always_inline void note_worst(struct load_rx *rx, __s64 latency, __u64 number, __u64 now,
 				       __u16 stream)
 {
-	struct load_worst *place = &rx->worst[0];
+	struct load_worst *entry = &rx->worst[0];
 	__s64 least;
 
 	if (rx->worst_count < WORST) {
-		place = &rx->worst[rx->worst_count & (WORST - 1)];
+		entry = &rx->worst[rx->worst_count & (WORST - 1)];
 		rx->worst_count++;
 	} else {
 #pragma unroll
 		for (int i = 1; i < WORST; i++) {
-			if (rx->worst[i].latency < place->latency)
-				place = &rx->worst[i];
+			if (rx->worst[i].latency < entry->latency)
+				entry = &rx->worst[i];
 		}
 	}
-	place->latency = latency;
-	place->number = number;
-	place->received_ns = now;
-	place->stream = stream;
+	entry->latency = latency;
+	entry->number = number;
+	entry->received_ns = now;
+	entry->stream = stream;
 	if (rx->worst_count < WORST)
 		return;
 	least = rx->worst[0].latency;

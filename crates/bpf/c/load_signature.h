@@ -49,8 +49,8 @@ struct load_hist {
 	__u64 bucket[2 * HIST_BUCKETS]; /* -1 - i at 1023 - i, i at 1024 + i */
 };
 
-/* The place of `value` in `bucket`. */
-static __always_inline __u32 hist_place(__s64 value)
+/* The index of `value` in `bucket`. */
+static __always_inline __u32 hist_index(__s64 value)
 {
 	__u64 m = value < 0 ? ~value : value;
 	__u32 index, high, shift = 0;
@@ -90,7 +90,7 @@ static __always_inline __u32 hist_place(__s64 value)
 
 static __always_inline void hist_add(struct load_hist *h, __s64 value)
 {
-	__u32 place = hist_place(value) & (2 * HIST_BUCKETS - 1);
+	__u32 index = hist_index(value) & (2 * HIST_BUCKETS - 1);
 
 	if (!h->count || value < h->min)
 		h->min = value;
@@ -98,7 +98,7 @@ static __always_inline void hist_add(struct load_hist *h, __s64 value)
 		h->max = value;
 	h->count++;
 	h->sum += value;
-	h->bucket[place]++;
+	h->bucket[index]++;
 }
 
 #endif

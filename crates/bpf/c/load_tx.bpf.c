@@ -46,7 +46,7 @@ struct load_gen {
 	__u64 first; /* departures, ns TAI */
 	__u64 last;
 	__u64 slots;
-	/* Places in what goes round. */
+	/* Indexes into what goes round. */
 	__u64 in_burst;
 	__u64 slot; /* of a batch */
 	__u64 over; /* nothing more is due in this batch */

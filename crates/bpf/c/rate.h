@@ -5,7 +5,7 @@
  * A source's bucket is one word: who it is (the upper bits of a keyed hash) and when its
  * debt will be paid (the generic cell rate algorithm, ITU-T I.371). It is changed by one
  * compare-and-swap, so CPUs cannot spend a token twice, and a word whose time has passed
- * says no more than an empty one, so that it is free to be taken. A source has WAYS places,
+ * says no more than an empty one, so that it is free to be taken. A source has WAYS entries,
  * all in one cache line; if more live sources than that meet, the one with the least debt
  * begins afresh.
  *
@@ -24,7 +24,7 @@
 #define TIME_BITS 44 /* 4.9 hours, in ns */
 #define TIME_MASK ((1ULL << TIME_BITS) - 1)
 
-const volatile __u32 bucket_mask;    /* places - 1 */
+const volatile __u32 bucket_mask;    /* entries - 1 */
 const volatile __u64 rate_gap_ns;    /* between packets at the full rate; 0: no limit */
 const volatile __u64 rate_burst_ns;  /* at most 2^42 */
 const volatile __u64 total_gap_ns;   /* 0: no limit */
@@ -50,10 +50,10 @@ static __always_inline __u64 debt(__u64 bucket, __u64 now)
 	return ahead > rate_burst_ns + rate_gap_ns ? 0 : ahead;
 }
 
-static __always_inline __u64 *bucket_at(__u32 place)
+static __always_inline __u64 *bucket_at(__u32 index)
 {
-	place &= bucket_mask;
-	return bpf_map_lookup_elem(&buckets, &place);
+	index &= bucket_mask;
+	return bpf_map_lookup_elem(&buckets, &index);
 }
 
 static __always_inline bool take_token(__u64 source, __u64 now)

@@ -438,7 +438,7 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		__u32 d0 = m[0];
 		__u16 d1 = h[2];
 
-		/* Octets 0-5 and 6-11 change places. */
+		/* Octets 0-5 and 6-11 are exchanged. */
 		m[0] = *(__u32 *)(h + 3);
 		h[2] = h[5];
 		*(__u32 *)(h + 3) = d0;

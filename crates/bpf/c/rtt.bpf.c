@@ -50,7 +50,7 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 	struct flow *f = NULL;
 	bool fresh = false, noted = false;
 
-	p->place = number * WAYS + (way & (WAYS - 1));
+	p->index = number * WAYS + (way & (WAYS - 1));
 	if (way < WAYS) {
 		f = flow_at(number, way);
 		if (!f)
@@ -84,7 +84,7 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 			}
 			b->tag[way & (WAYS - 1)] = tag;
 			fresh = true;
-			p->place = number * WAYS + (way & (WAYS - 1));
+			p->index = number * WAYS + (way & (WAYS - 1));
 		}
 		rtt_begin_flow(f, p);
 		if (noted) {

@@ -30,7 +30,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys are hashed as li
 #define MAX_PAGES 64     /* of a side */
 #define BUCKETS_OF_HIST 210
 #define LOCK_TRIES 2048 /* some 15 us: an interrupt of whoever holds it is shorter */
-#define POINTS 1024      /* places for interfaces; a probe looks at POINT_PROBES of them */
+#define POINTS 1024      /* entries for interfaces; a probe looks at POINT_PROBES of them */
 #define POINT_PROBES 4
 #define GROUP_PROBES 16
 #define MAX_NETS 8
@@ -67,7 +67,7 @@ struct slot {
 	__u32 time; /* tick, and SPAN */
 };
 
-/* Of a side with pages, in place of its own slots. The first page is a ring as long as it is
+/* Of a side with pages, instead of its own slots. The first page is a ring as long as it is
  * the only one. Those that follow it are filled from their beginning, and all but the last
  * are full.
  */
@@ -82,7 +82,7 @@ struct chain {
 
 enum mode { MODE_NONE, MODE_TS, MODE_SEQ };
 
-/* What became of a side's echo, DNS or heartbeat requests; in place of its slots, which only
+/* What became of a side's echo, DNS or heartbeat requests; instead of its slots, which only
  * TCP has.
  */
 struct asked {
@@ -107,7 +107,7 @@ struct asked {
 #define TOLD 0x0400 /* the other side has said that something is missing */
 #define UNUSED 0x0800 /* no data has carried the greatest TSval yet */
 #define LATE 0x1000 /* the last echo of what it sent came so late that one before it was lost */
-/* QUIC, in place of two of TCP's. */
+/* QUIC, instead of two of TCP's. */
 #define SPIN_SEEN EDGE_SEEN
 #define SPIN_VALUE RECOVERING
 #define PERIOD_SHIFT 13 /* three bits: enum period */
@@ -437,7 +437,7 @@ enum event_mode { EVENTS_NONE, EVENTS_ALL, EVENTS_EVERY, EVENTS_MULTIPLE };
 enum transport { T_TCP = 1, T_ICMP = 2, T_QUIC = 4, T_DNS = 8, T_SCTP = 16, T_ALL = 31 };
 
 /* Changed while we run. */
-__u64 rtt_test_now;    /* not 0: the time, in place of both clocks */
+__u64 rtt_test_now;    /* not 0: the time, instead of both clocks */
 __u32 rtt_test_point;  /* with the above: the point, and 0x100 for one without Ethernet */
 __u64 jiffy_offset;    /* what jiffies need to become steady time, ns */
 __u32 pages_used, pages_fresh, losses_fresh, hists_fresh, groups_used;

@@ -9,7 +9,7 @@
 
 #include "rtt_packet.h"
 
-#define NOTHING (~0U) /* in place of an index or a round-trip time */
+#define NOTHING (~0U) /* instead of an index or a round-trip time */
 #define TRIES 4       /* to change a minimum or maximum that others change too */
 
 /* From the free list, or one that was never used. NOTHING when there is none. */
@@ -61,7 +61,7 @@ __noinline __u32 rtt_find_group(const struct group_key *key)
 	return 0;
 }
 
-/* Makes it: its index + 1; 1, the common group, when there is no place. Two CPUs may make
+/* Makes it: its index + 1; 1, the common group, when there is no room. Two CPUs may make
  * the same; user space adds them up.
  */
 __noinline __u32 rtt_make_group(const struct group_key *key)
@@ -127,7 +127,7 @@ static __noinline int prefix_key(const struct flow *f, __u32 side, struct group_
 }
 
 /* The group of one end of a flow, with one more that points at it: its index + 1. Asked for
- * with the first sample, so that flows without any (a flood) take no place; the entry keeps
+ * with the first sample, so that flows without any (a flood) take no entry; the entry keeps
  * the answer.
  */
 __noinline __u32 rtt_join_group(const struct flow *f, __u32 side, __u32 dscp)

@@ -44,7 +44,7 @@ struct rtt_packet {
 	__u64 now; /* 0 until the clock is read */
 	__u32 coarse;
 	__u32 moment; /* 2^14 ns, by the coarse clock */
-	__u32 place;  /* of its flow */
+	__u32 index;  /* of its flow */
 	__u32 identity; /* IPv4's identification, and the checksum of what it carries */
 	__u32 ip_len;
 	__u32 segs;

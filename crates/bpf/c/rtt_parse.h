@@ -49,7 +49,7 @@ static __always_inline int look_inside(void *ctx, bool xdp, struct below *b)
 	return error;
 }
 
-/* Functions that the verifier proves by themselves: their caller has one more place where IP
+/* Functions that the verifier proves by themselves: their caller has one more path on which IP
  * may begin, and not one for each way there.
  */
 __noinline int rtt_link_skb(struct __sk_buff *ctx, struct below *b)

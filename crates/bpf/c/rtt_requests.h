@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Echo, DNS over UDP and SCTP heartbeats: requests that wait for their answers, in one table
- * for all flows. A place is found by the flow and the identifier, so any number may be in
+ * for all flows. An entry is found by the flow and the identifier, so any number may be in
  * flight, and one without an answer blocks no other.
  *
- * A request's own flow is locked, but another flow's may share its set: a place is taken by
+ * A request's own flow is locked, but another flow's may share its set: an entry is taken by
  * comparing and exchanging its word, and who has it writes the rest.
  */
 #ifndef SONDE_RTT_REQUESTS_H
@@ -12,7 +12,7 @@
 #include "rtt_tcp.h"
 
 #define TURN_BITS 6                  /* of coarse units: 4.3 s */
-#define REQUEST_LIFE (1 << TURN_BITS) /* then its place is another's who needs it */
+#define REQUEST_LIFE (1 << TURN_BITS) /* then its entry may be reused */
 #define COPY TICKS(1000000ULL)       /* the same twice within this: a mirror port's copy */
 #define AMBIGUOUS 0x80000000U        /* sent again: an answer says nothing about the time */
 #define COARSE_OF_WORD 0xffffULL
@@ -33,7 +33,7 @@ static __always_inline bool same_request(__u64 a, __u64 b)
 	return (a ^ b) >> 16 == 0;
 }
 
-static __always_inline bool take_place(struct request *q, __u64 from, __u64 to)
+static __always_inline bool claim(struct request *q, __u64 from, __u64 to)
 {
 	return __sync_val_compare_and_swap(&q->word, from, to) == from;
 }
@@ -80,7 +80,7 @@ __noinline int rtt_ask(struct flow *f, struct rtt_packet *p)
 	__u64 hash = request_hash(p, p->d), word = request_word(hash), old = 0;
 	__u32 now = tick_now(p), at = hash & request_mask;
 	struct request_set *set = bpf_map_lookup_elem(&rtt_requests, &at);
-	struct request *place = NULL;
+	struct request *entry = NULL;
 
 	settle(a, p->coarse);
 	if (!set)
@@ -100,17 +100,17 @@ __noinline int rtt_ask(struct flow *f, struct rtt_packet *p)
 			count(DUPLICATE_IDS);
 			return 0;
 		}
-		if (same || !place) {
-			place = q;
+		if (same || !entry) {
+			entry = q;
 			old = held;
 		}
 	}
-	if (!place || !take_place(place, old, word | (p->coarse & COARSE_OF_WORD))) {
+	if (!entry || !claim(entry, old, word | (p->coarse & COARSE_OF_WORD))) {
 		count(SLOTS_FULL);
 		return 0;
 	}
-	place->time = now;
-	place->name = p->dns_id;
+	entry->time = now;
+	entry->name = p->dns_id;
 	a->requests++;
 	add_waiting(a, p->coarse, 1);
 	count(REQUESTS);
@@ -154,7 +154,7 @@ __noinline __u32 rtt_answer(struct flow *f, struct rtt_packet *p)
 	held = *(volatile __u64 *)&exact->word;
 	time = exact->time;
 	then = held;
-	if (!same_request(held, word) || !take_place(exact, held, 0))
+	if (!same_request(held, word) || !claim(exact, held, 0))
 		return NOTHING;
 	if (!recent(p->coarse, then)) {
 		count(STALE);

@@ -20,7 +20,7 @@ static __always_inline __u64 wake(void *ring)
 /* Of the side whose data is timed. NULL: none was asked for. */
 static __always_inline struct mark *mark_of(const struct rtt_packet *p)
 {
-	__u32 at = p->place;
+	__u32 at = p->index;
 	struct marks *m = bpf_map_lookup_elem(&rtt_marks, &at);
 
 	return m ? &m->side[(p->d ^ 1) & 1] : NULL;

@@ -201,7 +201,7 @@ __noinline int rtt_begin_flow(struct flow *f, const struct rtt_packet *p)
 		f->side[1].group = rtt_join_group(f, 1, p->tos >> 2);
 	}
 	if (weigh_flows || event_mode >= EVENTS_EVERY) {
-		__u32 at = p->place;
+		__u32 at = p->index;
 		struct marks *m = bpf_map_lookup_elem(&rtt_marks, &at);
 
 		if (m)

@@ -277,7 +277,7 @@ __noinline int rtt_tcp_syn_ack(struct flow *f, struct rtt_packet *p, bool fresh)
 			syn_again(f, p);
 			return 0;
 		}
-		/* The handshake's last step was lost behind this place. */
+		/* The handshake's last step was lost behind this point. */
 		if (hs == HS_DONE && D->nxt - end <= FAR) {
 			syn_again(f, p);
 			return 0;

@@ -111,19 +111,19 @@ __noinline __u64 add_session(__u64 id, __u32 now, __u16 generation, __u32 sequen
 		return NO_SLOT;
 
 	for (__u32 i = 0; i < WINDOW; i++) {
-		__u32 age, place = ((__u32)id + i) & session_mask;
+		__u32 age, index = ((__u32)id + i) & session_mask;
 
-		s = session_at(place);
+		s = session_at(index);
 		if (!s)
 			break;
 		if (s->id == id) {
 			fresh = 0;
-			slot = place;
+			slot = index;
 			break;
 		}
 		if (s->id == 0) {
 			if (!ended)
-				slot = place;
+				slot = index;
 			break;
 		}
 		if (ended)
@@ -131,10 +131,10 @@ __noinline __u64 add_session(__u64 id, __u32 now, __u16 generation, __u32 sequen
 		age = now - s->used;
 		if ((__s32)age > (__s32)session_timeout) {
 			ended = true;
-			slot = place;
+			slot = index;
 		} else if (!s->established && (slot == NO_SLOT || age > oldest)) {
 			oldest = age;
-			slot = place;
+			slot = index;
 		}
 	}
 	if (slot != NO_SLOT && fresh) {

@@ -124,7 +124,7 @@ const volatile __be16 port;
 const volatile __u32 ifindex;
 const volatile __u64 netns; /* cookie of the interface's network namespace */
 
-/* Events so far, those without a place in the log included. */
+/* Events so far, those without an entry in the log included. */
 __u64 taken;
 
 struct {
@@ -236,11 +236,11 @@ static __always_inline bool read_frame(enum point point, struct __sk_buff *skb,
 
 static __always_inline void keep(enum point point, __u64 ns, const struct event *seen)
 {
-	__u64 place = __sync_fetch_and_add(&taken, 1);
-	__u32 key = place;
+	__u64 index = __sync_fetch_and_add(&taken, 1);
+	__u32 key = index;
 	struct event *e;
 
-	if (place >> 32)
+	if (index >> 32)
 		return;
 	e = bpf_map_lookup_elem(&events, &key);
 	if (!e)

@@ -109,7 +109,7 @@ pub struct FlowProgram {
 }
 
 impl FlowProgram {
-    /// Loads the program for these interfaces, whose places in the list are the points in
+    /// Loads the program for these interfaces, whose indexes in the list are the points in
     /// the records; nothing is attached yet.
     ///
     /// # Errors
@@ -234,9 +234,9 @@ impl FlowProgram {
         frags: bool,
     ) -> Result<Self, BpfError> {
         check(input, interfaces)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open =
-            load::loading("open the flow program", || FlowSkelBuilder::default().open(&mut place))?;
+            load::loading("open the flow program", || FlowSkelBuilder::default().open(&mut storage))?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.points = interfaces.len() as u32;
         for (i, interface) in interfaces.iter().enumerate() {

@@ -241,7 +241,7 @@ fn mode_hint(mode: AttachMode) -> &'static str {
 /// Name and id of the program that runs on the interface now.
 fn attached_program(ifindex: u32) -> String {
     let mut id = 0u32;
-    // SAFETY: `id` is a valid place for the answer.
+    // SAFETY: `id` is valid memory for the answer.
     let found = unsafe { sys::bpf_xdp_query_id(ifindex as i32, 0, &mut id) } == 0 && id != 0;
     if !found {
         return "of unknown name".into();

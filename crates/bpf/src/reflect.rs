@@ -221,7 +221,7 @@ impl KernelReflector {
     }
 
     /// Measures what one packet costs: as [`KernelReflector::test_run`] with `repeat`, and
-    /// the same with a program that does nothing in the reflector's place.
+    /// the same with a program that does nothing instead of the reflector.
     ///
     /// # Errors
     /// [`BpfError::Config`] for an attached reflector, which has no benchmark, and for a
@@ -252,9 +252,9 @@ impl KernelReflector {
         bench: bool,
     ) -> Result<KernelReflector, BpfError> {
         check(config)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open = load::loading("open the reflector program", || {
-            ReflectSkelBuilder::default().open(&mut place)
+            ReflectSkelBuilder::default().open(&mut storage)
         })?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.own_port = config.port.to_be();
@@ -395,7 +395,7 @@ const ERROR_Z: u16 = 0x4000;
 const ERROR_UNKNOWN: u16 = 0x3f01;
 /// 4 Mi sessions take 256 MiB.
 const MAX_SESSIONS: u32 = 1 << 22;
-/// Places for sources whose rate is remembered: 1 MiB.
+/// Entries for sources whose rate is remembered: 1 MiB.
 const RATE_SOURCES: u32 = 131_072;
 /// `WAYS` in `c/rate.h`.
 const RATE_WAYS: u32 = 4;

@@ -57,9 +57,9 @@ pub struct RttConfig {
     pub hide_addresses: bool,
     /// The VLAN is part of a flow's key; else both directions may have their own.
     pub vlan_in_key: bool,
-    /// The place of each point, by its number; beyond the end a point is a place of its own.
-    /// What points with one place see is seen at one place.
-    pub places: Vec<u8>,
+    /// The observation point of each interface, by its index; beyond the end it is one of its own.
+    /// Interfaces with one observation point are one.
+    pub observation_points: Vec<u8>,
     /// Which protocols are looked at; none: all.
     pub protocols: RttProtocols,
     /// Networks, at most 8: either address lies in any of them; empty: all.
@@ -145,7 +145,7 @@ impl Default for RttConfig {
             weight_by_flow: false,
             hide_addresses: false,
             vlan_in_key: true,
-            places: Vec::new(),
+            observation_points: Vec::new(),
             protocols: RttProtocols::default(),
             nets: Vec::new(),
             ports: Vec::new(),
@@ -284,7 +284,7 @@ fn unchanged(lock: &AtomicU32, before: u32) -> bool {
 
 fn monotonic_ns() -> i64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is a valid place for the answer; there always is this clock.
+    // SAFETY: `at` is valid memory for the answer; there always is this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut at) };
     at.tv_sec * 1_000_000_000 + at.tv_nsec
 }

@@ -81,9 +81,9 @@ impl Stamper {
             return Err(BpfError::Config("the stamper needs a port and room for stamps".into()));
         }
         load::check_interface(ifindex)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open =
-            load::loading("open the stamper", || StamperSkelBuilder::default().open(&mut place))?;
+            load::loading("open the stamper", || StamperSkelBuilder::default().open(&mut storage))?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.port = port.to_be();
         fixed.ifindex = ifindex;
@@ -203,12 +203,12 @@ fn read(entry: &Entry) -> Option<PacketStamp> {
 }
 
 /// Attaches by link, behind whatever is there. Closing the descriptor detaches.
-fn attach_tcx(program: &OwnedFd, ifindex: u32, place: u32) -> Result<OwnedFd, BpfError> {
+fn attach_tcx(program: &OwnedFd, ifindex: u32, attach_type: u32) -> Result<OwnedFd, BpfError> {
     // SAFETY: the structure is plain data for which all zeroes is valid ("no option").
     let mut opts: sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
     opts.sz = size_of_val(&opts) as _;
     // SAFETY: `opts` outlives the call and carries its own size; the descriptor is open.
-    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, place, &opts) };
+    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, attach_type, &opts) };
     if fd < 0 {
         return Err(BpfError::io("attach at tcx", io::Error::from_raw_os_error(-fd)));
     }
@@ -222,7 +222,7 @@ fn netns_cookie() -> Result<u64, BpfError> {
         .map_err(|e| BpfError::io("open a socket to learn the network namespace", e))?;
     let mut cookie = 0u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: both places are valid, and `length` is the first one's size.
+    // SAFETY: both pointers are valid, and `length` is the first one's size.
     let rc = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

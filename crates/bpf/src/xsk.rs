@@ -167,9 +167,9 @@ impl XskProgram {
         hw_stamps: bool,
         frags: bool,
     ) -> Result<(OwnedFd, XskProgram), BpfError> {
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open = load::loading("open the AF_XDP program", || {
-            XskSkelBuilder::default().open(&mut place)
+            XskSkelBuilder::default().open(&mut storage)
         })?;
         let settings = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         set_ports(&mut settings.local_ports, filter.local_ports);

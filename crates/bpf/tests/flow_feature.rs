@@ -338,7 +338,7 @@ fn a_record_has_its_time_and_its_point() {
 
 fn monotonic_now() -> i64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the answer.
+    // SAFETY: `t` is valid memory for the answer.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) }, 0);
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }

@@ -207,7 +207,7 @@ fn arrivals(seed: u64, ipv6: bool) -> (Vec<Vec<u8>>, u64) {
         let at = Time::from_nanos(now() + n as i64);
         let len = generator.write(at, &mut buffer).unwrap();
         let mut frame = buffer[..len].to_vec();
-        let place = n * 4 + random(20) * random(2);
+        let position = n * 4 + random(20) * random(2);
         match random(12) {
             0 => continue,
             1 => arrivals.push((n * 4 + random(60), frame.clone())),
@@ -220,13 +220,13 @@ fn arrivals(seed: u64, ipv6: bool) -> (Vec<Vec<u8>>, u64) {
             }
             _ => {}
         }
-        arrivals.push((place, frame));
+        arrivals.push((position, frame));
         if random(30) == 0 {
             // Not ours: an ARP request.
             arrivals.push((n * 4, [&[0xff; 12][..], &[8, 6], &[0; 46]].concat()));
         }
     }
-    arrivals.sort_by_key(|(place, _)| *place);
+    arrivals.sort_by_key(|(position, _)| *position);
     (arrivals.into_iter().map(|(_, frame)| frame).collect(), frames)
 }
 
@@ -322,7 +322,7 @@ fn buckets_are_those_of_the_results() {
 /// As the programs read it.
 fn tai() -> i64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid place for the answer.
+    // SAFETY: `ts` is valid memory for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_TAI, &raw mut ts) };
     ts.tv_sec * 1_000_000_000 + ts.tv_nsec
 }

@@ -36,7 +36,7 @@ fn load<'a>(change: impl FnOnce(&mut KernelReflectorConfig<'a>)) -> KernelReflec
 /// NTP time now, as seconds and fraction in one number, by CLOCK_TAI.
 fn ntp_now() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the answer.
+    // SAFETY: `t` is valid memory for the answer.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_TAI, &mut t) }, 0);
     let fraction = ((t.tv_nsec as u128) << 32) / 1_000_000_000;
     (t.tv_sec as u64 + 2_208_988_800) << 32 | fraction as u64
@@ -218,7 +218,7 @@ fn a_full_table_of_sessions_is_kept() {
     assert_eq!(c.get("reflected_stateless"), 2 * (2000 - 256));
 }
 
-/// Invented sources take the places of each other, never those of sessions.
+/// Invented sources replace each other, never those of sessions.
 #[test]
 fn a_flood_of_sources_takes_no_session_away() {
     if !privileged("a_flood_of_sources_takes_no_session_away") {

@@ -85,7 +85,7 @@ fn connections_are_timed_and_nothing_stays_attached() {
         let how = program.attach(index("vb") as i32, 4, RttHook::Xdp, false).unwrap();
         assert!(matches!(how.ingress, RttAttachment::XdpNative | RttAttachment::XdpGeneric));
         assert!(ip(&["-d", "link", "show", "vb"]).contains("prog/xdp"));
-        // The interface goes; letting go of it is no error, and its place is free again.
+        // The interface goes; letting go of it is no error, and its entry is free again.
         ip(&["link", "del", "va"]);
         program.detach(3);
         program.detach(4);
@@ -102,7 +102,7 @@ fn connections_are_timed_and_nothing_stays_attached() {
 
 fn clock_ns(clock: libc::clockid_t) -> i64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is a valid place for the answer.
+    // SAFETY: `at` is valid memory for the answer.
     assert_eq!(unsafe { libc::clock_gettime(clock, &mut at) }, 0);
     at.tv_sec * 1_000_000_000 + at.tv_nsec
 }

@@ -127,7 +127,7 @@ fn no_limit_needs_to_be_raised() {
     assert_eq!(rc, 0, "setrlimit: {}", std::io::Error::last_os_error());
     measures(&mut RttProgram::load(&config()).unwrap());
     let mut now = none;
-    // SAFETY: a valid place for the answer.
+    // SAFETY: valid memory for the answer.
     unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut now) };
     assert_eq!((now.rlim_cur, now.rlim_max), (0, 0), "and none was");
 }

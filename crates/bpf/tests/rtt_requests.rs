@@ -68,7 +68,7 @@ fn many_requests_in_flight() {
     let mut frames: Vec<_> =
         pings.flat_map(|(ms, i)| [(ms, echo(false, i)), (ms + 500.0, echo(true, i))]).collect();
     frames.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // A table for 1,024 flows has 512 places: not one of 50 in flight goes without.
+    // A table for 1,024 flows has 512 entries: not one of 50 in flight goes without.
     assert_eq!(found(&mut both, &frames), vec![(RttKind::IcmpEcho, 500_000); 200]);
     let mut frames: Vec<_> = (0..8).map(|i| (3_000.0, dns(false, i, "www"))).collect();
     frames.extend((0..8).rev().map(|i| (3_020.0, dns(true, i, "www"))));
@@ -86,7 +86,7 @@ fn the_table_is_full_and_late_answers_come() {
     let asked: Vec<_> =
         (0..2_000).map(|i| (0.01 * f64::from(i), dns(false, i as u16, "x"))).collect();
     found(&mut both, &asked);
-    assert!(both.count("slots_full") > 1_000, "512 places");
+    assert!(both.count("slots_full") > 1_000, "512 entries");
     assert_eq!(both.count("requests") + both.count("slots_full"), 2_000);
     // 9 s later all are given up, and answered after all.
     let late: Vec<_> = (0..2_000).map(|i| (9_000.0, dns(true, i as u16, "x"))).collect();

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 fn tai_now() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the answer.
+    // SAFETY: `t` is valid memory for the answer.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_TAI, &mut t) }, 0);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -84,7 +84,7 @@ fn what_a_slow_tester_loses_behind_xdp_is_its_own() {
     };
     let arrived = || {
         let all = bed.counters().unwrap();
-        all.iter().find(|c| c.place == "tester b" && c.name == "rx_packets").unwrap().value
+        all.iter().find(|c| c.location == "tester b" && c.name == "rx_packets").unwrap().value
     };
     let before = (arrived(), sum(Side::Tester), sum(Side::Device));
     let hog = ["-f", "1", "taskset", "-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"];

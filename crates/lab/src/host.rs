@@ -81,7 +81,7 @@ impl Host {
         run(&[&["ip", family, "-n", &self.name], &own[..]].concat()).map(drop)
     }
 
-    /// Sets a permanent neighbour entry, in place of any other.
+    /// Sets a permanent neighbour entry, instead of any other.
     pub fn set_neighbour(&self, interface: &str, address: &str, mac: &str) -> Result<(), LabError> {
         let entry = [address, "lladdr", mac, "dev", interface, "nud", "permanent"];
         run(&[&["ip", "-n", &self.name, "neigh", "replace"], &entry[..]].concat()).map(drop)

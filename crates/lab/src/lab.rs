@@ -103,8 +103,8 @@ impl Lab {
         let (mac_a, mac_b) = (format_mac(macs[0]), format_mac(macs[1]));
         let (mtu, queues) = (options.mtu.to_string(), options.queues.to_string());
         let end = |name, host, mac| {
-            let place = ["name", name, "netns", host, "address", mac, "mtu", &mtu];
-            [&place[..], &["numtxqueues", &queues, "numrxqueues", &queues]].concat()
+            let common = ["name", name, "netns", host, "address", mac, "mtu", &mtu];
+            [&common[..], &["numtxqueues", &queues, "numrxqueues", &queues]].concat()
         };
         let (end_a, end_b) =
             (end(a_interface, a.name(), &mac_a), end(b_interface, b.name(), &mac_b));

@@ -311,10 +311,10 @@ fn address(port: &LabPort, family: AddressFamily) -> &sonde_lab::device::PortAdd
     port.addresses.iter().find(|a| a.family == family).unwrap()
 }
 
-fn value(bed: &LabBed, place: &str, name: &str) -> u64 {
+fn value(bed: &LabBed, location: &str, name: &str) -> u64 {
     let all = bed.counters().unwrap();
-    let found = all.iter().find(|c| c.place == place && c.name == name);
-    found.unwrap_or_else(|| panic!("no {place} {name} in {all:#?}")).value
+    let found = all.iter().find(|c| c.location == location && c.name == name);
+    found.unwrap_or_else(|| panic!("no {location} {name} in {all:#?}")).value
 }
 
 fn pings(from: &LabPort, target: &str, options: &[&str]) -> bool {

@@ -88,7 +88,7 @@ mod tests {
     proptest! {
         /// Sequence numbers wrap: only their differences count.
         #[test]
-        fn places_do_not_depend_on_the_origin(
+        fn positions_do_not_depend_on_the_origin(
             origin: u32, seq in -500i32..500, len in 1u32..300, low in -500i32..0, gap in 1u32..100,
         ) {
             let at = |x: i32| origin.wrapping_add(x as u32);

@@ -22,7 +22,7 @@ use crate::{PortError, XdpMode};
 /// What the engine is opened with.
 #[derive(Clone, Debug)]
 pub struct HeaderSpec {
-    /// The interfaces, by name; their places in this list are the features' points.
+    /// The interfaces, by name; their indexes in this list are the features' points.
     pub interfaces: Vec<String>,
     /// The first one's point. For an interface that has returned, and whose program went with
     /// it, while others are read further by the program that they have.

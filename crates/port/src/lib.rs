@@ -62,7 +62,7 @@ pub struct PortStats {
     pub tx_stamp_missing: u64,
     pub tx_stamps: u64,
     /// Stamps of the card's own clock that could not be of the packet, or could not be
-    /// turned into TAI; the next best stamp took their place.
+    /// turned into TAI; the next best stamp replaced them.
     pub card_stamps_refused: u64,
     /// Times that the interface vanished. Nothing comes or goes until it has returned.
     pub interface_lost: u64,

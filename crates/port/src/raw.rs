@@ -23,7 +23,7 @@ impl NeighbourSocket {
     pub fn open(interface: &str) -> Result<NeighbourSocket, PortError> {
         let index = syscall::interface_index(interface)?;
         let open = || {
-            // Protocol 0: nothing arrives before the filter is in place.
+            // Protocol 0: nothing arrives before the filter is installed.
             let fd = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
             syscall::attach_filter(&fd, &questions())?;
             // Solicitations go to groups, which a card may not let in.

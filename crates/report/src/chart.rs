@@ -50,7 +50,7 @@ pub enum AxisScale {
     Log,
     /// A share q of the values, each nine as wide as the last: -log10(1 - q).
     Nines,
-    /// Names; value i is the place of name i.
+    /// Names; value i is the position of name i.
     Names(Vec<String>),
 }
 
@@ -77,9 +77,9 @@ pub enum Shape {
     },
     /// Points with intervals in y, joined by a line.
     Intervals(Vec<Point>),
-    /// Points with intervals in x, not joined; y is the place of a name.
+    /// Points with intervals in x, not joined; y is the index of a name.
     Rows(Vec<Point>),
-    /// Rectangles between two values of y, one at each place of x, with an interval at `to`.
+    /// Rectangles between two values of y, one at each value of x, with an interval at `to`.
     Bars(Vec<Bar>),
     /// Cells of a heat map.
     Cells(Vec<Area>),

@@ -190,10 +190,10 @@ pub fn compare(a: &BenchRun, b: &BenchRun, metrics: &Metrics) -> Comparison {
 pub fn conditions(run: &BenchRun, metrics: &Metrics) -> Vec<(String, String, Comparison)> {
     let mut groups = groups(run);
     groups.retain(|g| g.case.device != LOOP);
-    let place = |name: &str| run.config.plan.find(&format!("\"{name}\"")).unwrap_or(usize::MAX);
+    let position = |name: &str| run.config.plan.find(&format!("\"{name}\"")).unwrap_or(usize::MAX);
     let mut names: Vec<(usize, usize, String)> = Vec::new();
     for CaseGroup { case, .. } in &groups {
-        let entry = (case.layers.len(), place(&case.condition), case.condition.clone());
+        let entry = (case.layers.len(), position(&case.condition), case.condition.clone());
         if !names.contains(&entry) {
             names.push(entry);
         }

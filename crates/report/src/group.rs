@@ -49,14 +49,14 @@ impl Summary {
 /// The groups of a run, in the order of their first measurements.
 pub fn groups(run: &BenchRun) -> Vec<CaseGroup<'_>> {
     let mut groups: Vec<CaseGroup<'_>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indexes: HashMap<String, usize> = HashMap::new();
     for measurement in &run.measurements {
         let case = Case { repetition: 0, ..measurement.case.clone() };
-        let place = *places.entry(key(&case)).or_insert_with(|| {
+        let index = *indexes.entry(key(&case)).or_insert_with(|| {
             groups.push(CaseGroup { case, measurements: Vec::new() });
             groups.len() - 1
         });
-        groups[place].measurements.push(measurement);
+        groups[index].measurements.push(measurement);
     }
     groups
 }

@@ -86,7 +86,7 @@ pub(crate) fn sort_distributions<T>(items: &mut [T], name: impl Fn(&T) -> &str) 
     });
 }
 
-/// The distribution that a quantity is of, and its place there, in millionths of a per cent:
+/// The distribution that a quantity is of, and its quantile, in millionths of a per cent:
 /// "latency_p99_9@50" is 99.9 of "latency@50". What names the whole comes first.
 fn rank(name: &str) -> (String, i64) {
     let (base, at) = name.split_once('@').unwrap_or((name, ""));

@@ -89,7 +89,7 @@ pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
     for (case, trial) in valid(run).filter(|(_, t)| t.for_latency()) {
         let case = Case { repetition: 0, ..case.clone() };
         let purpose = kind_of(&trial.purpose);
-        let place =
+        let index =
             all.iter().position(|p| p.case == case && p.purpose == purpose).unwrap_or_else(|| {
                 all.push(Pooled {
                     case,
@@ -102,7 +102,7 @@ pub fn pooled(run: &BenchRun) -> Vec<Pooled> {
                 });
                 all.len() - 1
             });
-        let pool = &mut all[place];
+        let pool = &mut all[index];
         pool.trials += 1;
         for d in &trial.directions {
             pool.latency.merge(&d.latency);

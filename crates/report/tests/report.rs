@@ -112,8 +112,8 @@ fn binary_files_hold_what_the_tables_hold() {
     assert!(head_text.contains("'descr': '<U") && head_text.contains(&shape), "{head_text}");
     let cell = (file.len() - head) / 15 / words.len();
     let text = |row: usize, column: &str| -> String {
-        let place = words.iter().position(|c| c == column).unwrap();
-        let from = head + (row * words.len() + place) * cell;
+        let position = words.iter().position(|c| c == column).unwrap();
+        let from = head + (row * words.len() + position) * cell;
         let letters = file[from..from + cell].chunks(4);
         let codes = letters.map(|c| u32::from_le_bytes(c.try_into().unwrap()));
         codes.take_while(|c| *c > 0).map(|c| char::from_u32(c).unwrap()).collect()
@@ -122,15 +122,15 @@ fn binary_files_hold_what_the_tables_hold() {
     for (row, cells) in case.rows.iter().enumerate() {
         assert_eq!((text(row, "procedure"), text(row, "frame")), (cells[0].raw(), cells[3].raw()));
     }
-    // A line's x is the frame size, not its place.
+    // A line's x is the frame size, not its index.
     let line = index.as_object().unwrap().keys().find(|k| k.contains("throughput_by_frame_size"));
     let line = bytes(line.unwrap());
     let line: Vec<f64> = npyz::NpyFile::new(&line[..]).unwrap().into_vec().unwrap();
     assert_eq!(line[0], 64.0, "{line:?}");
     let rates = all.iter().find(|s| s.id == "throughput_rates").unwrap();
     let median = rates.columns.iter().position(|c| c.name == "median").unwrap();
-    let place = columns.iter().position(|c| c == "median_frames_per_s").unwrap();
-    assert_eq!(Some(values[columns.len() + place]), rates.rows[1][median].number());
+    let position = columns.iter().position(|c| c == "median_frames_per_s").unwrap();
+    assert_eq!(Some(values[columns.len() + position]), rates.rows[1][median].number());
 }
 
 #[test]
@@ -138,14 +138,14 @@ fn percentiles_need_samples() {
     let run = synthetic::run(&Recipe { repetitions: 1, ..Recipe::default() });
     let all = sheets(&run);
     let trials = all.iter().find(|s| s.id == "trials").unwrap();
-    let place = |name: &str| trials.columns.iter().position(|c| c.name == name).unwrap();
+    let position = |name: &str| trials.columns.iter().position(|c| c.name == name).unwrap();
     // 400 frames a direction at no load: 4 beyond p99.
     let idle = trials.rows.iter().find(|r| r[3].raw() == "latency at 0 %").unwrap();
-    assert!(idle[place("latency p50")].number().is_some());
-    assert!(idle[place("latency p99")].number().is_none());
+    assert!(idle[position("latency p50")].number().is_some());
+    assert!(idle[position("latency p99")].number().is_none());
     let busy = trials.rows.iter().find(|r| r[3].raw() == "latency at 50 %").unwrap();
-    assert!(busy[place("latency p99")].number().is_some());
-    assert!(busy[place("latency p99.9")].number().is_none());
+    assert!(busy[position("latency p99")].number().is_some());
+    assert!(busy[position("latency p99.9")].number().is_none());
 }
 
 #[test]
@@ -314,9 +314,9 @@ fn the_answer_comes_first_and_small_losses_are_seen() {
     let mut run = synthetic::run(&Recipe::default());
     let pages = everything(&run);
     let html = text(&pages, "report.html");
-    let place = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}"));
-    assert!(place("Key results") < place("<h2 id=\"caveats\""));
-    assert!(place("<h2 id=\"caveats\"") < place("<h2>Figures"));
+    let position = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}"));
+    assert!(position("Key results") < position("<h2 id=\"caveats\""));
+    assert!(position("<h2 id=\"caveats\"") < position("<h2>Figures"));
     for (name, figures) in [("report.md", "!["), ("report.tex", "\\begin{figure}")] {
         let page = text(&pages, name);
         assert!(page.find("Key results") < page.find(figures), "{name}");

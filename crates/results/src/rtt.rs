@@ -130,7 +130,7 @@ pub enum EndReason {
     Reuse,
     /// No packet for the time-out of its state.
     Idle,
-    /// The table needed its place.
+    /// The table needed its entry.
     Evicted,
     /// The measurement ended before the flow.
     Stopped,

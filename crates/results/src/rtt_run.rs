@@ -32,7 +32,7 @@ pub struct RttRunConfig {
     pub prefix_only: bool,
 }
 
-/// A place where packets were seen: an interface, or a file.
+/// A point where packets were seen: an interface, or a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RttPoint {
     /// The interface's or the file's name.

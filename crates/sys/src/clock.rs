@@ -169,7 +169,7 @@ pub fn clock_state() -> ClockState {
 /// How finely the clock can be read, by reading it for well under a millisecond.
 pub fn resolution() -> ClockResolution {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid place for the answer. CLOCK_TAI exists since Linux 3.10.
+    // SAFETY: `ts` is valid memory for the answer. CLOCK_TAI exists since Linux 3.10.
     unsafe { libc::clock_getres(libc::CLOCK_TAI, &mut ts) };
     let mut steps = [0i64; RESOLUTION_READS];
     let mut last = tai_now();

@@ -6,7 +6,7 @@ use sonde_wire::Time;
 #[inline]
 pub(crate) fn read(clock: libc::clockid_t) -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid place for the answer; the clocks used here always
+    // SAFETY: `ts` is valid memory for the answer; the clocks used here always
     // exist, so the call cannot fail.
     unsafe { libc::clock_gettime(clock, &mut ts) };
     from_timespec(&ts)

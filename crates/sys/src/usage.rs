@@ -29,7 +29,7 @@ impl Usage {
     pub fn read() -> Usage {
         // SAFETY: rusage is plain data, for which all zeros is a valid value.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is a valid place for the answer.
+        // SAFETY: `usage` is valid memory for the answer.
         unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
         let spent = |t: libc::timeval| {
             Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
@@ -60,8 +60,8 @@ fn clock_offset() -> i64 {
 /// The most that one of the groups from this process's own up to the root was throttled.
 fn throttled() -> Duration {
     let read = |name| fs::read_to_string(name).unwrap_or_default();
-    let place = cpu_group(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
-    let Some((top, group)) = place else { return Duration::ZERO };
+    let group_path = cpu_group(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+    let Some((top, group)) = group_path else { return Duration::ZERO };
     group
         .ancestors()
         .map(|group| top.join(group).join("cpu.stat"))

@@ -8,7 +8,7 @@ use super::tester::InterfaceCounts;
 /// What was dropped between two readings.
 pub fn dropped(before: &[DeviceCounter], after: Vec<DeviceCounter>) -> Vec<LedgerEntry> {
     let same = |a: &DeviceCounter, b: &DeviceCounter| {
-        a.side == b.side && a.place == b.place && a.name == b.name
+        a.side == b.side && a.location == b.location && a.name == b.name
     };
     let mut entries = Vec::new();
     for now in after.into_iter().filter(|c| c.kind == CounterKind::Dropped) {
@@ -16,8 +16,8 @@ pub fn dropped(before: &[DeviceCounter], after: Vec<DeviceCounter>) -> Vec<Ledge
         // A device that was reset begins anew.
         let frames = now.value.checked_sub(before).unwrap_or(now.value);
         if frames > 0 {
-            let DeviceCounter { side, place, name: counter, .. } = now;
-            entries.push(LedgerEntry { side, place, counter, frames });
+            let DeviceCounter { side, location, name: counter, .. } = now;
+            entries.push(LedgerEntry { side, place: location, counter, frames });
         }
     }
     entries
@@ -41,7 +41,7 @@ pub fn of_port(
     ]
     .map(|(side, counter, value)| DeviceCounter {
         side,
-        place: format!("tester {name}"),
+        location: format!("tester {name}"),
         name: counter.into(),
         kind: CounterKind::Dropped,
         value,
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn what_moved_is_told_and_what_began_anew_counts_from_zero() {
-        let counter = |place: &str, name: &str, kind, value| DeviceCounter {
+        let counter = |location: &str, name: &str, kind, value| DeviceCounter {
             side: Side::Tester,
-            place: place.into(),
+            location: location.into(),
             name: name.into(),
             kind,
             value,

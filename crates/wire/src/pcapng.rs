@@ -11,9 +11,9 @@ use crate::capture::record::{CaptureError, CaptureErrorKind, Record, Skipped};
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     order: ByteOrder,
-    /// The interface with number `n` in place `n` modulo [`KEPT`], with `n`: the latest.
+    /// The interface with number `n` at index `n` modulo [`KEPT`], with `n`: the latest.
     interfaces: [(u32, Interface); KEPT],
-    /// Their names, in the same places.
+    /// Their names, at the same indexes.
     names: [Name; KEPT],
     /// Interfaces that the section has described so far.
     count: u32,

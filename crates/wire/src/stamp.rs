@@ -42,7 +42,7 @@ impl<T: AsRef<[u8]>> SenderPacket<T> {
     }
 
     /// Session identifier; 0: none. A packet shorter than the base packet is of TWAMP Light
-    /// and has padding in its place.
+    /// and has padding instead.
     pub fn ssid(&self) -> u16 {
         if self.has_base() { u16_at(self.buffer.as_ref(), 14) } else { 0 }
     }

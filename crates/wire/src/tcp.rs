@@ -244,7 +244,7 @@ impl Repr {
         let timestamps = options.timestamps.is_some();
         HEADER_LEN
             + 4 * usize::from(options.maximum_segment_size.is_some())
-            // It takes the place of the padding before the timestamps, if there are any.
+            // It replaces the padding before the timestamps, if there are any.
             + 4 * usize::from(options.sack_permitted && !timestamps)
             + 12 * usize::from(timestamps)
             + 4 * usize::from(options.window_scale.is_some())

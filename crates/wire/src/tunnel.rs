@@ -377,7 +377,7 @@ impl<'a> Tunnel<'a> {
         }
     }
 
-    /// EtherType and place of what follows this header, which ends at `at`: in an Ethernet
+    /// EtherType and offset of what follows this header, which ends at `at`: in an Ethernet
     /// frame of what is behind its header.
     #[inline]
     pub(crate) fn carried(&self, payload: &[u8], at: usize) -> Result<(u16, usize), Error> {

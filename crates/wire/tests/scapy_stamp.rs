@@ -117,7 +117,7 @@ fn reflector_packets() {
         assert_eq!(ReflectorRepr::parse(&packet), repr);
         fixture.assert_tlvs(packet.tlvs());
 
-        // The same reply, made in place of the request it answers.
+        // The same reply, made from the request in its buffer it answers.
         let request = SenderRepr {
             sequence: repr.sender_sequence,
             timestamp: repr.sender_timestamp,

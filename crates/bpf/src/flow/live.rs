@@ -31,9 +31,9 @@ impl LiveFrames {
             return Err(BpfError::Config("flows must be a power of two up to 2^24".into()));
         }
         load::check_interface(ifindex)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open = load::loading("open the load generator", || {
-            FlowLiveSkelBuilder::default().open(&mut place)
+            FlowLiveSkelBuilder::default().open(&mut storage)
         })?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.target = ifindex;

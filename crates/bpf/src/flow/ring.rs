@@ -1,6 +1,6 @@
 //! One worker's ring of unified headers, shared with the running program.
 //!
-//! Each processor takes a place by an atomic step and writes its record there, the time
+//! Each processor takes a slot by an atomic step and writes its record there, the time
 //! last. So a record whose time is not 0 is complete; its reader puts the 0 back. Nobody
 //! takes a lock, nobody is woken, and what is read are the kernel's own octets: there is no
 //! copy. (A `BPF_MAP_TYPE_RINGBUF` has a lock, and a header before each record, so that
@@ -53,7 +53,7 @@ impl FlowRing {
     }
 
     /// The next records, at most `limit` and in one piece: none when there are none. They
-    /// are the caller's until the next call, which gives their places back.
+    /// are the caller's until the next call, which gives their slots back.
     #[inline]
     pub fn take(&mut self, limit: usize) -> &[RingRecord] {
         self.give_back();
@@ -70,7 +70,7 @@ impl FlowRing {
         }
         self.lent = count;
         // SAFETY: within the mapping, which is page-aligned, lives as long as `self` and is
-        // borrowed with it; any octets make a record. Nobody writes to these: a place is
+        // borrowed with it; any octets make a record. Nobody writes to these: a slot is
         // taken again only after it was given back, by the call that ends this borrow.
         unsafe {
             let first = self.records.bytes().add(first as usize * RECORD_LEN);
@@ -107,7 +107,7 @@ impl FlowRing {
         }
         self.tail += self.lent;
         self.lent = 0;
-        // Release: the times are 0 before anybody may take the places.
+        // Release: the times are 0 before anybody may take the slots.
         self.control.long(self.at + TAIL).store(self.tail, Ordering::Release);
     }
 }

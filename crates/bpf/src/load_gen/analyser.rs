@@ -78,9 +78,9 @@ impl XdpAnalyser {
                 config.queues
             )));
         }
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open =
-            load::loading("open the analyser", || LoadRxSkelBuilder::default().open(&mut place))?;
+            load::loading("open the analyser", || LoadRxSkelBuilder::default().open(&mut storage))?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         [fixed.secret0, fixed.secret1] = config.secret;
         fixed.queues = config.queues;

@@ -103,9 +103,9 @@ impl XdpGenerator {
     ) -> Result<XdpGenerator, BpfError> {
         config.check(flows, pace)?;
         load::check_interface(config.ifindex)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open = load::loading("open the load generator", || {
-            LoadTxSkelBuilder::default().open(&mut place)
+            LoadTxSkelBuilder::default().open(&mut storage)
         })?;
         let shortest = config.shortest();
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
@@ -365,8 +365,8 @@ struct Change {
 // SAFETY: laid out as the C structure, and of 64-bit atomics only.
 unsafe impl Plain for Change {}
 
-fn put(place: &[AtomicU64; 2], value: [u64; 2]) {
-    place.iter().zip(value).for_each(|(p, v)| p.store(v, Ordering::Relaxed));
+fn put(to: &[AtomicU64; 2], value: [u64; 2]) {
+    to.iter().zip(value).for_each(|(p, v)| p.store(v, Ordering::Relaxed));
 }
 
 /// Between bursts: ns, and in 2^-32 ns.

@@ -24,9 +24,9 @@ impl XdpDropper {
     /// [`BpfError::Privilege`], [`BpfError::Verifier`].
     pub fn attach(ifindex: u32) -> Result<XdpDropper, BpfError> {
         load::check_interface(ifindex)?;
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let open =
-            load::loading("open the sink", || LoadSinkSkelBuilder::default().open(&mut place))?;
+            load::loading("open the sink", || LoadSinkSkelBuilder::default().open(&mut storage))?;
         let skel = load::loading("load the sink", || open.load())?;
         let program = skel.progs.sonde_load_sink.as_fd();
         Ok(XdpDropper { _link: load::attach(program, ifindex, AttachMode::Native)? })

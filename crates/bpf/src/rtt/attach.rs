@@ -62,7 +62,7 @@ pub(super) struct Points {
 
 #[derive(Debug)]
 struct Point {
-    place: u32,
+    slot: u32,
     attached: Vec<Attached>,
 }
 
@@ -87,28 +87,28 @@ impl Points {
         Points { map, by_point: BTreeMap::new(), folder: None }
     }
 
-    /// Tells the program that an interface is this point; the place it has in the map.
+    /// Sets the point of an interface in the program's map. Returns the index in that map.
     pub(super) fn add(&self, ifindex: i32, point: u8, l3: bool) -> Result<u32, BpfError> {
         for probe in 0..PROBES {
-            let place = (ifindex as u32 + probe) % PLACES;
-            if self.by_point.values().all(|p| p.place != place) {
+            let slot = (ifindex as u32 + probe) % POINT_SLOTS;
+            if self.by_point.values().all(|p| p.slot != slot) {
                 let mut value = [0; 8];
                 value[..4].copy_from_slice(&ifindex.to_ne_bytes());
                 value[4..7].copy_from_slice(&[1, point, l3.into()]);
-                self.set(place, &value)?;
-                return Ok(place);
+                self.set(slot, &value)?;
+                return Ok(slot);
             }
         }
         Err(BpfError::Config(format!(
-            "no place for interface {ifindex} beside those that are measured; measure fewer in \
+            "no room for interface {ifindex} beside those that are measured; measure fewer in \
              one process"
         )))
     }
 
-    fn set(&self, place: u32, value: &[u8; 8]) -> Result<(), BpfError> {
+    fn set(&self, slot: u32, value: &[u8; 8]) -> Result<(), BpfError> {
         self.map
-            .update(&place.to_ne_bytes(), value, MapFlags::ANY)
-            .map_err(|e| load::map_error("tell the program about an interface", e))
+            .update(&slot.to_ne_bytes(), value, MapFlags::ANY)
+            .map_err(|e| load::map_error("write the map of interfaces", e))
     }
 }
 
@@ -133,8 +133,8 @@ impl RttProgram {
                 "point {point} is attached already; detach it first"
             )));
         }
-        let seen_at = self.config.places.get(usize::from(point)).copied().unwrap_or(point);
-        let place = self.points.add(ifindex, seen_at, l3)?;
+        let seen_at = self.config.observation_points.get(usize::from(point)).copied().unwrap_or(point);
+        let slot = self.points.add(ifindex, seen_at, l3)?;
         let attached = self.attach_all(ifindex, hook).and_then(|(attached, how)| {
             // Whoever removed the folder wants nothing kept any more.
             if let Some(folder) = self.points.folder.as_deref().filter(|f| f.exists()) {
@@ -144,11 +144,11 @@ impl RttProgram {
         });
         match attached {
             Ok((attached, how)) => {
-                self.points.by_point.insert(point, Point { place, attached });
+                self.points.by_point.insert(point, Point { slot, attached });
                 Ok(how)
             }
             Err(e) => {
-                self.points.set(place, &[0; 8])?;
+                self.points.set(slot, &[0; 8])?;
                 Err(e)
             }
         }
@@ -163,7 +163,7 @@ impl RttProgram {
             }
             drop(gone.attached);
             // Fails only for a map that is not there, and then there is no program either.
-            let _ = self.points.set(gone.place, &[0; 8]);
+            let _ = self.points.set(gone.slot, &[0; 8]);
         }
     }
 
@@ -357,5 +357,5 @@ fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), BpfError> {
 /// `include/uapi/linux/bpf.h`: before the program named, or before all.
 const BPF_F_BEFORE: u32 = 1 << 3;
 /// `POINTS` and `POINT_PROBES` in `c/rtt.h`.
-const PLACES: u32 = 1024;
+const POINT_SLOTS: u32 = 1024;
 const PROBES: u32 = 4;

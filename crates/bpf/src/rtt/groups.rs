@@ -21,7 +21,7 @@ pub(super) struct Groups {
     free: MapHandle,
     globals: Mapped,
     used: usize,
-    places: u32,
+    capacity: u32,
 }
 
 impl Groups {
@@ -31,9 +31,9 @@ impl Groups {
         free: MapHandle,
         globals: Mapped,
         used: usize,
-        places: u32,
+        capacity: u32,
     ) -> Self {
-        Groups { groups, hists, free, globals, used, places }
+        Groups { groups, hists, free, globals, used, capacity }
     }
 
     pub(super) fn take(
@@ -43,19 +43,19 @@ impl Groups {
         hidden: bool,
     ) -> Result<Vec<RttGroup>, BpfError> {
         let mut taken = Vec::new();
-        for place in 0..self.places as usize {
-            let at = place * size_of::<Group>();
+        for index in 0..self.capacity as usize {
+            let at = index * size_of::<Group>();
             let state = self.groups.word(at);
-            // The first is that of all that found no place of their own.
-            if place != 0 && state.load(Ordering::Acquire) & LIVE == 0 {
+            // The first is that of all that found no room.
+            if index != 0 && state.load(Ordering::Acquire) & LIVE == 0 {
                 continue;
             }
             let [clean, recovery, delayed_ack] = [0, 1, 2].map(|class| self.take_class(at, class));
             if clean.count + recovery.count + delayed_ack.count > 0 {
                 let group: Group = self.groups.read(at);
-                let key = if place == 0 { GroupKey::Other } else { key_of(&group, hidden) };
+                let key = if index == 0 { GroupKey::Other } else { key_of(&group, hidden) };
                 taken.push(RttGroup { key, start_ns, end_ns, clean, recovery, delayed_ack });
-            } else if place != 0 {
+            } else if index != 0 {
                 self.free_unused(state, at)?;
             }
         }
@@ -97,15 +97,15 @@ impl Groups {
             return Ok(());
         }
         for class in 0..3 {
-            let place = self.groups.word(at + CLASS + class * CLASS_LEN + HIST_INDEX);
-            if let Some(index) = place.swap(0, Ordering::AcqRel).checked_sub(1) {
+            let histogram = self.groups.word(at + CLASS + class * CLASS_LEN + HIST_INDEX);
+            if let Some(index) = histogram.swap(0, Ordering::AcqRel).checked_sub(1) {
                 self.free
                     .update(&[], &index.to_ne_bytes(), MapFlags::ANY)
                     .map_err(|e| load::map_error("give back a histogram", e))?;
             }
         }
         self.globals.word(self.used).fetch_sub(1, Ordering::AcqRel);
-        // Not a store: the program may have added its one just before we took the place.
+        // Not a store: the program may have added its one just before we took the histogram.
         state.fetch_sub(BUSY - FREED, Ordering::AcqRel);
         Ok(())
     }

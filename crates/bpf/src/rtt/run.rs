@@ -115,7 +115,7 @@ impl RttProgram {
         let packets = u64::from(bench.packets) * u64::from(rounds.max(1));
         let samples = counted("samples_clean") + counted("samples_delayed_ack");
         // Between two rounds the twin's packets are missing: the first of each flow may fail.
-        // And a bucket may be full: some flows may have no place, but few.
+        // And a bucket may be full: some flows may have no entry, but few.
         let expected = match (bench.samples, bench.traffic) {
             (false, _) => 0,
             (true, RttTraffic::QuicShort) => packets,

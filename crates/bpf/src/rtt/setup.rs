@@ -37,7 +37,7 @@ pub(super) struct Sizes {
 impl Sizes {
     fn of(config: &RttConfig) -> Self {
         let flows = config.flows;
-        // Half full at most: a search looks at 16 places.
+        // Half full at most: a search looks at 16 entries.
         let groups = (2 * config.groups + 1).next_power_of_two();
         Sizes {
             flows,
@@ -99,9 +99,9 @@ impl RttProgram {
     ) -> Result<(Self, Option<[OwnedFd; 2]>), BpfError> {
         check(config)?;
         let sizes = Sizes::of(config);
-        let mut place = MaybeUninit::uninit();
+        let mut storage = MaybeUninit::uninit();
         let mut open = load::loading("open the programs of passive RTT", || {
-            RttSkelBuilder::default().open(&mut place)
+            RttSkelBuilder::default().open(&mut storage)
         })?;
         set(
             open.maps.rodata_data.as_deref_mut().expect("the program has settings"),
@@ -290,7 +290,7 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
 /// How long a tick of the kernel is, ns: the resolution that its coarse clocks admit to.
 fn tick_ns() -> u64 {
     let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `step` is a valid place for the answer.
+    // SAFETY: `step` is valid memory for the answer.
     unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut step) };
     step.tv_nsec as u64
 }

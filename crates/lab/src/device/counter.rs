@@ -8,7 +8,7 @@ pub struct DeviceCounter {
     /// Whose loss, if it is one.
     pub side: Side,
     /// Where: "dut eth0", "tester a".
-    pub place: String,
+    pub location: String,
     /// Its name, as the kernel or the program has it.
     pub name: String,
     /// Whether the frames went on or ended here.

@@ -20,11 +20,11 @@ impl BedInfo {
         let mut all = Vec::new();
         for port in &self.ports {
             let host = Host::of(&port.netns);
-            let place = format!("tester {}", port.name);
+            let location = format!("tester {}", port.name);
             let neighbour = if self.devices.is_empty() { Side::Tester } else { Side::Device };
             let ring = |interface: &str| (interface == port.interface).then_some(neighbour);
             let mut own = Vec::new();
-            host_counters(&host, &place, Side::Tester, ring, &mut own)?;
+            host_counters(&host, &location, Side::Tester, ring, &mut own)?;
             // Test frames do not come from the tester's own IP, and nothing of what reaches
             // it there is counted: that it discards them is no loss.
             own.retain(|c| !c.name.starts_with("Ip"));
@@ -54,20 +54,20 @@ impl BedInfo {
 /// Adds a host's. `ring`: who reads what this interface sends, if it is virtual Ethernet.
 fn host_counters(
     host: &Host,
-    place: &str,
+    location: &str,
     side: Side,
     ring: impl Fn(&str) -> Option<Side>,
     all: &mut Vec<DeviceCounter>,
 ) -> Result<(), LabError> {
     let text = host.run(&["sh", "-c", READ])?;
-    parse(&text, place, side, ring, all);
+    parse(&text, location, side, ring, all);
     Ok(())
 }
 
 /// Reads what the script [`READ`] writes.
 fn parse(
     text: &str,
-    place: &str,
+    location: &str,
     side: Side,
     ring: impl Fn(&str) -> Option<Side>,
     all: &mut Vec<DeviceCounter>,
@@ -80,8 +80,8 @@ fn parse(
             continue;
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        let mut add = |place: String, side, name: &str, kind, value: u64| {
-            all.push(DeviceCounter { side, place, name: name.into(), kind, value });
+        let mut add = |location: String, side, name: &str, kind, value: u64| {
+            all.push(DeviceCounter { side, location, name: name.into(), kind, value });
         };
         match (section.split_once(' ').unwrap_or((section, "")), &words[..]) {
             // "eth0/statistics/rx_dropped:7"
@@ -101,12 +101,12 @@ fn parse(
                     _ => side,
                 };
                 let value = value.parse().unwrap_or(0);
-                // A tester's own interface is its place's name.
-                let place = match place.strip_prefix("tester ") {
-                    Some(_) => place.to_owned(),
-                    None => format!("{place} {interface}"),
+                // A tester's own interface is named by its location.
+                let location = match location.strip_prefix("tester ") {
+                    Some(_) => location.to_owned(),
+                    None => format!("{location} {interface}"),
                 };
-                add(place, side, name, kind, value);
+                add(location, side, name, kind, value);
             }
             // "     rx_queue_0_drops: 7"
             (("driver", interface), [name, value]) => {
@@ -121,11 +121,11 @@ fn parse(
                     }
                     _ => continue,
                 };
-                let place = match place.strip_prefix("tester ") {
-                    Some(_) => place.to_owned(),
-                    None => format!("{place} {interface}"),
+                let location = match location.strip_prefix("tester ") {
+                    Some(_) => location.to_owned(),
+                    None => format!("{location} {interface}"),
                 };
-                add(place, side, name, kind, value.parse().unwrap_or(0));
+                add(location, side, name, kind, value.parse().unwrap_or(0));
             }
             // A line of names and one of values, each beginning with "Ip:".
             (("ip", _), [head, ..]) if head.ends_with(':') => {
@@ -136,14 +136,14 @@ fn parse(
                 for (name, value) in names.iter().zip(&words).skip(1) {
                     if let Some(kind) = ip_kind(name) {
                         let name = format!("{}{name}", head.trim_end_matches(':'));
-                        add(place.into(), side, &name, kind, value.parse().unwrap_or(0));
+                        add(location.into(), side, &name, kind, value.parse().unwrap_or(0));
                     }
                 }
                 names.clear();
             }
             (("ip6", _), [name, value]) => {
                 if let Some(kind) = name.strip_prefix("Ip6").and_then(ip_kind) {
-                    add(place.into(), side, name, kind, value.parse().unwrap_or(0));
+                    add(location.into(), side, name, kind, value.parse().unwrap_or(0));
                 }
             }
             // A head line, then a line a processor, hexadecimal.
@@ -156,11 +156,11 @@ fn parse(
                     if CONNTRACK_DROPS.contains(name) {
                         let value = u64::from_str_radix(value, 16).unwrap_or(0);
                         let name = format!("conntrack_{name}");
-                        match all.iter_mut().find(|c| c.place == place && c.name == name) {
+                        match all.iter_mut().find(|c| c.location == location && c.name == name) {
                             Some(sum) => sum.value += value,
                             None => all.push(DeviceCounter {
                                 side,
-                                place: place.into(),
+                                location: location.into(),
                                 name,
                                 kind: CounterKind::Dropped,
                                 value,
@@ -175,8 +175,8 @@ fn parse(
 }
 
 /// Adds the counters of a host that ran [`guest_script`] by itself.
-pub(super) fn guest_counters(text: &str, place: &str, side: Side, all: &mut Vec<DeviceCounter>) {
-    parse(text, place, side, |_| None, all);
+pub(super) fn guest_counters(text: &str, location: &str, side: Side, all: &mut Vec<DeviceCounter>) {
+    parse(text, location, side, |_| None, all);
 }
 
 /// What a host without `ethtool` runs.
@@ -196,7 +196,7 @@ fn softnet() -> Result<Option<DeviceCounter>, LabError> {
         .sum();
     Ok(Some(DeviceCounter {
         side: Side::Shared,
-        place: "processors".into(),
+        location: "processors".into(),
         name: "softnet dropped".into(),
         kind: CounterKind::Dropped,
         value: dropped,
@@ -275,7 +275,7 @@ NIC statistics:
         let ring = |interface: &str| (interface == "eth0").then_some(Side::Tester);
         parse(TEXT, "dut", Side::Device, ring, &mut all);
         let found: Vec<(&str, &str, Side, u64)> =
-            all.iter().map(|c| (&c.place[..], &c.name[..], c.side, c.value)).collect();
+            all.iter().map(|c| (&c.location[..], &c.name[..], c.side, c.value)).collect();
         assert_eq!(
             found,
             [

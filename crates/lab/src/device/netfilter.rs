@@ -145,7 +145,7 @@ fn nat(at: &DeviceContext) -> String {
 fn rule_counters(at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
     let counter = |name: String, kind, value| DeviceCounter {
         side: Side::Device,
-        place: format!("{} nft", at.name),
+        location: format!("{} nft", at.name),
         name,
         kind,
         value,

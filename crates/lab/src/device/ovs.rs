@@ -104,20 +104,20 @@ impl Function for Ovs {
 
     fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         let text = self.tool(at, &["ovs-appctl", "dpctl/show", "-s"])?;
-        let mut counter = |place: String, name: &str, kind, value| {
-            all.push(DeviceCounter { side: Side::Device, place, name: name.into(), kind, value });
+        let mut counter = |location: String, name: &str, kind, value| {
+            all.push(DeviceCounter { side: Side::Device, location, name: name.into(), kind, value });
         };
         for line in text.lines() {
-            let place = format!("{} ovs", at.name);
+            let location = format!("{} ovs", at.name);
             // "  lookups: hit:12 missed:3 lost:0"
             if let Some(rest) = line.trim().strip_prefix("lookups: ") {
                 for word in rest.split_whitespace() {
                     match word.split_once(':') {
                         Some(("hit", n)) => {
-                            counter(place.clone(), "hit", CounterKind::Passed, number(n));
+                            counter(location.clone(), "hit", CounterKind::Passed, number(n));
                         }
                         Some(("lost", n)) => {
-                            counter(place.clone(), "lost", CounterKind::Dropped, number(n));
+                            counter(location.clone(), "lost", CounterKind::Dropped, number(n));
                         }
                         _ => {}
                     }

@@ -47,8 +47,8 @@ impl Function for Xdp {
                 _ => CounterKind::Passed,
             };
             let value = value.parse().unwrap_or(0);
-            let place = format!("{} xdp", at.name);
-            all.push(DeviceCounter { side: Side::Device, place, name: name.into(), kind, value });
+            let location = format!("{} xdp", at.name);
+            all.push(DeviceCounter { side: Side::Device, location, name: name.into(), kind, value });
         }
         Ok(())
     }

@@ -112,8 +112,8 @@ impl<'a> RecordWriter<'a> {
     #[inline(always)]
     fn bytes(&mut self, bytes: &[u8]) {
         let end = self.at + bytes.len();
-        if let Some(place) = self.out.get_mut(self.at..end) {
-            place.copy_from_slice(bytes);
+        if let Some(field) = self.out.get_mut(self.at..end) {
+            field.copy_from_slice(bytes);
         }
         self.at = end;
     }

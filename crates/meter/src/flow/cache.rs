@@ -114,7 +114,7 @@ impl FlowCache {
             features: Features::new(&config.features, config.flows),
             wants_features: !config.features.is_empty(),
             hasher: Hasher::new(config.secret)
-                .within(Scope::new(config.vlan_in_key, &config.places)),
+                .within(Scope::new(config.vlan_in_key, &config.observation_points)),
             biflow: config.biflow,
             idle_ns: config.idle_ns,
             active_ns: config.active_ns,

@@ -17,10 +17,10 @@ pub struct Config {
     /// The VLAN is part of a flow's key; else packets of all are one flow's, and records have
     /// VLAN 0.
     pub vlan_in_key: bool,
-    /// The place of each interface, by its number; beyond the end an interface is a place of
-    /// its own. What interfaces with one place receive is received at one, and records have
+    /// The observation point of each interface, by its index; beyond the end it is a point of
+    /// its own. Interfaces with one observation point are one (RFC 7011), and records have
     /// its number.
-    pub places: Vec<u8>,
+    pub observation_points: Vec<u8>,
     /// Secret of the hash, random per run: nobody outside can aim at one bucket.
     pub secret: [u64; 2],
     /// What is kept beyond the basic record.
@@ -51,7 +51,7 @@ impl Default for Config {
             active_ns: 300_000_000_000,
             biflow: true,
             vlan_in_key: true,
-            places: Vec::new(),
+            observation_points: Vec::new(),
             secret: [0; 2],
             features: features::Config::default(),
         }

@@ -21,9 +21,9 @@ counters! {
         ended_detected,
         /// Records ended as the meter stopped, or as the clock was set back by 12 h.
         ended_forced,
-        /// Records ended early as all places were taken.
+        /// Records ended early as all slots were taken.
         evicted_full,
-        /// Records ended early as their hash's places were taken.
+        /// Records ended early as their hash's slots were taken.
         evicted_crowded,
         /// Packets in the records that ended.
         exported_packets,

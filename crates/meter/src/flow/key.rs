@@ -187,14 +187,14 @@ mod tests {
     /// A tap has an interface for each direction; two uplinks may have a VLAN for each.
     #[test]
     fn interfaces_can_be_joined_and_vlans_left_out() {
-        for (vlan_in_key, places, differ) in [
+        for (vlan_in_key, observation_points, differ) in [
             (true, &[][..], [true, true]),
             (true, &[0, 1, 1, 3], [true, true]),
             (true, &[0, 1, 2, 2], [false, true]),
             (false, &[], [true, false]),
             (false, &[0; 256], [false, false]),
         ] {
-            let hasher = Hasher::new([1, 2]).within(Scope::new(vlan_in_key, places));
+            let hasher = Hasher::new([1, 2]).within(Scope::new(vlan_in_key, observation_points));
             for ipv6 in [false, true] {
                 let of = |p: &Feature| Key::new(p, Upper::of(p), true, &hasher).0;
                 let here = Feature { point: 2, vlan: 10, ..packet(ipv6) };

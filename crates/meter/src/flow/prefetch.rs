@@ -1,5 +1,5 @@
 //! What safe code cannot ask of the machine: a cache line before it is needed, pages that are
-//! zero without having been written, and eight comparisons at once. The one place in this
+//! zero without having been written, and eight comparisons at once. The one module in this
 //! crate with `unsafe`.
 #![allow(unsafe_code)]
 

@@ -184,7 +184,7 @@ enum State {
 
 impl Sequence {
     /// Selectors in the order in which packets meet them, at most 4; none: everything is
-    /// selected. Each random one is seeded from `seed` and its place: with the same seed
+    /// selected. Each random one is seeded from `seed` and its position: with the same seed
     /// the same packets are selected again.
     pub fn new(selectors: Vec<Selector>, seed: u64) -> Result<Self, SelectorError> {
         if selectors.len() > MAX_SELECTORS {

@@ -12,7 +12,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// See [`super::Config::vlan_in_key`] and [`super::Config::places`].
+    /// See [`super::Config::vlan_in_key`] and [`super::Config::observation_points`].
     pub(super) fn new(vlan_in_key: bool, points: &[u8]) -> Self {
         let point = |i: usize| points.get(i).copied().unwrap_or(i as u8);
         Scope { vlan: if vlan_in_key { 0xFFF } else { 0 }, points: std::array::from_fn(point) }

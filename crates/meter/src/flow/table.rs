@@ -3,7 +3,7 @@
 //! A key has a home bucket and, found from there by its tag, one other. It lies at home
 //! unless there was no room, and a bucket counts its keys that lie elsewhere: most searches
 //! end in one line. Where both are full, one resident is moved to its own other bucket. The
-//! index has more places than there are slots, so that this practically always finds one.
+//! index has more entries than there are slots, so that this practically always finds one.
 
 use super::prefetch::{Bucket, WAYS, equal, prefetch, zeroed};
 
@@ -85,7 +85,7 @@ impl Index {
     }
 
     /// Enters a key that is not there. `home` returns the home bucket of the key in a slot.
-    /// False: there is no place.
+    /// False: there is no room.
     pub(super) fn insert(
         &mut self,
         parts: HashParts,

@@ -176,9 +176,9 @@ impl LoadAnalyser {
         if self.worst.len() < WORST || self.worst.last().is_some_and(|w| latency > w.latency_ns) {
             let at_ns = now - self.config.start - latency;
             let frame = WorstFrame { latency_ns: latency, at_ns, sequence: number, stream };
-            let place = self.worst.partition_point(|w| w.latency_ns >= latency);
+            let index = self.worst.partition_point(|w| w.latency_ns >= latency);
             self.worst.truncate(WORST - 1);
-            self.worst.insert(place.min(self.worst.len()), frame);
+            self.worst.insert(index.min(self.worst.len()), frame);
         }
     }
 

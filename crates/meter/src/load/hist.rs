@@ -2,7 +2,7 @@
 
 use sonde_results::hist::{Hist, bucket_of, buckets_in_row};
 
-/// A histogram with a place for every bucket of [`Hist`].
+/// A histogram with a counter for every bucket of [`Hist`].
 #[derive(Clone, Debug)]
 pub struct FastHist {
     min: i64,

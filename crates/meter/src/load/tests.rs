@@ -249,7 +249,7 @@ proptest! {
                     arrivals.push((at + 700, n, None, frame));
                 }
                 Fate::Cut => {
-                    // Known for ours only if what moved to the mark's place looks like it.
+                    // Known for ours only if what moved to the mark's offset looks like it.
                     let cut = &frame[..frame.len() - 1];
                     changed += u64::from(Repr::marked(cut));
                     lost += counted;

@@ -9,7 +9,7 @@ use super::{FCS_LEN, HEADER_MAX};
 use crate::keyed_hash::{GOLDEN, split_mix};
 
 /// The frames of one direction. Frame `n` belongs to flow `n` modulo `flows`, and has the
-/// size that stands in that place of the pattern of sizes.
+/// size that stands at that index of the pattern of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// Octets of frame after frame, with the FCS; from the last it goes on with the first

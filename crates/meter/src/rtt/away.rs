@@ -146,7 +146,7 @@ pub(super) fn resynchronise(
     let class = if held { RttClass::DelayedAck } else { RttClass::Clean };
     flow.tcp[e].note_sample(at.clock);
     let found = NewSample { side: d, kind: RttKind::TcpSequence, class, rtt };
-    shared.sample(at.place, flow, stats, found, at.clock);
+    shared.sample(at.index, flow, stats, found, at.clock);
 }
 
 /// A side goes on at `next`.

@@ -11,7 +11,7 @@ counters! {
         filtered,
         /// Packets that belong to no flow and begin none.
         untracked_kind,
-        /// Packets for whose flow the table had no place.
+        /// Packets for whose flow the table had no room.
         untracked_full,
         /// Fragments after the first: they carry no ports.
         fragments,
@@ -56,7 +56,7 @@ counters! {
         events_lost,
         /// Records of ended flows that nobody fetched in time.
         flows_lost,
-        /// Samples whose group found no place and that went to the common one.
+        /// Samples whose group found no room and that went to the common one.
         groups_full,
         /// Echo, DNS and heartbeat requests that were noted.
         requests,

@@ -1,7 +1,7 @@
 //! Histograms of what samples have in common, one set a group, at most so many groups.
 //!
 //! A group comes into being with its first sample, so that flows without any (a flood of
-//! SYNs from made-up addresses) take no place; it goes when no flow refers to it and its
+//! SYNs from made-up addresses) take no entry; it goes when no flow refers to it and its
 //! numbers have been fetched.
 
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use std::num::NonZeroU32;
 use sonde_results::hist::Hist;
 use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttClass, RttGroup, rtt_bucket};
 
-/// A group's place plus one.
+/// A group's index plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupId(NonZeroU32);
 
 pub(super) struct Groups {
     limit: usize,
-    places: HashMap<GroupKey, GroupId>,
+    ids: HashMap<GroupKey, GroupId>,
     /// The first is [`GroupKey::Other`].
     groups: Vec<Group>,
     free: Vec<GroupId>,
@@ -42,17 +42,17 @@ impl Groups {
     pub(super) fn new(limit: usize) -> Self {
         Groups {
             limit: limit.max(1),
-            places: HashMap::new(),
+            ids: HashMap::new(),
             groups: vec![Group::new(GroupKey::Other)],
             free: Vec::new(),
         }
     }
 
-    /// The group of that key; the common one when there is no place for it.
+    /// The group of that key; the common one when there is no room for it.
     pub(super) fn attach(&mut self, key: GroupKey) -> GroupId {
-        let id = match self.places.get(&key) {
+        let id = match self.ids.get(&key) {
             Some(&id) => id,
-            None => match self.place(key) {
+            None => match self.allocate(key) {
                 Some(id) => id,
                 None => GroupId::OTHER,
             },
@@ -72,8 +72,8 @@ impl Groups {
 
     /// Adds a sample. Allocates only with a group's first sample of its class.
     pub(super) fn add(&mut self, id: GroupId, class: RttClass, rtt_ns: u64) {
-        let place = &mut self.groups[id.index()].histograms[class as usize];
-        place.get_or_insert_with(|| Box::new(Histogram::EMPTY)).add(rtt_ns);
+        let histogram = &mut self.groups[id.index()].histograms[class as usize];
+        histogram.get_or_insert_with(|| Box::new(Histogram::EMPTY)).add(rtt_ns);
     }
 
     /// The groups with samples since the last call, in the order of their keys.
@@ -93,7 +93,7 @@ impl Groups {
         taken
     }
 
-    fn place(&mut self, key: GroupKey) -> Option<GroupId> {
+    fn allocate(&mut self, key: GroupKey) -> Option<GroupId> {
         // The common group is not one of the limit's.
         let id = match self.free.pop() {
             Some(id) => {
@@ -106,13 +106,13 @@ impl Groups {
             }
             None => return None,
         };
-        self.places.insert(key, id);
+        self.ids.insert(key, id);
         Some(id)
     }
 
-    /// Frees its place; its memory waits for the next group.
+    /// Frees its entry; its memory waits for the next group.
     fn remove(&mut self, id: GroupId) {
-        if id != GroupId::OTHER && self.places.remove(&self.groups[id.index()].key).is_some() {
+        if id != GroupId::OTHER && self.ids.remove(&self.groups[id.index()].key).is_some() {
             self.free.push(id);
         }
     }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_beyond_the_limit_share_one_and_places_come_back() {
+    fn groups_beyond_the_limit_share_one_and_entries_come_back() {
         let mut groups = Groups::new(2);
         let ids: Vec<_> = (0..4).map(|n| groups.attach(GroupKey::As(n))).collect();
         assert_eq!(ids[2..], [GroupId::OTHER; 2]);

@@ -176,7 +176,7 @@ fn syn_ack(
                 flow.flags |= Flow::VOID_CLIENT;
                 return Known::Again;
             }
-            // The handshake's last step was lost behind this place.
+            // The handshake's last step was lost behind this point.
             Handshake::Done if side.nxt.wrapping_sub(end) <= FAR => return Known::Again,
             _ => return Known::Not,
         }
@@ -255,7 +255,7 @@ fn sample(
             stats.sides[1 - at.side].handshake = rtt;
         }
         let found = NewSample { side: at.side, kind, class, rtt };
-        shared.sample(at.place, flow, stats, found, at.clock);
+        shared.sample(at.index, flow, stats, found, at.clock);
     }
 }
 

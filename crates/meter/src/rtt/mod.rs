@@ -69,7 +69,7 @@ pub struct Matcher {
     vlan_in_key: bool,
     /// The last time it was told.
     now: Time,
-    /// After [`Matcher::finish`]: the next place whose flow is to be ended.
+    /// After [`Matcher::finish`]: the next index whose flow is to be ended.
     finishing: Option<usize>,
 }
 
@@ -107,14 +107,14 @@ impl Matcher {
         }
         let vlan = if self.vlan_in_key { packet.vlan } else { 0 };
         let (key, side) = Key::new(point, vlan, packet, self.hide);
-        let Some((place, fresh)) = self.flow_of(key, side, packet, segments, clock) else { return };
-        let again = self.seen.note(place, side, packet, clock);
-        let (flow, stats) = self.table.get(place);
+        let Some((index, fresh)) = self.flow_of(key, side, packet, segments, clock) else { return };
+        let again = self.seen.note(index, side, packet, clock);
+        let (flow, stats) = self.table.get(index);
         if again && !fresh && !seen::may_differ(packet, flow.tcp[side].has(TcpSide::TOLD)) {
             self.shared.counters.duplicated += u64::from(segments);
             return;
         }
-        let at = &Packet { place, side, segments, ip_len: packet.ip_len, clock };
+        let at = &Packet { index, side, segments, ip_len: packet.ip_len, clock };
         if !fresh && !flow.is_closed() && !clock.is_recent(flow.last) {
             flow.pause(&mut self.shared.pool, &mut self.shared.counters);
         }
@@ -162,14 +162,14 @@ impl Matcher {
             if self.shared.flows.len() >= samples::FLOWS {
                 return;
             }
-            let place = self.table.next();
-            if !self.table.is_used(place) {
+            let index = self.table.next();
+            if !self.table.is_used(index) {
                 continue;
             }
-            let (flow, stats) = self.table.get(place);
+            let (flow, stats) = self.table.get(index);
             if flow.is_idle(clock) {
                 self.shared.end(flow, stats, EndReason::Idle, clock);
-                self.table.remove(place);
+                self.table.remove(index);
             } else {
                 for side in &mut flow.sides {
                     side.ring.release_if_empty(&mut self.shared.pool);
@@ -188,10 +188,10 @@ impl Matcher {
     /// that packets end are counted as `flows_lost`; the sweep and [`Matcher::finish`] wait.
     pub fn poll_flow(&mut self) -> Option<RttFlow> {
         while self.shared.flows.is_empty() {
-            let place = self.finishing.filter(|&place| place < self.table.len())?;
-            self.finishing = Some(place + 1);
-            if self.table.is_used(place) {
-                self.end(place, EndReason::Stopped, &Clock::new(self.now));
+            let index = self.finishing.filter(|&index| index < self.table.len())?;
+            self.finishing = Some(index + 1);
+            if self.table.is_used(index) {
+                self.end(index, EndReason::Stopped, &Clock::new(self.now));
             }
         }
         self.shared.flows.pop_front()
@@ -228,7 +228,7 @@ impl Matcher {
         self.finishing = Some(0);
     }
 
-    /// The place of a packet's flow, and whether it begins with this packet.
+    /// The index of a packet's flow, and whether it begins with this packet.
     fn flow_of(
         &mut self,
         key: Key,
@@ -240,8 +240,8 @@ impl Matcher {
         let bucket = self.table.locate(&key);
         let found = self.table.find(&key, bucket);
         let mut syn = None;
-        if let Some(place) = found {
-            let (flow, stats) = self.table.get(place);
+        if let Some(index) = found {
+            let (flow, stats) = self.table.get(index);
             let begins = match packet.detail {
                 _ if flow.is_idle(clock) => None,
                 Detail::Tcp(ref tcp) if packet.is_matchable() => {
@@ -250,14 +250,14 @@ impl Matcher {
                 _ => Some(Begins::No),
             };
             match begins {
-                None => self.end(place, EndReason::Idle, clock),
-                Some(Begins::No) => return Some((place, false)),
-                Some(Begins::Anew) => self.end(place, EndReason::Reuse, clock),
+                None => self.end(index, EndReason::Idle, clock),
+                Some(Begins::No) => return Some((index, false)),
+                Some(Begins::Anew) => self.end(index, EndReason::Reuse, clock),
                 Some(Begins::With(noted)) => {
                     let (from, ip_len) = noted.packet();
                     flow.sides[from].packets -= 1;
                     flow.sides[from].bytes -= u64::from(ip_len);
-                    self.end(place, EndReason::Reuse, clock);
+                    self.end(index, EndReason::Reuse, clock);
                     syn = Some(noted);
                 }
             }
@@ -266,12 +266,12 @@ impl Matcher {
             self.shared.counters.untracked_kind += u64::from(segments);
             return None;
         }
-        let place = match found.map(Vacancy::Free).or_else(|| self.table.vacancy(bucket.0, clock)) {
-            Some(Vacancy::Free(place)) => place,
-            Some(Vacancy::Victim(place)) => {
-                let idle = self.table.get(place).0.is_idle(clock);
-                self.end(place, if idle { EndReason::Idle } else { EndReason::Evicted }, clock);
-                place
+        let index = match found.map(Vacancy::Free).or_else(|| self.table.vacancy(bucket.0, clock)) {
+            Some(Vacancy::Free(index)) => index,
+            Some(Vacancy::Victim(index)) => {
+                let idle = self.table.get(index).0.is_idle(clock);
+                self.end(index, if idle { EndReason::Idle } else { EndReason::Evicted }, clock);
+                index
             }
             None => {
                 self.shared.counters.untracked_full += u64::from(segments);
@@ -287,16 +287,16 @@ impl Matcher {
             flow.sides[from].bytes = ip_len.into();
             handshake::begin(&mut flow, &syn);
         }
-        self.table.insert(place, bucket.1, flow, stats);
-        self.shared.begin(place);
-        Some((place, syn.is_none()))
+        self.table.insert(index, bucket.1, flow, stats);
+        self.shared.begin(index);
+        Some((index, syn.is_none()))
     }
 
-    /// Ends the flow in a place and frees it. A closed one keeps its own reason.
-    fn end(&mut self, place: usize, reason: EndReason, clock: &Clock) {
-        let (flow, stats) = self.table.get(place);
+    /// Ends the flow at an index and frees it. A closed one keeps its own reason.
+    fn end(&mut self, index: usize, reason: EndReason, clock: &Clock) {
+        let (flow, stats) = self.table.get(index);
         self.shared.end(flow, stats, reason, clock);
-        self.table.remove(place);
+        self.table.remove(index);
     }
 }
 

@@ -26,6 +26,6 @@ pub(super) fn input(
         requests.ask(request, counts, at.clock, counters);
     } else if let Some(rtt) = requests.answer(request, counts, at.clock, counters) {
         let found = NewSample { side: at.side, kind, class: RttClass::Clean, rtt };
-        shared.sample(at.place, flow, stats, found, at.clock);
+        shared.sample(at.index, flow, stats, found, at.clock);
     }
 }

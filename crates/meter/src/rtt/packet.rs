@@ -4,8 +4,8 @@ use super::clock::Clock;
 
 /// A packet of a flow that is known, beside what its transport says.
 pub(super) struct Packet<'a> {
-    /// Its flow's place in the table.
-    pub(super) place: usize,
+    /// Its flow's index in the table.
+    pub(super) index: usize,
     /// Which side of the key sent it.
     pub(super) side: usize,
     /// Packets of the wire that it stands for: 1, or more where segments were joined.

@@ -48,7 +48,7 @@ pub(super) fn input(
             if let Some(rtt) = flow.spin.packet(at.side, spin, at.clock, &mut shared.counters) {
                 let (kind, class) = (RttKind::QuicSpin, RttClass::Clean);
                 shared.sample(
-                    at.place,
+                    at.index,
                     flow,
                     stats,
                     NewSample { side: at.side, kind, class, rtt },
@@ -103,7 +103,7 @@ fn handshake_sample(
         stats.sides[1 - at.side].handshake = rtt;
         let (kind, class) = (RttKind::QuicHandshake, RttClass::Clean);
         shared.sample(
-            at.place,
+            at.index,
             flow,
             stats,
             NewSample { side: at.side, kind, class, rtt },

@@ -1,4 +1,4 @@
-//! Requests that wait for their answers, of all flows: a table of fixed size, whose places
+//! Requests that wait for their answers, of all flows: a table of fixed size, whose entries
 //! are found by the flow and the identifier, so that any number may be in flight and one
 //! without an answer blocks no other. What became of them is counted by flow and side.
 
@@ -12,7 +12,7 @@ pub(super) struct Requests {
     seeds: Seeds,
 }
 
-/// Places for requests with one hash, in a cache line.
+/// Entries for requests with one hash, in a cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Set([Entry; WAYS]);
@@ -67,7 +67,7 @@ impl Requests {
     ) {
         counts.settle(clock.coarse);
         let (set, word) = self.find(request);
-        let mut place = None;
+        let mut at = None;
         for (i, entry) in set.iter_mut().enumerate() {
             let same = entry.is(word) && entry.name == request.name;
             if entry.waits(clock) {
@@ -80,16 +80,16 @@ impl Requests {
                     counters.duplicate_ids += 1;
                     return;
                 }
-            } else if same || place.is_none() {
-                place = Some(i);
+            } else if same || at.is_none() {
+                at = Some(i);
             }
         }
-        let Some(place) = place else {
+        let Some(at) = at else {
             counters.slots_full += 1;
             return;
         };
         let word = word | u64::from(clock.coarse as u16);
-        set[place] = Entry { word, time: clock.tick, name: request.name };
+        set[at] = Entry { word, time: clock.tick, name: request.name };
         counts.requests = counts.requests.wrapping_add(1);
         *counts.waiting_since(clock.coarse) += 1;
         counters.requests += 1;
@@ -106,12 +106,12 @@ impl Requests {
         counts.settle(clock.coarse);
         let (set, word) = self.find(request);
         let exact = set.iter().position(|entry| entry.is(word) && entry.name == request.name);
-        let place = exact.or_else(|| {
+        let at = exact.or_else(|| {
             let fits = |entry: &Entry| entry.is(word) && (entry.name == 0 || request.name == 0);
             let mut fitting = (0..WAYS).filter(|&i| fits(&set[i]));
             fitting.next().filter(|_| fitting.next().is_none())
         })?;
-        let Entry { word, time, .. } = std::mem::take(&mut set[place]);
+        let Entry { word, time, .. } = std::mem::take(&mut set[at]);
         let then = word as u16;
         if !clock.is_recent_short(then) {
             counters.stale += 1;
@@ -145,7 +145,7 @@ impl Entry {
         (self.word ^ word) >> 16 == 0
     }
 
-    /// Its place is not free for another.
+    /// Its entry is not free for another.
     fn waits(&self, clock: &Clock) -> bool {
         let ago = (clock.coarse as u16).wrapping_sub(self.word as u16) as i16;
         self.word != 0 && (-1..=LIFE).contains(&ago)
@@ -189,10 +189,10 @@ impl RequestCounts {
 }
 
 const WAYS: usize = 4;
-/// Requests that have a place, of the smallest table and of the greatest.
+/// Capacity in requests, of the smallest table and of the greatest.
 const LEAST: usize = 256;
 const MOST: usize = 1 << 18;
-/// Coarse units, 4.3 s: then a request gives its place to another that needs it.
+/// Coarse units, 4.3 s: then a request gives its entry to another that needs it.
 const LIFE: i16 = 1 << TURN_BITS;
 /// A turn is 64 coarse units, 4.3 s.
 const TURN_BITS: u32 = 6;

@@ -28,7 +28,7 @@ pub(super) struct SharedState {
     group_by: RttGroupBy,
     prefixes: PrefixTable,
     limit: Limit,
-    /// By place in the table and side; empty where no limit and no weight was asked for.
+    /// By index in the table and side; empty where no limit and no weight was asked for.
     marks: Vec<[Mark; 2]>,
     weight_by_flow: bool,
 }
@@ -96,7 +96,7 @@ impl SharedState {
     /// that side's data was timed.
     pub(super) fn sample(
         &mut self,
-        place: usize,
+        index: usize,
         flow: &mut Flow,
         stats: &mut Stats,
         found: NewSample,
@@ -145,11 +145,11 @@ impl SharedState {
                 group
             }
         };
-        if self.weighs(place, timed, class, clock) {
+        if self.weighs(index, timed, class, clock) {
             self.counters.groups_full += u64::from(group == GroupId::OTHER);
             self.groups.add(group, class, ticks_to_ns(rtt));
         }
-        self.event(place, flow, NewSample { side, kind, class, rtt }, clock);
+        self.event(index, flow, NewSample { side, kind, class, rtt }, clock);
     }
 
     /// Ends a flow: its record, its pages, its groups.
@@ -174,20 +174,20 @@ impl SharedState {
         }
     }
 
-    /// A flow begins in this place.
-    pub(super) fn begin(&mut self, place: usize) {
+    /// A flow begins at this index.
+    pub(super) fn begin(&mut self, index: usize) {
         self.counters.flows += 1;
-        if let Some(marks) = self.marks.get_mut(place) {
+        if let Some(marks) = self.marks.get_mut(index) {
             *marks = Default::default();
         }
     }
 
     /// Whether a sample enters its histogram, by the flow's equal weight.
-    fn weighs(&mut self, place: usize, timed: usize, class: RttClass, clock: &Clock) -> bool {
+    fn weighs(&mut self, index: usize, timed: usize, class: RttClass, clock: &Clock) -> bool {
         if !self.weight_by_flow || class != RttClass::Clean {
             return true;
         }
-        let mark = &mut self.marks[place][timed].weighed;
+        let mark = &mut self.marks[index][timed].weighed;
         let now = clock.coarse as u16;
         let weighs = mark.is_none_or(|last| now.wrapping_sub(last) >= WEIGHT_INTERVAL);
         if weighs {
@@ -198,7 +198,7 @@ impl SharedState {
         weighs
     }
 
-    fn event(&mut self, place: usize, flow: &Flow, found: NewSample, clock: &Clock) {
+    fn event(&mut self, index: usize, flow: &Flow, found: NewSample, clock: &Clock) {
         let timed = 1 - found.side;
         let gap = match self.limit {
             Limit::None => return,
@@ -207,7 +207,7 @@ impl SharedState {
             Limit::Multiple(sixteenths) => (u64::from(flow.sides[timed].srtt) * sixteenths) >> 8,
         };
         if gap > 0 {
-            let mark = &mut self.marks[place][timed].event;
+            let mark = &mut self.marks[index][timed].event;
             let now = clock.event_units();
             // A clock that stepped back lets the event pass.
             let due = mark.is_none_or(|last| {

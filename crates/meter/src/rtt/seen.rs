@@ -14,17 +14,17 @@ impl Seen {
         Seen(Copies::new())
     }
 
-    /// Notes a packet that `side` of the flow in this place sent. Whether the same one has
+    /// Notes a packet that `side` of the flow at this index sent. Whether the same one has
     /// passed within a millisecond.
     #[inline]
     pub(super) fn note(
         &mut self,
-        place: usize,
+        index: usize,
         side: usize,
         packet: &FlowPacket,
         clock: &Clock,
     ) -> bool {
-        self.0.note(print(place, side, packet), clock.moment(), APART)
+        self.0.note(print(index, side, packet), clock.moment(), APART)
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn may_differ(packet: &FlowPacket, offered: bool) -> bool {
     }
 }
 
-fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
+fn print(index: usize, side: usize, packet: &FlowPacket) -> u64 {
     let words = match packet.detail {
         _ if !packet.is_matchable() => [0, u64::from(packet.ip_len), 4 << 8],
         Detail::Tcp(Tcp { seq, ack, flags, window, payload_len, timestamps, .. }) => {
@@ -63,7 +63,7 @@ fn print(place: usize, side: usize, packet: &FlowPacket) -> u64 {
     // A fragment is no copy of the whole that begins alike.
     let c = c | u64::from(packet.fragment);
     let b = b | u64::from(packet.identity) << 32;
-    let mut h = mix(a ^ (place as u64) << 1 ^ side as u64);
+    let mut h = mix(a ^ (index as u64) << 1 ^ side as u64);
     h = mix(h ^ b);
     mix(h ^ c)
 }

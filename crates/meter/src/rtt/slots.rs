@@ -92,11 +92,11 @@ impl Ring {
             counters.spaced += 1;
             return;
         }
-        let Some(place) = self.place(pool) else {
+        let Some(slot) = self.vacant(pool) else {
             counters.slots_full += 1;
             return;
         };
-        *place = Slot { key: arm.key, time: clock.tick | if arm.span { SPAN } else { 0 } };
+        *slot = Slot { key: arm.key, time: clock.tick | if arm.span { SPAN } else { 0 } };
         self.count += 1;
         if self.pages == 1 {
             self.in_first += 1;
@@ -219,7 +219,7 @@ impl Ring {
     }
 
     /// Where the next slot goes, for which a page may be taken.
-    fn place<'a>(&'a mut self, pool: &'a mut Pool) -> Option<&'a mut Slot> {
+    fn vacant<'a>(&'a mut self, pool: &'a mut Pool) -> Option<&'a mut Slot> {
         if self.pages == 0 {
             if usize::from(self.count) < OWN {
                 let index = self.index(self.count);

@@ -12,7 +12,7 @@ pub(super) struct Table {
     flows: Vec<Flow>,
     stats: Vec<Stats>,
     seeds: Seeds,
-    /// The place where the sweep goes on.
+    /// The index at which the sweep goes on.
     next: usize,
 }
 
@@ -57,7 +57,7 @@ impl Table {
         })
     }
 
-    /// A place for a new flow: a free one, or that of a flow that is closed, idle, or has
+    /// An entry for a new flow: a free one, or that of a flow that is closed, idle, or has
     /// only ever heard one side, in this order. Live two-way flows are not given up.
     pub(super) fn vacancy(&self, bucket: usize, clock: &Clock) -> Option<Vacancy> {
         let ways = bucket * WAYS..(bucket + 1) * WAYS;
@@ -78,7 +78,7 @@ impl Table {
             .map(Vacancy::Victim)
     }
 
-    /// Puts a flow into a place.
+    /// Puts a flow into an entry.
     pub(super) fn insert(&mut self, index: usize, tag: u32, flow: Flow, stats: Stats) {
         self.tags[index / WAYS].0[index % WAYS] = tag;
         self.flows[index] = flow;
@@ -94,19 +94,19 @@ impl Table {
         (&mut self.flows[index], &mut self.stats[index])
     }
 
-    /// Whether a place holds a flow.
+    /// Whether an entry holds a flow.
     pub(super) fn is_used(&self, index: usize) -> bool {
         self.tags[index / WAYS].0[index % WAYS] != 0
     }
 
-    /// Where the sweep looks next: the same place again after [`Table::len`] calls.
+    /// Where the sweep looks next: the same entry again after [`Table::len`] calls.
     pub(super) fn next(&mut self) -> usize {
         let index = self.next;
         self.next = (index + 1) % self.flows.len();
         index
     }
 
-    /// Places, used or not.
+    /// Entries, used or not.
     pub(super) fn len(&self) -> usize {
         self.flows.len()
     }

@@ -205,7 +205,7 @@ fn match_echo(
         RttClass::Clean
     };
     flow.tcp[e].note_sample(at.clock);
-    shared.sample(at.place, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
+    shared.sample(at.index, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
 }
 
 /// A keepalive (RFC 9293, section 3.8.4): where all is acknowledged, its receiver must answer at
@@ -258,7 +258,7 @@ fn match_keepalive(
     let Some(rtt) = rtt else { return };
     flow.tcp[e].note_sample(at.clock);
     let (kind, class) = (RttKind::TcpSequence, RttClass::Clean);
-    shared.sample(at.place, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
+    shared.sample(at.index, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
 }
 
 /// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
@@ -521,7 +521,7 @@ fn take_payload(
     if same_dns {
         let found =
             NewSample { side: at.side, kind: RttKind::Dns, class: RttClass::Clean, rtt: time };
-        shared.sample(at.place, flow, stats, found, at.clock);
+        shared.sample(at.index, flow, stats, found, at.clock);
     }
 }
 

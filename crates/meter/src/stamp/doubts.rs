@@ -20,20 +20,20 @@ impl Doubts {
 
     pub(crate) fn add(&mut self, at: Time, caveat: Caveat) {
         let number = self.number(at.as_nanos());
-        let place = self.times.partition_point(|&(n, _)| n < number);
-        match self.times.get_mut(place) {
+        let index = self.times.partition_point(|&(n, _)| n < number);
+        match self.times.get_mut(index) {
             Some((n, set)) if *n == number => set.insert(caveat),
             _ => {
                 let mut set = CaveatSet::default();
                 set.insert(caveat);
                 if self.times.len() == KEPT {
-                    if place == 0 {
+                    if index == 0 {
                         return; // older than anything that is kept
                     }
                     self.times.pop_front();
-                    self.times.insert(place - 1, (number, set));
+                    self.times.insert(index - 1, (number, set));
                 } else {
-                    self.times.insert(place, (number, set));
+                    self.times.insert(index, (number, set));
                 }
             }
         }

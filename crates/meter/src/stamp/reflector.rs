@@ -165,7 +165,7 @@ impl Reflector {
         let (sequence, short) = (request.sequence(), !request.has_base());
         let timestamp = request.timestamp();
         // What must be zero in a STAMP request is padding in one of TWAMP Light, perhaps
-        // random in every packet: the identifier's place then holds no identifier.
+        // random in every packet: the identifier's field then holds no identifier.
         let padded = padded(&frame[found.payload.clone()]);
         let ssid = if padded { 0 } else { request.ssid() };
         if padded && loops::is_reply(&frame[found.payload.clone()], now.to_ntp(self.tai_offset).0) {

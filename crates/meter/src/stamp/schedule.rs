@@ -58,12 +58,12 @@ impl Queue {
         }
     }
 
-    /// The stream that sends `places` after the one at the top, if its lane alone decides:
+    /// The stream that sends `count` streams after the one at the top, if its lane alone decides:
     /// a guess, good enough for fetching its memory in time.
     #[inline]
-    pub(crate) fn ahead(&self, places: usize) -> Option<u32> {
+    pub(crate) fn ahead(&self, count: usize) -> Option<u32> {
         match self.top? {
-            Next::Lane(lane) => self.lanes[lane].1.get(places).map(|&(_, stream)| stream),
+            Next::Lane(lane) => self.lanes[lane].1.get(count).map(|&(_, stream)| stream),
             Next::Heap => None,
         }
     }
@@ -132,7 +132,7 @@ impl Queue {
                 best = Some((front, Next::Lane(i)));
             }
         }
-        self.top = best.map(|(_, place)| place);
+        self.top = best.map(|(_, next)| next);
     }
 }
 

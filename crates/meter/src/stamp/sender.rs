@@ -123,8 +123,8 @@ impl Sender {
 
     /// A next hop was resolved, changed its address, or went away.
     pub fn set_way(&mut self, index: u16, way: NextHopLink) {
-        if let Some(place) = self.ways.get_mut(usize::from(index)) {
-            *place = way;
+        if let Some(slot) = self.ways.get_mut(usize::from(index)) {
+            *slot = way;
             self.suspect_unsent();
         }
     }

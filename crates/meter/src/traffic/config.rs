@@ -217,7 +217,7 @@ pub enum TruthKeys {
 }
 
 /// Packets that come late within their flow. Handshakes, applications' messages and
-/// fragments keep their place.
+/// fragments keep their position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
     /// Share of data packets held back, 0..=1.

@@ -1,5 +1,5 @@
 //! The greatest load that the tester itself can offer, evenly, through this device: where the
-//! searches begin. Of no standard; the line's rate takes its place where there is a line.
+//! searches begin. Of no standard; the line's rate replaces it where there is a line.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

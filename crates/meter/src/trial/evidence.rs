@@ -36,7 +36,7 @@ fn counts<'a>(trials: &[&'a Trial]) -> Vec<Count<'a>> {
             continue;
         }
         for d in &trial.directions {
-            let place = counts.iter().position(|c| c.name == d.name).unwrap_or_else(|| {
+            let index = counts.iter().position(|c| c.name == d.name).unwrap_or_else(|| {
                 let (sent, received, duplicates, reordered, corrupted) = (0, 0, 0, 0, 0);
                 let worst = (0.0, 0.0);
                 let name = d.name.as_str();
@@ -51,7 +51,7 @@ fn counts<'a>(trials: &[&'a Trial]) -> Vec<Count<'a>> {
                 });
                 counts.len() - 1
             });
-            let count = &mut counts[place];
+            let count = &mut counts[index];
             count.sent += d.sent;
             count.received += d.received;
             count.duplicates += d.duplicates;
@@ -70,7 +70,7 @@ fn counts<'a>(trials: &[&'a Trial]) -> Vec<Count<'a>> {
 fn dead(counts: &[Count<'_>]) -> Vec<String> {
     let silent = |c: &&Count<'_>| c.sent > 0 && c.received == 0;
     let alive = counts.iter().find(|c| c.received > 0);
-    let one = |c: &Count<'_>| {
+    let message = |c: &Count<'_>| {
         let Count { name, sent, corrupted, .. } = c;
         let damaged = match corrupted {
             0 => String::new(),
@@ -85,7 +85,7 @@ fn dead(counts: &[Count<'_>]) -> Vec<String> {
              that the device forwards between these ports (link, addresses, next hop)."
         )
     };
-    counts.iter().filter(silent).map(one).collect()
+    counts.iter().filter(silent).map(message).collect()
 }
 
 impl Count<'_> {
@@ -97,15 +97,15 @@ impl Count<'_> {
             (self.reordered, "reordered"),
             (self.corrupted, "corrupted"),
         ];
-        let reasons: Vec<String> =
+        let defects: Vec<String> =
             counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         let (share, rate) = self.worst;
-        (!reasons.is_empty()).then(|| {
+        (!defects.is_empty()).then(|| {
             format!(
                 "Direction {}: of {} frames {}, the most ({:.3} %) at {rate:.0} frames/s.",
                 self.name,
                 self.sent,
-                reasons.join(", "),
+                defects.join(", "),
                 share * 100.0
             )
         })

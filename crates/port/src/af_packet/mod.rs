@@ -249,7 +249,7 @@ impl Input {
     ) -> Result<Input, PortError> {
         let io = |what: &'static str| move |e| syscall::error(what, e, "CAP_NET_RAW");
         let watch = spec.mode == PortMode::Watch;
-        // Protocol 0: nothing arrives before the filter and the ring are in place.
+        // Protocol 0: nothing arrives before the filter and the ring are installed.
         let socket = syscall::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
             .map_err(io("open a packet socket"))?;
         let level = libc::SOL_PACKET;

@@ -11,7 +11,7 @@ use sonde_wire::{Stamp, Verdict};
 use crate::FrameDesc;
 use crate::errqueue::ToTai;
 
-/// The mapped ring and our place in it.
+/// The mapped ring and our position in it.
 pub(super) struct Ring {
     map: *mut u8,
     len: usize,
@@ -132,7 +132,7 @@ impl Ring {
         if (h.snaplen < h.len && !self.cut) || len < 14 || offset + len > end {
             return None;
         }
-        // Before the tag is put back: it takes that place.
+        // Before the tag is put back: it overwrites that header.
         let net = self.segments.then(|| offset.checked_sub(size_of::<NetHeader>())).flatten();
         let net = net.and_then(|at| syscall::read::<NetHeader>(self.memory(), at));
         let segment = net.map_or(0, |net| net.segment());

@@ -146,22 +146,22 @@ impl Queue {
         while burst.len() < end {
             let Some(desc) = self.xsk.rx.pop() else { break };
             let more = desc.options & libc::XDP_PKT_CONTD != 0;
-            let place = self.place(&desc);
-            let Some(place) = place.filter(|_| !more && !self.in_chain) else {
+            let range = self.range(&desc);
+            let Some(range) = range.filter(|_| !more && !self.in_chain) else {
                 // One packet, however many buffers it fills.
                 self.counts.rx_invalid += u64::from(!more);
                 self.in_chain = more;
                 self.release(desc.addr as usize);
                 continue;
             };
-            let before = &mut region[place.start - META_LEN..place.start];
+            let before = &mut region[range.start - META_LEN..range.start];
             let tai = |ns, seen| card.and_then(|clock| clock.tai(ns, seen));
             let (stamp, wire_len) =
                 read_meta(before, tai, &mut self.counts.card_stamps_refused, now);
             burst.push(FrameDesc {
-                offset: place.start,
-                len: place.len(),
-                wire_len: place.len().max(wire_len),
+                offset: range.start,
+                len: range.len(),
+                wire_len: range.len().max(wire_len),
                 segment: 0,
                 stamp,
                 verdict: Verdict::Release,
@@ -369,7 +369,7 @@ impl Queue {
 
     /// The bytes of a received descriptor in the region, with room for metadata before
     /// them; `None` when it does not lie inside one of our frames.
-    fn place(&self, desc: &xdp_desc) -> Option<Range<usize>> {
+    fn range(&self, desc: &xdp_desc) -> Option<Range<usize>> {
         let address = usize::try_from(desc.addr).ok()?;
         let (frame, data) = (address / self.frame_size, address % self.frame_size);
         let fits = frame < self.slots.len()

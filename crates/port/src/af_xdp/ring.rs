@@ -155,7 +155,7 @@ impl<T: Copy> Consumer<T> {
         self.seen.wrapping_sub(self.tail).min(self.memory.entries)
     }
 
-    /// Takes the next of the entries seen by [`Consumer::refresh`]. The place goes back
+    /// Takes the next of the entries seen by [`Consumer::refresh`]. The entry goes back
     /// to the producer with [`Consumer::release`].
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
@@ -167,7 +167,7 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the places of all taken entries back to the producer.
+    /// Gives all taken entries back to the producer.
     #[inline]
     pub fn release(&mut self) {
         // Release: we have read the entries before the producer may write them anew.

@@ -58,7 +58,7 @@ pub struct SocketPort {
     stats: PortStats,
 }
 
-/// A frame on its way out: which endpoint, which place in the order, where its parts lie.
+/// A frame on its way out: which endpoint, which position in the order, where its parts lie.
 #[derive(Clone, Copy)]
 struct Outgoing {
     endpoint: u16,

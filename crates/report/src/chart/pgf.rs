@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Placed, axes};
+use super::scale::{ScaledAxis, axes};
 use super::{Axis, AxisScale, COLOURS, Chart, HEAT, Series, Shape, wrapped};
 use crate::latex_text::escape;
 
@@ -25,8 +25,8 @@ pub fn render(chart: &Chart) -> String {
          label style={{font=\\small}}, tick label style={{font=\\footnotesize, align=center}},\n  \
          legend style={{font=\\footnotesize, draw=none, fill=none, at={{(1.02,1)}}, anchor=north west}},"
     );
-    for (letter, axis, placed) in [("x", &chart.x, &x), ("y", &chart.y, &y)] {
-        self::axis(&mut out, letter, axis, placed);
+    for (letter, axis, scaled) in [("x", &chart.x, &x), ("y", &chart.y, &y)] {
+        self::axis(&mut out, letter, axis, scaled);
     }
     out.push_str("]\n");
     for (i, series) in chart.series.iter().enumerate() {
@@ -49,9 +49,9 @@ pub fn preamble() -> String {
     out
 }
 
-fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
-    let (low, high) = placed.range();
-    let ticks: Vec<String> = placed.ticks.iter().map(|t| number(axis, t.0)).collect();
+fn axis(out: &mut String, letter: &str, axis: &Axis, scaled: &ScaledAxis<'_>) {
+    let (low, high) = scaled.range();
+    let ticks: Vec<String> = scaled.ticks.iter().map(|t| number(axis, t.0)).collect();
     // Names are broken into lines that fit between two ticks.
     let room = match &axis.scale {
         AxisScale::Names(names) if letter == "x" => CHARACTERS / names.len().max(1),
@@ -62,7 +62,7 @@ fn axis(out: &mut String, letter: &str, axis: &Axis, placed: &Placed<'_>) {
         lines.iter().map(|l| escape(l)).collect::<Vec<_>>().join("\\\\")
     };
     let labels: Vec<String> =
-        placed.ticks.iter().map(|t| format!("{{{}}}", broken(&t.1))).collect();
+        scaled.ticks.iter().map(|t| format!("{{{}}}", broken(&t.1))).collect();
     let mode = match axis.scale {
         AxisScale::Log => format!("  {letter}mode=log,\n"),
         _ => String::new(),

@@ -1,11 +1,11 @@
-//! From values to places, and where the ticks are.
+//! From values to positions, and where the ticks are.
 
 use sonde_results::units::format_number;
 
 use super::{Axis, AxisScale, Chart, Shape};
 
 /// An axis with its range and ticks.
-pub(super) struct Placed<'a> {
+pub(super) struct ScaledAxis<'a> {
     axis: &'a Axis,
     low: f64,
     high: f64,
@@ -13,7 +13,7 @@ pub(super) struct Placed<'a> {
     pub ticks: Vec<(f64, String)>,
 }
 
-impl Placed<'_> {
+impl ScaledAxis<'_> {
     /// 0 at the axis' begin, 1 at its end.
     pub fn at(&self, value: f64) -> f64 {
         let (v, low, high) = (self.along(value), self.along(self.low), self.along(self.high));
@@ -31,7 +31,7 @@ impl Placed<'_> {
 }
 
 /// The chart's axes, wide enough for all that is drawn.
-pub(super) fn axes(chart: &Chart) -> (Placed<'_>, Placed<'_>) {
+pub(super) fn axes(chart: &Chart) -> (ScaledAxis<'_>, ScaledAxis<'_>) {
     let (mut xs, mut ys) = (Vec::new(), Vec::new());
     for series in &chart.series {
         match &series.shape {
@@ -62,17 +62,17 @@ pub(super) fn axes(chart: &Chart) -> (Placed<'_>, Placed<'_>) {
     }
     // The ends of intervals need room.
     let tight = !chart.series.iter().any(|s| matches!(s.shape, Shape::Rows(_)));
-    (place(&chart.x, &xs, tight), place(&chart.y, &ys, false))
+    (scale_axis(&chart.x, &xs, tight), scale_axis(&chart.y, &ys, false))
 }
 
 /// `tight`: the axis ends with its values, not with a whole step.
-fn place<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> Placed<'a> {
+fn scale_axis<'a>(axis: &'a Axis, values: &[f64], tight: bool) -> ScaledAxis<'a> {
     let shown = values.iter().copied().filter(|v| along(&axis.scale, *v).is_finite());
     let (low, high) =
         shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let (low, high) = if low <= high { (low, high) } else { (1.0, 2.0) };
     match &axis.scale {
-        AxisScale::Names(names) => Placed {
+        AxisScale::Names(names) => ScaledAxis {
             axis,
             low: -0.5,
             high: names.len() as f64 - 0.5,
@@ -100,7 +100,7 @@ fn along(scale: &AxisScale, value: f64) -> f64 {
 }
 
 /// Steps of 1, 2 or 5 times a power of ten, about five of them, and whole steps at the ends.
-fn linear(axis: &Axis, low: f64, high: f64, tight: bool) -> Placed<'_> {
+fn linear(axis: &Axis, low: f64, high: f64, tight: bool) -> ScaledAxis<'_> {
     let high = if high > low { high } else { low + axis.divisor };
     let rough = (high - low) / axis.divisor / 5.0;
     let power = 10f64.powf(rough.log10().floor());
@@ -116,12 +116,12 @@ fn linear(axis: &Axis, low: f64, high: f64, tight: bool) -> Placed<'_> {
         .map(|i| i as f64 * step)
         .filter(|v| (begin - hair..=end + hair).contains(v))
         .map(|v| (v, format_number(v / axis.divisor).replace('-', "\u{2212}")));
-    Placed { axis, low: begin, high: end, ticks: ticks.collect() }
+    ScaledAxis { axis, low: begin, high: end, ticks: ticks.collect() }
 }
 
 /// Ends at 1, 2 or 5 times a power of ten; ticks at the decades, and where there are fewer than
 /// three, at all of these steps.
-fn log(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
+fn log(axis: &Axis, low: f64, high: f64) -> ScaledAxis<'_> {
     let steps: Vec<(f64, bool)> = (-12..=15)
         .flat_map(|e| [1.0, 2.0, 5.0].map(|s| (s * 10f64.powi(e) * axis.divisor, s == 1.0)))
         .collect();
@@ -133,58 +133,58 @@ fn log(axis: &Axis, low: f64, high: f64) -> Placed<'_> {
     let decades = shown.iter().filter(|s| s.1).count() > 2;
     let label = |v: f64| format_number((v / axis.divisor * 1e9).round() / 1e9);
     let ticks = shown.iter().filter(|s| s.1 || !decades).map(|s| (s.0, label(s.0))).collect();
-    Placed { axis, low: shown[0].0, high: shown[shown.len() - 1].0, ticks }
+    ScaledAxis { axis, low: shown[0].0, high: shown[shown.len() - 1].0, ticks }
 }
 
 /// From 0 to the nines that the greatest share needs.
-fn nines(axis: &Axis, high: f64) -> Placed<'_> {
+fn nines(axis: &Axis, high: f64) -> ScaledAxis<'_> {
     let high = high.clamp(0.9, 1.0 - 1e-9);
     let shares = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999];
     let names = ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999"];
     let ticks = shares.iter().zip(names).filter(|(s, _)| **s <= high + 1e-12);
     let ticks = ticks.map(|(s, n)| (*s, n.to_string())).collect();
-    Placed { axis, low: 0.0, high, ticks }
+    ScaledAxis { axis, low: 0.0, high, ticks }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ticks<'a>(placed: &'a Placed<'_>) -> Vec<&'a str> {
-        placed.ticks.iter().map(|t| t.1.as_str()).collect()
+    fn ticks<'a>(scaled: &'a ScaledAxis<'_>) -> Vec<&'a str> {
+        scaled.ticks.iter().map(|t| t.1.as_str()).collect()
     }
 
     #[test]
     fn ticks_are_round_and_cover_the_values() {
         let axis = |scale| Axis { title: String::new(), scale, divisor: 1e3, numbers: Vec::new() };
         let linear_axis = axis(AxisScale::Linear);
-        let placed = place(&linear_axis, &[0.0, 740_000.0], false);
-        assert_eq!(ticks(&placed), ["0", "200", "400", "600", "800"]);
-        assert_eq!(placed.at(400_000.0), 0.5);
-        let placed = place(&linear_axis, &[-3_000.0, 11_000.0], false);
-        assert_eq!(ticks(&placed), ["\u{2212}5", "0", "5", "10", "15"]);
-        let placed = place(&linear_axis, &[0.0, 740_000.0], true);
-        assert_eq!((ticks(&placed), placed.at(740_000.0)), (vec!["0", "200", "400", "600"], 1.0));
+        let scaled = scale_axis(&linear_axis, &[0.0, 740_000.0], false);
+        assert_eq!(ticks(&scaled), ["0", "200", "400", "600", "800"]);
+        assert_eq!(scaled.at(400_000.0), 0.5);
+        let scaled = scale_axis(&linear_axis, &[-3_000.0, 11_000.0], false);
+        assert_eq!(ticks(&scaled), ["\u{2212}5", "0", "5", "10", "15"]);
+        let scaled = scale_axis(&linear_axis, &[0.0, 740_000.0], true);
+        assert_eq!((ticks(&scaled), scaled.at(740_000.0)), (vec!["0", "200", "400", "600"], 1.0));
         let whole = Axis { divisor: 0.01, ..axis(AxisScale::Whole) };
-        let placed = place(&whole, &[0.0, 0.03], true);
+        let scaled = scale_axis(&whole, &[0.0, 0.03], true);
         assert_eq!(
-            (ticks(&placed), placed.at(0.5)),
+            (ticks(&scaled), scaled.at(0.5)),
             (vec!["0", "20", "40", "60", "80", "100"], 0.5)
         );
         let log_axis = axis(AxisScale::Log);
-        let placed = place(&log_axis, &[900.0, 1.5e6], false);
+        let scaled = scale_axis(&log_axis, &[900.0, 1.5e6], false);
         assert_eq!(
-            (ticks(&placed), placed.range()),
+            (ticks(&scaled), scaled.range()),
             (vec!["1", "10", "100", "1000"], (500.0, 2e6))
         );
-        assert_eq!(ticks(&place(&log_axis, &[1_100.0, 3_000.0], false)), ["1", "2", "5"]);
+        assert_eq!(ticks(&scale_axis(&log_axis, &[1_100.0, 3_000.0], false)), ["1", "2", "5"]);
         // A value at the end of the axis would have its mark on the figure's frame.
-        assert_eq!(place(&log_axis, &[1e3, 1e6], false).range(), (1e3, 2e6));
-        assert_eq!(place(&linear_axis, &[0.0, 800_000.0], false).range(), (0.0, 1e6));
+        assert_eq!(scale_axis(&log_axis, &[1e3, 1e6], false).range(), (1e3, 2e6));
+        assert_eq!(scale_axis(&linear_axis, &[0.0, 800_000.0], false).range(), (0.0, 1e6));
         let nine_axis = axis(AxisScale::Nines);
-        let placed = place(&nine_axis, &[0.2, 0.9992], true);
-        assert_eq!(ticks(&placed), ["0", "50", "90", "99", "99.9"]);
-        assert!((placed.at(0.999) - 3.0 / -(0.0008f64).log10()).abs() < 1e-9);
+        let scaled = scale_axis(&nine_axis, &[0.2, 0.9992], true);
+        assert_eq!(ticks(&scaled), ["0", "50", "90", "99", "99.9"]);
+        assert!((scaled.at(0.999) - 3.0 / -(0.0008f64).log10()).abs() < 1e-9);
     }
 
     #[test]
@@ -197,9 +197,9 @@ mod tests {
         ] {
             let axis = Axis { title: String::new(), scale, divisor: 1.0, numbers: Vec::new() };
             for values in [&[][..], &[0.0], &[5.0, 5.0], &[f64::NAN, 3.0], &[-1.0, 0.0]] {
-                let placed = place(&axis, values, values.len() == 1);
-                assert!(placed.at(placed.range().0).is_finite(), "{:?} {values:?}", axis.scale);
-                assert!(!placed.ticks.is_empty(), "{:?} {values:?}", axis.scale);
+                let scaled = scale_axis(&axis, values, values.len() == 1);
+                assert!(scaled.at(scaled.range().0).is_finite(), "{:?} {values:?}", axis.scale);
+                assert!(!scaled.ticks.is_empty(), "{:?} {values:?}", axis.scale);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Placed, axes};
+use super::scale::{ScaledAxis, axes};
 use super::{AxisScale, COLOURS, Chart, HEAT, Point, Series, Shape};
 
 /// The chart as an `svg` element. `alone`: a file of its own, with its style inside.
@@ -72,8 +72,8 @@ const LABEL_STEP: f64 = 14.0;
 
 struct Drawing<'a> {
     chart: &'a Chart,
-    x: Placed<'a>,
-    y: Placed<'a>,
+    x: ScaledAxis<'a>,
+    y: ScaledAxis<'a>,
     left: f64,
     right: f64,
     top: f64,
@@ -222,9 +222,9 @@ impl<'a> Drawing<'a> {
             }
             Shape::Rows(points) => {
                 for &Point { x, y, low, high, open } in points {
-                    let place = self.py(y) + self.dodge(i);
-                    self.whisker((self.px(low), place), (self.px(high), place), &stroke);
-                    self.mark(i, self.px(x), place, &marked(open, &fill, &stroke));
+                    let level = self.py(y) + self.dodge(i);
+                    self.whisker((self.px(low), level), (self.px(high), level), &stroke);
+                    self.mark(i, self.px(x), level, &marked(open, &fill, &stroke));
                 }
                 labels.extend(points.first().map(|p| (self.py(p.y), i)));
             }
@@ -371,17 +371,17 @@ impl<'a> Drawing<'a> {
             }
         }
         let lowest = self.top + self.height;
-        let mut places: Vec<f64> = labels.iter().map(|l| l.0).collect();
-        for i in 1..places.len() {
-            places[i] = places[i].max(places[i - 1] + LABEL_STEP);
+        let mut positions: Vec<f64> = labels.iter().map(|l| l.0).collect();
+        for i in 1..positions.len() {
+            positions[i] = positions[i].max(positions[i - 1] + LABEL_STEP);
         }
         // What was pushed out at the bottom comes back up, and pushes the others.
         let mut limit = lowest;
-        for place in places.iter_mut().rev() {
-            *place = place.min(limit);
-            limit = *place - LABEL_STEP;
+        for position in positions.iter_mut().rev() {
+            *position = height.min(limit);
+            limit = *position - LABEL_STEP;
         }
-        for (&(_, i), y) in labels.iter().zip(places) {
+        for (&(_, i), y) in labels.iter().zip(positions) {
             let series = &self.chart.series[i];
             let x = self.right + 10.0;
             let fill = series.colour.map_or("inkf".into(), |c| format!("f{}", c % COLOURS.len()));

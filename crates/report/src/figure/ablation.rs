@@ -150,10 +150,10 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
     let sign = |v: f64| if v >= 0.0 { "+" } else { "\u{2212}" };
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let mut level = a.baseline;
-    for (place, &i) in order.iter().enumerate() {
+    for (position, &i) in order.iter().enumerate() {
         let ShapleyValue { mean, interval } = a.shares[i];
         let bar = Bar {
-            x: (place + 1) as f64,
+            x: (position + 1) as f64,
             from: level,
             to: level + mean,
             interval: interval.map(|ConfidenceInterval { low, high }| (level + low, level + high)),

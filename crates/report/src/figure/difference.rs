@@ -24,10 +24,10 @@ pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
     let names = rows.iter().map(|r| format!("{}: {}", words(&r.metric), r.name)).collect();
     let shown = |wanted: fn(ComparisonVerdict) -> bool| {
         let rows = rows.iter().enumerate().filter(|(_, r)| wanted(r.verdict));
-        let points = rows.filter_map(|(place, r)| {
+        let points = rows.filter_map(|(index, r)| {
             let x = r.relative?;
             let (low, high) = r.relative_interval.map_or((x, x), |i| (i.low, i.high));
-            Some(Point { x, y: place as f64, low, high, open: false })
+            Some(Point { x, y: index as f64, low, high, open: false })
         });
         Shape::Rows(points.collect())
     };

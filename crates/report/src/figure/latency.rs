@@ -129,7 +129,7 @@ fn cumulative(set: &[&Pooled], title: &str) -> Chart {
 fn variation(set: &[&Pooled], title: &str) -> Chart {
     let most = greatest(set, |p| (p.latency.max - p.latency.min) as f64);
     let line = |p: &Pooled| {
-        // The least value's own point would be at 0, which has no place on this axis.
+        // The least value's own point would be at 0, which is not on this axis.
         let points = shares(&p.latency).into_iter().skip(1);
         // Below the histogram's own resolution (1.6 %, 16 ns) a difference says nothing.
         let least = (p.latency.min as f64 * 0.016).max(16.0);

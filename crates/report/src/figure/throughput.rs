@@ -47,7 +47,7 @@ fn one(run: &BenchRun, groups: &[&CaseGroup<'_>], labels: &Labels, per: Per) -> 
         }
     }
     frames.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let place = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
+    let position = |frame: &str| frames.iter().position(|f| f.1 == frame).unwrap_or(0) as f64;
     let mut lines: Vec<(String, Option<usize>, Vec<Point>)> = Vec::new();
     let mut limited = false;
     let rates = |g: &CaseGroup<'_>| -> Vec<String> {
@@ -65,7 +65,7 @@ fn one(run: &BenchRun, groups: &[&CaseGroup<'_>], labels: &Labels, per: Per) -> 
         // Without a device the tester is what is measured.
         let open = s.tester_limited && g.case.device != LOOP;
         limited |= open;
-        let point = Point { x: place(&g.case.frame), y, low, high, open };
+        let point = Point { x: position(&g.case.frame), y, low, high, open };
         match lines.iter_mut().find(|l| l.0 == name) {
             Some((_, _, points)) => points.push(point),
             None => lines.push((name, colour(run, &g.case), vec![point])),

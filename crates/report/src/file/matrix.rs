@@ -57,8 +57,8 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
 /// Where names on the x axis stand for numbers (frame sizes), x is that number.
 fn place_by_number(chart: &Chart, series: &Series, columns: usize, values: &mut [f64]) {
     let numbers = &chart.x.numbers;
-    let by_place = matches!(series.shape, Shape::Line { .. } | Shape::Intervals(_));
-    if numbers.is_empty() || !by_place {
+    let by_index = matches!(series.shape, Shape::Line { .. } | Shape::Intervals(_));
+    if numbers.is_empty() || !by_index {
         return;
     }
     for row in values.chunks_mut(columns) {
@@ -99,7 +99,7 @@ fn described(chart: &Chart, series: &Series, columns: &[&str]) -> Value {
         "columns": columns,
         "x": chart.x.title,
         "y": chart.y.title,
-        // Where x or y is the place of a name: names from 0 on.
+        // Where x or y is the index of a name: names from 0 on.
         "x_names": names(&chart.x.scale),
         "x_numbers": chart.x.numbers,
         "y_names": names(&chart.y.scale),

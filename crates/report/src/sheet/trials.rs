@@ -82,11 +82,11 @@ pub fn ledger(run: &BenchRun) -> Sheet {
     }
     sheet.rows = sums
         .into_iter()
-        .map(|((side, place, counter), (frames, trials))| {
+        .map(|((side, location, counter), (frames, trials))| {
             let side = ["device", "shared", "tester"][usize::from(side)];
             vec![
                 side.into(),
-                place.into(),
+                location.into(),
                 counter.into(),
                 Cell::Count(frames),
                 Cell::Count(trials),

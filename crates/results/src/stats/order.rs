@@ -13,8 +13,8 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
     let last = sorted.len().checked_sub(1)?;
     sorted.sort_unstable_by(f64::total_cmp);
-    let place = q.clamp(0.0, 1.0) * last as f64;
-    let (below, share) = (place as usize, place.fract());
+    let position = q.clamp(0.0, 1.0) * last as f64;
+    let (below, share) = (position as usize, position.fract());
     let (a, b) = (sorted[below], sorted[(below + 1).min(last)]);
     // Where both are equal or infinite the difference is of no use.
     Some(if share == 0.0 || a == b { a } else { a + (b - a) * share })

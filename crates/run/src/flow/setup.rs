@@ -34,7 +34,7 @@ fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, places: Vec<u8>) -
         active_ns: metering.active,
         biflow: !metering.uniflow,
         vlan_in_key: !metering.no_vlan_in_key,
-        places,
+        observation_points: places,
         secret,
         features: fields,
     };

@@ -38,7 +38,7 @@ pub fn start(
     let pins = settings.persist.then(Pins::make).transpose()?;
     let joined = joined(&links, &settings)?;
     let kernel =
-        RttConfig { places: joined.clone(), ..kernel_config(&config, &settings, links.len()) };
+        RttConfig { observation_points: joined.clone(), ..kernel_config(&config, &settings, links.len()) };
     let program = RttProgram::load(&kernel).map_err(advise)?;
     let hook = match settings.hook.unwrap_or(Hook::Tc) {
         Hook::Tc => RttHook::Tc,
@@ -197,7 +197,7 @@ fn kernel_config(config: &Config, settings: &Settings, interfaces: usize) -> Rtt
         weight_by_flow: config.weight_by_flow,
         hide_addresses: config.hide_addresses,
         vlan_in_key: config.vlan_in_key,
-        places: Vec::new(),
+        observation_points: Vec::new(),
         protocols: config.filter.protocols,
         nets: config.filter.nets.clone(),
         ports: config.filter.ports.clone(),

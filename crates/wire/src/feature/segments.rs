@@ -86,10 +86,10 @@ impl Iterator for Segments {
         if octets < left {
             feature.tcp_flags &= !(FIN | PSH);
         }
-        let place = |at: u32| at.min(self.captured).min(u16::MAX.into()) as u16;
+        let offset = |at: u32| at.min(self.captured).min(u16::MAX.into()) as u16;
         let start = self.payload + before;
         let mut layers = self.layers;
-        (layers.payload, layers.end) = (place(start), place(start + octets));
+        (layers.payload, layers.end) = (offset(start), offset(start + octets));
         Some((feature, layers))
     }
 }
@@ -149,8 +149,8 @@ mod tests {
         let wanted = [(1500, 100, 0x90), (1500, 1548, 0x10), (1500, 2996, 0x10), (62, 4444, 0x19)];
         assert_eq!(cut, wanted);
         assert!(all.iter().all(|(f, _)| f.payload_len() == f.ip_len - 52 && f.at_ns == 5));
-        let places: Vec<_> = all.iter().map(|(_, l)| (l.payload, l.end)).collect();
-        assert_eq!(places, [(66, 166), (166, 166), (166, 166), (166, 166)]);
+        let offsets: Vec<_> = all.iter().map(|(_, l)| (l.payload, l.end)).collect();
+        assert_eq!(offsets, [(66, 166), (166, 166), (166, 166), (166, 166)]);
         // A length that IP cannot state is the frame's.
         let mut long = frame.clone();
         long[16..18].fill(0);

@@ -14,7 +14,7 @@ use crate::{Error, icmp, sctp, tcp, udp};
 
 /// See [`super::parse_into`].
 ///
-/// The layers are read into places that are given: handed back by value, they would be
+/// The layers are read into memory that is given: handed back by value, they would be
 /// copied from where they were written a moment ago, which costs more than reading them.
 #[inline(never)]
 pub(super) fn parse(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
@@ -70,12 +70,12 @@ pub(super) fn parse(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> R
         point: seen.point,
     };
     *to.layers = Layers {
-        ip: place(ip.start),
-        mpls: place(mpls),
-        outer_ip: if is_inner { place(outer.start) } else { 0 },
-        transport: header_len.map_or(0, |_| place(start)),
-        payload: place(payload.min(captured)),
-        end: place(captured),
+        ip: offset(ip.start),
+        mpls: offset(mpls),
+        outer_ip: if is_inner { offset(outer.start) } else { 0 },
+        transport: header_len.map_or(0, |_| offset(start)),
+        payload: offset(payload.min(captured)),
+        end: offset(captured),
     };
     Ok(())
 }
@@ -136,7 +136,7 @@ const fn fixed_len(protocol: u8) -> usize {
 }
 
 /// An offset in a frame; the greatest that fits where it is beyond.
-fn place(at: usize) -> u16 {
+fn offset(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 

@@ -73,7 +73,7 @@ impl Below {
 /// What an MPLS stack carries, by its first octets (RFC 4928): IP if they
 /// are its header and the packet fits, an Ethernet pseudowire behind a control word
 /// (RFC 4448, section 4.6) or without one if IP stands where a frame would have it; if
-/// neither, IP if they say so: a capture may have cut it short. EtherType, place and VLAN
+/// neither, IP if they say so: a capture may have cut it short. EtherType, offset and VLAN
 /// identifier.
 fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16), Error> {
     let data = frame.get(at..).unwrap_or(&[]);

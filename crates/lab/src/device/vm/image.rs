@@ -57,7 +57,7 @@ impl Image {
 
 /// Fetches the packages and keeps of them what a guest needs.
 fn fetch(folder: &Path) -> Result<(), LabError> {
-    let place = folder.to_str().expect("made of plain names");
+    let path = folder.to_str().expect("made of plain names");
     fs::create_dir_all(folder).map_err(|e| file_error(folder, e))?;
     let names = run(&["apt-cache", "depends", META])?;
     let kernel = (names.lines())
@@ -67,8 +67,8 @@ fn fetch(folder: &Path) -> Result<(), LabError> {
     let script = "cd \"$1\" && shift && \
                   apt-get -q -o APT::Sandbox::User=root download \"$@\" >&2 && \
                   for p in *.deb; do dpkg-deb -x \"$p\" . || exit 1; done";
-    run(&["sh", "-c", script, "sh", place, kernel, "busybox-static"])?;
-    let find = |name: &str| run(&["find", place, "-path", &format!("*/{name}"), "-type", "f"]);
+    run(&["sh", "-c", script, "sh", path, kernel, "busybox-static"])?;
+    let find = |name: &str| run(&["find", path, "-path", &format!("*/{name}"), "-type", "f"]);
     let keep = |found: &str, name: &str| {
         let path = found.lines().next().unwrap_or_default();
         fs::rename(path, folder.join(name)).map_err(|e| file_error(&folder.join(name), e))
@@ -85,7 +85,7 @@ fn fetch(folder: &Path) -> Result<(), LabError> {
     }
     // The mark that all is there comes last.
     keep(&find("vmlinuz-*")?, KERNEL)?;
-    run(&["sh", "-c", "cd \"$1\" && rm -rf *.deb boot lib usr etc bin", "sh", place]).map(drop)
+    run(&["sh", "-c", "cd \"$1\" && rm -rf *.deb boot lib usr etc bin", "sh", path]).map(drop)
 }
 
 /// Modules in the order of their loading.

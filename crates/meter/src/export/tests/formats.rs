@@ -304,7 +304,7 @@ fn templates_beyond_the_most_are_done_without() {
         }
         decoder.message(message, &mut |_| ());
     }
-    // The basic shapes always find a place.
+    // The basic shapes are always found.
     assert!((1024..1024 + 16).contains(&ids.len()), "{}", ids.len());
     assert_eq!(decoder.counters().not_flows, 0);
 }

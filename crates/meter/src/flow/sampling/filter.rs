@@ -15,7 +15,7 @@ pub struct PropertyFilter {
     /// Networks, at most 8: either address lies in any of them.
     pub nets: Vec<(IpAddr, u8)>,
     /// Ports, at most 8: either port is any of them. Later fragments have none, and ICMP
-    /// has type and code in the place of one: both match no port.
+    /// has type and code instead of one: both match no port.
     pub ports: Vec<u16>,
 }
 

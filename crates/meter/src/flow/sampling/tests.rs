@@ -111,20 +111,20 @@ fn uniform_selects_its_share() {
 }
 
 #[test]
-fn every_place_of_the_population_is_as_likely() {
+fn every_position_of_the_population_is_as_likely() {
     const ROUNDS: usize = 20_000;
     let selector = Selector::RandomNOutOfN { size: 3, population: 10 };
     let selected = run(&mut alone(selector, 6), ROUNDS * 10);
-    let mut places = [0.0; 10];
+    let mut counts = [0.0; 10];
     for block in selected.chunks(10) {
         assert_eq!(count(block), 3);
-        for (place, &yes) in places.iter_mut().zip(block) {
-            *place += f64::from(u8::from(yes));
+        for (count, &yes) in counts.iter_mut().zip(block) {
+            *count += f64::from(u8::from(yes));
         }
     }
     let bound = 5.0 * (ROUNDS as f64 * 0.3 * 0.7).sqrt();
-    for place in places {
-        assert!((place - ROUNDS as f64 * 0.3).abs() < bound, "{places:?}, seed 6");
+    for count in counts {
+        assert!((count - ROUNDS as f64 * 0.3).abs() < bound, "{counts:?}, seed 6");
     }
 }
 
@@ -327,10 +327,10 @@ proptest! {
     #[test]
     fn no_packet_makes_a_hash_panic(
         frame in proptest::collection::vec(any::<u8>(), 0..120),
-        places: [u16; 2], ip_len: u32, shape: u8, offset: u16, size in 0u16..=64,
+        offsets: [u16; 2], ip_len: u32, shape: u8, offset: u16, size in 0u16..=64,
     ) {
         let packet = Feature { ip_len, shape, ..Feature::default() };
-        let layers = Layers { ip: places[0], end: places[1], ..Layers::default() };
+        let layers = Layers { ip: offsets[0], end: offsets[1], ..Layers::default() };
         for (function, input) in [
             (HashFunction::Bob, HashInput::Packet { offset, size }),
             (HashFunction::Crc32, HashInput::Flow),

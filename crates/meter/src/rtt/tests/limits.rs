@@ -1,4 +1,4 @@
-//! Groups, events, hidden addresses, filters, the table's places and time-outs.
+//! Groups, events, hidden addresses, filters, the table's entries and time-outs.
 
 use super::*;
 use crate::rtt::{PrefixTable, RttFilter};

@@ -47,7 +47,7 @@ pub struct ReflectorConfig {
     pub clock_error: i64,
     /// Length of an interval record, ns.
     pub interval: i64,
-    /// Random, so that nobody can aim at one place of our tables.
+    /// Random, so that nobody can aim at one entry of our tables.
     pub seed: u64,
 }
 

@@ -15,7 +15,7 @@ use sonde_wire::Time;
 /// Whether a packet that is not zero where a request is (`payload`) has what only a reply has:
 /// a receive timestamp close to its transmit timestamp, or close to our own time, or the
 /// echo of a timestamp of now (RFC 8762, section 4.3.1; RFC 5357, section 4.2.1). Only
-/// seconds are compared, which lie at the same place in NTP and PTP format.
+/// seconds are compared, which lie at the same offset in NTP and PTP format.
 ///
 /// A request of TWAMP Light may hold random padding there. It passes for a reply once in
 /// 10^12 packets: 39 of 2^32 values of a second, and two octets that must be zero.

@@ -39,7 +39,7 @@ pub(super) struct Session {
     /// Among newcomers: the one before and the one after.
     older: u32,
     newer: u32,
-    /// Distinguishes this session from earlier ones in the same place.
+    /// Distinguishes this session from earlier ones in the same slot.
     generation: u8,
     state: State,
 }
@@ -61,7 +61,7 @@ pub(super) enum Lookup {
     Known(u32),
     /// A newcomer asks again, and has become a session by it.
     Second(u32),
-    /// A newcomer, perhaps in place of its own expired self.
+    /// A newcomer, perhaps instead of its own expired self.
     New(u32),
     /// There is no room for it.
     Full,
@@ -179,8 +179,8 @@ impl SessionTable {
 
     /// Files a transmit stamp, unless its session has ended or has replied again since.
     pub(super) fn transmitted(&mut self, done: TxDone) {
-        let place = (done.cookie >> 32) as usize & 0xff_ffff;
-        let Some(session) = place.checked_sub(1).and_then(|i| self.sessions.get_mut(i)) else {
+        let index = (done.cookie >> 32) as usize & 0xff_ffff;
+        let Some(session) = index.checked_sub(1).and_then(|i| self.sessions.get_mut(i)) else {
             return;
         };
         let latest = session.next_sequence.wrapping_sub(1);
@@ -219,7 +219,7 @@ impl SessionTable {
         before - self.established
     }
 
-    /// Makes a place that is in no list a newcomer's.
+    /// Makes a slot that is in no list a newcomer's.
     fn enter(&mut self, index: u32, key: SessionKey, now: Time) {
         let older = std::mem::replace(&mut self.newest, index);
         match self.sessions.get_mut(older as usize) {

@@ -202,7 +202,7 @@ impl SimulatedDevice {
         let end = offer.duration_ns() as f64;
         let loads = changes(offer);
         let mut change = 0;
-        // Frames of a burst come at once: so many places of the buffer they need beyond those
+        // Frames of a burst come at once: so many entries of the buffer they need beyond those
         // of an even load.
         let buffer = (self.config.buffer_frames - f64::from(offer.burst.max(1) - 1)).max(0.0);
         let (mut t, mut waiting, mut service) = (0.0, 0.0, services.iter().peekable());

@@ -76,7 +76,7 @@ fn send(net: &Net, from_a: bool, frames: &[(u16, Vec<u8>)]) {
     });
 }
 
-/// The numbers in what the ports have seen, with the port's place: until `count` have come.
+/// The numbers in what the ports have seen, with the port's index: until `count` have come.
 fn seen(ports: &mut [AfPacket], count: usize) -> Vec<(u32, usize)> {
     let deadline = ports[0].now() + 5_000_000_000;
     let (mut all, mut rounds_after) = (Vec::new(), 0);
