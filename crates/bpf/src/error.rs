@@ -72,7 +72,7 @@ impl BpfError {
         BpfError::Privilege { what, advice: privilege_advice(&Privileges::read()) }
     }
 
-    /// What libbpf could not do, by its error's number if there is one, and its last words.
+    /// What libbpf could not do, by its error's number if there is one, and its last message.
     pub(crate) fn loading(what: &'static str, errno: Option<i32>, reason: String) -> Self {
         let lacking = || !Privileges::read().lacking().is_empty();
         match errno {

@@ -235,8 +235,9 @@ impl FlowProgram {
     ) -> Result<Self, BpfError> {
         check(input, interfaces)?;
         let mut storage = MaybeUninit::uninit();
-        let mut open =
-            load::loading("open the flow program", || FlowSkelBuilder::default().open(&mut storage))?;
+        let mut open = load::loading("open the flow program", || {
+            FlowSkelBuilder::default().open(&mut storage)
+        })?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         fixed.points = interfaces.len() as u32;
         for (i, interface) in interfaces.iter().enumerate() {

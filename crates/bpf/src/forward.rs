@@ -65,8 +65,9 @@ impl Forwarder {
     /// Loads it and attaches it nowhere: for [`Forwarder::test_run`].
     pub fn load(ports: [ForwardPort; 2]) -> Result<Forwarder, BpfError> {
         let mut storage = MaybeUninit::uninit();
-        let mut open =
-            load::loading("open the forwarder", || ForwardSkelBuilder::default().open(&mut storage))?;
+        let mut open = load::loading("open the forwarder", || {
+            ForwardSkelBuilder::default().open(&mut storage)
+        })?;
         let fixed = open.maps.rodata_data.as_deref_mut().expect("the program has settings");
         for (slot, port) in fixed.ports.iter_mut().zip(ports) {
             slot.ifindex = port.ifindex;

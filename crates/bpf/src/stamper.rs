@@ -140,7 +140,7 @@ struct Log {
     capacity: u32,
 }
 
-/// `struct event` in `c/stamper.bpf.c`, as words: the programs write while we read.
+/// `struct event` in `c/stamper.bpf.c`, by 64-bit words: the programs write while we read.
 type Entry = [AtomicU64; 4];
 
 // SAFETY: the mapping lives as long as the value, belongs to the process and not to a
@@ -208,7 +208,8 @@ fn attach_tcx(program: &OwnedFd, ifindex: u32, attach_type: u32) -> Result<Owned
     let mut opts: sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
     opts.sz = size_of_val(&opts) as _;
     // SAFETY: `opts` outlives the call and carries its own size; the descriptor is open.
-    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, attach_type, &opts) };
+    let fd =
+        unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, attach_type, &opts) };
     if fd < 0 {
         return Err(BpfError::io("attach at tcx", io::Error::from_raw_os_error(-fd)));
     }

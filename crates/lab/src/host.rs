@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_is_named_with_its_own_words() {
+    fn a_failed_command_is_named_with_its_own_message() {
         let error = run(&["sh", "-c", "echo no such thing >&2; exit 3"]).unwrap_err().to_string();
         assert!(error.contains("sh -c") && error.contains("no such thing"), "{error}");
         let error = run(&["/nonexistent/tool"]).unwrap_err().to_string();

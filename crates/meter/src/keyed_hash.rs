@@ -16,7 +16,7 @@ impl KeyedHash {
 
     /// Of a key of two words.
     #[inline]
-    pub(crate) fn words(&self, a: u64, b: u64) -> u64 {
+    pub(crate) fn pair(&self, a: u64, b: u64) -> u64 {
         let [k0, k1, k2, k3] = self.0;
         fold(fold(a ^ k0, b ^ k1) ^ k2, k3 | 1)
     }
@@ -73,8 +73,8 @@ mod tests {
         for secret in SECRETS {
             let hash = KeyedHash::new(secret);
             for shift in [0, 8, 16, 24, 32, 48] {
-                let words = |i: u64| hash.words(0x0a00_0001_0a00_0002 ^ (i << shift), 0x1f90_0050);
-                assert_spread((0..KEYS).map(words), &format!("words, {secret:?}, {shift}"));
+                let pair = |i: u64| hash.pair(0x0a00_0001_0a00_0002 ^ (i << shift), 0x1f90_0050);
+                assert_spread((0..KEYS).map(pair), &format!("pair, {secret:?}, {shift}"));
             }
             let (peer, local) = (0xffff_0a01_0001u128, 0xffff_0a00_0000u128);
             let hosts = |i: u64| hash.addresses(local + u128::from(i), 0, 0);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn another_secret_is_another_hash() {
         let (a, b) = (KeyedHash::new([0, 1]), KeyedHash::new([1, 0]));
-        assert_ne!(a.words(1, 2), b.words(1, 2));
+        assert_ne!(a.pair(1, 2), b.pair(1, 2));
         assert_ne!(a.addresses(1, 2, 3), b.addresses(1, 2, 3));
         assert_ne!(a.addresses(1, 2, 3), a.addresses(2, 1, 3), "in order");
         assert_eq!(a.addresses(1, 2, 3), KeyedHash::new([0, 1]).addresses(1, 2, 3));

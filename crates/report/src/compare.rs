@@ -114,7 +114,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What was to be compared and could not be, in words: where there is any, it is not known
+    /// What was to be compared and could not be, as text: where there is any, it is not known
     /// that nothing is worse.
     pub fn undecided(&self) -> Vec<String> {
         let of_row = |r: &&ComparisonRow| r.verdict.undecided();

@@ -6,7 +6,7 @@ use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::Caveat;
 use sonde_results::stats::{self, ConfidenceInterval};
 
-use crate::quantity::{procedure_words, sort_distributions};
+use crate::quantity::{procedure_title, sort_distributions};
 
 /// The repetitions of one case.
 #[derive(Clone, Debug)]
@@ -192,9 +192,9 @@ impl Labels {
     }
 }
 
-/// The procedure in words.
+/// The procedure's name.
 fn procedure(case: &Case) -> String {
-    procedure_words(&case.procedure)
+    procedure_title(&case.procedure)
 }
 
 /// A mix without its genome, which stands in the tables.

@@ -47,9 +47,9 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// The name of a quantity in words: "latency_p99_9@50" is "latency p99.9 at 50 %". What follows
+/// The name of a quantity as people read it: "latency_p99_9@50" is "latency p99.9 at 50 %". What follows
 /// the `@` is a share of the rate found where it is a number, else a goal or a direction.
-pub fn words(name: &str) -> String {
+pub fn quantity_title(name: &str) -> String {
     let (base, at) = name.split_once('@').unwrap_or((name, ""));
     let base = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");
     match at {
@@ -59,8 +59,8 @@ pub fn words(name: &str) -> String {
     }
 }
 
-/// The name of a procedure in words: "fixed load", "TST 009".
-pub fn procedure_words(name: &str) -> String {
+/// The name of a procedure as people read it: "fixed load", "TST 009".
+pub fn procedure_title(name: &str) -> String {
     match name {
         "tst009" => "TST 009".into(),
         "mlrsearch" => "MLRsearch".into(),
@@ -237,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_words() {
-        assert_eq!(words("latency_p99_999@50"), "latency p99.999 at 50 %");
-        assert_eq!(words("conditional_throughput@NDR"), "conditional throughput, NDR");
+    fn names_become_text() {
+        assert_eq!(quantity_title("latency_p99_999@50"), "latency p99.999 at 50 %");
+        assert_eq!(quantity_title("conditional_throughput@NDR"), "conditional throughput, NDR");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Sheet {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name: lower case, words joined by `_` where files need it.
+    /// Its name: lower case, joined by `_` where files need it.
     pub name: String,
     /// Unit of its numbers; empty: none, or another in each row (see the column "unit").
     pub unit: String,
@@ -44,12 +44,12 @@ impl Column {
 
     /// Name for a file: "received_frames", "median_ns".
     pub fn key(&self) -> String {
-        let words = |text: &str| {
+        let joined = |text: &str| {
             text.replace('%', "percent").replace("/s", "_per_s").replace([' ', '-', '.', '/'], "_")
         };
         match self.unit.as_str() {
-            "" => words(&self.name),
-            unit => match (words(&self.name), words(unit)) {
+            "" => joined(&self.name),
+            unit => match (joined(&self.name), joined(unit)) {
                 (name, unit) if name == unit || name.ends_with(&format!("_{unit}")) => name,
                 (name, unit) => format!("{name}_{unit}"),
             },
@@ -101,7 +101,7 @@ impl Cell {
         }
     }
 
-    /// The number; `None`: words or nothing.
+    /// The number; `None`: text or nothing.
     pub fn number(&self) -> Option<f64> {
         match self {
             Cell::Count(n) => Some(*n as f64),
@@ -181,16 +181,16 @@ impl Sheet {
         }
     }
 
-    /// As people read it: without columns of words that are the same in every row, which the
+    /// As people read it: without columns of text that are the same in every row, which the
     /// note says instead, and without empty ones, whatever is kept.
     pub fn for_people(&self) -> Sheet {
         let constant = |i: usize| {
-            let words = |row: &Vec<Cell>| match &row[i] {
+            let text = |row: &Vec<Cell>| match &row[i] {
                 Cell::Text(text) => Some(text.clone()),
                 _ => None,
             };
-            let first = self.rows.first().and_then(words);
-            let same = first.is_some() && self.rows.iter().all(|row| words(row) == first);
+            let first = self.rows.first().and_then(text);
+            let same = first.is_some() && self.rows.iter().all(|row| text(row) == first);
             let none = self.rows.iter().all(|row| row[i] == Cell::None);
             let keep = self.keep.contains(&self.columns[i].name.as_str());
             let empty = same && first.as_deref() == Some("");

@@ -103,8 +103,8 @@ mod tests {
                             engines.iter().find(|e| advice.contains(&format!("--engine {e}")));
                         assert!(named.is_none_or(|e| *e != name), "{engine}: {advice}");
                         for option in &command {
-                            let words = advice.split([' ', ',', ')', '(']);
-                            let uses = words.filter(|w| w == option).count();
+                            let tokens = advice.split([' ', ',', ')', '(']);
+                            let uses = tokens.filter(|w| w == option).count();
                             assert!(
                                 uses == 0 || option == "--net" || option == "--kernel",
                                 "{option}: {advice}"

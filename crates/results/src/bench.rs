@@ -103,7 +103,7 @@ pub struct Case {
     pub direction: String,
     /// Flows in each direction.
     pub flows: u32,
-    /// Load that the plan fixes, in its own words ("25 Mbit/s", "50 %"); empty: the
+    /// Load that the plan fixes, as it is written there ("25 Mbit/s", "50 %"); empty: the
     /// procedure finds it.
     pub load: String,
     /// Values of the plan's other sweeps, by name.

@@ -160,7 +160,7 @@ impl Caveat {
         ]
     };
 
-    /// What happened, in a few words.
+    /// What happened, as a short text.
     pub fn text(self) -> &'static str {
         match self {
             Caveat::SoftwareStamps => "time stamps were taken in user space",

@@ -1,7 +1,7 @@
-//! Settings that are one of several words: said once, for the command line, configuration files
+//! Settings that are one of several values: said once, for the command line, configuration files
 //! and JSON.
 
-/// One of several words.
+/// One of several values.
 pub trait Choice: Copy + Send + Sync + 'static {
     /// Each value with its word and what it means, in the order of a help text.
     const ALL: &'static [(Self, &'static str, &'static str)];

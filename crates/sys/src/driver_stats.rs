@@ -12,7 +12,7 @@ pub struct DriverStats {
     /// The interface that had the name when this began.
     index: u32,
     names: Vec<String>,
-    /// What the driver is asked with, and what it answers: two words, then the counters.
+    /// What the driver is asked with, and what it answers: two integers, then the counters.
     buffer: Vec<u64>,
 }
 
@@ -28,7 +28,7 @@ impl DriverStats {
         let (names, buffer) = (Vec::new(), Vec::new());
         let mut stats = DriverStats { socket, interface, index, names, buffer };
         // struct ethtool_sset_info: command, reserved, mask of sets, a count for each set.
-        let mut info = [words(ETHTOOL_GSSET_INFO, 0), 1 << ETH_SS_STATS, 0];
+        let mut info = [pair(ETHTOOL_GSSET_INFO, 0), 1 << ETH_SS_STATS, 0];
         stats.ask(&mut info)?;
         let count = halves(info[2]).0 as usize;
         if info[1] == 0 || count == 0 {
@@ -39,8 +39,8 @@ impl DriverStats {
         }
         // struct ethtool_gstrings: command, set, count, then the names.
         let mut strings = vec![0u64; 2 + (count + SLACK) * NAME / 8];
-        strings[0] = words(ETHTOOL_GSTRINGS, ETH_SS_STATS);
-        strings[1] = words(count as u32, 0);
+        strings[0] = pair(ETHTOOL_GSTRINGS, ETH_SS_STATS);
+        strings[1] = pair(count as u32, 0);
         stats.ask(&mut strings)?;
         let octets: Vec<u8> = strings.iter().flat_map(|word| word.to_ne_bytes()).collect();
         stats.names = octets[12..]
@@ -62,7 +62,7 @@ impl DriverStats {
     pub fn sum(&mut self, wanted: impl Fn(&str) -> bool) -> io::Result<u64> {
         let mut buffer = std::mem::take(&mut self.buffer);
         // struct ethtool_stats: command, count, then the counters.
-        buffer[0] = words(ETHTOOL_GSTATS, self.names.len() as u32);
+        buffer[0] = pair(ETHTOOL_GSTATS, self.names.len() as u32);
         let asked = self.ask(&mut buffer);
         let sum = self.names.iter().zip(&buffer[1..]).filter(|(name, _)| wanted(name));
         let sum = sum.fold(0u64, |sum, (_, count)| sum.wrapping_add(*count));
@@ -95,15 +95,15 @@ fn index_of(interface: &str) -> io::Result<u32> {
     syscall::interface_index(interface).map_err(|_| io::ErrorKind::NotFound.into())
 }
 
-/// Two words side by side, as they lie in memory.
-fn words(first: u32, second: u32) -> u64 {
+/// Two integers side by side, as they lie in memory.
+fn pair(first: u32, second: u32) -> u64 {
     let mut octets = [0; 8];
     octets[..4].copy_from_slice(&first.to_ne_bytes());
     octets[4..].copy_from_slice(&second.to_ne_bytes());
     u64::from_ne_bytes(octets)
 }
 
-/// The two words of [`words`].
+/// The two integers of [`pair`].
 fn halves(both: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = both.to_ne_bytes();
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))

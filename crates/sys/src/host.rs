@@ -145,11 +145,11 @@ impl InterfaceFacts {
         let on = |command, bit: u32| ethtool.ask(command).map(|a| a[1] & bit != 0);
         let driver = ethtool.ask(ETHTOOL_GDRVINFO);
         // Behind the command: driver, version, firmware and bus, 32 bytes each.
-        let words = |a: &Answer, n: usize| words_as_text(&a[1 + 8 * n..9 + 8 * n]);
+        let text = |a: &Answer, n: usize| words_as_text(&a[1 + 8 * n..9 + 8 * n]);
         let queues = ethtool.queues();
         Ok(InterfaceFacts {
-            driver: driver.as_ref().map(|a| words(a, 0)).filter(|s| !s.is_empty()),
-            bus: driver.as_ref().map(|a| words(a, 3)).filter(|s| !s.is_empty()),
+            driver: driver.as_ref().map(|a| text(a, 0)).filter(|s| !s.is_empty()),
+            bus: driver.as_ref().map(|a| text(a, 3)).filter(|s| !s.is_empty()),
             stamps: ethtool.ask(ETHTOOL_GET_TS_INFO).map(|a| stamp_caps(&a)).unwrap_or_default(),
             rx_queues: queues.map(|(rx, _)| rx),
             tx_queues: queues.map(|(_, tx)| tx),

@@ -85,12 +85,12 @@ pub const fn name(key: u32) -> u16 {
 /// A quick hash, eight octets at a time, the last ones filled up with zeros: nobody's secret.
 #[inline]
 pub(crate) fn hash(octets: &[u8]) -> u32 {
-    let words = octets.chunks(8).map(|chunk| {
+    let chunks = octets.chunks(8).map(|chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
     });
-    let all = words.fold(0u64, |hash, word| {
+    let all = chunks.fold(0u64, |hash, word| {
         let product = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (product ^ product >> 32).wrapping_add(1)
     });

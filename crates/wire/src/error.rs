@@ -62,7 +62,7 @@ impl Error {
         self as usize
     }
 
-    /// A counter's name: lower case, words joined by `_`.
+    /// A counter's name: lower case, joined by `_`.
     pub const fn name(self) -> &'static str {
         match self {
             Error::Truncated => "truncated",

@@ -1,4 +1,4 @@
-//! The words that engines and instruments share about one packet.
+//! The types that engines and instruments share about one packet.
 
 use crate::time::Time;
 

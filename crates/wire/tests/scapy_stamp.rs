@@ -17,9 +17,9 @@ struct Fixture {
 
 impl Fixture {
     fn parse(line: &'static str) -> (&'static str, Self) {
-        let mut words = line.split(' ');
-        let role = words.next().unwrap();
-        let values: HashMap<_, _> = words.filter_map(|w| w.split_once('=')).collect();
+        let mut fields = line.split(' ');
+        let role = fields.next().unwrap();
+        let values: HashMap<_, _> = fields.filter_map(|w| w.split_once('=')).collect();
         let tlvs = values["tlvs"].split(',').filter(|t| *t != "-").map(|tlv| {
             let mut parts = tlv.split(':');
             let flags = u8::from_str_radix(parts.next().unwrap(), 16).unwrap();

@@ -133,7 +133,8 @@ impl RttProgram {
                 "point {point} is attached already; detach it first"
             )));
         }
-        let seen_at = self.config.observation_points.get(usize::from(point)).copied().unwrap_or(point);
+        let seen_at =
+            self.config.observation_points.get(usize::from(point)).copied().unwrap_or(point);
         let slot = self.points.add(ifindex, seen_at, l3)?;
         let attached = self.attach_all(ifindex, hook).and_then(|(attached, how)| {
             // Whoever removed the folder wants nothing kept any more.

@@ -131,7 +131,7 @@ fn key_of(group: &Group, hidden: bool) -> GroupKey {
         _ => {
             let side = (group.kind >> 8 & 1) as usize;
             let ipv4 = group.kind & GROUP_IPV4 != 0;
-            GroupKey::Flow(Key::from_words(group.key).flow(side, ipv4, hidden))
+            GroupKey::Flow(Key::from_longs(group.key).flow(side, ipv4, hidden))
         }
     }
 }

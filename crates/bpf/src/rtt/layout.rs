@@ -183,10 +183,10 @@ impl Key {
         }
     }
 
-    /// From the double words of a group's key.
-    pub(super) fn from_words(words: [u64; 5]) -> Self {
+    /// From the 64-bit parts of a group's key.
+    pub(super) fn from_longs(longs: [u64; 5]) -> Self {
         let mut bytes = [0; 40];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        for (to, word) in bytes.chunks_exact_mut(8).zip(longs) {
             to.copy_from_slice(&word.to_ne_bytes());
         }
         let part = |at: usize| bytes[at..at + 16].try_into().expect("16 octets");

@@ -268,14 +268,14 @@ fn set(fixed: &mut types::rodata, config: &RttConfig, sizes: &Sizes) {
             IpAddr::V6(v6) => (v6.to_bits(), u32::from(length)),
         };
         let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-        let words = |n: u128| {
+        let halves = |n: u128| {
             let bytes = n.to_be_bytes();
             let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
             [word(0), word(8)]
         };
         fixed.net_ipv4[i] = ipv4;
-        fixed.net_address[i] = words(address & mask);
-        fixed.net_mask[i] = words(mask);
+        fixed.net_address[i] = halves(address & mask);
+        fixed.net_mask[i] = halves(mask);
     }
     for (to, port) in fixed.port_list.iter_mut().zip(&config.ports) {
         *to = port.to_be();

@@ -114,7 +114,7 @@ impl Console {
     fn failed(&self, talk: &Talk, what: &str) -> LabError {
         let last: Vec<&str> =
             talk.last.iter().map(String::as_str).filter(|l| !l.is_empty()).collect();
-        LabError::Bed(format!("{}: {what}; its last words: {}", self.name, last.join("; ")))
+        LabError::Bed(format!("{}: {what}; its last output: {}", self.name, last.join("; ")))
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_one_that_fails_are_in_the_message() {
+    fn the_last_output_of_one_that_fails_are_in_the_message() {
         let error = shell("echo no such module >&2; exit 1").err().unwrap().to_string();
         assert!(error.contains("it ended") && error.contains("no such module"), "{error}");
     }

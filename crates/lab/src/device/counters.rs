@@ -79,11 +79,11 @@ fn parse(
             (section, names) = (title, Vec::new());
             continue;
         }
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let fields: Vec<&str> = line.split_whitespace().collect();
         let mut add = |location: String, side, name: &str, kind, value: u64| {
             all.push(DeviceCounter { side, location, name: name.into(), kind, value });
         };
-        match (section.split_once(' ').unwrap_or((section, "")), &words[..]) {
+        match (section.split_once(' ').unwrap_or((section, "")), &fields[..]) {
             // "eth0/statistics/rx_dropped:7"
             (("links", _), [entry]) => {
                 let Some((path, value)) = entry.split_once(':') else { continue };
@@ -130,10 +130,10 @@ fn parse(
             // A line of names and one of values, each beginning with "Ip:".
             (("ip", _), [head, ..]) if head.ends_with(':') => {
                 if names.first() != Some(head) {
-                    names = words.clone();
+                    names = fields.clone();
                     continue;
                 }
-                for (name, value) in names.iter().zip(&words).skip(1) {
+                for (name, value) in names.iter().zip(&fields).skip(1) {
                     if let Some(kind) = ip_kind(name) {
                         let name = format!("{}{name}", head.trim_end_matches(':'));
                         add(location.into(), side, &name, kind, value.parse().unwrap_or(0));
@@ -149,10 +149,10 @@ fn parse(
             // A head line, then a line a processor, hexadecimal.
             (("conntrack", _), _) => {
                 if names.is_empty() {
-                    names = words.clone();
+                    names = fields.clone();
                     continue;
                 }
-                for (name, value) in names.iter().zip(&words) {
+                for (name, value) in names.iter().zip(&fields) {
                     if CONNTRACK_DROPS.contains(name) {
                         let value = u64::from_str_radix(value, 16).unwrap_or(0);
                         let name = format!("conntrack_{name}");

@@ -154,8 +154,8 @@ fn rule_counters(at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(),
     let mut table = "";
     let mut name = "";
     for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
+        let tokens: Vec<&str> = line.split_whitespace().collect();
+        match tokens[..] {
             ["table", family, ..] => table = family,
             ["counter", counter, ..] => name = counter,
             ["packets", packets, ..] => {

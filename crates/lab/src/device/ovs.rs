@@ -105,7 +105,13 @@ impl Function for Ovs {
     fn counters(&self, at: &DeviceContext, all: &mut Vec<DeviceCounter>) -> Result<(), LabError> {
         let text = self.tool(at, &["ovs-appctl", "dpctl/show", "-s"])?;
         let mut counter = |location: String, name: &str, kind, value| {
-            all.push(DeviceCounter { side: Side::Device, location, name: name.into(), kind, value });
+            all.push(DeviceCounter {
+                side: Side::Device,
+                location,
+                name: name.into(),
+                kind,
+                value,
+            });
         };
         for line in text.lines() {
             let location = format!("{} ovs", at.name);

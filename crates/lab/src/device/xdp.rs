@@ -48,7 +48,13 @@ impl Function for Xdp {
             };
             let value = value.parse().unwrap_or(0);
             let location = format!("{} xdp", at.name);
-            all.push(DeviceCounter { side: Side::Device, location, name: name.into(), kind, value });
+            all.push(DeviceCounter {
+                side: Side::Device,
+                location,
+                name: name.into(),
+                kind,
+                value,
+            });
         }
         Ok(())
     }
@@ -59,8 +65,8 @@ impl Function for Xdp {
         facts: &mut BTreeMap<String, String>,
     ) -> Result<(), LabError> {
         let text = at.host.run(&["ip", "-d", "link", "show", PORTS[0]])?;
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let mode = words.iter().find(|w| w.starts_with("xdp")).unwrap_or(&"none");
+        let tokens: Vec<&str> = text.split_whitespace().collect();
+        let mode = tokens.iter().find(|w| w.starts_with("xdp")).unwrap_or(&"none");
         facts.insert(at.fact("XDP program"), format!("fib lookup, {mode}"));
         Ok(())
     }

@@ -36,7 +36,7 @@ impl Layer {
     /// Whether it can be applied to this bed now, and would change something.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why not, as text.
     pub fn applies(self, bed: &BedInfo) -> Result<(), String> {
         if self.scope() == LayerScope::Build {
             return Err("takes effect when the bed is built: 'sonde lab up DEVICE --with'".into());

@@ -34,12 +34,18 @@ impl Checksums {
             }
             None => {
                 self.added.push((domain, 1));
-                words(sealed, &[OPTIONS_TEMPLATE_SET, TEMPLATE_SET_LEN as u16, TEMPLATE, 2, 1]);
-                words(sealed, &[ie::MESSAGE_SCOPE.number, 1, ie::MESSAGE_MD5_CHECKSUM.number, 16]);
+                put_fields(
+                    sealed,
+                    &[OPTIONS_TEMPLATE_SET, TEMPLATE_SET_LEN as u16, TEMPLATE, 2, 1],
+                );
+                put_fields(
+                    sealed,
+                    &[ie::MESSAGE_SCOPE.number, 1, ie::MESSAGE_MD5_CHECKSUM.number, 16],
+                );
                 0
             }
         };
-        words(sealed, &[TEMPLATE, DATA_SET_LEN as u16]);
+        put_fields(sealed, &[TEMPLATE, DATA_SET_LEN as u16]);
         // The scope is the message; its value is always 0 and says nothing.
         sealed.push(0);
         let at = sealed.len();
@@ -54,8 +60,8 @@ impl Checksums {
     }
 }
 
-fn words(bytes: &mut Vec<u8>, words: &[u16]) {
-    words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
+fn put_fields(bytes: &mut Vec<u8>, fields: &[u16]) {
+    fields.iter().for_each(|field| bytes.extend_from_slice(&field.to_be_bytes()));
 }
 
 /// Whether the checksum in a record of this message is right; `None`: it holds none.

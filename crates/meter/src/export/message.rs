@@ -198,13 +198,13 @@ impl Messages {
 
     fn template_record(&self, id: u16, scope_count: u16, fields: &[FieldSpecifier]) -> Vec<u8> {
         let count = fields.len() as u16;
-        let mut words = vec![id];
+        let mut fields = vec![id];
         match (self.dialect, scope_count) {
-            (_, 0) => words.push(count),
-            (Dialect::Ipfix, _) => words.extend([count, scope_count]),
-            (Dialect::Netflow9, _) => words.extend([scope_count * 4, (count - scope_count) * 4]),
+            (_, 0) => fields.push(count),
+            (Dialect::Ipfix, _) => fields.extend([count, scope_count]),
+            (Dialect::Netflow9, _) => fields.extend([scope_count * 4, (count - scope_count) * 4]),
         }
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let mut bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_be_bytes()).collect();
         for field in fields {
             let mut specifier = [0; 8];
             let len = field.emit(&mut specifier).expect("elements have 15 bits");

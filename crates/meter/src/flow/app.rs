@@ -223,7 +223,7 @@ impl Apps {
         match &self.slots[slot].state {
             State::New => None,
             State::Done(app) => app.as_deref().cloned(),
-            State::Open(flow) => flow.parser.clone().and_then(|parser| flow.last_words(parser)),
+            State::Open(flow) => flow.parser.clone().and_then(|parser| flow.concluded(parser)),
         }
     }
 
@@ -414,14 +414,14 @@ impl Slot {
         }
         let Some(mut flow) = self.open() else { return };
         let Some(parser) = flow.parser.take() else { return spare.give(flow) };
-        self.state = State::Done(flow.last_words(parser).map(Box::new));
+        self.state = State::Done(flow.concluded(parser).map(Box::new));
         spare.give(flow);
     }
 }
 
 impl Flow {
     /// What a parser makes of what waits in the streams, if nothing more comes.
-    fn last_words(&self, mut parser: Parser) -> Option<App> {
+    fn concluded(&self, mut parser: Parser) -> Option<App> {
         for (reverse, stream) in [(false, &self.streams[0]), (true, &self.streams[1])] {
             let data = stream.data();
             if !data.is_empty() {

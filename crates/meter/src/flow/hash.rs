@@ -29,7 +29,7 @@ impl Hasher {
     /// Of the two words of a key.
     #[inline]
     pub(super) fn key(&self, ends: u64, rest: u64) -> u64 {
-        self.hash.words(ends, rest)
+        self.hash.pair(ends, rest)
     }
 
     /// Of the two addresses of an IPv6 flow, in order.

@@ -123,11 +123,11 @@ impl Key {
 #[inline]
 pub(super) fn addresses(packet: &Feature, sender: usize) -> Addresses {
     let (from, to) = (u128::from_be_bytes(packet.source), u128::from_be_bytes(packet.destination));
-    if sender == 0 { words(from, to) } else { words(to, from) }
+    if sender == 0 { halves(from, to) } else { halves(to, from) }
 }
 
 #[inline]
-fn words(low: u128, high: u128) -> Addresses {
+fn halves(low: u128, high: u128) -> Addresses {
     [(low >> 64) as u64, low as u64, (high >> 64) as u64, high as u64]
 }
 

@@ -6,7 +6,7 @@
 pub struct ArrivalWindow<const WORDS: usize> {
     /// The first of them; a multiple of 64.
     floor: u64,
-    words: Box<[u64; WORDS]>,
+    bitmap: Box<[u64; WORDS]>,
 }
 
 impl<const WORDS: usize> ArrivalWindow<WORDS> {
@@ -16,8 +16,8 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
     /// None has arrived.
     pub fn new(floor: u64) -> Self {
         const { assert!(WORDS.is_power_of_two()) };
-        let words = vec![0; WORDS].try_into().expect("so many words");
-        ArrivalWindow { floor: floor & !63, words }
+        let bitmap = vec![0; WORDS].try_into().expect("that length");
+        ArrivalWindow { floor: floor & !63, bitmap }
     }
 
     /// Frame `number` arrives: whether for the first time. Outside the window nobody knows, and it
@@ -27,7 +27,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
         if number.wrapping_sub(self.floor) >= Self::FRAMES {
             return false;
         }
-        let word = &mut self.words[(number / 64) as usize % WORDS];
+        let word = &mut self.bitmap[(number / 64) as usize % WORDS];
         let bit = 1 << (number % 64);
         if *word & bit != 0 {
             return false;
@@ -41,7 +41,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
     /// arrived.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
         while self.floor < end {
-            let word = &mut self.words[(self.floor / 64) as usize % WORDS];
+            let word = &mut self.bitmap[(self.floor / 64) as usize % WORDS];
             take(self.floor, std::mem::take(word));
             self.floor += 64;
         }
@@ -52,7 +52,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
     pub fn advance(&mut self, floor: u64) {
         let floor = floor & !63;
         if floor.saturating_sub(self.floor) >= Self::FRAMES {
-            self.words.fill(0);
+            self.bitmap.fill(0);
             self.floor = floor;
         }
         self.harvest(floor, |_, _| ());
@@ -60,7 +60,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
 
     /// None has arrived, from frame 0 on.
     pub fn clear(&mut self) {
-        self.words.fill(0);
+        self.bitmap.fill(0);
         self.floor = 0;
     }
 }

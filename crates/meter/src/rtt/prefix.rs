@@ -40,12 +40,12 @@ impl PrefixTable {
         let mut table = PrefixTable::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default();
-            let mut words = line.split_whitespace();
-            let Some(prefix) = words.next() else { continue };
+            let mut fields = line.split_whitespace();
+            let Some(prefix) = fields.next() else { continue };
             let at = |problem| PrefixFileError { line: i + 1, problem };
             let (address, length) = parse_prefix(prefix).map_err(at)?;
-            let asn = words.next().map(parse_asn).transpose().map_err(at)?;
-            if let Some(word) = words.next() {
+            let asn = fields.next().map(parse_asn).transpose().map_err(at)?;
+            if let Some(field) = fields.next() {
                 return Err(at(format!(
                     "\"{word}\" follows the AS number: begin a comment with #"
                 )));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_error_names_its_line_and_what_to_write() {
-        for (text, line, words) in [
+        for (text, line, message) in [
             ("10.0.0.0/8\n\n10.0.0.0\n", 3, "no length"),
             ("nonsense/8", 1, "no address"),
             ("10.0.0.0/33", 1, "0 to 32"),
@@ -254,7 +254,7 @@ mod tests {
         ] {
             let error = PrefixTable::parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text}");
-            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
     }
 

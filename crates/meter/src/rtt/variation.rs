@@ -3,7 +3,7 @@
 
 use super::clock::{Clock, ticks_to_ns};
 
-/// One direction's clock. Two words serve first to find its period, then to follow it.
+/// One direction's clock. Two integers serve first to find its period, then to follow it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Variation {
     /// The first TSval; then the delay above the least, ns.

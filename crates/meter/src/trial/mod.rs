@@ -63,7 +63,7 @@ use sonde_results::trial::Offer;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NextTrial {
     pub offer: Offer,
-    /// Why, in a few words: "search", "loss verification", "latency at 50 %".
+    /// A short reason: "search", "loss verification", "latency at 50 %".
     pub purpose: String,
 }
 

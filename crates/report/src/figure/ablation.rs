@@ -7,7 +7,7 @@ use sonde_results::units::format_number;
 use super::id;
 use crate::chart::{Axis, AxisScale, Bar, Chart, Series, Shape};
 use crate::group::{Labels, key};
-use crate::quantity::{show, words};
+use crate::quantity::{quantity_title, show};
 use crate::{LOOP, quantity};
 
 /// An ablation of one case and quantity: every combination of the layers, block by block.
@@ -204,7 +204,7 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
     Chart {
         minor: false,
         id: id(&["ablation", title, name]),
-        title: format!("Contribution of each layer to {}: {title}", words(name)),
+        title: format!("Contribution of each layer to {}: {title}", quantity_title(name)),
         caption: format!(
             "Shapley shares: a layer's effect averaged over all orders of switching on, over {} \
              blocks; in brackets, of the baseline. Blue: for the better, orange: for the worse. {intervals}",
@@ -212,8 +212,8 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
         ),
         x: Axis::names("Layer", names),
         y: match unit {
-            "ns" => Axis::time(&words(name), most, AxisScale::Linear),
-            unit => Axis::rate(&words(name), most, unit, AxisScale::Linear),
+            "ns" => Axis::time(&quantity_title(name), most, AxisScale::Linear),
+            unit => Axis::rate(&quantity_title(name), most, unit, AxisScale::Linear),
         },
         series: vec![series(None, ends), series(Some(0), good), series(Some(1), bad)],
     }

@@ -5,7 +5,7 @@ use sonde_results::bench::BenchRun;
 use super::id;
 use crate::chart::{Axis, AxisScale, Chart, Point, Series, Shape};
 use crate::compare::{Comparison, ComparisonVerdict, Metrics, conditions};
-use crate::quantity::words;
+use crate::quantity::quantity_title;
 
 /// More conditions than this are an ablation's, which has a figure of its own.
 const MOST: usize = 4;
@@ -21,7 +21,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
 /// How far `other` lies from `base`.
 pub fn chart(comparison: &Comparison, base: &str, other: &str) -> Chart {
     let rows: Vec<_> = comparison.rows.iter().filter(|r| r.relative.is_some()).rev().collect();
-    let names = rows.iter().map(|r| format!("{}: {}", words(&r.metric), r.name)).collect();
+    let names = rows.iter().map(|r| format!("{}: {}", quantity_title(&r.metric), r.name)).collect();
     let shown = |wanted: fn(ComparisonVerdict) -> bool| {
         let rows = rows.iter().enumerate().filter(|(_, r)| wanted(r.verdict));
         let points = rows.filter_map(|(index, r)| {

@@ -83,7 +83,7 @@ fn table(out: &mut String, sheet: &Sheet) {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&sheet.note));
     }
     out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
-    // A column is of numbers where no cell has words.
+    // A column is of numbers where no cell is text.
     let numeric: Vec<bool> = (0..sheet.columns.len())
         .map(|i| sheet.rows.iter().all(|r| !matches!(r[i], Cell::Text(_))))
         .collect();

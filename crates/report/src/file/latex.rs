@@ -60,7 +60,7 @@ fn key(chart: &Chart) -> String {
 
 fn table(out: &mut String, sheet: &Sheet) {
     let sheet = &sheet.for_people();
-    let words = |i: usize| {
+    let width = |i: usize| {
         let texts = sheet.rows.iter().filter_map(|r| match &r[i] {
             Cell::Text(text) => Some(text.chars().count()),
             _ => None,
@@ -70,16 +70,16 @@ fn table(out: &mut String, sheet: &Sheet) {
     let wide = sheet.columns.len() > 8;
     // Columns of sentences share what the others leave of the line.
     let long: Vec<bool> =
-        (0..sheet.columns.len()).map(|i| words(i).is_some_and(|w| w > 24)).collect();
+        (0..sheet.columns.len()).map(|i| width(i).is_some_and(|w| w > 24)).collect();
     let line = if wide { LANDSCAPE } else { PORTRAIT };
     let others: usize = (0..sheet.columns.len())
         .filter(|&i| !long[i])
-        .map(|i| letters(sheet, i, words(i).is_some()) + GAP)
+        .map(|i| letters(sheet, i, width(i).is_some()) + GAP)
         .sum();
     let left = 1.0 - others as f64 / line as f64;
     let share = left.clamp(0.15, 0.9) / long.iter().filter(|l| **l).count().max(1) as f64;
     let columns: String = (0..sheet.columns.len())
-        .map(|i| match (long[i], words(i)) {
+        .map(|i| match (long[i], width(i)) {
             (true, _) => format!(">{{\\raggedright\\arraybackslash}}p{{{share:.2}\\linewidth}}"),
             (false, Some(_)) => "l".into(),
             (false, None) => "r".into(),
@@ -94,7 +94,7 @@ fn table(out: &mut String, sheet: &Sheet) {
     }
     let size = if wide { "\\scriptsize" } else { "\\footnotesize" };
     // The headings of numbers are longer than these: in lines.
-    let head = sheet.columns.iter().enumerate().map(|(i, c)| match words(i) {
+    let head = sheet.columns.iter().enumerate().map(|(i, c)| match width(i) {
         Some(_) => escape(&c.heading()),
         None => {
             let lines: Vec<String> =

@@ -40,8 +40,8 @@ fn table(out: &mut String, sheet: &Sheet) {
     }
     out.push_str("\n|");
     for i in 0..sheet.columns.len() {
-        let words = sheet.rows.iter().any(|r| matches!(r[i], Cell::Text(_)));
-        out.push_str(if words { " --- |" } else { " ---: |" });
+        let has_text = sheet.rows.iter().any(|r| matches!(r[i], Cell::Text(_)));
+        out.push_str(if has_text { " --- |" } else { " ---: |" });
     }
     out.push('\n');
     for row in &sheet.rows {

@@ -1,5 +1,5 @@
 //! Binary matrices for NumPy: each table's numbers and each line of a figure as 64-bit floats, the
-//! words of a table beside them as strings, with an index that names the columns.
+//! texts of a table beside them as strings, with an index that names the columns.
 
 use npyz::WriterBuilder as _;
 use serde_json::{Map, Value, json};
@@ -12,20 +12,20 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
     let mut pages = Vec::new();
     let mut index = Map::new();
     for sheet in &report.sheets {
-        let is_words = |i: &usize| sheet.rows.iter().any(|r| matches!(r[*i], Cell::Text(_)));
-        let (words, numeric): (Vec<usize>, Vec<usize>) =
-            (0..sheet.columns.len()).partition(is_words);
+        let is_text = |i: &usize| sheet.rows.iter().any(|r| matches!(r[*i], Cell::Text(_)));
+        let (textual, numeric): (Vec<usize>, Vec<usize>) =
+            (0..sheet.columns.len()).partition(is_text);
         let numeric: Vec<usize> = numeric
             .into_iter()
             .filter(|&i| sheet.rows.iter().any(|r| r[i].number().is_some()))
             .collect();
         let keys = |of: &[usize]| of.iter().map(|&i| sheet.columns[i].key()).collect::<Vec<_>>();
-        // The words of a row say what its numbers are of: both have the same rows.
+        // The texts of a row say what its numbers are of: both have the same rows.
         let texts = format!("npy/{}_text.npy", sheet.id);
-        if !words.is_empty() {
-            let cells = sheet.rows.iter().flat_map(|row| words.iter().map(|&i| row[i].raw()));
-            pages.push(strings(&texts, words.len(), &cells.collect::<Vec<_>>()));
-            index.insert(texts.clone(), json!({ "of": sheet.title, "columns": keys(&words) }));
+        if !textual.is_empty() {
+            let cells = sheet.rows.iter().flat_map(|row| textual.iter().map(|&i| row[i].raw()));
+            pages.push(strings(&texts, textual.len(), &cells.collect::<Vec<_>>()));
+            index.insert(texts.clone(), json!({ "of": sheet.title, "columns": keys(&textual) }));
         }
         if numeric.is_empty() {
             continue;
@@ -35,7 +35,7 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
         let name = format!("npy/{}.npy", sheet.id);
         pages.push(matrix(&name, numeric.len(), values.collect())?);
         let mut about = json!({ "of": sheet.title, "columns": keys(&numeric) });
-        if !words.is_empty() {
+        if !textual.is_empty() {
             about["rows_are_told_by"] = texts.into();
         }
         index.insert(name, about);
@@ -43,7 +43,7 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
     for chart in &report.charts {
         for (i, series) in chart.series.iter().enumerate() {
             let Some((columns, mut values)) = line(series) else { continue };
-            place_by_number(chart, series, columns.len(), &mut values);
+            replace_by_number(chart, series, columns.len(), &mut values);
             let name = format!("npy/{}_{i}.npy", chart.id);
             pages.push(matrix(&name, columns.len(), values)?);
             index.insert(name, described(chart, series, &columns));
@@ -55,7 +55,7 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
 }
 
 /// Where names on the x axis stand for numbers (frame sizes), x is that number.
-fn place_by_number(chart: &Chart, series: &Series, columns: usize, values: &mut [f64]) {
+fn replace_by_number(chart: &Chart, series: &Series, columns: usize, values: &mut [f64]) {
     let numbers = &chart.x.numbers;
     let by_index = matches!(series.shape, Shape::Line { .. } | Shape::Intervals(_));
     if numbers.is_empty() || !by_index {

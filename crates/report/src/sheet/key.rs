@@ -4,7 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Sheet, case_cells};
 use crate::group::{CaseGroup, groups};
-use crate::quantity::words;
+use crate::quantity::quantity_title;
 
 /// A row for each case and load: the most important quantity, the loss, and the delays.
 pub fn sheet(run: &BenchRun) -> Sheet {
@@ -80,7 +80,7 @@ fn row(group: &CaseGroup<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
     let mut row = case_cells(&group.case);
     row.extend([
         label.into(),
-        words(base).into(),
+        quantity_title(base).into(),
         with_unit(number(result.median), &result.unit),
         with_unit(number(spread.low), &result.unit),
         with_unit(number(spread.high), &result.unit),

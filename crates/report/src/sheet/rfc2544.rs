@@ -4,7 +4,7 @@ use sonde_results::bench::BenchRun;
 
 use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
 use crate::group::{CaseGroup, groups, is_rate};
-use crate::quantity::{procedure_words, sort_distributions, words};
+use crate::quantity::{procedure_title, quantity_title, sort_distributions};
 use crate::trials::loss_curve;
 use crate::{FRAME_OVERHEAD, line_rate_fps};
 
@@ -62,7 +62,7 @@ fn clause(procedure: &str) -> &'static str {
 }
 
 fn heading(procedure: &str, what: &str) -> String {
-    let name = procedure_words(procedure);
+    let name = procedure_title(procedure);
     let mut rest = name.chars();
     let first = rest.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let name = first + rest.as_str();
@@ -103,7 +103,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&CaseGroup<'_>]) -> She
             let bits = |overhead: f64| s.median * (group.case.frame_bytes + overhead) * 8.0;
             let mut row = case_cells(&group.case);
             row.extend([
-                words(name).into(),
+                quantity_title(name).into(),
                 Cell::Count(s.values.len() as u64),
                 Cell::Number(s.median),
                 Cell::Number(spread.low),
@@ -175,9 +175,9 @@ fn by_label(
         "Medians over the repetitions.",
         &[&CASE_COLUMNS[..], &[("at", ""), ("repetitions", "")]].concat(),
     );
-    sheet
-        .columns
-        .extend(bases.iter().map(|(base, unit)| Column { name: words(base), unit: unit.clone() }));
+    sheet.columns.extend(
+        bases.iter().map(|(base, unit)| Column { name: quantity_title(base), unit: unit.clone() }),
+    );
     for group in groups {
         let mut labels: Vec<&str> = Vec::new();
         for (base, label) in group.names().into_iter().map(split) {

@@ -37,8 +37,10 @@ pub fn start(
     live::check_number(&links)?;
     let pins = settings.persist.then(Pins::make).transpose()?;
     let joined = joined(&links, &settings)?;
-    let kernel =
-        RttConfig { observation_points: joined.clone(), ..kernel_config(&config, &settings, links.len()) };
+    let kernel = RttConfig {
+        observation_points: joined.clone(),
+        ..kernel_config(&config, &settings, links.len())
+    };
     let program = RttProgram::load(&kernel).map_err(advise)?;
     let hook = match settings.hook.unwrap_or(Hook::Tc) {
         Hook::Tc => RttHook::Tc,

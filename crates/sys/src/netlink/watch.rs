@@ -75,7 +75,7 @@ pub(super) fn event(message: Message<'_>) -> Option<NetlinkEvent> {
             let link = link(message)?;
             Some(NetlinkEvent::Link { ifindex: link.ifindex, up: link.running, mac: link.mac })
         }
-        // A bridge that loses a port says so in the same words, with its own family.
+        // A bridge that loses a port sends the same message, with its own family.
         libc::RTM_DELLINK if *message.body.first()? == libc::AF_UNSPEC as u8 => {
             Some(NetlinkEvent::Link { ifindex: u32_at(message.body, 4)?, up: false, mac: [0; 6] })
         }

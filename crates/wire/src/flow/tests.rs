@@ -12,9 +12,9 @@ use std::vec::Vec;
 
 /// An Ethernet header with these tags.
 fn link(tags: &[Tag], ethertype: u16) -> Vec<u8> {
-    let words = tags.iter().flat_map(|tag| [tag.tpid, tag.tci]).chain([ethertype]);
+    let fields = tags.iter().flat_map(|tag| [tag.tpid, tag.tci]).chain([ethertype]);
     let mut bytes = [[2; 6], [4; 6]].concat();
-    bytes.extend(words.flat_map(u16::to_be_bytes));
+    bytes.extend(fields.flat_map(u16::to_be_bytes));
     bytes
 }
 

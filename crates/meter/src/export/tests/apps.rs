@@ -29,7 +29,13 @@ fn exported(app: App) -> Vec<(u32, u16, Vec<u8>)> {
 }
 
 fn dns(latency_ns: u64) -> Vec<(u32, u16, Vec<u8>)> {
-    exported(App::Dns { name: "a.example".into(), qtype: 28, rcode: Some(3), answers: 2, latency_ns })
+    exported(App::Dns {
+        name: "a.example".into(),
+        qtype: 28,
+        rcode: Some(3),
+        answers: 2,
+        latency_ns,
+    })
 }
 
 #[test]

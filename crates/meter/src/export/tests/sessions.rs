@@ -230,7 +230,11 @@ fn options_carry_what_rfc_7011_asks_for() {
     assert_eq!(options(&mut exporter, NOW + SECOND), [0]);
     record.key.protocol = if record.key.protocol == 1 { 17 } else { 1 };
     exporter.push(&record, NOW, &mut |_| ());
-    assert_eq!(options(&mut exporter, NOW + 2 * SECOND), [1, 1, 0], "flow, information, statistics");
+    assert_eq!(
+        options(&mut exporter, NOW + 2 * SECOND),
+        [1, 1, 0],
+        "flow, information, statistics"
+    );
     assert_eq!(options(&mut exporter, NOW + 602 * SECOND), [1, 0]);
     assert_eq!(options(&messages, 42, 42).last().unwrap(), &2u64.to_be_bytes());
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::text::{Reader, numbers};
 
-/// A client's first words.
+/// A client's first message.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientHello<'a> {
     /// legacy_version.

@@ -19,7 +19,7 @@ mod tests {
     /// Computed by a Python program and by one in C, both written from the appendix.
     #[test]
     fn known_values() {
-        for (words, expected) in [
+        for (input_words, expected) in [
             ([0, 0, 0, 0], 0),
             ([1, 0, 0, 0], 0x0100),
             ([0, 0, 0, 1], 0x4440),
@@ -29,10 +29,10 @@ mod tests {
             ([0xDEAD_BEEF, 0x0A00_0001, 0xAC10_FF02, 0x1234_5678], 0xD44A),
         ] {
             let mut input = [0; 16];
-            for (octets, word) in input.chunks_mut(4).zip(words) {
+            for (octets, word) in input.chunks_mut(4).zip(input_words) {
                 octets.copy_from_slice(&u32::to_be_bytes(word));
             }
-            assert_eq!(ipsx(&input), expected, "{words:x?}");
+            assert_eq!(ipsx(&input), expected, "{input_words:x?}");
         }
     }
 }

@@ -28,7 +28,10 @@ fn the_first_sender_is_the_source_of_every_record() {
         meter.packet(answer(61 * S)).packet(answer(62 * S)).packet(packet(63 * S));
         meter.packet(packet(64 * S)).timeout(START + 75 * S);
         let records = &meter.records;
-        assert_eq!(records.iter().map(counts).collect::<Vec<_>>(), [(50_000, 1, 12), (50_000, 2, 2)]);
+        assert_eq!(
+            records.iter().map(counts).collect::<Vec<_>>(),
+            [(50_000, 1, 12), (50_000, 2, 2)]
+        );
         assert_eq!([records[0].end, records[1].end], [FlowEnd::Active, FlowEnd::Idle]);
         let (forward, reverse) = (records[1].forward, records[1].reverse);
         assert_eq!((forward.first_ns, forward.last_ns), (START + 63 * S, START + 64 * S));
