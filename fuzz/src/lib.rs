@@ -393,7 +393,7 @@ fn sets(sets: Sets, dialect: Dialect) {
             octets += record.bytes.len();
             assert_eq!(record.values().count(), fields.len());
             for (field, value) in record.values() {
-                if let Some(element) = element::find(field.enterprise, field.number) {
+                if let Some(element) = element::find(field.enterprise, field.id) {
                     time::to_ns(element.kind, value);
                 }
                 if let Ok(list) = BasicList::parse(value) {

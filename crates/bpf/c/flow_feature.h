@@ -20,7 +20,7 @@
 #define SHAPE_INNER 8
 #define SHAPE_NO_TRANSPORT 16
 
-/* `wire::feature::Feature`, which says what each field is. Numbers are in this machine's
+/* `wire::feature::Feature`, which says what each field is. Integers are in this machine's
  * byte order, addresses as they are on the wire.
  */
 struct feature {
@@ -55,7 +55,7 @@ struct flow_ring {
 
 const volatile __u32 workers;
 const volatile __u32 ring_order; /* a ring has 2^ring_order slots */
-/* Slots that may be taken: fewer than there are by the number of processors, each of
+/* Slots that may be taken: fewer than there are by one for each processor, each of
  * which may take one more between its look at the ring and its step.
  */
 const volatile __u32 ring_room;

@@ -24,7 +24,7 @@
 
 struct load_worst {
 	__s64 latency;
-	__u64 number;
+	__u64 sequence;
 	__u64 received_ns;
 	__u64 stream;
 };
@@ -41,7 +41,7 @@ struct load_rx {
 	__u64 first; /* arrivals, ns TAI */
 	__u64 last;
 	__u64 gap;   /* the longest time between two arrivals */
-	__u64 after; /* one more than the greatest frame number */
+	__u64 after; /* one more than the greatest sequence number */
 	__u64 jitter16; /* RFC 3550, section A.8: 16 times the jitter */
 	__s64 before;   /* latency of the frame that arrived before */
 	__u64 slot;     /* of the time series */
@@ -58,7 +58,7 @@ struct load_rx {
 struct load_trial {
 	__u64 tag; /* 256: none is under way */
 	__u64 frames;
-	__u64 counted_from; /* frames before this one are in none of the numbers */
+	__u64 counted_from; /* frames before this one are in none of the counts */
 	__u64 start;	    /* ns TAI, of that one */
 	__u64 slot_length; /* ns */
 	__u64 floor; /* frames below are settled, and their bits are of others by now */
@@ -74,11 +74,11 @@ struct load_slot {
 
 struct load_stream {
 	__u64 received;
-	__u64 after; /* one more than its greatest frame number */
+	__u64 after; /* one more than its greatest sequence number */
 };
 
 struct load_recent {
-	__u64 after; /* the frame's number and 1 */
+	__u64 after; /* the frame's sequence number and 1 */
 	__s64 latency;
 };
 
@@ -128,7 +128,7 @@ static __always_inline bool looks_like_ours(struct xdp_md *ctx)
 	return what == PARSED_UDP || what == PARSED_EXTENSION;
 }
 
-static __always_inline void note_worst(struct load_rx *rx, __s64 latency, __u64 number, __u64 now,
+static __always_inline void note_worst(struct load_rx *rx, __s64 latency, __u64 sequence, __u64 now,
 				       __u16 stream)
 {
 	struct load_worst *entry = &rx->worst[0];
@@ -145,7 +145,7 @@ static __always_inline void note_worst(struct load_rx *rx, __s64 latency, __u64 
 		}
 	}
 	entry->latency = latency;
-	entry->number = number;
+	entry->sequence = sequence;
 	entry->received_ns = now;
 	entry->stream = stream;
 	if (rx->worst_count < WORST)
@@ -163,14 +163,14 @@ static __always_inline void note_slot(struct load_rx *rx, const struct load_tria
 				      __u32 queue, __s64 latency, __u64 now)
 {
 	struct load_slot *slot;
-	__u64 number;
+	__u64 index;
 	__u32 key;
 
 	if (now >= rx->slot_end) {
-		number = now > trial->start ? (now - trial->start) / trial->slot_length : 0;
-		rx->slot = number < SLOTS ? number : SLOTS - 1;
-		rx->slot_end = number < SLOTS - 1 ?
-				       trial->start + (number + 1) * trial->slot_length : ~0ULL;
+		index = now > trial->start ? (now - trial->start) / trial->slot_length : 0;
+		rx->slot = index < SLOTS ? index : SLOTS - 1;
+		rx->slot_end = index < SLOTS - 1 ?
+				       trial->start + (index + 1) * trial->slot_length : ~0ULL;
 	}
 	key = queue * SLOTS + rx->slot;
 	slot = bpf_map_lookup_elem(&load_slots, &key);
@@ -184,38 +184,38 @@ static __always_inline void note_slot(struct load_rx *rx, const struct load_tria
 }
 
 /* RFC 3393 in the order of sending, for frames no further apart in arrival than RECENT. */
-static __always_inline void note_ipdv(struct load_rx *rx, __u64 number, __s64 latency)
+static __always_inline void note_ipdv(struct load_rx *rx, __u64 sequence, __s64 latency)
 {
 	struct load_recent *r;
-	__u32 key = (number - 1) & (RECENT - 1);
+	__u32 key = (sequence - 1) & (RECENT - 1);
 
 	r = bpf_map_lookup_elem(&load_recent, &key);
-	if (r && number && r->after == number)
+	if (r && sequence && r->after == sequence)
 		hist_add(&rx->ipdv, latency - r->latency);
 	/* Only of this queue's own frames is it known which was the last. */
-	if (queues > 1 || number + 1 < rx->after) {
+	if (queues > 1 || sequence + 1 < rx->after) {
 		/* It was overtaken: the one sent after it may have been here. */
-		key = (number + 1) & (RECENT - 1);
+		key = (sequence + 1) & (RECENT - 1);
 		r = bpf_map_lookup_elem(&load_recent, &key);
-		if (r && r->after == number + 2)
+		if (r && r->after == sequence + 2)
 			hist_add(&rx->ipdv, r->latency - latency);
 	}
-	key = number & (RECENT - 1);
+	key = sequence & (RECENT - 1);
 	r = bpf_map_lookup_elem(&load_recent, &key);
 	if (r) {
-		r->after = number + 1;
+		r->after = sequence + 1;
 		r->latency = latency;
 	}
 }
 
 static __always_inline void note_delays(struct load_rx *rx, const struct load_trial *trial,
-					__u32 queue, __u64 number, __s64 latency, __u64 now,
+					__u32 queue, __u64 sequence, __s64 latency, __u64 now,
 					__u16 stream)
 {
 	__s64 change;
 
 	hist_add(&rx->latency, latency);
-	note_ipdv(rx, number, latency);
+	note_ipdv(rx, sequence, latency);
 	if (rx->received > 1) {
 		/* RFC 4689, section 3.2.5; and RFC 3550, section A.8. */
 		change = latency - rx->before;
@@ -227,34 +227,34 @@ static __always_inline void note_delays(struct load_rx *rx, const struct load_tr
 	rx->before = latency;
 	note_slot(rx, trial, queue, latency, now);
 	if (rx->worst_count < WORST || latency > rx->worst_least)
-		note_worst(rx, latency, number, now, stream);
+		note_worst(rx, latency, sequence, now, stream);
 }
 
 /* One of this trial's frames, whole. */
 static __always_inline void arrived(struct load_rx *rx, const struct load_trial *trial, __u32 queue,
 				    __u64 who, __u64 sent, __u32 len, __u64 now)
 {
-	__u64 number, *seen, old, bit;
+	__u64 sequence, *seen, old, bit;
 	struct load_stream *stream;
 	__u32 key;
 
-	/* The low 32 bits of it are known, and a number within 2^31 of it. */
-	number = rx->after + (__s32)((__u32)who - (__u32)rx->after);
-	if (number >= trial->frames) {
+	/* The low 32 bits of it are known, and a sequence number within 2^31 of it. */
+	sequence = rx->after + (__s32)((__u32)who - (__u32)rx->after);
+	if (sequence >= trial->frames) {
 		rx->stray++;
 		return;
 	}
-	if (number < trial->counted_from)
+	if (sequence < trial->counted_from)
 		return;
-	if (number - trial->floor >= WINDOW) {
+	if (sequence - trial->floor >= WINDOW) {
 		rx->overrun++;
 		return;
 	}
-	key = (number & (WINDOW - 1)) / 64;
+	key = (sequence & (WINDOW - 1)) / 64;
 	seen = bpf_map_lookup_elem(&load_seen, &key);
 	if (!seen)
 		return;
-	bit = 1ULL << (number & 63);
+	bit = 1ULL << (sequence & 63);
 	if (queues > 1) {
 		old = __sync_fetch_and_or(seen, bit);
 	} else {
@@ -278,16 +278,16 @@ static __always_inline void arrived(struct load_rx *rx, const struct load_trial 
 	if (stream) {
 		stream->received++;
 		/* RFC 4737, section 3.3. */
-		if (number >= stream->after)
-			stream->after = number + 1;
+		if (sequence >= stream->after)
+			stream->after = sequence + 1;
 		else
 			rx->reordered++;
 	}
-	note_delays(rx, trial, queue, number,
+	note_delays(rx, trial, queue, sequence,
 		    (__s64)((now - trial->clock_offset - sent) << (64 - TIME_BITS)) >>
 			    (64 - TIME_BITS), now, key);
-	if (number >= rx->after)
-		rx->after = number + 1;
+	if (sequence >= rx->after)
+		rx->after = sequence + 1;
 }
 
 SEC("xdp.frags")

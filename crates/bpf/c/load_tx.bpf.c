@@ -35,8 +35,8 @@ struct load_change {
 struct load_gen {
 	__u64 stop;
 	__u64 frames;
-	__u64 counted_from; /* frames before this one are in none of the numbers */
-	__u64 next; /* frame number: as many have left */
+	__u64 counted_from; /* frames before this one are in none of the counts */
+	__u64 next; /* sequence number: as many have left */
 	__u64 due;  /* of the next burst, ns TAI, and in 2^-32 ns */
 	__u64 due_part;
 	__u64 step; /* between bursts, likewise */

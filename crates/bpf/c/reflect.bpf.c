@@ -362,12 +362,12 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		return drop(DROP_RATE_ALL);
 
 	if (stateful) {
-		__u32 now = t2 >> USED_SHIFT, number = bpf_ntohl(req.seq);
+		__u32 now = t2 >> USED_SHIFT, sequence = bpf_ntohl(req.seq);
 		__u32 sender_time = bpf_ntohl(req.t1[0]) << 16 | bpf_ntohl(req.t1[1]) >> 16;
 		bool known = session;
 
 		if (!session) {
-			__u64 slot = add_session(id, now, generation, number, sender_time);
+			__u64 slot = add_session(id, now, generation, sequence, sender_time);
 
 			session = slot == NO_SLOT ? NULL : session_at(slot);
 			known = !(slot & NEW_SLOT);
@@ -379,13 +379,13 @@ static __always_inline int reflect(struct xdp_md *ctx)
 				/* Ended: this is a newcomer. */
 				session->established = 0;
 				session->sent = 0;
-				session->sequence = number;
+				session->sequence = sequence;
 				session->sender_time = sender_time;
 			} else if (!session->established &&
 				   !__sync_val_compare_and_swap(&session->established, 0, 1)) {
 				count(NEW_SESSIONS);
 			}
-			if (begins_anew(session, number, sender_time)) {
+			if (begins_anew(session, sequence, sender_time)) {
 				session->sent = 0;
 				count(RESTARTED_SESSIONS);
 			}

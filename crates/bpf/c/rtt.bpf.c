@@ -27,13 +27,13 @@ struct {
 	__type(value, struct ticker);
 } rtt_ticker SEC(".maps");
 
-static __always_inline __u32 find_flow(struct bucket *b, __u32 number, __u32 tag,
+static __always_inline __u32 find_flow(struct bucket *b, __u32 index, __u32 tag,
 				       const struct rtt_packet *p)
 {
 #pragma unroll
 	for (__u32 i = 0; i < WAYS; i++) {
 		if (b->tag[i] == tag) {
-			struct flow *f = flow_at(number, i);
+			struct flow *f = flow_at(index, i);
 
 			if (f && same_key(f, p))
 				return i;
@@ -43,16 +43,16 @@ static __always_inline __u32 find_flow(struct bucket *b, __u32 number, __u32 tag
 }
 
 /* Under the lock of its bucket. */
-static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u64 hash,
+static __always_inline void take(struct bucket *b, __u32 index, __u32 tag, __u64 hash,
 				 struct rtt_packet *p)
 {
-	__u32 way = find_flow(b, number, tag, p);
+	__u32 way = find_flow(b, index, tag, p);
 	struct flow *f = NULL;
 	bool fresh = false, noted = false;
 
-	p->index = number * WAYS + (way & (WAYS - 1));
+	p->index = index * WAYS + (way & (WAYS - 1));
 	if (way < WAYS) {
-		f = flow_at(number, way);
+		f = flow_at(index, way);
 		if (!f)
 			return;
 		fresh = true;
@@ -76,15 +76,15 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 			return;
 		}
 		if (!f) {
-			way = make_room(b, number, p->coarse);
-			f = way < WAYS ? flow_at(number, way) : NULL;
+			way = make_room(b, index, p->coarse);
+			f = way < WAYS ? flow_at(index, way) : NULL;
 			if (!f) {
 				count_n(UNTRACKED_FULL, p->segs);
 				return;
 			}
 			b->tag[way & (WAYS - 1)] = tag;
 			fresh = true;
-			p->index = number * WAYS + (way & (WAYS - 1));
+			p->index = index * WAYS + (way & (WAYS - 1));
 		}
 		rtt_begin_flow(f, p);
 		if (noted) {
@@ -119,16 +119,16 @@ static __always_inline void take(struct bucket *b, __u32 number, __u32 tag, __u6
 /* Finds or makes the packet's flow, and gives it the packet. */
 __noinline int rtt_match(struct rtt_packet *p)
 {
-	__u32 number, tag;
+	__u32 index, tag;
 	struct bucket *b;
 	__u64 hash, now;
 
 	if (!p)
 		return 0;
 	hash = flow_hash(p->key.w);
-	number = hash & bucket_mask;
+	index = hash & bucket_mask;
 	tag = hash >> 32 ?: 1;
-	b = bpf_map_lookup_elem(&rtt_buckets, &number);
+	b = bpf_map_lookup_elem(&rtt_buckets, &index);
 	if (!b)
 		return 0;
 	now = about_now();
@@ -140,7 +140,7 @@ __noinline int rtt_match(struct rtt_packet *p)
 		count_n(CONTENDED, p->segs);
 		return 0;
 	}
-	take(b, number, tag, hash, p);
+	take(b, index, tag, hash, p);
 	unlock(b);
 	return 0;
 }

@@ -102,8 +102,8 @@ struct asked {
 #define RECOVERING 0x0020
 #define HOLE 0x0040
 #define FIN_SEEN 0x0080
-#define AWAY 0x0100 /* it has sent something far from its numbers: see loss.away */
-#define SYN_BEGAN 0x0200 /* by its SYN; its number is known */
+#define AWAY 0x0100 /* it has sent something far from its sequence numbers: see loss.away */
+#define SYN_BEGAN 0x0200 /* by its SYN; its sequence number is known */
 #define TOLD 0x0400 /* the other side has said that something is missing */
 #define UNUSED 0x0800 /* no data has carried the greatest TSval yet */
 #define LATE 0x1000 /* the last echo of what it sent came so late that one before it was lost */
@@ -155,7 +155,7 @@ struct side {
 	__u32 timed;
 	__u32 timed_max;
 	/* Ticks, about this side; 0: not seen. Of a client whose SYN has not been answered: that
-	 * SYN's number.
+	 * SYN's sequence number.
 	 */
 	__u32 handshake;
 	__u32 edge_at;                              /* tick of the first, then of the last TSval edge */
@@ -179,7 +179,7 @@ enum handshake { HS_NONE, HS_SYN_SENT, HS_SYN_RCVD, HS_DONE };
 #define EARLY PENDING  /* QUIC: all that the client has sent yet is 0-RTT data */
 #define PENDING_DNS 0x0400
 #define IPV4 0x0800
-#define SYN_NOTED 0x1000   /* a SYN of other numbers has passed: see loss.syn */
+#define SYN_NOTED 0x1000   /* a SYN of other sequence numbers has passed: see loss.syn */
 #define SPIN_LAST 0x2000   /* the side of the last edge */
 #define SPIN_EDGE 0x4000   /* there was one */
 #define SPIN_RANDOM 0x8000
@@ -190,11 +190,11 @@ struct flow {
 	struct key key;
 	__u32 start; /* coarse */
 	__u32 last;  /* coarse */
-	__u32 hs_at;  /* tick; when done: half of the client's SYN's number, half of a request's coarse time */
+	__u32 hs_at;  /* tick; when done: half of the client's ISN, half of a request's coarse time */
 	__u32 req_at; /* QUIC: the last spin edge */
 	__u32 loss;   /* index + 1; 0: none */
 	__u16 flags;
-	/* TCP: half of the client's SYN's number, then a DNS request's identifier. QUIC: the run
+	/* TCP: half of the client's ISN, then a DNS request's identifier. QUIC: the run
 	 * of alternating edges, and the longest in the upper octet.
 	 */
 	__u16 req_id;
@@ -224,9 +224,9 @@ struct away {
 #define AWAY_TS 1    /* tsval is one */
 #define AWAY_TIMED 2 /* an acknowledgement of the end answers the last one and no other */
 
-/* A SYN or SYN-ACK of other numbers than the connection's; SYN_NOTED is set. */
+/* A SYN or SYN-ACK of other sequence numbers than the connection's; SYN_NOTED is set. */
 struct noted_syn {
-	__u32 seq, end; /* its number, and the one after it and its data */
+	__u32 seq, end; /* its sequence number, and the one after it and its data */
 	__u32 at;       /* tick of the first */
 	__u32 ack, tsval;
 	__u16 ip_len;
@@ -381,7 +381,7 @@ struct flow_event {
 	__u32 unused;
 };
 
-/* src/rtt/layout.rs has the same numbers. */
+/* src/rtt/layout.rs has the same values. */
 _Static_assert(sizeof(struct loss) == 184, "loss");
 _Static_assert(sizeof(struct marks) == 16, "marks");
 _Static_assert(sizeof(struct sample_event) == 96, "sample_event");

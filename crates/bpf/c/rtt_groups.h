@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Groups: what many samples have in common, and their histograms, made on demand.
  *
- * Everybody writes them, so each number is changed by atomic operations; user space takes
+ * Everybody writes them, so each count is changed by atomic operations; user space takes
  * them by exchange. A group is known by hashing and probing in a plain array.
  */
 #ifndef SONDE_RTT_GROUPS_H

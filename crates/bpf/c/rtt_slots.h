@@ -25,15 +25,15 @@ static __always_inline __u32 tick_now(struct rtt_packet *p)
 	return TICKS(now_ns(p)) & TICK_MASK;
 }
 
-static __always_inline struct page *page_at(__u32 number)
+static __always_inline struct page *page_at(__u32 id)
 {
-	number--;
-	return bpf_map_lookup_elem(&rtt_pages, &number);
+	id--;
+	return bpf_map_lookup_elem(&rtt_pages, &id);
 }
 
-static __always_inline struct slot *slot_in(__u32 number, __u32 at)
+static __always_inline struct slot *slot_in(__u32 id, __u32 at)
 {
-	struct page *page = page_at(number);
+	struct page *page = page_at(id);
 
 	if (!page)
 		return NULL;
@@ -78,7 +78,7 @@ __noinline int rtt_drop_page(struct side *s)
 __noinline int rtt_add_page(struct side *s)
 {
 	struct page *last;
-	__u32 number;
+	__u32 id;
 
 	if (!s || s->chain.pages >= MAX_PAGES ||
 	    *(volatile __u32 *)&pages_used >= page_count / 2)
@@ -86,13 +86,13 @@ __noinline int rtt_add_page(struct side *s)
 	last = page_at(s->chain.last);
 	if (!last)
 		return 0;
-	number = take_page();
-	if (!number)
+	id = take_page();
+	if (!id)
 		return 0;
 	if (s->chain.pages == 1)
 		s->chain.left = PAGE_SLOTS;
-	last->next = number;
-	s->chain.last = number;
+	last->next = id;
+	s->chain.last = id;
 	s->chain.pages++;
 	return 1;
 }
@@ -101,21 +101,21 @@ __noinline int rtt_add_page(struct side *s)
 __noinline int rtt_first_page(struct side *s)
 {
 	struct page *page;
-	__u32 number, head;
+	__u32 id, head;
 
 	if (!s)
 		return 0;
-	number = take_page();
-	page = number ? page_at(number) : NULL;
+	id = take_page();
+	page = id ? page_at(id) : NULL;
 	if (!page)
 		return 0;
 	head = s->head;
 #pragma unroll
 	for (__u32 k = 0; k < SLOTS; k++)
 		page->slot[k] = s->slot[(head + k) & (SLOTS - 1)];
-	s->page = number;
+	s->page = id;
 	s->chain.head = 0;
-	s->chain.last = number;
+	s->chain.last = id;
 	s->chain.pages = 1;
 	return 1;
 }
@@ -247,7 +247,7 @@ static __always_inline void drop_old(struct side *s, struct rtt_packet *p)
 		bpf_loop(s->count, pop_old, &k, 0);
 }
 
-/* Where in the last page slot number `n` is, if it is there: the newest, or the next. */
+/* Where in the last page slot `n` is, if it is there: the newest, or the next. */
 static __always_inline __u32 in_last(const struct side *s, __u32 n)
 {
 	if (s->chain.pages == 1)

@@ -219,7 +219,7 @@ static __always_inline bool may_begin(const struct rtt_packet *p)
 }
 
 /* A way for a new flow: a free one, or that of a flow that may go. */
-static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
+static __noinline __u32 make_room(struct bucket *b, __u32 index, __u32 coarse)
 {
 	__u32 best = NO_WAY, rank = 0, longest = 0;
 	struct flow *f;
@@ -230,7 +230,7 @@ static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 	for (__u32 i = 0; i < WAYS; i++) {
 		__u32 idle, r;
 
-		f = flow_at(number, i);
+		f = flow_at(index, i);
 		if (!f)
 			return NO_WAY;
 		idle = idle_for(f, coarse);
@@ -248,7 +248,7 @@ static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 	}
 	if (best == NO_WAY)
 		return NO_WAY;
-	f = flow_at(number, best);
+	f = flow_at(index, best);
 	if (!f)
 		return NO_WAY;
 	rtt_end_flow(f, rank == 1 ? R_EVICTED : R_IDLE);
@@ -257,12 +257,12 @@ static __noinline __u32 make_room(struct bucket *b, __u32 number, __u32 coarse)
 }
 
 /* Ends the idle flows of a bucket, and gives back pages that are empty. */
-static __noinline int sweep_bucket(__u32 number, __u32 coarse)
+static __noinline int sweep_bucket(__u32 index, __u32 coarse)
 {
 	struct bucket *b;
 
-	number &= bucket_mask;
-	b = bpf_map_lookup_elem(&rtt_buckets, &number);
+	index &= bucket_mask;
+	b = bpf_map_lookup_elem(&rtt_buckets, &index);
 	if (!b)
 		return 0;
 	if ((b->tag[0] | b->tag[1] | b->tag[2] | b->tag[3] | b->tag[4] | b->tag[5] | b->tag[6] |
@@ -271,7 +271,7 @@ static __noinline int sweep_bucket(__u32 number, __u32 coarse)
 	if (!lock(b))
 		return 0;
 	for (__u32 i = 0; i < WAYS; i++) {
-		struct flow *f = flow_at(number, i);
+		struct flow *f = flow_at(index, i);
 
 		if (!f)
 			break;

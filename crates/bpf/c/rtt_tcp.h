@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* TCP: handshake, timestamps (RFC 7323), sequence numbers by Karn's rule (RFC 6298,
- * section 3), losses, response time. The numbers of the steps are those of the rules.
+ * section 3), losses, response time. The steps are numbered as of the rules.
  */
 #ifndef SONDE_RTT_TCP_H
 #define SONDE_RTT_TCP_H
@@ -52,7 +52,7 @@ static __always_inline void count_packet(struct flow *f, struct rtt_packet *p)
 	add48(&D->bytes, &D->bytes_high, p->ip_len);
 }
 
-/* Whether the flow knows this as the number of its client's SYN. */
+/* Whether the flow knows this as the ISN of its client. */
 static __always_inline bool same_isn(const struct flow *f, const struct side *D, __u32 seq)
 {
 	if (!(D->flags & SYN_BEGAN))
@@ -137,7 +137,7 @@ __noinline int rtt_begin_noted(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-/* A SYN of other numbers. Anybody can forge one, and its receiver only asks back (RFC 5961,
+/* A SYN of other sequence numbers. Anybody can forge one, and its receiver only asks back (RFC 5961,
  * section 4): it begins a connection once the other side, or the handshake's end, says so.
  */
 __noinline int rtt_note_syn(struct flow *f, struct rtt_packet *p)
@@ -169,7 +169,7 @@ __noinline int rtt_note_syn(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-/* The handshake is over. Its time is no longer needed: what stands there instead tells a
+/* The handshake is over. Its time is no longer needed: what stands there instead distinguishes a
  * late copy of the SYN from a new one, and a request's age.
  */
 static __always_inline void finish_handshake(struct flow *f, __u32 coarse)

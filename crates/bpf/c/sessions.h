@@ -13,7 +13,7 @@
  *
  * A sender that has asked once is a newcomer and becomes a session by its second request.
  * Newcomers make room for newcomers, the oldest first; a session is never taken from its
- * sender, so that a flood of invented sources cannot restart anyone's numbers.
+ * sender, so that a flood of invented sources cannot restart anyone's sequence numbers.
  */
 #ifndef SONDE_SESSIONS_H
 #define SONDE_SESSIONS_H
@@ -24,7 +24,7 @@
 #define WINDOW 128     /* slots; few are looked at: see `session_slots` in src/reflect.rs */
 #define LOCK_TRIES 256 /* an insertion takes less than a microsecond */
 #define NO_SLOT (~0ULL)
-#define NEW_SLOT (1ULL << 32) /* set beside the number of a slot that was filled just now */
+#define NEW_SLOT (1ULL << 32) /* set beside the index of a slot that was filled just now */
 #define USED_SHIFT 30  /* the unit of `used`: 2^30 ns, about a second */
 #define BEGINNING 64   /* as in `Order` of crates/meter/src/stamp/reflector/loops.rs */
 #define LATER 64
@@ -32,7 +32,7 @@
 struct session {
 	__u64 id;          /* 0: empty */
 	__u32 sent;        /* replies, the sequence number of the next */
-	__u32 sequence;    /* the sender's own greatest number, */
+	__u32 sequence;    /* the sender's own greatest sequence number, */
 	__u32 sender_time; /* and the middle half of the time stamp beside it */
 	__u32 used;        /* when, in units of 2^USED_SHIFT ns */
 	__u32 established; /* it has asked again */
@@ -153,9 +153,9 @@ __noinline __u64 add_session(__u64 id, __u32 now, __u16 generation, __u32 sequen
 	return slot == NO_SLOT ? NO_SLOT : slot | fresh;
 }
 
-/* Files the number and time of a session's next request. Whether its sender has begun anew
- * (RFC 8762, 4.3): its numbers have, and this is later than its last request, so that it is
- * no late or doubled one of the beginning. Where time stamps never change, the number 0
+/* Files the sequence number and time of a session's next request. Whether its sender has begun anew
+ * (RFC 8762, 4.3): its sequence numbers have, and this is later than its last request, so that it is
+ * no late or doubled one of the beginning. Where time stamps never change, sequence number 0
  * has to do. As `Order::next` of crates/meter/src/stamp/reflector/loops.rs.
  */
 static __always_inline bool begins_anew(struct session *s, __u32 sequence, __u32 sender_time)

@@ -72,7 +72,7 @@ impl BpfError {
         BpfError::Privilege { what, advice: privilege_advice(&Privileges::read()) }
     }
 
-    /// What libbpf could not do, by its error's number if there is one, and its last message.
+    /// What libbpf could not do, by its error code if there is one, and its last message.
     pub(crate) fn loading(what: &'static str, errno: Option<i32>, reason: String) -> Self {
         let lacking = || !Privileges::read().lacking().is_empty();
         match errno {
@@ -142,15 +142,15 @@ fn privilege_advice(privileges: &Privileges) -> String {
             .into();
     }
     "the capabilities are there, so it is a seccomp filter that refuses (a container's: allow \
-     bpf(2)), a security module ('dmesg' tells), or lockdown ('cat \
+     bpf(2)), a security module (see 'dmesg'), or lockdown ('cat \
      /sys/kernel/security/lockdown')"
         .into()
 }
 
 /// `release` is the running kernel's; `btf`: it describes its own types.
 fn kernel_advice(errno: Option<i32>, release: &str, btf: bool) -> String {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version: (u32, u32) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if errno == Some(libc::ENOSYS) {
         return format!("Linux {release} here has no bpf(2): it needs CONFIG_BPF_SYSCALL");
     }
@@ -166,7 +166,7 @@ fn kernel_advice(errno: Option<i32>, release: &str, btf: bool) -> String {
     format!("this is Linux {release}, which is new enough{types}; 'sonde doctor' may say more")
 }
 
-/// Name, number (`include/uapi/linux/capability.h`), and whether CAP_SYS_ADMIN stands for it.
+/// Name, bit (`include/uapi/linux/capability.h`), and whether CAP_SYS_ADMIN stands for it.
 const NEEDED: [(&str, u32, bool); 3] =
     [("CAP_BPF", 39, true), ("CAP_NET_ADMIN", 12, false), ("CAP_PERFMON", 38, true)];
 const CAP_SYS_ADMIN: u32 = 21;

@@ -26,7 +26,7 @@ pub struct Forwarder {
 /// A port of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardPort {
-    /// The kernel's number of the interface.
+    /// The interface's index.
     pub ifindex: u32,
     /// Its MAC address: frames to others are left to the kernel.
     pub mac: [u8; 6],

@@ -252,12 +252,12 @@ fn attached_program(ifindex: u32) -> String {
     format!("'{name}' (id {id})")
 }
 
-/// The kernel's code of an error, of which libbpf-rs keeps no more than the text: it tells
+/// The kernel's code of an error, of which libbpf-rs keeps no more than the text: it distinguishes
 /// a refusal (EPERM) from the verifier's opinion (EACCES).
 fn errno_of(e: &libbpf_rs::Error) -> Option<i32> {
     let text = format!("{e:#}");
-    let (_, number) = text.rsplit_once("(os error ")?;
-    number.split_once(')')?.0.parse().ok()
+    let (_, code) = text.rsplit_once("(os error ")?;
+    code.split_once(')')?.0.parse().ok()
 }
 
 fn io_kind(e: &libbpf_rs::Error) -> io::ErrorKind {

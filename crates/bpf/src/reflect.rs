@@ -39,7 +39,7 @@ pub struct KernelReflectorConfig<'a> {
     pub port: u16,
     /// The interface is one end of a veth pair.
     pub veth: bool,
-    /// Number the replies of each session from 0, rather than copy the sender's number
+    /// Number the replies of each session from 0, rather than copy the sender's sequence number
     /// (RFC 8762, section 4.3).
     pub stateful: bool,
     /// Our addresses; packets to others are left to the kernel. No broadcast addresses.
@@ -54,7 +54,7 @@ pub struct KernelReflectorConfig<'a> {
     /// The same for all sources together.
     pub total_limit: Option<(u32, u32)>,
     /// Sessions that are numbered at the same time, at least. To make room those go that have
-    /// asked once; a newcomer beyond the others is answered with its own number.
+    /// asked once; a newcomer beyond the others is answered with its own sequence number.
     pub max_sessions: u32,
     /// A session ends after this much silence, s.
     pub session_timeout_s: u32,

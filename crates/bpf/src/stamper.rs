@@ -217,7 +217,7 @@ fn attach_tcx(program: &OwnedFd, ifindex: u32, attach_type: u32) -> Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The kernel's number for this network namespace, which no other ever has.
+/// The kernel's cookie of this network namespace, which no other ever has.
 fn netns_cookie() -> Result<u64, BpfError> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .map_err(|e| BpfError::io("open a socket to learn the network namespace", e))?;

@@ -55,7 +55,7 @@ fn drain(ring: &mut FlowRing, limit: usize) -> Vec<(u32, u32, [u8; 4])> {
     }
 }
 
-/// TCP between a client of this number and the server: there, or back.
+/// TCP between a client of this index and the server: there, or back.
 fn segment(client: u16, back: bool, seq: u32) -> Vec<u8> {
     let address = [10, 1, (client >> 8) as u8, client as u8];
     match back {
@@ -118,10 +118,10 @@ fn each_packet_is_in_one_ring_and_both_directions_in_the_same() {
                 let records = drain(ring, 7);
                 assert!(!records.is_empty(), "ring {i}: by a random key, once in 10^8 runs");
                 assert_eq!((ring.received(), ring.lost().packets), (records.len() as u64, 0));
-                for (number, ip_len, client) in records {
+                for (sequence, ip_len, client) in records {
                     assert_eq!(ip_len, 40);
-                    assert_eq!(client[2..], sent[number as usize].to_be_bytes());
-                    assert!(seen.insert(number), "packet {number} twice");
+                    assert_eq!(client[2..], sent[sequence as usize].to_be_bytes());
+                    assert!(seen.insert(sequence), "packet {sequence} twice");
                     assert_eq!(*ring_of.entry(client).or_insert(i), i, "{client:?}");
                 }
             }

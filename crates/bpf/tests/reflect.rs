@@ -33,7 +33,7 @@ fn load<'a>(change: impl FnOnce(&mut KernelReflectorConfig<'a>)) -> KernelReflec
     reflector
 }
 
-/// NTP time now, as seconds and fraction in one number, by CLOCK_TAI.
+/// NTP time now, as seconds and fraction in 64 bits, by CLOCK_TAI.
 fn ntp_now() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is valid memory for the answer.
@@ -196,19 +196,19 @@ fn a_full_table_of_sessions_is_kept() {
             assert_reflected(&reflector, &request, seq, "full table");
         }
     }
-    // More sessions than there are slots: the later ones are answered with their own number.
+    // More sessions than there are slots: the later ones are answered with their own sequence number.
     let reflector = load(|c| c.max_sessions = 1);
     let mut numbered = 0;
     for port in 0..2000 {
         request.source_port = 10_000 + port;
-        let number = |seq: u32| {
+        let sequence = |seq: u32| {
             let mut request = request.clone();
             request.payload[..4].copy_from_slice(&(1000 + seq).to_be_bytes());
             let run = reflector.test_run(&request.frame(), 1).unwrap();
             assert_eq!(run.verdict, XDP_TX);
             u32::from_be_bytes(field(&run.packet, request.payload_offset()))
         };
-        match [number(0), number(1)] {
+        match [sequence(0), sequence(1)] {
             [0, 1] => numbered += 1,
             own => assert_eq!(own, [1000, 1001]),
         }

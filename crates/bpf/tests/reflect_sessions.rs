@@ -12,7 +12,7 @@ const THREADS: u32 = 2;
 /// What `Request::v4` bears.
 const REQUEST_NUMBER: u32 = 7;
 
-/// Runs one request of the session; the number of its reply.
+/// Runs one request of the session; the sequence number of its reply.
 fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
     let request = Request { source_port: 10_000 + session, ..Request::v4() };
     let run = reflector.test_run(&request.frame(), 1).unwrap();
@@ -22,10 +22,10 @@ fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
 }
 
 /// Both threads begin the same sessions at the same time: each session is made once, and
-/// no number is given twice.
+/// no sequence number is given twice.
 ///
 /// Who cannot have the table's lock answers without a session, with the request's own
-/// number, and counts it: so it goes where the host stops a processor that holds the lock.
+/// sequence number, and counts it: so it goes where the host stops a processor that holds the lock.
 #[test]
 fn two_cpus_number_the_same_sessions() {
     if !privileged("two_cpus_number_the_same_sessions") {
@@ -38,29 +38,29 @@ fn two_cpus_number_the_same_sessions() {
     })
     .unwrap();
     let together = std::sync::Barrier::new(THREADS as usize);
-    let mut numbers: Vec<(u16, u32)> = std::thread::scope(|scope| {
+    let mut sequences: Vec<(u16, u32)> = std::thread::scope(|scope| {
         let begin = || {
-            let mut numbers = Vec::with_capacity(SESSIONS.into());
+            let mut sequences = Vec::with_capacity(SESSIONS.into());
             for session in 0..SESSIONS {
                 if session % 100 == 0 {
                     together.wait();
                 }
-                numbers.push((session, reply_number(&reflector, session)));
+                sequences.push((session, reply_number(&reflector, session)));
             }
-            numbers
+            sequences
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(begin)).collect();
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
-    numbers.sort_unstable();
+    sequences.sort_unstable();
     let (stateless, stateful): (Vec<_>, Vec<_>) =
-        numbers.into_iter().partition(|&(_, number)| number == REQUEST_NUMBER);
+        sequences.into_iter().partition(|&(_, sequence)| sequence == REQUEST_NUMBER);
     let counters = reflector.counters().unwrap();
     assert_eq!(counters.get("reflected_stateless"), stateless.len() as u64);
 
     let mut replies = vec![0; SESSIONS.into()];
-    for &(session, number) in &stateful {
-        assert_eq!(number, replies[usize::from(session)], "session {session}: {stateful:?}");
+    for &(session, sequence) in &stateful {
+        assert_eq!(sequence, replies[usize::from(session)], "session {session}: {stateful:?}");
         replies[usize::from(session)] += 1;
     }
     let established = replies.iter().filter(|&&n| n == THREADS).count();

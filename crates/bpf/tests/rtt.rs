@@ -158,8 +158,8 @@ fn reuse_and_reset(p: &mut RttProgram) {
         ],
     );
     let (samples, flows) = poll(p);
-    let number = (RttKind::TcpSequence, CLEAN, 1);
-    assert_eq!(brief(&samples), [number, (RttKind::TcpHandshakeServer, CLEAN, 12)]);
+    let sequence = (RttKind::TcpSequence, CLEAN, 1);
+    assert_eq!(brief(&samples), [sequence, (RttKind::TcpHandshakeServer, CLEAN, 12)]);
     assert_eq!(flows.iter().map(|f| f.reason).collect::<Vec<_>>(), [EndReason::Reuse]);
     p.sweep(T0 + 6_000 * MS).unwrap();
     assert!(poll(p).1.iter().any(|f| f.reason == EndReason::Reset));
@@ -182,8 +182,8 @@ fn pure_acknowledgements_and_repeated_values(p: &mut RttProgram) {
         ],
     );
     let ts = RttKind::TcpTimestamp;
-    let number = RttKind::TcpSequence; // as long as nobody has echoed
-    assert_eq!(brief(&poll(p).0), [(number, CLEAN, 6), (ts, CLEAN, 20)]);
+    let sequence = RttKind::TcpSequence; // as long as nobody has echoed
+    assert_eq!(brief(&poll(p).0), [(sequence, CLEAN, 6), (ts, CLEAN, 20)]);
 }
 
 fn losses_and_late_acknowledgements(p: &mut RttProgram) {

@@ -34,7 +34,7 @@ fn at_tcx(ifindex: u32) -> u32 {
         .map(|hook| {
             let mut ids = [0; 16];
             let mut count = ids.len() as u32;
-            // SAFETY: room for as many numbers as `count` says; no flags are asked for.
+            // SAFETY: room for as many identifiers as `count` says; no flags are asked for.
             let rc = unsafe {
                 let (none, ids) = (std::ptr::null_mut(), ids.as_mut_ptr());
                 sys::bpf_prog_query(ifindex as i32, hook, 0, none, ids, &mut count)
@@ -145,7 +145,7 @@ fn what_is_pinned_goes_on_without_the_process() {
     });
 }
 
-/// The links in a folder, and the numbers of all maps there.
+/// The links in a folder, and the ids of all maps there.
 fn pinned(folder: &Path) -> (Vec<String>, Vec<u32>) {
     let mut links = vec![];
     let mut maps = vec![];

@@ -148,7 +148,7 @@ fn what_is_unlike_a_connection_does_not_disturb_it() {
             let forged = Segment { ack: talk.ack + 70_000, ..talk.client(ACK, 0) };
             talk.put(talk.at, talk.stamp(forged, talk.at, talk.at - 40 * MS));
         },
-        // Half of all numbers away, where neither comes first.
+        // Half of the sequence space away, where neither comes first.
         |talk| {
             let forged = talk.client(ACK, 0);
             let forged = Segment { ack: talk.ack.wrapping_add(1 << 31), ..forged };
@@ -236,7 +236,7 @@ fn a_connection_begins_with_a_syn_that_is_answered() {
     both.finish();
 }
 
-/// A SYN whose answer did not pass; the connection goes on at other numbers, and more than half
+/// A SYN whose answer did not pass; the connection goes on at other sequence numbers, and more than half
 /// of them away. What looks like an answer there is none to that SYN.
 #[test]
 fn a_syn_ack_of_other_numbers_answers_no_syn() {

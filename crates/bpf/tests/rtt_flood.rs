@@ -103,14 +103,14 @@ impl EndedFlows {
     }
 
     fn add(&mut self, flow: &RttFlow) {
-        let number = match (flow.flow.protocol, flow.flow.source) {
+        let index = match (flow.flow.protocol, flow.flow.source) {
             (6, IpAddr::V4(source)) => {
                 let [_, x, y, z] = source.octets();
                 u32::from_be_bytes([0, x ^ 9, y, z]) as usize
             }
             _ => FLOWS as usize,
         };
-        self.twice += u64::from(std::mem::replace(&mut self.reported[number], true));
+        self.twice += u64::from(std::mem::replace(&mut self.reported[index], true));
     }
 
     /// How many these and those are together.

@@ -263,9 +263,9 @@ fn packets_in_tunnels_are_timed() {
             let (outer, ip) = (if outer_v6 { v6 } else { v4 }, if inner_v6 { v6 } else { v4 });
             for (protocol, [request, answer], kind) in exchanges(inner_v6, id) {
                 let frames = [(1, 2, request), (2, 1, answer)].map(|(from, to, payload)| {
-                    let (number, payload) = inside(&ip(from, to, protocol, &payload));
+                    let (protocol, payload) = inside(&ip(from, to, protocol, &payload));
                     // Through the same two ends; a tag outside is that of the flow.
-                    ethernet(&tagged(QINQ, 12, &outer(from + 6, to + 6, number, &payload)))
+                    ethernet(&tagged(QINQ, 12, &outer(from + 6, to + 6, protocol, &payload)))
                 });
                 times(&mut both, &frames, kind, 12, what);
             }
@@ -466,9 +466,9 @@ fn any_tunnel(random: &mut Random, inside: &Layer) -> Layer {
     if random.once_in(6) {
         inside = tagged(VLAN, 3, &inside);
     }
-    let number = if inside.kind == IPV4 { 4 } else { 41 };
+    let protocol = if inside.kind == IPV4 { 4 } else { 41 };
     match random.below(7) {
-        0 => outer(7, 8, number, &inside.bytes),
+        0 => outer(7, 8, protocol, &inside.bytes),
         1 | 2 => {
             let flags = random.one_of(&[0, 0x20, 0x30, 0xb0, 0x80, 0x40]);
             if random.once_in(3) {

@@ -226,7 +226,7 @@ fn attached(ifindex: u32, hook: sys::bpf_attach_type) -> u32 {
     // SAFETY: `opts` outlives the call and carries its own size.
     let rc = unsafe { sys::bpf_prog_query_opts(ifindex as i32, hook, &mut opts) };
     assert_eq!(rc, 0, "{}", std::io::Error::from_raw_os_error(-rc));
-    // SAFETY: both members of the union are the same number.
+    // SAFETY: both members of the union are the same integer.
     unsafe { opts.__bindgen_anon_1.count }
 }
 

@@ -50,8 +50,8 @@ impl Lab {
         // A process long dead may have had this process id.
         let taken = namespaces();
         let stem = loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let stem = format!("{MARK}.{prefix}.{}.{number}", id());
+            let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+            let stem = format!("{MARK}.{prefix}.{}.{serial}", id());
             if !taken.iter().any(|name| name.starts_with(&format!("{stem}."))) {
                 break stem;
             }
@@ -166,10 +166,10 @@ pub(crate) fn is_abandoned(name: &str) -> bool {
 /// The process id in a namespace's name, or in a lab's, if a lab made it.
 fn owner(name: &str) -> Option<u32> {
     let parts: Vec<&str> = name.split('.').collect();
-    let ([MARK, _prefix, pid, number, _] | [MARK, _prefix, pid, number]) = parts[..] else {
+    let ([MARK, _prefix, pid, serial, _] | [MARK, _prefix, pid, serial]) = parts[..] else {
         return None;
     };
-    number.parse::<u32>().ok()?;
+    serial.parse::<u32>().ok()?;
     pid.parse().ok()
 }
 
@@ -184,7 +184,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
 
 /// Begins the name of each namespace that a lab makes.
 const MARK: &str = "sonde";
-/// Number of the next lab of this process.
+/// Serial of the next lab of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(test)]

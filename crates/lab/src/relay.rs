@@ -4,7 +4,7 @@
 //! A frame leaves the delay after the kernel received it, whenever the thread saw it: its
 //! own work is not added. It sleeps until shortly before a frame is due and polls from
 //! then on; [`RelayReport`] says how late it was all the same. What is lost or late by
-//! intent is drawn from a seed, one number a frame and direction.
+//! intent is drawn from a seed, one value a frame and direction.
 //!
 //! Frames are carried as they are: the interfaces at the other ends must compute their
 //! checksums and cut their segments themselves ([`Host::offloads_off`]), and VLAN tags,
@@ -82,7 +82,7 @@ pub struct RelayCounts {
     /// Lost because the queue was full.
     pub queue_full: u64,
     /// Not sent on against our will: too long for a link, no room in the kernel. A test
-    /// that relies on its numbers asserts that there is none.
+    /// that relies on its results asserts that there is none.
     pub failed: u64,
 }
 
@@ -145,7 +145,7 @@ impl Drop for Relay {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
     due: i64,
-    number: u64,
+    sequence: u64,
     direction: usize,
     frame: Vec<u8>,
 }
@@ -159,7 +159,7 @@ struct Worker {
     flights: BinaryHeap<Reverse<Flight>>,
     /// When the frames that a limited queue holds are due.
     held: [BinaryHeap<Reverse<i64>>; 2],
-    number: u64,
+    sequence: u64,
     spare: Vec<Vec<u8>>,
     report: RelayReport,
 }
@@ -173,7 +173,7 @@ impl Worker {
             link_free: [i64::MIN; 2],
             flights: BinaryHeap::new(),
             held: Default::default(),
-            number: 0,
+            sequence: 0,
             spare: Vec::new(),
             report: RelayReport::default(),
         }
@@ -213,9 +213,9 @@ impl Worker {
             match due {
                 Some(due) if fits => {
                     frame.truncate(len);
-                    self.number += 1;
-                    let number = self.number;
-                    self.flights.push(Reverse(Flight { due, number, direction, frame }));
+                    self.sequence += 1;
+                    let sequence = self.sequence;
+                    self.flights.push(Reverse(Flight { due, sequence, direction, frame }));
                 }
                 _ => self.spare.push(frame),
             }

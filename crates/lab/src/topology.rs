@@ -125,11 +125,11 @@ impl RelayPath {
         middle.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"])?;
         let (client_mac, _) = lab.link(&client, own, &middle, Self::SIDES[0], &options)?;
         let (_, server_mac) = lab.link(&middle, Self::SIDES[1], &server, own, &options)?;
-        for (host, number, peer, peer_mac) in
+        for (host, host_part, peer, peer_mac) in
             [(&client, 1, 2, server_mac), (&server, 2, 1, client_mac)]
         {
             for (prefix, length) in [("10.1.0.", 24), ("fd00:1::", 64)] {
-                host.add_address(own, &format!("{prefix}{number}/{length}"))?;
+                host.add_address(own, &format!("{prefix}{host_part}/{length}"))?;
                 host.set_neighbour(own, &format!("{prefix}{peer}"), &format_mac(peer_mac))?;
             }
             host.offloads_off(own)?;

@@ -270,8 +270,8 @@ fn passes(bed: &LabBed) {
 /// Sends datagrams from one port to the other until one arrives; whom it came from.
 fn exchange(bed: &LabBed, from: usize, family: AddressFamily) -> Option<IpAddr> {
     let [near, far] = [from, 1 - from].map(|n| &bed.info().ports[n]);
-    let at = |port: &LabPort, number| {
-        SocketAddr::new(address(port, family).address.parse().unwrap(), number)
+    let at = |port: &LabPort, port_number| {
+        SocketAddr::new(address(port, family).address.parse().unwrap(), port_number)
     };
     let to = inside(&far.netns, || UdpSocket::bind(at(far, 7000)).unwrap());
     let sender = inside(&near.netns, || UdpSocket::bind(at(near, 7001)).unwrap());

@@ -10,8 +10,8 @@ use sonde_sys::schedule::prefer_this_thread;
 const SERVER: &str = "10.1.0.2:7777";
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends `count` datagrams with their numbers and send times through a relay; returns
-/// the numbers in order of arrival, each with its one-way time and when it came after the
+/// Sends `count` datagrams with their sequence numbers and send times through a relay; returns
+/// the sequence numbers in order of arrival, each with its one-way time and when it came after the
 /// first was sent, and the relay's report.
 fn carry(
     path: &RelayPath,
@@ -47,9 +47,9 @@ fn carry(
     let begin = Instant::now();
     begins.send(begin).unwrap();
     let sender = std::thread::spawn(move || {
-        for number in 0..count {
+        for sequence in 0..count {
             let mut datagram = [0u8; 600];
-            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            datagram[..4].copy_from_slice(&sequence.to_be_bytes());
             datagram[4..12].copy_from_slice(&(begin.elapsed().as_nanos() as u64).to_be_bytes());
             client.send_to(&datagram, SERVER.parse::<SocketAddr>().unwrap()).unwrap();
             // Paced, so that no socket's buffer fills; after a stop of this thread as before.

@@ -19,7 +19,7 @@ pub(crate) enum SegmentPosition {
     Old,
 }
 
-/// The position of the octets from `seq` to before `end`, at least one. `next` is the number
+/// The position of the octets from `seq` to before `end`, at least one. `next` is the sequence number
 /// after everything sent so far, `hole` the gap in it. `fin`: one of the octets is a FIN.
 #[inline]
 pub(crate) fn position(

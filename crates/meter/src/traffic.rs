@@ -190,11 +190,11 @@ impl TrafficGenerator {
     /// Draws the next flow.
     fn begin(&mut self) -> Flow {
         let (config, rng) = (&self.config, &mut self.rng);
-        let number = self.begun;
+        let index = self.begun;
         self.begun += 1;
-        let mut flow = Flow::new(number, config.sizes.draw(rng), [rng.u32(..), rng.u32(..)]);
+        let mut flow = Flow::new(index, config.sizes.draw(rng), [rng.u32(..), rng.u32(..)]);
         if config.order == PacketOrder::RoundRobin {
-            flow.tuple = address::in_turn(config.net, number as u32);
+            flow.tuple = address::in_turn(config.net, index as u32);
             flow.server_port = SERVER_PORTS;
             flow.ttl = [64; 2];
             flow.length = u32::MAX;
@@ -223,7 +223,7 @@ impl TrafficGenerator {
             Transport::Tcp if speaks => App::Tls,
             _ => App::None,
         };
-        flow.tuple = self.tuples.tuple(number);
+        flow.tuple = self.tuples.tuple(index);
         if flow.transport == Transport::Icmp {
             // Without ports the hosts alone must distinguish flows.
             flow.tuple.hosts = self.tuples.pair(self.icmp);
@@ -233,7 +233,7 @@ impl TrafficGenerator {
             flow.outer = self.tuples.pair(self.tunnels);
             self.tunnels += 1;
         }
-        let other = SERVER_PORTS + (number % 1000) as u16;
+        let other = SERVER_PORTS + (index % 1000) as u16;
         flow.server_port = flow.app.port().unwrap_or(other);
         flow.tos = [0, 0, 0, 0x28, 0x48, 0x88, 0xB8, 0x20][rng.usize(..8)];
         flow.ttl = [64 - rng.u8(..16), 128 - rng.u8(..16)];

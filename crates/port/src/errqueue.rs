@@ -19,7 +19,7 @@ pub(crate) const BATCH: usize = 64;
 /// Control messages of one packet; 256 bytes hold all that any engine asks for.
 const CONTROL: usize = 256;
 
-/// Since Linux 6.13: the caller chooses a packet's number in the error queue.
+/// Since Linux 6.13: the caller chooses a packet's id in the error queue.
 pub(crate) const SCM_TS_OPT_ID: i32 = 81;
 
 /// The message vectors of `recvmmsg` and `sendmmsg`, allocated once.
@@ -257,7 +257,7 @@ impl ToTai {
     }
 }
 
-/// Has the socket stamp what it receives, and number what it is asked to stamp.
+/// Has the socket stamp what it receives, and count what it is asked to stamp.
 pub(crate) fn enable(fd: &impl AsRawFd, rx: bool, tx: bool) -> io::Result<()> {
     let mut flags = libc::SOF_TIMESTAMPING_SOFTWARE;
     if rx {
@@ -270,7 +270,7 @@ pub(crate) fn enable(fd: &impl AsRawFd, rx: bool, tx: bool) -> io::Result<()> {
     syscall::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
 }
 
-/// The packets of one socket whose transmit stamp is awaited: number -> cookie.
+/// The packets of one socket whose transmit stamp is awaited: id -> cookie.
 pub(crate) struct Awaited {
     slots: Box<[(u32, u64)]>,
     next: u32,
@@ -280,7 +280,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// `chosen`: the kernel takes the numbers from us (see [`SCM_TS_OPT_ID`]), else it
+    /// `chosen`: the kernel takes the ids from us (see [`SCM_TS_OPT_ID`]), else it
     /// counts by itself and we count along.
     pub fn new(chosen: bool, slots: usize) -> Self {
         let slots = vec![(0, 0); slots.next_power_of_two()].into_boxed_slice();
@@ -311,8 +311,8 @@ impl Awaited {
 
     /// The next asked-for packet was refused with this error.
     pub fn refused(&mut self, error: &io::Error) {
-        // Routing, address and link errors come before the kernel numbers the packet; a
-        // full queue and a packet filter refuse one that already has its number. A number
+        // Routing, address and link errors come before the kernel gives the packet an id; a
+        // full queue and a packet filter refuse one that already has its id. An id
         // that we chose is passed over alike: the later packets of the batch carry theirs.
         let numbered = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EPERM));
         if self.chosen || numbered {
@@ -360,7 +360,7 @@ impl Awaited {
     }
 }
 
-/// Number and stamp of entry `i` of an error queue.
+/// Id and stamp of entry `i` of an error queue.
 pub(crate) fn sent_stamp(batch: &Batch, i: usize, tai: ToTai) -> Option<(u32, Stamp)> {
     let (mut id, mut stamp) = (None, None);
     for (level, kind, value) in batch.controls(i) {

@@ -2,7 +2,7 @@
 //!
 //! The path of each direction delays, loses, doubles, reorders, corrupts and queues
 //! frames as its [`Model`] says, and counts exactly what it did: the truth that an
-//! instrument's own numbers are tested against. The same seed gives the same run.
+//! instrument's own results are tested against. The same seed gives the same run.
 //!
 //! Nothing moves until [`MemClock::advance_to`]. A test's loop is: let both ends run
 //! until they are idle, then advance to the earlier of [`MemClock::next_event`] and

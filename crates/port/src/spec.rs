@@ -144,7 +144,7 @@ pub struct OpenSpec {
     /// Socket engine: hear of ICMP errors ([`crate::Port::take_icmp_errors`]). The others cannot:
     /// see [`crate::icmp::Listener`].
     pub icmp_errors: bool,
-    /// Socket engine: the interface of each link-local destination, by its number; others go
+    /// Socket engine: the interface of each link-local destination, by its index; others go
     /// by `interface`.
     pub scopes: Vec<(std::net::Ipv6Addr, u32)>,
     /// Socket engine: packets longer than the MTU go in pieces; else they are refused.

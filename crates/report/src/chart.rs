@@ -35,7 +35,7 @@ pub struct Axis {
     pub scale: AxisScale,
     /// Values are divided by this for the tick labels: 1000 for ns shown as us.
     pub divisor: f64,
-    /// The numbers that names stand for, for files that programs read; empty: none.
+    /// The values that names stand for, for files that programs read; empty: none.
     pub numbers: Vec<f64>,
 }
 
@@ -106,7 +106,7 @@ pub struct Bar {
     pub to: f64,
     /// Interval of the end.
     pub interval: Option<(f64, f64)>,
-    /// The number beside it; lines are parted by a line feed.
+    /// The value beside it; lines are parted by a line feed.
     pub label: String,
 }
 

@@ -33,7 +33,7 @@ pub enum ReportFormat {
     Json,
     /// A Parquet file a table.
     Parquet,
-    /// The numbers of each table and the lines of each figure as NumPy matrices.
+    /// The values of each table and the lines of each figure as NumPy matrices.
     Npy,
 }
 
@@ -132,7 +132,7 @@ fn page(name: &str, text: String) -> Page {
     Page { name: name.into(), bytes: text.into_bytes() }
 }
 
-/// Two that would have one name get numbers; names of tables may come from a plan.
+/// Two that would have one name get suffixes; names of tables may come from a plan.
 fn name_apart<'a>(ids: impl Iterator<Item = &'a mut String>) {
     let mut taken = std::collections::HashSet::new();
     for id in ids {
@@ -143,10 +143,10 @@ fn name_apart<'a>(ids: impl Iterator<Item = &'a mut String>) {
         // A name a file system takes, whatever follows it.
         let plain: String = plain.chars().take(100).collect();
         let mut name = plain.clone();
-        let mut number = 1;
+        let mut copy = 1;
         while !taken.insert(name.clone()) {
-            number += 1;
-            name = format!("{plain}_{number}");
+            copy += 1;
+            name = format!("{plain}_{copy}");
         }
         *id = name;
     }

@@ -1,4 +1,4 @@
-//! Numbers as people read them, and which way is better.
+//! Quantities as people read them, and which way is better.
 
 use sonde_results::units::{format_ns, format_number};
 
@@ -48,7 +48,7 @@ pub fn show(value: f64, unit: &str) -> String {
 }
 
 /// The name of a quantity as people read it: "latency_p99_9@50" is "latency p99.9 at 50 %". What follows
-/// the `@` is a share of the rate found where it is a number, else a goal or a direction.
+/// the `@` is a share of the rate found where it is numeric, else a goal or a direction.
 pub fn quantity_title(name: &str) -> String {
     let (base, at) = name.split_once('@').unwrap_or((name, ""));
     let base = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");
@@ -100,7 +100,7 @@ fn rank(name: &str) -> (String, i64) {
     (format!("{of}@{at}"), rank)
 }
 
-/// Divisor and prefix for a number of that size.
+/// Divisor and prefix for a value of that size.
 pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
     match value {
         v if v < 1e3 => (1.0, ""),
@@ -115,7 +115,7 @@ pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
 pub fn show_time(tai_ns: i64, tai_offset_s: i32) -> String {
     let seconds = tai_ns.div_euclid(1_000_000_000) - i64::from(tai_offset_s);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // The civil calendar from the day number, counted from 0000-03-01 so that the leap day
+    // The civil calendar from the day count, counted from 0000-03-01 so that the leap day
     // ends a year, an era being 400 years.
     let z = days + 719_468;
     let era = z.div_euclid(146_097);

@@ -29,7 +29,7 @@ pub struct Sheet {
 pub struct Column {
     /// Its name: lower case, joined by `_` where files need it.
     pub name: String,
-    /// Unit of its numbers; empty: none, or another in each row (see the column "unit").
+    /// Unit of its values; empty: none, or another in each row (see the column "unit").
     pub unit: String,
 }
 
@@ -60,11 +60,11 @@ impl Column {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Text(String),
-    /// A whole number, printed in full.
+    /// An integer, printed in full.
     Count(u64),
-    /// A number of the column's unit.
+    /// A value in the column's unit.
     Number(f64),
-    /// A number with a unit of its own.
+    /// A value with a unit of its own.
     Of(f64, String),
     /// The same, and people see the unit beside it.
     Unit(f64, String),
@@ -80,11 +80,11 @@ impl Cell {
             Cell::Number(v) => show(*v, unit),
             Cell::Of(v, unit) => show(*v, unit),
             Cell::Unit(v, unit) => {
-                let number = show(*v, unit);
+                let text = show(*v, unit);
                 // After a prefix its unit follows at once: "1.235 Mframes/s".
-                match number.ends_with(|c: char| c.is_ascii_alphabetic()) || unit.is_empty() {
-                    true => format!("{number}{unit}"),
-                    false => format!("{number} {unit}"),
+                match text.ends_with(|c: char| c.is_ascii_alphabetic()) || unit.is_empty() {
+                    true => format!("{text}{unit}"),
+                    false => format!("{text} {unit}"),
                 }
             }
             Cell::None => "-".into(),
@@ -101,7 +101,7 @@ impl Cell {
         }
     }
 
-    /// The number; `None`: text or nothing.
+    /// The value; `None`: text or nothing.
     pub fn number(&self) -> Option<f64> {
         match self {
             Cell::Count(n) => Some(*n as f64),
@@ -115,7 +115,7 @@ impl Cell {
     }
 }
 
-/// A whole number with a thin space before each three digits, where it has more than four.
+/// An integer with a thin space before each three digits, where it has more than four.
 fn grouped(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),

@@ -75,7 +75,7 @@ pub struct Pooled {
     pub rate_fps: f64,
 }
 
-/// What a trial was run for, without its number: "soak" of "soak, 3 of 24".
+/// What a trial was run for, without its index: "soak" of "soak, 3 of 24".
 pub fn kind_of(purpose: &str) -> &str {
     match purpose.split_once(", ") {
         Some((kind, rest)) if rest.starts_with(|c: char| c.is_ascii_digit()) => kind,

@@ -126,7 +126,7 @@ pub struct Measurement {
     pub time_ns: [i64; 2],
     /// The values that the procedure found, and whether it came to its end.
     pub finding: Finding,
-    /// Numbers of the trials behind it, invalid ones included.
+    /// The `number` of each trial behind it, invalid ones included.
     pub trials: Vec<u64>,
     /// What casts doubt on it.
     pub caveats: CaveatSet,
@@ -137,7 +137,7 @@ pub struct Measurement {
 /// What a procedure found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// The numbers, the most important one first.
+    /// The quantities, the most important one first.
     pub values: Vec<Quantity>,
     /// Whether the procedure came to its end; `false`: what is here was found until then.
     pub complete: bool,
@@ -150,13 +150,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The number of that name.
+    /// The quantity of that name.
     pub fn value(&self, name: &str) -> Option<&Quantity> {
         self.values.iter().find(|q| q.name == name)
     }
 }
 
-/// A number with its unit and bounds.
+/// A quantity with its unit and bounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantity {
     /// Its name, by the standard that defines it: "throughput", "latency_p99_9@50".
@@ -200,14 +200,14 @@ impl Quantity {
 pub struct Check {
     /// As the plan has it: "throughput >= 1.0e6".
     pub text: String,
-    /// The number that it was held against; `None`: the measurement has none of that name.
+    /// The value that it was held against; `None`: the measurement has none of that name.
     pub value: Option<f64>,
     /// Whether it holds. Without a value it does not, and nor is it broken.
     pub pass: bool,
 }
 
 impl Check {
-    /// Whether there was no number to hold it against.
+    /// Whether there was no value to hold it against.
     pub fn undecided(&self) -> bool {
         self.value.is_none()
     }
@@ -215,7 +215,7 @@ impl Check {
 
 impl Measurement {
     /// Whether the evidence does not suffice to say what was asked: the procedure did not come
-    /// to its end, found no number, or has none for a threshold of the plan.
+    /// to its end, found no value, or has none for a threshold of the plan.
     pub fn undecided(&self) -> bool {
         !self.finding.complete
             || self.finding.values.is_empty()

@@ -1,4 +1,4 @@
-//! What casts doubt on a number, and what to do about it.
+//! What casts doubt on a result, and what to do about it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum Caveat {
     CpuStolen,
     /// The reflector copies the sender's sequence number: loss has no direction.
     LossSideUnknown,
-    /// The reflector's numbers do not ascend as those of one session do: it was restarted, or the
+    /// The reflector's sequence numbers do not ascend as those of one session do: it was restarted, or the
     /// probes are new sessions to it. Losses nearby have no side.
     ReflectorSequenceJump,
     /// Replies that do not match what was sent were discarded.
@@ -173,7 +173,7 @@ impl Caveat {
             Caveat::SendsFailed => "packets could not be sent",
             Caveat::OwnDrops => "this host dropped packets of its own",
             Caveat::CpuStolen => "the machine paused this process",
-            Caveat::LossSideUnknown => "loss cannot be told by direction",
+            Caveat::LossSideUnknown => "loss cannot be split by direction",
             Caveat::ReflectorSequenceJump => "the reflector's numbering broke off",
             Caveat::InvalidReplies => "replies that fit no request were discarded",
             Caveat::ReflectorTimesWrong => "the reflector's time stamps contradict the round trip",
@@ -205,7 +205,7 @@ impl Caveat {
                 "packets that the kernel or the card had joined counted as one"
             }
             Caveat::DeviceDisturbed => "other work on the host held the device's processor",
-            Caveat::LossSideOpen => "no later reply tells the side of some losses",
+            Caveat::LossSideOpen => "no later reply shows the side of some losses",
             Caveat::RequestsDuplicated => "requests were duplicated on their way to the reflector",
             Caveat::ClockStepped => "this host's clock was set during the measurement",
             Caveat::PeerClockStepped => "the peer's clock was set, or its stamps jump",
@@ -254,7 +254,7 @@ impl Caveat {
                 "use an idle host or isolated cores; compare the pause with the maxima"
             }
             Caveat::LossSideUnknown => {
-                "a reflector that counts its replies tells the side: 'sonde reflect' does, without --stateless and while its table has room for the session"
+                "a reflector that counts its replies shows the side: 'sonde reflect' does, without --stateless and while its table has room for the session"
             }
             Caveat::ReflectorSequenceJump => {
                 "it was restarted, a NAT gives the probes new ports, or two senders share a session; totals are right, losses nearby have no side"
@@ -337,7 +337,7 @@ impl Caveat {
                 "the sides follow with the next reply; at the end of a run measure on for a moment after a loss"
             }
             Caveat::RequestsDuplicated => {
-                "look for a loop or a mirror port on the way there; losses near the duplicates are not told by side"
+                "look for a loop or a mirror port on the way there; losses near the duplicates have no known side"
             }
             Caveat::ClockStepped => {
                 "the schedule went on, and no delay spans the step; let chrony slew the clock ('makestep' only at boot)"
@@ -349,7 +349,7 @@ impl Caveat {
                 "set the peer's clock, or this host's; round-trip delay and delay variation are not affected"
             }
             Caveat::TimestampFormatWrong => {
-                "set the peer's Z bit by its format (RFC 8186, section 2.3), or tell its vendor; the delays are right"
+                "set the peer's Z bit by its format (RFC 8186, section 2.3), or report it to its vendor; the delays are right"
             }
             Caveat::OtherReplies => {
                 "look for address translation on the way, or a reflector that answers from another address or port"

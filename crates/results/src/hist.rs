@@ -70,7 +70,7 @@ pub struct Hist {
     pub min: i64,
     /// Greatest value, ns (0 when empty).
     pub max: i64,
-    /// Bucket number and count, ascending by bucket, no zero counts. A bucket of more than
+    /// Bucket index and count, ascending by bucket, no zero counts. A bucket of more than
     /// 2^32-1 values stands here more than once: thousands of streams keep their buckets
     /// in memory, so these are small.
     pub buckets: Vec<(i16, u32)>,

@@ -111,7 +111,7 @@ impl Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossSide {
-    /// They cannot: the reflector has not shown that it counts by itself, or its numbers prove
+    /// They cannot: the reflector has not shown that it counts by itself, or its sequence numbers prove
     /// nothing.
     #[default]
     Unknown,

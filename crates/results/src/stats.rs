@@ -1,4 +1,4 @@
-//! Statistics of repeated measurements: what a reader may conclude from a few numbers that
+//! Statistics of repeated measurements: what a reader may conclude from a few values that
 //! are skewed and few.
 //!
 //! Nothing here assumes a distribution. Where repetitions are too few for an interval or a

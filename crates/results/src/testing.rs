@@ -1,4 +1,4 @@
-//! Made-up measurements for the tests of other crates: the same numbers every time.
+//! Made-up measurements for the tests of other crates: the same values every time.
 
 pub mod probe;
 pub mod rtt;

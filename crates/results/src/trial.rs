@@ -147,7 +147,7 @@ pub struct DeviceEvent {
 /// A trial as it was run. Trials are never merged: each try has one of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
-    /// Number within the run, from 1.
+    /// Ordinal within the run, from 1.
     pub number: u64,
     /// The measurement that it belongs to: [`crate::bench::Measurement::id`].
     pub measurement: String,
@@ -343,7 +343,7 @@ impl Direction {
 /// Frames lost in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LossRun {
-    /// Number of the first, in the order of sending, from 0.
+    /// Index of the first, in the order of sending, from 0.
     pub first: u64,
     /// Frames in the run.
     pub frames: u64,
@@ -358,7 +358,7 @@ pub struct WorstFrame {
     pub latency_ns: i64,
     /// Departure, ns from the first departure.
     pub at_ns: i64,
-    /// Number, in the order of sending, from 0.
+    /// Index, in the order of sending, from 0.
     pub sequence: u64,
     /// The frame's stream, as in [`Direction::streams`].
     pub stream: u16,
@@ -443,7 +443,7 @@ pub struct TrialHealth {
 /// What this host did to a device that runs on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceHealth {
-    /// The processors that it runs on, by the kernel's numbers.
+    /// The processors that it runs on, by the kernel's indexes.
     pub cpus: Vec<u32>,
     /// Time for which they ran what is not the device's, ns.
     pub foreign_ns: i64,

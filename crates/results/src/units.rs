@@ -62,7 +62,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a whole number: "5000", "256k", "1.5M".
+/// Parses an integer: "5000", "256k", "1.5M".
 pub fn parse_amount(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let scale = match unit {
@@ -108,7 +108,7 @@ pub fn parse_dscp(text: &str) -> Result<u8, String> {
         })
 }
 
-/// The name of a DSCP, or its number where it has none.
+/// The name of a DSCP, or its value where it has none.
 pub fn format_dscp(dscp: u8) -> String {
     named_dscp(dscp).unwrap_or_else(|| dscp.to_string())
 }
@@ -152,7 +152,7 @@ pub fn time_unit(ns: f64) -> (f64, &'static str) {
 }
 
 /// Four significant digits, as line rates differ in the fourth, without zeros at the end of a
-/// fraction: "1.488". Whole numbers stay whole.
+/// fraction: "1.488". Integers stay integers.
 pub fn format_number(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 {
         return format!("{value:.0}");
@@ -174,7 +174,7 @@ pub fn format_ns_or_dash(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_string(), |ns| format_ns(ns as f64))
 }
 
-/// A whole number with thousands apart: "200,000".
+/// An integer with thousands apart: "200,000".
 pub fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -15,7 +15,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Of processor `cpu`, as it stands now; `None`: there is none of that number.
+    /// Of processor `cpu`, as it stands now; `None`: there is none of that index.
     pub fn read(cpu: usize) -> Option<CpuTime> {
         CpuTime::find(&fs::read_to_string("/proc/stat").ok()?, &format!("cpu{cpu}"))
     }
@@ -55,8 +55,8 @@ impl TaskTime {
 
     /// "run waited slices", the first two in ns.
     fn find(schedstat: &str) -> TaskTime {
-        let mut numbers = schedstat.split_whitespace().map_while(|n| n.parse().ok());
-        let mut next = || Duration::from_nanos(numbers.next().unwrap_or(0));
+        let mut fields = schedstat.split_whitespace().map_while(|n| n.parse().ok());
+        let mut next = || Duration::from_nanos(fields.next().unwrap_or(0));
         TaskTime { run: next(), waited: next() }
     }
 }
@@ -78,10 +78,10 @@ pub fn thread_nice(pid: u32, name: &str) -> Option<i32> {
 }
 
 /// A field of `/proc/PID/stat`, numbered from 1 as in proc_pid_stat(5), from the third on.
-pub fn stat_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
+pub fn stat_field<T: FromStr>(stat: &str, field: usize) -> Option<T> {
     // The second, the name in brackets, may hold anything.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+    rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
 const NICE: usize = 19;

@@ -1,4 +1,4 @@
-//! Facts about the host and its interfaces that decide how far its numbers can be
+//! Facts about the host and its interfaces that decide how far its results can be
 //! trusted: for `sonde doctor` and for run files.
 //!
 //! A fact that the host does not give (no such file, a driver without the call) is
@@ -41,8 +41,8 @@ pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
 
 /// "6.12.48+deb13-amd64": 6 and 12.
 fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    let mut next = || numbers.next()?.parse().ok();
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || parts.next()?.parse().ok();
     Some((next()?, next()?))
 }
 

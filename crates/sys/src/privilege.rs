@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::syscall::{self, op};
 
-/// A capability, by its number in capability.h.
+/// A capability, by its bit in capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
@@ -131,8 +131,8 @@ fn mask(capabilities: &[Capability]) -> u64 {
     capabilities.iter().fold(0, |mask, &capability| {
         let programs = matches!(capability, Capability::Bpf | Capability::Perfmon);
         // They were part of it.
-        let number = if old && programs { Capability::SysAdmin } else { capability };
-        mask | 1 << number as u8
+        let needed = if old && programs { Capability::SysAdmin } else { capability };
+        mask | 1 << needed as u8
     })
 }
 
@@ -143,9 +143,9 @@ fn last_capability() -> u8 {
 
 /// Nothing that is executed gets them back. Without the right to this they are not there, either.
 fn drop_bounds(keep: u64) {
-    for number in (0..=last_capability()).filter(|number| keep & 1 << number == 0) {
+    for bit in (0..=last_capability()).filter(|bit| keep & 1 << bit == 0) {
         // SAFETY: integers only.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(bit), 0, 0, 0) };
     }
 }
 
@@ -238,12 +238,12 @@ fn filter(refused: &[libc::c_long]) -> Vec<libc::sock_filter> {
     let jump = |test| libc::BPF_JMP | test | libc::BPF_K;
     let ret = libc::BPF_RET | libc::BPF_K;
     let count = refused.len() as u8;
-    // struct seccomp_data: the number, then the kind of processor.
+    // struct seccomp_data: the system call, then the kind of processor.
     let mut program = vec![
         op(load, 4, 0, 0),
         op(jump(libc::BPF_JEQ), ARCHITECTURE, 0, count + 3),
         op(load, 0, 0, 0),
-        // Calls of x32 have numbers of their own.
+        // Calls of x32 have codes of their own.
         op(jump(libc::BPF_JGE), X32, count + 1, 0),
     ];
     for (i, &call) in refused.iter().enumerate() {

@@ -218,7 +218,7 @@ pub fn raise_descriptor_limit(wanted: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the interface of that name, in the network namespace of this thread.
+/// The index of the interface of that name, in the network namespace of this thread.
 ///
 /// # Errors
 /// There is none.

@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a pcapng file calls the interface of that number, up to 31 octets of it; `None`: it
+    /// What a pcapng file calls the interface of that index, up to 31 octets of it; `None`: it
     /// says nothing, or so many came behind that it is forgotten.
     pub fn interface_name(&self, interface: u32) -> Option<&str> {
         match &self.state.progress {

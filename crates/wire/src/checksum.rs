@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn same_as_word_by_word(data: std::vec::Vec<u8>) {
-            // 0 and 0xFFFF are the same number in ones' complement, but only an
+            // 0 and 0xFFFF are the same value in ones' complement, but only an
             // all-zero input sums to 0 either way.
             prop_assert_eq!(sum(&data), plain(&data));
         }

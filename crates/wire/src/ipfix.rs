@@ -230,8 +230,8 @@ mod tests {
         let template = Templates::new(sets[0].body, Dialect::Ipfix).next().unwrap().unwrap();
         let fields: Vec<FieldSpecifier> = template.fields().collect();
         assert_eq!((template.id, template.scope_count), (256, 0));
-        assert_eq!(fields[0], FieldSpecifier { enterprise: 0, number: 7, length: 2 });
-        assert_eq!(fields[1], FieldSpecifier { enterprise: 8057, number: 808, length: VARIABLE });
+        assert_eq!(fields[0], FieldSpecifier { enterprise: 0, id: 7, length: 2 });
+        assert_eq!(fields[1], FieldSpecifier { enterprise: 8057, id: 808, length: VARIABLE });
         let records: Vec<Record> =
             Records::new(sets[1].body, &fields).map(Result::unwrap).collect();
         let values: Vec<Vec<&[u8]>> =

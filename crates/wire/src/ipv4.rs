@@ -148,7 +148,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 /// One option: its type, and its data without type and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Option<'a> {
-    /// Copied flag 1, class 2, number 5 bits.
+    /// Copied flag 1, class 2, option kind 5 bits.
     pub kind: u8,
     /// Empty for [`OPTION_NOP`].
     pub data: &'a [u8],

@@ -61,7 +61,7 @@ impl LinkType {
 
 /// EtherType and offset of the packet in what Linux' netfilter logs
 /// (linux/netfilter/nfnetlink_log.h): family, version and group, then attributes of length, type
-/// and value, whose numbers are in the byte order of the machine that captured.
+/// and value, whose integers are in the byte order of the machine that captured.
 fn nflog_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let [_, version, ..] = *frame.first_chunk::<4>().ok_or(Error::Truncated)?;
     if version != 0 {
@@ -114,7 +114,7 @@ fn fddi_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     }
 }
 
-/// The EtherType of an address family as the BSDs, macOS, Linux and Npcap number them. None
+/// The EtherType of an address family as the BSDs, macOS, Linux and Npcap encode them. None
 /// has more than 8 bits, so their byte order shows.
 #[inline]
 fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {

@@ -11,7 +11,7 @@ use crate::capture::record::{CaptureError, CaptureErrorKind, Record, Skipped};
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     order: ByteOrder,
-    /// The interface with number `n` at index `n` modulo [`KEPT`], with `n`: the latest.
+    /// The interface with id `n` at index `n` modulo [`KEPT`], with `n`: the latest.
     interfaces: [(u32, Interface); KEPT],
     /// Their names, at the same indexes.
     names: [Name; KEPT],
@@ -288,7 +288,7 @@ impl Section {
         }))
     }
 
-    /// The section's interface of this number; `None`: it has not described that many, or
+    /// The section's interface of this id; `None`: it has not described that many, or
     /// the description is so far back among so many that finding it anew for each packet
     /// would take for ever.
     #[inline]
@@ -297,8 +297,8 @@ impl Section {
             return None;
         }
         let kept = id as usize % KEPT;
-        let (number, interface) = self.interfaces[kept];
-        if number == id {
+        let (index, interface) = self.interfaces[kept];
+        if index == id {
             return Some(interface);
         }
         let (interface, name) = self.search(id, position)?;
@@ -309,16 +309,16 @@ impl Section {
     /// Looks an interface up in the section, whose blocks as far as here are whole; of a file
     /// that comes piece by piece they may be gone.
     fn search(&mut self, id: u32, position: Position<'_>) -> Option<(Interface, Name)> {
-        let (mut at, mut number) = (self.begin.checked_sub(position.base)?, 0);
+        let (mut at, mut index) = (self.begin.checked_sub(position.base)?, 0);
         while at < position.at {
             self.steps = self.steps.checked_sub(1)?;
             let len = self.order.u32(position.bytes, at + 4)? as usize;
             if self.order.u32(position.bytes, at)? == INTERFACE_DESCRIPTION {
-                if number == id {
+                if index == id {
                     let body = position.bytes.get(at + 8..at + len - 4)?;
                     return self.description(body, position).ok();
                 }
-                number += 1;
+                index += 1;
             }
             at += len;
         }

@@ -78,7 +78,7 @@ impl Prefix {
     }
 }
 
-/// An address as a number, 32 or 128 bits wide.
+/// An address as an integer, 32 or 128 bits wide.
 pub fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(a) => a.to_bits().into(),

@@ -7,7 +7,7 @@
 //! | 0 | [`MAGIC`] |
 //! | 1 | the trial, modulo 256 |
 //! | 2-3 | the stream |
-//! | 4-7 | the number in the order of sending, modulo 2^32 |
+//! | 4-7 | the sequence number, in the order of sending, modulo 2^32 |
 //! | 8-13 | when it was sent, ns TAI, modulo 2^48 (78 hours) |
 //! | 14-17 | a digest of all that, of the frame's length, and of the tester's secret |
 //!
@@ -24,7 +24,7 @@ pub const LEN: usize = 18;
 /// The first octet of every signature.
 pub const MAGIC: u8 = 0xb5;
 
-/// Of the frame numbers and times that a signature has room for.
+/// Of the sequence numbers and times that a signature has room for.
 const TIME_BITS: u32 = 48;
 
 /// What a signature says.
@@ -34,7 +34,7 @@ pub struct Repr {
     pub trial: u8,
     /// The stream, by which frames are counted.
     pub stream: u16,
-    /// The frame's number in the order of sending, of one direction, modulo 2^32.
+    /// The frame's sequence number in the order of sending, of one direction, modulo 2^32.
     pub sequence: u32,
     /// When it was sent, ns since 1970 TAI, modulo 2^48.
     pub sent: u64,
@@ -122,12 +122,12 @@ pub fn latency(received: u64, sent: u64) -> i64 {
     (received.wrapping_sub(sent) << unused) as i64 >> unused
 }
 
-/// The whole number of a frame of which the signature has the low 32 bits, given another
-/// number no more than 2^31 away, such as the greatest so far.
+/// The whole sequence number of a frame of which the signature has the low 32 bits, given another
+/// one no more than 2^31 away, such as the greatest so far.
 #[inline]
 pub fn extend(sequence: u32, near: u64) -> u64 {
     let ahead = sequence.wrapping_sub(near as u32) as i32;
-    // Before the first wrap there are no numbers below 0.
+    // Before the first wrap there are no sequence numbers below 0.
     near.checked_add_signed(i64::from(ahead)).unwrap_or(u64::from(sequence))
 }
 

@@ -87,7 +87,7 @@ impl Time {
         PtpTime((seconds as u64) << 32 | nanos as u64)
     }
 
-    /// The eight octets of a test packet's timestamp, as a number.
+    /// The eight octets of a test packet's timestamp, as an integer.
     #[inline]
     pub const fn to_wire(self, format: TimestampFormat, tai_offset: i64) -> u64 {
         match format {
@@ -221,7 +221,7 @@ impl Sub<Time> for Time {
     }
 }
 
-/// The number congruent to `low` modulo 2^32 that lies nearest to `near`.
+/// The integer congruent to `low` modulo 2^32 that lies nearest to `near`.
 const fn nearest(low: u32, near: i64) -> i64 {
     near + low.wrapping_sub(near as u32) as i32 as i64
 }

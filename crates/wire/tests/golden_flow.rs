@@ -83,7 +83,7 @@ fn every_packet_is_what_scapy_says() {
         let golden = golden["packets"].as_array().unwrap();
         let records: Vec<_> = capture::Reader::new(&file).unwrap().map(Result::unwrap).collect();
         assert_eq!(records.len(), golden.len(), "{}", path.display());
-        for (number, (record, packet)) in records.iter().zip(golden).enumerate() {
+        for (i, (record, packet)) in records.iter().zip(golden).enumerate() {
             packets += 1;
             for keys in [Keys::Outer, Keys::Inner] {
                 let link = LinkType::from_capture(record.link_type).unwrap();
@@ -100,7 +100,7 @@ fn every_packet_is_what_scapy_says() {
                 if found != expected {
                     let name = path.file_stem().unwrap().to_string_lossy();
                     let differ = differ(&found, &expected);
-                    wrong.push(format!("{name}, packet {}, {keys:?}: {differ}", number + 1));
+                    wrong.push(format!("{name}, packet {}, {keys:?}: {differ}", i + 1));
                 }
             }
         }

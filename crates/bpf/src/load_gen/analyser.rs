@@ -38,7 +38,7 @@ pub struct Expected {
     pub tag: u8,
     /// How many are sent.
     pub frames: u64,
-    /// Those before this one are in none of the numbers.
+    /// Those before this one are in none of the counts.
     pub counted_from: u64,
     /// Streams, from 0.
     pub streams: usize,
@@ -147,7 +147,7 @@ impl XdpAnalyser {
         self.trial[0].tag.store(NO_TAG, Ordering::Release);
     }
 
-    /// One more than the greatest frame number that has arrived.
+    /// One more than the greatest sequence number that has arrived.
     pub fn after(&self) -> u64 {
         self.queues.iter().map(|q| q.after.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
@@ -158,7 +158,7 @@ impl XdpAnalyser {
     }
 
     /// Takes out of the bitmap what is known of the frames from where the last call ended up
-    /// to `end`, a multiple of 64 except in the last call: for each 64 of them the number of
+    /// to `end`, a multiple of 64 except in the last call: for each 64 of them the sequence number of
     /// the first, and a bit for each that has arrived. What arrives of these afterwards is
     /// counted as too late for the bitmap.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
@@ -235,7 +235,7 @@ impl XdpAnalyser {
                 all.push(WorstFrame {
                     latency_ns,
                     at_ns: worst.received_ns.load(Ordering::Relaxed) as i64 - latency_ns - start,
-                    sequence: worst.number.load(Ordering::Relaxed),
+                    sequence: worst.sequence.load(Ordering::Relaxed),
                     stream: worst.stream.load(Ordering::Relaxed) as u16,
                 });
             }
@@ -331,7 +331,7 @@ struct Queue {
 #[repr(C)]
 struct Worst {
     latency: AtomicI64,
-    number: AtomicU64,
+    sequence: AtomicU64,
     received_ns: AtomicU64,
     stream: AtomicU64,
 }

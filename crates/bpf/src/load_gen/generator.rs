@@ -64,7 +64,7 @@ pub struct XdpGeneratorConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct XdpPace {
     pub frames: u64,
-    /// Frames before this one are sent, but are in none of the numbers.
+    /// Frames before this one are sent, but are in none of the counts.
     pub counted_from: u64,
     /// Frames that are due together.
     pub burst: u64,

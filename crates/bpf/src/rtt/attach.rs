@@ -113,7 +113,7 @@ impl Points {
 }
 
 impl RttProgram {
-    /// Attaches to the interface in this network namespace. `point` is its number in the
+    /// Attaches to the interface in this network namespace. `point` is its index in the
     /// records; `l3` says that its packets begin with the IP header (tun, WireGuard, PPP).
     ///
     /// # Errors

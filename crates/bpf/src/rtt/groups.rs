@@ -1,6 +1,6 @@
 //! The groups' histograms, read and emptied while the program adds to them.
 //!
-//! Each number is taken by an atomic exchange: a sample that comes meanwhile is in this
+//! Each count is taken by an atomic exchange: a sample that comes meanwhile is in this
 //! interval or in the next, whole or (its sum and its count) by parts, but never lost.
 
 use std::net::IpAddr;

@@ -158,7 +158,7 @@ unsafe impl Plain for FlowEvent {}
 // SAFETY: as above.
 unsafe impl Plain for Group {}
 
-/// What turns the program's numbers into those of the records.
+/// What turns the program's values into those of the records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     /// What is added to the program's precise clock, ns.
@@ -231,11 +231,11 @@ impl Flow {
     ) -> RttFlow {
         let client = usize::from(self.flags & CLIENT);
         let (here, there) = (&self.side[client], &self.side[1 - client]);
-        // Until its SYN is answered, the client's number stands there.
+        // Until its SYN is answered, the client's sequence number stands there.
         let syn_sent = self.key.protocol == TCP && self.flags & HANDSHAKE == SYN_SENT;
-        // The spin bit's numbers stand where TCP has its own; DNS leaves them 0.
+        // The spin bit's counts stand where TCP has its own; DNS leaves them 0.
         let quic = self.key.protocol == UDP;
-        // Of a QUIC flow these fields hold the spin bit's numbers.
+        // Of a QUIC flow these fields hold the spin bit's counts.
         let (responses, residence) = (&self.side[0], &self.side[1]);
         RttFlow {
             flow: self.key.flow(client, self.flags & IPV4 != 0, reading.hidden),
@@ -308,8 +308,8 @@ impl Side {
     }
 }
 
-pub(super) fn reason_of(number: u32) -> EndReason {
-    match number {
+pub(super) fn reason_of(code: u32) -> EndReason {
+    match code {
         1 => EndReason::Fin,
         2 => EndReason::Reset,
         3 => EndReason::Reuse,
@@ -348,8 +348,8 @@ fn coarse_ns(coarse: u32, now_ns: i64) -> i64 {
     (now - i64::from(behind)) << COARSE_SHIFT
 }
 
-fn kind_of(number: u8) -> RttKind {
-    match number {
+fn kind_of(code: u8) -> RttKind {
+    match code {
         0 => RttKind::TcpTimestamp,
         1 => RttKind::TcpSequence,
         2 => RttKind::TcpHandshakeServer,

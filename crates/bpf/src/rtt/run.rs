@@ -45,11 +45,11 @@ pub struct RttBench {
     pub flows: u32,
     /// Each answer is a sample, with [`RttTraffic::QuicShort`] each packet; otherwise none is.
     pub samples: bool,
-    /// Packets: an even number for each flow at least.
+    /// Packets: an even count for each flow at least.
     pub packets: u32,
 }
 
-/// What the packets of a measurement carry; the numbers are those of `enum bench_payload` in
+/// What the packets of a measurement carry; the values are those of `enum bench_payload` in
 /// `c/rtt_bench.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RttTraffic {

@@ -143,11 +143,11 @@ impl RttProgram {
 
         let maps = &skel.maps;
         let prefixes = load::handle(&maps.rtt_prefixes)?;
-        for &(address, length, number) in &config.prefixes {
+        for &(address, length, asn) in &config.prefixes {
             let key = load::lpm_key(address, length)?;
             let mut value = [0; 8];
             value[..4].copy_from_slice(&key[..4]);
-            value[4..].copy_from_slice(&number.to_ne_bytes());
+            value[4..].copy_from_slice(&asn.to_ne_bytes());
             prefixes
                 .update(&key, &value, MapFlags::ANY)
                 .map_err(|e| load::map_error("add a prefix", e))?;
@@ -340,5 +340,5 @@ const TRIE_NODES: u64 = 2 * 64;
 /// `MAX_NETS` and `MAX_PORTS`.
 const FILTER: usize = 8;
 const MAX_FLOWS: u32 = 1 << 22;
-/// A group's number has 16 bits in the flow's entry.
+/// A group's index has 16 bits in the flow's entry.
 const MAX_GROUPS: u32 = 16_383;

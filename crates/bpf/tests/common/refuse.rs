@@ -20,7 +20,7 @@ pub fn refuse_bpf(command: Option<u32>, errno: i32) {
         jf,
         k,
     };
-    // Of struct seccomp_data: the call's number, and the lower half of its first argument.
+    // Of struct seccomp_data: the system call, and the lower half of its first argument.
     let word = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let mut filter = vec![word(0), unless(libc::SYS_bpf as u32, 1)];
     if let Some(command) = command {
@@ -39,7 +39,7 @@ pub fn refuse_bpf(command: Option<u32>, errno: i32) {
 }
 
 /// Runs the test of this name in a process of its own, once for each of so many cases;
-/// there, the number of the case.
+/// there, the index of the case.
 pub fn alone(test: &str, cases: usize) -> Option<usize> {
     if let Some(case) = std::env::var_os(CASE) {
         return Some(case.to_str().unwrap().parse().unwrap());

@@ -129,7 +129,7 @@ impl Exported {
             }
             Decoded::Options { record, .. } => {
                 let ignored = |(field, _): &(&FieldSpecifier, _)| {
-                    (field.enterprise, field.number) == (0, IGNORED_PACKETS)
+                    (field.enterprise, field.id) == (0, IGNORED_PACKETS)
                 };
                 if let Some((_, value)) = record.values().find(ignored) {
                     told.ignored = unsigned(value);

@@ -64,8 +64,8 @@ pub(crate) fn join(at: &DeviceContext, bridge: &str, ports: &[&str]) -> Result<(
 /// Version and patch level of the running kernel.
 fn kernel() -> (u32, u32) {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    let mut parts = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
 /// The kernel whose bridges can be set to learn a number of stations.

@@ -186,7 +186,7 @@ pub(super) fn guest_script() -> String {
 }
 
 /// The backlogs of all processors, which all hosts share (/proc/net/softnet_stat; the second
-/// number is what found one full).
+/// value is what found one full).
 fn softnet() -> Result<Option<DeviceCounter>, LabError> {
     let path = std::path::Path::new("/proc/net/softnet_stat");
     let text = std::fs::read_to_string(path).map_err(|e| super::run_dir::file_error(path, e))?;

@@ -120,10 +120,10 @@ impl Function for Ovs {
                 for word in rest.split_whitespace() {
                     match word.split_once(':') {
                         Some(("hit", n)) => {
-                            counter(location.clone(), "hit", CounterKind::Passed, number(n));
+                            counter(location.clone(), "hit", CounterKind::Passed, count(n));
                         }
                         Some(("lost", n)) => {
-                            counter(location.clone(), "lost", CounterKind::Dropped, number(n));
+                            counter(location.clone(), "lost", CounterKind::Dropped, count(n));
                         }
                         _ => {}
                     }
@@ -156,7 +156,7 @@ impl Drop for Ovs {
     }
 }
 
-fn number(text: &str) -> u64 {
+fn count(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 

@@ -15,7 +15,7 @@ pub enum Placement {
     Anywhere,
     /// In threads or processes of their own on this processor.
     OwnCpu {
-        /// Its number, from 0.
+        /// Its index, from 0.
         cpu: usize,
         /// The tester's ports receive there, too.
         shared: bool,

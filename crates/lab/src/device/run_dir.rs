@@ -14,7 +14,7 @@ use crate::LabError;
 pub(crate) struct RunDir(PathBuf);
 
 impl RunDir {
-    /// Makes that of a lab. One that a dead process of the same number left is emptied.
+    /// Makes that of a lab. One that a dead process of the same id left is emptied.
     pub(crate) fn make(stem: &str) -> Result<RunDir, LabError> {
         let path = Path::new(BASE).join(stem);
         let made = fs::remove_dir_all(&path)

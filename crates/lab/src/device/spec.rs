@@ -253,14 +253,14 @@ impl FromStr for DeviceSpec {
             let Some((name, value)) = option.split_once('=') else {
                 return Err(format!("'{option}' is no option: write NAME=VALUE"));
             };
-            let number = |most: u32| match value.parse::<u32>() {
+            let at_most = |most: u32| match value.parse::<u32>() {
                 Ok(n) if n <= most => Ok(n),
-                _ => Err(format!("{name}={value}: a number from 0 to {most} is wanted")),
+                _ => Err(format!("{name}={value}: a at_most from 0 to {most} is wanted")),
             };
             match (&mut device, name) {
-                (DeviceSpec::Router { routes }, "routes") => *routes = number(65_536)?,
-                (DeviceSpec::Bridge { stations }, "stations") => *stations = number(1 << 20)?,
-                (DeviceSpec::Firewall { filters, .. }, "filters") => *filters = number(10_000)?,
+                (DeviceSpec::Router { routes }, "routes") => *routes = at_most(65_536)?,
+                (DeviceSpec::Bridge { stations }, "stations") => *stations = at_most(1 << 20)?,
+                (DeviceSpec::Firewall { filters, .. }, "filters") => *filters = at_most(10_000)?,
                 (DeviceSpec::Firewall { conntrack, .. }, "conntrack") => {
                     *conntrack = value.parse().map_err(|_| format!("{option}: true or false?"))?;
                 }

@@ -22,7 +22,7 @@ impl Function for Xdp {
     fn start(&mut self, at: &DeviceContext) -> Result<(), LabError> {
         let Some(sonde) = at.spec.sonde.as_deref().and_then(|p| p.to_str()) else {
             return Err(LabError::Bed(
-                "the XDP forwarder is a part of the program sonde, which this bed was not told of"
+                "the XDP forwarder is a part of the program sonde, which this bed was not given"
                     .into(),
             ));
         };

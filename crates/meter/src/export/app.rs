@@ -7,7 +7,7 @@ use sonde_wire::ipfix::element as ie;
 
 use super::fields::{Fields, Floor as _};
 
-/// A number for each protocol, from 1, below 16.
+/// A value for each protocol, from 1, below 16.
 pub(super) fn index(app: &App) -> u32 {
     match app {
         App::Tls(_) => 1,
@@ -115,7 +115,7 @@ fn digest(digits: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// ipfixprobe's numbers of SIP's methods; 0: another, or none was seen.
+/// ipfixprobe's values of SIP's methods; 0: another, or none was seen.
 fn sip_message_type(method: &str) -> u16 {
     const METHODS: [&str; 10] = [
         "INVITE",

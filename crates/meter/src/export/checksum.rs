@@ -38,10 +38,7 @@ impl Checksums {
                     sealed,
                     &[OPTIONS_TEMPLATE_SET, TEMPLATE_SET_LEN as u16, TEMPLATE, 2, 1],
                 );
-                put_fields(
-                    sealed,
-                    &[ie::MESSAGE_SCOPE.number, 1, ie::MESSAGE_MD5_CHECKSUM.number, 16],
-                );
+                put_fields(sealed, &[ie::MESSAGE_SCOPE.id, 1, ie::MESSAGE_MD5_CHECKSUM.id, 16]);
                 0
             }
         };
@@ -66,8 +63,8 @@ fn put_fields(bytes: &mut Vec<u8>, fields: &[u16]) {
 
 /// Whether the checksum in a record of this message is right; `None`: it holds none.
 pub(super) fn is_right(message: &[u8], record: &Record<'_, '_>) -> Option<bool> {
-    let is_sum = |number| (0, ie::MESSAGE_MD5_CHECKSUM.number) == number;
-    let value = record.values().find(|(f, _)| is_sum((f.enterprise, f.number)))?.1;
+    let is_sum = |id| (0, ie::MESSAGE_MD5_CHECKSUM.id) == id;
+    let value = record.values().find(|(f, _)| is_sum((f.enterprise, f.id)))?.1;
     if value.len() != 16 {
         return Some(false);
     }
@@ -78,7 +75,7 @@ pub(super) fn is_right(message: &[u8], record: &Record<'_, '_>) -> Option<bool> 
     Some(sum[..] == *value)
 }
 
-/// The template's number: none of the exporter's, which begin at 256 and are about 1,000.
+/// The template's id: none of the exporter's, which begin at 256 and are about 1,000.
 const TEMPLATE: u16 = u16::MAX;
 const TEMPLATE_SET_LEN: usize = 18;
 const DATA_SET_LEN: usize = 21;

@@ -367,24 +367,24 @@ fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<Flow<'a>> {
     let (mut source_port, mut destination_port, mut icmp) = (0, 0, None);
     let (mut protocol, mut vlan, mut interface, mut end) = (0, 0, 0, None);
     for (field, value) in record.values() {
-        let number = unsigned(value).unwrap_or(0);
-        match (field.enterprise, field.number) {
-            (REVERSE, _) => side(&mut far, field.number, value, context),
-            (0, 4) => protocol = number as u8,
-            (0, 7 | 180 | 182) => source_port = number as u16,
+        let uint = unsigned(value).unwrap_or(0);
+        match (field.enterprise, field.id) {
+            (REVERSE, _) => side(&mut far, field.id, value, context),
+            (0, 4) => protocol = uint as u8,
+            (0, 7 | 180 | 182) => source_port = uint as u16,
             (0, 8) => source = ipv4(value),
-            (0, 10) => interface = number as u32,
-            (0, 11 | 181 | 183) => destination_port = number as u16,
+            (0, 10) => interface = uint as u32,
+            (0, 11 | 181 | 183) => destination_port = uint as u16,
             (0, 12) => destination = ipv4(value),
             (0, 27) => source = ipv6(value),
             (0, 28) => destination = ipv6(value),
-            (0, 32 | 139) => icmp = Some(number as u16),
-            (0, 58) => vlan = number as u16,
-            (0, 136) => end = flow_end(number),
+            (0, 32 | 139) => icmp = Some(uint as u16),
+            (0, 58) => vlan = uint as u16,
+            (0, 136) => end = flow_end(uint),
             // Old biflows: responderOctets and -Packets.
-            (0, 232) => far.bytes = Some(number),
-            (0, 299) => far.packets = Some(number),
-            (0, _) => side(&mut near, field.number, value, context),
+            (0, 232) => far.bytes = Some(uint),
+            (0, 299) => far.packets = Some(uint),
+            (0, _) => side(&mut near, field.id, value, context),
             _ => {}
         }
     }
@@ -419,12 +419,12 @@ fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<Flow<'a>> {
 }
 
 /// A field that is one direction's.
-fn side(side: &mut Side, number: u16, value: &[u8], context: Context) {
+fn side(side: &mut Side, id: u16, value: &[u8], context: Context) {
     let integer = unsigned(value);
     let uptime = || integer.zip(context.boot_ns).map(|(ms, boot)| context.uptime(boot, ms as u32));
     let before_export = || integer.map(|us| context.exported_ns - (us as u32 as i64) * 1000);
-    let date = || element::find(0, number).and_then(|e| time::to_ns(e.kind, value));
-    match number {
+    let date = || element::find(0, id).and_then(|e| time::to_ns(e.kind, value));
+    match id {
         // Delta and total counters: a record has one or the other.
         1 | 85 | 231 => side.bytes = integer,
         2 | 86 | 298 => side.packets = integer,
@@ -529,8 +529,8 @@ fn flow_end(reason: u64) -> Option<FlowEnd> {
 }
 
 /// The value of a field of a record, the first if there are several.
-pub fn value<'a>(record: &Record<'a, '_>, enterprise: u32, number: u16) -> Option<&'a [u8]> {
-    let wanted = |f: &FieldSpecifier| (f.enterprise, f.number) == (enterprise, number);
+pub fn value<'a>(record: &Record<'a, '_>, enterprise: u32, id: u16) -> Option<&'a [u8]> {
+    let wanted = |f: &FieldSpecifier| (f.enterprise, f.id) == (enterprise, id);
     record.values().find(|(field, _)| wanted(field)).map(|(_, value)| value)
 }
 

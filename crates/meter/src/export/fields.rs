@@ -49,8 +49,8 @@ pub(super) struct TemplateWriter {
 
 impl TemplateWriter {
     fn field(&mut self, element: Element, length: u16) {
-        let Element { enterprise, number, .. } = element;
-        self.fields.push(FieldSpecifier { enterprise, number, length });
+        let Element { enterprise, id, .. } = element;
+        self.fields.push(FieldSpecifier { enterprise, id, length });
     }
 }
 
@@ -149,11 +149,8 @@ impl Fields for RecordWriter<'_> {
         semantic: u8,
         values: impl ExactSizeIterator<Item = [u8; N]>,
     ) {
-        let field = FieldSpecifier {
-            enterprise: element.enterprise,
-            number: element.number,
-            length: N as u16,
-        };
+        let field =
+            FieldSpecifier { enterprise: element.enterprise, id: element.id, length: N as u16 };
         let mut head = [0; 8];
         let head_len = field.emit(&mut head).expect("8 bytes hold any specifier");
         // In a basicList the enterprise number follows the length, as in a template.
@@ -210,7 +207,7 @@ mod tests {
         assert_eq!(values[1], [b'a'; 254]);
         assert_eq!(values[2], [b'b'; 255]);
         let list = BasicList::parse(values[3]).unwrap();
-        assert_eq!((list.semantic, list.field.number, list.field.enterprise), (4, 1013, 8057));
+        assert_eq!((list.semantic, list.field.id, list.field.enterprise), (4, 1013, 8057));
         assert_eq!(list.values().collect::<Vec<_>>(), [&[1u8, 2][..], &[3, 4]]);
         assert!(values[4].is_empty());
     }

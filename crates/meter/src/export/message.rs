@@ -163,7 +163,7 @@ impl Messages {
     }
 
     /// There is a template of this shape, or room for one. Which shapes there are is up to
-    /// who sends the packets, so their number has a limit.
+    /// who sends the packets, so their count has a limit.
     #[inline]
     pub fn has_room(&self, shape: Shape) -> bool {
         self.shapes.len() < MAX_TEMPLATES || self.shapes.contains(&shape)

@@ -109,12 +109,12 @@ pub(super) fn information(
         keys.push(FlowKeys { template: template.id, indicator: key_indicator(&template.fields) });
         let own = |f: &&FieldSpecifier| f.enterprise != 0 && f.enterprise != REVERSE;
         let fields = template.fields.iter().filter(own);
-        enterprise.extend(fields.filter_map(|field| ie::find(field.enterprise, field.number)));
+        enterprise.extend(fields.filter_map(|field| ie::find(field.enterprise, field.id)));
     }
     if profile.lists {
         enterprise.extend(LISTED);
     }
-    enterprise.sort_by_key(|element| (element.enterprise, element.number));
+    enterprise.sort_by_key(|element| (element.enterprise, element.id));
     enterprise.dedup();
     for record in &keys {
         send(messages, record, out);
@@ -183,7 +183,7 @@ fn send<R: OptionRecord>(messages: &mut Messages, record: &R, out: &mut impl FnM
 /// Scopes of NetFlow version 9, which are numbered apart from the elements.
 const SYSTEM: Element = Element {
     enterprise: 0,
-    number: netflow9::SCOPE_SYSTEM,
+    id: netflow9::SCOPE_SYSTEM,
     name: "system",
     kind: DataType::Unsigned32,
 };

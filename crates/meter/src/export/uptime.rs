@@ -57,7 +57,7 @@ impl Uptime {
     }
 }
 
-/// A signed 32-bit number holds it: 24.8 days.
+/// A signed 32-bit integer holds it: 24.8 days.
 const LONGEST_MS: i64 = i32::MAX as i64 - 1000;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 

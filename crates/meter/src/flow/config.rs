@@ -19,7 +19,7 @@ pub struct Config {
     pub vlan_in_key: bool,
     /// The observation point of each interface, by its index; beyond the end it is a point of
     /// its own. Interfaces with one observation point are one (RFC 7011), and records have
-    /// its number.
+    /// its index.
     pub observation_points: Vec<u8>,
     /// Secret of the hash, random per run: nobody outside can aim at one bucket.
     pub secret: [u64; 2],

@@ -33,7 +33,7 @@ impl Fragments {
     /// a later one; `None` where that was not seen.
     #[cold]
     pub(super) fn upper(&mut self, packet: &Feature, at: i64, hasher: &Hasher) -> Option<Upper> {
-        // Hosts number their datagrams by themselves, so the direction counts.
+        // Hosts count their datagrams by themselves, so the direction counts.
         let (key, side) = Key::new(packet, Upper::default(), false, hasher);
         let addresses = if key.is_ipv6() { key::addresses(packet, side) } else { [0; 4] };
         let identification = packet.sequence;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(fragments.upper(&fragment(7, true), KEPT_NS + 1, &hasher), None);
     }
 
-    /// IPv4 numbers the datagrams of each protocol apart, IPv6 all together; the protocol
+    /// IPv4 identifies the datagrams of each protocol apart, IPv6 all together; the protocol
     /// that a later fragment shows may be a header's in between.
     #[test]
     fn the_protocol_counts_where_the_standards_say_so() {
@@ -133,7 +133,7 @@ mod tests {
             let later = Feature { protocol, ..of(fragment(7, true)) };
             assert_eq!(fragments.upper(&later, 1, &hasher), wanted, "{shape} {protocol}");
         }
-        // Two datagrams of IPv4 with the same number: each has its own fragments.
+        // Two datagrams of IPv4 with the same identification: each has its own fragments.
         let mut fragments = Fragments::new(64);
         let tcp = Feature { protocol: 6, ..fragment(7, false) };
         fragments.upper(&fragment(7, false), 1, &hasher);

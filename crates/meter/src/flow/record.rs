@@ -88,7 +88,7 @@ impl Hot {
         active: u64,
     ) -> bool {
         let now = (at as u64) << 16;
-        // Both as they are, signed: a later time than the packet's is a great number.
+        // Both as they are, signed: a later time than the packet's is a great difference.
         let since = [now.wrapping_sub(self.seen[0] & TIME), now.wrapping_sub(self.seen[1] & TIME)];
         let gap = (since[0] as i64).min(since[1] as i64) as u64;
         let packets = self.packets[side];

@@ -173,7 +173,7 @@ enum State {
         wanted: u32,
         random: Rng,
     },
-    /// A packet is selected if the next number is at most this.
+    /// A packet is selected if the next random value is at most this.
     Chance {
         most: u64,
         random: Rng,
@@ -207,13 +207,10 @@ impl Sequence {
                     State::Draw { size, population, left: 0, wanted: 0, random }
                 }
                 Selector::Uniform { probability } => {
-                    // Of 2^64 numbers, those below this; all of them are one too many for a u64.
-                    let numbers = probability * NUMBERS;
-                    let most = if numbers < NUMBERS {
-                        (numbers as u64).saturating_sub(1)
-                    } else {
-                        u64::MAX
-                    };
+                    // Of 2^64 values, those below this; all of them are one too many for a u64.
+                    let below = probability * NUMBERS;
+                    let most =
+                        if below < NUMBERS { (below as u64).saturating_sub(1) } else { u64::MAX };
                     State::Chance { most, random }
                 }
                 Selector::Filter(ref filter) => State::Filter(filter.clone()),

@@ -45,7 +45,7 @@ pub struct LoadAnalyser {
     first: Time,
     last: Time,
     arrival_gap: i64,
-    /// One more than the greatest frame number.
+    /// One more than the greatest sequence number.
     after: u64,
     worst: Vec<WorstFrame>,
     slots: Vec<SeriesPoint>,
@@ -117,15 +117,15 @@ impl LoadAnalyser {
 
     #[inline]
     fn arrived(&mut self, signature: &Repr, len: usize, now: Time) {
-        let number = signature::extend(signature.sequence, self.after);
-        if number >= self.config.schedule.frames {
+        let sequence = signature::extend(signature.sequence, self.after);
+        if sequence >= self.config.schedule.frames {
             self.stray += 1;
             return;
         }
-        if number < self.config.schedule.counted_from {
+        if sequence < self.config.schedule.counted_from {
             return;
         }
-        if !self.seen.note(number) {
+        if !self.seen.note(sequence) {
             self.duplicates += 1;
             return;
         }
@@ -139,31 +139,31 @@ impl LoadAnalyser {
         if let Some((received, after)) = self.streams.get_mut(usize::from(signature.stream)) {
             *received += 1;
             // RFC 4737, section 3.3.
-            match number >= *after {
-                true => *after = number + 1,
+            match sequence >= *after {
+                true => *after = sequence + 1,
                 false => self.reordered += 1,
             }
         }
         let latency = signature::latency(now.as_nanos() as u64, signature.sent);
-        self.note_delays(number, latency, now, signature.stream);
-        self.after = self.after.max(number + 1);
+        self.note_delays(sequence, latency, now, signature.stream);
+        self.after = self.after.max(sequence + 1);
     }
 
     #[inline]
-    fn note_delays(&mut self, number: u64, latency: i64, now: Time, stream: u16) {
+    fn note_delays(&mut self, sequence: u64, latency: i64, now: Time, stream: u16) {
         self.delays.add(latency);
         // RFC 3393 in the order of sending.
-        let (after, before) = self.recent[(number.wrapping_sub(1) % RECENT) as usize];
-        if number > 0 && after == number {
+        let (after, before) = self.recent[(sequence.wrapping_sub(1) % RECENT) as usize];
+        if sequence > 0 && after == sequence {
             self.ipdv.add(latency - before);
         }
-        if number + 1 < self.after {
-            let (after, next) = self.recent[((number + 1) % RECENT) as usize];
-            if after == number + 2 {
+        if sequence + 1 < self.after {
+            let (after, next) = self.recent[((sequence + 1) % RECENT) as usize];
+            if after == sequence + 2 {
                 self.ipdv.add(next - latency);
             }
         }
-        self.recent[(number % RECENT) as usize] = (number + 1, latency);
+        self.recent[(sequence % RECENT) as usize] = (sequence + 1, latency);
 
         let slot = (now - self.config.start).max(0) / self.config.slot_ns;
         let slot = (slot as usize).min(self.slots.len() - 1);
@@ -175,7 +175,7 @@ impl LoadAnalyser {
 
         if self.worst.len() < WORST || self.worst.last().is_some_and(|w| latency > w.latency_ns) {
             let at_ns = now - self.config.start - latency;
-            let frame = WorstFrame { latency_ns: latency, at_ns, sequence: number, stream };
+            let frame = WorstFrame { latency_ns: latency, at_ns, sequence, stream };
             let index = self.worst.partition_point(|w| w.latency_ns >= latency);
             self.worst.truncate(WORST - 1);
             self.worst.insert(index.min(self.worst.len()), frame);
@@ -188,7 +188,7 @@ impl LoadAnalyser {
     }
 
     /// As [`super::LossLog::read`] wants it: for each 64 frames from where the last call ended
-    /// up to `end`, a multiple of 64 except in the last call, the number of the first, and a
+    /// up to `end`, a multiple of 64 except in the last call, the sequence number of the first, and a
     /// bit for each that has arrived.
     pub fn harvest(&mut self, end: u64, take: impl FnMut(u64, u64)) {
         self.seen.harvest(end, take);

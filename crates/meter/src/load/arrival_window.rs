@@ -20,15 +20,15 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
         ArrivalWindow { floor: floor & !63, bitmap }
     }
 
-    /// Frame `number` arrives: whether for the first time. Outside the window nobody knows, and it
+    /// Frame `sequence` arrives: whether for the first time. Outside the window nobody knows, and it
     /// counts as a copy.
     #[inline]
-    pub fn note(&mut self, number: u64) -> bool {
-        if number.wrapping_sub(self.floor) >= Self::FRAMES {
+    pub fn note(&mut self, sequence: u64) -> bool {
+        if sequence.wrapping_sub(self.floor) >= Self::FRAMES {
             return false;
         }
-        let word = &mut self.bitmap[(number / 64) as usize % WORDS];
-        let bit = 1 << (number % 64);
+        let word = &mut self.bitmap[(sequence / 64) as usize % WORDS];
+        let bit = 1 << (sequence % 64);
         if *word & bit != 0 {
             return false;
         }
@@ -37,7 +37,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
     }
 
     /// Moves the window to `end`, a multiple of 64 except in the last call, and hands out what it
-    /// leaves behind: for each 64 frames the number of the first, and a bit for each that has
+    /// leaves behind: for each 64 frames the sequence number of the first, and a bit for each that has
     /// arrived.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
         while self.floor < end {
@@ -99,19 +99,19 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of all that came, as the window moves with the greatest number.
+        /// Against a set of all that came, as the window moves with the greatest sequence number.
         #[test]
         fn it_is_a_set_that_forgets(steps in proptest::collection::vec(-200i64..220, 1..300)) {
             let mut window = ArrivalWindow::<4>::new(0);
             let (mut all, mut at, mut greatest) = (BTreeSet::new(), 0i64, 0);
             for step in steps {
                 at = (at + step).max(0);
-                let number = at as u64;
-                greatest = number.max(greatest);
+                let sequence = at as u64;
+                greatest = sequence.max(greatest);
                 let floor = (greatest + 1).saturating_sub(128) & !63;
                 window.advance(floor);
-                let expected = number >= floor && all.insert(number);
-                prop_assert_eq!(window.note(number), expected);
+                let expected = sequence >= floor && all.insert(sequence);
+                prop_assert_eq!(window.note(sequence), expected);
             }
         }
     }

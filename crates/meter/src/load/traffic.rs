@@ -131,7 +131,7 @@ pub enum MacRule {
         count: u32,
     },
     /// Pseudo-random, one a flow, unicast; unlike those of RFC 4814, section 4.2, locally
-    /// administered, and without the number of a port.
+    /// administered, and without the index of a port.
     /// Both directions of a bridge's test use the same seed, so that it knows them.
     Random {
         /// Distinguishes them from others drawn likewise: those of the other port.

@@ -104,14 +104,14 @@ pub(super) fn note(
     }
 }
 
-/// Whether this acknowledges what the other side sent far from its numbers.
+/// Whether this acknowledges what the other side sent far from its sequence numbers.
 #[inline]
 pub(super) fn is_confirmed(flow: &Flow, stats: &Stats, e: usize, tcp: &Tcp) -> bool {
     let away = &stats.sides[e].far;
     flow.tcp[e].has(TcpSide::AWAY) && after(tcp.ack, away.start) && !after(tcp.ack, away.end)
 }
 
-/// Both sides agree about other numbers: the connection goes on there.
+/// Both sides agree about other sequence numbers: the connection goes on there.
 pub(super) fn resynchronise(
     flow: &mut Flow,
     stats: &mut Stats,
@@ -175,7 +175,7 @@ fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mu
 
 /// No window is wider (RFC 7323, section 2.3).
 const MAX_WINDOW: u32 = 1 << 30;
-/// Farther than this from a connection's numbers, which is the widest window without a scale,
+/// Farther than this from a connection's sequence numbers, which is the widest window without a scale,
 /// a segment is believed only when the other side agrees.
 pub(super) const FAR: u32 = 0xffff;
 /// So many segments are believed though nobody acknowledges them: one direction only passes

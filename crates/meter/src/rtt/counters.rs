@@ -43,10 +43,10 @@ counters! {
         ack_unseen,
         /// Packets that passed twice within a millisecond: a mirror port's copies.
         duplicated,
-        /// Segments, acknowledgements and SYNs far from their connection's numbers: believed
+        /// Segments, acknowledgements and SYNs far from their connection's sequence numbers: believed
         /// only when the other side agrees.
         unconfirmed,
-        /// Connections taken up again at other numbers.
+        /// Connections taken up again at other sequence numbers.
         resynchronised,
         /// Clean samples kept out of the histograms, so that flows weigh the same.
         unweighted,

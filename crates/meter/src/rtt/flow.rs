@@ -144,7 +144,7 @@ impl Flow {
     pub(super) const REQUEST_DNS: u8 = 16;
     /// QUIC: all that the client has sent yet is 0-RTT data.
     pub(super) const EARLY: u8 = 32;
-    /// A SYN of other numbers has passed.
+    /// A SYN of other sequence numbers has passed.
     pub(super) const NOTED: u8 = 64;
 
     /// A flow that begins now, with nothing counted yet.
@@ -289,7 +289,7 @@ impl TcpSide {
     pub(super) const LATE: u16 = 512;
     /// The hole is of data that was acknowledged before it passed.
     pub(super) const LATE_HOLE: u16 = 1024;
-    /// It has sent something far from its numbers.
+    /// It has sent something far from its sequence numbers.
     pub(super) const AWAY: u16 = 2048;
     /// The other side has said that something is missing.
     pub(super) const TOLD: u16 = 4096;

@@ -2,7 +2,7 @@
 //!
 //! A group comes into being with its first sample, so that flows without any (a flood of
 //! SYNs from made-up addresses) take no entry; it goes when no flow refers to it and its
-//! numbers have been fetched.
+//! counts have been fetched.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((taken[0].clean.count, taken[0].recovery.count), (1, 1));
         assert_eq!((taken[2].clean.count, taken[2].clean.sum), (2, 7_000_000));
         assert_eq!((taken[2].start_ns, taken[2].end_ns), (5, 6));
-        assert!(groups.take(6, 7).is_empty(), "an interval's numbers are its own");
+        assert!(groups.take(6, 7).is_empty(), "an interval's counts are its own");
 
         groups.detach(ids[0]);
         assert_ne!(groups.attach(GroupKey::As(9)), GroupId::OTHER);

@@ -67,7 +67,7 @@ pub struct Matcher {
     seen: Seen,
     hide: Option<Seeds>,
     vlan_in_key: bool,
-    /// The last time it was told.
+    /// The last time it was given.
     now: Time,
     /// After [`Matcher::finish`]: the next index whose flow is to be ended.
     finishing: Option<usize>,
@@ -216,7 +216,7 @@ impl Matcher {
         Coverage { counters: counters.map(|(name, n)| (name.to_owned(), n)).collect() }
     }
 
-    /// The same as numbers, to take differences of.
+    /// The same as integers, to take differences of.
     pub fn counters(&self) -> RttCounters {
         self.shared.counters
     }

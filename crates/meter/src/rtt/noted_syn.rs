@@ -5,7 +5,7 @@ use sonde_wire::tcp::{ACK, RST, SYN};
 
 use crate::sequence::after;
 
-/// A SYN or SYN-ACK of other numbers than the connection's, with [`super::flow::Flow::NOTED`].
+/// A SYN or SYN-ACK of other sequence numbers than the connection's, with [`super::flow::Flow::NOTED`].
 /// Anybody can forge one, and its receiver only asks back (RFC 5961, section 4): it begins a
 /// connection once the other side, or the handshake's end, says that it did.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +29,7 @@ impl NotedSyn {
     #[inline]
     pub(super) fn is_confirmed(&self, tcp: &Tcp, d: usize) -> bool {
         let own = d == usize::from(self.side);
-        let within = |number| after(number, self.seq) && !after(number, self.end);
+        let within = |sequence| after(sequence, self.seq) && !after(sequence, self.end);
         if tcp.flags & (ACK | RST) != ACK {
             return false;
         }

@@ -97,7 +97,7 @@ fn acknowledge(
     let mine = flow.tcp[d];
     let sender = &mut flow.tcp[e];
     let known = sender.has(TcpSide::ACK);
-    // Half of all numbers away is neither before nor behind: it was not seen, either.
+    // Half of the sequence space away is neither before nor behind: it was not seen, either.
     let unseen = sender.has(TcpSide::NXT) && ack != sender.nxt && !after(sender.nxt, ack);
     if unseen {
         if ack.wrapping_sub(sender.nxt) > FAR {
@@ -223,8 +223,8 @@ fn ask(flow: &mut Flow, at: &Packet, shared: &mut SharedState) {
         return;
     }
     side.set(TcpSide::ASKED);
-    let number = side.nxt;
-    arm(flow, Mode::Sequence, number, at, shared);
+    let sequence = side.nxt;
+    arm(flow, Mode::Sequence, sequence, at, shared);
 }
 
 /// The answer to a keepalive: an acknowledgement of nothing new, which is neither an update of

@@ -12,7 +12,7 @@ struct Key {
     ports: u32,
 }
 
-/// From reply addresses to stream numbers.
+/// From reply addresses to stream indexes.
 pub(crate) struct Demux {
     keys: Vec<Key>,
     slots: Vec<u32>,

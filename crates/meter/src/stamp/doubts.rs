@@ -9,7 +9,7 @@ use sonde_wire::Time;
 pub(crate) struct Doubts {
     start: i64,
     interval: i64,
-    /// Number of the interval since the start, ascending, and what happened in it.
+    /// Index of the interval since the start, ascending, and what happened in it.
     times: VecDeque<(i64, CaveatSet)>,
 }
 
@@ -19,10 +19,10 @@ impl Doubts {
     }
 
     pub(crate) fn add(&mut self, at: Time, caveat: Caveat) {
-        let number = self.number(at.as_nanos());
-        let index = self.times.partition_point(|&(n, _)| n < number);
+        let interval = self.interval_at(at.as_nanos());
+        let index = self.times.partition_point(|&(n, _)| n < interval);
         match self.times.get_mut(index) {
-            Some((n, set)) if *n == number => set.insert(caveat),
+            Some((n, set)) if *n == interval => set.insert(caveat),
             _ => {
                 let mut set = CaveatSet::default();
                 set.insert(caveat);
@@ -31,9 +31,9 @@ impl Doubts {
                         return; // older than anything that is kept
                     }
                     self.times.pop_front();
-                    self.times.insert(index - 1, (number, set));
+                    self.times.insert(index - 1, (interval, set));
                 } else {
-                    self.times.insert(index, (number, set));
+                    self.times.insert(index, (interval, set));
                 }
             }
         }
@@ -42,7 +42,7 @@ impl Doubts {
     /// What happened from `start` to before `end`, ns.
     pub(crate) fn during(&self, start: i64, end: i64) -> CaveatSet {
         let mut all = CaveatSet::default();
-        let (first, last) = (self.number(start), self.number(end - 1));
+        let (first, last) = (self.interval_at(start), self.interval_at(end - 1));
         let before = self.times.partition_point(|&(n, _)| n < first);
         for (_, set) in self.times.range(before..).take_while(|&&(n, _)| n <= last) {
             all.merge(*set);
@@ -50,7 +50,7 @@ impl Doubts {
         all
     }
 
-    fn number(&self, at: i64) -> i64 {
+    fn interval_at(&self, at: i64) -> i64 {
         (at - self.start).div_euclid(self.interval)
     }
 }

@@ -44,7 +44,7 @@ use sonde_wire::{
 
 use crate::keyed_hash::KeyedHash;
 use crate::{Instrument, Transmit};
-use address::{Addresses, is_unicast, number};
+use address::{Addresses, address_bits, is_unicast};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use limiter::{Limiter, Total};
@@ -98,7 +98,7 @@ impl Reflector {
         let hash = KeyedHash::new([config.seed, 0]);
         let mut reflector = Reflector {
             ports: sorted(config.ports.iter().copied()),
-            local: sorted(config.local.iter().map(|&a| number(a))),
+            local: sorted(config.local.iter().map(|&a| address_bits(a))),
             allow: config.allow.clone(),
             ssids: sorted(config.ssids.iter().copied()),
             location: config.location,
@@ -178,8 +178,8 @@ impl Reflector {
             return Err(Refusal::Queue);
         }
         let key = SessionKey {
-            source: number(found.source),
-            destination: number(found.destination),
+            source: address_bits(found.source),
+            destination: address_bits(found.destination),
             source_port: found.source_port,
             destination_port: found.destination_port,
             ssid,
@@ -187,8 +187,8 @@ impl Reflector {
         let session = self.session(key, (sequence, timestamp), !short && !padded, now)?;
 
         if short {
-            let number = self.next_sequence(session).unwrap_or(sequence);
-            self.queue_reply(frame, &found, stamp, now, number);
+            let reply_seq = self.next_sequence(session).unwrap_or(sequence);
+            self.queue_reply(frame, &found, stamp, now, reply_seq);
             return Ok(Verdict::Release);
         }
         let mut dscp = found.dscp;
@@ -208,8 +208,8 @@ impl Reflector {
             self.counters.tlv_unknown += u64::from(outcome.unknown);
             self.counters.tlv_malformed += u64::from(outcome.malformed);
         }
-        let number = self.next_sequence(session).unwrap_or(sequence);
-        self.write_base(&mut frame[found.payload.clone()], found.ttl, stamp, now, number);
+        let reply_seq = self.next_sequence(session).unwrap_or(sequence);
+        self.write_base(&mut frame[found.payload.clone()], found.ttl, stamp, now, reply_seq);
         turn_headers(frame, &found, dscp);
         self.counters.reflected += 1;
         Ok(Verdict::Transmit { cookie })
@@ -218,7 +218,7 @@ impl Reflector {
     /// Whether the packet is for us, and its sender may have a reply.
     #[inline]
     fn admit(&mut self, frame: &[u8], found: &UdpFrame, now: Time) -> Result<(), Refusal> {
-        let (source, destination) = (number(found.source), number(found.destination));
+        let (source, destination) = (address_bits(found.source), address_bits(found.destination));
         if self.ports.binary_search(&found.destination_port).is_err()
             || !self.local.is_empty() && self.local.binary_search(&destination).is_err()
         {

@@ -49,7 +49,7 @@ pub struct Sender {
     delays: Delays,
     /// What casts doubt on all streams, by time.
     doubts: Doubts,
-    /// [`Scale::utc_offset`] after the last four steps, by their number modulo 4: what is under
+    /// [`Scale::utc_offset`] after the last four steps, by their index modulo 4: what is under
     /// way echoes the clock as it was.
     utc_offsets: [i64; 4],
     /// Half the mean gap between sends: after a stall the backlog leaves at no more
@@ -178,7 +178,7 @@ impl Sender {
         self.doubts.add(at, caveat);
     }
 
-    /// Stream `stream` numbers its first probe `seq` instead of 0: for continuing a session,
+    /// Stream `stream` gives its first probe sequence number `seq` instead of 0: for continuing a session,
     /// before anything was sent.
     pub fn begin_at(&mut self, stream: usize, seq: u32) {
         if let Some(s) = self.streams.get_mut(stream).filter(|s| s.attempts == 0) {
@@ -323,7 +323,7 @@ impl Sender {
         }
         let s = &mut self.streams[index as usize];
         if reply.seq.wrapping_sub(s.settled) >= s.open() {
-            // Before the window, or not yet sent. Half the number space lies either way.
+            // Before the window, or not yet sent. Half the sequence space lies either way.
             if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.attempts > 0 {
                 s.tally.late = s.tally.late.saturating_add(1);
                 return Err(Refusal::Late);
@@ -382,7 +382,7 @@ impl Sender {
         self.delays.add(slot.rtt);
         let sample = reply.sample(index, slot, stamp, false);
         if let Some((from, until)) = overtaken {
-            // No further back than this: that it was far shows when the numbers are compared.
+            // No further back than this: that it was far shows when the sequence numbers are compared.
             for i in 1..=until.wrapping_sub(from).min(FARTHEST_OVERTAKEN) {
                 let seq = until.wrapping_sub(i);
                 if seq.wrapping_sub(s.settled) < s.open() {

@@ -1,17 +1,17 @@
-//! On which side of the path probes were lost, from the reflector's own numbers (RFC 8762,
+//! On which side of the path probes were lost, from the reflector's own sequence numbers (RFC 8762,
 //! section 4.3, stateful).
 //!
 //! Between two answered probes the reflector's counter went on by as many requests as it saw;
-//! what else we sent between them never reached it. That holds only while the numbers are those
+//! what else we sent between them never reached it. That holds only while these are the numbers
 //! of one session that counts each of our requests once. So a side is stated only where they
 //! prove it, and whatever speaks against it makes losses nearby unknown:
 //!
-//! - A number that was given before, or fewer numbers than answers: the reflector was restarted,
+//! - A sequence number that was given before, or fewer of them than answers: the reflector was restarted,
 //!   or the probe was a new session to it (a NAT gave it another port).
-//! - More numbers than requests: some were duplicated on their way, or another sender shares the
+//! - More sequence numbers than requests: some were duplicated on their way, or another sender shares the
 //!   session. A duplicate whose own reply is lost hides a loss on the way there, so from the
 //!   first one seen on losses are not split by side for a while.
-//! - A request that was overtaken moves the number of its neighbours: nothing is concluded
+//! - A request that was overtaken moves the sequence number of its neighbours: nothing is concluded
 //!   between the two, only behind them.
 
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -20,15 +20,15 @@ use super::spec::ReflectorKind;
 
 /// The account of one stream.
 pub(crate) struct Side {
-    /// Our number and the reflector's at the last answered probe behind which nothing is open.
+    /// Our sequence number and the reflector's at the last answered probe behind which nothing is open.
     /// Probes that were not sent have moved the former on.
     at: u32,
-    number: u32,
-    /// The reflector's greatest number since.
+    reflector_seq: u32,
+    /// The reflector's greatest sequence number since.
     top: u32,
     /// Lost since.
     pending: u32,
-    /// The newest of our numbers that was answered, and the reflector's number for it.
+    /// The newest of our probes that was answered, and the reflector's sequence number for it.
     newest: (u32, u32),
     /// Losses of the last gap: stated when the next answer does not speak against them.
     open: (u32, u32),
@@ -36,7 +36,7 @@ pub(crate) struct Side {
     kept: u32,
     /// Stated and not yet taken.
     decided: (u32, u32),
-    /// Answers in order that are asked for until the numbers are believed again, and how many it
+    /// Answers in order that are asked for until they are believed again, and how many it
     /// will be the next time.
     trust: u16,
     distrust: u16,
@@ -49,7 +49,7 @@ impl Side {
     pub(crate) fn new(kind: ReflectorKind) -> Self {
         Side {
             at: u32::MAX,
-            number: u32::MAX,
+            reflector_seq: u32::MAX,
             top: u32::MAX,
             pending: 0,
             newest: (0, 0),
@@ -67,7 +67,7 @@ impl Side {
         }
     }
 
-    /// Our first number is `seq` instead of 0.
+    /// Our first sequence number is `seq` instead of 0.
     pub(crate) fn begin_at(&mut self, seq: u32) {
         self.at = seq.wrapping_sub(1);
     }
@@ -75,20 +75,20 @@ impl Side {
     /// A first reply has arrived, in whatever order. If it shows that one of two requests overtook
     /// the other: the first of ours between which and the second nothing can be concluded.
     #[inline]
-    pub(crate) fn seen(&mut self, seq: u32, number: u32) -> Option<(u32, u32)> {
+    pub(crate) fn seen(&mut self, seq: u32, reflector_seq: u32) -> Option<(u32, u32)> {
         let (newest, of_newest) = self.newest;
         if self.has(SEEN) {
             let later = after(seq, newest);
-            // Or the numbers began anew between them, which shows later.
-            let overtaken = later != after(number, of_newest);
+            // Or the sequence numbers began anew between them, which shows later.
+            let overtaken = later != after(reflector_seq, of_newest);
             if !later {
                 return overtaken.then_some((seq, newest));
             }
-            self.newest = (seq, number);
+            self.newest = (seq, reflector_seq);
             return overtaken.then_some((newest, seq));
         }
         self.flags |= SEEN;
-        self.newest = (seq, number);
+        self.newest = (seq, reflector_seq);
         None
     }
 
@@ -113,68 +113,68 @@ impl Side {
 
     /// The next probe in order was answered. `overtaken`: a request around it was.
     #[inline]
-    pub(crate) fn answered(&mut self, seq: u32, number: u32, overtaken: bool) {
+    pub(crate) fn answered(&mut self, seq: u32, reflector_seq: u32, overtaken: bool) {
         if self.has(STATELESS) {
             self.pending = 0;
             return;
         }
         if !self.has(ANCHORED) {
-            self.anchor(seq, number);
+            self.anchor(seq, reflector_seq);
             if self.at == seq {
                 return;
             }
         }
-        if after(number, self.top) {
-            self.top = number;
-        } else if !after(number, self.number) {
+        if after(reflector_seq, self.top) {
+            self.top = reflector_seq;
+        } else if !after(reflector_seq, self.reflector_seq) {
             self.flags |= BROKEN;
         }
         if overtaken {
             return;
         }
         let sent = i64::from(seq.wrapping_sub(self.at));
-        let counted = i64::from(self.top.wrapping_sub(self.number) as i32);
+        let counted = i64::from(self.top.wrapping_sub(self.reflector_seq) as i32);
         let lost = std::mem::take(&mut self.pending);
-        // Numbers that nobody has shown us: those of requests whose replies were lost.
+        // Sequence numbers that nobody has shown us: those of requests whose replies were lost.
         let unseen = counted - (sent - i64::from(lost));
-        (self.at, self.number) = (seq, self.top);
+        (self.at, self.reflector_seq) = (seq, self.top);
         if self.has(BROKEN) || unseen < 0 || unseen > i64::from(lost) + JUMP {
-            self.breaks(number);
+            self.breaks(reflector_seq);
         } else if unseen > i64::from(lost) {
-            self.surplus(seq != number);
+            self.surplus(seq != reflector_seq);
         } else {
-            self.conclude(lost, unseen as u32, seq != number);
+            self.conclude(lost, unseen as u32, seq != reflector_seq);
         }
     }
 
     /// The first answer. A new session starts at 0, or where we do if the reflector copies our
     /// number; a counter beyond ours has counted before us, and what was lost until now has no
     /// side.
-    fn anchor(&mut self, seq: u32, number: u32) {
+    fn anchor(&mut self, seq: u32, reflector_seq: u32) {
         self.flags |= ANCHORED | LEADING;
         let since = seq.wrapping_sub(self.at);
-        let copied = self.at.wrapping_sub(number).wrapping_add(since);
+        let copied = self.at.wrapping_sub(reflector_seq).wrapping_add(since);
         if copied < since {
-            self.number = self.at;
-        } else if number < since {
-            self.number = u32::MAX;
+            self.reflector_seq = self.at;
+        } else if reflector_seq < since {
+            self.reflector_seq = u32::MAX;
         } else {
-            (self.at, self.number, self.pending) = (seq, number, 0);
+            (self.at, self.reflector_seq, self.pending) = (seq, reflector_seq, 0);
             self.flags |= STATEFUL;
         }
-        self.top = self.number;
+        self.top = self.reflector_seq;
     }
 
-    /// The numbers are not those of one session.
-    fn breaks(&mut self, number: u32) {
-        // Whatever was thought of losses before: who copies our number at one time and counts
+    /// The sequence numbers are not those of one session.
+    fn breaks(&mut self, reflector_seq: u32) {
+        // Whatever was thought of losses before: who copies our sequence number at one time and counts
         // at another did not count all the time.
         if !self.has(STATEFUL) {
             self.kept = 0;
         }
         self.flags &= !BROKEN;
         self.flags |= STATEFUL | JUMPED;
-        (self.number, self.top) = (number, number);
+        (self.reflector_seq, self.top) = (reflector_seq, reflector_seq);
         self.open = (0, 0);
         self.trust = self.distrust;
         self.distrust = self.distrust.saturating_mul(2).min(DOUBT);
@@ -187,7 +187,7 @@ impl Side {
             self.flags |= STATEFUL;
             self.kept = 0;
         }
-        // Who copies our number passes over the probes that were not sent.
+        // Who copies our sequence number passes over the probes that were not sent.
         self.duplicate(self.has(STATEFUL));
     }
 
@@ -265,7 +265,7 @@ const STATEFUL: u16 = 1 << 1;
 const ANCHORED: u16 = 1 << 2;
 /// A reply has come.
 const SEEN: u16 = 1 << 3;
-/// A number came that had been given before.
+/// A sequence number came that had been given before.
 const BROKEN: u16 = 1 << 5;
 /// The next gap is the one before the first answer; `open` is of that gap.
 const LEADING: u16 = 1 << 6;
@@ -275,9 +275,9 @@ const JUMPED: u16 = 1 << 8;
 const DUPLICATES: u16 = 1 << 9;
 const EVER_LOST: u16 = 1 << 10;
 
-/// More numbers than this without a request are no duplicates.
+/// More sequence numbers than this without a request are no duplicates.
 const JUMP: i64 = 64;
-/// Answers in order after a break until the numbers are believed.
+/// Answers in order after a break until they are believed.
 const TRUST: u16 = 16;
 /// Answers in order after a duplicated request until losses are split by side again.
 const DOUBT: u16 = 1024;
@@ -292,15 +292,15 @@ mod tests {
         let mut side = Side::new(ReflectorKind::Auto);
         let mut overtaken = vec![false; fates.len()];
         for (seq, fate) in (0..).zip(fates) {
-            if let Some(number) = *fate
-                && let Some((from, until)) = side.seen(seq, number)
+            if let Some(reflector_seq) = *fate
+                && let Some((from, until)) = side.seen(seq, reflector_seq)
             {
                 overtaken[from as usize..until as usize].fill(true);
             }
         }
         for (seq, fate) in (0..).zip(fates) {
             match *fate {
-                Some(number) => side.answered(seq, number, overtaken[seq as usize]),
+                Some(reflector_seq) => side.answered(seq, reflector_seq, overtaken[seq as usize]),
                 None => side.lost(),
             }
         }
@@ -366,17 +366,17 @@ mod tests {
     #[test]
     fn a_restart_within_64_numbers_does_not_turn_losses_round() {
         // Three lost on the way there, a restart after 40 requests, twenty replies dropped later.
-        let (mut number, mut fates) = (0, Vec::new());
+        let (mut reflector_seq, mut fates) = (0, Vec::new());
         for seq in 0..100 {
             if (10..13).contains(&seq) {
                 fates.push(None);
                 continue;
             }
             if seq == 43 {
-                number = 0;
+                reflector_seq = 0;
             }
-            fates.push((!(70..90).contains(&seq)).then_some(number));
-            number += 1;
+            fates.push((!(70..90).contains(&seq)).then_some(reflector_seq));
+            reflector_seq += 1;
         }
         let (decided, caveats) = judge(&fates);
         assert_eq!(decided, Some((3, 20)));
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_new_session_for_each_probe_decides_nothing() {
-        // Rebinding NAT: number 0 in every reply; backward losses.
+        // Rebinding NAT: sequence number 0 in every reply; backward losses.
         let fates: Vec<_> = (0..100).map(|i| (i % 7 != 3).then_some(0)).collect();
         let (decided, caveats) = judge(&fates);
         assert_eq!(decided, Some((0, 0)));
@@ -442,13 +442,13 @@ mod tests {
         }
         let mut fates = vec![None; n as usize];
         let mut arrivals = Vec::new();
-        let (mut number, mut since, mut quiet) = (0u32, 100, 0);
+        let (mut reflector_seq, mut since, mut quiet) = (0u32, 100, 0);
         let mut duplicates = Vec::new();
         for &seq in &order {
             since += 1;
             quiet += 1;
             if since > 60 && rare(&mut rng, restarts) || rare(&mut rng, rebinding) {
-                (number, since) = (0, 0);
+                (reflector_seq, since) = (0, 0);
             }
             if (copies == 0 || quiet > 12) && rare(&mut rng, lost_forward) {
                 truth.forward += 1;
@@ -456,14 +456,14 @@ mod tests {
                 continue;
             }
             let mut answered = !rare(&mut rng, lost_backward);
-            let first = number;
-            number += 1;
+            let first = reflector_seq;
+            reflector_seq += 1;
             if quiet > 12 && rare(&mut rng, copies) {
                 quiet = 0;
                 if answered && rng.bool() {
                     duplicates.push(seq);
                 }
-                number += 1;
+                reflector_seq += 1;
             }
             if seq == 0 {
                 answered = true;
@@ -497,7 +497,7 @@ mod tests {
                 arrivals.next();
             }
             match fates[seq as usize] {
-                Some(number) => side.answered(seq, number, overtaken[seq as usize]),
+                Some(reflector_seq) => side.answered(seq, reflector_seq, overtaken[seq as usize]),
                 None => side.lost(),
             }
         }

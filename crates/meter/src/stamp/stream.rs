@@ -254,7 +254,7 @@ impl Stream {
     /// A further reply to a probe that has been answered.
     pub(crate) fn duplicate(&mut self, same_reflector_seq: bool) {
         self.tally.duplicated = self.tally.duplicated.saturating_add(1);
-        // Another number: the request was duplicated on its way, and counted twice.
+        // Another sequence number: the request was duplicated on its way, and counted twice.
         self.side.duplicate(!same_reflector_seq);
     }
 

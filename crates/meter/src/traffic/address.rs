@@ -1,4 +1,4 @@
-//! Addresses and ports: a number in, a key out that no other number has.
+//! Addresses and ports: an index in, a key out that no other index has.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use super::config::Net;
 /// Who talks to whom, without the family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Tuple {
-    /// Host numbers of client and server.
+    /// Host parts of client and server.
     pub hosts: [u32; 2],
     /// The client's port: one of the dynamic ones (RFC 6335), so that no key is another's
     /// turned round.
@@ -25,18 +25,18 @@ impl Tuples {
         Tuples { secret }
     }
 
-    /// Of `number`, below 2^46.
-    pub fn tuple(&self, number: u64) -> Tuple {
-        let x = permute(number, self.secret, 46);
+    /// Of `index`, below 2^46.
+    pub fn tuple(&self, index: u64) -> Tuple {
+        let x = permute(index, self.secret, 46);
         Tuple {
             hosts: [x as u32 & 0xFFFF, (x >> 16) as u32 & 0xFFFF],
             client_port: DYNAMIC | (x >> 32) as u16 & 0x3FFF,
         }
     }
 
-    /// Two hosts that no other `number` below 2^32 has.
-    pub fn pair(&self, number: u64) -> [u32; 2] {
-        let x = permute(number, !self.secret, 32) as u32;
+    /// Two hosts that no other `index` below 2^32 has.
+    pub fn pair(&self, index: u64) -> [u32; 2] {
+        let x = permute(index, !self.secret, 32) as u32;
         [x & 0xFFFF, x >> 16]
     }
 }
@@ -76,10 +76,10 @@ pub(super) fn ip(net: Net, is_v6: bool, side: usize, host: u32) -> IpAddr {
     }
 }
 
-/// A permutation of the numbers of `bits` (even) bits: each step can be undone.
-fn permute(number: u64, secret: u64, bits: u32) -> u64 {
+/// A permutation of the integers of `bits` (even) bits: each step can be undone.
+fn permute(index: u64, secret: u64, bits: u32) -> u64 {
     let mask = (1 << bits) - 1;
-    let mut x = (number ^ secret) & mask;
+    let mut x = (index ^ secret) & mask;
     for odd in [0x9E37_79B9_7F4A_7C15u64, 0xD6E8_FEB8_6659_FD93] {
         x = x.wrapping_mul(odd) & mask;
         x ^= x >> (bits / 2);

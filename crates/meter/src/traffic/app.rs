@@ -40,23 +40,23 @@ impl App {
     }
 }
 
-/// Writes the name that flow `number` asks for: of DNS, the host of HTTP, the server name
+/// Writes the name that flow `index` asks for: of DNS, the host of HTTP, the server name
 /// of TLS.
-pub fn write_name(number: u64, out: &mut impl std::io::Write) -> std::io::Result<()> {
-    write!(out, "h{number:x}.sonde.example")
+pub fn write_name(index: u64, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    write!(out, "h{index:x}.sonde.example")
 }
 
 /// Writes the client's (`side` 0) or the server's message to the start of `buffer`, which
 /// has room for [`LONGEST`]; returns its length. `exchange` counts DNS queries of the flow.
-pub(super) fn write(app: App, side: usize, number: u64, exchange: u16, buffer: &mut [u8]) -> usize {
+pub(super) fn write(app: App, side: usize, index: u64, exchange: u16, buffer: &mut [u8]) -> usize {
     let mut name = [0; 40];
-    let name = written(&mut name, |out| write_name(number, out));
+    let name = written(&mut name, |out| write_name(index, out));
     match (app, side) {
         (App::None, _) => 0,
         (App::Dns, _) => dns(name, exchange, side == 1, buffer),
         (App::Http, 0) => http_request(name, buffer),
         (App::Http, _) => http_response(buffer),
-        (App::Tls, _) => hello(name, number, side == 1, buffer),
+        (App::Tls, _) => hello(name, index, side == 1, buffer),
     }
 }
 
@@ -113,13 +113,13 @@ fn http_response(buffer: &mut [u8]) -> usize {
 }
 
 /// ClientHello or ServerHello of TLS 1.3, each in one record.
-fn hello(name: &[u8], number: u64, server: bool, buffer: &mut [u8]) -> usize {
+fn hello(name: &[u8], index: u64, server: bool, buffer: &mut [u8]) -> usize {
     let message = |out: &mut Cursor<&mut [u8]>| {
         out.write_all(&[22, 3, if server { 3 } else { 1 }, 0, 0, 1 + u8::from(server), 0, 0, 0])?;
         out.write_all(&[3, 3])?;
-        random(out, number, u64::from(server))?;
+        random(out, index, u64::from(server))?;
         out.write_all(&[32])?;
-        random(out, number, 2)?;
+        random(out, index, 2)?;
         match server {
             true => out.write_all(&[0x13, 0x01, 0])?,
             false => {
@@ -130,7 +130,7 @@ fn hello(name: &[u8], number: u64, server: bool, buffer: &mut [u8]) -> usize {
         out.write_all(&[0, 0])?;
         if server {
             out.write_all(&[0, 43, 0, 2, 3, 4, 0, 51, 0, 36, 0, 29, 0, 32])?;
-            random(out, number, 3)?;
+            random(out, index, 3)?;
         } else {
             let len = name.len() as u8;
             out.write_all(&[0, 0, 0, len + 5, 0, len + 3, 0, 0, len])?;
@@ -141,7 +141,7 @@ fn hello(name: &[u8], number: u64, server: bool, buffer: &mut [u8]) -> usize {
             out.write_all(&[0, 43, 0, 5, 4, 3, 4, 3, 3])?;
             out.write_all(&[0, 45, 0, 2, 1, 1])?;
             out.write_all(&[0, 51, 0, 38, 0, 36, 0, 29, 0, 32])?;
-            random(out, number, 4)?;
+            random(out, index, 4)?;
         }
         let end = out.position();
         for (at, from) in [(3, 5), (7, 9), (extensions, extensions + 2)] {
@@ -155,8 +155,8 @@ fn hello(name: &[u8], number: u64, server: bool, buffer: &mut [u8]) -> usize {
 }
 
 /// 32 octets that differ from flow to flow.
-fn random(out: &mut Cursor<&mut [u8]>, number: u64, which: u64) -> std::io::Result<()> {
-    let mut rng = fastrand::Rng::with_seed(number << 3 | which);
+fn random(out: &mut Cursor<&mut [u8]>, index: u64, which: u64) -> std::io::Result<()> {
+    let mut rng = fastrand::Rng::with_seed(index << 3 | which);
     for _ in 0..4 {
         out.write_all(&rng.u64(..).to_be_bytes())?;
     }

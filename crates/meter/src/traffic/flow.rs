@@ -47,7 +47,7 @@ impl Side {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// Counts up from 0 over the whole run.
-    pub number: u64,
+    pub index: u64,
     pub sides: [Side; 2],
     pub tuple: Tuple,
     pub server_port: u16,
@@ -111,8 +111,8 @@ pub(super) struct Habits<'a> {
 
 impl Flow {
     /// With initial sequence numbers; the rest is for the caller to set.
-    pub fn new(number: u64, size: u16, seq: [u32; 2]) -> Self {
-        Flow { number, size, seq, ..Flow::default() }
+    pub fn new(index: u64, size: u16, seq: [u32; 2]) -> Self {
+        Flow { index, size, seq, ..Flow::default() }
     }
 
     /// All packets are out.
@@ -238,7 +238,7 @@ impl Flow {
         };
         self.data[s] |= data;
         let plan = Plan { side, tcp_flags, seq: self.seq[s], ack, content };
-        // SYN and FIN take a number (RFC 9293, section 3.4).
+        // SYN and FIN take a sequence number (RFC 9293, section 3.4).
         self.sent(side, usize::from(tcp_flags & (SYN | FIN) != 0));
         plan
     }

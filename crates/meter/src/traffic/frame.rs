@@ -92,7 +92,7 @@ pub(super) fn write(
         }
         Content::App(exchange) => {
             let room = &mut buffer[at..at + app::LONGEST];
-            let len = app::write(flow.app, from, flow.number, exchange, room);
+            let len = app::write(flow.app, from, flow.index, exchange, room);
             (len, checksum::sum(&buffer[at..at + len]))
         }
     };
@@ -135,7 +135,7 @@ pub(super) fn write(
             h[0] = icmp_type(flow.is_v6, plan.side);
             h[1] = 0;
             put16(h, 2, 0);
-            put16(h, 4, flow.number as u16);
+            put16(h, 4, flow.index as u16);
             put16(h, 6, plan.seq as u16);
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn write(
     let protocol = protocol(flow);
     let h = &mut buffer[ip..l4];
     if flow.is_v6 {
-        put32(h, 0, 6 << 28 | u32::from(flow.tos) << 20 | flow.number as u32 & 0xF_FFFF);
+        put32(h, 0, 6 << 28 | u32::from(flow.tos) << 20 | flow.index as u32 & 0xF_FFFF);
         put16(h, 4, segment as u16);
         h[6] = protocol;
         h[7] = flow.ttl[from];
@@ -190,14 +190,14 @@ fn wrap(net: Net, flow: &Flow, side: u8, ip_len: usize, buffer: &mut [u8]) -> us
             put16(buffer, 12, 0x88A8);
             put16(buffer, 14, vlan(flow));
             put16(buffer, 16, 0x8100);
-            put16(buffer, 18, 200 + (flow.number % 7) as u16);
+            put16(buffer, 18, 200 + (flow.index % 7) as u16);
             put16(buffer, 20, ethertype);
         }
         Encapsulation::Mpls => {
             put16(buffer, 12, 0x8847);
             // Label, bottom of stack, time to live (RFC 3032, section 2.1).
-            put32(buffer, 14, (16_000 + flow.number as u32 % 100) << 12 | 64);
-            put32(buffer, 18, (17_000 + flow.number as u32 % 100) << 12 | 1 << 8 | 64);
+            put32(buffer, 14, (16_000 + flow.index as u32 % 100) << 12 | 64);
+            put32(buffer, 18, (17_000 + flow.index as u32 % 100) << 12 | 1 << 8 | 64);
         }
         tunnel => return outer(net, flow, tunnel, side, ip_len, buffer),
     }
@@ -230,7 +230,7 @@ fn outer(
         put16(h, 24, (outer_len - 20) as u16);
         put16(h, 26, 0);
     }
-    let id = flow.number as u32 & 0xFF_FFFF;
+    let id = flow.index as u32 & 0xFF_FFFF;
     match tunnel {
         Encapsulation::Gre => {
             put16(h, 20, 0);
@@ -267,13 +267,13 @@ pub(super) fn tunnel_ports(flow: &Flow, side: u8) -> Option<[u16; 2]> {
         Encapsulation::Geneve => 6081,
         _ => return None,
     };
-    Some([0xC000 | (flow.number as u16 ^ u16::from(side)) & 0x3FFF, port])
+    Some([0xC000 | (flow.index as u16 ^ u16::from(side)) & 0x3FFF, port])
 }
 
 /// The VLAN identifier of the outermost tag.
 pub(super) fn vlan(flow: &Flow) -> u16 {
     match flow.encapsulation {
-        Encapsulation::Vlan | Encapsulation::Qinq => 100 + (flow.number % 16) as u16,
+        Encapsulation::Vlan | Encapsulation::Qinq => 100 + (flow.index % 16) as u16,
         _ => 0,
     }
 }

@@ -34,8 +34,8 @@ pub struct Truth {
     pub icmp: Option<[u16; 2]>,
     /// What it speaks, if that was said.
     pub app: App,
-    /// The flow's number: [`super::write_name`] makes the application's name of it.
-    pub number: u64,
+    /// The flow's index: [`super::write_name`] makes the application's name of it.
+    pub index: u64,
 }
 
 /// Reports `flow` as the keys ask for; one that sent nothing is not reported.
@@ -65,7 +65,7 @@ pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth
         vlan: 0,
         icmp: None,
         app: App::None,
-        number: flow.number,
+        index: flow.index,
     };
     let back = frame::tunnel_ports(flow, 1);
     if back == ports.map(|[a, b]| [b, a]) || server.packets == 0 {
@@ -96,6 +96,6 @@ fn innermost(config: &Config, flow: &Flow) -> Truth {
         vlan: frame::vlan(flow),
         icmp: is_icmp.then(|| [icmp(0), icmp(1)]),
         app: if flow.spoke() { flow.app } else { App::None },
-        number: flow.number,
+        index: flow.index,
     }
 }

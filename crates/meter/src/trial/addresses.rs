@@ -25,7 +25,7 @@ pub const FORGET: &str = "forget";
 pub enum AddressGoal {
     /// The greatest number of stations that are all known, up to so many.
     Capacity {
-        /// The greatest number tried.
+        /// The greatest count tried.
         max_stations: u32,
         /// Learning frames/s: slow enough for any device (section 5.7.2).
         learning_fps: f64,
@@ -60,7 +60,7 @@ pub struct AddressSearch {
     learned: bool,
     /// At which rate they did, frames/s.
     learning_fps: f64,
-    /// The greatest number that passed, or the rate at which it was offered.
+    /// The greatest count that passed, or the rate at which it was offered.
     lower: Option<f64>,
     trials: u64,
     /// Copies and losses at the least value that failed.

@@ -1,4 +1,4 @@
-//! Binary search for the greatest load, burst or number that passes.
+//! Binary search for the greatest load, burst or count that passes.
 
 /// Where the greatest value that passes lies, so far.
 #[derive(Clone, Debug)]
@@ -7,7 +7,7 @@ pub(super) struct Bisection {
     highest: f64,
     /// Width at which the search ends, in units of its upper end.
     resolution: f64,
-    /// Width at which it ends in any case; from 1 on the values are whole numbers.
+    /// Width at which it ends in any case; from 1 on the values are integers.
     step: f64,
     /// The greatest value that passed, and the least that failed.
     pub lower: Option<f64>,
@@ -23,7 +23,7 @@ impl Bisection {
         Bisection { lowest, highest, resolution, step: 0.0, lower: None, upper: None }
     }
 
-    /// Among whole numbers, until the bounds are `step` apart (at least 1).
+    /// Among integers, until the bounds are `step` apart (at least 1).
     pub fn whole(lowest: u64, highest: u64, step: u64) -> Bisection {
         let all = Bisection::new(lowest as f64, highest as f64, 0.0);
         Bisection { step: step.max(1) as f64, resolution: 0.0, ..all }

@@ -6,7 +6,7 @@ use sonde_results::bench::Finding;
 
 use super::{NextTrial, Procedure};
 
-/// Makes the second procedure from the number that the first one found.
+/// Makes the second procedure from the value that the first one found.
 type Make = Box<dyn Fn(f64) -> Box<dyn Procedure + Send> + Send>;
 
 /// A procedure, and another one with its result.
@@ -23,7 +23,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// After `first`, what `make` makes of the number of the name `value` in its finding,
+    /// After `first`, what `make` makes of the value of the name `value` in its finding,
     /// `greatest` at most. Where that is missing or 0, the first one's finding is all.
     pub fn new(
         first: Box<dyn Procedure + Send>,

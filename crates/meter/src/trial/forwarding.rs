@@ -47,7 +47,7 @@ impl ForwardingRate {
         ForwardingRate { script: Script::new(loads.iter().map(next).collect()), loads }
     }
 
-    /// The greatest forwarding rate, with the load's number.
+    /// The greatest forwarding rate, with the load's index.
     fn best(&self) -> Option<(usize, f64)> {
         let forwarded = self.script.seen().map(|(i, &(_, forwarded))| (i, forwarded));
         forwarded.max_by(|a, b| a.1.total_cmp(&b.1))

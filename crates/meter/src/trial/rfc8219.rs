@@ -67,7 +67,7 @@ pub struct DelaySummary {
 #[derive(Clone, Debug)]
 struct Group {
     direction: String,
-    /// The numbers of the kind, in the order of their names.
+    /// The quantities of the kind, in the order of their names.
     values: Vec<f64>,
     frames: u64,
 }

@@ -43,7 +43,7 @@ impl<T> Script<T> {
         self.steps.truncate(self.seen.len());
     }
 
-    /// What was read, with the step's number.
+    /// What was read, with the step's index.
     pub fn seen(&self) -> impl Iterator<Item = (usize, &T)> {
         self.seen.iter().enumerate().filter_map(|(i, seen)| Some((i, seen.as_ref()?)))
     }

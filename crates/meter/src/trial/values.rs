@@ -1,4 +1,4 @@
-//! Numbers of trials under their standards' names.
+//! Quantities of trials under their standards' names.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
@@ -88,7 +88,7 @@ pub(super) fn percentile(values: &[f64], q: f64) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
-/// The middle value; the mean of the middle two of an even number.
+/// The middle value; the mean of the middle two of an even count.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

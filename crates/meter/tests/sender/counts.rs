@@ -71,7 +71,7 @@ fn an_interrupted_run_leaves_open_probes_out() {
 
 #[test]
 fn the_sequence_number_wraps() {
-    // Four billion probes are too many to send here: begin near the end of the numbers.
+    // Four billion probes are too many to send here: begin near the end of the sequence space.
     let mut sender = Sender::new(config(), &[spec(0)], hops()).unwrap();
     sender.begin_at(0, u32::MAX - 40);
     let mut world = World::new(sender);
@@ -157,7 +157,7 @@ fn samples_state_each_fate() {
 
 #[test]
 fn a_session_table_that_was_full_leaves_no_number_of_losses_by_side() {
-    // A reflector that copies our numbers; backward losses.
+    // A reflector that copies our sequence numbers; backward losses.
     let mut world = World::new(Sender::new(config(), &[spec(0)], hops()).unwrap());
     world.run(START + 12 * SECOND, &mut |n| Trip { lost_backward: n % 5 == 2, ..PLAIN });
     let (records, ..) = world.finish();

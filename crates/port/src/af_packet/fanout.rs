@@ -21,7 +21,7 @@ pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result
     let mut group = None;
     for socket in sockets {
         let (id, flags) = match group {
-            // The kernel finds a number that nobody in this network namespace uses.
+            // The kernel finds an id that nobody in this network namespace uses.
             None => (0, UNIQUE),
             Some(id) => (id, 0),
         };
@@ -40,7 +40,7 @@ pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result
     Ok(())
 }
 
-/// A number by which the kernel picks the socket, of the addresses of IPv4 or IPv6 behind
+/// A hash by which the kernel picks the socket, of the addresses of IPv4 or IPv6 behind
 /// three VLAN tags, PPPoE or eight MPLS labels at most; 0 for all else. `secret`: without it
 /// nobody can make up packets that all meet at one socket. The second is odd.
 fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
@@ -212,7 +212,7 @@ const ETHERNET: u32 = 4;
 const SPARE: u32 = 15;
 /// MPLS labels that are stepped over.
 const LABELS: usize = 8;
-/// Any odd number with about as many ones as zeros.
+/// Any odd integer with about as many ones as zeros.
 const MIXER: u32 = 0x9E37_79B1;
 /// The kind of the interface.
 const AD_HATYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_HATYPE) as u32;

@@ -89,7 +89,7 @@ pub(super) struct Path {
     busy_until_ps: i128,
     /// Arrival of the latest frame that was not held back.
     last_in_order: Time,
-    /// Greatest number among the delivered ones.
+    /// Greatest sequence number among the delivered ones.
     newest: u64,
     copies: u64,
     pub(super) stats: PathStats,
@@ -100,8 +100,8 @@ pub(super) struct Path {
 pub(super) struct Flight {
     pub(super) at: Time,
     copy: u64,
-    /// Number of the frame, from 1; 0 for a second copy.
-    number: u64,
+    /// Sequence number of the frame, from 1; 0 for a second copy.
+    sequence: u64,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl Path {
         // probability leaves the others' outcomes as they were.
         let [lost, twice, held, corrupt, jitter, bit] = [(); 6].map(|()| self.rng.f64());
         self.stats.sent += 1;
-        let number = self.stats.sent;
+        let sequence = self.stats.sent;
         if self.model.down.iter().any(|&(from, until)| from <= now && now < until) {
             self.stats.down_drops += 1;
             return;
@@ -156,17 +156,17 @@ impl Path {
             self.stats.corrupted += 1;
         }
         let second = (twice < self.model.duplicate).then(|| bytes.clone());
-        self.fly(at, number, bytes);
+        self.fly(at, sequence, bytes);
         if let Some(bytes) = second {
             self.stats.duplicated += 1;
             self.fly(at, 0, bytes);
         }
     }
 
-    fn fly(&mut self, at: Time, number: u64, bytes: Vec<u8>) {
+    fn fly(&mut self, at: Time, sequence: u64, bytes: Vec<u8>) {
         self.copies += 1;
         self.stats.in_flight += 1;
-        self.flights.push(Reverse(Flight { at, copy: self.copies, number, bytes }));
+        self.flights.push(Reverse(Flight { at, copy: self.copies, sequence, bytes }));
     }
 
     /// When the frame has left the bottleneck, or `None` if its queue has no room.
@@ -198,9 +198,9 @@ impl Path {
         let Reverse(flight) = self.flights.pop()?;
         self.stats.in_flight -= 1;
         self.stats.delivered += 1;
-        if flight.number != 0 {
-            self.stats.reordered += u64::from(flight.number < self.newest);
-            self.newest = self.newest.max(flight.number);
+        if flight.sequence != 0 {
+            self.stats.reordered += u64::from(flight.sequence < self.newest);
+            self.newest = self.newest.max(flight.sequence);
         }
         Some(flight)
     }

@@ -148,9 +148,9 @@ fn held_back_frames_are_overtaken_and_counted_once() {
     let mut newest = 0;
     let mut behind = 0;
     for (frame, _) in &got {
-        let number = u32::from_be_bytes(frame[..4].try_into().unwrap());
-        behind += u64::from(number < newest);
-        newest = newest.max(number);
+        let sequence = u32::from_be_bytes(frame[..4].try_into().unwrap());
+        behind += u64::from(sequence < newest);
+        newest = newest.max(sequence);
     }
     assert_eq!(stats.reordered, behind);
     assert!((150..250).contains(&behind), "{behind}");

@@ -9,8 +9,8 @@ struct Temporary(PathBuf);
 impl Temporary {
     fn new(content: &[u8]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("sonde-pcap-{}-{number}", std::process::id());
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sonde-pcap-{}-{serial}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, content).unwrap();
         Temporary(path)
@@ -47,8 +47,8 @@ const S: i64 = 1_000_000_000;
 
 #[test]
 fn all_packets_come_in_bursts_with_their_time() {
-    let numbers: Vec<[u8; 60]> = (0..150u8).map(|i| [i; 60]).collect();
-    let packets: Vec<_> = (0..).zip(&numbers).map(|(i, p)| (S + i * 10, &p[..])).collect();
+    let frames: Vec<[u8; 60]> = (0..150u8).map(|i| [i; 60]).collect();
+    let packets: Vec<_> = (0..).zip(&frames).map(|(i, p)| (S + i * 10, &p[..])).collect();
     let (mut port, _file) = replay(&capture(LINKTYPE_ETHERNET, &packets));
     assert_eq!(port.now().as_nanos(), 38 * S, "the first packet's time, in TAI");
     let (mut got, mut bursts) = (Vec::new(), 0);

@@ -113,7 +113,7 @@ impl Endpoint {
             syscall::set(&fd, level, name, 1)?;
         }
         // "Don't fragment", as the frames of the other engines have it: a probe in pieces
-        // measures something else, and the kernel need not number the packets.
+        // measures something else, and the kernel need not count the packets.
         let (level, name, probe, pieces) = if v6 {
             let name = libc::IPV6_MTU_DISCOVER;
             (libc::SOL_IPV6, name, libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_DONT)

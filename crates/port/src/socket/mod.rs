@@ -343,7 +343,7 @@ impl SocketPort {
         let endpoint = &mut self.endpoints[usize::from(run[0].endpoint)];
         let (mut sent, mut retried) = (0, None);
         while sent < n {
-            // Prepared again after a refusal, because the numbers of the rest may change.
+            // Prepared again after a refusal, because the ids of the rest may change.
             let mut asked = 0;
             for (i, o) in run.iter().enumerate().skip(sent) {
                 let payload = &self.memory[o.payload.0..o.payload.1];

@@ -14,7 +14,7 @@ use crate::errqueue::{Awaited, Batch, SCM_TS_OPT_ID, ToTai, enable, sent_stamp};
 pub(super) struct Found {
     pub rx: StampSource,
     pub tx: StampSource,
-    /// The kernel takes the numbers of stamped packets from the sender.
+    /// The kernel takes the ids of stamped packets from the sender.
     pub chosen_ids: bool,
     pub remark: &'static str,
 }
@@ -95,5 +95,5 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
 const LIMIT: i64 = 20_000_000;
 /// How long one datagram is waited for, ns.
 const STEP: i64 = 2_000_000;
-/// A number that the kernel would not have counted up to.
+/// An id that the kernel would not have counted up to.
 const MARK: u32 = 0x50BE_0001;

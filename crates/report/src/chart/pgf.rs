@@ -1,4 +1,4 @@
-//! Charts as pgfplots, with the numbers in the source, so that an author can change their look.
+//! Charts as pgfplots, with the values in the source, so that an author can change their look.
 
 use std::fmt::Write as _;
 
@@ -51,7 +51,7 @@ pub fn preamble() -> String {
 
 fn axis(out: &mut String, letter: &str, axis: &Axis, scaled: &ScaledAxis<'_>) {
     let (low, high) = scaled.range();
-    let ticks: Vec<String> = scaled.ticks.iter().map(|t| number(axis, t.0)).collect();
+    let ticks: Vec<String> = scaled.ticks.iter().map(|t| coordinate(axis, t.0)).collect();
     // Names are broken into lines that fit between two ticks.
     let room = match &axis.scale {
         AxisScale::Names(names) if letter == "x" => CHARACTERS / names.len().max(1),
@@ -72,16 +72,16 @@ fn axis(out: &mut String, letter: &str, axis: &Axis, scaled: &ScaledAxis<'_>) {
         "{mode}  {letter}label={{{}}}, {letter}min={}, {letter}max={},\n  \
          {letter}tick={{{}}}, {letter}ticklabels={{{}}},",
         escape(&axis.title),
-        number(axis, low),
-        number(axis, high),
+        coordinate(axis, low),
+        coordinate(axis, high),
         ticks.join(","),
         labels.join(",")
     );
 }
 
-/// A value in the units of the tick labels. Nines are drawn on a linear axis by their number:
+/// A value in the units of the tick labels. Nines are drawn on a linear axis by their count:
 /// pgfplots has no such scale.
-fn number(axis: &Axis, value: f64) -> String {
+fn coordinate(axis: &Axis, value: f64) -> String {
     let value = match axis.scale {
         AxisScale::Nines => -(1.0 - value).log10(),
         _ => value / axis.divisor,
@@ -98,7 +98,7 @@ fn number(axis: &Axis, value: f64) -> String {
 fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
     let colour = series.colour.map_or("black!60".into(), |c| format!("sonde{}", c % COLOURS.len()));
     let mark = ["*", "square*", "triangle*", "diamond*"][i % 4];
-    let at = |x: f64, y: f64| format!("({},{})", number(&chart.x, x), number(&chart.y, y));
+    let at = |x: f64, y: f64| format!("({},{})", coordinate(&chart.x, x), coordinate(&chart.y, y));
     let finite = |v: f64, axis: &Axis| match axis.scale {
         AxisScale::Log => v > 0.0,
         _ => v.is_finite(),
@@ -135,12 +135,13 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
             );
             for p in points.iter().filter(|p| shown(p.x, p.y)) {
                 let (axis, value) = if upright { (&chart.y, p.y) } else { (&chart.x, p.x) };
-                let error = |d: f64| number(&Axis { scale: AxisScale::Linear, ..axis.clone() }, d);
+                let error =
+                    |d: f64| coordinate(&Axis { scale: AxisScale::Linear, ..axis.clone() }, d);
                 let _ = writeln!(
                     out,
                     "{} {} {} {}",
-                    number(&chart.x, p.x),
-                    number(&chart.y, p.y),
+                    coordinate(&chart.x, p.x),
+                    coordinate(&chart.y, p.y),
                     error(p.high - value),
                     error(value - p.low)
                 );
@@ -153,27 +154,27 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
                 let _ = writeln!(
                     out,
                     "\\fill[{colour}, opacity=0.8] (axis cs:{},{}) rectangle (axis cs:{},{});",
-                    number(&chart.x, bar.x - 0.32),
-                    number(&chart.y, bar.from),
-                    number(&chart.x, bar.x + 0.32),
-                    number(&chart.y, bar.to)
+                    coordinate(&chart.x, bar.x - 0.32),
+                    coordinate(&chart.y, bar.from),
+                    coordinate(&chart.x, bar.x + 0.32),
+                    coordinate(&chart.y, bar.to)
                 );
                 let mut top = bar.from.max(bar.to);
                 if let Some((low, high)) = bar.interval {
-                    let x = number(&chart.x, bar.x);
+                    let x = coordinate(&chart.x, bar.x);
                     let _ = writeln!(
                         out,
                         "\\draw[|-|] (axis cs:{x},{}) -- (axis cs:{x},{});",
-                        number(&chart.y, low),
-                        number(&chart.y, high)
+                        coordinate(&chart.y, low),
+                        coordinate(&chart.y, high)
                     );
                     top = top.max(high);
                 }
                 let _ = writeln!(
                     out,
                     "\\node[above, align=center, font=\\footnotesize] at (axis cs:{},{}) {{{}}};",
-                    number(&chart.x, bar.x),
-                    number(&chart.y, top),
+                    coordinate(&chart.x, bar.x),
+                    coordinate(&chart.y, top),
                     bar.label.lines().map(escape).collect::<Vec<_>>().join("\\\\")
                 );
             }
@@ -184,10 +185,10 @@ fn draw(out: &mut String, chart: &Chart, i: usize, series: &Series) {
                     out,
                     "\\fill[sondeheat{}] (axis cs:{},{}) rectangle (axis cs:{},{});",
                     cell.level.min(HEAT.len() - 1),
-                    number(&chart.x, cell.x.0),
-                    number(&chart.y, cell.y.0),
-                    number(&chart.x, cell.x.1),
-                    number(&chart.y, cell.y.1)
+                    coordinate(&chart.x, cell.x.0),
+                    coordinate(&chart.y, cell.y.0),
+                    coordinate(&chart.x, cell.x.1),
+                    coordinate(&chart.y, cell.y.1)
                 );
             }
         }

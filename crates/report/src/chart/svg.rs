@@ -61,7 +61,7 @@ const PLOT_HEIGHT: f64 = 290.0;
 /// Of a row where y has names.
 const ROW_HEIGHT: f64 = 24.0;
 const TOP: f64 = 12.0;
-/// Above bars, for the lines of their numbers.
+/// Above bars, for the lines of their values.
 const TOP_OF_BARS: f64 = 34.0;
 /// Tick labels and the axis' title.
 const BOTTOM: f64 = 46.0;
@@ -149,7 +149,7 @@ impl<'a> Drawing<'a> {
                 escape(&shortened(label, 48))
             );
         }
-        // Names are broken into lines. Of numbers, those that would touch the one before are left
+        // Names are broken into lines. Of values, those that would touch the one before are left
         // out; their ticks stay.
         let slot = self.slot();
         let below = match slot {

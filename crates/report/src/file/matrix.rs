@@ -1,4 +1,4 @@
-//! Binary matrices for NumPy: each table's numbers and each line of a figure as 64-bit floats, the
+//! Binary matrices for NumPy: each table's values and each line of a figure as 64-bit floats, the
 //! texts of a table beside them as strings, with an index that names the columns.
 
 use npyz::WriterBuilder as _;
@@ -20,7 +20,7 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
             .filter(|&i| sheet.rows.iter().any(|r| r[i].number().is_some()))
             .collect();
         let keys = |of: &[usize]| of.iter().map(|&i| sheet.columns[i].key()).collect::<Vec<_>>();
-        // The texts of a row say what its numbers are of: both have the same rows.
+        // The texts of a row say what its values are of: both have the same rows.
         let texts = format!("npy/{}_text.npy", sheet.id);
         if !textual.is_empty() {
             let cells = sheet.rows.iter().flat_map(|row| textual.iter().map(|&i| row[i].raw()));
@@ -54,7 +54,7 @@ pub(super) fn render(report: &Report<'_>) -> Result<Vec<Page>, RenderError> {
     Ok(pages)
 }
 
-/// Where names on the x axis stand for numbers (frame sizes), x is that number.
+/// Where names on the x axis stand for values (frame sizes), x is that value.
 fn replace_by_number(chart: &Chart, series: &Series, columns: usize, values: &mut [f64]) {
     let numbers = &chart.x.numbers;
     let by_index = matches!(series.shape, Shape::Line { .. } | Shape::Intervals(_));

@@ -71,7 +71,7 @@ fn row(group: &CaseGroup<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
         let summary = group.summary(&of(base), seed);
         summary.map_or(Cell::None, |s| Cell::Of(s.median, s.unit))
     };
-    let number = |v: f64| Cell::Of(v, result.unit.clone());
+    let cell = |v: f64| Cell::Of(v, result.unit.clone());
     let base = name.split('@').next().unwrap_or(&name);
     let loss = match other("loss_ratio") {
         Cell::None => other("frame_loss_ratio"),
@@ -81,9 +81,9 @@ fn row(group: &CaseGroup<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
     row.extend([
         label.into(),
         quantity_title(base).into(),
-        with_unit(number(result.median), &result.unit),
-        with_unit(number(spread.low), &result.unit),
-        with_unit(number(spread.high), &result.unit),
+        with_unit(cell(result.median), &result.unit),
+        with_unit(cell(spread.low), &result.unit),
+        with_unit(cell(spread.high), &result.unit),
         loss,
         other("latency_p50"),
         other("latency_p99"),
@@ -92,7 +92,7 @@ fn row(group: &CaseGroup<'_>, label: &str, seed: u64) -> Option<Vec<Cell>> {
     Some(row)
 }
 
-/// The rows have different units, so that each number carries its own.
+/// The rows have different units, so that each value carries its own.
 fn with_unit(cell: Cell, unit: &str) -> Cell {
     match cell {
         Cell::Of(value, _) if !["ns", "ratio"].contains(&unit) => Cell::Unit(value, unit.into()),

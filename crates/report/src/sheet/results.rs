@@ -31,15 +31,15 @@ pub fn sheet(run: &BenchRun) -> Sheet {
                 (None, None, 1) => "single value",
                 _ => "least and greatest",
             };
-            let number = |v: f64| Cell::Of(v, s.unit.clone());
+            let cell = |v: f64| Cell::Of(v, s.unit.clone());
             let mut row = case_cells(&group.case);
             row.extend([
                 name.into(),
                 s.unit.as_str().into(),
                 Cell::Count(s.values.len() as u64),
-                number(s.median),
-                number(spread.low),
-                number(spread.high),
+                cell(s.median),
+                cell(spread.low),
+                cell(spread.high),
                 kind.into(),
                 Cell::Count(s.samples),
                 if s.tester_limited { "tester" } else { "" }.into(),

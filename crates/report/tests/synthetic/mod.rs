@@ -160,7 +160,7 @@ fn maker(recipe: &Recipe) -> Maker {
 }
 
 impl Maker {
-    /// About standard normal: the sum of twelve uniform numbers.
+    /// About standard normal: the sum of twelve uniform values.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0
     }
@@ -181,8 +181,8 @@ impl Maker {
 
     fn trial(&mut self, measurement: &str, purpose: &str, rate: f64, lost_share: f64) -> Trial {
         let offer = Offer::steady(rate, 1_000_000_000);
-        let number = self.run.trials.len() as u64 + 1;
-        let start_ns = self.run.header.start_ns + number as i64 * 5_000_000_000;
+        let ordinal = self.run.trials.len() as u64 + 1;
+        let start_ns = self.run.header.start_ns + ordinal as i64 * 5_000_000_000;
         let direction = |name: &str| {
             let lost = (offer.frames as f64 * lost_share) as u64;
             Direction {
@@ -197,7 +197,7 @@ impl Maker {
             }
         };
         Trial {
-            number,
+            number: ordinal,
             measurement: measurement.into(),
             attempt: 1,
             purpose: purpose.into(),

@@ -1,7 +1,7 @@
 //! Medians and quantiles of plain lists.
 
 /// The middle value, or the mean of the two middle ones. `None` without values; values that
-/// are no numbers are left out.
+/// are not finite are left out.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }

@@ -71,7 +71,7 @@ pub fn run(targets: u32, classes: u32) -> Run {
     }
 }
 
-/// One stream's numbers: 1,000 sent, 998 answered, 1 lost each way.
+/// One stream's counts: 1,000 sent, 998 answered, 1 lost each way.
 pub fn interval(stream: u32, start_ns: i64, end_ns: i64) -> Interval {
     let mut interval = Interval {
         start_ns,

@@ -136,7 +136,7 @@ fn uniflow(line: &mut Vec<u8>, flow: &Truth, reverse: bool, form: TruthForm) {
     line.extend(flow.app.name().as_bytes());
     line.push(b',');
     if flow.app != App::None {
-        write_name(flow.number, line).expect("memory takes all");
+        write_name(flow.index, line).expect("memory takes all");
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             vlan: 100,
             icmp: None,
             app: App::Tls,
-            number: 0x2A,
+            index: 0x2A,
         }
     }
 

@@ -17,7 +17,7 @@ impl Generic {
         Ok(Generic(Socket::open(libc::NETLINK_GENERIC, 0)?))
     }
 
-    /// The number of a family; `None`: this kernel has none of that name.
+    /// The id of a family; `None`: this kernel has none of that name.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -53,8 +53,8 @@ impl Generic {
 /// The interface and the receive thread that a message describes.
 fn thread(message: Message<'_>) -> Option<(u32, u32)> {
     let find = |wanted| attributes(message.body, GENL_HEADER).find(|a| a.0 == wanted);
-    let number = |wanted| find(wanted).and_then(|a| u32_at(a.1, 0));
-    Some((number(NETDEV_A_NAPI_IFINDEX)?, number(NETDEV_A_NAPI_PID).filter(|&pid| pid != 0)?))
+    let attribute = |wanted| find(wanted).and_then(|a| u32_at(a.1, 0));
+    Some((attribute(NETDEV_A_NAPI_IFINDEX)?, attribute(NETDEV_A_NAPI_PID).filter(|&pid| pid != 0)?))
 }
 
 /// linux/genetlink.h: command and version.

@@ -50,7 +50,7 @@ impl Links {
         self.0.dump(|| request(0, libc::NLM_F_DUMP), link)
     }
 
-    /// One of them; `None`: there is none of that number.
+    /// One of them; `None`: there is none of that index.
     pub fn get(&mut self, ifindex: u32) -> io::Result<Option<Link>> {
         let mut found = None;
         match self.0.ask(request(ifindex, libc::NLM_F_ACK), |m| found = link(m)) {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((vlan.vlan, vlan.link), (Some((0x88a8, 100)), Some(2)));
         let mut elsewhere = attributes.to_vec();
         elsewhere.push((libc::IFLA_LINK_NETNSID, &[0; 4]));
-        assert_eq!(parse(&elsewhere).link, None, "a number of another namespace");
+        assert_eq!(parse(&elsewhere).link, None, "an index of another namespace");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Routes {
         self.lookup_by(destination, source, None)
     }
 
-    /// The same, by the interface of this number only, as a socket that is bound to it goes.
+    /// The same, by the interface of this index only, as a socket that is bound to it goes.
     pub fn lookup_by(
         &mut self,
         destination: IpAddr,

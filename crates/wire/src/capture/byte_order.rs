@@ -1,6 +1,6 @@
-//! Numbers of capture files, which are in the byte order of the machine that wrote them.
+//! Integers of capture files, which are in the byte order of the machine that wrote them.
 
-/// The byte order in which a file's numbers are written.
+/// The byte order in which a file's integers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
     Little,

@@ -1,8 +1,8 @@
-//! Information elements: number, name and type of those that Sonde exports, and of those
+//! Information elements: identifier, name and type of those that Sonde exports, and of those
 //! that other exporters' flows are compared by.
 //!
 //! IANA's are the registry's. No IANA element exists for most of what applications say, so
-//! these are the numbers in use: CESNET's (8057) and Flowmon's (39499) as ipfixprobe has
+//! these are the identifiers in use: CESNET's (8057) and Flowmon's (39499) as ipfixprobe has
 //! them, CERT's (6871) as libfixbuf and the documents of YAF do, ntop's (35632) as those of
 //! nProbe do. Their names are ours where theirs are not public.
 
@@ -46,7 +46,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Its number in the registry of data types (RFC 5610, section 3.1; RFC 6313, section 10.1).
+    /// Its value in the registry of data types (RFC 5610, section 3.1; RFC 6313, section 10.1).
     pub const fn code(self) -> u8 {
         match self {
             DataType::OctetArray => 0,
@@ -75,7 +75,7 @@ pub struct Element {
     /// Private enterprise number; 0: IANA's.
     pub enterprise: u32,
     /// Element ID, 15 bits.
-    pub number: u16,
+    pub id: u16,
     pub name: &'static str,
     /// What its bytes mean.
     pub kind: DataType,
@@ -88,23 +88,23 @@ impl Element {
     }
 }
 
-/// The element of an enterprise number (0: IANA) and a number, if it is known here. The
+/// The element of an enterprise number (0: IANA) and an identifier, if it is known here. The
 /// reverse enterprise has IANA's elements.
-pub fn find(enterprise: u32, number: u16) -> Option<Element> {
+pub fn find(enterprise: u32, id: u16) -> Option<Element> {
     let owner = if enterprise == REVERSE { 0 } else { enterprise };
-    let at = ALL.binary_search_by_key(&(owner, number), |e| (e.enterprise, e.number)).ok()?;
+    let at = ALL.binary_search_by_key(&(owner, id), |e| (e.enterprise, e.id)).ok()?;
     Some(Element { enterprise, ..ALL[at] })
 }
 
 /// Defines the elements once: a constant each, and the table of all.
 macro_rules! elements {
-    ($($constant:ident = $enterprise:literal, $number:literal, $name:literal, $kind:ident;)*) => {
+    ($($constant:ident = $enterprise:literal, $id:literal, $name:literal, $kind:ident;)*) => {
         $(
             #[doc = concat!("`", $name, "`")]
             pub const $constant: Element =
-                Element { enterprise: $enterprise, number: $number, name: $name, kind: DataType::$kind };
+                Element { enterprise: $enterprise, id: $id, name: $name, kind: DataType::$kind };
         )*
-        /// All, ascending by enterprise number and number.
+        /// All, ascending by enterprise number and identifier.
         pub static ALL: &[Element] = &[$($constant,)*];
     };
 }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn the_table_ascends() {
         for pair in ALL.windows(2) {
-            let key = |e: &Element| (e.enterprise, e.number);
+            let key = |e: &Element| (e.enterprise, e.id);
             assert!(key(&pair[0]) < key(&pair[1]), "{} {}", pair[0].name, pair[1].name);
         }
     }

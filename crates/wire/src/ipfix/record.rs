@@ -116,14 +116,14 @@ impl<'a> BasicList<'a> {
         if value.len() < 5 {
             return Err(Error::Truncated);
         }
-        let (number, length) = (u16_at(value, 1), u16_at(value, 3));
-        let (enterprise, content) = if number & 0x8000 == 0 {
+        let (id, length) = (u16_at(value, 1), u16_at(value, 3));
+        let (enterprise, content) = if id & 0x8000 == 0 {
             (0, &value[5..])
         } else {
             let bytes = value.get(5..9).ok_or(Error::Truncated)?;
             (u32_at(bytes, 0), &value[9..])
         };
-        let field = FieldSpecifier { enterprise, number: number & 0x7fff, length };
+        let field = FieldSpecifier { enterprise, id: id & 0x7fff, length };
         Ok(BasicList { semantic: value[0], field, content })
     }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn records_without_bytes_end_the_walk() {
-        let field = FieldSpecifier { enterprise: 0, number: 1, length: 0 };
+        let field = FieldSpecifier { enterprise: 0, id: 1, length: 0 };
         let mut records = Records::new(&[1, 2, 3], core::slice::from_ref(&field));
         assert_eq!(records.next(), Some(Err(Error::Length)));
         assert_eq!(records.next(), None);
@@ -183,7 +183,7 @@ mod tests {
     fn a_basic_list_as_in_rfc_6313() {
         let bytes = [4, 0x83, 0xf5, 0, 2, 0, 0, 0x1f, 0x79, 0, 100, 5, 220, 7];
         let list = BasicList::parse(&bytes).unwrap();
-        assert_eq!((list.semantic, list.field.enterprise, list.field.number), (4, 8057, 1013));
+        assert_eq!((list.semantic, list.field.enterprise, list.field.id), (4, 8057, 1013));
         assert_eq!(list.values().collect::<Vec<_>>(), [&[0u8, 100][..], &[5, 220]]);
         assert_eq!(BasicList::parse(&bytes[..8]), Err(Error::Truncated));
     }

@@ -10,8 +10,8 @@ use crate::field::{put_u16, put_u32, u16_at, u32_at};
 pub struct FieldSpecifier {
     /// Private enterprise number; 0: the element is IANA's.
     pub enterprise: u32,
-    /// Number of the information element.
-    pub number: u16,
+    /// Identifier of the information element.
+    pub id: u16,
     /// Length in bytes, or [`VARIABLE`].
     pub length: u16,
 }
@@ -21,10 +21,10 @@ impl FieldSpecifier {
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, Error> {
         let len = if self.enterprise == 0 { 4 } else { 8 };
         let out = out.get_mut(..len).ok_or(Error::NoRoom)?;
-        if self.number & ENTERPRISE_BIT != 0 {
+        if self.id & ENTERPRISE_BIT != 0 {
             return Err(Error::Range);
         }
-        put_u16(out, 0, self.number | if self.enterprise == 0 { 0 } else { ENTERPRISE_BIT });
+        put_u16(out, 0, self.id | if self.enterprise == 0 { 0 } else { ENTERPRISE_BIT });
         put_u16(out, 2, self.length);
         if self.enterprise != 0 {
             put_u32(out, 4, self.enterprise);
@@ -73,7 +73,7 @@ impl<'a> Template<'a> {
 }
 
 /// Walks the fields of a [`Template`]. Scope fields of NetFlow version 9 come out with
-/// their own numbers (1 system, 2 interface ...), which are no information elements.
+/// their own types (1 system, 2 interface ...), which are no information elements.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -170,13 +170,13 @@ impl<'a> Iterator for Templates<'a> {
 
 fn split_field(data: &[u8], dialect: Dialect) -> Option<(FieldSpecifier, &[u8])> {
     let (head, rest) = data.split_at_checked(4)?;
-    let (number, length) = (u16_at(head, 0), u16_at(head, 2));
-    if dialect == Dialect::Netflow9 || number & ENTERPRISE_BIT == 0 {
-        return Some((FieldSpecifier { enterprise: 0, number, length }, rest));
+    let (id, length) = (u16_at(head, 0), u16_at(head, 2));
+    if dialect == Dialect::Netflow9 || id & ENTERPRISE_BIT == 0 {
+        return Some((FieldSpecifier { enterprise: 0, id, length }, rest));
     }
     let (enterprise, rest) = rest.split_at_checked(4)?;
     let enterprise = u32_at(enterprise, 0);
-    Some((FieldSpecifier { enterprise, number: number & !ENTERPRISE_BIT, length }, rest))
+    Some((FieldSpecifier { enterprise, id: id & !ENTERPRISE_BIT, length }, rest))
 }
 
 /// Id and field count.
@@ -202,7 +202,7 @@ mod tests {
         let mut templates = Templates::options(&v9, Dialect::Netflow9);
         let template = templates.next().unwrap().unwrap();
         assert_eq!((template.id, template.field_count, template.scope_count), (257, 3, 1));
-        assert_eq!(template.fields().last().unwrap().number, 35);
+        assert_eq!(template.fields().last().unwrap().id, 35);
         assert_eq!(templates.next(), None, "padding");
         let no_scope = [1, 1, 0, 1, 0, 0, 0, 149, 0, 4];
         assert_eq!(Templates::options(&no_scope, Dialect::Ipfix).next(), Some(Err(Error::Range)));
@@ -220,13 +220,13 @@ mod tests {
     #[test]
     fn specifiers_are_written_as_they_are_read() {
         for enterprise in [0, 8057] {
-            let field = FieldSpecifier { enterprise, number: 808, length: VARIABLE };
+            let field = FieldSpecifier { enterprise, id: 808, length: VARIABLE };
             let mut bytes = [0; 8];
             let len = field.emit(&mut bytes).unwrap();
             assert_eq!(split_field(&bytes[..len], Dialect::Ipfix), Some((field, &[][..])));
             assert_eq!(field.emit(&mut bytes[..len - 1]), Err(Error::NoRoom));
         }
-        let field = FieldSpecifier { enterprise: 0, number: 0x8001, length: 1 };
+        let field = FieldSpecifier { enterprise: 0, id: 0x8001, length: 1 };
         assert_eq!(field.emit(&mut [0; 8]), Err(Error::Range));
     }
 }

@@ -1,4 +1,4 @@
-//! The links that are read, and their numbers in capture files (LINKTYPE_*, tcpdump.org).
+//! The links that are read, and their values in capture files (LINKTYPE_*, tcpdump.org).
 
 use crate::capture::record::{
     LINKTYPE_C_HDLC, LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LOOP, LINKTYPE_NULL,
@@ -61,7 +61,7 @@ impl LinkType {
     }
 }
 
-/// IP without a link-layer header as files of the BSDs number it.
+/// IP without a link-layer header as files of the BSDs encode it.
 pub(super) const LINKTYPE_RAW_BSD: u16 = 12;
 /// The same in files of OpenBSD.
 pub(super) const LINKTYPE_RAW_OPENBSD: u16 = 14;

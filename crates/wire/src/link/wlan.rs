@@ -21,7 +21,7 @@ fn begin(link: LinkType, frame: &[u8]) -> Result<(usize, u8), Error> {
     match link {
         LinkType::Radiotap => radiotap(frame),
         LinkType::Ppi => {
-            // Version, flags, length, link type; the numbers are little-endian.
+            // Version, flags, length, link type; the integers are little-endian.
             let head = frame.first_chunk::<8>().ok_or(Error::Truncated)?;
             match *head {
                 [0, _, low, high, DLT_IEEE802_11, 0, 0, 0] => {
@@ -35,7 +35,7 @@ fn begin(link: LinkType, frame: &[u8]) -> Result<(usize, u8), Error> {
     }
 }
 
-/// The length of the header of AVS, whose numbers are big-endian, or of Prism, whose are in the
+/// The length of the header of AVS, whose integers are big-endian, or of Prism, whose are in the
 /// byte order of the machine that captured: a length is far below 2^16.
 fn prism(frame: &[u8]) -> Result<usize, Error> {
     let [magic @ .., a, b, c, d] = *frame.first_chunk::<8>().ok_or(Error::Truncated)?;

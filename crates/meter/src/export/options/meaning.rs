@@ -85,7 +85,7 @@ impl OptionRecord for TypeInformation {
 
     fn fields<W: Fields>(&self, w: &mut W) {
         w.u32(ie::PRIVATE_ENTERPRISE_NUMBER, self.0.enterprise);
-        w.u16(ie::INFORMATION_ELEMENT_ID, self.0.number);
+        w.u16(ie::INFORMATION_ELEMENT_ID, self.0.id);
         w.u8(ie::INFORMATION_ELEMENT_DATA_TYPE, self.0.kind.code());
         // 0: none of the semantics of section 3.6 is claimed.
         w.u8(ie::INFORMATION_ELEMENT_SEMANTICS, 0);
@@ -98,14 +98,14 @@ impl OptionRecord for TypeInformation {
 pub(super) fn key_indicator(fields: &[FieldSpecifier]) -> u64 {
     // Of elements that are there twice the first is the outer header's.
     KEYS.iter()
-        .filter_map(|key| fields.iter().rposition(|f| f.enterprise == 0 && f.number == key.number))
+        .filter_map(|key| fields.iter().rposition(|f| f.enterprise == 0 && f.id == key.id))
         .filter(|at| *at < 64)
         .fold(0, |bits, at| bits | 1 << at)
 }
 
 const INTERFACE: Element = Element {
     enterprise: 0,
-    number: netflow9::SCOPE_INTERFACE,
+    id: netflow9::SCOPE_INTERFACE,
     name: "interface",
     kind: DataType::Unsigned32,
 };

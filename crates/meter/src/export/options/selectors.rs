@@ -9,7 +9,7 @@ use crate::flow::sampling::HashFunction;
 /// One sampler or filter (RFC 5475).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Selector {
-    /// Its number (selectorId, 302).
+    /// Its id (selectorId, 302).
     pub id: u64,
     pub algorithm: SelectorAlgorithm,
     /// Packets that came to it (selectorIdTotalPktsObserved, 318).
@@ -18,7 +18,7 @@ pub struct Selector {
     pub selected: u64,
 }
 
-/// How a selector chooses: the numbers of selectorAlgorithm, 304.
+/// How a selector chooses: the values of selectorAlgorithm, 304.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SelectorAlgorithm {
     /// 1: `interval` packets in a row, then `space` not.

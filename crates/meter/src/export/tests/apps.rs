@@ -1,4 +1,4 @@
-//! What applications said, in others' elements: numbers, lengths and order of the values as
+//! What applications said, in others' elements: identifiers, lengths and order of the values as
 //! their documents have them.
 
 use sonde_results::flow::{App, FlowExtra};
@@ -21,7 +21,7 @@ fn exported(app: App) -> Vec<(u32, u16, Vec<u8>)> {
             if let Decoded::Flow(flow) = decoded {
                 let raw = flow.raw.expect("IPFIX");
                 let own = raw.values().filter(|(field, _)| field.enterprise != 0);
-                found.extend(own.map(|(f, value)| (f.enterprise, f.number, value.to_vec())));
+                found.extend(own.map(|(f, value)| (f.enterprise, f.id, value.to_vec())));
             }
         });
     }

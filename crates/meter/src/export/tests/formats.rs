@@ -101,18 +101,18 @@ fn the_direction_of_a_biflow_is_exported() {
 }
 
 /// The value of a field of the last flow in the messages.
-fn field(messages: &[Vec<u8>], enterprise: u32, number: u16) -> Vec<u8> {
+fn field(messages: &[Vec<u8>], enterprise: u32, id: u16) -> Vec<u8> {
     let mut decoder = Decoder::new(37);
     let mut found = None;
     for message in messages {
         decoder.message(message, &mut |decoded| {
             if let Decoded::Flow(flow) = decoded {
                 let raw = flow.raw.expect("IPFIX");
-                found = value(&raw, enterprise, number).map(<[u8]>::to_vec);
+                found = value(&raw, enterprise, id).map(<[u8]>::to_vec);
             }
         });
     }
-    found.unwrap_or_else(|| panic!("no field {enterprise}/{number}"))
+    found.unwrap_or_else(|| panic!("no field {enterprise}/{id}"))
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn extra_fields_bear_the_numbers_in_use() {
     };
     let (exporter, messages) = export(&config(profile), std::slice::from_ref(&record));
     assert_eq!(exporter.counters().reduced, 0);
-    let get = |enterprise, number| field(&messages, enterprise, number);
+    let get = |enterprise, id| field(&messages, enterprise, id);
     assert_eq!(get(0, 56), [2, 0, 0, 0, 0, 1]);
     assert_eq!(get(0, 80), [2, 0, 0, 0, 0, 2]);
     assert_eq!(get(0, 245), [0, 77]);

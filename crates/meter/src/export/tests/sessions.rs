@@ -168,7 +168,7 @@ fn stats() -> ExportStats {
     }
 }
 
-/// Values of options records by number of a field they have: the first record's.
+/// Values of options records by the id of a field they have: the first record's.
 fn options(messages: &[Vec<u8>], has: u16, wanted: u16) -> Vec<Vec<u8>> {
     let mut decoder = Decoder::new(37);
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use md5::{Digest, Md5};
 use ring::digest::{SHA256, digest};
 
 use super::hello::{ClientHello, PROTOCOLS, SERVER_NAME, extensions, is_grease};
-use super::text::numbers;
+use super::text::u16s;
 
 /// JA3: version, cipher suites, extensions, groups and point formats in decimal, in the
 /// order of the hello and without GREASE.
@@ -19,9 +19,9 @@ fn ja3_text(hello: &ClientHello<'_>) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
     decimal(&mut text, hello.version);
     let kinds = extensions(hello.extensions).map(|(kind, _)| kind);
-    list(&mut text, numbers(hello.ciphers));
+    list(&mut text, u16s(hello.ciphers));
     list(&mut text, kinds);
-    list(&mut text, numbers(hello.groups));
+    list(&mut text, u16s(hello.groups));
     list(&mut text, hello.point_formats.iter().map(|format| u16::from(*format)));
     text
 }
@@ -54,8 +54,7 @@ fn decimal(text: &mut Vec<u8>, mut value: u16) {
 
 /// JA4. `transport`: `t` for TCP, `q` for QUIC.
 pub(super) fn ja4(hello: &ClientHello<'_>, transport: char) -> String {
-    let mut ciphers: Vec<u16> =
-        numbers(hello.ciphers).filter(|cipher| !is_grease(*cipher)).collect();
+    let mut ciphers: Vec<u16> = u16s(hello.ciphers).filter(|cipher| !is_grease(*cipher)).collect();
     ciphers.sort_unstable();
     let mut kinds: Vec<u16> = extensions(hello.extensions)
         .map(|(kind, _)| kind)
@@ -93,7 +92,7 @@ pub(super) fn ja4(hello: &ClientHello<'_>, transport: char) -> String {
     if !text.is_empty() {
         let before = text.len();
         text.push(b'_');
-        push_hex(&mut text, numbers(hello.signatures).filter(|value| !is_grease(*value)));
+        push_hex(&mut text, u16s(hello.signatures).filter(|value| !is_grease(*value)));
         if text.len() == before + 1 {
             text.pop();
         }

@@ -1,19 +1,19 @@
 //! ClientHello and ServerHello (RFC 8446, sections 4.1.2 and 4.1.3; RFC 5246, section
 //! 7.4.1), and the handshake messages in TLS records (RFC 8446, section 5.1).
 //!
-//! Read here and not by a crate: the fingerprints need the raw numbers in their order, and
+//! Read here and not by a crate: the fingerprints need the raw values in their order, and
 //! a hello with an odd extension, or one that was cut, still gives its server name.
 
 use std::borrow::Cow;
 
-use super::text::{Reader, numbers};
+use super::text::{Reader, u16s};
 
 /// A client's first message.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientHello<'a> {
     /// legacy_version.
     pub(super) version: u16,
-    /// Vectors of 16-bit numbers.
+    /// Vectors of 16-bit integers.
     pub(super) ciphers: &'a [u8],
     pub(super) groups: &'a [u8],
     pub(super) signatures: &'a [u8],
@@ -69,7 +69,7 @@ impl<'a> ClientHello<'a> {
 
     /// The highest version on offer.
     pub(super) fn highest_version(&self) -> u16 {
-        let highest = numbers(self.versions).filter(|version| !is_grease(*version)).max();
+        let highest = u16s(self.versions).filter(|version| !is_grease(*version)).max();
         highest.unwrap_or(self.version)
     }
 }

@@ -52,7 +52,7 @@ impl Keys {
         let mut nonce = self.iv;
         for i in 0..number_len {
             packet[number_at + i] ^= mask[1 + i];
-            // Of the first packets the octets sent are the whole number.
+            // Of the first packets the octets sent are the whole packet number.
             nonce[NONCE_LEN - number_len + i] ^= packet[number_at + i];
         }
         let (head, payload) = packet.split_at_mut(number_at + number_len);
@@ -61,7 +61,7 @@ impl Keys {
     }
 }
 
-/// Where the number of an Initial or 0-RTT packet begins, and where the packet ends (RFC 9000,
+/// Where the packet number of an Initial or 0-RTT packet begins, and where the packet ends (RFC 9000,
 /// sections 17.2.2 and 17.2.3), in the datagram that begins with it.
 pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
     let mut reader = Reader(datagram.get(long.buffer_len()..)?);

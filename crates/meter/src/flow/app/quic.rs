@@ -38,7 +38,7 @@ impl Quic {
         sound
             && long.destination.len() >= MIN_IDENTIFIER
             && bounds(input.data, &long)
-                .is_some_and(|number| number.len() >= MIN_PROTECTED && number.end <= input.length)
+                .is_some_and(|span| span.len() >= MIN_PROTECTED && span.end <= input.length)
     }
 
     /// A connection may begin with a later packet: this one is the client's in a version
@@ -60,7 +60,7 @@ impl Quic {
 
     /// A client's Initial packet at the start of `datagram`; where it ends.
     fn initial(&mut self, datagram: &[u8], long: &Long<'_>, reverse: bool) -> Option<usize> {
-        let number = bounds(datagram, long)?;
+        let span = bounds(datagram, long)?;
         // A client takes another version only because the server asked for it, which was not seen.
         let other = long.version != self.version
             && self.keys.as_ref().is_some_and(|keys| keys.1 == reverse)
@@ -74,15 +74,15 @@ impl Quic {
             self.keys = Some((Arc::new(keys), reverse));
         }
         let (keys, client) = self.keys.as_ref()?;
-        if *client == reverse && long.version == self.version && number.end <= MAX_PACKET {
+        if *client == reverse && long.version == self.version && span.end <= MAX_PACKET {
             let mut packet = [0; MAX_PACKET];
-            let packet = &mut packet[..number.end];
-            packet.copy_from_slice(datagram.get(..number.end)?);
-            if let Some(frames) = keys.open(packet, number.start) {
+            let packet = &mut packet[..span.end];
+            packet.copy_from_slice(datagram.get(..span.end)?);
+            if let Some(frames) = keys.open(packet, span.start) {
                 read_frames(frames, &mut self.crypto);
             }
         }
-        Some(number.end)
+        Some(span.end)
     }
 
     /// The hello, if it is whole by now; a part of it where nothing further will come.
@@ -118,7 +118,7 @@ impl Parse for Quic {
                         self.version = long.version;
                     }
                     match bounds(rest, &long) {
-                        Some(number) => rest = rest.get(number.end..).unwrap_or(&[]),
+                        Some(span) => rest = rest.get(span.end..).unwrap_or(&[]),
                         None => break,
                     }
                 }

@@ -57,7 +57,7 @@ impl Sip {
         }
         if let Some(digits) = status
             && self.asked != Some(reverse)
-            && let Some(code) = number(digits)
+            && let Some(code) = decimal(digits)
         {
             self.status = code;
             if code >= FINAL {
@@ -82,7 +82,7 @@ impl Parse for Sip {
             if self.read(first, headers, input.reverse) == Step::Done {
                 return Step::Done;
             }
-            let body = number(field(headers, "content-length", "l")).unwrap_or(0);
+            let body = decimal(field(headers, "content-length", "l")).unwrap_or(0);
             let next = rest.get(len + usize::from(body)..).unwrap_or(&[]);
             data = next.trim_ascii_start();
         }
@@ -118,8 +118,8 @@ fn uri(address: &[u8]) -> &[u8] {
     }
 }
 
-/// A decimal number of up to four digits: a status, or as long a body as is looked behind.
-fn number(digits: &[u8]) -> Option<u16> {
+/// A decimal integer of up to four digits: a status, or as long a body as is looked behind.
+fn decimal(digits: &[u8]) -> Option<u16> {
     digits.iter().take(5).try_fold(0u16, |sum, digit| match digit {
         b'0'..=b'9' if sum < 1000 => Some(sum * 10 + u16::from(digit - b'0')),
         _ => None,

@@ -122,7 +122,7 @@ mod tests {
             stream.insert(2 + 2 * i, b"x");
         }
         assert_eq!(stream.ranges.len(), Stream::MAX_RANGES);
-        // Piece number 33 was not noted: the stream ends before it.
+        // Piece 33 was not noted: the stream ends before it.
         assert!(stream.insert(0, &[b'y'; 65]));
         assert_eq!(stream.data().len(), 65);
         assert!(!stream.insert(usize::MAX, b"x"));

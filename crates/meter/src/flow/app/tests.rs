@@ -36,7 +36,7 @@ impl Talk {
         Talk { protocol: PROTOCOL_UDP, ports: [40_000, port], packets: Vec::new(), next: [0; 2] }
     }
 
-    /// A connection, from its handshake on. The numbers wrap within it.
+    /// A connection, from its handshake on. The sequence numbers wrap within it.
     fn tcp(port: u16) -> Self {
         let mut talk = Talk::udp(port);
         talk.protocol = PROTOCOL_TCP;

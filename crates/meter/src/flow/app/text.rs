@@ -1,4 +1,4 @@
-//! Text and numbers from packets: bounded reading, and strings that can be shown.
+//! Text and integers from packets: bounded reading, and strings that can be shown.
 
 /// Reads octets in order; `None` where there are too few.
 #[derive(Clone, Copy)]
@@ -37,8 +37,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The 16-bit numbers in a vector.
-pub(super) fn numbers(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+/// The 16-bit integers in a vector.
+pub(super) fn u16s(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
     bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
 }
 

@@ -80,7 +80,7 @@ struct Side {
     initial: u32,
     /// A gap, with [`Side::HOLE`].
     hole: [u32; 2],
-    /// The ends of what it sent far from its numbers, with [`Side::AWAY`].
+    /// The ends of what it sent far from its sequence numbers, with [`Side::AWAY`].
     away: [u32; 2],
     retransmitted: u32,
     reordered: u32,
@@ -262,7 +262,7 @@ impl Tcp {
         let is_client = d == usize::from(self.client);
         let side = &mut self.sides[d];
         if side.has(Side::SYN) && side.initial == seq {
-            // In a simultaneous open the SYN-ACK has the number of the SYN.
+            // In a simultaneous open the SYN-ACK has the sequence number of the SYN.
             if !answer || side.has(Side::ANSWERED) {
                 side.retransmitted = side.retransmitted.saturating_add(1);
                 self.ambiguous = true;
@@ -324,7 +324,7 @@ impl Tcp {
 
 /// How late an overtaken segment may be where the handshake was not seen.
 const REORDERING_NS: u64 = 3_000_000;
-/// Octets from a side's numbers within which a segment is believed: as in the round-trip
+/// Octets from a side's sequence numbers within which a segment is believed: as in the round-trip
 /// instrument.
 const FAR: u32 = 65_535;
 /// Octets that may be on their way (RFC 7323, section 2.3).

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     /// By Perl's `Digest::JHash` 0.10, with initialiser 0; octets below 128, for that takes
-    /// the others for negative numbers, where the standard's are unsigned.
+    /// the others for negative values, where the standard's are unsigned.
     #[test]
     fn known_values() {
         assert_eq!(bob(b"hello world", 0), 447_289_830);

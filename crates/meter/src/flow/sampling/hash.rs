@@ -35,7 +35,7 @@ pub enum HashFunction {
 }
 
 impl HashFunction {
-    /// Its number in the registry of selectorAlgorithm (304).
+    /// Its value in the registry of selectorAlgorithm (304).
     pub const fn selector_algorithm(self) -> u16 {
         match self {
             HashFunction::Bob => 6,

@@ -342,7 +342,7 @@ fn fragments_count_to_their_flow() {
     assert_eq!(meter.cache.counters().fragments_unmatched, 1);
 }
 
-/// Numbers beyond what a record holds make another record, and nothing is lost.
+/// Counts beyond what a record holds make another record, and nothing is lost.
 #[test]
 fn full_counters_end_the_record() {
     let mut meter = Meter::new(config(8));

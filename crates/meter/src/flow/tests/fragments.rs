@@ -60,25 +60,25 @@ fn later_fragments_find_their_flow_behind_whatever_headers() {
         (true, 60, [options(TCP), tcp()].concat()),
         (true, 60, [options(51), ah(TCP), tcp()].concat()),
     ];
-    for (number, (ipv6, protocol, payload)) in cases.into_iter().enumerate() {
+    for (i, (ipv6, protocol, payload)) in cases.into_iter().enumerate() {
         let frames = fragments(ipv6, protocol, &payload);
         let link = LinkType::RawIp;
         let packets: Vec<Feature> = frames
             .iter()
             .map(|frame| feature::parse(frame, link, Keys::Outer, START, 0).unwrap().0)
             .collect();
-        assert_eq!(packets[1].protocol, protocol, "case {number}: what the later one shows");
+        assert_eq!(packets[1].protocol, protocol, "case {i}: what the later one shows");
         let mut config = config(64);
         config.features = features::Config { tcp: true, ..config.features };
         let mut cache = FlowCache::new(config);
         let mut records = Vec::new();
         cache.burst(&packets, &[], &mut |record| records.push(record));
         cache.finish(START, &mut |record| records.push(record));
-        assert_eq!(records.len(), 1, "case {number}: {records:?}");
+        assert_eq!(records.len(), 1, "case {i}: {records:?}");
         let key = &records[0].key;
         let ports = (key.protocol, key.source_port, key.destination_port);
-        assert_eq!(ports, (TCP, 50_000, 443), "case {number}");
-        assert_eq!(records[0].forward.packets, 2, "case {number}");
-        assert_eq!(cache.counters().fragments_unmatched, 0, "case {number}");
+        assert_eq!(ports, (TCP, 50_000, 443), "case {i}");
+        assert_eq!(records[0].forward.packets, 2, "case {i}");
+        assert_eq!(cache.counters().fragments_unmatched, 0, "case {i}");
     }
 }

@@ -217,7 +217,7 @@ fn a_connection_begins_with_a_syn_that_is_answered_or_followed() {
 #[test]
 fn ports_used_again_without_a_syn_are_taken_up_at_their_new_numbers() {
     for clock in CLOCKS {
-        // Ahead and behind, in one or both directions' numbers, data both ways or one.
+        // Ahead and behind, in one or both directions' sequence numbers, data both ways or one.
         for (seq, ack) in [(3_594_960_497, 99_999), (700_000_000, 3_000_000_000), (70_000, 5001)] {
             let (mut bench, mut talk) = (Bench::new(), Talk { clock, ..TALK });
             talk.open(&mut bench);
@@ -228,7 +228,7 @@ fn ports_used_again_without_a_syn_are_taken_up_at_their_new_numbers() {
             assert_eq!(classes(&mut bench), ([72, 0, 0], 20_000), "{seq} {ack}");
             assert_eq!(bench.flow().forward.retransmitted, 0);
             assert_eq!(bench.counter("resynchronised"), 1);
-            // The server's data is timed at its new numbers, too.
+            // The server's data is timed at its new sequence numbers, too.
             bench
                 .at(talk.at, talk.stamp(server(ACK, talk.ack, talk.seq, 90), talk.at, talk.at))
                 .at(
@@ -348,7 +348,7 @@ fn where_timestamps_do_not_tick_sequence_numbers_are_timed() {
         talk.open(&mut bench);
         talk.go_on(&mut bench, 400);
         assert_eq!(classes(&mut bench), ([402, 0, 0], 20_000), "clock {i}");
-        // Karn's rule: what was sent again is not timed by its number.
+        // Karn's rule: what was sent again is not timed by its sequence number.
         let lost = client(ACK, talk.seq, talk.ack, 200);
         bench
             .at(talk.at, talk.stamp(lost, talk.at, talk.at))
@@ -522,7 +522,7 @@ fn what_is_alike_but_not_a_copy_counts() {
     let flow = bench.flow();
     assert_eq!((flow.forward.retransmitted, flow.backward.duplicate_acks), (1, 2));
     assert_eq!(bench.counter("duplicated"), 0);
-    // By its own number of IP, whatever else is the same; and later than a copy comes.
+    // By its own identification of IP, whatever else is the same; and later than a copy comes.
     let mut bench = Bench::new();
     bench
         .at(0, client(ACK, 100, 500, 10))

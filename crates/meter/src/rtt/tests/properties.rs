@@ -7,9 +7,9 @@ use sonde_wire::flow::Quic;
 
 /// Few ends and few values, so that packets meet.
 fn any_packet() -> impl Strategy<Value = FlowPacket> {
-    let number = prop_oneof![0u32..40, (u32::MAX - 20)..=u32::MAX, any::<u32>()];
-    let number = (number.clone(), number.clone(), number.clone(), number);
-    let tcp = (number, 0u8..64, 0u16..3, 0u32..30, any::<[bool; 4]>()).prop_map(
+    let sequence = prop_oneof![0u32..40, (u32::MAX - 20)..=u32::MAX, any::<u32>()];
+    let sequence = (sequence.clone(), sequence.clone(), sequence.clone(), sequence);
+    let tcp = (sequence, 0u8..64, 0u16..3, 0u32..30, any::<[bool; 4]>()).prop_map(
         |((seq, ack, tsval, tsecr), flags, window, payload_len, [ts, sack, dns, bad])| {
             Detail::Tcp(Tcp {
                 seq,

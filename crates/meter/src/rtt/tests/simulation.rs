@@ -184,7 +184,7 @@ fn check(timestamps: bool, kind: RttKind) {
     {
         let (mut bench, resent) = run(seed, window, 2, timestamps, 1_500 * MSS);
         for sample in bench.full_samples().iter().filter(|s| s.class == RttClass::Clean) {
-            // Until its clock is known to tick, numbers are timed.
+            // Until its clock is known to tick, sequence numbers are timed.
             assert!(sample.kind == kind || sample.kind == RttKind::TcpSequence);
             stamped += u64::from(sample.kind == kind);
             let us = sample.rtt_ns as i64 / 1000;

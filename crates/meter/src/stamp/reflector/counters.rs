@@ -25,7 +25,7 @@ counters! {
         sessions_begun,
         /// Sessions ended by their timeout.
         sessions_ended,
-        /// Sessions whose sender began its numbers anew, and so did its replies.
+        /// Sessions whose sender began its sequence numbers anew, and so did its replies.
         sessions_restarted,
         /// Not UDP over IP, or not to one of our addresses and ports.
         dropped_foreign,
@@ -43,7 +43,7 @@ counters! {
         dropped_reply,
         /// From a port of services that answer what they are sent: 7, 19, 53, 123.
         dropped_service_port,
-        /// Neither STAMP by its shape nor numbered as a sender numbers, and too often.
+        /// Neither STAMP by its shape nor numbered as by a sender, and too often.
         dropped_stray,
         /// From a source that is not in the allow list.
         dropped_not_allowed,

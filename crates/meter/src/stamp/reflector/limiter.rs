@@ -104,7 +104,7 @@ impl Gauge {
 }
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// 32,768 buckets of 32 bytes: 1 MiB, whatever the number of sources.
+/// 32,768 buckets of 32 bytes: 1 MiB, however many sources.
 const WAYS: usize = 8;
 const SETS: usize = 4096;
 

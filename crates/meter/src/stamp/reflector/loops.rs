@@ -4,7 +4,7 @@
 //! A reflector answers whatever has the length of a request, and so may what stands at the
 //! other end. One datagram with a forged source would then go to and fro for ever. Four
 //! things end that, each where the ones before it fail: a reply is known by its shape, a
-//! service by its port, what is neither STAMP nor numbered as a sender numbers is answered
+//! service by its port, what is neither STAMP nor numbered as by a sender is answered
 //! a few times a second only, and all rates are limited.
 //!
 //! Where a packet comes from says nothing: honest senders use the reflector's own port as
@@ -45,10 +45,10 @@ pub(super) fn is_service(port: u16) -> bool {
     port < 1024 && !matches!(port, 861 | 862)
 }
 
-/// The numbers and times of one session's requests.
+/// The sequence numbers and times of one session's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestOrder {
-    /// The greatest number so far, and the middle half of its time stamp.
+    /// The greatest sequence number so far, and the middle half of its time stamp.
     sequence: u32,
     sent: u32,
     /// When all strays are forgiven, ns.
@@ -60,7 +60,7 @@ pub(super) struct RequestOrder {
 pub(super) enum Arrival {
     /// No sign of a loop: answer it.
     Usual,
-    /// The sender began anew: so do its reply numbers (RFC 8762, section 4.3).
+    /// The sender began anew: so do its replies (RFC 8762, section 4.3).
     Restart,
     /// One too many that no sender sends: do not answer.
     Stray,
@@ -91,7 +91,7 @@ impl RequestOrder {
             return Arrival::Usual;
         }
         // A late or doubled request of the beginning was sent before the last one. A sender
-        // without a clock gives no such evidence: then its very first number has to do.
+        // without a clock gives no such evidence: then its very first sequence number has to do.
         let later = sent.wrapping_sub(self.sent) as i32;
         let anew =
             ahead < 0 && sequence < BEGINNING && (later > LATER || later == 0 && sequence == 0);
@@ -201,12 +201,12 @@ mod tests {
             "its first was lost"
         );
         assert_eq!(order.next(2, NOW + 51 * ms, true, at(0)), Arrival::Usual);
-        // Whoever has no clock is known by the number 0 alone.
+        // Whoever has no clock is known by sequence number 0 alone.
         let mut order = RequestOrder::first(5, 0);
         assert_eq!(order.next(5, 0, true, at(0)), Arrival::Usual);
         assert_eq!(order.next(3, 0, true, at(0)), Arrival::Usual);
         assert_eq!(order.next(0, 0, true, at(0)), Arrival::Restart);
-        // A number that wraps goes on.
+        // A sequence number that wraps goes on.
         let mut order = RequestOrder::first(u32::MAX, NOW);
         assert_eq!(order.next(0, NOW + ms, true, at(0)), Arrival::Usual);
     }

@@ -33,7 +33,7 @@ pub(super) struct Session {
     pub received: u32,
     /// When the previous reply truly left, once its stamp has come.
     pub previous_sent: Option<Stamp>,
-    /// The sender's own numbers.
+    /// The sender's own sequence numbers.
     pub order: RequestOrder,
     last_used: Time,
     /// Among newcomers: the one before and the one after.
@@ -238,7 +238,7 @@ impl SessionTable {
         };
     }
 
-    /// Takes a session out of the newcomers' list or the others' number.
+    /// Takes a session out of the newcomers' list or the others' count.
     fn leave(&mut self, index: u32) {
         let Session { older, newer, state, .. } = self.sessions[index as usize];
         if state == State::Established {

@@ -1,8 +1,8 @@
-//! The loads of a search: whole numbers of equal steps in the logarithm of the rate, chosen
+//! The loads of a search: integer multiples of equal steps in the logarithm of the rate, chosen
 //! so that each goal's width is almost a whole number of steps. Bisection then is exact
 //! integer arithmetic and means the same at every magnitude.
 
-/// A load: the number of its step, from 0 at the least load.
+/// A load: the index of its step, from 0 at the least load.
 pub(super) type Load = i64;
 
 /// A distance between loads, in steps.
@@ -18,7 +18,7 @@ const QUALITY: [f64; 2] = [0.99, 0.999_999];
 pub(super) struct Grid {
     min_fps: f64,
     max_fps: f64,
-    /// The number of the greatest load.
+    /// The index of the greatest load.
     pub top: Load,
 }
 
@@ -74,7 +74,7 @@ impl Grid {
         self.load(self.min_fps / (1.0 - relative))
     }
 
-    /// Halves the grid towards where `compare` (with a middle's number and rate) points.
+    /// Halves the grid towards where `compare` (with a middle's index and rate) points.
     /// Returns the middle that is equal, or the lower end of the last step.
     fn descend(&self, compare: impl Fn(Load, f64) -> std::cmp::Ordering) -> (Load, f64) {
         let (mut low, mut high) = ((0, self.min_fps), (self.top, self.max_fps));

@@ -351,7 +351,7 @@ impl MlrSearch {
         }
     }
 
-    /// Number of each goal's own target.
+    /// Index of each goal's own target.
     fn goal_targets(&self) -> Vec<usize> {
         let ends = self.config.goals.iter().scan(0, |end, goal| {
             *end += goal.preceding_targets as usize + 1;

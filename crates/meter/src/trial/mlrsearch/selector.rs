@@ -54,7 +54,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// For the targets of these numbers, the coarsest first.
+    /// For the targets of these indexes, the coarsest first.
     pub fn new(targets: std::ops::Range<usize>, initial: Bounds, database: &Database) -> Selector {
         let mut to_come: Vec<usize> = targets.rev().collect();
         let current = to_come.pop().expect("a goal is a target itself");

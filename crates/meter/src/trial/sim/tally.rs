@@ -174,7 +174,7 @@ impl Tally {
         self.d.jitter.merge(&weighted(&mut differences));
     }
 
-    /// Runs of `lost` of the `frames` from number `first`, evenly spread.
+    /// Runs of `lost` of the `frames` from index `first`, evenly spread.
     fn lose(&mut self, piece: &Piece, first: u64, frames: u64, lost: u64) {
         if lost == 0 {
             return;

@@ -61,7 +61,7 @@ fn no_procedure_takes_longer_than_it_says() {
     }
 }
 
-/// Nothing was valid: no number, and a reason.
+/// Nothing was valid: no value, and a reason.
 #[test]
 fn an_unfit_tester_finds_nothing() {
     for (name, _, make) in every() {

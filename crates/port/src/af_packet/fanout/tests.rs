@@ -12,9 +12,9 @@ use super::super::tests::{Net, inside, net};
 use crate::{Engine, OpenSpec, Port, PortError, PortMode, open_group};
 
 /// EtherType and octets of an IP packet from host `from` to host `to`, which carries
-/// `number`; what is not UDP is a later fragment.
-fn ip(v6: bool, from: u8, to: u8, udp: bool, number: u32) -> (u16, Vec<u8>) {
-    let mut payload = [&[0, from, 0, to, 0, 12, 0, 0][..], &number.to_be_bytes()].concat();
+/// `index`; what is not UDP is a later fragment.
+fn ip(v6: bool, from: u8, to: u8, udp: bool, index: u32) -> (u16, Vec<u8>) {
+    let mut payload = [&[0, from, 0, to, 0, 12, 0, 0][..], &index.to_be_bytes()].concat();
     if !udp {
         payload[..8].fill(0xEE);
     }
@@ -76,7 +76,7 @@ fn send(net: &Net, from_a: bool, frames: &[(u16, Vec<u8>)]) {
     });
 }
 
-/// The numbers in what the ports have seen, with the port's index: until `count` have come.
+/// The indexes in what the ports have seen, with the port's index: until `count` have come.
 fn seen(ports: &mut [AfPacket], count: usize) -> Vec<(u32, usize)> {
     let deadline = ports[0].now() + 5_000_000_000;
     let (mut all, mut rounds_after) = (Vec::new(), 0);
@@ -90,8 +90,8 @@ fn seen(ports: &mut [AfPacket], count: usize) -> Vec<(u32, usize)> {
                 let (frame, _) = burst.frame(k);
                 // Ours alone: the kernel speaks here, too.
                 if frame[..6] == [2, 0, 0, 0, 0, 9] {
-                    let number = frame.last_chunk::<4>().unwrap();
-                    all.push((u32::from_be_bytes(*number), i));
+                    let index = frame.last_chunk::<4>().unwrap();
+                    all.push((u32::from_be_bytes(*index), i));
                 }
             }
         }
@@ -113,8 +113,8 @@ fn each_pair_of_addresses_has_its_socket_and_each_packet_is_seen_once() {
                 for how in 0..7 {
                     for (from, to) in [(pair, 200), (200, pair)] {
                         for udp in [true, false] {
-                            let number = pair_of.len() as u32;
-                            frames.push(below(how, ip(v6, from, to, udp, number)));
+                            let index = pair_of.len() as u32;
+                            frames.push(below(how, ip(v6, from, to, udp, index)));
                             pair_of.push((v6, pair));
                         }
                     }
@@ -126,14 +126,14 @@ fn each_pair_of_addresses_has_its_socket_and_each_packet_is_seen_once() {
     let mut all = seen(&mut ports, pair_of.len());
     let mut of_pair = HashMap::new();
     let mut used = [0; PORTS];
-    for &(number, port) in &all {
-        let pair = pair_of[number as usize];
+    for &(index, port) in &all {
+        let pair = pair_of[index as usize];
         let first = *of_pair.entry(pair).or_insert(port);
-        assert_eq!(first, port, "{pair:?}, packet {number}");
+        assert_eq!(first, port, "{pair:?}, packet {index}");
         used[port] += 1;
     }
     all.sort_unstable();
-    assert!(all.iter().map(|&(number, _)| number).eq(0..pair_of.len() as u32), "once each");
+    assert!(all.iter().map(|&(index, _)| index).eq(0..pair_of.len() as u32), "once each");
     // 80 pairs by a random key: that a socket gets none is as likely as 10^-14.
     assert!(used.iter().all(|&n| n > 0), "{used:?}");
     assert!(ports.iter_mut().all(|port| port.stats().rx_dropped == 0));
@@ -170,8 +170,8 @@ fn without_an_ethernet_header_it_is_the_same() {
     for v6 in [false, true] {
         for pair in 0..40 {
             for (from, to) in [(pair, 200), (200, pair)] {
-                let number = pair_of.len() as u32;
-                let (_, packet) = ip(v6, from, to, true, number);
+                let index = pair_of.len() as u32;
+                let (_, packet) = ip(v6, from, to, true, index);
                 if from == 200 {
                     // SAFETY: the buffer is valid for its length.
                     let sent = unsafe {
@@ -192,17 +192,17 @@ fn without_an_ethernet_header_it_is_the_same() {
             let mut burst = port.rx().unwrap();
             for k in 0..burst.len() {
                 let (packet, _) = burst.frame(k);
-                let number = u32::from_be_bytes(*packet.last_chunk::<4>().unwrap());
-                if (number as usize) < pair_of.len() {
-                    assert!(seen.insert(number, i).is_none(), "once each");
+                let index = u32::from_be_bytes(*packet.last_chunk::<4>().unwrap());
+                if (index as usize) < pair_of.len() {
+                    assert!(seen.insert(index, i).is_none(), "once each");
                 }
             }
         }
     }
     assert_eq!(seen.len(), pair_of.len());
     let mut of_pair = HashMap::new();
-    for (number, port) in seen {
-        let pair = pair_of[number as usize];
+    for (index, port) in seen {
+        let pair = pair_of[index as usize];
         assert_eq!(*of_pair.entry(pair).or_insert(port), port, "{pair:?}");
     }
     assert!(of_pair.values().any(|&port| port == 0) && of_pair.values().any(|&port| port == 1));

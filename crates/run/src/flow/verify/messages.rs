@@ -122,7 +122,7 @@ fn observed(flow: &Flow<'_>) -> Observed {
             REVERSE => (&mut out.reverse, &sides[1]),
             _ => (&mut out.forward, &sides[0]),
         };
-        match (field.enterprise, field.number) {
+        match (field.enterprise, field.id) {
             (0 | REVERSE, 5) => half.fields.tos = Some(side.tos),
             (0 | REVERSE, 6) => half.fields.tcp_flags = flags(side),
             (0 | REVERSE, 52) => half.fields.ttl = Some(side.ttl_min),

@@ -35,7 +35,7 @@ const HELLO_FRAME: &str = "
     3900320408ffffffffffffffff05048000ffff07048000ffff08011001048000
     75300901100f088394c8f03e51570806048000ffff";
 
-/// Protects a packet as a client does: `header` ends with a number of 4 octets.
+/// Protects a packet as a client does: `header` ends with a packet number of 4 octets.
 fn protect(keys: [&str; 3], header: &[u8], frames: &[u8]) -> Vec<u8> {
     let [key, iv, header_key] = keys.map(hex);
     let number_at = header.len() - 4;
@@ -58,7 +58,7 @@ fn protect(keys: [&str; 3], header: &[u8], frames: &[u8]) -> Vec<u8> {
 }
 
 /// A client's Initial of these frames, padded to `len` octets.
-fn initial(version: u32, number: u32, frames: &[u8], len: usize) -> Vec<u8> {
+fn initial(version: u32, packet_number: u32, frames: &[u8], len: usize) -> Vec<u8> {
     let (keys, first) = match version {
         VERSION_1 => (KEYS_1, 0xC3),
         _ => (KEYS_2, 0xD3),
@@ -70,15 +70,15 @@ fn initial(version: u32, number: u32, frames: &[u8], len: usize) -> Vec<u8> {
     header.extend([0, 0]);
     let rest = len - header.len() - 2;
     header.extend((0x4000 | rest as u16).to_be_bytes());
-    header.extend(number.to_be_bytes());
+    header.extend(packet_number.to_be_bytes());
     let mut padded = frames.to_vec();
     padded.resize(len - header.len() - 16, 0);
     protect(keys, &header, &padded)
 }
 
 fn crypto(offset: usize, data: &[u8]) -> Vec<u8> {
-    let numbers = [offset, data.len()].map(|number| (0x8000_0000 | number as u32).to_be_bytes());
-    [&[6][..], &numbers[0], &numbers[1], data].concat()
+    let varints = [offset, data.len()].map(|n| (0x8000_0000 | n as u32).to_be_bytes());
+    [&[6][..], &varints[0], &varints[1], data].concat()
 }
 
 fn quic(talk: &Talk) -> (u32, TlsInfo) {
