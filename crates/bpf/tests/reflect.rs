@@ -196,7 +196,8 @@ fn a_full_table_of_sessions_is_kept() {
             assert_reflected(&reflector, &request, seq, "full table");
         }
     }
-    // More sessions than there are slots: the later ones are answered with their own sequence number.
+    // More sessions than there are slots: the later ones are answered with their own sequence
+    // number.
     let reflector = load(|c| c.max_sessions = 1);
     let mut numbered = 0;
     for port in 0..2000 {

@@ -236,8 +236,8 @@ fn a_connection_begins_with_a_syn_that_is_answered() {
     both.finish();
 }
 
-/// A SYN whose answer did not pass; the connection goes on at other sequence numbers, and more than half
-/// of them away. What looks like an answer there is none to that SYN.
+/// A SYN whose answer did not pass; the connection goes on at other sequence numbers, and more than
+/// half of them away. What looks like an answer there is none to that SYN.
 #[test]
 fn a_syn_ack_of_other_numbers_answers_no_syn() {
     if !privileged("a_syn_ack_of_other_numbers_answers_no_syn") {

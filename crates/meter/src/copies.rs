@@ -19,8 +19,8 @@ impl Copies {
         Copies { pairs: vec![Default::default(); PAIRS] }
     }
 
-    /// Notes a packet by the hash of all that distinguishes it from others. Whether the same one has
-    /// passed at most `apart` moments ago.
+    /// Notes a packet by the hash of all that distinguishes it from others. Whether the same one
+    /// has passed at most `apart` moments ago.
     #[inline]
     pub(crate) fn note(&mut self, hash: u64, moment: u32, apart: u32) -> bool {
         let pair = &mut self.pairs[hash as usize % PAIRS];

@@ -19,8 +19,8 @@ pub(crate) enum SegmentPosition {
     Old,
 }
 
-/// The position of the octets from `seq` to before `end`, at least one. `next` is the sequence number
-/// after everything sent so far, `hole` the gap in it. `fin`: one of the octets is a FIN.
+/// The position of the octets from `seq` to before `end`, at least one. `next` is the sequence
+/// number after everything sent so far, `hole` the gap in it. `fin`: one of the octets is a FIN.
 #[inline]
 pub(crate) fn position(
     seq: u32,

@@ -47,8 +47,8 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// The name of a quantity as people read it: "latency_p99_9@50" is "latency p99.9 at 50 %". What follows
-/// the `@` is a share of the rate found where it is numeric, else a goal or a direction.
+/// The name of a quantity as people read it: "latency_p99_9@50" is "latency p99.9 at 50 %". What
+/// follows the `@` is a share of the rate found where it is numeric, else a goal or a direction.
 pub fn quantity_title(name: &str) -> String {
     let (base, at) = name.split_once('@').unwrap_or((name, ""));
     let base = base.replace("p99_99", "p99.99").replace("p99_9", "p99.9").replace('_', " ");

@@ -1,4 +1,5 @@
-//! What to do about a caveat, as the run at hand allows: no advice names an option that is already used.
+//! What to do about a caveat, as the run at hand allows: no advice names an option that is already
+//! used.
 
 use crate::caveat::{Caveat, CaveatSet};
 

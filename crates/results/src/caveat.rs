@@ -32,8 +32,8 @@ pub enum Caveat {
     CpuStolen,
     /// The reflector copies the sender's sequence number: loss has no direction.
     LossSideUnknown,
-    /// The reflector's sequence numbers do not ascend as those of one session do: it was restarted, or the
-    /// probes are new sessions to it. Losses nearby have no side.
+    /// The reflector's sequence numbers do not ascend as those of one session do: it was restarted,
+    /// or the probes are new sessions to it. Losses nearby have no side.
     ReflectorSequenceJump,
     /// Replies that do not match what was sent were discarded.
     InvalidReplies,
@@ -90,17 +90,21 @@ pub enum Caveat {
     DeviceDisturbed,
     /// No reply has followed the losses that could decide their side.
     LossSideOpen,
-    /// Requests were duplicated on their way, or counted by the reflector without having been sent: losses near them have no side.
+    /// Requests were duplicated on their way, or counted by the reflector without having been sent:
+    /// losses near them have no side.
     RequestsDuplicated,
     /// This host's clock was set while it measured: no delay spans the step.
     ClockStepped,
-    /// The delays to and from the peer moved apart by more than the path can explain: its clock was set, or its stamps jump.
+    /// The delays to and from the peer moved apart by more than the path can explain: its clock was
+    /// set, or its stamps jump.
     PeerClockStepped,
     /// One-way delays that no path has were left out: a clock is far off.
     OneWayImplausible,
-    /// The peer's time stamps are in the other format than its packets say (NTP, PTP; RFC 8186): they were read as what they are.
+    /// The peer's time stamps are in the other format than its packets say (NTP, PTP; RFC 8186):
+    /// they were read as what they are.
     TimestampFormatWrong,
-    /// Packets in the shape of replies came from ports or addresses that were not probed, or of other sessions.
+    /// Packets in the shape of replies came from ports or addresses that were not probed, or of
+    /// other sessions.
     OtherReplies,
     /// The reflector held packets for more than half of the round trip.
     DwellDominates,

@@ -111,8 +111,8 @@ impl Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossSide {
-    /// They cannot: the reflector has not shown that it counts by itself, or its sequence numbers prove
-    /// nothing.
+    /// They cannot: the reflector has not shown that it counts by itself, or its sequence numbers
+    /// prove nothing.
     #[default]
     Unknown,
     /// Some of them can; `lost_unknown` counts the others.
@@ -154,7 +154,8 @@ pub struct Interval {
     pub t1_source: Option<StampSource>,
     /// The worst source of T4, likewise.
     pub t4_source: Option<StampSource>,
-    /// The peer's own statement of its clock error, ns (RFC 4656, section 4.1.2); `None`: not known.
+    /// The peer's own statement of its clock error, ns (RFC 4656, section 4.1.2); `None`: not
+    /// known.
     pub peer_error_ns: Option<f64>,
     /// What casts doubt on this interval.
     pub caveats: CaveatSet,

@@ -4,8 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// A global allocator that a program ends with, with a message, when it cannot have a large piece of
-/// memory: exit code 3. The system's, but allocations of 2 MiB and more are mapped by
+/// A global allocator that a program ends with, with a message, when it cannot have a large piece
+/// of memory: exit code 3. The system's, but allocations of 2 MiB and more are mapped by
 /// themselves, aligned and advised to be backed by huge pages, where the kernel has any.
 ///
 /// A binary opts in with `#[global_allocator] static A: HugePageAllocator = HugePageAllocator;`.

@@ -92,7 +92,8 @@ pub struct Tcp {
     pub timestamps: Option<(u32, u32)>,
     /// Carries SACK blocks (RFC 2018).
     pub sack: bool,
-    /// DNS over TCP: whether it is a response, and its identifier; of a segment that begins a message.
+    /// DNS over TCP: whether it is a response, and its identifier; of a segment that begins a
+    /// message.
     pub dns: Option<(bool, u16)>,
     /// The options were malformed and are not used.
     pub bad_options: bool,

@@ -20,8 +20,8 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
         ArrivalWindow { floor: floor & !63, bitmap }
     }
 
-    /// Frame `sequence` arrives: whether for the first time. Outside the window nobody knows, and it
-    /// counts as a copy.
+    /// Frame `sequence` arrives: whether for the first time. Outside the window nobody knows, and
+    /// it counts as a copy.
     #[inline]
     pub fn note(&mut self, sequence: u64) -> bool {
         if sequence.wrapping_sub(self.floor) >= Self::FRAMES {
@@ -37,8 +37,8 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
     }
 
     /// Moves the window to `end`, a multiple of 64 except in the last call, and hands out what it
-    /// leaves behind: for each 64 frames the sequence number of the first, and a bit for each that has
-    /// arrived.
+    /// leaves behind: for each 64 frames the sequence number of the first, and a bit for each that
+    /// has arrived.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
         while self.floor < end {
             let word = &mut self.bitmap[(self.floor / 64) as usize % WORDS];

@@ -43,8 +43,8 @@ counters! {
         ack_unseen,
         /// Packets that passed twice within a millisecond: a mirror port's copies.
         duplicated,
-        /// Segments, acknowledgements and SYNs far from their connection's sequence numbers: believed
-        /// only when the other side agrees.
+        /// Segments, acknowledgements and SYNs far from their connection's sequence numbers:
+        /// believed only when the other side agrees.
         unconfirmed,
         /// Connections taken up again at other sequence numbers.
         resynchronised,

@@ -1,8 +1,8 @@
 //! Passive round-trip times: what passes a monitor towards a host is timed until the first
 //! packet that proves it was answered.
 //!
-//! The rules are on one page, `docs/design/rtt-matching.md`; the eBPF program (`bpf/c/rtt*.h`) obeys
-//! the same page and finds the same samples. What a packet costs is one lookup: everything
+//! The rules are on one page, `docs/design/rtt-matching.md`; the eBPF program (`bpf/c/rtt*.h`)
+//! obeys the same page and finds the same samples. What a packet costs is one lookup: everything
 //! that its flow waits for lies in the flow's own entry.
 
 mod ack_history;

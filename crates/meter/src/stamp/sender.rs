@@ -178,8 +178,8 @@ impl Sender {
         self.doubts.add(at, caveat);
     }
 
-    /// Stream `stream` gives its first probe sequence number `seq` instead of 0: for continuing a session,
-    /// before anything was sent.
+    /// Stream `stream` gives its first probe sequence number `seq` instead of 0: for continuing a
+    /// session, before anything was sent.
     pub fn begin_at(&mut self, stream: usize, seq: u32) {
         if let Some(s) = self.streams.get_mut(stream).filter(|s| s.attempts == 0) {
             s.begin_at(seq);
@@ -382,7 +382,8 @@ impl Sender {
         self.delays.add(slot.rtt);
         let sample = reply.sample(index, slot, stamp, false);
         if let Some((from, until)) = overtaken {
-            // No further back than this: that it was far shows when the sequence numbers are compared.
+            // No further back than this: that it was far shows when the sequence numbers are
+            // compared.
             for i in 1..=until.wrapping_sub(from).min(FARTHEST_OVERTAKEN) {
                 let seq = until.wrapping_sub(i);
                 if seq.wrapping_sub(s.settled) < s.open() {

@@ -6,11 +6,11 @@
 //! of one session that counts each of our requests once. So a side is stated only where they
 //! prove it, and whatever speaks against it makes losses nearby unknown:
 //!
-//! - A sequence number that was given before, or fewer of them than answers: the reflector was restarted,
-//!   or the probe was a new session to it (a NAT gave it another port).
-//! - More sequence numbers than requests: some were duplicated on their way, or another sender shares the
-//!   session. A duplicate whose own reply is lost hides a loss on the way there, so from the
-//!   first one seen on losses are not split by side for a while.
+//! - A sequence number that was given before, or fewer of them than answers: the reflector was
+//!   restarted, or the probe was a new session to it (a NAT gave it another port).
+//! - More sequence numbers than requests: some were duplicated on their way, or another sender
+//!   shares the session. A duplicate whose own reply is lost hides a loss on the way there, so from
+//!   the first one seen on losses are not split by side for a while.
 //! - A request that was overtaken moves the sequence number of its neighbours: nothing is concluded
 //!   between the two, only behind them.
 
@@ -20,8 +20,8 @@ use super::spec::ReflectorKind;
 
 /// The account of one stream.
 pub(crate) struct Side {
-    /// Our sequence number and the reflector's at the last answered probe behind which nothing is open.
-    /// Probes that were not sent have moved the former on.
+    /// Our sequence number and the reflector's at the last answered probe behind which nothing is
+    /// open. Probes that were not sent have moved the former on.
     at: u32,
     reflector_seq: u32,
     /// The reflector's greatest sequence number since.
@@ -167,8 +167,8 @@ impl Side {
 
     /// The sequence numbers are not those of one session.
     fn breaks(&mut self, reflector_seq: u32) {
-        // Whatever was thought of losses before: who copies our sequence number at one time and counts
-        // at another did not count all the time.
+        // Whatever was thought of losses before: who copies our sequence number at one time and
+        // counts at another did not count all the time.
         if !self.has(STATEFUL) {
             self.kept = 0;
         }

@@ -157,7 +157,8 @@ pub struct SenderConfig {
     pub kernel_resolves: bool,
     /// Most pages for histograms (72 bytes each), for all streams together.
     pub histogram_pages: usize,
-    /// Keep one [`crate::stamp::Sample`] per packet for the caller (a ping-like display, a benchmark).
+    /// Keep one [`crate::stamp::Sample`] per packet for the caller (a ping-like display, a
+    /// benchmark).
     pub samples: bool,
     /// Seed of the Poisson schedule.
     pub seed: u64,

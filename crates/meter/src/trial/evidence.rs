@@ -6,8 +6,8 @@ use sonde_results::Trial;
 use sonde_results::bench::Finding;
 use sonde_results::trial::Pattern;
 
-/// Adds it to what a procedure found. `trials` are those by which it was found; invalid ones show the state
-/// of the tester and are left out.
+/// Adds it to what a procedure found. `trials` are those by which it was found; invalid ones show
+/// the state of the tester and are left out.
 pub fn add_evidence<'a>(trials: impl IntoIterator<Item = &'a Trial>, finding: &mut Finding) {
     let trials: Vec<&Trial> = trials.into_iter().filter(|t| t.valid()).collect();
     let counts = counts(&trials);

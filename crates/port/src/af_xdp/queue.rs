@@ -408,9 +408,9 @@ fn give_back(
     }
 }
 
-/// The stamp of the frame that follows `metadata`, and the length it had if it was cut.
-/// Both are used up: the frame may come back without. `tai` turns a card's stamp into TAI, if it can be of a frame that
-/// the program saw at the given time.
+/// The stamp of the frame that follows `metadata`, and the length it had if it was cut. Both are
+/// used up: the frame may come back without. `tai` turns a card's stamp into TAI, if it can be of a
+/// frame that the program saw at the given time.
 #[inline]
 fn read_meta(
     metadata: &mut [u8],

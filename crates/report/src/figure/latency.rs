@@ -50,8 +50,8 @@ fn lines(set: &[&Pooled], line: impl Fn(&Pooled) -> Vec<(f64, f64)>) -> Vec<Seri
         .collect()
 }
 
-/// What distinguishes a pool from the others of its case: the end of "latency at 50 %", or the plan's
-/// own load, or what was offered.
+/// What distinguishes a pool from the others of its case: the end of "latency at 50 %", or the
+/// plan's own load, or what was offered.
 fn load_name(pool: &Pooled) -> String {
     match (pool.purpose.strip_prefix("latency at "), pool.case.load.as_str()) {
         (Some("0 %"), _) => "no load".into(),

@@ -94,7 +94,8 @@ impl Iterator for Segments {
     }
 }
 
-/// On the last packet of a frame only (Linux `Documentation/networking/segmentation-offloads.rst`) ...
+/// On the last packet of a frame only (Linux `Documentation/networking/segmentation-offloads.rst`)
+/// ...
 const FIN: u16 = 1;
 const PSH: u16 = 8;
 /// ... and on the first only.

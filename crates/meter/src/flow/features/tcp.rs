@@ -269,7 +269,8 @@ impl Tcp {
                 return;
             }
         } else if self.handshake == Handshake::Done {
-            // Blind (RFC 5961, section 4), or the ports are used again: what is answered shows which.
+            // Blind (RFC 5961, section 4), or the ports are used again: what is answered shows
+            // which.
             return side.set_aside(seq, end);
         }
         (side.initial, side.next) = (seq, end);

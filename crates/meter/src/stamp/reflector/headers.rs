@@ -50,5 +50,6 @@ pub(super) fn ipv4_checksum_holds(header: &[u8]) -> bool {
     header[10..12] == [0, 0] || checksum::sum(header) == 0xffff
 }
 
-/// RFC 5357, section 4.2.1, so that the sender can compute the length of the way back from the reply's TTL.
+/// RFC 5357, section 4.2.1, so that the sender can compute the length of the way back from the
+/// reply's TTL.
 pub(super) const REPLY_TTL: u8 = 255;

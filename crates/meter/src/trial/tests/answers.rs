@@ -114,8 +114,8 @@ fn the_testers_limit_is_not_called_the_devices() {
     assert!(!finding.values[0].tester_limited, "{finding:?}");
 }
 
-/// A trial that is valid may leave at 98 % of its pace: what was offered is reported, and how well it
-/// is known.
+/// A trial that is valid may leave at 98 % of its pace: what was offered is reported, and how well
+/// it is known.
 #[test]
 fn a_rate_is_reported_as_it_was_offered() {
     let slow = |procedure: &mut dyn Procedure| {
