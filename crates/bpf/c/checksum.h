@@ -24,9 +24,9 @@ static __always_inline __u16 fold(__u64 sum)
 	return ~(half >> 16);
 }
 
-/* The value, as one that the verifier knows nothing more about. What it learns from a
- * branch it would else carry on: each path through the sum a state of its own, and with
- * all that follows more of them than it will look at.
+/* The value, of which the verifier knows nothing more. Else it would carry on what it learns from a
+ * branch: a state for each path through the sum. With all that follows these would be more states
+ * than it looks at.
  */
 static __always_inline __u32 opaque(__u32 value)
 {

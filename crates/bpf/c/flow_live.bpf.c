@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* A load for the flow meter: what `BPF_PROG_TEST_RUN` with live frames runs for each
- * packet. Out of one IPv4 frame it makes packets of flows in turn, of each flow first one
- * there and then one back, and sends them out by an interface. No socket buffers are made:
- * nothing else in software sends as fast.
+/* A load for the flow meter: what `BPF_PROG_TEST_RUN` with live frames runs for each packet. Out of
+ * one IPv4 frame it makes packets of flows in turn: of each flow first one there, then one back. It
+ * sends them out by an interface. No socket buffers are made: nothing else in software sends as
+ * fast.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

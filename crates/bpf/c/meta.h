@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What lies in the 24 octets before a frame that is handed to an AF_XDP socket, where a
- * reader of its buffer finds it without another map or ring.
+/* The 24 octets before a frame that is handed to an AF_XDP socket. A reader of its buffer finds
+ * them there without another map or ring.
  */
 #ifndef SONDE_META_H
 #define SONDE_META_H

@@ -2,12 +2,11 @@
 /* Limits of rate: of one source address, and of all together. Both are on by default, so
  * they have to be cheap.
  *
- * A source's bucket is one word: who it is (the upper bits of a keyed hash) and when its
- * debt will be paid (the generic cell rate algorithm, ITU-T I.371). It is changed by one
- * compare-and-swap, so CPUs cannot spend a token twice, and a word whose time has passed
- * says no more than an empty one, so that it is free to be taken. A source has WAYS entries,
- * all in one cache line; if more live sources than that meet, the one with the least debt
- * begins afresh.
+ * A source's bucket is one word: the source (the upper bits of a keyed hash) and when its debt will
+ * be paid (the generic cell rate algorithm, ITU-T I.371). It is changed by one compare-and-swap, so
+ * CPUs cannot spend a token twice. A word whose time has passed says no more than an empty one, and
+ * may be reused. A source has WAYS entries, all in one cache line. If more live sources than that
+ * meet, the one with the least debt begins afresh.
  *
  * Of the bucket of all together each CPU takes some tokens at a time: the word that all
  * CPUs write is then written once in so many packets.

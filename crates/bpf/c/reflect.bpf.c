@@ -310,9 +310,9 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	check = p.udp->check;
 	generation = settings.generation;
 
-	/* The request's checksum: right, absent over IPv4, or the sum of the pseudo-header
-	 * alone, which is what a local socket leaves to the card, and what comes over veth.
-	 * The rest of the packet is summed once, for request and reply.
+	/* The request's checksum: right, absent over IPv4, or the sum of the pseudo-header alone.
+	 * The last is what a local socket leaves to the card, and what comes over veth. The rest of
+	 * the packet is summed once, for request and reply.
 	 */
 	sum = 0;
 	if (rest) {

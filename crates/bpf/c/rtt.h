@@ -2,10 +2,10 @@
 /* Passive round-trip times: what the kernel keeps of a flow, its maps, settings and
  * counters. User space maps the same memory: `src/rtt/layout.rs` repeats the structures.
  *
- * Everything a flow needs stands in one entry of five cache lines: the header, and two
- * lines for each of its two sides. What only few flows need (losses, more than four
- * packets in flight) is added on demand from pools, so that the memory has a bound that
- * neither traffic nor the number of CPUs moves.
+ * Everything a flow needs stands in one entry of five cache lines: the header, and two lines for
+ * each of its two sides. What only few flows need (losses, more than four packets in flight) is
+ * added on demand from pools. So the memory has a bound that neither traffic nor the number of CPUs
+ * moves.
  */
 #ifndef SONDE_RTT_H
 #define SONDE_RTT_H

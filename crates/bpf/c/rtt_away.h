@@ -91,8 +91,9 @@ __noinline int rtt_note_away(struct flow *f, struct rtt_packet *p, __u32 far)
 	return 0;
 }
 
-/* If both sides agree about other sequence numbers, the connection goes on there: 1; 2 where its data
- * can be timed, too, which rtt_sample_away does: its stack and this one would be too much.
+/* If both sides agree about other sequence numbers, the connection goes on there: 1. Returns 2
+ * where its data can be timed, too. rtt_sample_away does that: its stack and this one would be too
+ * much.
  */
 __noinline int rtt_resynchronise(struct flow *f, struct rtt_packet *p)
 {

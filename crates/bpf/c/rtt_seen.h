@@ -51,9 +51,9 @@ static __always_inline bool seen_before(const struct rtt_packet *p, __u64 hash)
 	return again;
 }
 
-/* Whether a packet that looks like one before may be another one all the same: without the
- * identification of IPv4 there is only what its headers say, and what the receiver misses may
- * be sent again at once. Of QUIC the headers say nothing, and a copy spoils no sample.
+/* Whether a packet that looks like one before may be another one all the same. Without the
+ * identification of IPv4 there is only what its headers say. What the receiver misses may be sent
+ * again at once. Of QUIC the headers say nothing, and a copy spoils no sample.
  */
 static __always_inline bool may_differ(struct flow *f, const struct rtt_packet *p)
 {

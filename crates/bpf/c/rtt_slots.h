@@ -379,8 +379,8 @@ static long pop_covered(__u64 i, struct seek *k)
 	return 0;
 }
 
-/* The newest slot that the acknowledgement covers, if it ends where the slot does or
- * the slot's packet was several segments, of which any may have been acknowledged.
+/* The newest slot that the acknowledgement covers, if it ends where the slot does. Also if the
+ * slot's packet was several segments, of which any may have been acknowledged.
  */
 static __always_inline __u32 match_seq(struct side *s, struct rtt_packet *p)
 {

@@ -323,9 +323,9 @@ __noinline int rtt_handshake_end(struct flow *f, struct rtt_packet *p)
 	return 0;
 }
 
-/* Whether an acknowledgement that data carries comes so late that its receiver must have sent
- * one before, without data (RFC 1122, section 4.2.3.2), and that was lost; or this one was, and
- * is sent again. If such times go on, the path has become that long.
+/* Whether an acknowledgement that data carries comes too late to be the first. Its receiver must
+ * have sent one before, without data (RFC 1122, section 4.2.3.2), that was lost. Or this one was
+ * lost, and is sent again. If such times go on, the path has become that long.
  */
 static __always_inline bool lost_before(struct side *E, const struct rtt_packet *p, __u32 rtt)
 {

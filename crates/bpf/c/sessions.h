@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The table of sessions: open addressing in a plain array.
  *
- * The kernel's LRU hash costs a call and a hash of its own in every packet; the JIT
- * makes an array lookup a handful of instructions. What a packet then pays for is the
- * cache line, so slots are small, two in a line: a session is known by a keyed 64-bit hash of what
- * RFC 8972, section 3, makes its identity. Among a million sessions the chance that any
- * two are taken for one is 1 in 30 million; they would share a sequence number.
+ * The kernel's LRU hash costs a call and a hash of its own in every packet. The JIT makes an array
+ * lookup a handful of instructions. What a packet then pays for is the cache line, so slots are
+ * small, two in a line. A session is known by a keyed 64-bit hash of its identity (RFC 8972,
+ * section 3). Among a million sessions the chance that any two are taken for one is 1 in 30
+ * million; they would share a sequence number.
  *
- * A session stands in one of the WINDOW slots that begin at its hash, and a slot once
- * used never becomes empty again: who looks for a session stops at the first empty
- * slot. Insertions are serialised by one lock; lookups take none.
+ * A session is in one of the WINDOW slots that begin at its hash. A slot once used never becomes
+ * empty again, so a search stops at the first empty slot. Insertions are serialised by one lock;
+ * lookups take none.
  *
  * A sender that has asked once is a newcomer and becomes a session by its second request.
  * Newcomers make room for newcomers, the oldest first; a session is never taken from its
@@ -90,10 +90,10 @@ static __always_inline struct session *find_session(__u64 id)
 	return NULL;
 }
 
-/* Gives a session that was not found the slot of its window that is empty or, before
- * that, the first one whose session has ended; failing both, that of the oldest newcomer.
- * Returns the slot, with NEW_SLOT unless another CPU has made the session meanwhile, or
- * NO_SLOT when all are taken or the lock could not be had.
+/* Gives a slot to a session that was not found: the empty one of its window or, before that, the
+ * first one whose session has ended. Failing both, that of the oldest newcomer. Returns the slot,
+ * with NEW_SLOT unless another CPU has made the session meanwhile. NO_SLOT: all are taken, or the
+ * lock could not be had.
  *
  * A global function: rarely called, and proved by itself.
  */

@@ -156,9 +156,9 @@ static __always_inline bool is_near(const struct net_device *dev)
 	       BPF_CORE_READ(dev, nd_net.net, net_cookie) == netns;
 }
 
-/* Virtual Ethernet gives a packet its peer's name before it lets go of it. The pointer to
- * the other end is the first thing in the driver's own part of a device; what stands there
- * in a device of another kind leads nowhere, and the reads below survive that.
+/* Virtual Ethernet gives a packet its peer's name before it lets go of it. The pointer to the other
+ * end is the first thing in the driver's own part of a device. In a device of another kind it leads
+ * nowhere, and the reads below survive that.
  */
 static __always_inline const struct net_device *veth_peer(const struct net_device *dev)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* IP's header with what stands between it and the transport, as `wire/src/ip.rs` reads it, and
- * the packet that it carries in a tunnel, as `wire/src/tunnel.rs` finds it: IP in IP (RFC 2003,
- * RFC 2473, RFC 4213), GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), GENEVE (RFC 8926), GTP-U
- * (3GPP TS 29.281).
+/* IP's header with what stands between it and the transport, as `wire/src/ip.rs` reads it. Also the
+ * packet that it carries in a tunnel, as `wire/src/tunnel.rs` finds it: IP in IP (RFC 2003, RFC
+ * 2473, RFC 4213), GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), GENEVE (RFC 8926), GTP-U (3GPP TS
+ * 29.281).
  */
 #ifndef SONDE_TUNNEL_H
 #define SONDE_TUNNEL_H

@@ -1,9 +1,9 @@
 //! A flow meter's input in the kernel: `c/flow.bpf.c`.
 //!
-//! Either the program reads the packets' headers and hands up 64 octets a packet, the
-//! *unified header* ([`FlowInput::Headers`]): then one [`FlowRing`] for each worker, found
-//! by a hash of the two addresses, whoever sends. Or it takes the frames away, cut or
-//! whole, to the AF_XDP sockets of the queues ([`FlowInput::Frames`]).
+//! Either the program reads the packets' headers and hands up 64 octets a packet, the *unified
+//! header* ([`FlowInput::Headers`]). Then each worker has one [`FlowRing`], found by a hash of the
+//! two addresses, whoever sends. Or it takes the frames away, cut or whole, to the AF_XDP sockets
+//! of the queues ([`FlowInput::Frames`]).
 //!
 //! XDP sees what an interface receives. What the host itself sends does not pass here.
 

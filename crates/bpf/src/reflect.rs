@@ -1,15 +1,14 @@
 //! The kernel reflector: STAMP (RFC 8762) in open mode, answered in XDP.
 //!
-//! It answers IPv4 without options and IPv6 without extension headers, under at most two
-//! VLAN tags, when the request is the base packet alone, the base packet with zero
-//! padding (TWAMP Light), or with one Extra Padding TLV (RFC 8972, section 4.1). All
-//! else goes up to the user-space reflector, counted by reason.
+//! It answers IPv4 without options and IPv6 without extension headers, under at most two VLAN tags.
+//! The request must be the base packet alone, with zero padding (TWAMP Light), or with one Extra
+//! Padding TLV (RFC 8972, section 4.1). All else goes up to the user-space reflector, counted by
+//! reason.
 //!
-//! A request's UDP checksum must be right, absent (over IPv4), or the sum of the
-//! pseudo-header alone: that is what a local socket leaves to the card, and what arrives
-//! over veth. Nothing that is not zero where a request is gets an answer here, so that two
-//! reflectors cannot be set against each other; what services send goes up by its port, and
-//! rates are limited.
+//! A request's UDP checksum must be right, absent (over IPv4), or the sum of the pseudo-header
+//! alone. The last is what a local socket leaves to the card, and what arrives over veth. What is
+//! not zero where a request is gets no answer here, so that two reflectors cannot be set against
+//! each other. What services send goes up by its port, and rates are limited.
 //!
 //! Limits to know about. A VLAN tag that the card (or a veth whose
 //! peer has `txvlan` on) keeps beside the packet is invisible to XDP.
@@ -186,9 +185,9 @@ impl KernelReflector {
     /// Sets the state of the clock in the reflector, while it runs.
     ///
     /// `tai_offset_s` is TAI - UTC as this kernel has it (0 where nothing has set it);
-    /// `error_estimate` is the field as sent (RFC 4656, section 4.1.2): S, scale and
-    /// multiplier; Z is cleared, since the time stamps are NTP's. Until this is called
-    /// the offset is 0 and the estimate "unsynchronised, 2^31 s".
+    /// `error_estimate` is the field as sent (RFC 4656, section 4.1.2): S, scale and multiplier. Z
+    /// is cleared, since the timestamps are NTP's. Until this is called the offset is 0 and the
+    /// estimate "unsynchronised, 2^31 s".
     pub fn set_clock(&self, tai_offset_s: i32, error_estimate: u16) {
         self.settings.set_utc_behind_ns(i64::from(tai_offset_s) * 1_000_000_000);
         self.settings.set_error_estimate(error_estimate & !ERROR_Z);
@@ -359,9 +358,9 @@ fn set_addresses(
     load::set_kinds(map, &kinds)
 }
 
-/// Slots for `wanted` live sessions. At most two in three are taken, so that a window
-/// (`WINDOW` in `c/sessions.h`) full of live ones is hardly ever seen, and the second or
-/// third slot is the right one on average.
+/// Slots for `wanted` live sessions. At most two in three are taken. So a window (`WINDOW` in
+/// `c/sessions.h`) is hardly ever full of live ones, and the second or third slot is the right one
+/// on average.
 fn session_slots(wanted: u32) -> u32 {
     (wanted * 3 / 2).next_power_of_two().max(256)
 }

@@ -5,9 +5,9 @@
 //! [`RttProgram::memory_bytes`]. Samples and flows that have ended come through ring
 //! buffers; open flows and histograms are read from the memory that both share.
 //!
-//! Nothing stays attached when the process ends, however it ends, where the kernel has
-//! tcx links (Linux 6.6); an older one keeps filters of a killed process until they are
-//! removed with `tc`. [`RttProgram::pin`] keeps everything on purpose.
+//! Where the kernel has tcx links (Linux 6.6), nothing stays attached when the process ends,
+//! however it ends. An older one keeps filters of a killed process until they are removed with
+//! `tc`. [`RttProgram::pin`] keeps everything on purpose.
 
 mod attach;
 mod counters;

@@ -1,8 +1,8 @@
 //! Independent stamps of STAMP packets at one interface, to hold an engine's own against.
 //!
-//! The programs (`c/stamper.bpf.c`) read the clock at up to five points that a packet
-//! passes and write the stamps into a log of fixed size in shared memory: no wake-up, no
-//! system call, and nothing for user space to do until the measurement is over.
+//! The programs (`c/stamper.bpf.c`) read the clock at up to five points that a packet passes. They
+//! write the stamps into a log of fixed size in shared memory. There is no wake-up, no system call,
+//! and nothing for user space to do until the measurement is over.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -116,8 +116,8 @@ impl Stamper {
         self.log.entries().iter().filter_map(read)
     }
 
-    /// Stamps lost so far, because the log was full or because a tracepoint was hit while
-    /// its program was running on the same processor (by any packet, not only ours).
+    /// Stamps lost so far: the log was full, or a tracepoint was hit while its program was running
+    /// on the same processor (by any packet, not only ours).
     pub fn missed(&self) -> Result<u64, BpfError> {
         let bytes = self
             .taken

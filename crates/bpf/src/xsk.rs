@@ -85,10 +85,10 @@ impl XskProgram {
     /// the kernel allows it in native mode only.
     ///
     /// # Errors
-    /// [`BpfError::Busy`] when another XDP program is attached; [`BpfError::Mode`] when
-    /// the driver cannot run it so; [`BpfError::Config`] for a filter without local ports
-    /// or hardware stamps in generic mode; [`BpfError::Verifier`] when the kernel (with
-    /// `hw_stamps`: or the driver) lacks what the program needs.
+    /// [`BpfError::Busy`] when another XDP program is attached; [`BpfError::Mode`] when the driver
+    /// cannot run it so; [`BpfError::Config`] for a filter without local ports or hardware stamps
+    /// in generic mode. [`BpfError::Verifier`] when the kernel (with `hw_stamps`: or the driver)
+    /// lacks what the program needs.
     pub fn attach(
         ifindex: u32,
         filter: &XskFilter<'_>,

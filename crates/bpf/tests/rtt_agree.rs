@@ -218,8 +218,8 @@ fn agree(seed: u64, change: impl FnOnce(&mut RttConfig, &mut Config)) -> usize {
     both.finish().len()
 }
 
-/// Hundreds and thousands of segments in flight, acknowledged one by one, many at once or
-/// never, by timestamp or by sequence number, in frames of one segment or several.
+/// Hundreds and thousands of segments in flight, in frames of one segment or several. They are
+/// acknowledged one by one, many at once or never, by timestamp or by sequence number.
 #[test]
 fn both_matchers_agree_about_long_flights() {
     if !privileged("both_matchers_agree_about_long_flights") {

@@ -112,8 +112,8 @@ impl Host {
         run(&["ip", "-n", &self.name, "link", "set", interface, state]).map(drop)
     }
 
-    /// Has the IP stack's work for what `interface` receives done by processor `cpu`
-    /// (receive packet steering), so that a router does not burden the sender's own.
+    /// Moves the IP stack's work for what `interface` receives to processor `cpu` (receive packet
+    /// steering). So a router does not burden the sender's own.
     pub fn steer(&self, interface: &str, cpu: usize) -> Result<(), LabError> {
         let write = "for f in /sys/class/net/\"$1\"/queues/rx-*/rps_cpus; do \
                      echo \"$2\" > \"$f\" || exit 1; done";

@@ -1,9 +1,9 @@
 //! Network namespaces, veth pairs and ready-made topologies.
 //!
-//! All of it is set up by the `ip` command, so that a reader can repeat each step
-//! by hand, and a program runs inside a namespace as a child process
-//! ([`Host::command`]). Nothing here changes the machine's own network: all
-//! interfaces are created inside the namespaces, and a [`Lab`] removes them.
+//! All of it is set up by the `ip` command, so that a reader can repeat each step by hand. A
+//! program runs inside a namespace as a child process ([`Host::command`]). Nothing here changes the
+//! machine's own network: all interfaces are created inside the namespaces, and a [`Lab`] removes
+//! them.
 //!
 //! A child gets a fresh `/sys` from `ip netns exec`: file systems mounted below the
 //! machine's own, such as `/sys/fs/bpf`, are not seen from inside.

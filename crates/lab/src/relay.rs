@@ -6,9 +6,9 @@
 //! then on; [`RelayReport`] says how late it was all the same. What is lost or late by
 //! intent is drawn from a seed, one value a frame and direction.
 //!
-//! Frames are carried as they are: the interfaces at the other ends must compute their
-//! checksums and cut their segments themselves ([`Host::offloads_off`]), and VLAN tags,
-//! which the kernel takes off before, do not pass.
+//! Frames are carried as they are. The interfaces at the other ends must compute their checksums
+//! and cut their segments themselves ([`Host::offloads_off`]). VLAN tags, which the kernel takes
+//! off before, do not pass.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

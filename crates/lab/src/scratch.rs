@@ -24,9 +24,9 @@ pub fn skip(test: &str) -> bool {
     true
 }
 
-/// Notes that a test, or a part of it, is skipped: on standard error past the test harness's
-/// capture, so that no skip stays unseen, and in the file that `SONDE_SKIPPED` names, for a count
-/// at the end.
+/// Notes that a test, or a part of it, is skipped. It writes to standard error past the test
+/// harness's capture, so that no skip stays unseen. It also writes to the file that `SONDE_SKIPPED`
+/// names, for a count at the end.
 pub fn skipped(test: &str, why: impl Display) {
     let line = format!("skipped: {test}: {why}\n");
     // A line that cannot be written is no reason to fail the test.

@@ -146,9 +146,9 @@ impl RelayPath {
     }
 }
 
-/// A probe with several uplinks, each through one Linux router to a reflector of its own:
-/// what arrives on one uplink is processed where its sender runs, so that each uplink
-/// adds a processor's worth of packets. Dropping it removes everything.
+/// A probe with several uplinks, each through one Linux router to a reflector of its own. What
+/// arrives on one uplink is processed where its sender runs, so each uplink adds a processor's
+/// worth of packets. Dropping it removes everything.
 ///
 /// Of uplink *n*: the probe is 10.1.*n*.1 on `eth`*n*, the router 10.1.*n*.254 and
 /// 10.3.*n*.254, the reflector 10.3.*n*.1 on [`Topology::INTERFACE`], and it owns

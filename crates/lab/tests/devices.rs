@@ -286,8 +286,8 @@ fn exchange(bed: &LabBed, from: usize, family: AddressFamily) -> Option<IpAddr> 
     None
 }
 
-/// Sends as many datagrams as asked for from a to b, without a pause, while another process
-/// of a real-time class keeps the device's processor busy.
+/// Sends as many datagrams as asked for from a to b, without a pause. Meanwhile another process of
+/// a real-time class keeps the device's processor busy.
 fn flood(bed: &LabBed, cpu: usize, count: u64) {
     let [a, b] = [0, 1].map(|n| &bed.info().ports[n]);
     let at = |port: &LabPort| {

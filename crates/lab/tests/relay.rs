@@ -10,9 +10,9 @@ use sonde_sys::schedule::prefer_this_thread;
 const SERVER: &str = "10.1.0.2:7777";
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends `count` datagrams with their sequence numbers and send times through a relay; returns
-/// the sequence numbers in order of arrival, each with its one-way time and when it came after the
-/// first was sent, and the relay's report.
+/// Sends `count` datagrams with their sequence numbers and send times through a relay. Returns the
+/// sequence numbers in order of arrival, each with its one-way time and when it came after the
+/// first was sent. Also the relay's report.
 fn carry(
     path: &RelayPath,
     count: u32,

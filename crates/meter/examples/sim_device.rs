@@ -1,5 +1,5 @@
-//! The simulated device of the benchmarking procedures behind standard input and output, so
-//! that another implementation of a search can be held against ours on the same device
+//! The simulated device of the benchmarking procedures behind standard input and output. So another
+//! implementation of a search can be compared with ours on the same device
 //! (tests/golden/make_mlrsearch.py).
 //!
 //! Arguments: seed, capacity in frames/s, buffer in frames, stalls a second, mean stall in

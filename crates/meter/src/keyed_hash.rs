@@ -56,8 +56,8 @@ mod tests {
 
     const SECRETS: [[u64; 2]; 3] = [[0, 0], [1, 2], [u64::MAX, 7]];
 
-    /// Keys that differ in few bits, as real ones do, spread over buckets as random ones would:
-    /// the fullest of 4,096 with 8 keys each stays below 30, by the upper and the lower bits.
+    /// Keys that differ in few bits, as real ones do, spread over buckets as random ones would. Of
+    /// 4,096 buckets with 8 keys each the fullest stays below 30, by the upper and the lower bits.
     fn assert_spread(hashes: impl Iterator<Item = u64>, which: &str) {
         let (mut upper, mut lower) = ([0u32; 4096], [0u32; 4096]);
         for hash in hashes {

@@ -1,8 +1,7 @@
 //! The instruments, sans-IO: packets and times go in, packets and records come out.
 //!
-//! No instrument reads a clock or opens a socket (`clippy.toml` of this crate bans
-//! both), so a replay gives the same results at any speed, and every test runs in
-//! virtual time.
+//! No instrument reads a clock or opens a socket (`clippy.toml` of this crate bans both). So a
+//! replay gives the same results at any speed, and every test runs in virtual time.
 #![deny(unsafe_code)]
 
 mod copies;

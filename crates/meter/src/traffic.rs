@@ -1,9 +1,8 @@
 //! Traffic with known flows: what a flow meter is tested, compared and loaded with.
 //!
-//! A [`TrafficGenerator`] makes one frame after the other, in time order and from a seed, and
-//! reports the truth about each flow when it has ended: what an exact meter without
-//! time-outs would report. It holds the open flows and nothing else, and nothing is
-//! allocated for a packet.
+//! A [`TrafficGenerator`] makes one frame after the other, in time order and from a seed. It
+//! reports the truth about each flow when it has ended: what an exact meter without time-outs would
+//! report. It holds the open flows and nothing else, and nothing is allocated for a packet.
 
 mod address;
 mod app;
@@ -94,9 +93,9 @@ impl TrafficGenerator {
         })
     }
 
-    /// Writes the frame that is due, as sent at `at_ns` (not before the one before), to the
-    /// start of `buffer`, which has room for [`Config::longest_frame`]; returns its length,
-    /// 0 if there is none. Flows that it ends are reported to `truth`.
+    /// Writes the frame that is due, as sent at `at_ns` (not before the one before), to the start
+    /// of `buffer`. That has room for [`Config::longest_frame`]. Returns the frame's length, 0 if
+    /// there is none. Flows that it ends are reported to `truth`.
     pub fn emit(&mut self, at_ns: i64, buffer: &mut [u8], truth: &mut impl FnMut(&Truth)) -> usize {
         if self.next_at().is_none() {
             return 0;

@@ -12,9 +12,8 @@ pub struct FrameDesc {
     pub len: usize,
     /// Length it had before the engine cut it; else `len`.
     pub wire_len: usize,
-    /// Octets of payload that each of the packets has of which the kernel made the frame, or
-    /// into which it will cut it, but for the last (GRO, LRO, TSO); 0: it is one packet, or
-    /// the engine does not know.
+    /// Octets of payload of each packet, but for the last, that the kernel joined to the frame or
+    /// will cut it into (GRO, LRO, TSO). 0: it is one packet, or the engine does not know.
     pub segment: u16,
     pub stamp: Stamp,
     /// Set by the instrument; acted upon at the engine's next call.

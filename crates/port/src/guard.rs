@@ -1,9 +1,8 @@
 //! Keeps UDP ports for an engine that works below the kernel's UDP.
 //!
-//! Such an engine sees the packets, but the kernel does not know the ports: another
-//! process could take them, and whatever reaches the stack would be answered with an
-//! ICMP port unreachable (RFC 1122 section 4.1.3.1). A guard is one bound UDP socket
-//! per family and port that drops all it gets.
+//! Such an engine sees the packets, but the kernel does not know the ports. Another process could
+//! take them. Whatever reaches the stack would be answered with an ICMP port unreachable (RFC 1122
+//! section 4.1.3.1). A guard is one bound UDP socket per family and port that drops all it gets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,8 +1,8 @@
 //! Engine `mem`: two ports joined by a modelled path, in virtual time.
 //!
-//! The path of each direction delays, loses, doubles, reorders, corrupts and queues
-//! frames as its [`Model`] says, and counts exactly what it did: the truth that an
-//! instrument's own results are tested against. The same seed gives the same run.
+//! The path of each direction delays, loses, doubles, reorders, corrupts and queues frames as its
+//! [`Model`] says. It counts exactly what it did: the truth that an instrument's own results are
+//! tested against. The same seed gives the same run.
 //!
 //! Nothing moves until [`MemClock::advance_to`]. A test's loop is: let both ends run
 //! until they are idle, then advance to the earlier of [`MemClock::next_event`] and

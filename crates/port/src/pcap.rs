@@ -78,8 +78,8 @@ impl PcapPort {
             )));
         }
         let mapping = Mapping::new(&file).map_err(opening)?;
-        // SAFETY: the slice goes into `reader` and the records that it returns, which
-        // are fields of the same struct, leave it nowhere, and go before the mapping.
+        // SAFETY: the slice goes into `reader` and the records that it returns. These are fields of
+        // the same struct, hand it to nobody, and go before the mapping.
         let bytes = unsafe { mapping.bytes() };
         let reader = Reader::new(bytes).map_err(|e| broken(input, e))?;
         let slot = |i| TxDesc { offset: i * MAX_FRAME, capacity: MAX_FRAME, len: 0, cookie: 0 };

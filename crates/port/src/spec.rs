@@ -70,9 +70,9 @@ pub enum PortMode {
 
 /// Which packets the port takes. All others go on to the kernel untouched.
 ///
-/// A packet is taken when it is UDP over IPv4 or IPv6 (VLAN tags allowed), not a
-/// fragment, and its destination port is in `local_ports`, its destination address
-/// in `local` and its source port in `peer_ports` (each empty list: any).
+/// A packet is taken when it is UDP over IPv4 or IPv6 (VLAN tags allowed) and not a fragment. Its
+/// destination port must be in `local_ports`, its destination address in `local`, its source port
+/// in `peer_ports`. An empty list: any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Our addresses; empty: any address local to this host (for engines below the

@@ -1,8 +1,8 @@
 //! A benchmark of a device: what was planned, on which bed, and what each measurement found.
 //!
-//! A run is a folder that grows while it is measured and can be read at any time:
-//! `run.json` ([`BenchRun`] without the two lists), `trials.jsonl` (a [`Trial`] a line) and
-//! `measurements.jsonl` (a finished [`Measurement`] a line).
+//! A run is a folder that grows while it is measured and can be read at any time. `run.json` is
+//! [`BenchRun`] without the two lists. `trials.jsonl` has a [`Trial`] a line, `measurements.jsonl`
+//! a finished [`Measurement`] a line.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Flow records (RFC 7011, RFC 5103): what one flow carried, each way, and why it ended.
 //!
-//! A record is a biflow: `forward` is the direction of the flow's first packet, `reverse`
-//! the other one. After an active time-out the flow goes on as another record, in which that
-//! direction is still `forward`, though it may be empty (RFC 5103, section 6.3). A meter of
-//! unidirectional flows leaves `reverse` empty.
+//! A record is a biflow: `forward` is the direction of the flow's first packet, `reverse` the other
+//! one. After an active time-out the flow goes on as another record. That direction is `forward`
+//! there, too, though it may be empty (RFC 5103, section 6.3). A meter of unidirectional flows
+//! leaves `reverse` empty.
 
 use std::net::IpAddr;
 
@@ -206,8 +206,8 @@ pub struct FlowTcp {
     pub handshake_server_ns: u64,
     /// SYN-ACK to ACK: the client's side, ns.
     pub handshake_client_ns: u64,
-    /// Forward segments, SYNs too, whose data had been seen before, or that came so late
-    /// that they were sent again for one lost before it was seen.
+    /// Forward segments, SYNs too, whose data had been seen before. Also those that came so late
+    /// that they must replace one lost before it was seen.
     pub retransmitted: u32,
     /// Reverse segments, by the same rule.
     pub reverse_retransmitted: u32,

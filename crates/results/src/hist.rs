@@ -13,8 +13,8 @@ use crate::rtt_buckets::rtt_bucket_middle;
 /// Buckets per power of two.
 pub const SUB_BUCKETS: usize = 32;
 const SUB_BITS: u32 = SUB_BUCKETS.trailing_zeros();
-/// The narrowest bucket is 2^5 ns wide: finer than any stamp here, and a histogram of small
-/// values takes a few pages instead of one a power of two down to 1 ns.
+/// The narrowest bucket is 2^5 ns wide: finer than any stamp here. So a histogram of small values
+/// takes a few pages, instead of one a power of two down to 1 ns.
 const UNIT_BITS: u32 = 5;
 
 /// The bucket that holds `value`: 0.. for non-negative values, -1 and below for negative ones.
@@ -62,8 +62,8 @@ pub fn buckets_in_row(first: i16, counts: impl IntoIterator<Item = u64>) -> Vec<
 pub struct Hist {
     /// Values recorded.
     pub count: u64,
-    /// Sum of the values, ns. Beyond 64 bits it is written with all its digits, and may be read
-    /// back through a floating-point number, as many readers of JSON have no other.
+    /// Sum of the values, ns. Beyond 64 bits it is written with all its digits. Many readers of
+    /// JSON have only floating-point numbers, so it may be read back through one.
     #[serde(deserialize_with = "wide")]
     pub sum: i128,
     /// Least value, ns (0 when empty).

@@ -91,8 +91,8 @@ impl Counters {
         }
     }
 
-    /// Makes what the three counts of sides say agree with `lost`: what has no side is counted as
-    /// such, and where there is loss and none of it has a side, none is claimed to be 0.
+    /// Makes the three counts of sides agree with `lost`: what has no side is counted as such.
+    /// Where there is loss and none of it has a side, no count is claimed to be 0.
     pub fn settle_sides(&mut self) {
         let split = self.lost_forward.unwrap_or(0) + self.lost_backward.unwrap_or(0);
         if self.lost > 0 && split == 0 {

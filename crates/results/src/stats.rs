@@ -1,8 +1,8 @@
 //! Statistics of repeated measurements: what a reader may conclude from a few values that
 //! are skewed and few.
 //!
-//! Nothing here assumes a distribution. Where repetitions are too few for an interval or a
-//! test to reach the level asked for, there is none, rather than one that promises too much.
+//! Nothing here assumes a distribution. Repetitions may be too few for an interval or a test to
+//! reach the level asked for. Then there is none, rather than one that promises too much.
 
 mod order;
 mod ranks;

@@ -1,7 +1,6 @@
-//! What versions of Sonde have written, and what this one makes of it. A folder of
-//! `tests/fixtures` is a version of the layout, its files were written by the commands in
-//! `README.md` there: they are never written again, so that later versions prove that they still
-//! read them.
+//! What versions of Sonde have written, and what this one makes of it. A folder of `tests/fixtures`
+//! is a version of the layout. Its files were written by the commands in `README.md` there. They
+//! are never written again, so that later versions prove that they still read them.
 
 use std::path::PathBuf;
 

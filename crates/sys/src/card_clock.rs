@@ -1,9 +1,9 @@
 //! A network card's own clock, and what it reads as TAI.
 //!
-//! A card that stamps packets does so by a clock of its own (a PTP hardware clock,
-//! Linux `Documentation/driver-api/ptp.rst`), which nothing need keep equal to the
-//! system's. Once a second both are read together, and a straight line through the
-//! last two readings turns a card's stamp into TAI.
+//! A card that stamps packets does so by a clock of its own (a PTP hardware clock, Linux
+//! `Documentation/driver-api/ptp.rst`). Nothing need keep it equal to the system's. Once a second
+//! both are read together, and a straight line through the last two readings turns a card's stamp
+//! into TAI.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -72,9 +72,9 @@ impl CardClock {
         }
     }
 
-    /// TAI of a card's stamp taken about `now`; `None` while the card's rate is not
-    /// known, and for a stamp that cannot be of a packet that this host has just seen:
-    /// in the future, or more than [`MAX_AGE_NS`] old.
+    /// TAI of a card's stamp taken about `now`. `None` while the card's rate is not known. Also for
+    /// a stamp that no packet seen just now can have: in the future, or more than [`MAX_AGE_NS`]
+    /// old.
     #[inline]
     pub fn tai(&self, card: u64, now: Time) -> Option<Time> {
         self.line?.tai(i64::try_from(card).ok()?, now)

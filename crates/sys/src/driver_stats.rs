@@ -82,9 +82,9 @@ impl DriverStats {
     fn ask(&self, structure: &mut [u64]) -> io::Result<()> {
         let mut request = syscall::interface_request(&self.interface)?;
         request.ifr_ifru.ifru_data = structure.as_mut_ptr().cast();
-        // SAFETY: the structure begins with a command of this file. The kernel writes as many
-        // names or counters as the driver has at this time, whatever was asked for: there is
-        // room for those that it reported, and for more queues than a driver makes of a sudden.
+        // SAFETY: the structure begins with a command of this file. The kernel writes as many names
+        // or counters as the driver has at this time, whatever was asked for. There is room for
+        // those that it reported, and for more queues than a driver adds in between.
         let rc = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         syscall::check(rc).map(drop)
     }

@@ -1,20 +1,20 @@
-//! Large allocations on huge pages: the state of thousands of streams is touched in no
-//! order, and with 4 KiB pages most of the cost is finding out where a page lies.
+//! Large allocations on huge pages. The state of thousands of streams is touched in no order, and
+//! with 4 KiB pages most of the cost is address translation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// A global allocator that a program ends with, with a message, when it cannot have a large piece
-/// of memory: exit code 3. The system's, but allocations of 2 MiB and more are mapped by
-/// themselves, aligned and advised to be backed by huge pages, where the kernel has any.
+/// The system's allocator, but allocations of 2 MiB and more are mapped by themselves and aligned.
+/// The kernel is advised to back them by huge pages, where it has any. When such an allocation
+/// fails, the program ends with a message and exit code 3.
 ///
 /// A binary opts in with `#[global_allocator] static A: HugePageAllocator = HugePageAllocator;`.
 pub struct HugePageAllocator;
 
-// SAFETY: below `HUGE` every call goes to `System`. From `HUGE` on, memory is a private
-// anonymous mapping of its own, as long as the rounded size, aligned to `HUGE`; the size
-// and alignment in `layout` decide the same way in `alloc` and `dealloc`, so what was
-// mapped is unmapped and nothing else.
+// SAFETY: below `HUGE` every call goes to `System`. From `HUGE` on, memory is a private anonymous
+// mapping of its own, as long as the rounded size, aligned to `HUGE`. The size and alignment in
+// `layout` decide the same way in `alloc` and `dealloc`, so what was mapped is unmapped and nothing
+// else.
 unsafe impl GlobalAlloc for HugePageAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::{SysError, syscall};
 
-/// Runs `work` on a thread of its own in the namespace `name`, or in the caller's (`None`),
-/// and waits for it: the sockets that it opens and the interfaces that it names are there.
+/// Runs `work` on a thread of its own in the namespace `name`, or in the caller's (`None`), and
+/// waits for it. The sockets that it opens and the interfaces that it names are there.
 ///
 /// # Errors
 /// No such namespace, or not permitted to enter it.

@@ -1,8 +1,8 @@
 //! What a process that strangers can reach gives up once it has opened what it needs.
 //!
-//! It becomes a user who owns nothing, keeps the capabilities (capabilities(7)) that it still
-//! needs, gains none by what it executes (PR_SET_NO_NEW_PRIVS), and is refused system calls that
-//! it never makes (seccomp(2)). docs/security.md says which, and why.
+//! It becomes a user who owns nothing and keeps the capabilities (capabilities(7)) that it still
+//! needs. It gains none by what it executes (PR_SET_NO_NEW_PRIVS), and system calls that it never
+//! makes are refused (seccomp(2)). docs/security.md says which, and why.
 
 use std::fs;
 use std::io;

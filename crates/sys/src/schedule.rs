@@ -1,12 +1,12 @@
 //! Which work of a host goes before other: a process, a thread that sleeps between its work, a
 //! thread that never sleeps; and on which processor.
 //!
-//! A thread of SCHED_FIFO that never sleeps is stopped by the kernel for 50 ms in every second,
-//! at a time of the kernel's choice: by its limit on real-time work (`sched_rt_runtime_us`), or
-//! by its server for ordinary threads that have waited for long. A load generator sends nothing
-//! meanwhile. So this one steps back before it comes to that: for most of the time it is
-//! real-time, and in between an ordinary thread, which the scheduler weighs against the others
-//! in slices of a few milliseconds at most, or not at all where nobody else wants the processor.
+//! The kernel stops a thread of SCHED_FIFO that never sleeps for 50 ms in every second, at a time
+//! of the kernel's choice. The limit on real-time work (`sched_rt_runtime_us`) does so, or the
+//! server for ordinary threads that have waited for long. A load generator sends nothing meanwhile.
+//! So this one steps back before it comes to that. For most of the time it is real-time, in between
+//! an ordinary thread. Then the scheduler weighs it against the others in slices of a few
+//! milliseconds at most, or not at all where nobody else wants the processor.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -45,8 +45,8 @@ pub fn prefer_with_children() -> io::Result<()> {
     }
 }
 
-/// Has the calling thread, which is to sleep between its work, run before all ordinary threads of
-/// its processor when it wakes (SCHED_FIFO, the least priority).
+/// Lets the calling thread run before all ordinary threads of its processor when it wakes
+/// (SCHED_FIFO, the least priority). It is to sleep between its work.
 ///
 /// # Errors
 /// Not permitted (CAP_SYS_NICE).
@@ -129,8 +129,8 @@ fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -
     }
 }
 
-/// By how much before something is due a thread asks to be woken, ns: the kernel hardly takes longer.
-/// The rest of the time it looks at the clock.
+/// By how much before something is due a thread asks to be woken, ns: the kernel hardly takes
+/// longer. The rest of the time it looks at the clock.
 pub const WAKE_UP_NS: i64 = 75_000;
 /// The greatest preference that an ordinary process can have.
 const HIGHEST: i32 = -20;

@@ -2,9 +2,9 @@
 //! time-out or a delay.
 //!
 //! Steady time is `CLOCK_MONOTONIC` plus what TAI was ahead of it when the program began. Slewing
-//! moves all clocks alike, so the kernel's stamps (`CLOCK_REALTIME`, `CLOCK_TAI`) stand at a fixed
-//! distance from it, which changes only when somebody sets the clock, or gives the kernel
-//! TAI - UTC. Each port looks for that in every turn.
+//! moves all clocks alike, so the kernel's stamps (`CLOCK_REALTIME`, `CLOCK_TAI`) have a fixed
+//! offset to it. That changes only when somebody sets the clock, or gives the kernel TAI - UTC.
+//! Each port looks for that in every turn.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

@@ -1,5 +1,5 @@
-//! UDP sockets of exporters, which never fragment (RFC 7011, section 10.3.3), and of collectors,
-//! with a large receive buffer and what the kernel dropped of what came to it.
+//! UDP sockets of exporters, which never fragment (RFC 7011, section 10.3.3). Those of collectors,
+//! with a large receive buffer and the kernel's count of what it dropped.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -41,9 +41,9 @@ impl Datagrams {
         Ok((mtu.max(0) as usize).saturating_sub(headers))
     }
 
-    /// Sends one datagram; waits a tenth of a second for room in the socket's buffer.
-    /// `WouldBlock`: there was none.
-    /// `ConnectionRefused`: nobody listened to an earlier one, and this was not sent. EMSGSIZE: longer than [`Datagrams::longest`].
+    /// Sends one datagram; waits a tenth of a second for room in the socket's buffer. `WouldBlock`:
+    /// there was none. `ConnectionRefused`: nobody listened to an earlier one, and this was not
+    /// sent. EMSGSIZE: longer than [`Datagrams::longest`].
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.socket.send(datagram).map(drop)
     }

@@ -70,9 +70,9 @@ fn throttled() -> Duration {
         .unwrap_or_default()
 }
 
-/// The mount point of the control groups that limit processors, and this process's own group
-/// below it: those of cgroup v1 if that has the controller (cgroups(7): only one version can
-/// have it), else of v2.
+/// The mount point of the control groups that limit processors, and this process's own group below
+/// it. Those of cgroup v1 if that has the controller (cgroups(7): only one version can have it),
+/// else of v2.
 fn cpu_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     group_of(mounts, groups, true).or_else(|| group_of(mounts, groups, false))
 }

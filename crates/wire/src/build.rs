@@ -71,9 +71,9 @@ pub fn udp_header_sum(
     Ok(pseudo + u32::from(source.port()) + u32::from(destination.port()) + u32::from(len))
 }
 
-/// Stores the checksum of a datagram. `partial` is the sum of everything but the first
-/// `changing` octets of the payload, which are added here: all of it when `partial` is
-/// [`udp_header_sum`] alone, fewer when the sum of a constant rest was added to that.
+/// Stores the checksum of a datagram. `partial` is the sum of everything but the first `changing`
+/// octets of the payload, which are added here. That is the whole payload when `partial` is
+/// [`udp_header_sum`] alone. It is less when the sum of a constant rest was added to that.
 ///
 /// `changing` must be even, or reach the end of the payload.
 #[inline]

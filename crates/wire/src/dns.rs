@@ -59,11 +59,11 @@ impl Header {
 /// What a query and its response have in common: `id` in the upper half, the hash of the
 /// first name asked for in the lower.
 ///
-/// The name begins after the header of `message`; its octets are hashed as they stand
-/// there, length octets included and letters in lower case (a resolver may vary the case
-/// to make forgery harder), up to the first zero octet, the end of the message or
-/// [`MAX_NAME`] octets. Labels are not walked: only equality matters. Without a question the
-/// lower half is 0 (some errors do not repeat it): see [`name`].
+/// The name begins after the header of `message`. Its octets are hashed as they stand there, length
+/// octets included and letters in lower case (a resolver may vary the case to make forgery harder).
+/// The hash ends at the first zero octet, the end of the message or [`MAX_NAME`] octets. Labels are
+/// not walked: only equality matters. Without a question the lower half is 0 (some errors do not
+/// repeat it): see [`name`].
 #[inline]
 pub fn key(id: u16, message: &[u8]) -> u32 {
     let asks = message.get(4..6).is_some_and(|count| count != [0, 0]);

@@ -42,9 +42,9 @@ pub struct Feature {
     pub tcp_flags: u16,
     /// VLAN identifier of the outermost tag; 0: untagged.
     pub vlan: u16,
-    /// Protocol above IP and its extension headers, AH and mobility header among them; of
-    /// a later fragment what its own header names, which can be another one than that of
-    /// the first where extension headers or AH were cut up.
+    /// Protocol above IP and its extension headers, AH and mobility header among them. Of a later
+    /// fragment what its own header names. That can be another one than that of the first where
+    /// extension headers or AH were cut up.
     pub protocol: u8,
     /// Type of service or traffic class octet.
     pub tos: u8,
@@ -124,10 +124,10 @@ pub struct Seen {
     pub point: u8,
 }
 
-/// Reads a packet down to its transport, into `feature` and `layers`: all of both is written,
-/// or, after an error, any part. They are written where the caller keeps them because a value
-/// that is copied while its parts are still on their way to the processor's cache waits for
-/// them, which costs as much as reading the packet.
+/// Reads a packet down to its transport, into `feature` and `layers`: all of both is written, or,
+/// after an error, any part. They are written where the caller keeps them. A value that is copied
+/// while its parts are still on their way to the processor's cache waits for them, which costs as
+/// much as reading the packet.
 ///
 /// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are
 /// looked through.
@@ -139,15 +139,15 @@ pub struct Seen {
 /// `frame` is cut short after it: `shape` says what could not be read. `at_ns` and `point`
 /// are put into the feature as they are. No checksum and no UDP length is looked at.
 ///
-/// `wire_len` matters only for packets whose IP header does not state a length, because they
-/// are longer than it can say, as segmentation offload leaves them: IPv4 with total length 0;
-/// IPv6 with payload length 0 and a hop-by-hop options header or more than 65,535 octets
-/// behind it. Such a packet is as long as what there was on the wire. A jumbogram (RFC 2675)
-/// is at most that long, too.
+/// `wire_len` matters only for packets whose IP header does not state a length. They are longer
+/// than it can say, as segmentation offload leaves them. IPv4 has total length 0 then; IPv6 has
+/// payload length 0 and a hop-by-hop options header or more than 65,535 octets behind it. Such a
+/// packet is as long as what there was on the wire. A jumbogram (RFC 2675) is at most that long,
+/// too.
 ///
 /// Errors: [`Error::Truncated`] where the IP header is not all there, [`Error::Length`] or
-/// [`Error::Version`] where it contradicts itself, [`Error::EtherType`] for what is not
-/// IP, and those of the headers before it.
+/// [`Error::Version`] where it contradicts itself. [`Error::EtherType`] for what is not IP, and
+/// those of the headers before it.
 #[inline(always)]
 pub fn parse_into(
     frame: &[u8],

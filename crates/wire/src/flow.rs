@@ -120,12 +120,11 @@ pub enum Quic {
 /// Reads a packet down to its transport, and what in that can be timed.
 ///
 /// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are
-/// looked through; with `tunnels` also one level of [`crate::tunnel::Tunnel`], and then all but
-/// the VLAN is the inner packet's. A transport that is not known is [`Detail::Other`] with ports
-/// 0.
+/// skipped. With `tunnels` one level of [`crate::tunnel::Tunnel`] is, too, and then all but the
+/// VLAN is the inner packet's. A transport that is not known is [`Detail::Other`] with ports 0.
 ///
-/// A QUIC packet may have a greased fixed bit (RFC 9287), so every datagram whose first bit
-/// is 0 may be a short header: only on a flow with long headers is it one.
+/// A QUIC packet may have a greased fixed bit (RFC 9287), so every datagram whose first bit is 0
+/// may be a short header. Only on a flow with long headers is it one.
 ///
 /// `frame` may be cut short by a capture: lengths come from the IP header, and only the
 /// headers need be there. [`Error::Truncated`] where they are not; [`Error::Length`]
@@ -137,8 +136,8 @@ pub fn parse(frame: &[u8], link: LinkType, tunnels: bool) -> Result<FlowPacket, 
 }
 
 /// The same for a frame of `wire_len` octets of which a capture kept only a part. That length
-/// counts where the IP header states none, for the packet is longer than it can say, as
-/// segmentation offload makes it: IPv4 with total length 0; IPv6 with payload length 0 and a
+/// counts where the IP header states none, because the packet is longer than it can say, as
+/// segmentation offload makes it. IPv4 has total length 0 then. IPv6 has payload length 0 and a
 /// hop-by-hop options header (a jumbogram, RFC 2675) or more than 65,535 octets behind it.
 #[inline]
 pub fn parse_cut(

@@ -213,10 +213,10 @@ pub fn reach(next_header: u8, data: &[u8]) -> (UpperLayer, Option<Error>) {
 }
 
 /// Length of the payload where the header says 0 and names `next_header`, with `data` of it
-/// captured and `room` behind the header: what there is where a hop-by-hop options header
-/// follows (the payload cannot be empty then), at most what that states for a jumbogram
-/// (RFC 2675), or where it is more than the field can say, as segmentation offload makes it;
-/// else really nothing.
+/// captured and `room` behind the header. All there is where a hop-by-hop options header follows
+/// (the payload cannot be empty then), at most what that states for a jumbogram (RFC 2675). All
+/// there is also where that is more than the field can say, as segmentation offload makes it. Else
+/// nothing.
 #[inline]
 pub(crate) fn unstated_len(next_header: u8, data: &[u8], room: usize) -> usize {
     if next_header == HOP_BY_HOP {

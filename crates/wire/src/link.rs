@@ -60,8 +60,8 @@ impl LinkType {
 }
 
 /// EtherType and offset of the packet in what Linux' netfilter logs
-/// (linux/netfilter/nfnetlink_log.h): family, version and group, then attributes of length, type
-/// and value, whose integers are in the byte order of the machine that captured.
+/// (linux/netfilter/nfnetlink_log.h). That is family, version and group, then attributes of length,
+/// type and value. Their integers are in the byte order of the machine that captured.
 fn nflog_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let [_, version, ..] = *frame.first_chunk::<4>().ok_or(Error::Truncated)?;
     if version != 0 {
@@ -128,9 +128,9 @@ fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {
     }
 }
 
-/// EtherType and length of a header of PPP: address and control (RFC 1662, section 3.1) may
-/// be left out, and the first octet of the protocol, if it is 0 (RFC 1661, section 6.5). An
-/// address of 0x0F or 0x8F is that of Cisco's HDLC.
+/// EtherType and length of a header of PPP. Address and control (RFC 1662, section 3.1) may be left
+/// out, and the first octet of the protocol if it is 0 (RFC 1661, section 6.5). An address of 0x0F
+/// or 0x8F is that of Cisco's HDLC.
 #[inline]
 fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {
     let at = match frame {

@@ -288,9 +288,8 @@ impl Section {
         }))
     }
 
-    /// The section's interface of this id; `None`: it has not described that many, or
-    /// the description is so far back among so many that finding it anew for each packet
-    /// would take for ever.
+    /// The section's interface of this id. `None`: it has not described that many, or the
+    /// description is too far back to be found anew for each packet in bounded time.
     #[inline]
     fn described(&mut self, id: u32, position: Position<'_>) -> Option<Interface> {
         if id >= self.count {
@@ -401,8 +400,8 @@ const DECRYPTION_SECRETS: u32 = 10;
 const TIMES: RangeInclusive<i64> = -(1 << 61)..=1 << 62;
 /// Interface descriptions that are at hand; those of a section with more are searched for.
 const KEPT: usize = 128;
-/// Steps of that search: so many at first, and so many more for each block that is read, so
-/// that the time for a file grows with its length and no faster.
+/// Steps of that search: so many at first, and so many more for each block that is read. So the
+/// time for a file grows with its length and no faster.
 const STEPS: usize = 1 << 20;
 const STEPS_PER_BLOCK: usize = 64;
 /// Type and two lengths.

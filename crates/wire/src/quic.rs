@@ -1,6 +1,6 @@
-//! The part of QUIC packets that is not encrypted: long headers of version 1 (RFC 9000,
-//! section 17.2), version 2 (RFC 9369) and version negotiation (RFC 8999), and the spin
-//! bit of the short header (RFC 9000, section 17.4).
+//! The part of QUIC packets that is not encrypted. Long headers of version 1 (RFC 9000, section
+//! 17.2), version 2 (RFC 9369) and version negotiation (RFC 8999). The spin bit of the short header
+//! (RFC 9000, section 17.4).
 
 use crate::Error;
 use crate::field::{put_u32, u32_at};

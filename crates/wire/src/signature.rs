@@ -1,6 +1,6 @@
-//! The signature in a benchmark's test frames: the last 18 octets before the FCS, as many as
-//! the payload of a UDP datagram over IPv4 in a frame of 64 octets has (RFC 2544, section 9.1
-//! and appendix C, want frames that the tester recognises and counts).
+//! The signature in a benchmark's test frames: the last 18 octets before the FCS. The payload of a
+//! UDP datagram over IPv4 in a frame of 64 octets has as many. RFC 2544, section 9.1 and appendix
+//! C, want frames that the tester recognises and counts.
 //!
 //! | octets | |
 //! |---|---|
@@ -122,8 +122,8 @@ pub fn latency(received: u64, sent: u64) -> i64 {
     (received.wrapping_sub(sent) << unused) as i64 >> unused
 }
 
-/// The whole sequence number of a frame of which the signature has the low 32 bits, given another
-/// one no more than 2^31 away, such as the greatest so far.
+/// The whole sequence number of a frame, of which the signature has the low 32 bits. `near` is
+/// another one no more than 2^31 away, such as the greatest so far.
 #[inline]
 pub fn extend(sequence: u32, near: u64) -> u64 {
     let ahead = sequence.wrapping_sub(near as u32) as i32;

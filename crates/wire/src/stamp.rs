@@ -123,9 +123,9 @@ pub struct ReflectorPacket<T> {
 }
 
 impl<T: AsRef<[u8]>> ReflectorPacket<T> {
-    /// Checks that all fields are there that a sender needs. Peers are known to leave the last
-    /// three octets of the base packet away, and old responders of TWAMP Light end with the
-    /// error estimate of the request, so [`REFLECTOR_MIN_LEN`] octets are enough.
+    /// Checks that all fields are there that a sender needs. Some peers leave out the last three
+    /// octets of the base packet, and old responders of TWAMP Light end with the error estimate of
+    /// the request. So [`REFLECTOR_MIN_LEN`] octets are enough.
     pub fn new_checked(buffer: T) -> Result<Self, Error> {
         match buffer.as_ref().len() < REFLECTOR_MIN_LEN {
             true => Err(Error::Truncated),
@@ -185,10 +185,10 @@ impl<T: AsRef<[u8]>> ReflectorPacket<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> ReflectorPacket<T> {
-    /// Turns the request in `buffer` into its reply, in place: the sender's fields move,
-    /// the session identifier stays, what must be zero becomes zero, and the sequence
-    /// number stays for a stateless reflector. Timestamps, error estimate, and the
-    /// sequence number of a stateful reflector are then set. TLVs are not touched.
+    /// Turns the request in `buffer` into its reply, in place. The sender's fields move, the
+    /// session identifier stays, what must be zero becomes zero. The sequence number stays for a
+    /// stateless reflector. Timestamps, error estimate, and the sequence number of a stateful
+    /// reflector are then set. TLVs are not touched.
     ///
     /// `buffer` must hold the whole base packet: for a shorter request make room first,
     /// zeros after the octets that came.

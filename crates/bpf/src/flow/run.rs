@@ -7,8 +7,8 @@ use crate::BpfError;
 use crate::load::{self, TestRun};
 
 impl FlowProgram {
-    /// Runs the program on one frame, as if it had come by the first interface, of which
-    /// the index must be 1 where there are several (`BPF_PROG_TEST_RUN`).
+    /// Runs the program on one frame (`BPF_PROG_TEST_RUN`), as if it had come by the first
+    /// interface. Where there are several, that one's index must be 1.
     ///
     /// With `repeat` above 1 the frame is what the run before has left of it. A ring that
     /// is full costs less than one that is not: `repeat` must not exceed what it holds.

@@ -158,9 +158,9 @@ impl XdpAnalyser {
     }
 
     /// Takes out of the bitmap what is known of the frames from where the last call ended up to
-    /// `end`, a multiple of 64 except in the last call: for each 64 of them the sequence number of
-    /// the first, and a bit for each that has arrived. What arrives of these afterwards is counted
-    /// as too late for the bitmap.
+    /// `end`. `end` is a multiple of 64 except in the last call. For each 64 frames: the sequence
+    /// number of the first, and a bit for each that has arrived. What arrives of these afterwards
+    /// is counted as too late for the bitmap.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {
         let floor = &self.trial[0].floor;
         let first = floor.load(Ordering::Relaxed);

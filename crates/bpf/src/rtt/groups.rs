@@ -1,7 +1,7 @@
 //! The groups' histograms, read and emptied while the program adds to them.
 //!
-//! Each count is taken by an atomic exchange: a sample that comes meanwhile is in this
-//! interval or in the next, whole or (its sum and its count) by parts, but never lost.
+//! Each count is taken by an atomic exchange. A sample that comes meanwhile is in this interval or
+//! in the next: whole or by parts (its sum, its count), but never lost.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -52,8 +52,8 @@ pub fn assert_detached(name: &str) {
     assert!(eventually(Duration::from_secs(20), || !xdp_attached(name)), "still on {name}");
 }
 
-/// Starts the test `attach_and_wait` of this binary in a namespace with a veth pair, kills it
-/// once `attached`, and asserts that then nothing is attached any more.
+/// Starts the test `attach_and_wait` of this binary in a namespace with a veth pair. Kills it once
+/// `attached`, and asserts that then nothing is attached any more.
 pub fn nothing_outlives_the_kill(attached: impl Fn() -> bool + Send + 'static) {
     in_namespace(move || {
         veth_pair(1500);

@@ -1,11 +1,11 @@
 //! Every counter on the way from port to port, and whose loss it counts.
 //!
 //! Virtual Ethernet counts a frame that finds the receiver's ring full at the *sender's* end
-//! (`tx_dropped`). It is the receiver's loss all the same: at the tester's port that of the
-//! device, and at the device's that of the tester. Where XDP sent it, it is counted again in
-//! the receiver's `rx_dropped` and in the driver's own counters; so that each frame is in the
-//! ledger once, of virtual Ethernet only `tx_dropped` and the driver's `rx_queue_N_drops`
-//! are taken. What an XDP program dropped on purpose is for the program to count.
+//! (`tx_dropped`). It is the receiver's loss all the same: at the tester's port that of the device,
+//! and at the device's that of the tester. Where XDP sent it, it is counted again in the receiver's
+//! `rx_dropped` and in the driver's own counters. Of virtual Ethernet only `tx_dropped` and the
+//! driver's `rx_queue_N_drops` are taken, so that each frame is in the ledger once. What an XDP
+//! program dropped on purpose is for the program to count.
 
 use sonde_results::trial::Side;
 

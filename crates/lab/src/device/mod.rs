@@ -14,10 +14,10 @@
 //! permanent at both ends of a link, so that no trial waits for ARP or loses to it; who asks
 //! all the same is answered.
 //!
-//! On virtual Ethernet a device is part of its sender by nature: the kernel forwards a frame
-//! inside the system call that sends it, and nothing can be lost. [`BedSpec::own_cpu`] takes
-//! it out of there: its ports receive in kernel threads of their own ("threaded NAPI") on
-//! that processor, behind a ring of 256 frames that overflows as a real one does.
+//! On virtual Ethernet a device is part of its sender by nature: the kernel forwards a frame inside
+//! the system call that sends it, and nothing can be lost. [`BedSpec::own_cpu`] takes it out of
+//! there. Its ports then receive in kernel threads of their own ("threaded NAPI") on that
+//! processor. Before them is a ring of 256 frames that overflows as a real one does.
 
 mod addresses;
 mod bridge;

@@ -45,9 +45,9 @@ impl Function for Firewall {
     }
 }
 
-/// What goes from a to b leaves with the router's own address (source NAT, RFC 3022); what
-/// comes back to that address is translated back, and what b sends to it unasked goes to
-/// port a's own address. What b addresses to a's networks passes as it is.
+/// What goes from a to b leaves with the router's own address (source NAT, RFC 3022). What comes
+/// back to that address is translated back. What b sends to it unasked goes to port a's own
+/// address. What b addresses to a's networks passes as it is.
 pub(crate) struct Nat;
 
 impl Function for Nat {

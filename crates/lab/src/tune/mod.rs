@@ -1,11 +1,11 @@
 //! Optimisations of devices under test, one by one: each a *layer* that is applied and
 //! reverted while the bed runs, so that its share of a result can be measured.
 //!
-//! Every former value is written into a journal before it is changed (in the bed's folder;
-//! for the host's own settings beside it), so that [`revert`] restores it exactly, also from
-//! another process, and after the one that changed it was killed. Whatever a layer changes
-//! lies in namespaces and processes of the bed, except for layers of [`LayerScope::Host`], which
-//! are refused unless asked for.
+//! Every former value is written into a journal before it is changed (in the bed's folder; for the
+//! host's own settings beside it). So [`revert`] restores it exactly, also from another process,
+//! and after the one that changed it was killed. Whatever a layer changes lies in namespaces and
+//! processes of the bed, except for layers of [`LayerScope::Host`], which are refused unless asked
+//! for.
 
 mod journal;
 mod layer;
@@ -251,9 +251,9 @@ fn threads(bed: &BedInfo) -> Result<Vec<Thread>, LabError> {
 
 /// Receive threads, and the first threads of processes.
 const LEADING_CLASS: &str = "fifo 2";
-/// Other threads of processes, below those: a virtual processor that waits for its machine's
-/// devices does not sleep but spins, and the main loop, which is the devices, would never run
-/// beside it at the same priority. In turn, as there may be two machines.
+/// Other threads of processes, below those. A virtual processor that waits for its machine's
+/// devices does not sleep but spins. The main loop, which is the devices, would never run beside it
+/// at the same priority. In turn, as there may be two machines.
 const WORKER_CLASS: &str = "rr 1";
 
 #[cfg(test)]

@@ -359,11 +359,10 @@ impl Exporter {
         }
     }
 
-    /// Exports what the collector should know beside the flows, in messages of their own:
-    /// the statistics each time; sampling, names of interfaces and what the fields mean when
-    /// they are not known yet, and over UDP again with the templates. To be called at the
-    /// start before any flow, from time to time, and at the end. NetFlow version 5 has
-    /// nothing for it.
+    /// Exports what the collector should know beside the flows, in messages of their own. The
+    /// statistics go each time. Sampling, names of interfaces and what the fields mean go when they
+    /// are not known yet, and over UDP again with the templates. To be called at the start before
+    /// any flow, from time to time, and at the end. NetFlow version 5 has nothing for it.
     pub fn options(&mut self, stats: &ExportStats, now_ns: i64, out: &mut impl FnMut(&[u8])) {
         let total = self.counters();
         let State::Templates(messages) = &mut self.state else { return };
@@ -415,9 +414,9 @@ impl Exporter {
     }
 }
 
-/// A record with more than the basic fields. Where it is longer than a message, or its
-/// template is one too many, it goes without the lists and with short strings, then without
-/// all that is extra.
+/// A record with more than the basic fields. Where it is longer than a message, or its template is
+/// one too many, the lists are left out and strings cut. Where that is not enough, all that is
+/// extra is left out.
 fn with_extra(messages: &mut Messages, shape: Shape, view: &View, out: &mut impl FnMut(&[u8])) {
     let tries = [
         (shape, usize::from(u16::MAX)),

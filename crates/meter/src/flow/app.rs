@@ -1,8 +1,8 @@
 //! What applications say in a flow's first packets.
 //!
-//! One file a protocol. Its parser is begun by what the first octets are, not by the port
-//! alone, is given the first packets with payload only, and says when it knows enough. A
-//! TCP parser sees each direction as one piece from its start, put in order again.
+//! One file a protocol. What the first octets are begins its parser, not the port alone. A parser
+//! gets the first packets with payload only, and says when it knows enough. A TCP parser sees each
+//! direction as one piece from its start, put in order again.
 //!
 //! Bounds, of a flow: [`MAX_PACKETS`] packets with payload; [`Stream::LIMIT`] octets of
 //! each direction; [`text::MAX_TEXT`] octets of each string. Of all flows together:

@@ -58,8 +58,8 @@ pub(crate) fn prefetch_end<T>(slice: &[T], index: usize) {
 pub(super) fn zeroed(len: usize) -> Vec<Bucket> {
     let layout = Layout::array::<Bucket>(len).expect("buckets of 2^26 flows fit");
     assert!(layout.size() > 0);
-    // SAFETY: the layout is that of a vector of `len` buckets, and not empty; all bytes 0
-    // are a bucket, which is made of integers; the vector owns the memory from here on.
+    // SAFETY: the layout is that of a vector of `len` buckets, and not empty. All bytes 0 are a
+    // bucket, which is made of integers. The vector owns the memory from here on.
     unsafe {
         let memory = alloc_zeroed(layout).cast::<Bucket>();
         if memory.is_null() {
@@ -69,8 +69,8 @@ pub(super) fn zeroed(len: usize) -> Vec<Bucket> {
     }
 }
 
-/// Which of eight 16-bit lanes, from the lowest of the first word, are `value`: the lowest
-/// bit that is set is in lane n where it is bit 2 n or the one above.
+/// Which of eight 16-bit lanes, from the lowest of the first word, are `value`. The lowest bit that
+/// is set is in lane n where it is bit 2 n or the one above.
 #[inline(always)]
 pub(super) fn equal(lanes: [u64; 2], value: u16) -> u32 {
     // SAFETY: every x86-64 processor has SSE2; no memory is touched.

@@ -1,9 +1,8 @@
 //! Packet selection before metering (PSAMP: RFC 5475, parameters as in RFC 5477).
 //!
-//! A [`Sequence`] passes each packet through its selectors in turn; what all of them let
-//! through is metered. Nothing here scales a count: flow records state what was selected,
-//! and [`Sequence::scale`] by how much that has to be multiplied for an estimate of the
-//! whole, which is what the selectors' options records state.
+//! A [`Sequence`] passes each packet through its selectors in turn; what all of them let through is
+//! metered. Nothing here scales a count: flow records state what was selected. [`Sequence::scale`]
+//! is the factor for an estimate of the whole, which is what the selectors' options records state.
 
 mod bob;
 mod crc;

@@ -187,9 +187,9 @@ impl LoadAnalyser {
         self.received
     }
 
-    /// As [`super::LossLog::read`] wants it: for each 64 frames from where the last call ended up
-    /// to `end`, a multiple of 64 except in the last call, the sequence number of the first, and a
-    /// bit for each that has arrived.
+    /// As [`super::LossLog::read`] wants it: for each 64 frames the sequence number of the first,
+    /// and a bit for each that has arrived. The frames are those from where the last call ended up
+    /// to `end`, a multiple of 64 except in the last call.
     pub fn harvest(&mut self, end: u64, take: impl FnMut(u64, u64)) {
         self.seen.harvest(end, take);
     }

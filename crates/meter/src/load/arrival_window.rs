@@ -36,7 +36,7 @@ impl<const WORDS: usize> ArrivalWindow<WORDS> {
         true
     }
 
-    /// Moves the window to `end`, a multiple of 64 except in the last call, and hands out what it
+    /// Moves the window to `end`, a multiple of 64 except in the last call. Hands out what it
     /// leaves behind: for each 64 frames the sequence number of the first, and a bit for each that
     /// has arrived.
     pub fn harvest(&mut self, end: u64, mut take: impl FnMut(u64, u64)) {

@@ -2,9 +2,8 @@
 
 use sonde_results::trial::Direction;
 
-/// Fills in what each stream sent when frame `n` belonged to flow `n` modulo `flows` and those
-/// from `counted_from` on were counted, and keeps at most [`STREAMS_KEPT`] streams: those that
-/// lost most.
+/// Fills in what each stream sent when frame `n` belonged to flow `n` modulo `flows` and those from
+/// `counted_from` on were counted. Keeps at most [`STREAMS_KEPT`] streams: those that lost most.
 pub fn fill_streams(direction: &mut Direction, flows: u32, counted_from: u64) {
     let flows = u64::from(flows);
     let (from, to) = (counted_from, counted_from + direction.sent);

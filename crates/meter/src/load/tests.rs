@@ -121,8 +121,8 @@ fn a_short_stop_is_made_up_for_at_once_and_a_long_one_little_by_little() {
     // The short stop: nine frames leave with the late one, the tenth is in time.
     assert_eq!(from(99), [990_000, 1_090_000, 1_090_000, 1_090_000]);
     assert_eq!(from(108), [1_090_000, 1_090_000, 1_100_000, 1_110_000]);
-    // The long one: no two leave together, but 156 ns nearer to each other than the 10 us,
-    // until after 19,231 frames all is as if nothing had been.
+    // The long one: no two leave together, but 156 ns nearer to each other than the 10 us. After
+    // 19,231 frames the delay is made up.
     assert_eq!(from(499), [4_990_000, 8_000_000, 8_009_844, 8_019_688]);
     assert_eq!(from(500 + 19_229), [197_290_276, 197_300_120, 197_310_000, 197_320_000]);
     let mut d = Direction::default();

@@ -175,8 +175,8 @@ fn take_up(flow: &mut Flow, d: usize, next: u32, tsval: Option<u32>, shared: &mu
 
 /// No window is wider (RFC 7323, section 2.3).
 const MAX_WINDOW: u32 = 1 << 30;
-/// Farther than this from a connection's sequence numbers, which is the widest window without a
-/// scale, a segment is believed only when the other side agrees.
+/// The widest window without a scale. Farther than this from a connection's sequence numbers a
+/// segment is believed only when the other side agrees.
 pub(super) const FAR: u32 = 0xffff;
 /// So many segments are believed though nobody acknowledges them: one direction only passes
 /// here.

@@ -1,8 +1,7 @@
 //! Histograms of what samples have in common, one set a group, at most so many groups.
 //!
-//! A group comes into being with its first sample, so that flows without any (a flood of
-//! SYNs from made-up addresses) take no entry; it goes when no flow refers to it and its
-//! counts have been fetched.
+//! A group is made with its first sample, so that flows without any (a flood of SYNs from made-up
+//! addresses) take no entry. It goes when no flow refers to it and its counts have been fetched.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;

@@ -1,6 +1,6 @@
-//! Requests that wait for their answers, of all flows: a table of fixed size, whose entries
-//! are found by the flow and the identifier, so that any count may be in flight and one
-//! without an answer blocks no other. What became of them is counted by flow and side.
+//! Requests that wait for their answers, of all flows: a table of fixed size, whose entries are
+//! found by the flow and the identifier. So any number may be in flight, and one without an answer
+//! blocks no other. What became of them is counted by flow and side.
 
 use super::clock::{Clock, MAX_RTT, TICK_MASK, ns_to_ticks};
 use super::counters::RttCounters;

@@ -261,9 +261,9 @@ fn match_keepalive(
     shared.sample(at.index, flow, stats, NewSample { side: d, kind, class, rtt }, at.clock);
 }
 
-/// Whether an acknowledgement, if data carries it, comes so late that its receiver must have
-/// sent one before without data (RFC 1122, section 4.2.3.2), and that was lost; or this one
-/// was, and is sent again. If such times go on, the path has become that long.
+/// Whether an acknowledgement, if data carries it, comes too late to be the first. Its receiver
+/// must have sent one before without data (RFC 1122, section 4.2.3.2), that was lost. Or this one
+/// was lost, and is sent again. If such times go on, the path has become that long.
 fn was_lost_before(flow: &mut Flow, e: usize, rtt: u32) -> bool {
     let srtt = flow.sides[e].srtt;
     let late = srtt != 0 && rtt.saturating_sub(srtt) >= LONGEST_HELD;
@@ -442,10 +442,10 @@ enum Value {
     Slow(u32),
 }
 
-/// Arms a TSval with the first segment that carries data and it: one that is sent again with
-/// data shows which copy arrived (RFC 7323, section 4), so that also what is sent again, or
-/// not in order, can be timed. Where there is none, the sequence number of new data, by Karn's
-/// rule (RFC 6298, section 3).
+/// Arms a TSval with the first segment that carries data and it: one that is sent again with data
+/// shows which copy arrived (RFC 7323, section 4). So what is sent again, or not in order, can be
+/// timed, too. Where there is none, the sequence number of new data, by Karn's rule (RFC 6298,
+/// section 3).
 fn time_data(flow: &mut Flow, value: Value, data: Data, at: &Packet, shared: &mut SharedState) {
     if !matches!(data, Data::New | Data::Other) {
         return;

@@ -60,8 +60,8 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Room for the probes in flight: those of one timeout, a few more so that a closed
-/// interval may wait to be fetched, and for Poisson gaps the crowding that chance brings.
+/// Room for the probes in flight: those of one timeout, and a few more so that a closed interval
+/// may wait to be fetched. For Poisson gaps also the crowding that chance brings.
 pub(crate) fn window(config: &SenderConfig, spec: &StreamSpec) -> u32 {
     let flight = config.timeout / spec.period + 1;
     let room = match spec.schedule {

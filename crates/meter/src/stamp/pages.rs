@@ -1,10 +1,10 @@
 //! Histograms for many streams in bounded memory: the counts of one power of two
 //! are a page of 32 small counters, one cache line, from a pool.
 //!
-//! A stream's delays lie within a few powers of two, so a page list is short, and
-//! thousands of streams share a pool that was allocated once. The page used last is
-//! first in the list and known by the histogram itself, so that adding a value touches
-//! the histogram and one line more. A counter that is full goes on in a further page.
+//! A stream's delays lie within a few powers of two, so a page list is short. Thousands of streams
+//! share a pool that was allocated once. The page used last is first in the list, and the histogram
+//! itself refers to it. So adding a value touches the histogram and one line more. A counter that
+//! is full goes on in a further page.
 
 use sonde_results::Hist;
 use sonde_results::hist::{SUB_BUCKETS, bucket_of};

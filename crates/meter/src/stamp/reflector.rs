@@ -499,8 +499,8 @@ fn observed(frame: &[u8], found: &UdpFrame, stamp: Stamp) -> tlv::Observed {
     }
 }
 
-/// Whether a request has anything but zeros between session identifier and end of the base
-/// packet, where a STAMP sender has nothing else (RFC 8762, section 4.2.1; RFC 8972, section 3).
+/// Whether a request has anything but zeros between session identifier and end of the base packet.
+/// A STAMP sender has nothing else there (RFC 8762, section 4.2.1; RFC 8972, section 3).
 #[inline]
 fn padded(request: &[u8]) -> bool {
     let end = request.len().min(BASE_LEN);

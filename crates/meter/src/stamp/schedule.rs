@@ -9,9 +9,9 @@ use super::spec::{Schedule, StreamSpec};
 
 /// All streams in the order of their next send.
 ///
-/// Streams of one period come round in the same order for ever, so they wait in a plain
-/// queue; whatever does not fit there (Poisson schedules, a stream that skipped sends
-/// its neighbours did not skip) waits in a heap.
+/// Streams of one period come round in the same order for ever, so they wait in a plain queue. What
+/// does not fit there waits in a heap: Poisson schedules, and a stream that skipped sends which its
+/// neighbours did not skip.
 pub(crate) struct Queue {
     /// Period, and (due, stream) ascending.
     lanes: Vec<(i64, VecDeque<(i64, u32)>)>,

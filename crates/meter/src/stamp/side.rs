@@ -9,8 +9,8 @@
 //! - A sequence number that was given before, or fewer of them than answers: the reflector was
 //!   restarted, or the probe was a new session to it (a NAT gave it another port).
 //! - More sequence numbers than requests: some were duplicated on their way, or another sender
-//!   shares the session. A duplicate whose own reply is lost hides a loss on the way there, so from
-//!   the first one seen on losses are not split by side for a while.
+//!   shares the session. A duplicate whose own reply is lost hides a loss on the way there. So
+//!   losses are not split by side for a while after the first one seen.
 //! - A request that was overtaken moves the sequence number of its neighbours: nothing is concluded
 //!   between the two, only behind them.
 
@@ -148,8 +148,8 @@ impl Side {
     }
 
     /// The first answer. A new session starts at 0, or where we do if the reflector copies our
-    /// number; a counter beyond ours has counted before us, and what was lost until now has no
-    /// side.
+    /// sequence number. A counter beyond ours has counted before us, and what was lost until now
+    /// has no side.
     fn anchor(&mut self, seq: u32, reflector_seq: u32) {
         self.flags |= ANCHORED | LEADING;
         let since = seq.wrapping_sub(self.at);

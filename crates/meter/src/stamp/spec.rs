@@ -152,7 +152,7 @@ pub struct SenderConfig {
     pub clock_error: i64,
     /// Transmit stamps will come (see the port's capabilities).
     pub tx_stamps: bool,
-    /// The kernel finds the next hop and writes the link header (sockets): what is sent while it
+    /// The kernel finds the next hop and writes the link header (sockets). What is sent while it
     /// has none is handed over all the same, and is counted as not sent if it did not leave.
     pub kernel_resolves: bool,
     /// Most pages for histograms (72 bytes each), for all streams together.

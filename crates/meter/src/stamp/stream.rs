@@ -1,10 +1,9 @@
 //! One stream's state: probes in flight, and the numbers of the current interval.
 //!
-//! A probe's fate is settled in sequence order, exactly the timeout after it was
-//! sent. So every probe belongs to the interval it was sent in, adjacent probes
-//! are compared in sending order whatever the order of replies (RFC 3393 with the
-//! selection function "consecutive sequence numbers"), and a duplicate or late
-//! reply is known as such.
+//! A probe's fate is settled in sequence order, exactly the timeout after it was sent. So every
+//! probe belongs to the interval it was sent in, and a duplicate or late reply is known as such.
+//! Adjacent probes are compared in sending order, whatever the order of replies (RFC 3393 with the
+//! selection function "consecutive sequence numbers").
 
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::{Counters, Interval};

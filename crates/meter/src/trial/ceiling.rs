@@ -47,8 +47,8 @@ impl Ceiling {
     }
 
     /// Where searches are to begin, frames/s in each direction: a little below what was found, so
-    /// that a tester's worse moments do not cost them tries; the medium's rate where that was
-    /// kept. Where no load was valid, the last one that was tried. 0: not a frame could be sent.
+    /// that a tester's worse moments do not cost them tries. The medium's rate where that was kept.
+    /// Where no load was valid, the last one that was tried. 0: not a frame could be sent.
     pub fn load(&self) -> f64 {
         match self.present {
             None => 0.0,

@@ -1,6 +1,6 @@
-//! Binary search for the greatest load that the device forwards: what throughput (RFC 2544),
-//! its variant with loss verification (ETSI GS NFV-TST 009) and those for unknown or
-//! multicast addresses (RFC 2889, RFC 3918) have in common.
+//! Binary search for the greatest load that the device forwards. Throughput (RFC 2544) uses it, its
+//! variant with loss verification (ETSI GS NFV-TST 009), and those for unknown or multicast
+//! addresses (RFC 2889, RFC 3918).
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

@@ -1,9 +1,9 @@
 //! Throughput (RFC 1242, section 3.17; RFC 2544, section 26.1): the greatest rate at which
 //! all frames offered are forwarded.
 //!
-//! RFC 2544 leaves the search open; this is the usual binary one, and a single lost frame
-//! fails a load. For IPv6 (RFC 5180, section 7.1), IPv6 transition (RFC 8219, section 7.1)
-//! and bridges (RFC 2889, section 5.1) it is the same search, with other frames.
+//! RFC 2544 leaves the search open; this is the usual binary one, and a single lost frame fails a
+//! load. It is the same search, with other frames, for IPv6 (RFC 5180, section 7.1), IPv6
+//! transition (RFC 8219, section 7.1) and bridges (RFC 2889, section 5.1).
 
 use super::rate_search::{RateSearch, RateSearchConfig};
 

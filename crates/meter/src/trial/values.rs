@@ -61,8 +61,8 @@ pub(super) fn add_distribution(finding: &mut Finding, name: &str, label: &str, h
     }
 }
 
-/// A sentence where the trial that decided was offered at another pace than asked for: how well a
-/// load is known, beside what a search cuts down to (`resolution`, a share of the load).
+/// A sentence where the trial that decided was offered at another pace than asked for. It says how
+/// well a load is known, beside what a search cuts down to (`resolution`, a share of the load).
 pub(super) fn off_pace(pace: f64, resolution: f64) -> Option<String> {
     let off = (pace - 1.0).abs();
     (off >= LEAST_OFF_PACE).then(|| {

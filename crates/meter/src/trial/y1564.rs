@@ -1,6 +1,6 @@
-//! Service activation (ITU-T Y.1564): does a device keep the service level agreed upon?
-//! First its configuration, step by step up to the committed and the excess information rate
-//! and beyond (section 8.1), then its performance over time (section 8.2).
+//! Service activation (ITU-T Y.1564): does a device keep the service level agreed upon? First its
+//! configuration, in steps up to the committed and the excess information rate and beyond (section
+//! 8.1). Then its performance over time (section 8.2).
 //!
 //! Rates are frames a second here: whoever reads the plan turns bits into frames.
 

@@ -40,9 +40,9 @@ pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result
     Ok(())
 }
 
-/// A hash by which the kernel picks the socket, of the addresses of IPv4 or IPv6 behind
-/// three VLAN tags, PPPoE or eight MPLS labels at most; 0 for all else. `secret`: without it
-/// nobody can make up packets that all meet at one socket. The second is odd.
+/// A hash of the addresses by which the kernel picks the socket. It reads IPv4 or IPv6 behind three
+/// VLAN tags, PPPoE or eight MPLS labels at most; 0 for all else. `secret`: without it nobody can
+/// make up packets that all meet at one socket. The second is odd.
 fn program(secret: [u32; 2]) -> Vec<libc::sock_filter> {
     let mut p = Program::default();
     // X is where we are, from the link header on: where the network header is behind a tag

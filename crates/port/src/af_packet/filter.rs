@@ -57,9 +57,9 @@ pub(super) fn ret(bytes: u32) -> libc::sock_filter {
     op(libc::BPF_RET | libc::BPF_K, bytes, 0, 0)
 }
 
-/// Packets for this host that are UDP over IPv4, unfragmented, to a port between the
-/// least and the greatest of the filter; and all IPv6 that is UDP to such a port or is not
-/// TCP (extension headers), and all with a second VLAN tag.
+/// Packets for this host that are UDP over IPv4, unfragmented, to a port between the least and the
+/// greatest of the filter. Also all IPv6 that is UDP to such a port or is not TCP (extension
+/// headers), and all with a second VLAN tag.
 pub(super) fn program(filter: &Filter) -> [libc::sock_filter; 21] {
     let low = u32::from(filter.local_ports.iter().copied().min().unwrap_or(0));
     let high = u32::from(filter.local_ports.iter().copied().max().unwrap_or(0));

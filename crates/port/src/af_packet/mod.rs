@@ -381,8 +381,8 @@ fn everything(spec: &OpenSpec) -> [libc::sock_filter; 1] {
     [filter::ret(u32::try_from(spec.snap).unwrap_or(u32::MAX))]
 }
 
-/// Whether the kernel reports for every packet that it has joined, or has not cut up yet, how
-/// long those on the wire are: one before 6.2 refuses to, of UDP, and the packet is lost.
+/// Whether the kernel reports how long the packets on the wire are, for each that it has joined or
+/// has not cut up yet. A kernel before 6.2 refuses to for UDP, and the packet is lost.
 fn tells_segments() -> bool {
     sonde_sys::host::kernel_is_at_least(6, 2)
 }

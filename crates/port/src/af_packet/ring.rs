@@ -232,9 +232,9 @@ const GSO_ECN: u8 = 0x80;
 /// Bytes reserved before each frame: a VLAN tag, aligned.
 pub(super) const RESERVE: u32 = 16;
 const TAG: usize = 4;
-/// Bytes of a block: a hundred small packets or more, and room for the largest. Where few
-/// packets come, each takes a block of its own (the kernel hands it over after 1 ms), so
-/// the number of blocks is the milliseconds that the reader may pause without loss.
+/// Bytes of a block: a hundred small packets or more, and room for the largest. Where few packets
+/// come, each takes a block of its own: the kernel hands it over after 1 ms. So the number of
+/// blocks is the milliseconds that the reader may pause without loss.
 const BLOCK: usize = 1 << 15;
 /// What a packet is reckoned to take; the kernel packs them as they come.
 const FRAME: usize = 2048;

@@ -294,9 +294,9 @@ impl Port for AfXdp {
         for queue in &self.queues {
             let (ours, kernels) = (&queue.counts, queue.xsk.statistics());
             stats.rx_frames += ours.rx_frames;
-            // No frame in the fill ring, and no room in the receive ring, are counted
-            // apart; the kernel's count of failed looks at the fill ring is about the
-            // same packets as the former.
+            // No frame in the fill ring, and no room in the receive ring, are counted apart. The
+            // kernel's count of failed looks at the fill ring is about the same packets as the
+            // former.
             stats.rx_dropped += kernels.rx_dropped + kernels.rx_ring_full;
             stats.rx_invalid += ours.rx_invalid + kernels.rx_invalid_descs;
             stats.tx_frames += ours.tx_frames;

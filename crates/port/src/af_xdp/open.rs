@@ -32,10 +32,9 @@ impl AfXdp {
     /// thread's network namespace.
     ///
     /// # Errors
-    /// [`PortError::Sys`]: no such interface, not permitted; [`PortError::Config`] for
-    /// settings that cannot work, and when another XDP program holds the interface;
-    /// [`PortError::Sys`] when no mode that `spec.xdp_mode` allows works: it names the
-    /// last one tried.
+    /// [`PortError::Sys`]: no such interface, not permitted; [`PortError::Config`] for settings
+    /// that cannot work, and when another XDP program holds the interface. [`PortError::Sys`] when
+    /// no mode that `spec.xdp_mode` allows works: it names the last one tried.
     pub fn open(spec: &OpenSpec) -> Result<AfXdp, PortError> {
         spec.check()?;
         let (device, queues) = device_and_queues(spec)?;

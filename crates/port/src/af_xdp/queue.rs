@@ -1,9 +1,9 @@
 //! One queue of the interface: its socket, and where each of its frames is.
 //!
-//! The first `rx_frames` frames travel fill ring -> receive ring -> instrument and back,
-//! by way of the transmit ring when they are reflected in place. The others wait in
-//! `free` for the sender and come back by the completion ring. Of a queue that is split
-//! ([`Queue::split_sender`]) each half has frames of its own.
+//! The first `rx_frames` frames go fill ring -> receive ring -> instrument and back, by the
+//! transmit ring when they are reflected in place. The others wait in `free` for the sender and
+//! come back by the completion ring. Of a queue that is split ([`Queue::split_sender`]) each half
+//! has frames of its own.
 
 use std::io;
 use std::ops::Range;
@@ -275,9 +275,9 @@ impl Queue {
         if left == 0 || !self.xsk.tx.needs_wakeup() {
             return Ok(());
         }
-        // In copy mode a call sends at most 32 frames, and ends early, having taken one
-        // off the ring, when the device refuses it or its descriptor was emptied (see
-        // `void`). It says so late; hence one call more.
+        // In copy mode a call sends at most 32 frames. It ends early, having taken one off the
+        // ring, when the device refuses that one or its descriptor was emptied (see `void`). It
+        // says so late; hence one call more.
         let calls = left + 2;
         for _ in 0..calls {
             let Err(error) = self.xsk.kick_tx() else {

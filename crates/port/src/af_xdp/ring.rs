@@ -1,10 +1,9 @@
 //! The four rings of an AF_XDP socket (Linux `include/uapi/linux/if_xdp.h`):
 //! single-producer, single-consumer queues in memory shared with the kernel.
 //!
-//! Indices run freely over 32 bits and are masked on access. Each side keeps a copy of
-//! its own index and the last seen value of the other's, so that the shared cache
-//! lines are touched once a batch. Nothing here knows sockets: the tests play the
-//! kernel in ordinary memory.
+//! Indices run freely over 32 bits and are masked on access. Each side keeps a copy of its own
+//! index and the last seen value of the other's. So the shared cache lines are touched once a
+//! batch. Nothing here knows sockets: the tests play the kernel in ordinary memory.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,8 +44,8 @@ pub struct Consumer<T> {
     seen: u32,
 }
 
-// SAFETY: a ring has one owner on this side, its methods take `&mut self` wherever they
-// write, and the memory behind the pointers is not tied to a thread.
+// SAFETY: a ring has one owner on this side, and its methods take `&mut self` wherever they write.
+// The memory behind the pointers is not tied to a thread.
 unsafe impl<T: Send> Send for RingMemory<T> {}
 
 impl<T: Copy> Producer<T> {

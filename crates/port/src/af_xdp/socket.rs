@@ -125,8 +125,8 @@ impl Xsk {
         Ok(Xsk { rx, tx, fill, completion, config, _maps, completion_map, fd })
     }
 
-    /// A second socket of the same queue and memory, which alone sends: it has a transmit ring of
-    /// `entries`, and from now on the completion ring of this one, which has to be bound and to
+    /// A second socket of the same queue and memory, which alone sends. It has a transmit ring of
+    /// `entries`, and from now on the completion ring of this one. This one has to be bound and to
     /// have no transmit ring (`Documentation/networking/af_xdp.rst`, XDP_SHARED_UMEM).
     ///
     /// Two sockets, not one that two threads use: poll(2) on a socket with a transmit ring sends.

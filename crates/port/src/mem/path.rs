@@ -46,8 +46,8 @@ pub enum Jitter {
 pub struct Bottleneck {
     /// Bits per second, counting the bytes from the Ethernet header on, without FCS.
     pub rate_bps: u64,
-    /// A frame is dropped if it does not fit into this many bytes together with
-    /// what is queued and what is left of the frame being sent.
+    /// Room of the queue, bytes. What is queued and what is left of the frame being sent count; a
+    /// frame that does not fit is dropped.
     pub queue_bytes: u64,
 }
 

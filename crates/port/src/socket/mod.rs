@@ -1,10 +1,10 @@
 //! The engine "socket": UDP sockets with the kernel's stamps. It needs no privilege
 //! for ports above 1023, and works wherever a program may send UDP.
 //!
-//! A received datagram gets the headers that it had, as far as the kernel reports them: link
-//! addresses 0 (or the interface of a link-local packet), IP addresses, TTL, DSCP and ECN as
-//! received, no UDP checksum over IPv4 and a partial one over IPv6. A frame to
-//! be sent is read for the same fields, and its payload goes to the kernel uncopied.
+//! A received datagram gets the headers that it had, as far as the kernel reports them. Link
+//! addresses are 0 (or the interface of a link-local packet); IP addresses, TTL, DSCP and ECN are
+//! as received. There is no UDP checksum over IPv4 and a partial one over IPv6. A frame to be sent
+//! is read for the same fields, and its payload goes to the kernel uncopied.
 
 mod endpoint;
 mod probe;

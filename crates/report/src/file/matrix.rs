@@ -1,5 +1,5 @@
-//! Binary matrices for NumPy: each table's values and each line of a figure as 64-bit floats, the
-//! texts of a table beside them as strings, with an index that names the columns.
+//! Binary matrices for NumPy: each table's values and each line of a figure as 64-bit floats. The
+//! texts of a table are beside them as strings, and an index names the columns.
 
 use npyz::WriterBuilder as _;
 use serde_json::{Map, Value, json};

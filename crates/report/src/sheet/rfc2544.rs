@@ -152,8 +152,8 @@ fn frame_loss(run: &BenchRun, procedure: &str) -> Sheet {
     sheet.keeping(&["frame"])
 }
 
-/// What a procedure found besides rates: a row for each case and what follows the `@` (a load,
-/// a goal, a direction), a column for each quantity that `wanted` picks by its name before it.
+/// What a procedure found besides rates. A row is for each case and what follows the `@` (a load, a
+/// goal, a direction). A column is for each quantity that `wanted` picks by its name before it.
 fn by_label(
     run: &BenchRun,
     procedure: &str,

@@ -156,9 +156,9 @@ impl NextHops {
         Ok(changes)
     }
 
-    /// Reports to the kernel that the next hops are in use, so that it goes on checking
-    /// them though no packet of ours passes through its stack. To be called every few
-    /// seconds; what it finds comes from [`NextHops::poll`].
+    /// Reports to the kernel that the next hops are in use. So it goes on checking them, though no
+    /// packet of ours passes through its stack. To be called every few seconds; what it finds comes
+    /// from [`NextHops::poll`].
     pub fn refresh(&mut self) -> io::Result<()> {
         if self.passive {
             return Ok(());

@@ -91,9 +91,9 @@ struct Transport {
 }
 
 impl Transport {
-    /// Reads a header, of which the first `fixed` octets must be in `segment`, and the
-    /// whole within `length`, that of the segment by the IP header. Its length; `None` where
-    /// it is cut short or malformed.
+    /// Reads a header and returns its length; `None` where it is cut short or malformed. Its first
+    /// `fixed` octets must be in `segment`, the whole within `length`, that of the segment by the
+    /// IP header.
     #[inline(always)]
     fn read(&mut self, protocol: u8, fixed: usize, segment: &[u8], length: usize) -> Option<usize> {
         let ports = segment.first_chunk::<4>()?;

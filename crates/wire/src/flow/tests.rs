@@ -244,8 +244,8 @@ fn lengths_that_contradict_their_headers() {
     assert_eq!(parse(&frame, LinkType::Ethernet, false), Err(Error::VlanDepth));
 }
 
-/// Segmentation offload leaves 0 where the length does not fit: what there was on the wire
-/// counts, also of a capture that kept less, and in a tunnel what its packet has left.
+/// Segmentation offload leaves 0 where the length does not fit. Then the length on the wire counts,
+/// also of a capture that kept less; in a tunnel, what its packet has left.
 #[test]
 fn a_length_of_0_is_that_of_the_frame() {
     let mut packet = v4(PROTOCOL_TCP, &segment(b"data"));

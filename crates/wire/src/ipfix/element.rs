@@ -1,10 +1,10 @@
 //! Information elements: identifier, name and type of those that Sonde exports, and of those
 //! that other exporters' flows are compared by.
 //!
-//! IANA's are the registry's. No IANA element exists for most of what applications say, so
-//! these are the identifiers in use: CESNET's (8057) and Flowmon's (39499) as ipfixprobe has
-//! them, CERT's (6871) as libfixbuf and the documents of YAF do, ntop's (35632) as those of
-//! nProbe do. Their names are ours where theirs are not public.
+//! IANA's are the registry's. No IANA element exists for most of what applications say, so these
+//! are the identifiers in use. CESNET's (8057) and Flowmon's (39499) are as ipfixprobe has them.
+//! CERT's (6871) are from libfixbuf and the documents of YAF, ntop's (35632) from those of nProbe.
+//! Their names are ours where theirs are not public.
 
 use super::REVERSE;
 

@@ -37,8 +37,8 @@ impl Below {
         }
     }
 
-    /// Steps over tags, then LLC and SNAP, then a PPPoE header, or an MPLS stack and, in a
-    /// pseudowire, an Ethernet header with its own tags.
+    /// Skips tags, LLC and SNAP, then a PPPoE header or an MPLS stack. In a pseudowire also an
+    /// Ethernet header with its own tags.
     #[inline]
     fn step_over(&mut self, frame: &[u8], wire_len: usize) -> Result<(), Error> {
         (self.ethertype, self.at, self.vlan) = step_over_tags(frame, self.ethertype, self.at)?;
@@ -70,11 +70,10 @@ impl Below {
     }
 }
 
-/// What an MPLS stack carries, by its first octets (RFC 4928): IP if they
-/// are its header and the packet fits, an Ethernet pseudowire behind a control word
-/// (RFC 4448, section 4.6) or without one if IP stands where a frame would have it; if
-/// neither, IP if they say so: a capture may have cut it short. EtherType, offset and VLAN
-/// identifier.
+/// What an MPLS stack carries, by its first octets (RFC 4928): IP if they are its header and the
+/// packet fits. An Ethernet pseudowire behind a control word (RFC 4448, section 4.6), or without
+/// one if IP stands where a frame would have it. If neither, IP if they say so: a capture may have
+/// cut it short. EtherType, offset and VLAN identifier.
 fn labelled(frame: &[u8], wire_len: usize, at: usize) -> Result<(u16, usize, u16), Error> {
     let data = frame.get(at..).unwrap_or(&[]);
     let room = wire_len.saturating_sub(at);

@@ -4,9 +4,9 @@ use crate::Error;
 use crate::ethernet::{ETHERTYPE_IPV4, LEAST_ETHERTYPE, is_tpid};
 use crate::field::u16_at;
 
-/// Steps over tags alone: those of VLANs, of HSR (IEC 62439-3), of virtual interfaces (VN-Tag,
-/// proposed for IEEE 802.1Qbh), the service instance tag of provider backbone bridges (IEEE
-/// 802.1ah) and that of FabricPath with the customer's addresses; at most [`TAGS`].
+/// Skips tags alone, at most [`TAGS`]: those of VLANs, of HSR (IEC 62439-3), of virtual interfaces
+/// (VN-Tag, proposed for IEEE 802.1Qbh). Also the service instance tag of provider backbone bridges
+/// (IEEE 802.1ah) and that of FabricPath with the customer's addresses.
 #[inline]
 pub(crate) fn step_over_tags(
     frame: &[u8],

@@ -249,8 +249,8 @@ fn any_number_of_interfaces() {
     }
 }
 
-/// A file that is made so that each packet's interface must be searched for far back is read
-/// in bounded time, and says what it left out.
+/// A file may be made so that each packet's interface must be searched for far back. It is read in
+/// bounded time, and the reader says what it left out.
 #[test]
 fn a_search_that_would_take_for_ever_is_given_up() {
     let mut b = Builder::new(ByteOrder::Little).interface(1, 0, &[]);

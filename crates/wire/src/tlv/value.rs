@@ -1,8 +1,8 @@
 //! What the known TLVs carry (RFC 8972 sections 4.2 to 4.5 and 4.7).
 //!
-//! Each value is read from a TLV's value octets ([`Error::Length`] when there are too
-//! few, or another count than the section fixes) and written back as an array. A
-//! sender requests most of them with zeros: [`super::Writer::push_zeros`].
+//! Each value is read from a TLV's value octets and written back as an array. [`Error::Length`]:
+//! there are too few octets, or another count than the section fixes. A sender requests most of
+//! them with zeros: [`super::Writer::push_zeros`].
 
 use core::net::IpAddr;
 

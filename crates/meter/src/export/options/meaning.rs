@@ -93,8 +93,8 @@ impl OptionRecord for TypeInformation {
     }
 }
 
-/// Which fields are the flow's key, as bits from the first field on (RFC 5103 and RFC 7011
-/// leave the rest to flowKeyIndicator's definition in the registry).
+/// Which fields are the flow's key, as bits from the first field on. RFC 5103 and RFC 7011 leave
+/// the rest to flowKeyIndicator's definition in the registry.
 pub(super) fn key_indicator(fields: &[FieldSpecifier]) -> u64 {
     // Of elements that are there twice the first is the outer header's.
     KEYS.iter()

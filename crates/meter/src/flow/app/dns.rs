@@ -141,8 +141,8 @@ impl Parse for Dns {
     }
 }
 
-/// The name and type of the first question, or of the first answer where there is no
-/// question (RFC 6762, section 6), and what follows the type.
+/// The name and type of the first question, and what follows the type. Where there is no question,
+/// of the first answer (RFC 6762, section 6).
 fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Name, u16, &'a [u8])> {
     if header.questions == 0 && header.answers == 0 {
         return None;

@@ -1,8 +1,8 @@
 //! ClientHello and ServerHello (RFC 8446, sections 4.1.2 and 4.1.3; RFC 5246, section
 //! 7.4.1), and the handshake messages in TLS records (RFC 8446, section 5.1).
 //!
-//! Read here and not by a crate: the fingerprints need the raw values in their order, and
-//! a hello with an odd extension, or one that was cut, still gives its server name.
+//! Read here and not by a crate: the fingerprints need the raw values in their order. A hello with
+//! an odd extension, or one that was cut, still gives its server name.
 
 use std::borrow::Cow;
 

@@ -16,8 +16,8 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// A request with one of the methods of RFC 9110 and RFC 5789, or with any other if its
-    /// line says HTTP (RFC 9112, section 3); or a status line.
+    /// A status line, or a request with one of the methods of RFC 9110 and RFC 5789. Any other
+    /// method counts if its line says HTTP (RFC 9112, section 3).
     pub(super) fn begins(data: &[u8]) -> bool {
         const STARTS: [&[u8]; 10] = [
             b"GET ",

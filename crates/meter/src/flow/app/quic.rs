@@ -24,10 +24,10 @@ pub(super) struct Quic {
 }
 
 impl Quic {
-    /// A client's first packet: an Initial of version 1 or 2 with an identifier of 8
-    /// octets or more (RFC 9000, section 7.2) in a datagram of 1200 or more (section 14.1).
-    /// Or 0-RTT data with such an identifier, which may overtake the Initial. The fixed bit
-    /// may be greased in both (RFC 9287, section 3).
+    /// A client's first packet: an Initial of version 1 or 2. Its identifier has 8 octets or more
+    /// (RFC 9000, section 7.2), its datagram 1200 or more (section 14.1). Or 0-RTT data with such
+    /// an identifier, which may overtake the Initial. The fixed bit may be greased in both (RFC
+    /// 9287, section 3).
     pub(super) fn begins(input: &Input<'_>) -> bool {
         let Ok(long) = Long::parse(input.data) else { return false };
         let sound = match long.kind() {

@@ -231,8 +231,8 @@ impl FlowCache {
         }
     }
 
-    /// The record in `slot` is over, the flow is not: it keeps its slot until it is idle, so
-    /// that its next record has the same source, and what was learnt of it.
+    /// The record in `slot` is over, the flow is not. It keeps its slot until it is idle, so that
+    /// its next record has the same source and what was learnt of it.
     pub(super) fn renew(&mut self, slot: u32, sink: &mut impl FnMut(FlowRecord)) {
         self.export(slot, FlowEnd::Active, true, sink);
         let hot = &mut self.hot[slot as usize];

@@ -48,10 +48,10 @@ impl FlowCache {
     }
 }
 
-/// The type and code of the ICMP request that this is a reply to: echo and timestamp of
-/// RFC 792, echo of RFC 4443, section 4. Errors and discovery are flows of their own, and so
-/// are information (obsolete, RFC 6918) and codes other than 0, of which a record that has
-/// the request's would not give the reply's.
+/// The type and code of the ICMP request that this is a reply to: echo and timestamp of RFC 792,
+/// echo of RFC 4443, section 4. Errors and discovery are flows of their own. So are information
+/// (obsolete, RFC 6918) and codes other than 0: a record that has the request's code would not give
+/// the reply's.
 fn request(protocol: u8, type_code: u16) -> Option<u16> {
     match (protocol, type_code.to_be_bytes()) {
         (PROTOCOL_ICMP, [0, 0]) => Some(8 << 8),

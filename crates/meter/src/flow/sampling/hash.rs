@@ -60,11 +60,11 @@ impl HashFunction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashInput {
-    /// What does not change on a packet's way (RFC 5475, section 6.2.4): packets are selected
-    /// one by one, the same ones at all observation points. Of IPv4 identification, flags,
-    /// fragment offset and addresses; of IPv6 payload length and octets 10, 11, 14, 15 and 16
-    /// of each address; of both, octets of the payload, which begins behind the fixed IPv6
-    /// header or behind IPv4's options.
+    /// What does not change on a packet's way (RFC 5475, section 6.2.4): packets are selected one
+    /// by one, the same ones at all observation points. Of IPv4 identification, flags, fragment
+    /// offset and addresses. Of IPv6 payload length and octets 10, 11, 14, 15 and 16 of each
+    /// address. Of both, octets of the payload, which begins behind the fixed IPv6 header or behind
+    /// IPv4's options.
     Packet {
         /// hashIPPayloadOffset (327).
         offset: u16,

@@ -19,8 +19,8 @@ fn started() -> Bench {
     bench
 }
 
-/// The client inverts, the server reflects (RFC 9000, section 17.4), seen 5 ms from the
-/// client and 20 ms from the server, three packets each way and turn.
+/// The client inverts, the server reflects (RFC 9000, section 17.4). Seen 5 ms from the client and
+/// 20 ms from the server, three packets each way and turn.
 fn spin(bench: &mut Bench, turns: i64) {
     spin_from(bench, 100_000, turns);
 }

@@ -1,21 +1,21 @@
 //! What must not be answered lest the answer be answered: replies of other reflectors, our
 //! own ones that come back, and what services say that answer any datagram.
 //!
-//! A reflector answers whatever has the length of a request, and so may what stands at the
-//! other end. One datagram with a forged source would then go to and fro for ever. Four
-//! things end that, each where the ones before it fail: a reply is known by its shape, a
-//! service by its port, what is neither STAMP nor numbered as by a sender is answered
-//! a few times a second only, and all rates are limited.
+//! A reflector answers whatever has the length of a request, and so may what stands at the other
+//! end. One datagram with a forged source would then go to and fro for ever. Four things end that,
+//! each where the ones before it fail. A reply is known by its shape, a service by its port. What
+//! is neither STAMP nor numbered as by a sender is answered a few times a second only. All rates
+//! are limited.
 //!
 //! Where a packet comes from says nothing: honest senders use the reflector's own port as
 //! their source (perfSONAR's twping does, and many routers).
 
 use sonde_wire::Time;
 
-/// Whether a packet that is not zero where a request is (`payload`) has what only a reply has:
-/// a receive timestamp close to its transmit timestamp, or close to our own time, or the
-/// echo of a timestamp of now (RFC 8762, section 4.3.1; RFC 5357, section 4.2.1). Only
-/// seconds are compared, which lie at the same offset in NTP and PTP format.
+/// Whether a packet that is not zero where a request is (`payload`) has what only a reply has (RFC
+/// 8762, section 4.3.1; RFC 5357, section 4.2.1). That is a receive timestamp close to its transmit
+/// timestamp or to our own time, or the echo of a timestamp of now. Only seconds are compared,
+/// which lie at the same offset in NTP and PTP format.
 ///
 /// A request of TWAMP Light may hold random padding there. It passes for a reply once in
 /// 10^12 packets: 39 of 2^32 values of a second, and two octets that must be zero.

@@ -1,10 +1,10 @@
 //! The TLVs of a request, answered where they lie (RFC 8972, section 4).
 //!
-//! Understood are types 1 to 5 and 7. All others are sent back with the U flag set and
-//! untouched otherwise: 6 (Access Report) needs an access network to report on; 8 (HMAC)
-//! needs a key, and a reflector without one cannot have understood it; 9 to 12 change
-//! where or how often a reply goes, which an open reflector must not let a stranger do.
-//! Type 5 counts a session's packets, so a stateless reflector does not understand it.
+//! Understood are types 1 to 5 and 7. All others are sent back with the U flag set and untouched
+//! otherwise. Type 6 (Access Report) needs an access network to report on. Type 8 (HMAC) needs a
+//! key, and a reflector without one cannot have understood it. Types 9 to 12 change where or how
+//! often a reply goes, which an open reflector must not let a stranger do. Type 5 counts a
+//! session's packets, so a stateless reflector does not understand it.
 
 use sonde_wire::StampSource;
 use sonde_wire::tlv::value::{
@@ -63,8 +63,8 @@ pub(super) struct TlvOutcome {
     pub malformed: bool,
 }
 
-/// Whether what follows the base packet begins with a TLV, and is not the padding of a
-/// TWAMP-Light request (RFC 8762, section 4.6), which goes back as it came.
+/// Whether what follows the base packet begins with a TLV. Else it is the padding of a TWAMP-Light
+/// request (RFC 8762, section 4.6), which goes back as it came.
 ///
 /// A STAMP sender sets the U flag and clears M and I in every TLV (RFC 8972, section 4).
 /// For the sake of those that forget it, a type that is understood with a length that is

@@ -8,9 +8,9 @@ pub(super) type Load = i64;
 /// A distance between loads, in steps.
 pub(super) type Width = i64;
 
-/// How much of a goal's width a whole number of steps has to make up: no less, so that the
-/// search does not work for a width narrower than asked for, and no more, so that rounding
-/// errors cannot make it wider.
+/// How much of a goal's width a whole number of steps has to make up. No less, so that the search
+/// does not work for a width narrower than asked for. No more, so that rounding errors cannot make
+/// it wider.
 const QUALITY: [f64; 2] = [0.99, 0.999_999];
 
 /// The steps between the least and the greatest load.

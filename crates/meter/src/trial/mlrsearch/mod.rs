@@ -254,9 +254,9 @@ impl MlrSearch {
 
     /// The loss ratio that decides on a load, and whether the tester was fit.
     ///
-    /// An unfit tester says nothing of the device. But what it cannot offer it cannot find
-    /// either: the load is bad for all goals, so that the search goes below it, and where it
-    /// ends as a bound the finding names the tester.
+    /// An unfit tester says nothing of the device. But what it cannot offer it cannot find either.
+    /// The load is bad for all goals, so that the search goes below it. Where it ends as a bound,
+    /// the finding names the tester.
     fn loss_ratio(&mut self, trial: &Trial, load: Load) -> f64 {
         if trial.valid() {
             let seconds = trial.offer.duration_ns() as f64 / SECONDS;

@@ -1,11 +1,11 @@
 //! A device under test that exists in virtual time only: for the tests of the procedures, and
 //! to compare their searches.
 //!
-//! It forwards at a constant rate behind a buffer, and now and then stands still. Frames are
-//! a fluid: between two changes (a stall begins, the buffer is full) arrivals, losses and
-//! waiting time follow straight lines, so that a trial costs by its events and not by its
-//! frames. Counts are exact to a frame or two an event. A stall that begins while a frame
-//! waits is not added to that frame's latency.
+//! It forwards at a constant rate behind a buffer, and now and then stands still. Frames are a
+//! fluid: between two changes (a stall begins, the buffer is full) arrivals, losses and waiting
+//! time are linear. So a trial costs by its events and not by its frames. Counts are exact to a
+//! frame or two an event. A stall that begins while a frame waits is not added to that frame's
+//! latency.
 
 mod tally;
 

@@ -6,7 +6,7 @@ use sonde_results::Trial;
 use super::super::sim::SimulatedTester;
 use super::*;
 
-/// Taken up again after any of its trials, from what is stored of them, a procedure asks for
+/// A procedure is taken up again after any of its trials, from what is stored of them. It asks for
 /// the trials that it would have asked for anyway, and finds the same.
 #[test]
 fn a_procedure_goes_on_where_it_was_interrupted() {

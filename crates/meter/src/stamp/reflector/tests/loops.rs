@@ -38,8 +38,8 @@ fn two_reflectors_do_not_answer_each_other() {
     }
 }
 
-/// The other end sends back what it gets, or a reply of its own to it, whatever its port and
-/// whatever the form of the first datagram.
+/// The other end sends back what it gets, or a reply of its own to it. Its port and the form of the
+/// first datagram are arbitrary.
 #[test]
 fn own_replies_that_come_back_are_not_answered() {
     let mut random = request(7, 0, &[]);
