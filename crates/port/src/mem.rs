@@ -56,7 +56,7 @@ pub struct MemClock {
 }
 
 impl MemClock {
-    /// The virtual time.
+    /// Virtual time, which only [`MemClock::advance_to`] moves.
     pub fn now(&self) -> Time {
         lock(&self.world).now
     }

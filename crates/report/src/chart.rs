@@ -8,7 +8,7 @@ pub(crate) use svg::wrapped;
 
 use sonde_results::units::time_unit;
 
-/// A figure.
+/// A figure of a report: axes and what is drawn between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     /// Name for files and links: "throughput_router".

@@ -192,7 +192,6 @@ impl Labels {
     }
 }
 
-/// The procedure's name.
 fn procedure(case: &Case) -> String {
     procedure_title(&case.procedure)
 }

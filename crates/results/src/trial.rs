@@ -351,10 +351,10 @@ pub struct LossRun {
     pub at_ns: i64,
 }
 
-/// A frame worth a look.
+/// One of the frames with the greatest latency in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorstFrame {
-    /// Latency, ns.
+    /// From departure to arrival, ns; below 0 where the stamping clocks differ by more.
     pub latency_ns: i64,
     /// Departure, ns from the first departure.
     pub at_ns: i64,
@@ -364,12 +364,12 @@ pub struct WorstFrame {
     pub stream: u16,
 }
 
-/// A piece of a time series.
+/// Arrivals, losses and latency in one interval of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesPoint {
-    /// Begin, ns from the first departure.
+    /// Begin of the interval, ns from the first departure.
     pub at_ns: i64,
-    /// Length, ns.
+    /// Length of the interval, ns.
     pub length_ns: i64,
     /// Frames that arrived in this time.
     pub received: u64,

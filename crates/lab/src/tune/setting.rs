@@ -38,14 +38,14 @@ pub enum Setting {
     },
     /// The processors that a thread may use: "0,2-3".
     Affinity {
-        /// The thread's id.
+        /// The thread's kernel id (gettid(2)).
         pid: u32,
         /// When it began, in ticks since the host did: ids are used again.
         start: u64,
     },
     /// A thread's scheduling class and priority: "fifo 2", "rr 1", "other 0".
     Class {
-        /// The thread's id.
+        /// The thread's kernel id (gettid(2)).
         pid: u32,
         /// When the thread began, in ticks since the host did.
         start: u64,

@@ -16,9 +16,9 @@ use crate::counters::counters;
 
 #[derive(Clone, Debug)]
 pub enum Decoded<'a> {
-    /// Of a flow.
+    /// A data record of a flow template.
     Flow(Flow<'a>),
-    /// Of options.
+    /// A data record of an options template (RFC 7011, section 3.4.2.2).
     Options {
         /// Observation Domain ID (RFC 7011, 3.1).
         domain: u32,

@@ -119,7 +119,7 @@ pub struct PutOff {
 }
 
 impl PutOff {
-    /// ns
+    /// How much later than planned frames are due, ns; 0 or more.
     #[inline]
     pub fn ns(self) -> i64 {
         self.ns

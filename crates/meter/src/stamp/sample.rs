@@ -10,7 +10,6 @@ pub struct Sample {
     pub seq: u32,
     /// When it left, and by which stamp.
     pub t1: Stamp,
-    /// How it ended.
     pub fate: Fate,
 }
 

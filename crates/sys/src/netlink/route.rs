@@ -16,7 +16,7 @@ use crate::SysError;
 pub struct Route {
     /// The interface it leaves by.
     pub interface: String,
-    /// The interface's index.
+    /// Kernel index of `interface` in this network namespace.
     pub ifindex: u32,
     /// The device below any VLAN devices; else the interface itself.
     pub lower: String,

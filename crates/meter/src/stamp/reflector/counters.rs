@@ -113,7 +113,7 @@ impl Refusal {
 /// What a reflector did in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReflectorRecord {
-    /// First instant.
+    /// Begin, inclusive.
     pub start: Time,
     /// End, exclusive.
     pub end: Time,
